@@ -15,23 +15,14 @@ PREFIX = "horovod_"
 
 
 class Collective(NamedTuple):
-    """One collective of one step.
+    """One collective of one step."""
 
-    Attributes:
-        kind: allgather, allreduce, reducescatter, broadcast or alltoall.
-        name: given by the program.
-        shape: of the result on rank 0.
-        nbytes: of that result.
-        started: when all ranks were ready, seconds.
-        ended: when it was done, seconds.
-    """
-
-    kind: str
-    name: str
-    shape: tuple[int, ...]
-    nbytes: int
-    started: float
-    ended: float
+    kind: str  # allgather, allreduce, reducescatter, broadcast or alltoall
+    name: str  # given by the program
+    shape: tuple[int, ...]  # of the result on rank 0
+    nbytes: int  # of that result
+    started: float  # when all ranks were ready, seconds
+    ended: float  # when it was done, seconds
 
     def received(self, ranks: int) -> int:
         """Returns the bytes that a rank receives from the others."""

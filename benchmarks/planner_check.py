@@ -56,42 +56,28 @@ _TCP_BYTES_ACKED = 120  # offset in struct tcp_info of linux/tcp.h, before tcpi_
 
 
 class Trainer(NamedTuple):
-    """What a trainer's part of a measurement is.
+    """What a trainer's part of a measurement is."""
 
-    Attributes:
-        name: as the planner calls it.
-        collectives: of this process.
-        build_bank: allocates the centers of a case.
-        build_step: returns a function that trains on a batch of images and labels, with these centers.
-        received: returns the bytes that a rank receives in a call, by name of the collective.
-        multiply: computes the product of two float32 matrices.
-    """
-
-    name: str
-    collectives: Collectives
-    build_bank: Callable[[Case], Any]
+    name: str  # as the planner calls it
+    collectives: Collectives  # of this process
+    build_bank: Callable[[Case], Any]  # allocates the centers of a case
+    # returns a function that trains on a batch of images and labels, with these centers
     build_step: Callable[[Case, Any], Callable[[np.ndarray, np.ndarray], None]]
+    # returns the bytes that a rank receives in a call, by name of the collective
     received: Callable[[Callable[[], Any]], dict[str, int]]
-    multiply: Callable[[Any, Any], None]
+    multiply: Callable[[Any, Any], None]  # computes the product of two float32 matrices
 
 
 class Measured(NamedTuple):
-    """Measurements of this rank, in bytes.
+    """Measurements of this rank, in bytes."""
 
-    Attributes:
-        seconds: of the fastest step.
-        bank: memory of class centers and momentum.
-        beyond: memory of steps beyond the bank.
-        sent, received: by TCP in a step, the median of several; 0 for other transports.
-        collectives: received by a rank in each collective of one step, by name, on rank 0.
-    """
-
-    seconds: float
-    bank: int
-    beyond: int
+    seconds: float  # of the fastest step
+    bank: int  # memory of class centers and momentum
+    beyond: int  # memory of steps beyond the bank
+    # sent, received: by TCP in a step, the median of several; 0 for other transports
     sent: float
     received: float
-    collectives: dict[str, int]
+    collectives: dict[str, int]  # received by a rank in each collective of one step, by name, on rank 0
 
 
 def image_shape(case: Case) -> tuple[int, ...]:

@@ -27,35 +27,21 @@ SCORES = 5_000_000  # at a time, 20 MB
 
 
 class HeldOut(NamedTuple):
-    """What is verified and searched.
+    """What is verified and searched."""
 
-    Attributes:
-        pairs: (2P, W) uint8, rows 2p and 2p + 1 are pair p.
-        issame: (P,) bool.
-        probes: (Q, W) uint8.
-        mates: (Q,) the entry of each probe's lexeme.
-        gallery: (M, W) uint8.
-    """
-
-    pairs: np.ndarray
-    issame: np.ndarray
-    probes: np.ndarray
-    mates: np.ndarray
-    gallery: np.ndarray
+    pairs: np.ndarray  # (2P, W) uint8, rows 2p and 2p + 1 are pair p
+    issame: np.ndarray  # (P,) bool
+    probes: np.ndarray  # (Q, W) uint8
+    mates: np.ndarray  # (Q,) the entry of each probe's lexeme
+    gallery: np.ndarray  # (M, W) uint8
 
 
 class Measure(NamedTuple):
-    """A similarity of words, at most 1.
+    """A similarity of words, at most 1."""
 
-    Attributes:
-        represent: (n, W) uint8 -> a representation of the n words, which can be sliced.
-        paired: two representations of n words -> (n,) similarities.
-        crossed: representations of n and of M words -> (n, M) float32 similarities.
-    """
-
-    represent: Callable[[np.ndarray], Any]
-    paired: Callable[[Any, Any], np.ndarray]
-    crossed: Callable[[Any, Any], np.ndarray]
+    represent: Callable[[np.ndarray], Any]  # (n, W) uint8 -> a representation of the n words, which can be sliced
+    paired: Callable[[Any, Any], np.ndarray]  # two representations of n words -> (n,) similarities
+    crossed: Callable[[Any, Any], np.ndarray]  # representations of n and of M words -> (n, M) float32 similarities
 
 
 def held_out(lexemes: Lexemes, unseen: np.ndarray, pairs: int, probes: int, seed: int) -> HeldOut:

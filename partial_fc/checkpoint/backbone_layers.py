@@ -25,14 +25,10 @@ MBF_STAGES = (("dconv_23", "res_3", 4), ("dconv_34", "res_4", 6), ("dconv_45", "
 
 
 class Layer(NamedTuple):
-    """A layer with parameters.
+    """A layer with parameters."""
 
-    Attributes:
-        kind: a key of `ARRAYS`.
-        mxnet, torch: its names.
-    """
-
-    kind: str
+    kind: str  # a key of `ARRAYS`
+    # mxnet, torch: its names
     mxnet: str
     torch: str
 

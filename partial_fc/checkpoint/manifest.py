@@ -17,28 +17,18 @@ LARGEST = 16 << 20  # bytes of a manifest; 10,000 ranks need some 10 MB
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a checkpoint.
+    """The content of a checkpoint."""
 
-    Attributes:
-        num_update: number of updates done.
-        num_classes, embedding_size: C and E.
-        ranks: R of the training that wrote it.
-        shards: (first class, last class + 1) of each rank, consecutive from 0 to C.
-        files: name -> Entry, of all files except the manifest.
-        state: of the training, the same on all ranks.
-        rank_states: state of each rank.
-        origin: settings and versions of the training that wrote it.
-    """
-
-    num_update: int
+    num_update: int  # number of updates done
+    # num_classes, embedding_size: C and E
     num_classes: int
     embedding_size: int
-    ranks: int
-    shards: list
-    files: dict
-    state: dict
-    rank_states: list
-    origin: dict
+    ranks: int  # R of the training that wrote it
+    shards: list  # (first class, last class + 1) of each rank, consecutive from 0 to C
+    files: dict  # name -> Entry, of all files except the manifest
+    state: dict  # of the training, the same on all ranks
+    rank_states: list  # state of each rank
+    origin: dict  # settings and versions of the training that wrote it
 
     @property
     def center_widths(self) -> dict[str, int]:

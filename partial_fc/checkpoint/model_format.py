@@ -12,16 +12,11 @@ class ModelFormat(NamedTuple):
 
     A training that resumes from a checkpoint of the other trainer takes over its format and saves in it, so that no
     number is converted and rounded.
-
-    Attributes:
-        eps: epsilon of the batch norms, except for those where it is a constant of the architecture.
-        pixel_scale: the network computes on pixels as (x - 127.5) / pixel_scale.
-        momentum_convention: "steps" or "gradients", see SGDParams.
     """
 
-    eps: float
-    pixel_scale: float
-    momentum_convention: str
+    eps: float  # epsilon of the batch norms, except for those where it is a constant of the architecture
+    pixel_scale: float  # the network computes on pixels as (x - 127.5) / pixel_scale
+    momentum_convention: str  # "steps" or "gradients", see SGDParams
 
     @classmethod
     def of(cls, path: str, manifest: Manifest) -> ModelFormat:

@@ -20,19 +20,12 @@ COPIES = 12  # of a block of embeddings that are in memory at a time, in float32
 
 
 class Classes(NamedTuple):
-    """Which images are in which class.
+    """Which images are in which class."""
 
-    Attributes:
-        names: (C,) int64, ascending, the labels that have images.
-        rows: (N,) int64, the class of each image, an index of ``names``.
-        order: (N,) int64, the images class by class.
-        bounds: (C + 1,) int64, where the classes begin in ``order``.
-    """
-
-    names: np.ndarray
-    rows: np.ndarray
-    order: np.ndarray
-    bounds: np.ndarray
+    names: np.ndarray  # (C,) int64, ascending, the labels that have images
+    rows: np.ndarray  # (N,) int64, the class of each image, an index of ``names``
+    order: np.ndarray  # (N,) int64, the images class by class
+    bounds: np.ndarray  # (C + 1,) int64, where the classes begin in ``order``
 
     @classmethod
     def of(cls, labels: np.ndarray) -> "Classes":
@@ -51,19 +44,12 @@ class Classes(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What the images of some classes say about them, see `figures`.
+    """What the images of some classes say about them, see `figures`."""
 
-    Attributes:
-        centers: (c, E) float32 of length 1; zeros for a class without an image that counts.
-        share: (c,) float32, length of the mean of the embeddings that count.
-        mean_own: (c,) float32, mean of ``own`` over the images that count; NaN for fewer than two.
-        own: (n,) float32, cosine of an image to the mean of the others that count; NaN if there are none.
-    """
-
-    centers: np.ndarray
-    share: np.ndarray
-    mean_own: np.ndarray
-    own: np.ndarray
+    centers: np.ndarray  # (c, E) float32 of length 1; zeros for a class without an image that counts
+    share: np.ndarray  # (c,) float32, length of the mean of the embeddings that count
+    mean_own: np.ndarray  # (c,) float32, mean of ``own`` over the images that count; NaN for fewer than two
+    own: np.ndarray  # (n,) float32, cosine of an image to the mean of the others that count; NaN if there are none
 
 
 class Fit(NamedTuple):

@@ -32,21 +32,13 @@ REMOVED = -1
 
 
 class Changes(NamedTuple):
-    """What becomes of every image. The last rule that applies to an image gives the reason.
+    """What becomes of every image. The last rule that applies to an image gives the reason."""
 
-    Attributes:
-        classes: (N,) int64, the class row of each image afterwards, REMOVED for none.
-        reasons: (N,) uint8, a key of REASONS, 0 for an image that nothing happens to.
-        near: (N,) float32, cosine to what an image is near, NaN without such a thing.
-        other: (N,) int64, what that is: a class row, the position of an image, or the number of a test image.
-        merged: (C,) int64, the class row that each class is merged into, its own without a merge.
-    """
-
-    classes: np.ndarray
-    reasons: np.ndarray
-    near: np.ndarray
-    other: np.ndarray
-    merged: np.ndarray
+    classes: np.ndarray  # (N,) int64, the class row of each image afterwards, REMOVED for none
+    reasons: np.ndarray  # (N,) uint8, a key of REASONS, 0 for an image that nothing happens to
+    near: np.ndarray  # (N,) float32, cosine to what an image is near, NaN without such a thing
+    other: np.ndarray  # (N,) int64, what that is: a class row, the position of an image, or the number of a test image
+    merged: np.ndarray  # (C,) int64, the class row that each class is merged into, its own without a merge
 
     @classmethod
     def none(cls, classes: np.ndarray) -> "Changes":

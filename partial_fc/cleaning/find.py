@@ -28,27 +28,16 @@ from .wrong_labels import WrongLabels, wrong_labels
 
 
 class Found(NamedTuple):
-    """All that was found in a set.
+    """All that was found in a set."""
 
-    Attributes:
-        classes: of the set.
-        fit: its centers.
-        other: the nearest other class of each image.
-        limits: of the decisions.
-        copies: cosines of some images to their altered copies.
-        changes: of the images.
-        groups: of classes that were merged.
-        tests: the test sets.
-    """
-
-    classes: Classes
-    fit: Fit
-    other: Nearest
-    limits: Limits
-    copies: np.ndarray
-    changes: Changes
-    groups: list[list[int]]
-    tests: Sequence[Images]
+    classes: Classes  # of the set
+    fit: Fit  # its centers
+    other: Nearest  # the nearest other class of each image
+    limits: Limits  # of the decisions
+    copies: np.ndarray  # cosines of some images to their altered copies
+    changes: Changes  # of the images
+    groups: list[list[int]]  # of classes that were merged
+    tests: Sequence[Images]  # the test sets
 
     def test(self, number: int) -> tuple[Images, int]:
         """Returns the test set of a test image, and its number there."""

@@ -16,19 +16,12 @@ from .nearest import Nearest
 
 
 class Overlap(NamedTuple):
-    """What a training set shares with test sets.
+    """What a training set shares with test sets."""
 
-    Attributes:
-        images: (D,) int64, near-duplicates of test images.
-        image_tests: (D,) int64, those test images.
-        classes: (P,) int64 ascending, persons of test images.
-        class_tests: (P,) int64, the nearest test image of each.
-    """
-
-    images: np.ndarray
-    image_tests: np.ndarray
-    classes: np.ndarray
-    class_tests: np.ndarray
+    images: np.ndarray  # (D,) int64, near-duplicates of test images
+    image_tests: np.ndarray  # (D,) int64, those test images
+    classes: np.ndarray  # (P,) int64 ascending, persons of test images
+    class_tests: np.ndarray  # (P,) int64, the nearest test image of each
 
 
 def overlap(of_images: Nearest, of_tests: Nearest, limits: Limits) -> Overlap:

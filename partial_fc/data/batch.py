@@ -13,15 +13,10 @@ Inputs = Any
 
 
 class Batch(NamedTuple):
-    """Inputs and labels.
+    """Inputs and labels."""
 
-    Attributes:
-        inputs: (B, ...) Inputs, or as many tensors of a framework on the host.
-        labels: (B,) int64.
-    """
-
-    inputs: Any
-    labels: np.ndarray
+    inputs: Any  # (B, ...) Inputs, or as many tensors of a framework on the host
+    labels: np.ndarray  # (B,) int64
 
 
 def map_inputs(function: Callable[[Any], Any], inputs: Any) -> Any:

@@ -25,19 +25,12 @@ from .transforms import DRAWS, Augmentation, augment, check_size, decode_color
 
 
 class ReadCounters(NamedTuple):
-    """Totals of reading, over all threads.
+    """Totals of reading, over all threads."""
 
-    Attributes:
-        images: number of images read.
-        bytes: bytes of encoded images.
-        read_seconds: time of reading the file.
-        busy_seconds: time of reading, decoding and augmentation.
-    """
-
-    images: int = 0
-    bytes: int = 0
-    read_seconds: float = 0.0
-    busy_seconds: float = 0.0
+    images: int = 0  # number of images read
+    bytes: int = 0  # bytes of encoded images
+    read_seconds: float = 0.0  # time of reading the file
+    busy_seconds: float = 0.0  # time of reading, decoding and augmentation
 
 
 class FaceBatches:

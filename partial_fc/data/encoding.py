@@ -27,19 +27,12 @@ KEPT, ENCODED, RESIZED = "kept", "encoded", "resized"
 
 
 class ImageOptions(NamedTuple):
-    """How images are encoded.
+    """How images are encoded."""
 
-    Attributes:
-        size: H = W in pixels.
-        resize: scale images of another size instead of refusing them.
-        quality: JPEG quality of encoded images.
-        format: "jpeg" or "png", of encoded images.
-    """
-
-    size: int = 112
-    resize: bool = False
-    quality: int = 95
-    format: str = "jpeg"
+    size: int = 112  # H = W in pixels
+    resize: bool = False  # scale images of another size instead of refusing them
+    quality: int = 95  # JPEG quality of encoded images
+    format: str = "jpeg"  # "jpeg" or "png", of encoded images
 
 
 class WrongSizeError(ValueError):

@@ -20,17 +20,11 @@ CHUNK = 32  # files of a task: some milliseconds of work
 
 
 class Encoded(NamedTuple):
-    """An encoded file.
+    """An encoded file."""
 
-    Attributes:
-        image: the encoded image, None if the file is unusable.
-        how: KEPT, ENCODED or RESIZED, or why the file is unusable.
-        resizable: only the size of the image is wrong.
-    """
-
-    image: bytes | None
-    how: str
-    resizable: bool
+    image: bytes | None  # the encoded image, None if the file is unusable
+    how: str  # KEPT, ENCODED or RESIZED, or why the file is unusable
+    resizable: bool  # only the size of the image is wrong
 
 
 class Folder(NamedTuple):

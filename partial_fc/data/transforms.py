@@ -28,19 +28,12 @@ DRAWS = 9  # random numbers that `augment` uses for an image
 
 
 class Augmentation(NamedTuple):
-    """Random changes of training images.
+    """Random changes of training images."""
 
-    Attributes:
-        rand_mirror: mirror every second image left-right.
-        cutout: side in pixels of a square that is erased from every second image, clipped at the border.
-        color_jittering: c; brightness, contrast and saturation are each scaled by 1 - c .. 1 + c.
-        jpeg_compression: lowest quality; every second image is compressed with a quality up to 100. 0 for none.
-    """
-
-    rand_mirror: bool = False
-    cutout: int = 0
-    color_jittering: float = 0
-    jpeg_compression: int = 0
+    rand_mirror: bool = False  # mirror every second image left-right
+    cutout: int = 0  # side in pixels of a square that is erased from every second image, clipped at the border
+    color_jittering: float = 0  # c; brightness, contrast and saturation are each scaled by 1 - c .. 1 + c.
+    jpeg_compression: int = 0  # lowest quality; every second image is compressed with a quality up to 100. 0 for none.
 
     def check(self) -> None:
         """Raises ValueError if a number is out of range."""

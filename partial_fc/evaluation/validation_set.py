@@ -20,19 +20,12 @@ CHUNK = 256  # images; 38 MB as float32
 
 
 class PairsOfRank(NamedTuple):
-    """The pairs of one rank.
+    """The pairs of one rank."""
 
-    Attributes:
-        issame: (P,) bool, labels of the entire set.
-        images: Encoded images of this rank's pairs: a tenth of the size of their pixels.
-        first_image: Index of the first of them in the set.
-        name: Name of the set for error messages.
-    """
-
-    issame: np.ndarray
-    images: list[bytes]
-    first_image: int
-    name: str
+    issame: np.ndarray  # (P,) bool, labels of the entire set
+    images: list[bytes]  # encoded images of this rank's pairs: a tenth of the size of their pixels
+    first_image: int  # index of the first of them in the set
+    name: str  # name of the set for error messages
 
     @classmethod
     def read(cls, name: str, path: str | os.PathLike, rank: int, size: int) -> PairsOfRank:

@@ -28,40 +28,24 @@ detector_of_process = cache(open_detector)
 
 
 class PhotoOptions(NamedTuple):
-    """How photos become faces; see the options of `sets align`.
+    """How photos become faces; see the options of `sets align`."""
 
-    Attributes:
-        detector: name for `open_detector`.
-        which: "largest", "central" or "all" of the faces.
-        min_score: of a face.
-        detect_side: longer side in pixels of the image in which faces are found.
-        max_pixels: of a photo.
-        format: of the encoded faces.
-    """
-
-    detector: str
-    which: str
-    min_score: float
-    detect_side: int
-    max_pixels: int
-    format: ImageOptions
+    detector: str  # name for `open_detector`
+    which: str  # "largest", "central" or "all" of the faces
+    min_score: float  # of a face
+    detect_side: int  # longer side in pixels of the image in which faces are found
+    max_pixels: int  # of a photo
+    format: ImageOptions  # of the encoded faces
 
 
 class AlignedPhoto(NamedTuple):
-    """What became of a photo.
+    """What became of a photo."""
 
-    Attributes:
-        outcome: ALIGNED, NO_FACE, DAMAGED, TOO_LARGE or FAILED.
-        reason: of the last three, "" otherwise.
-        turned: whether an EXIF orientation turned it.
-        found: number of faces found.
-        faces: those that were chosen, in coordinates of the upright photo, each with its encoded crop.
-    """
-
-    outcome: str
-    reason: str = ""
-    turned: bool = False
-    found: int = 0
+    outcome: str  # ALIGNED, NO_FACE, DAMAGED, TOO_LARGE or FAILED
+    reason: str = ""  # of the last three, "" otherwise
+    turned: bool = False  # whether an EXIF orientation turned it
+    found: int = 0  # number of faces found
+    # those that were chosen, in coordinates of the upright photo, each with its encoded crop
     faces: tuple[tuple[Face, bytes], ...] = ()
 
 

@@ -25,27 +25,16 @@ TORCH_SIZES = "partial_fc_torch.sizes"  # a module that this package must not im
 
 
 class Backbone(NamedTuple):
-    """Counts of numbers in MXNet, not bytes.
+    """Counts of numbers in MXNet, not bytes."""
 
-    Attributes:
-        half: parameters that are float16 in float16 training: those of convolutions and PReLUs.
-        full: the others, without the head's FullyConnected and what follows it.
-        head_inputs: inputs of that FullyConnected.
-        running: statistics of the batch norms, without the one after the head.
-        kept: activations that a step keeps of an image.
-        largest: the largest activation of an image.
-        convolved: multiplications of the convolutions for an image.
-        prelu: the activation is PReLU, which oneDNN does not compute in its own layout.
-    """
-
-    half: int
-    full: int
-    head_inputs: int
-    running: int
-    kept: int
-    largest: int
-    convolved: int
-    prelu: bool = True
+    half: int  # parameters that are float16 in float16 training: those of convolutions and PReLUs
+    full: int  # the others, without the head's FullyConnected and what follows it
+    head_inputs: int  # inputs of that FullyConnected
+    running: int  # statistics of the batch norms, without the one after the head
+    kept: int  # activations that a step keeps of an image
+    largest: int  # the largest activation of an image
+    convolved: int  # multiplications of the convolutions for an image
+    prelu: bool = True  # the activation is PReLU, which oneDNN does not compute in its own layout
 
     def parameters(self, embedding: int) -> tuple[int, int]:
         """(parameters that are float16 in float16 training, parameters that stay float32)."""
@@ -79,32 +68,21 @@ BACKBONES = {
 
 
 class TorchBackbone(NamedTuple):
-    """Counts of numbers in PyTorch, not bytes.
+    """Counts of numbers in PyTorch, not bytes."""
 
-    Attributes:
-        parameters: of the network.
-        statistics: running means and variances.
-        copied: weights of which autocast makes copies of 16 bits.
-        largest_parameter: numbers of the largest weight.
-        largest: the largest activation of an image.
-        all_full: what autograd saves of an image in float32, the image among it, and what it computes again at a time.
-        half, full: the same with autocast, in float16 or bfloat16 and in float32.
-        trained: multiplications of a forward pass over one image in training.
-        recomputed: those of them that the backward pass does again.
-        multiplications: of one in inference, see Backbone; more where training leaves out a part of the image.
-    """
-
-    parameters: int
-    statistics: int
-    copied: int
-    largest_parameter: int
-    largest: int
+    parameters: int  # of the network
+    statistics: int  # running means and variances
+    copied: int  # weights of which autocast makes copies of 16 bits
+    largest_parameter: int  # numbers of the largest weight
+    largest: int  # the largest activation of an image
+    # what autograd saves of an image in float32, the image among it, and what it computes again at a time
     all_full: int
+    # half, full: the same with autocast, in float16 or bfloat16 and in float32
     half: int
     full: int
-    trained: int
-    recomputed: int
-    multiplications: int
+    trained: int  # multiplications of a forward pass over one image in training
+    recomputed: int  # those of them that the backward pass does again
+    multiplications: int  # of one in inference, see Backbone; more where training leaves out a part of the image
 
 
 @cache

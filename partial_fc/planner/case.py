@@ -25,49 +25,29 @@ SLOPED = ("curricularface",)  # margins that change negatives: each logit has a 
 
 
 class Case(NamedTuple):
-    """The sizes of a training.
+    """The sizes of a training."""
 
-    Attributes:
-        classes: C.
-        ranks: R.
-        batch: B.
-        embedding: E.
-        ratio: r, the share of a rank's centers that is sampled in a step.
-        fp16: the backbone computes in float16, with float32 head and master weights.
-        device: gpu or cpu, the device that the ranks compute on.
-        bank: where centers and states are stored: gpu (the device that computes), host, or file.
-        network: name of a backbone; empty leaves the backbone out.
-        tile_classes: T; 0 chooses it for the device.
-        logits_cache_mb: most that the forward pass keeps of logits and centers for the backward pass, in MiB.
-        trainer: mxnet or torch.
-        optimizer: of the centers, a key of CENTER_STATES.
-        margin: a name in MARGINS.
-        backbone_optimizer: a key of BACKBONE_STATES.
-        ema: there is a moving average of the backbone's weights.
-        activation_checkpointing: the blocks of the backbone keep their input alone, and compute the rest again.
-        gradient_dtype: in which the ranks average the backbone's gradients, a key of GRADIENT_BYTES.
-        gradient_acc: micro-batches of B images in an update. What a step is to the planner is an update then.
-    """
-
-    classes: int
-    ranks: int = 1
-    batch: int = 64
-    embedding: int = 512
-    ratio: float = 1.0
-    fp16: bool = False
-    device: str = "gpu"
-    bank: str = "gpu"
-    network: str = ""
-    tile_classes: int = 0
+    classes: int  # C
+    ranks: int = 1  # R
+    batch: int = 64  # B
+    embedding: int = 512  # E
+    ratio: float = 1.0  # r, the share of a rank's centers that is sampled in a step
+    fp16: bool = False  # the backbone computes in float16, with float32 head and master weights
+    device: str = "gpu"  # gpu or cpu, the device that the ranks compute on
+    bank: str = "gpu"  # where centers and states are stored: gpu (the device that computes), host, or file
+    network: str = ""  # name of a backbone; empty leaves the backbone out
+    tile_classes: int = 0  # T; 0 chooses it for the device
+    # most that the forward pass keeps of logits and centers for the backward pass, in MiB
     logits_cache_mb: int = LOGITS_CACHE_MB
-    trainer: str = "mxnet"
-    optimizer: str = "sgd"
-    margin: str = MARGINS[0]
-    backbone_optimizer: str = "sgd"
-    ema: bool = False
+    trainer: str = "mxnet"  # mxnet or torch
+    optimizer: str = "sgd"  # of the centers, a key of CENTER_STATES
+    margin: str = MARGINS[0]  # a name in MARGINS
+    backbone_optimizer: str = "sgd"  # a key of BACKBONE_STATES
+    ema: bool = False  # there is a moving average of the backbone's weights
+    # the blocks of the backbone keep their input alone, and compute the rest again
     activation_checkpointing: bool = False
-    gradient_dtype: str = "float32"
-    gradient_acc: int = 1
+    gradient_dtype: str = "float32"  # in which the ranks average the backbone's gradients, a key of GRADIENT_BYTES
+    gradient_acc: int = 1  # micro-batches of B images in an update. What a step is to the planner is an update then.
 
 
 # Those of the PyTorch trainer alone.
@@ -76,35 +56,23 @@ _OF_TORCH = ("optimizer", "margin", *_OF_BACKBONE)
 
 
 class Layer(NamedTuple):
-    """Sizes of the layer of the rank with the most classes, see tiled_softmax.py.
+    """Sizes of the layer of the rank with the most classes, see tiled_softmax.py."""
 
-    Attributes:
-        batch: G, of a micro-batch.
-        classes: L.
-        sampled: S.
-        tile: T.
-        tiles: number of tiles.
-        computes, bank: where the rank computes and where its bank is stored: device, host or file.
-        elsewhere: the bank is not on the GPU that computes, so centers are copied to it: by tile, in PyTorch all of a
-            step, with their states.
-        gathered: the rows of a tile are gathered from the bank, as classes are sampled.
-        keeps: logits, their slopes and copied centers are kept from the forward pass for the backward pass.
-        states: numbers per class of each state of the optimizer.
-        sloped: whether logits have slopes, see SLOPED.
-    """
-
-    batch: int
-    classes: int
-    sampled: int
-    tile: int
-    tiles: int
+    batch: int  # G, of a micro-batch
+    classes: int  # L
+    sampled: int  # S
+    tile: int  # T
+    tiles: int  # number of tiles
+    # computes, bank: where the rank computes and where its bank is stored: device, host or file
     computes: str
     bank: str
+    # the bank is not on the GPU that computes, so centers are copied to it: by tile, in PyTorch all of a step, with
+    # their states
     elsewhere: bool
-    gathered: bool
-    keeps: bool
-    states: tuple[int, ...]
-    sloped: bool
+    gathered: bool  # the rows of a tile are gathered from the bank, as classes are sampled
+    keeps: bool  # logits, their slopes and copied centers are kept from the forward pass for the backward pass
+    states: tuple[int, ...]  # numbers per class of each state of the optimizer
+    sloped: bool  # whether logits have slopes, see SLOPED
 
 
 class Part(NamedTuple):

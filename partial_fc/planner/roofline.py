@@ -34,36 +34,23 @@ _WRITTEN_AND_READ = ("parameters", "gradients", "momentum", "moments", "moving a
 
 
 class Rates(NamedTuple):
-    """Peak rates of a rank. A rate of math.inf sets no limit.
+    """Peak rates of a rank. A rate of math.inf sets no limit."""
 
-    Attributes:
-        backbone_flops: flop/s of the backbone's products, in the precision of its training.
-        layer_flops: flop/s of the layer's products.
-        memory_bandwidth: bytes/s of the memory of the device that computes.
-        bus_bandwidth: bytes/s between host and GPU, in each direction.
-        network_bandwidth: bytes/s of the slowest link between ranks, in each direction. NCCL's rings send over a
-            host's network card what one rank sends, however many ranks share the card.
-    """
-
-    backbone_flops: float = math.inf
-    layer_flops: float = math.inf
-    memory_bandwidth: float = math.inf
-    bus_bandwidth: float = math.inf
+    backbone_flops: float = math.inf  # flop/s of the backbone's products, in the precision of its training
+    layer_flops: float = math.inf  # flop/s of the layer's products
+    memory_bandwidth: float = math.inf  # bytes/s of the memory of the device that computes
+    bus_bandwidth: float = math.inf  # bytes/s between host and GPU, in each direction
+    # bytes/s of the slowest link between ranks, in each direction. NCCL's rings send over a host's network card what
+    # one rank sends, however many ranks share the card.
     network_bandwidth: float = math.inf
 
 
 class Time(NamedTuple):
-    """A part of the least time of a step.
+    """A part of the least time of a step."""
 
-    Attributes:
-        name: the operation; collectives have the name of their Transfer.
-        seconds: its least time, without what overlaps with other parts.
-        limit: what takes this time: products, memory, network or bus.
-    """
-
-    name: str
-    seconds: float
-    limit: str
+    name: str  # the operation; collectives have the name of their Transfer
+    seconds: float  # its least time, without what overlaps with other parts
+    limit: str  # what takes this time: products, memory, network or bus
 
 
 def least_times(planned: Plan, rates: Rates) -> list[Time]:

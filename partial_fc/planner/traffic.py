@@ -21,19 +21,12 @@ _STATISTICS = 3  # numbers of a row: maximum, sum, target logit
 
 
 class Transfer(NamedTuple):
-    """Bytes that a step moves.
+    """Bytes that a step moves."""
 
-    Attributes:
-        way: network, bank (its memory), bus (between host and GPU) or file.
-        name: what is moved; collectives of the layer have their name in parentheses.
-        out: sent, read, or moved to the GPU.
-        back: received, written, or moved from the GPU.
-    """
-
-    way: str
-    name: str
-    out: int
-    back: int
+    way: str  # network, bank (its memory), bus (between host and GPU) or file
+    name: str  # what is moved; collectives of the layer have their name in parentheses
+    out: int  # sent, read, or moved to the GPU
+    back: int  # received, written, or moved from the GPU
 
 
 def moved_bytes(case: Case, layer: Layer) -> list[Transfer]:

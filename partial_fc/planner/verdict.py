@@ -10,19 +10,14 @@ MOST_RANKS = 4096
 
 
 class Verdict(NamedTuple):
-    """Whether a training fits.
-
-    Attributes:
-        needed, given: bytes of a GPU that are needed and available.
-        largest: the largest part on the GPU.
-        remedies: changes of the case, by field, each of which alone makes it fit; empty if it fits.
-    """
+    """Whether a training fits."""
 
     fits: bool
+    # needed, given: bytes of a GPU that are needed and available
     needed: int
     given: int
-    largest: Part
-    remedies: dict[str, Any]
+    largest: Part  # the largest part on the GPU
+    remedies: dict[str, Any]  # changes of the case, by field, each of which alone makes it fit; empty if it fits
 
 
 def judge(planned: Plan, given: int) -> Verdict:

@@ -24,23 +24,14 @@ from .tasks.task import Task
 
 
 class Training(NamedTuple):
-    """What is trained, on what, and how.
+    """What is trained, on what, and how."""
 
-    Attributes:
-        settings: of default.py; ``max_update`` is the length also where ``num_epoch`` decides.
-        task: what is learned.
-        rate_factor: of the learning rates.
-        epochs: of its updates.
-        engine: with its initial parameters, or pretrained ones.
-        data: of this rank.
-    """
-
-    settings: Any
-    task: Task
-    rate_factor: RateFactor
-    epochs: Epochs
-    engine: Engine
-    data: TrainingData
+    settings: Any  # of default.py; ``max_update`` is the length also where ``num_epoch`` decides
+    task: Task  # what is learned
+    rate_factor: RateFactor  # of the learning rates
+    epochs: Epochs  # of its updates
+    engine: Engine  # with its initial parameters, or pretrained ones
+    data: TrainingData  # of this rank
 
 
 def build_data(settings, task: Task, framework: Framework) -> TrainingData:

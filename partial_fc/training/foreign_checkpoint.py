@@ -9,20 +9,15 @@ from partial_fc.checkpoint import Manifest, SavedClasses
 
 
 class ForeignCheckpoint(NamedTuple):
-    """What a training continues with.
+    """What a training continues with."""
 
-    Attributes:
-        manifest: of its sizes and its state, with no files. A position in the data without the keys of the order of the
-            images is one in this training's order.
-        backbone: (rank, number of ranks) of this training -> arrays, as partial_fc.checkpoint.backbone reads them.
-        classes: centers and the states of their optimizer.
-        messages: to log; what it does not have.
-    """
-
+    # of its sizes and its state, with no files. A position in the data without the keys of the order of the images is
+    # one in this training's order.
     manifest: Manifest
+    # (rank, number of ranks) of this training -> arrays, as partial_fc.checkpoint.backbone reads them
     backbone: Callable[[int, int], dict[str, np.ndarray]]
-    classes: SavedClasses
-    messages: list[str]
+    classes: SavedClasses  # centers and the states of their optimizer
+    messages: list[str]  # to log; what it does not have
 
 
 # See Framework.read_checkpoint.

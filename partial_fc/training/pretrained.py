@@ -12,19 +12,12 @@ from partial_fc.checkpoint.mxnet_params import named_arrays
 
 
 class Pretrained(NamedTuple):
-    """Weights and, if requested, class centers.
+    """Weights and, if requested, class centers."""
 
-    Attributes:
-        source: their path, for messages.
-        weights: ``arg:<name>`` and ``aux:<name>`` -> float32 array.
-        model_format: of the weights; None if the file does not say, and the network keeps its own.
-        classes: centers by class; None if not requested.
-    """
-
-    source: str
-    weights: dict[str, np.ndarray]
-    model_format: ModelFormat | None
-    classes: SavedClasses | None = None
+    source: str  # their path, for messages
+    weights: dict[str, np.ndarray]  # ``arg:<name>`` and ``aux:<name>`` -> float32 array
+    model_format: ModelFormat | None  # of the weights; None if the file does not say, and the network keeps its own
+    classes: SavedClasses | None = None  # centers by class; None if not requested
 
 
 # See Framework.read_pretrained.

@@ -19,35 +19,22 @@ SERIES = {
 
 
 class LossPoint(NamedTuple):
-    """One log line: mean loss and speed of the updates since the previous line.
+    """One log line: mean loss and speed of the updates since the previous line."""
 
-    Attributes:
-        num_update: number of the last of these updates.
-        loss: mean over them.
-        samples_per_second: items of all ranks per second.
-        waiting: share of the time that the rank that waited longest spent waiting for data; None if not measured.
-        learning_rate: of the backbone in the last of these updates; None if not known.
-    """
-
-    num_update: int
-    loss: float
-    samples_per_second: float
+    num_update: int  # number of the last of these updates
+    loss: float  # mean over them
+    samples_per_second: float  # items of all ranks per second
+    # share of the time that the rank that waited longest spent waiting for data; None if not measured
     waiting: float | None
-    learning_rate: float | None = None
+    learning_rate: float | None = None  # of the backbone in the last of these updates; None if not known
 
 
 class SetResult(NamedTuple):
-    """Results on a held-out set.
+    """Results on a held-out set."""
 
-    Attributes:
-        evaluation: what has measured them; it also has what it keeps of the last verification.
-        points: of all verifications, one or more.
-        problems: that the last one shows, one sentence each.
-    """
-
-    evaluation: Evaluation
-    points: Sequence[Any]
-    problems: Sequence[str]
+    evaluation: Evaluation  # what has measured them; it also has what it keeps of the last verification
+    points: Sequence[Any]  # of all verifications, one or more
+    problems: Sequence[str]  # that the last one shows, one sentence each
 
     @property
     def best(self) -> Any:
@@ -66,38 +53,23 @@ class SetResult(NamedTuple):
 
 
 class TrainingResult(NamedTuple):
-    """A training, finished or not.
+    """A training, finished or not."""
 
-    Attributes:
-        folder: output folder.
-        settings: of default.py.
-        ranks, updates: R and the number of updates.
-        seconds: total time, including verification and saving.
-        training_seconds: time without verification and saving.
-        losses: one LossPoint per log line.
-        waiting: share of training_seconds spent waiting for data; None if not measured.
-        sets: results on the held-out sets, by name.
-        suggestion: settings to change if there are problems.
-        baselines: what is reached without training, by name.
-        skipped: number of bad items that all ranks skipped.
-        missing: paths of held-out sets that do not exist.
-        versions: of the software on which the numbers depend.
-    """
-
-    folder: str
-    settings: Mapping[str, Any]
+    folder: str  # output folder
+    settings: Mapping[str, Any]  # of default.py
+    # ranks, updates: R and the number of updates
     ranks: int
     updates: int
-    seconds: float
-    training_seconds: float
-    losses: Sequence[LossPoint]
-    waiting: float | None
-    sets: Mapping[str, SetResult]
-    suggestion: str
-    baselines: Mapping[str, float]
-    skipped: int
-    missing: Sequence[str]
-    versions: Mapping[str, str]
+    seconds: float  # total time, including verification and saving
+    training_seconds: float  # time without verification and saving
+    losses: Sequence[LossPoint]  # one LossPoint per log line
+    waiting: float | None  # share of training_seconds spent waiting for data; None if not measured
+    sets: Mapping[str, SetResult]  # results on the held-out sets, by name
+    suggestion: str  # settings to change if there are problems
+    baselines: Mapping[str, float]  # what is reached without training, by name
+    skipped: int  # number of bad items that all ranks skipped
+    missing: Sequence[str]  # paths of held-out sets that do not exist
+    versions: Mapping[str, str]  # of the software on which the numbers depend
 
     @property
     def title(self) -> str:

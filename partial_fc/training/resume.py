@@ -26,21 +26,13 @@ RUN = "PARTIAL_FC_RUN"  # variable with the name that run.sh gives to a run and 
 
 
 class ResumePlan(NamedTuple):
-    """How a training starts.
+    """How a training starts."""
 
-    Attributes:
-        checkpoint: to resume from; None for none.
-        in_folder: whether it is in this training's output folder.
-        keep_folder: whether the training continues in the output folder as it is.
-        messages: to log once the log file is open.
-        pretrained: path of weights to start from; empty for none.
-    """
-
-    checkpoint: SavedTraining | None
-    in_folder: bool
-    keep_folder: bool
-    messages: list[str]
-    pretrained: str = ""
+    checkpoint: SavedTraining | None  # to resume from; None for none
+    in_folder: bool  # whether it is in this training's output folder
+    keep_folder: bool  # whether the training continues in the output folder as it is
+    messages: list[str]  # to log once the log file is open
+    pretrained: str = ""  # path of weights to start from; empty for none
 
     @property
     def num_update(self) -> int:

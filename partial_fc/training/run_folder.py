@@ -198,15 +198,10 @@ def _create(folder: str) -> None:
 
 
 class RunFolder(NamedTuple):
-    """An open output folder.
+    """An open output folder."""
 
-    Attributes:
-        path: of the folder.
-        earlier: files and folders in it of an earlier training, which this one does not continue.
-    """
-
-    path: str
-    earlier: list[str]
+    path: str  # of the folder
+    earlier: list[str]  # files and folders in it of an earlier training, which this one does not continue
 
 
 @contextlib.contextmanager

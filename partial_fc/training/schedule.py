@@ -14,18 +14,12 @@ from .schedules import Length, LinearUpdates, Moment, Schedule, Steps, build_sch
 
 @dataclass(frozen=True)
 class Epochs:
-    """Epochs of N // G updates, as partial_fc.data.cursor has them.
+    """Epochs of N // G updates, as partial_fc.data.cursor has them."""
 
-    Attributes:
-        num_images: N.
-        global_batch: G.
-        num_update: Updates done before this process started, from a checkpoint.
-        position: Position in the data after them. At another G than before, the epoch does not follow from num_update.
-    """
-
-    num_images: int
-    global_batch: int
-    num_update: int = 0
+    num_images: int  # N
+    global_batch: int  # G
+    num_update: int = 0  # updates done before this process started, from a checkpoint
+    # position in the data after them. At another G than before, the epoch does not follow from num_update.
     position: Position = (0, 0)
 
     def epoch_of(self, num_update: int) -> int:

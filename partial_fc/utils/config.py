@@ -29,41 +29,26 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Setting:
-    """The declaration of one setting.
+    """The declaration of one setting."""
 
-    Attributes:
-        name: As users write it.
-        default: The value where nobody sets another one. Its type is the type of the setting.
-        help: One line for ``--help``.
-        at_least, above, at_most, below: Bounds of a number, or of each item of a list.
-        multiple_of: A divisor of the value.
-        choices: The allowed values; empty for all.
-        item: Type of the items of a list or tuple, None for other settings.
-        length: Number of items, None for any number.
-        path: Whether the value is the path of a file or folder.
-        alias: Another name that users may write; empty for none.
-        function: Whether config.py may give a function in place of the value.
-        by_epoch: Whether a list may give a value for each epoch, the last one for all later ones.
-        trainer: The only trainer that has the setting, a key of TRAINERS in default.py; empty for both.
-    """
-
-    name: str
-    default: Any
-    help: str
+    name: str  # as users write it
+    default: Any  # the value where nobody sets another one. Its type is the type of the setting.
+    help: str  # one line for ``--help``
     _: KW_ONLY
+    # at_least, above, at_most, below: bounds of a number, or of each item of a list
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
     below: float | None = None
-    multiple_of: int | None = None
-    choices: Collection[str] = ()
-    item: type | None = None
-    length: int | None = None
-    path: bool = False
-    alias: str = ""
-    function: bool = False
-    by_epoch: bool = False
-    trainer: str = ""
+    multiple_of: int | None = None  # A divisor of the value
+    choices: Collection[str] = ()  # the allowed values; empty for all
+    item: type | None = None  # type of the items of a list or tuple, None for other settings
+    length: int | None = None  # number of items, None for any number
+    path: bool = False  # whether the value is the path of a file or folder
+    alias: str = ""  # another name that users may write; empty for none
+    function: bool = False  # whether config.py may give a function in place of the value
+    by_epoch: bool = False  # whether a list may give a value for each epoch, the last one for all later ones
+    trainer: str = ""  # the only trainer that has the setting, a key of TRAINERS in default.py; empty for both
 
     @property
     def bounds(self) -> str:

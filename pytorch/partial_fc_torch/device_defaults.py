@@ -19,23 +19,14 @@ PASSES, LAUNCHES, LAUNCH_SECONDS = 17, 46, 6e-6
 
 
 class GpuFacts(NamedTuple):
-    """What is known of a GPU.
+    """What is known of a GPU."""
 
-    Attributes:
-        name: as the driver has it.
-        capability: (major, minor).
-        memory: bytes.
-        cache: bytes of the L2 cache.
-        bandwidth: bytes a second of its memory; 0 if not known.
-        processors: number of multiprocessors.
-    """
-
-    name: str
-    capability: tuple[int, int]
-    memory: int
-    cache: int
-    bandwidth: float
-    processors: int
+    name: str  # as the driver has it
+    capability: tuple[int, int]  # (major, minor)
+    memory: int  # bytes
+    cache: int  # bytes of the L2 cache
+    bandwidth: float  # bytes a second of its memory; 0 if not known
+    processors: int  # number of multiprocessors
 
 
 @functools.cache

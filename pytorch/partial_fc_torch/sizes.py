@@ -67,19 +67,12 @@ def _sizes(model: nn.Module) -> TorchBackbone:
 
 
 class _Pass(NamedTuple):
-    """Counts of a forward pass over B images, or of what an image adds to it, by block that is computed again.
+    """Counts of a forward pass over B images, or of what an image adds to it, by block that is computed again."""
 
-    Attributes:
-        saved: numbers that autograd saves, by block and type.
-        copied: numbers of HALF that have a gradient: of copies of weights, and those of maps.
-        products: multiplications.
-        largest: of the largest saved tensor.
-    """
-
-    saved: Counter[tuple[int, torch.dtype]]
-    copied: Counter[int]
-    products: Counter[int]
-    largest: int
+    saved: Counter[tuple[int, torch.dtype]]  # numbers that autograd saves, by block and type
+    copied: Counter[int]  # numbers of HALF that have a gradient: of copies of weights, and those of maps
+    products: Counter[int]  # multiplications
+    largest: int  # of the largest saved tensor
 
 
 def _of_an_image(model: nn.Module, autocast: bool) -> _Pass:

@@ -9,15 +9,10 @@ HUB_PREFIX = "hf:"  # a data set of the Hugging Face Hub, or a folder that `data
 
 
 class Form(NamedTuple):
-    """A form of sets.
+    """A form of sets."""
 
-    Attributes:
-        opener: package.module:name of what opens a set, from what `rec` names.
-        makes_files: whether opening one for the first time writes an index or a cache, which all processes of a host
-            use.
-    """
-
-    opener: str
+    opener: str  # package.module:name of what opens a set, from what `rec` names
+    # whether opening one for the first time writes an index or a cache, which all processes of a host use
     makes_files: bool = False
 
 

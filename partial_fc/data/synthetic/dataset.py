@@ -28,21 +28,13 @@ FILES = ("train.rec", "train.idx", "property", VALIDATION)
 
 
 class DemoSize(NamedTuple):
-    """What a set consists of.
+    """What a set consists of."""
 
-    Attributes:
-        seed: of the faces.
-        identities: identities for training.
-        images_per_identity: images of each.
-        held_out: identities of the validation pairs.
-        pairs: number of validation pairs.
-    """
-
-    seed: int = 2022
-    identities: int = 1000
-    images_per_identity: int = 20
-    held_out: int = 200
-    pairs: int = 2000
+    seed: int = 2022  # of the faces
+    identities: int = 1000  # identities for training
+    images_per_identity: int = 20  # images of each
+    held_out: int = 200  # identities of the validation pairs
+    pairs: int = 2000  # number of validation pairs
 
     @property
     def images(self) -> int:

@@ -32,19 +32,12 @@ def _draw_chunk(draw: Callable[[Task], Image], tasks: list[Task]) -> list[Image]
 
 
 class SyntheticSet(NamedTuple):
-    """A set in a folder.
+    """A set in a folder."""
 
-    Attributes:
-        root: the folder.
-        meta: name of the JSON file with the parameters.
-        parameters: what the content depends on, for JSON.
-        files: names of the files without which the set is incomplete.
-    """
-
-    root: Path
-    meta: str
-    parameters: dict[str, Any]
-    files: tuple[str, ...]
+    root: Path  # the folder
+    meta: str  # name of the JSON file with the parameters
+    parameters: dict[str, Any]  # what the content depends on, for JSON
+    files: tuple[str, ...]  # names of the files without which the set is incomplete
 
     def is_current(self) -> bool:
         """Returns whether the folder contains a complete set with these parameters."""

@@ -24,18 +24,13 @@ CHUNK = 256  # records of a task: some 50 ms of decoding
 
 
 class Chunk(NamedTuple):
-    """Records in the order of the file.
+    """Records in the order of the file."""
 
-    Attributes:
-        keys, offsets: (n,) int64.
-        labels: (n,) int64, of the images' identities, or UNKNOWN.
-        stop: offset of the next record.
-    """
-
+    # keys, offsets: (n,) int64
     keys: np.ndarray
     offsets: np.ndarray
-    labels: np.ndarray
-    stop: int
+    labels: np.ndarray  # (n,) int64, of the images' identities, or UNKNOWN
+    stop: int  # offset of the next record
 
 
 def read_chunk(rec_path: str, image_size: tuple | None, chunk: Chunk) -> list[Problem]:

@@ -31,37 +31,22 @@ from .verification import Roc, pair_scores
 
 
 class EmbeddingOptions(NamedTuple):
-    """Options of the template embeddings.
+    """Options of the template embeddings."""
 
-    Attributes:
-        flip: Add the embedding of the mirror image.
-        detector_score: Weight images by their detector score.
-        norm_score: Weight images by the length of their embeddings.
-        batch_size: Faces per batch.
-        workers: Reader threads.
-    """
-
-    flip: bool = True
-    detector_score: bool = True
-    norm_score: bool = True
-    batch_size: int = 128
-    workers: int = 1
+    flip: bool = True  # add the embedding of the mirror image
+    detector_score: bool = True  # weight images by their detector score
+    norm_score: bool = True  # weight images by the length of their embeddings
+    batch_size: int = 128  # faces per batch
+    workers: int = 1  # reader threads
 
 
 class Results(NamedTuple):
-    """Results of an evaluation.
+    """Results of an evaluation."""
 
-    Attributes:
-        scores: (P,) float32 in the order of the pairs.
-        roc: Their ROC curve.
-        searches: 1:N results by gallery and "mean"; empty without 1:N lists.
-        seconds: Duration by part of the work.
-    """
-
-    scores: np.ndarray
-    roc: Roc
-    searches: dict[str, Identification]
-    seconds: dict[str, float]
+    scores: np.ndarray  # (P,) float32 in the order of the pairs
+    roc: Roc  # their ROC curve
+    searches: dict[str, Identification]  # 1:N results by gallery and "mean"; empty without 1:N lists
+    seconds: dict[str, float]  # duration by part of the work
 
 
 def evaluate(model: FaceModel, ijb: IjbSet, options: EmbeddingOptions) -> Results:

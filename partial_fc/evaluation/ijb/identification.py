@@ -27,19 +27,12 @@ CHUNK = 1024  # probes: 7 MB of scores against IJB-C's galleries
 
 
 class Identification(NamedTuple):
-    """Result of a search.
+    """Result of a search."""
 
-    Attributes:
-        mated: Number of probes with a mate.
-        unmated: Number of probes without a mate.
-        hits: By rank k: number of probes whose mate is among the k best.
-        tpir: TPIR by FPIR; None without unmated probes.
-    """
-
-    mated: int
-    unmated: int
-    hits: dict[int, int]
-    tpir: dict[float, float] | None
+    mated: int  # number of probes with a mate
+    unmated: int  # number of probes without a mate
+    hits: dict[int, int]  # by rank k: number of probes whose mate is among the k best
+    tpir: dict[float, float] | None  # TPIR by FPIR; None without unmated probes
 
     def rank(self, number: int) -> float:
         """Returns the share of the mated probes whose mate is among the ``number`` best."""

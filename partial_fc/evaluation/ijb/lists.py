@@ -18,24 +18,15 @@ Row = TypeVar("Row")
 
 
 class ImageList(NamedTuple):
-    """Images of a protocol.
+    """Images of a protocol."""
 
-    Attributes:
-        names: N file names.
-        landmarks: (N, 5, 2) float64, (x, y) in pixels: eyes, nose, corners of the mouth; the one further left in the
-            image first.
-        detector_scores: (N,) float32.
-        templates: (N,) int32 rows of ``template_ids``.
-        media: (N,) int32 media ids.
-        template_ids: (T,) int32, ascending.
-    """
-
-    names: list[str]
+    names: list[str]  # N file names
+    # (N, 5, 2) float64, (x, y) in pixels: eyes, nose, corners of the mouth; the one further left in the image first
     landmarks: np.ndarray
-    detector_scores: np.ndarray
-    templates: np.ndarray
-    media: np.ndarray
-    template_ids: np.ndarray
+    detector_scores: np.ndarray  # (N,) float32
+    templates: np.ndarray  # (N,) int32 rows of ``template_ids``
+    media: np.ndarray  # (N,) int32 media ids
+    template_ids: np.ndarray  # (T,) int32, ascending
 
 
 class Pairs(NamedTuple):

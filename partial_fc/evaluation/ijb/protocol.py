@@ -39,20 +39,14 @@ class Search(NamedTuple):
 
 
 class IjbSet(NamedTuple):
-    """A protocol without its image contents.
+    """A protocol without its image contents."""
 
-    Attributes:
-        target: IJBB or IJBC.
-        folder: Of the images.
-        images, pairs: The lists for 1:1.
-        search: The lists for 1:N; None if files are missing, whose paths are in ``absent``.
-    """
-
-    target: str
-    folder: str
+    target: str  # IJBB or IJBC
+    folder: str  # of the images
+    # images, pairs: the lists for 1:1
     images: ImageList
     pairs: Pairs
-    search: Search | None
+    search: Search | None  # the lists for 1:N; None if files are missing, whose paths are in ``absent``
     absent: list[str]
 
 

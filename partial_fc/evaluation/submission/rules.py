@@ -15,19 +15,12 @@ CROP_LINES, PIXEL_LINES = "left, top, right, bottom, width, height", "mean, devi
 
 
 class Limits(NamedTuple):
-    """Limits of a track.
+    """Limits of a track."""
 
-    Attributes:
-        megabytes: Size of the file in units of 2^20 bytes.
-        features: Dimension of an embedding.
-        milliseconds: Time of one face.
-        custom_pixels: Whether crop.txt and pixel_norm.txt may define how images are cropped and normalized.
-    """
-
-    megabytes: float
-    features: int
-    milliseconds: float
-    custom_pixels: bool = False
+    megabytes: float  # size of the file in units of 2^20 bytes
+    features: int  # dimension of an embedding
+    milliseconds: float  # time of one face
+    custom_pixels: bool = False  # whether crop.txt and pixel_norm.txt may define how images are cropped and normalized
 
 
 TRACKS = {

@@ -11,17 +11,11 @@ LANDMARKS = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")  # le
 
 
 class Face(NamedTuple):
-    """A face in an image; coordinates are (x, y) in pixels, and the center of the first pixel is (0, 0).
+    """A face in an image; coordinates are (x, y) in pixels, and the center of the first pixel is (0, 0)."""
 
-    Attributes:
-        score: how certain the detector is, up to 1.
-        box: (4,) left, top, right, bottom.
-        landmarks: (5, 2): those of LANDMARKS, in the order of `ARCFACE`.
-    """
-
-    score: float
-    box: np.ndarray
-    landmarks: np.ndarray
+    score: float  # how certain the detector is, up to 1
+    box: np.ndarray  # (4,) left, top, right, bottom
+    landmarks: np.ndarray  # (5, 2): those of LANDMARKS, in the order of `ARCFACE`
 
 
 class Detector(Protocol):

@@ -10,28 +10,17 @@ from typing import NamedTuple
 
 
 class Tally(NamedTuple):
-    """Counters of one rank at a point in time, or their increase between two (see `since`).
+    """Counters of one rank at a point in time, or their increase between two (see `since`)."""
 
-    Attributes:
-        seconds: Wall-clock time.
-        images: Images taken by the rank.
-        waited: Seconds that the rank waited for images.
-        cpu_seconds: CPU time of the process.
-        bytes: Bytes that the decoding threads requested from the files.
-        read_seconds: Time that the decoding threads spent reading files, summed over the threads.
-        busy_seconds: Time that the decoding threads spent reading or decoding, summed over the threads.
-        disk_bytes: Bytes read from the disk; None if the system does not count them.
-        idle_seconds: Idle time of the host's cores, summed over the cores; None if the system does not count it.
-    """
-
-    seconds: float
-    images: int
-    waited: float
-    cpu_seconds: float
-    bytes: int
-    read_seconds: float
-    busy_seconds: float
-    disk_bytes: int | None
+    seconds: float  # wall-clock time
+    images: int  # images taken by the rank
+    waited: float  # seconds that the rank waited for images
+    cpu_seconds: float  # CPU time of the process
+    bytes: int  # bytes that the decoding threads requested from the files
+    read_seconds: float  # time that the decoding threads spent reading files, summed over the threads
+    busy_seconds: float  # time that the decoding threads spent reading or decoding, summed over the threads
+    disk_bytes: int | None  # bytes read from the disk; None if the system does not count them
+    # idle time of the host's cores, summed over the cores; None if the system does not count it
     idle_seconds: float | None
 
     @property

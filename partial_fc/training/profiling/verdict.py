@@ -40,21 +40,13 @@ KINDS = {  # name -> title of the chart
 
 
 class Verdict(NamedTuple):
-    """Verdict of a profile.
+    """Verdict of a profile."""
 
-    Attributes:
-        kind: One of KINDS.
-        text: The verdict for people.
-        lines: Shell commands that belong to the text.
-        loss: Share of the speed on dummy images that training on the data set lacks, at least 0.
-        decode_threads: Recommended decoding threads per rank; None if another number would not help.
-    """
-
-    kind: str
-    text: str
-    lines: list[str]
-    loss: float
-    decode_threads: int | None = None
+    kind: str  # one of KINDS
+    text: str  # the verdict for people
+    lines: list[str]  # shell commands that belong to the text
+    loss: float  # share of the speed on dummy images that training on the data set lacks, at least 0
+    decode_threads: int | None = None  # recommended decoding threads per rank; None if another number would not help
 
 
 def judge(profile: Profile, files: SetFiles | None, costly: tuple[str, ...] = ()) -> Verdict:

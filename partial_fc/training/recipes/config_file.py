@@ -8,15 +8,10 @@ from typing import Any, NamedTuple
 
 
 class Recipe(NamedTuple):
-    """The content of a configuration file.
+    """The content of a configuration file."""
 
-    Attributes:
-        name: of the file, without its ending.
-        config: its keys and values.
-    """
-
-    name: str
-    config: dict[str, Any]
+    name: str  # of the file, without its ending
+    config: dict[str, Any]  # its keys and values
 
 
 def read_recipe(path: str, root: str) -> Recipe:

@@ -54,17 +54,11 @@ SYNTHETIC_IMAGES = 1000000  # of an epoch, where num_image is not given
 
 
 class Translation(NamedTuple):
-    """A configuration as settings.
+    """A configuration as settings."""
 
-    Attributes:
-        settings: by name.
-        environment: variables of the process.
-        rows: key, value and what has become of it.
-    """
-
-    settings: Settings
-    environment: dict[str, str]
-    rows: list[tuple[str, str, str]]
+    settings: Settings  # by name
+    environment: dict[str, str]  # variables of the process
+    rows: list[tuple[str, str, str]]  # key, value and what has become of it
 
     def lines(self) -> list[str]:
         """Returns the translation as a table."""

@@ -31,40 +31,27 @@ REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # shares of the images
 
 
 class SetFigures(NamedTuple):
-    """Figures of a set of pairs.
+    """Figures of a set of pairs."""
 
-    Attributes:
-        distance, issame: (P,) squared distances, and kinds.
-        verification: by ten folds.
-        correct: pairs judged correctly in it.
-        xnorm: mean norm of the embeddings.
-        rates: at the shared threshold.
-        rejection: rates without a share of the images, by that share.
-    """
-
+    # distance, issame: (P,) squared distances, and kinds
     distance: np.ndarray
     issame: np.ndarray
-    verification: Verification
-    correct: Rate
-    xnorm: float
-    rates: PairRates
-    rejection: Mapping[float, PairRates]
+    verification: Verification  # by ten folds
+    correct: Rate  # pairs judged correctly in it
+    xnorm: float  # mean norm of the embeddings
+    rates: PairRates  # at the shared threshold
+    rejection: Mapping[float, PairRates]  # rates without a share of the images, by that share
 
 
 class Figures(NamedTuple):
-    """Figures of a model card.
+    """Figures of a model card."""
 
-    Attributes:
-        far, threshold: false accept rate asked for, and the squared distance that gives it on the first set; None
-            without a set.
-        sets: by name; the first one gives the threshold.
-        groups: column -> group -> rates on the first set.
-    """
-
+    # far, threshold: false accept rate asked for, and the squared distance that gives it on the first set; None without
+    # a set
     far: float
     threshold: float | None
-    sets: Mapping[str, SetFigures]
-    groups: Mapping[str, Mapping[str, PairRates]]
+    sets: Mapping[str, SetFigures]  # by name; the first one gives the threshold
+    groups: Mapping[str, Mapping[str, PairRates]]  # column -> group -> rates on the first set
 
 
 def sets_of_training(folder: str) -> tuple[list[str], list[str]]:

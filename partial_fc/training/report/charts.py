@@ -19,45 +19,26 @@ Points = Sequence[tuple[int, float | None]] | np.ndarray  # (update, value)
 
 
 class Line(NamedTuple):
-    """A line of a chart.
+    """A line of a chart."""
 
-    Attributes:
-        name: Name in the legend.
-        x: (N,) float64, ascending.
-        y: (N,) float64; NaN interrupts the line.
-        look: Number of the color and dash pattern.
-    """
-
-    name: str
-    x: np.ndarray
-    y: np.ndarray
-    look: int
+    name: str  # name in the legend
+    x: np.ndarray  # (N,) float64, ascending
+    y: np.ndarray  # (N,) float64; NaN interrupts the line
+    look: int  # number of the color and dash pattern
 
 
 class Chart(NamedTuple):
-    """A chart.
+    """A chart."""
 
-    Attributes:
-        key: Unique id on the page.
-        title: What is shown.
-        y_name: Quantity and unit.
-        lines: Each with a finite value.
-        from_zero: Whether the y axis begins at 0 in any case.
-        top: The y axis ends here or below.
-        marks: Name -> value of a straight line: of y, in a ROC of x.
-        roc: Whether x is the FAR, logarithmic, and y the TAR, a step function.
-        x_name: What x is otherwise.
-    """
-
-    key: str
-    title: str
-    y_name: str
-    lines: Sequence[Line]
-    from_zero: bool = False
-    top: float = math.inf
-    marks: Mapping[str, float] = {}
-    roc: bool = False
-    x_name: str = "update"
+    key: str  # unique id on the page
+    title: str  # what is shown
+    y_name: str  # quantity and unit
+    lines: Sequence[Line]  # each with a finite value
+    from_zero: bool = False  # whether the y axis begins at 0 in any case
+    top: float = math.inf  # the y axis ends here or below
+    marks: Mapping[str, float] = {}  # name -> value of a straight line: of y, in a ROC of x
+    roc: bool = False  # whether x is the FAR, logarithmic, and y the TAR, a step function
+    x_name: str = "update"  # what x is otherwise
 
     def description(self) -> str:
         """Returns the content as text for screen readers."""

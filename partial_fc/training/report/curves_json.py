@@ -26,17 +26,11 @@ LARGEST_NUMBER, HUGE = 1e15, 1e100  # of updates and seconds; of losses
 
 
 class Run(NamedTuple):
-    """A training as it is on the disk, finished or not.
+    """A training as it is on the disk, finished or not."""
 
-    Attributes:
-        name: Its folder, as short as distinguishes it from the others.
-        settings: All settings by name, as text.
-        curves: Content of curves.json, with versions as text and series as (N, 2) float64: update, value; NaN if not
-            measured.
-    """
-
-    name: str
-    settings: dict[str, str]
+    name: str  # its folder, as short as distinguishes it from the others
+    settings: dict[str, str]  # all settings by name, as text
+    # content of curves.json, with versions as text and series as (N, 2) float64: update, value; NaN if not measured
     curves: dict[str, Any]
 
 

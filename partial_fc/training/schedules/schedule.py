@@ -4,33 +4,22 @@ from typing import NamedTuple, Protocol
 
 
 class Moment(NamedTuple):
-    """When an update takes place.
+    """When an update takes place."""
 
-    Attributes:
-        update: its number, from 1.
-        epoch: the epoch whose images it reads, from 0.
-        place: its number among the updates of the whole training. It is not `update` where a training of some epochs
-            has gone on with another batch size: the images read so far are then counted in updates of the new size. In
-            a training of some updates they are until a warm-up of epochs ends.
-    """
-
-    update: int
-    epoch: int
+    update: int  # its number, from 1
+    epoch: int  # the epoch whose images it reads, from 0
+    # its number among the updates of the whole training. It is not `update` where a training of some epochs has gone on
+    # with another batch size: the images read so far are then counted in updates of the new size. In a training of some
+    # updates they are until a warm-up of epochs ends.
     place: int
 
 
 class Length(NamedTuple):
-    """Length of a training, in updates of its batch size.
+    """Length of a training, in updates of its batch size."""
 
-    Attributes:
-        updates: of the whole training.
-        of_epoch: of an epoch.
-        warm_up: of those in which the rates grow, before the schedule acts.
-    """
-
-    updates: int
-    of_epoch: int
-    warm_up: int
+    updates: int  # of the whole training
+    of_epoch: int  # of an epoch
+    warm_up: int  # of those in which the rates grow, before the schedule acts
 
     def share_done(self, moment: Moment) -> float:
         """Returns the share of the updates after the warm-up that are done with this one, from 0 to 1."""

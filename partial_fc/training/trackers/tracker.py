@@ -5,17 +5,11 @@ from typing import Any, NamedTuple, Protocol
 
 
 class TrackedRun(NamedTuple):
-    """What a tracker is given of a training.
+    """What a tracker is given of a training."""
 
-    Attributes:
-        folder: output folder of the training.
-        run_id: the same for all processes that continue one training, otherwise unique.
-        settings: of default.py, all of them.
-    """
-
-    folder: str
-    run_id: str
-    settings: Mapping[str, Any]
+    folder: str  # output folder of the training
+    run_id: str  # the same for all processes that continue one training, otherwise unique
+    settings: Mapping[str, Any]  # of default.py, all of them
 
 
 class Tracker(Protocol):

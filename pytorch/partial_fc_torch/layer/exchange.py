@@ -24,17 +24,11 @@ OTHER_SIZE = -2  # in place of labels, which are 0 or more, or -1 if they are in
 
 
 class GlobalBatch(NamedTuple):
-    """The batches of all ranks, in rank order, on the device.
+    """The batches of all ranks, in rank order, on the device."""
 
-    Attributes:
-        features: (G, E).
-        digits: (G, 2) labels and flags, see label_encoding, in the type of the features.
-        labels: (G,) int64; those of a batch that LayerExchange.agree refuses are in no class.
-    """
-
-    features: torch.Tensor
-    digits: torch.Tensor
-    labels: torch.Tensor
+    features: torch.Tensor  # (G, E)
+    digits: torch.Tensor  # (G, 2) labels and flags, see label_encoding, in the type of the features
+    labels: torch.Tensor  # (G,) int64; those of a batch that LayerExchange.agree refuses are in no class
 
 
 class GlobalStatistics(NamedTuple):
@@ -42,16 +36,11 @@ class GlobalStatistics(NamedTuple):
 
     The device combines the statistics itself, so that its backward pass need not wait for the host. Only the checks
     are the host's, with the same bits and so the same errors on every rank: one copy has all they need.
-
-    Attributes:
-        batch: from LayerExchange.gather_batch.
-        log_sum_exp: (G,) float64 on the device, see global_log_sum_exp.
-        host_copy: 3RG softmax statistics in rank order and 2G digits of the batch, in the type of the features.
     """
 
-    batch: GlobalBatch
-    log_sum_exp: torch.Tensor
-    host_copy: HostCopy
+    batch: GlobalBatch  # from LayerExchange.gather_batch
+    log_sum_exp: torch.Tensor  # (G,) float64 on the device, see global_log_sum_exp
+    host_copy: HostCopy  # 3RG softmax statistics in rank order and 2G digits of the batch, in the type of the features
 
 
 class LayerExchange:

@@ -21,30 +21,20 @@ Result = TypeVar("Result")
 
 @dataclass
 class Step:
-    """A step between its forward and its backward pass.
+    """A step between its forward and its backward pass."""
 
-    Attributes:
-        sampled: the centers of the step.
-        features: (G, E) of all ranks.
-        columns: (G,) int64, column of each row's target among the centers of the step, -1 if it is not among them.
-        held: (G,) whether it is among them.
-        targets: of the batch.
-        target_logits: (G,) float64, -inf where it is not held.
-        log_weights: (S,), what the logits get after the margin, see `negative_weights`; None for 0.
-        kept: what the passes keep from the first to the second.
-        loss: mean over the global batch.
-        log_sum_exp: (G,) float64 over the logits of all ranks.
-    """
-
-    sampled: StepCenters
-    features: Features
+    sampled: StepCenters  # the centers of the step
+    features: Features  # (G, E) of all ranks
+    # (G,) int64, column of each row's target among the centers of the step, -1 if it is not among them
     columns: torch.Tensor
-    held: torch.Tensor
-    targets: Targets
-    target_logits: torch.Tensor
+    held: torch.Tensor  # (G,) whether it is among them
+    targets: Targets  # of the batch
+    target_logits: torch.Tensor  # (G,) float64, -inf where it is not held
+    # (S,), what the logits get after the margin, see `negative_weights`; None for 0
     log_weights: torch.Tensor | None = None
-    kept: Any = None
-    loss: float = math.nan
+    kept: Any = None  # what the passes keep from the first to the second
+    loss: float = math.nan  # mean over the global batch
+    # (G,) float64 over the logits of all ranks
     log_sum_exp: torch.Tensor = field(default_factory=lambda: torch.empty(0))
 
     @functools.cached_property

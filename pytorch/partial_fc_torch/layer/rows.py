@@ -16,35 +16,23 @@ RowIndex: TypeAlias = slice | torch.Tensor  # all rows from one to another, or (
 
 
 class Centers(NamedTuple):
-    """Centers with the states of their optimizer.
+    """Centers with the states of their optimizer."""
 
-    Attributes:
-        weight: (N, E).
-        states: name -> (N, width), see RowOptimizer.states.
-    """
-
-    weight: torch.Tensor
-    states: dict[str, torch.Tensor]
+    weight: torch.Tensor  # (N, E)
+    states: dict[str, torch.Tensor]  # name -> (N, width), see RowOptimizer.states
 
 
 @dataclass
 class TileGradient:
-    """The gradient of the mean loss by the centers of a tile.
+    """The gradient of the mean loss by the centers of a tile."""
 
-    Attributes:
-        rows: of these centers.
-        weight: (T, E), the centers; a view if ``rows`` is a slice, otherwise a copy.
-        inverse_norm: (T,) 1 / |W|.
-        raw: (T, E), the gradient divided by ``scale``, with a component along each center, which does not belong to
-            the gradient: the loss depends on the direction of a center alone.
-        scale: 1 / G.
-    """
-
-    rows: RowIndex
-    weight: torch.Tensor
-    inverse_norm: torch.Tensor
+    rows: RowIndex  # of these centers
+    weight: torch.Tensor  # (T, E), the centers; a view if ``rows`` is a slice, otherwise a copy
+    inverse_norm: torch.Tensor  # (T,) 1 / |W|
+    # (T, E), the gradient divided by ``scale``, with a component along each center, which does not belong to the
+    # gradient: the loss depends on the direction of a center alone
     raw: torch.Tensor
-    scale: float
+    scale: float  # 1 / G
 
     def values(self) -> torch.Tensor:
         """The gradient (T, E); overwrites ``raw``, so that it can be called once."""

@@ -34,17 +34,11 @@ from .tiles import negative_weights
 
 
 class Drawn(NamedTuple):
-    """The centers of a step.
+    """The centers of a step."""
 
-    Attributes:
-        sampled: as the store has loaded them.
-        columns: (G,) int64, column of each row's target among them, -1 if it is not there.
-        positives: columns of all labels that the centers were sampled for, more than G with micro-batches.
-    """
-
-    sampled: StepCenters
-    columns: torch.Tensor
-    positives: torch.Tensor
+    sampled: StepCenters  # as the store has loaded them
+    columns: torch.Tensor  # (G,) int64, column of each row's target among them, -1 if it is not there
+    positives: torch.Tensor  # columns of all labels that the centers were sampled for, more than G with micro-batches
 
 
 class MarginSoftmax:

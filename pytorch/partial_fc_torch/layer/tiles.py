@@ -15,16 +15,11 @@ from .stores import StepCenters
 
 
 class TileTargets(NamedTuple):
-    """The targets of the batch in a tile. No shape depends on their number, which only the device knows.
+    """The targets of the batch in a tile. No shape depends on their number, which only the device knows."""
 
-    Attributes:
-        inside: (G,) whether the target of a row is in the tile.
-        columns: (G,) int64, its column of the tile; any column for the other rows.
-        log_weights: (T,), which the logits of the tile get, see partial_fc/layer/sampling.py; None for 0.
-    """
-
-    inside: torch.Tensor
-    columns: torch.Tensor
+    inside: torch.Tensor  # (G,) whether the target of a row is in the tile
+    columns: torch.Tensor  # (G,) int64, its column of the tile; any column for the other rows
+    # (T,), which the logits of the tile get, see partial_fc/layer/sampling.py; None for 0
     log_weights: torch.Tensor | None = None
 
     def scatter(self, rows: torch.Tensor, values: torch.Tensor) -> None:
@@ -35,22 +30,14 @@ class TileTargets(NamedTuple):
 
 @dataclass
 class Tile:
-    """Some of the centers of a step.
+    """Some of the centers of a step."""
 
-    Attributes:
-        rows: of these centers.
-        targets: of the batch among them.
-        weight: (T, E) centers.
-        inverse_norm: (T,) 1 / |W|.
-        logits: (G, T); the passes overwrite them with exponentials, probabilities and gradients.
-        slope: (G, T), derivatives of the logits of negatives by s times their cosines; None for 1.
-    """
-
-    rows: RowIndex
-    targets: TileTargets
-    weight: torch.Tensor
-    inverse_norm: torch.Tensor
-    logits: torch.Tensor
+    rows: RowIndex  # of these centers
+    targets: TileTargets  # of the batch among them
+    weight: torch.Tensor  # (T, E) centers
+    inverse_norm: torch.Tensor  # (T,) 1 / |W|
+    logits: torch.Tensor  # (G, T); the passes overwrite them with exponentials, probabilities and gradients
+    # (G, T), derivatives of the logits of negatives by s times their cosines; None for 1
     slope: torch.Tensor | None = None
 
 

@@ -19,25 +19,18 @@ from .tiles import Tile, TileTargets, cached_tiles, targets_by_tile, tiles_of
 
 @dataclass
 class Kept:
-    """The tiles of a step.
+    """The tiles of a step."""
 
-    Attributes:
-        size: T, but for the last tile.
-        rows: of the centers of each tile.
-        targets: of each tile.
-        cached: the first tiles with exponentials of their logits; the backward pass computes those of others again.
-        maxima: (tiles, G) float64, the row maxima that were subtracted from the cached logits.
-        d_unit: (G, E), sum of the gradients by the unit rows of the features so far.
-        first: gradient of the first tile, if it has been computed, but not received.
-    """
-
-    size: int
-    rows: list[RowIndex]
-    targets: list[TileTargets]
+    size: int  # T, but for the last tile
+    rows: list[RowIndex]  # of the centers of each tile
+    targets: list[TileTargets]  # of each tile
+    # the first tiles with exponentials of their logits; the backward pass computes those of others again
     cached: deque[Tile] = field(default_factory=deque)
+    # (tiles, G) float64, the row maxima that were subtracted from the cached logits
     maxima: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    # (G, E), sum of the gradients by the unit rows of the features so far
     d_unit: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    first: TileGradient | None = None
+    first: TileGradient | None = None  # gradient of the first tile, if it has been computed, but not received
 
 
 class TorchPasses:

@@ -12,27 +12,16 @@ CHUNK_BYTES = 256 << 20  # upper limit of the gradients of a chunk; about what a
 
 @dataclass(frozen=True)
 class Blocks:
-    """Sizes of blocks, each a power of 2.
+    """Sizes of blocks, each a power of 2."""
 
-    Attributes:
-        batch: rows of the batch.
-        classes: centers of a tile of logits.
-        centers: centers of a program that updates them; at most ``classes``.
-        embedding: numbers of a row in a tile of a gradient.
-        inner: numbers that a product adds up at a time; at most each of the above.
-        update: numbers of a row in an update.
-        processors: multiprocessors, among which the programs are divided.
-        options: of the compiler.
-    """
-
-    batch: int = 128
-    classes: int = 128
-    centers: int = 64
-    embedding: int = 128
-    inner: int = 32
-    update: int = 32
-    processors: int = 1
-    options: dict[str, Any] = field(default_factory=lambda: {"num_warps": 8, "num_stages": 3})
+    batch: int = 128  # rows of the batch
+    classes: int = 128  # centers of a tile of logits
+    centers: int = 64  # centers of a program that updates them; at most ``classes``
+    embedding: int = 128  # numbers of a row in a tile of a gradient
+    inner: int = 32  # numbers that a product adds up at a time; at most each of the above
+    update: int = 32  # numbers of a row in an update
+    processors: int = 1  # multiprocessors, among which the programs are divided
+    options: dict[str, Any] = field(default_factory=lambda: {"num_warps": 8, "num_stages": 3})  # of the compiler
 
     def chunk(self, batch: int, embedding_size: int, tile_classes: int) -> int:
         """Returns T, the centers of a chunk: a program for each multiprocessor, unless ``tile_classes`` is set."""

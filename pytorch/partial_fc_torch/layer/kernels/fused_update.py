@@ -15,17 +15,11 @@ States = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
 
 
 class FusedUpdate(NamedTuple):
-    """Arguments of center_gradient_kernel.
+    """Arguments of center_gradient_kernel."""
 
-    Attributes:
-        optimizer: its OPTIMIZER.
-        states: its first, second and updates.
-        rates: its step_size, decay, rate1, rate2, log_beta1, log_beta2 and eps.
-    """
-
-    optimizer: int
-    states: States
-    rates: tuple[float, ...]
+    optimizer: int  # its OPTIMIZER
+    states: States  # its first, second and updates
+    rates: tuple[float, ...]  # its step_size, decay, rate1, rate2, log_beta1, log_beta2 and eps
 
 
 GRADIENT_ALONE = FusedUpdate(update.NONE.value, (None, None, None), (0.0,) * 7)

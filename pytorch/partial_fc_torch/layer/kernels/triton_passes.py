@@ -37,23 +37,14 @@ NEGATIVES = {
 
 @dataclass
 class Kept:
-    """What both passes of a step need.
+    """What both passes of a step need."""
 
-    Attributes:
-        operand: (H, E) features as operand of the products, zero beyond the batch.
-        tile: arguments of both kernels that compute logits, by name.
-        inverse_norms: (S,) of the centers, from the forward pass.
-        d_logits: (H, T), gradients of a chunk.
-        parts: (n, G, E), of which the sum is the gradient by the unit rows of the features so far.
-        begun: whether both belong to the first chunk.
-    """
-
-    operand: torch.Tensor
-    tile: dict[str, Any]
-    inverse_norms: torch.Tensor
-    d_logits: torch.Tensor
-    parts: torch.Tensor
-    begun: bool = False
+    operand: torch.Tensor  # (H, E) features as operand of the products, zero beyond the batch
+    tile: dict[str, Any]  # arguments of both kernels that compute logits, by name
+    inverse_norms: torch.Tensor  # (S,) of the centers, from the forward pass
+    d_logits: torch.Tensor  # (H, T), gradients of a chunk
+    parts: torch.Tensor  # (n, G, E), of which the sum is the gradient by the unit rows of the features so far
+    begun: bool = False  # whether both belong to the first chunk
 
 
 class TritonPasses:

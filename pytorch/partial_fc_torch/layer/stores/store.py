@@ -15,19 +15,14 @@ from ..rows import Centers
 
 @dataclass
 class StepCenters:
-    """The centers of a step on the device.
+    """The centers of a step on the device."""
 
-    Attributes:
-        centers: from which they are taken.
-        rows: (S,) int64, which of them, without repetitions; None for all N.
-        places: (S,) int64, the place among them of the class with each local index of the sample; None if their order
-            is that of the sample.
-        classes: (S,) int64 on the host, the local index of each; None if they need not be written back.
-    """
-
-    centers: Centers
-    rows: torch.Tensor | None
+    centers: Centers  # from which they are taken
+    rows: torch.Tensor | None  # (S,) int64, which of them, without repetitions; None for all N
+    # (S,) int64, the place among them of the class with each local index of the sample; None if their order is that of
+    # the sample
     places: torch.Tensor | None = None
+    # (S,) int64 on the host, the local index of each; None if they need not be written back
     classes: np.ndarray | None = None
 
     def __len__(self) -> int:
