@@ -59,10 +59,8 @@ class Usage(NamedTuple):
 def run_with_usage(command: list[str], environment: dict[str, str]) -> Usage:
     """Runs a command without its output.
 
-    Linux counts what this process has had as the least MB of any child.
-
-    Raises:
-        subprocess.CalledProcessError: it failed.
+    Linux counts what this process has had as the least MB of any child. Raises subprocess.CalledProcessError if it
+    failed.
     """
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

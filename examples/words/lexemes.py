@@ -110,11 +110,7 @@ def write_files(lexemes: Iterable[list[str]], folder: Path) -> None:
 
 
 def read_set(root: Path) -> Lexemes:
-    """Opens a set.
-
-    Raises:
-        FileNotFoundError: It has not been written.
-    """
+    """Opens a set. Raises FileNotFoundError if it has not been written."""
     if not (root / "lexemes.json").exists():
         raise FileNotFoundError(f"{root} has no lexemes.json: write the set with python -m examples.words")
     return Lexemes(*(np.load(root / name, mmap_mode="r") for name in FILES))

@@ -146,10 +146,8 @@ class DataParallelModule(EngineMethods):
     def allgather(self, tensor: mx.nd.NDArray, name: str, shape, dtype, context) -> mx.nd.NDArray:
         """Concatenates ``tensor``, of the same shape on every rank, along the first axis, in the all-gather ``name``.
 
-        The result has this shape, dtype and context.
-
-        Raises:
-            ValueError: The result has another shape, because a rank sent a part of another size.
+        The result has this shape, dtype and context. Raises ValueError if the result has another shape, because a rank
+        sent a part of another size.
         """
         gathered = tensor.astype(dtype, copy=False)
         if self.size > 1:

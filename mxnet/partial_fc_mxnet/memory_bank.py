@@ -168,10 +168,8 @@ class MemoryBank:
     def save(self, with_momentum: bool = True) -> None:
         """Writes ``<rank>_centers.param`` and ``<rank>_centers_mom.param`` in the format of the original trainer.
 
-        ``with_momentum=False`` writes the first only: the momentum of the second sums steps, not gradients.
-
-        Raises:
-            OSError: a file cannot be written; the previous file is unchanged.
+        ``with_momentum=False`` writes the first only: the momentum of the second sums steps, not gradients. Raises
+        OSError if a file cannot be written; the previous file is unchanged.
         """
         os.makedirs(self.prefix, exist_ok=True)
         with self.sequential_access():

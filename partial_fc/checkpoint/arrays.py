@@ -50,11 +50,7 @@ def array_chunks(arrays: Iterable[np.ndarray], total: int | None = None) -> Iter
 
 
 def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
-    """Yields a .npz file of named arrays.
-
-    Raises:
-        FloatingPointError: A number is not finite; names the array.
-    """
+    """Yields a .npz file of named arrays. Raises FloatingPointError if a number is not finite; names the array."""
     stream = _Stream()
     with zipfile.ZipFile(stream, "w") as archive:  # type: ignore[call-overload]
         for name, array in arrays.items():

@@ -16,10 +16,8 @@ def read_backbone(path: str, manifest: Manifest, rank: int, size: int) -> dict[s
     """Reads a checkpoint's ``arg:<name>`` parameters, ``aux:<name>`` statistics and ``state:<name>:<place>`` by name.
 
     Each rank has running statistics of its own images. A training of the same number of ranks reads those that this
-    rank saved, any other training their mean over all ranks, which is also what is verified and exported.
-
-    Raises:
-        OSError, ValueError: A file cannot be read; the message names it.
+    rank saved, any other training their mean over all ranks, which is also what is verified and exported. Raises
+    OSError, ValueError if a file cannot be read; the message names it.
     """
     ranks = [rank] if manifest.ranks == size else range(manifest.ranks)
     saved = [read_arrays(os.path.join(path, statistics_file(number))) for number in ranks]

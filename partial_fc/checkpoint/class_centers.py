@@ -59,10 +59,8 @@ class SavedClasses:
         """Opens ``<rank>_centers.param`` and ``<rank>_centers_mom.param``, as MemoryBank.save writes them.
 
         The original trainer writes such files, too. It gives every rank ceil(C / R) rows, so that the last rows may
-        belong to no class. There may be no files of momentum.
-
-        Raises:
-            OSError, ValueError: A file is missing or damaged; names the file.
+        belong to no class. There may be no files of momentum. Raises OSError, ValueError if a file is missing or
+        damaged; names the file.
         """
         weight, weight_mom = ([_open_pieces(path) for path in files_of_ranks(folder, name)] for name in ORIGINAL_FILES)
         if not weight:

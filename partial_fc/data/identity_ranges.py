@@ -69,9 +69,7 @@ def recover_ranges(reader: RecordReader, heads: np.ndarray, first: int) -> np.nd
 
     Each identity starts where the one before ends, and the label of an image is its identity: so a start is the first
     key, among those that round to the float, whose image has that label. `first` is the first identity record's key.
-
-    Raises:
-        ValueError: the images' labels do not match the ranges.
+    Raises ValueError if the images' labels do not match the ranges.
     """
     count = len(heads)
     starts = np.append(heads["labels"][:, 0].astype(np.int64), first)

@@ -163,11 +163,7 @@ class DataLoader(BatchIterator[Batch]):
         return self.batches.sample(count)
 
     def class_images(self) -> ClassImages:
-        """Returns the images of the whole set by class, see ClassImages.
-
-        Raises:
-            ValueError: it is no face set.
-        """
+        """Returns the images of the whole set by class, see ClassImages. Raises ValueError if it is no face set."""
         if not isinstance(self.batches, FaceBatches):
             raise ValueError("new_centers=mean is for the images of a train.rec: set new_centers=random")
         return ClassImages(self.batches, self.threads)

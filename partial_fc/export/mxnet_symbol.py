@@ -35,10 +35,8 @@ class Node(NamedTuple):
 def read_symbol(content: str | bytes, name: str) -> list[Node]:
     """Returns the nodes that the embedding depends on, in topological order; the embedding is the last one.
 
-    ``name`` is that of the file, for error messages.
-
-    Raises:
-        ValueError: The file is not a network description, or it has several outputs and none is named ``fc1``.
+    ``name`` is that of the file, for error messages. Raises ValueError if the file is not a network description, or it
+    has several outputs and none is named ``fc1``.
     """
     try:
         network = json.loads(content)

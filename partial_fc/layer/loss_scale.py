@@ -56,10 +56,8 @@ class LossScale:
     def overflowed(self, num_update: int, log: Callable[..., object] | None = None) -> None:
         """Records an update that was skipped because a gradient was not finite, and halves the scale.
 
-        ``log`` is called with a message, as logging.info; None on a rank that does not log.
-
-        Raises:
-            FloatingPointError: GIVE_UP_AFTER consecutive updates were skipped.
+        ``log`` is called with a message, as logging.info; None on a rank that does not log. Raises FloatingPointError
+        if GIVE_UP_AFTER consecutive updates were skipped.
         """
         self.skipped += 1
         if self.skipped >= GIVE_UP_AFTER:

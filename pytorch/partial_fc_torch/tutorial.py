@@ -56,11 +56,8 @@ class TutorialCalls(ClassCenters):
         """Writes ``rank_<rank>_softmax_weight.pt``, a tensor (L, E) float32, and a file of each state of the optimizer.
 
         With SGD that is ``rank_<rank>_softmax_weight_mom.pt``; with the convention "steps" only the first is written,
-        as the second means a sum of gradients.
-        The state of a margin such as AdaFace is in state_dict alone.
-
-        Raises:
-            OSError: a file cannot be written; the previous file is unchanged.
+        as the second means a sum of gradients. The state of a margin such as AdaFace is in state_dict alone. Raises
+        OSError if a file cannot be written; the previous file is unchanged.
         """
         os.makedirs(self._prefix, exist_ok=True)
         with self.sequential_access():

@@ -74,10 +74,8 @@ def project(shapes: list[Shape], who: Identity, how: Nuisance, size: int) -> lis
 def face_landmarks(seed: int, identity: int, image: int, size: int = 112) -> np.ndarray:
     """Returns (5, 2) float64, x and y in pixels of draw_face's image: eyes, tip of the nose, corners of the mouth.
 
-    Of a pair the one on the left of the image is the first. Exact to a sixteenth of a pixel, as the drawing.
-
-    Raises:
-        ValueError: seed, identity or image is negative or exceeds 32 bits.
+    Of a pair the one on the left of the image is the first. Exact to a sixteenth of a pixel, as the drawing. Raises
+    ValueError if seed, identity or image is negative or exceeds 32 bits.
     """
     who, how = draw_identity(seed, identity), draw_nuisance(seed, identity, image)
     across = who.eye_spacing * who.face_width

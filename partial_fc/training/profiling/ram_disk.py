@@ -31,10 +31,8 @@ class SetFiles(NamedTuple):
 def find_set_files(rec: str, data_name: str = "") -> SetFiles | None:
     """Finds the images of a set and its other files: index, property, names, validation sets, the demo's metadata.
 
-    None for another form than a train.rec, which has many files, or none.
-
-    Raises:
-        OSError: The folder or one of the files cannot be read.
+    None for another form than a train.rec, which has many files, or none. Raises OSError if the folder or one of the
+    files cannot be read.
     """
     if not rec.endswith(".rec"):
         return None

@@ -35,11 +35,7 @@ class Run(NamedTuple):
 
 
 def write_curves(result: TrainingResult) -> None:
-    """Writes the file atomically.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Writes the file atomically. Raises OSError if it cannot be written."""
     sets = {name: [point._asdict() for point in found.points] for name, found in result.sets.items()}
     content = {"summary": result.summary(), **result.series, "sets": sets}
     replace_file(os.path.join(result.folder, CURVES), [(json.dumps(content) + "\n").encode()])

@@ -76,11 +76,7 @@ def svg(chart: Chart) -> ElementTree.Element:
 
 
 def write_png(path: str, title: str, charts: Sequence[Chart]) -> None:
-    """Writes the charts side by side under a title.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Writes the charts side by side under a title. Raises OSError if the file cannot be written."""
     with _figure("", figsize=(12, 4.2)) as figure:
         figure.suptitle(printable(title))
         figure.subplots_adjust(left=0.05, right=0.97, bottom=0.14, top=0.84, wspace=0.14)

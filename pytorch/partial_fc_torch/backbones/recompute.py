@@ -14,10 +14,7 @@ def recompute_blocks(backbone: nn.Module) -> None:
     """Lets the blocks of a backbone compute their activations twice; embeddings and gradients stay equal bit for bit.
 
     A block is a module with parts of its own in an outermost nn.Sequential or nn.ModuleList: a residual unit, or a
-    block of a transformer. Names of parameters stay.
-
-    Raises:
-        ValueError: There is no block.
+    block of a transformer. Names of parameters stay. Raises ValueError if there is no block.
     """
     blocks = list(_blocks(backbone))
     if not blocks:
