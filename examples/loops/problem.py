@@ -31,12 +31,7 @@ def backbone() -> nn.Module:
 
 
 def batches(rank: int, steps: Iterable[int] = range(STEPS)) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yields normalized images (B, 3, 32, 32) float32 and labels (B,) int64 of a process: a pattern a class, in noise.
-
-    Args:
-        rank: of the process.
-        steps: their numbers, from 0.
-    """
+    """Yields images (B, 3, 32, 32) float32 and labels (B,) int64 of a process: a pattern a class, in noise."""
     patterns = torch.randint(128, (CLASSES, 3, 32, 32), generator=torch.Generator().manual_seed(0))
     for step in steps:
         random = torch.Generator().manual_seed(1000 * rank + step)

@@ -71,10 +71,6 @@ class SavedClasses:
     def of_ranks(cls, folder: str, weight: Sequence[Shards], weight_mom: Sequence[Shards]) -> SavedClasses:
         """Returns the centers of all ranks in order, read from a folder, with their momentum if it was saved.
 
-        Args:
-            folder: for messages.
-            weight, weight_mom: the shards of each rank.
-
         Raises:
             ValueError: They are not of one training; names the folder.
         """
@@ -100,9 +96,6 @@ class SavedClasses:
 
     def require_widths(self, widths: Mapping[str, int]) -> None:
         """Checks that a training can take the centers, and the states unless there are none.
-
-        Args:
-            widths: as the attribute, of the training.
 
         Raises:
             ValueError: the centers have another embedding size, or the states are of another optimizer.

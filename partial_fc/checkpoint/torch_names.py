@@ -65,10 +65,6 @@ def with_torch_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
 def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
     """Renames arrays that have PyTorch's names; others are returned as they are.
 
-    Args:
-        network: name of the backbone in MXNet.
-        arrays: by name.
-
     Raises:
         ValueError: They are not the arrays of this network; the message has the first names that differ. Or the scale
             of the embedding's batch norm is not 1, which MXNet's network cannot compute.

@@ -71,11 +71,6 @@ class Found(NamedTuple):
 def find(records: FaceRecords, work: str, args: argparse.Namespace) -> Found:
     """Finds what is to change in a set.
 
-    Args:
-        records: the set.
-        work: the working folder.
-        args: of the command.
-
     Raises:
         OSError, ValueError: a file cannot be read or written, or the model fails.
     """

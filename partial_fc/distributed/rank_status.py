@@ -155,11 +155,7 @@ class RankStatusStore:
         return sorted(self._on_own_clock(record) for record in mine if host in (None, record.host))
 
     def claim_error_report(self, code: int = FAILED) -> bool:
-        """Returns whether the caller reports why the job ends: True once, for the first of all ranks that asks.
-
-        Args:
-            code: the exit code of the caller.
-        """
+        """Returns whether the caller reports why the job ends: True once, for the first of all ranks that asks."""
         if self._claimed:
             return False
         self._claimed = True
@@ -301,12 +297,7 @@ def _is_dead(name: str, folder: int, host: str, boot: str, own: os.stat_result) 
 
 
 class LocalPeers:
-    """The other ranks on this host, as far as they have written their status.
-
-    Args:
-        rank_status: the store of this rank.
-        local_size: the number of ranks on this host.
-    """
+    """The other ranks on this host, as far as they have written their status."""
 
     def __init__(self, rank_status: RankStatusStore, local_size: int):
         self._rank_status, self._local_size = rank_status, local_size

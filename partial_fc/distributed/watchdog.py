@@ -55,11 +55,6 @@ class State(enum.IntEnum):
 class Watchdog(threading.Thread):
     """Watches over a rank. Make and start() it in the main thread, some time after block_signals().
 
-    Args:
-        ranks: of this process.
-        root: folder of the rank status store.
-        environment: as set by the launcher.
-
     Attributes:
         timeout: seconds without progress after which the job ends, at least START before the first update; 0 for no
             limit.

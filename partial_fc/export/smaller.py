@@ -21,9 +21,6 @@ def to_half(content: bytes) -> bytes:
     """Returns a file that holds its weights, and computes, in float16: half as large.
 
     CPUs without float16 compute in float32 all the same, after a conversion.
-
-    Args:
-        content: of an ONNX file in float32.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 

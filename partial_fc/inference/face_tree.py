@@ -21,11 +21,6 @@ COLUMNS = (
 class FaceWriter:
     """Writes faces into folders, and a line of the list for each of them and for each photo without one.
 
-    Args:
-        folder: of the new tree, empty.
-        names: of all photos, relative.
-        rows: a writer of the csv module.
-
     Attributes:
         counts: photos by outcome; FACES, SEVERAL and TURNED.
         first_reason: why the first photo was damaged, too large or failed; "" without one.

@@ -14,12 +14,7 @@ OPTIONS = ("dataset", "loss", "network", "models_root", "resume", "pretrained", 
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser of which one rank prints help and errors.
-
-    Args:
-        default: the module default.py.
-        file, trainer, description, options: see TrainingProgram.
-    """
+    """An ArgumentParser of which one rank prints help and errors."""
 
     def __init__(self, default: ModuleType, file: str, trainer: str, description: str, options: Sequence[str]):
         settings = "settings, given as name=value (presets change some defaults, --print-config shows the result)"

@@ -66,12 +66,7 @@ def warn_missing(paths: Sequence[str]) -> None:
 
 
 def log_summary(result: TrainingResult, framework_files: Mapping[str, str], command: str) -> None:
-    """Logs the last lines: accuracies, problems, files and suggested next commands.
-
-    Args:
-        result: of the training.
-        framework_files, command: see Framework.
-    """
+    """Logs the last lines: accuracies, problems, files and suggested next commands."""
     if result.skipped:
         logging.warning("bad images skipped on all ranks: %d", result.skipped)
     for name, found in result.sets.items():

@@ -73,10 +73,6 @@ def begin_run(folder: str, run: str, earlier: Sequence[str]) -> None:
     The output folder itself keeps its name, because it may be a link or a mounted disk. Only a training that cannot be
     refused any more comes here, so that attempts which end before leave everything in its place.
 
-    Args:
-        folder, run: the output folder and the run.
-        earlier: see RunFolder.
-
     Raises:
         OSError: A file cannot be moved or written.
     """

@@ -76,10 +76,6 @@ def _build_trackers(settings, framework: Framework) -> Trackers:
 class Trainer:
     """A training and its callbacks; every rank has one.
 
-    Args:
-        training, framework, run_folder, trackers, plan: see their classes.
-        bar, facts: see progress_bar and job_facts.
-
     Attributes:
         loop: how far the training is in its data.
     """

@@ -18,10 +18,6 @@ def check_object_name(text: str, setting: str) -> None:
 def import_object(text: str, setting: str) -> Any:
     """Returns the object that ``package.module:name`` names; its module is imported.
 
-    Args:
-        text: the value of the setting.
-        setting: its name, for the error.
-
     Raises:
         ValueError: the text has another form, the module cannot be imported, or does not have the name.
     """

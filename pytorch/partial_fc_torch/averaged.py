@@ -13,10 +13,6 @@ class AveragedBackbone:
     After update t the average moves by 1 - d towards the weights, d = min(decay, (1 + t) / (10 + t)): a long average
     would otherwise keep the initial weights for as long (tf.train.ExponentialMovingAverage with num_updates).
 
-    Args:
-        backbone: whose weights are averaged.
-        decay: d in the long run.
-
     Attributes:
         model: a copy of the backbone with the average.
     """

@@ -37,13 +37,7 @@ def driver_version() -> str:
 
 
 def precision_line(settings, device: torch.device, ranks: int) -> str:
-    """Returns the types in which backbone, layer and gradients are computed, and what was chosen for the device.
-
-    Args:
-        settings: of default.py.
-        device: of this rank.
-        ranks: R.
-    """
+    """Returns the types in which backbone, layer and gradients are computed, and what was chosen for the device."""
     kind = "float16" if settings.fp16 else "bfloat16" if settings.bf16 else "float32"
     batch, size = settings.batch_size * ranks, settings.embedding_size
     tile = settings.tile_classes or suitable_tile_classes(device, batch, size)

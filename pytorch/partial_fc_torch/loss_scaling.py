@@ -18,9 +18,6 @@ class LossScaling:
     that PyTorch fuses into one kernel look themselves whether the gradients have overflowed: then the host goes on, and
     learns it when it waits for the next step anyway, before it needs the scale again.
 
-    Args:
-        collectives: of this process.
-
     Attributes:
         scale: of the next step, once `settle` has been called.
     """

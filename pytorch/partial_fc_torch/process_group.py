@@ -79,9 +79,6 @@ def _rendezvous(limit: datetime.timedelta) -> tuple[dist.Store, int, int]:
 def private_folder(launcher: int) -> str:
     """Makes a temporary folder of this user alone, the same for all processes that a launcher has started.
 
-    Args:
-        launcher: its process id.
-
     Raises:
         OSError: the folder cannot be made, or another user has made it.
     """

@@ -13,12 +13,7 @@ from .layer.optimizers import SGD
 
 
 class TutorialCalls(ClassCenters):
-    """Methods of the tutorial's PartialFC that are not those of a module of PyTorch.
-
-    Args:
-        prefix: folder of the files.
-        arguments: see ClassCenters.
-    """
+    """Methods of the tutorial's PartialFC that are not those of a module of PyTorch."""
 
     def __init__(self, *arguments, prefix: str = "./", **options):
         super().__init__(*arguments, **options)

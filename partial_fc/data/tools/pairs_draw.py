@@ -22,11 +22,6 @@ FOLDS = 10
 def draw_pairs(counts: Sequence[int], num_pairs: int, seed: int) -> tuple[list[Pair], list[bool]]:
     """Draws P pairs of C identities.
 
-    Args:
-        counts: number of images of each identity.
-        num_pairs: P.
-        seed: of the random choice.
-
     Returns:
         The pairs, and whether each is of one person: in each fold P / 20 pairs of one person, then P / 20 of two.
 

@@ -21,11 +21,7 @@ WIDTHS = (1, 4, 10)  # of the outputs: score, box, landmarks
 
 
 class Scrfd:
-    """A model of SCRFD. Raises ValueError if the file is none with landmarks.
-
-    Args:
-        path: of the ONNX file.
-    """
+    """A model of SCRFD. Raises ValueError if the file is none with landmarks."""
 
     def __init__(self, path: str):
         self.path = path

@@ -9,11 +9,7 @@ SCORE, OVERLAP, MOST = 0.6, 0.3, 5000  # as in the model zoo's own program
 
 
 class YuNet:
-    """A model of YuNet. Raises ValueError if OpenCV cannot read it.
-
-    Args:
-        path: of the ONNX file.
-    """
+    """A model of YuNet. Raises ValueError if OpenCV cannot read it."""
 
     def __init__(self, path: str):
         try:

@@ -52,10 +52,6 @@ def schedule_name(settings: Any) -> str:
 def build_schedule(settings: Any, updates: int, of_epoch: int) -> Schedule:
     """Builds the schedule of the settings with its warm-up.
 
-    Args:
-        settings: of default.py.
-        updates, of_epoch: see Length.
-
     Raises:
         ValueError: ``schedule`` names nothing, or what does not take ``schedule_options``.
     """

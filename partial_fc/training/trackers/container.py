@@ -20,11 +20,7 @@ CLOSING = 30  # seconds
 
 
 class Trackers:
-    """The trackers of a training on rank 0; on other ranks there are none.
-
-    Args:
-        members: by name.
-    """
+    """The trackers of a training on rank 0; on other ranks there are none."""
 
     def __init__(self, members: Mapping[str, Tracker]):
         self._members = [_Member(name, tracker) for name, tracker in members.items()]

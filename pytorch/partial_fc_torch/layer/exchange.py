@@ -48,11 +48,6 @@ class LayerExchange:
 
     The host waits for the device only in mean_loss, which also checks the batch.
 
-    Args:
-        collectives: of this process.
-        num_classes: C.
-        embedding_size: E.
-
     Attributes:
         rank_flags: RankFlags of this rank, sent to all ranks with the labels of the next step.
         all_rank_flags: (R,) int64, those of all ranks in the last step.
@@ -155,10 +150,6 @@ class LayerExchange:
         """Gathers the softmax statistics of all ranks, and starts to copy them to the host.
 
         Collectives: all-gather ``softmax_statistics``, (3, G) -> (3R, G).
-
-        Args:
-            statistics: (3, G) of this rank.
-            batch: from `gather_batch`.
         """
         size = self.collectives.size
         with self._waiting("all-gather softmax_statistics"):

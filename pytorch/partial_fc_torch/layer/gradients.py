@@ -16,9 +16,6 @@ UPDATE_ROWS = 4096  # of a tile of an update that is not part of a backward pass
 class DenseGradient:
     """Collects the gradient of all centers of this rank; zero for those that are not in the step.
 
-    Args:
-        weight: (L, E) centers.
-
     Attributes:
         gradient: (L, E).
     """
@@ -32,11 +29,7 @@ class DenseGradient:
 
 
 class RowGradient:
-    """Collects the gradient of the centers of a step alone, or its sum over steps with the same centers.
-
-    Args:
-        sampled: the centers of the step.
-    """
+    """Collects the gradient of the centers of a step alone, or its sum over steps with the same centers."""
 
     def __init__(self, sampled: StepCenters):
         self._sampled = sampled

@@ -30,12 +30,6 @@ from .stores import CenterStore, FileStore, HostStore, StepCenters
 class RankCenters(torch.nn.Module):
     """What this rank keeps from step to step, and how an update changes it; a ``state_dict`` holds all of it.
 
-    Args:
-        embedding_size, num_classes, sample_rate, sampling_correction, seed, collectives: see ClassCenters.
-        optimizer, folder, on_host, store: see ClassCenters.
-        device: where the layer computes.
-        requires_grad: of ``weight``.
-
     Attributes:
         See ClassCenters.
 

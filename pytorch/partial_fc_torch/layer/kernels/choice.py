@@ -38,9 +38,6 @@ class ChosenPasses:
     """Passes that are chosen in the first step on a device, when it is known where the layer computes.
 
     They run with the layer's GPU as the current device, on which Triton starts kernels.
-
-    Args:
-        kernel, of_torch, optimizer: see `passes_of`.
     """
 
     def __init__(self, kernel: str, of_torch: TorchPasses, optimizer: RowOptimizer | None):

@@ -27,13 +27,7 @@ MAX_THREADS = 16  # a GPU's host has no bandwidth for more
 
 
 class HostStore(CenterStore):
-    """Keeps the arrays where another store keeps them, and copies the rows of a step to a device.
-
-    Args:
-        store: of arrays on the host.
-        device: where the layer computes.
-        cores: of this rank.
-    """
+    """Keeps the arrays where another store keeps them, and copies the rows of a step to a device."""
 
     movable = False
     samples_on_host = True
