@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from partial_fc.data.sources.forms import RECORDS, form_of, set_in
+
 READ_TIMEOUT = 8  # seconds to read the settings
 
 
@@ -26,7 +28,9 @@ TRAINERS = {
 class Training(NamedTuple):
     """The requirements of a training."""
 
-    needed: Sequence[str]  # files without which it does not start; none if it draws its images itself
+    needed: Sequence[
+        str
+    ]  # files without which it does not start; none if it draws its images itself, or reads no train.rec
     beside: Sequence[str]  # files that may be missing, but must be the same on all hosts
     shared: str  # folder that all hosts must share, for checkpoints; "" for none
 
@@ -54,12 +58,13 @@ def read(clone: str, software: Software, arguments: Sequence[str]) -> Training |
     if not done.stdout.startswith("{"):
         return None
     settings = json.loads(done.stdout)
-    rec = settings["rec"] or os.path.join(settings["data_root"], settings["data_name"], "train.rec")
+    rec = settings["rec"] or set_in(os.path.join(settings["data_root"], settings["data_name"]))
     names = ["property", *(f"{name}.bin" for name in settings["val_targets"])]
     drawn = settings["debug"] or (settings["dataset"] == "demo" and not settings["rec"])
+    unknown = drawn or form_of(rec) != RECORDS  # the hosts compare no sets in other forms
     saves = settings["checkpoint_every"] or settings["checkpoint_minutes"]
     return Training(
-        needed=[] if drawn else [rec, f"{os.path.splitext(rec)[0]}.idx"],
-        beside=[] if drawn else [os.path.join(os.path.dirname(rec), name) for name in names],
+        needed=[] if unknown else [rec, f"{os.path.splitext(rec)[0]}.idx"],
+        beside=[] if unknown else [os.path.join(os.path.dirname(rec), name) for name in names],
         shared=(settings["output"] or settings["models_root"]) if saves else "",
     )

@@ -36,6 +36,13 @@ def test_images_that_each_host_draws_need_no_files(clone, arguments):
     assert (found.needed, found.beside) == ([], [])
 
 
+def test_the_files_of_sets_in_other_forms_are_not_compared(clone, tmp_path):
+    (tmp_path / "faces" / "a").mkdir(parents=True)
+    for words in ([f"rec={tmp_path / 'faces'}"], ["rec=hf:faces"], [f"data_root={tmp_path}", "data_name=faces"]):
+        found = job_requirements.read(str(clone), MXNET, ["--dataset", "emore", *words])
+        assert (found.needed, found.beside) == ([], [])
+
+
 def test_settings_of_config_py_apply(clone):
     with open(clone / "config.py", "a") as stream:
         stream.write("config.data_root = '/mine'\nconfig.dataset = 'webface'\n")
