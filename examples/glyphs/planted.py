@@ -28,12 +28,7 @@ TEST = "test.bin"
 def write_planted(source: Path, stage: Path, share: float, persons: int, seed: int) -> None:
     """Writes the set, test.bin, and planted.json: the classes that are in the test set, and the keys of the copies.
 
-    Args:
-        source: folder of the set of characters.
-        stage: the new folder.
-        share: of the images that get a copy.
-        persons: number of characters in the test set.
-        seed: of the choice.
+    A ``share`` of the images of the set in ``source`` get a copy; ``persons`` characters are in the test set.
     """
     records = FaceRecords(source / "train.rec")
     labels = records.labels(np.arange(records.num_images))

@@ -13,12 +13,9 @@ from .onnx_export import OnnxExport
 
 
 def export(model: str, image_size: int, faces: np.ndarray) -> bytes:
-    """Returns the content of the ONNX file, compared with MXNet on random images and on ``faces``.
+    """Returns the content of the ONNX file, compared with MXNet on random images and on faces (N, S, S, 3) uint8 RGB.
 
-    Args:
-        model: <prefix>-symbol.json, <prefix>-<epoch>.params, or their folder.
-        image_size: S, height and width in pixels.
-        faces: (N, S, S, 3) uint8 RGB, N >= 0.
+    ``model`` is <prefix>-symbol.json, <prefix>-<epoch>.params, or their folder.
 
     Raises:
         OSError: A file is missing.

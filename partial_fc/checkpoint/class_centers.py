@@ -111,11 +111,9 @@ class SavedClasses:
             )
 
     def rows(self, field: str, classes: np.ndarray) -> np.ndarray:
-        """Returns the rows (n, width) float32 of some classes.
+        """Returns the rows (n, width) float32 of some classes (n,) int64, each in 0..C-1, in any order.
 
-        Args:
-            field: a key of ``widths``.
-            classes: (n,) int64, each in 0..C-1, in any order; others are a ValueError.
+        Raises ValueError for other classes. ``field`` is a key of ``widths``.
         """
         if len(classes) and not 0 <= classes.min() <= classes.max() < self.num_classes:
             raise ValueError(

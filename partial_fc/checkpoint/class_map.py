@@ -16,12 +16,7 @@ NEW = -1
 
 
 def read_class_map(path: str, num_classes: int, num_saved: int) -> np.ndarray:
-    """Reads a class map: (C,) int64, -1 for a new class.
-
-    Args:
-        path: of the file.
-        num_classes: C.
-        num_saved: number of classes in the checkpoint.
+    """Reads a class map: (C,) int64, -1 for a new class. A checkpoint has ``num_saved`` classes.
 
     Raises:
         OSError: The file cannot be read.

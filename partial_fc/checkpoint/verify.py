@@ -11,15 +11,9 @@ from .manifest import Manifest, read_manifest
 
 
 def verify_share(path: str, rank: int, size: int, alive: Callable[[], None]) -> Manifest:
-    """Reads the manifest of a checkpoint, and every ``size``-th of its files to the end.
+    """Returns the manifest of a checkpoint, after reading every ``size``-th of its files, from ``rank`` on, to the end.
 
-    Args:
-        path: of the checkpoint's folder.
-        rank, size: number of this rank, and how many ranks share the files.
-        alive: called every few MB.
-
-    Returns:
-        The manifest.
+    ``alive`` is called every few MB.
 
     Raises:
         OSError: A file is missing or cannot be read.

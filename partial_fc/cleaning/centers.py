@@ -127,11 +127,7 @@ def gap(left: Figures, right: Figures, cosine: np.ndarray) -> np.ndarray:
     """Returns how much nearer typical images are to their own class than to another one, on average of both classes.
 
     The mean cosine of the images of a class to a direction is ``share`` times that of its center. Two classes of one
-    person have a gap of about 0. NaN for a class with fewer than two typical images.
-
-    Args:
-        left, right: of the classes; only ``mean_own`` and ``share`` are read.
-        cosine: between their centers.
+    person have a gap of about 0. NaN for a class with fewer than two typical images. ``cosine`` is that of the centers.
     """
     result: np.ndarray = (left.mean_own + right.mean_own - (left.share + right.share) * cosine) / 2
     return result

@@ -23,14 +23,10 @@ class Duplicates(NamedTuple):
 
 
 def near_duplicates(embeddings: np.ndarray, classes: np.ndarray, limit: float, memory: int, bar: Any) -> Duplicates:
-    """Finds near-duplicates within the classes.
+    """Finds near-duplicates within classes: images whose cosine to an earlier one that stays is at least ``limit``.
 
-    Args:
-        embeddings: (N, E) float16 or float32 of length 1.
-        classes: (N,) int64, the class of each image; images with -1 are left out.
-        limit: cosine of near-duplicates.
-        memory: bytes that may be used.
-        bar: progress bar, updated by the number of finished images.
+    ``embeddings``: (N, E) float16 or float32 of length 1; ``classes``: (N,) int64, -1 for images that are left out;
+    ``memory``: bytes that may be used; ``bar`` counts finished images.
     """
     images = np.flatnonzero(classes >= 0)
     by_class = Classes.of(classes[images])

@@ -37,18 +37,9 @@ class Images(NamedTuple):
 
 
 def embedded(stem: str, images: Images, model: str, recipe: Recipe, workers: int, bar: Any) -> np.ndarray:
-    """Returns the embeddings of all images, memory-mapped; computes those that the file does not have.
+    """Returns the embeddings of all images (N, E) float16, memory-mapped; computes those that the file does not have.
 
-    Args:
-        stem: path of the file, without extension; its folder is created.
-        images: of the set.
-        model: path of the model.
-        recipe: how embeddings are computed.
-        workers: number of processes.
-        bar: progress bar, updated by the number of finished images.
-
-    Returns:
-        (N, E) float16, read-only.
+    ``stem`` is the path of the file without extension, whose folder is created; ``bar`` counts finished images.
 
     Raises:
         OSError: a file cannot be read or written.

@@ -24,14 +24,7 @@ class Limits(NamedTuple):
 
 
 def limits_of(fit: Fit, other: Nearest, copies: np.ndarray, shares: Shares) -> Limits:
-    """Returns the limits for a set.
-
-    Args:
-        fit: its centers.
-        other: the nearest other class of each of the N images.
-        copies: (K,) cosines of images to their altered copies.
-        shares: see Shares.
-    """
+    """Returns the limits, from the nearest other class of the N images and the cosines (K,) to altered copies."""
     typical = fit.typical & np.isfinite(fit.figures.own)
     if not typical.any():
         raise ValueError("no class has two images that are near each other: this model cannot clean this set")

@@ -45,13 +45,10 @@ class Work(NamedTuple):
 
 
 def nearest(rows: str, centers: str, own: str | None, work: Work) -> Nearest:
-    """Compares every embedding with every center but its own.
+    """Compares every embedding with every center but its own; the bar of ``work`` counts the finished ones.
 
-    Args:
-        rows: path of a .npy file, (N, E) float16 or float32 of length 1.
-        centers: path of a .npy file, (M, E) float32 of length 1.
-        own: path of a .npy file, (N,) int64, the center that an embedding is not compared with; None: with all.
-        work: see Work; its bar is updated by the number of finished embeddings.
+    The arguments are paths of .npy files: ``rows`` (N, E) float16 or float32 and ``centers`` (M, E) float32, of length
+    1; ``own`` (N,) int64, the center that an embedding is not compared with, or None.
     """
     length, size = np.load(rows, mmap_mode="r").shape
     side = tile_side(work.memory // work.workers, size)

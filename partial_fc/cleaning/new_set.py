@@ -19,22 +19,11 @@ CLASS_MAP = "class_map.txt"
 
 
 def write_set(stage: str, records: FaceRecords, classes: Classes, after: np.ndarray, bar: Any) -> tuple[int, int]:
-    """Writes train.rec, train.idx, property, identities.txt and class_map.txt.
+    """Writes train.rec, train.idx, property, identities.txt and class_map.txt into the folder ``stage``.
 
-    The classes that have images keep their order; within a class images keep that of the old set.
-
-    Args:
-        stage: folder to write to.
-        records: the old set.
-        classes: its classes.
-        after: (N,) int64, the class row of each image in the new set, -1 for none.
-        bar: progress bar, updated by the number of written images.
-
-    Returns:
-        Numbers of images and classes of the new set.
-
-    Raises:
-        ValueError: no image is left.
+    The classes that have images keep their order; within a class images keep that of the old set. ``after``: (N,)
+    int64, the class row of each image in the new set, -1 for none; ``bar`` counts written images. Returns the numbers
+    of images and classes. Raises ValueError if no image is left.
     """
     kept = np.flatnonzero(after >= 0)
     if not len(kept):

@@ -25,13 +25,7 @@ class Overlap(NamedTuple):
 
 
 def overlap(of_images: Nearest, of_tests: Nearest, limits: Limits) -> Overlap:
-    """Finds the overlap.
-
-    Args:
-        of_images: the nearest test image of each of the N images.
-        of_tests: the nearest class of each of the T test images.
-        limits: ``duplicate``, ``person`` and ``sure`` are read.
-    """
+    """Finds the overlap, from the nearest test image of the N images and the nearest class of the T test images."""
     images = np.flatnonzero(of_images.best >= limits.duplicate)
     found = (of_tests.best >= limits.person) & (of_tests.best - of_tests.second >= limits.sure)
     tests = np.flatnonzero(found)

@@ -25,13 +25,9 @@ class Pairs(NamedTuple):
 
 
 def split_pairs(centers: str, figures: Figures, limit: float, work: Work) -> Pairs:
-    """Compares every two classes.
+    """Compares every two classes; pairs have a gap of at most ``limit``. The bar of ``work`` counts finished classes.
 
-    Args:
-        centers: path of a .npy file, (C, E) float32.
-        figures: of all classes; ``share`` and ``mean_own`` are read.
-        limit: largest gap of a pair.
-        work: see Work; its bar is updated by the number of finished classes.
+    ``centers`` is the path of a .npy file, (C, E) float32; of ``figures`` ``share`` and ``mean_own`` are read.
     """
     number, size = figures.centers.shape
     side = tile_side(work.memory // work.workers // 3, size)  # cosines and gaps, with their temporary copies

@@ -24,13 +24,7 @@ class WrongLabels(NamedTuple):
 
 
 def wrong_labels(own: np.ndarray, other: Nearest, limits: Limits) -> WrongLabels:
-    """Finds images with wrong labels.
-
-    Args:
-        own: (N,) cosine to the own class, NaN where it has no other images.
-        other: the nearest other class of each image.
-        limits: ``far``, ``near`` and ``sure`` are read.
-    """
+    """Finds images with wrong labels, by their cosines to the own class (N,), NaN where it has no other images."""
     wrong = (own < limits.far) & (other.best >= limits.near) & (other.best > own)
     images = np.flatnonzero(wrong)
     is_sure = other.best[images] - other.second[images] >= limits.sure

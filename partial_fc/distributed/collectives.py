@@ -107,13 +107,9 @@ class Collectives:
                 self.backend.barrier(name)
 
     def assert_same_on_all_ranks(self, facts: Mapping[str, Any]) -> None:
-        """Checks that some values are the same on all ranks (all-gather ``agree``).
+        """Checks that some values, which JSON can represent, are the same on all ranks (all-gather ``agree``).
 
-        Args:
-            facts: name -> value that JSON can represent.
-
-        Raises:
-            JobError: on every rank; names the fact and the ranks that differ.
+        Raises JobError on every rank, with the name of the fact and the ranks that differ.
         """
         message = differences(self.gather_object("agree", facts))
         if message:
@@ -160,12 +156,9 @@ class Collectives:
     def watch(self, seconds: float, host_seconds: float) -> None:
         """Ends the job, reporting what this rank does, unless report_progress() is called within ``seconds``.
 
-        A rank that waits for one that never comes would wait forever under Gloo, and under MPI if the other rank is
-        stopped rather than dead. A rank that waits for one that makes progress waits on.
-
-        Args:
-            seconds: see above; 0 for no limit.
-            host_seconds: the time without a byte from another host after which the job ends too; 0 for no limit.
+        0 sets no limit. A rank that waits for one that never comes would wait forever under Gloo, and under MPI if the
+        other rank is stopped rather than dead. A rank that waits for one that makes progress waits on. The job ends,
+        too, after ``host_seconds`` without a byte from another host.
         """
         self._timeout = seconds
         if self.watchdog is not None:
@@ -173,11 +166,7 @@ class Collectives:
         self._mark()
 
     def report_progress(self, num_update: int | None = None) -> None:
-        """Resets the limit of watch(): called at every step, phase and batch of a verification.
-
-        Args:
-            num_update: the update that has just been done.
-        """
+        """Resets the limit of watch(): called at every step, phase and batch of a verification, with its update."""
         self._mark(None if num_update is None else "the following step", num_update)
 
     @contextlib.contextmanager

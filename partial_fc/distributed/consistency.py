@@ -15,10 +15,8 @@ from .diagnosis import format_ranks
 def differences(facts: Sequence[Mapping[str, Any]]) -> str | None:
     """Returns a message on the first fact that differs between ranks; None if all are the same.
 
-    The message names the ranks of the minority; of two equal groups, the one without rank 0.
-
-    Args:
-        facts: of each rank, name -> value that JSON can represent.
+    The message names the ranks of the minority; of two equal groups, the one without rank 0. A fact of a rank is a name
+    and a value that JSON can represent.
     """
     for name in sorted(set().union(*facts)):
         values = [json.dumps(fact.get(name), sort_keys=True) for fact in facts]

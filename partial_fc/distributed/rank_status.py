@@ -123,13 +123,7 @@ class RankStatusStore:
         self.update()
 
     def update(self, doing: str | None = None, waiting: bool | None = None, num_update: int | None = None) -> None:
-        """Records that this rank made progress, and what has changed in its status.
-
-        Args:
-            doing: what the main thread does; None as before.
-            waiting: whether it waits for other ranks there; None as before.
-            num_update: the last update; None as before.
-        """
+        """Records progress, and what has changed: what the main thread does, whether it waits there, the update."""
         self.doing = self.doing if doing is None else doing
         self.waiting = self.waiting if waiting is None else waiting
         self.num_update = self.num_update if num_update is None else num_update
@@ -259,17 +253,10 @@ class RankStatusStore:
 
 
 def remove_dead(root: str, host: str, boot: str, own: os.stat_result, keep: str) -> None:
-    """Removes the folders of jobs that were killed, so that no rank was left to do it.
+    """Removes the folders in ``root`` of jobs that were killed, so that no rank was left to do it, but for ``keep``.
 
-    Args:
-        root: the folder that holds them.
-        host: name of this host.
-        boot: see boot_id.
-        own: of a file that has just been written there: its owner, and the time of the file server.
-        keep: path of a folder that stays.
-
-    Raises:
-        OSError: ``root`` cannot be listed.
+    ``own`` is of a file that has just been written there: its owner, and the time of the file server. Raises OSError if
+    ``root`` cannot be listed.
     """
     for name in os.listdir(root):
         path = os.path.join(root, name)

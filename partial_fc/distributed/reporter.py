@@ -30,10 +30,8 @@ class ErrorReporter:
     def report(self, text: str, code: int = FAILED, timeout: float = -1) -> None:
         """Prints a message to standard error, unless the end of the job has been reported already.
 
-        Args:
-            text: the message.
-            code: the exit code of this process, if it is the one that reports.
-            timeout: seconds to wait while another thread of this process reports; -1 waits until that thread ends it.
+        ``code`` is the exit code of this process if it is the one that reports; ``timeout`` the seconds to wait while
+        another thread of this process reports, -1 until that thread ends it.
         """
         self._lock.acquire(timeout=timeout)
         if self.closed or not run_within(STORE_TIMEOUT, lambda: self._rank_status.claim_error_report(code), True):

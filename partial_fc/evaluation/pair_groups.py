@@ -15,15 +15,7 @@ SAME, EMPTY = "same", "(empty)"
 
 
 def read_groups(path: str, columns: Sequence[str], issame: np.ndarray) -> dict[str, list[str]]:
-    """Reads the group of each pair by column.
-
-    Args:
-        path: of the CSV file.
-        columns: names of those to read; all but `SAME` without any.
-        issame: (P,) bool of the set.
-
-    Returns:
-        Column -> P names of groups.
+    """Reads the groups of the P pairs from a CSV file: column -> P names. No ``columns`` are all but `SAME`.
 
     Raises:
         OSError: The file cannot be read.

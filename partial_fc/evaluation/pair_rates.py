@@ -48,13 +48,7 @@ class PairRates(NamedTuple):
 
 
 def shared_threshold(distance: np.ndarray, issame: np.ndarray, far: float) -> float:
-    """Returns the highest threshold that accepts at most a share ``far`` < 1 of the pairs of different people.
-
-    Args:
-        distance: (P,) squared.
-        issame: (P,) bool, with pairs of different people.
-        far: false accept rate.
-    """
+    """Returns the highest threshold that accepts at most a share ``far`` < 1 of the pairs of different people."""
     different = np.sort(distance[~issame])
     return float(different[max_accepted(far, len(different))])
 

@@ -8,13 +8,9 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 
 def draw_roc(curves: Mapping[str, Curve], lowest_far: float, title: str, paths: Sequence[str]) -> None:
-    """Draws ROC curves into files of the formats that their endings name.
+    """Draws ROC curves, name -> (FAR, ascending, and TAR), into files of the formats that their endings name.
 
-    Args:
-        curves: name -> FAR, ascending, and TAR, each (points,); one curve has no legend.
-        lowest_far: where the axis begins.
-        title: of the picture.
-        paths: of the files.
+    A single curve has no legend; the axis begins at ``lowest_far``.
     """
     from matplotlib.figure import Figure
 

@@ -48,9 +48,8 @@ def log_start(settings: Mapping[str, Any], ranks: int, device: object, rates: st
 def log_resume(path: str, manifest: Manifest, facts: Mapping[str, Any]) -> None:
     """Logs the checkpoint that a training resumes from, and which of its settings and versions have changed.
 
-    Args:
-        path, manifest: of the checkpoint; ``origin`` has the facts of the training that wrote it.
-        facts: settings, versions and digests of this training, by name.
+    ``facts`` are settings, versions and digests of this training, by name; ``origin`` of the manifest has the former
+    ones.
     """
     logging.info("resumes from update %d, saved by %s in %s", manifest.num_update, plural(manifest.ranks, "rank"), path)
     for name, value in facts.items():

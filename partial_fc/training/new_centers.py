@@ -29,13 +29,8 @@ def take_new_centers(settings: Any, class_map: np.ndarray | None, engine: Engine
 
     Collectives: all-gather ``status.class_images``, those of assert_same_on_all_ranks and set_mean_centers.
 
-    Args:
-        settings: of default.py.
-        class_map: (C,) int64, by which centers were loaded; None without loaded centers.
-        engine, data: of this rank; the data have ``class_images()``.
-
-    Raises:
-        JobError: On every rank, if one cannot read an image, or a center cannot be written.
+    ``class_map``: (C,) int64, by which centers were loaded, or None; the data have ``class_images()``. Raises JobError
+    on every rank, if one cannot read an image, or a center cannot be written.
     """
     if settings.new_centers != MEAN:
         return

@@ -27,13 +27,8 @@ ReadFiles = Callable[[str, bool], Pretrained | None]
 def pretrained_from_files(path: str, with_classes: bool, read_files: ReadFiles) -> Pretrained:
     """Reads a file of the framework, or a ``.params`` file and the ``<rank>_centers.param`` of all ranks beside it.
 
-    Args:
-        path: of the file, or of the folder that contains it and no other ``.params`` file.
-        with_classes: whether to read the class centers.
-        read_files: see Framework.read_pretrained.
-
-    Raises:
-        OSError, ValueError: A file is missing or damaged; the message names it.
+    ``path`` is that of the file, or of the folder that contains it and no other ``.params`` file. Raises OSError or
+    ValueError, with its name, if a file is missing or damaged.
     """
     own = read_files(path, with_classes)
     if own is not None:

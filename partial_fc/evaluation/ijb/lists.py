@@ -51,14 +51,10 @@ def read_rows(
     split: Callable[[str], list[str]] = str.split,
     skip: int = 0,
 ) -> Iterator[Row]:
-    """Yields ``parse(*values)`` for each line that is not blank.
+    """Yields ``parse(*values)`` for each line that is not blank, after ``skip`` lines of a header.
 
-    Args:
-        path: Of the file.
-        columns: Their names, separated by spaces.
-        parse: Raises ValueError with the problem of a line.
-        split: Returns the values of a line.
-        skip: Number of lines of the header.
+    ``columns`` are names separated by spaces; ``split`` returns the values of a line; ``parse`` raises ValueError with
+    the problem of one.
 
     Raises:
         ValueError: A line has another number of values, or is refused by ``parse``. The message names file and line.

@@ -50,12 +50,9 @@ class Verdict(NamedTuple):
 
 
 def judge(profile: Profile, files: SetFiles | None, costly: tuple[str, ...] = ()) -> Verdict:
-    """Returns the verdict.
+    """Returns the verdict on a data set with ``files``, None if it is no train.rec.
 
-    Args:
-        profile: The measurements.
-        files: Files of the data set, None if it is no train.rec.
-        costly: Settings in use that slow down decoding, such as ``color_jittering``.
+    ``costly`` are settings in use that slow down decoding, such as ``color_jittering``.
     """
     verdict, others = _judge(profile, files, costly), max(map(profile.taken_by_others, profile.phases))
     if others < DISTURBED:

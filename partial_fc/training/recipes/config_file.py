@@ -15,14 +15,9 @@ class Recipe(NamedTuple):
 
 
 def read_recipe(path: str, root: str) -> Recipe:
-    """Runs a configuration file.
+    """Runs a configuration file; its path, with or without ``.py``, starts at the current folder or at ``root``.
 
-    Args:
-        path: of the file, with or without ``.py``; a relative one starts at the current folder or at ``root``.
-        root: folder of the clone, which has recipes in ``configs``.
-
-    Raises:
-        ValueError: there is no such file, it fails, or it has no ``config``.
+    Raises ValueError if there is no such file, it fails, or it has no ``config``.
     """
     file = find_file(path, root)
     try:

@@ -66,15 +66,7 @@ class Section(NamedTuple):
 def card_sections(
     training: Run, model: FaceModel, given: Given, figures: Figures, missing: Sequence[str]
 ) -> list[Section]:
-    """Returns the sections of a card.
-
-    Args:
-        training: as read from its folder.
-        model: that was tested.
-        given: by the person who writes the card.
-        figures: of the model.
-        missing: paths of validation sets of the training that do not exist.
-    """
+    """Returns the sections of a card; ``missing`` are paths of validation sets of the training that do not exist."""
     sections = [
         Section("model", "Model", [_model(training, model, given), *_problems(training)]),
         Section("data", "Training data", [_data(training, given)]),

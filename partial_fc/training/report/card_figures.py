@@ -72,17 +72,9 @@ def sets_of_training(folder: str) -> tuple[list[str], list[str]]:
 def measure(
     model: FaceModel, sets: Sequence[str], groups: str | None, columns: Sequence[str], far: float, batch_size: int
 ) -> Figures:
-    """Verifies the model on sets of pairs.
+    """Verifies the model on sets of pairs, of which the first gives the threshold of ``far`` and has the groups.
 
-    Args:
-        model: to be tested.
-        sets: paths of the sets.
-        groups, columns: CSV file of the first set, see `read_groups`.
-        far: that of the shared threshold on the first set.
-        batch_size: images per batch.
-
-    Raises:
-        OSError, ValueError: A set or the CSV file cannot be used.
+    Raises OSError or ValueError if a set or the CSV file of the groups cannot be used.
     """
     if groups and not sets:
         raise ValueError(f"{groups} has the groups of no set: give a set of pairs with --pairs")

@@ -134,11 +134,7 @@ def roc_charts(title: str, pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], f
 
 
 def roc_curve(distance: np.ndarray, issame: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Computes the ROC, with one step per distinct distance.
-
-    Args:
-        distance: (P,) finite distances.
-        issame: (P,) bool, with pairs of both kinds.
+    """Computes the ROC of P finite distances of pairs of both kinds, with one step per distinct distance.
 
     Returns:
         FAR (T,) and TAR (T,) float64, ascending from (0, 0) to (1, 1). The TAR at FAR f is that of the last step whose

@@ -56,14 +56,8 @@ def hardest_pairs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the worst pairs of each kind: false rejects and false accepts, then the correct pairs nearest to them.
 
-    Args:
-        distance: (P,) finite distances.
-        issame: (P,) bool.
-        threshold: of the distance.
-        count: maximum number of pairs of each kind.
-
-    Returns:
-        Indices of same pairs and of different pairs, int64, worst first; of equally wrong ones the lower index first.
+    Returns at most ``count`` indices of same pairs and of different ones, int64, worst first; of equally wrong ones the
+    lower index first.
     """
     wrong_by = np.where(issame, distance - threshold, threshold - distance)
     rejects, accepts = (
