@@ -208,13 +208,8 @@ def embedding_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     """Returns the embedding of a backbone symbol, without the label that the original's symbol contains.
 
     A label in a symbol would be float32, which cannot represent all classes above 2^24. The labels of a batch never
-    pass through the symbol.
-
-    Args:
-        symbol: One output, the embedding, or the original's ``Group([embedding, BlockGrad(label)])``.
-
-    Raises:
-        ValueError: It has other outputs.
+    pass through the symbol. Raises ValueError for other outputs than the embedding, or the original's
+    ``Group([embedding, BlockGrad(label)])``.
     """
     outputs = symbol.list_outputs()
     if len(outputs) == 1:

@@ -18,14 +18,10 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of zip; a fixed one, so that
 
 
 def array_chunks(arrays: Iterable[np.ndarray], total: int | None = None) -> Iterator[bytes | memoryview]:
-    """Yields a .npy file of arrays stacked along their first axis.
+    """Yields a .npy file of arrays (rows, E) float32, C-contiguous, stacked along their first axis.
 
-    Args:
-        arrays: one or more, each (rows, E) float32, C-contiguous.
-        total: their rows; None counts them, for which all are made first.
-
-    Raises:
-        FloatingPointError: A number is not finite; names its row.
+    ``total`` are their rows; None counts them, for which all are made first. Raises FloatingPointError, which names the
+    row, if a number is not finite.
     """
     if total is None:
         arrays = list(arrays)

@@ -219,11 +219,7 @@ class Heartbeat(threading.Thread):
 def open_listeners(addresses: Sequence[str]) -> tuple[list[socket.socket], Contact]:
     """Opens a socket at each address, at ports of the system's choice; returns them, and what the clients need.
 
-    Args:
-        addresses: IPv4, of this host, in the network that the job uses.
-
-    Raises:
-        OSError: a socket could not be opened.
+    ``addresses`` are IPv4, of this host, in the network that the job uses. Raises OSError if one cannot be opened.
     """
     listeners = [socket.create_server((address, 0), backlog=128) for address in addresses]
     names = [listener.getsockname() for listener in listeners]

@@ -18,13 +18,10 @@ def networks(environment: Mapping[str, str]) -> list[str]:
 
 
 def addresses_in(networks: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the IPv4 addresses of this host in some networks, by interface.
+    """Returns the IPv4 addresses of this host in some networks, interfaces or subnets, by interface.
 
-    Args:
-        networks: interfaces or subnets; empty for all addresses but those of the loopback interface.
-
-    Raises:
-        ValueError: this host has no interface in any of the networks, or a subnet is malformed.
+    No networks are all addresses but those of the loopback interface. Raises ValueError if this host has no interface
+    in any of the networks, or a subnet is malformed.
     """
     import psutil  # not where only the source address of this host is asked for, and nothing may be installed
 

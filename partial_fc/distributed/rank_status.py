@@ -39,11 +39,8 @@ def job_key(environment: Mapping[str, str], pid: int) -> str:
     """Returns a name that only the processes of this job share, on all its hosts; a restart by torchrun is another job.
 
     The hosts of an elastic job may count its restarts differently. Then each sees its own ranks only. With a fixed
-    address and port, jobs that are started one after the other have the same key.
-
-    Args:
-        environment: as set by the launcher.
-        pid: of this process, which is a job by itself if no launcher started it.
+    address and port, jobs that are started one after the other have the same key. A process that no launcher started is
+    a job by itself, by its ``pid``.
     """
     if "TORCHELASTIC_RUN_ID" in environment:  # first, as in env.rank_info; it is "none" with a fixed address and port
         names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE")

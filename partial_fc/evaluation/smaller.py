@@ -29,14 +29,10 @@ class Smaller(NamedTuple):
 
 
 def make_smaller(content: bytes, kind: str, pairs: str, limit: float) -> Smaller:
-    """Makes the file, and verifies both.
+    """Makes the file of a kind of partial_fc.export.smaller from the content of one in float32, and verifies both.
 
-    Args:
-        content: of the ONNX file in float32.
-        kind: HALF, or INT8, of partial_fc.export.smaller. INT8 is calibrated with images of the pairs, without their
-            labels.
-        pairs: path of validation pairs.
-        limit: most that accuracy and TAR may fall.
+    INT8 is calibrated with images of the pairs, without their labels. ``limit`` is the most that accuracy and TAR may
+    fall.
 
     Raises:
         OSError: The pairs cannot be read.

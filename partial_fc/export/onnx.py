@@ -73,8 +73,7 @@ def to_onnx(
 def read_checkpoint(path: str | os.PathLike) -> tuple[list[Node], dict[str, np.ndarray]]:
     """Reads a network and its parameters as saved by MXNet or the original trainer.
 
-    Args:
-        path: ``<prefix>-symbol.json``, ``<prefix>-<epoch>.params``, or the folder of one such pair.
+    ``path``: ``<prefix>-symbol.json``, ``<prefix>-<epoch>.params``, or the folder of one such pair.
 
     Raises:
         OSError: A file is missing.

@@ -31,12 +31,8 @@ def to_half(content: bytes) -> bytes:
 def to_int8(content: bytes, batches: Iterable[np.ndarray]) -> bytes:
     """Returns a file whose products are in int8, a quarter as large: static quantization, a scale for each channel.
 
-    Args:
-        content: of an ONNX file in float32.
-        batches: of the file's input, (n, 3, H, W) float32, which show in what range each activation is.
-
-    Raises:
-        ValueError: The file has an operator that does not exist in opset 13.
+    ``batches`` of the file's input, (n, 3, H, W) float32, show in what range each activation is. Raises ValueError if
+    the file has an operator that does not exist in opset 13.
     """
     from onnx import version_converter
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static

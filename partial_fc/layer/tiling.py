@@ -68,9 +68,7 @@ def tiles_of(local_index: np.ndarray, every: bool, piece_rows: int, size: int) -
 def targets_by_tile(column: np.ndarray, tiles: list[Tile]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns, for each tile, the (rows of the batch, columns of the tile) of the targets in it, both int64.
 
-    Args:
-        column: (G,) column of each row's target among the S, -1 if it is not among them.
-        tiles: from `tiles_of`.
+    ``column``: (G,) column of each row's target among the S, -1 if it is not among them.
     """
     order = np.argsort(column, kind="stable")
     borders = np.searchsorted(column[order], [tile.start for tile in tiles] + [tile.stop for tile in tiles[-1:]])

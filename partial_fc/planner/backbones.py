@@ -87,14 +87,9 @@ class TorchBackbone(NamedTuple):
 
 @cache
 def torch_backbone(network: str, embedding: int, recompute: bool = False) -> TorchBackbone:
-    """Returns the sizes of a network of the PyTorch trainer for embeddings of E numbers.
+    """Returns the sizes of a network of the PyTorch trainer; for the arguments see Case.
 
-    Args:
-        network, embedding: as of Case.
-        recompute: the blocks compute their activations again, see Case.activation_checkpointing.
-
-    Raises:
-        ValueError: There is no such network, it has no blocks, or PyTorch is not installed here.
+    Raises ValueError if there is no such network, it has no blocks, or PyTorch is not installed here.
     """
     try:
         module = importlib.import_module(TORCH_SIZES)

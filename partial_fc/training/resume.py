@@ -135,17 +135,9 @@ def prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collect
 
 
 def load_class_map(settings, num_saved: int) -> np.ndarray:
-    """Reads the class map that the setting ``class_map`` names.
+    """Returns the class map (C,) int64 that the setting ``class_map`` names, SAME or a path, for so many saved classes.
 
-    Args:
-        settings: of default.py; ``class_map`` is SAME or the path of a file.
-        num_saved: number of classes whose centers were saved.
-
-    Returns:
-        (C,) int64, see partial_fc.checkpoint.class_map.
-
-    Raises:
-        OSError, ValueError: The file cannot be read, or the map does not fit the classes.
+    Raises OSError or ValueError if the file cannot be read, or the map does not fit the classes.
     """
     if settings.class_map != SAME:
         return read_class_map(settings.class_map, settings.num_classes, num_saved)

@@ -72,11 +72,8 @@ def onnx_metadata(
 ) -> dict[str, str]:
     """Returns the metadata of the ONNX file: the origin of the weights and, if just verified, such as a threshold.
 
-    Args:
-        settings: of default.py.
-        of_verification: see CallBackVerification.metadata.
-        num_update: update after which the weights are saved.
-        averaged: whether the file has the moving average of the weights.
+    ``of_verification``: see CallBackVerification.metadata; ``averaged``: the file has the moving average of the
+    weights.
     """
     names = ("network", "dataset", "loss", "num_classes", "sample_ratio", "rand_mirror")
     origin = {name: str(settings[name]) for name in names}

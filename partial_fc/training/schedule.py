@@ -83,17 +83,10 @@ def describe_rates(settings, ranks: int) -> str:
 
 
 def resolve_schedule(settings: Any, epochs: Epochs) -> tuple[Any, RateFactor]:
-    """Derives length and rates of a training from the settings, once the data are known.
+    """Derives length and rates of a training from the settings and the epochs of its data, with its position in them.
 
-    Args:
-        settings: Of default.py, completed by its generate_config.
-        epochs: Of the training data, with the position of the checkpoint from which the training resumes.
-
-    Returns:
-        A copy of the settings in which ``max_update`` is the length also where ``num_epoch`` decides; the rates.
-
-    Raises:
-        ValueError: ``schedule`` names nothing, or what does not take ``schedule_options``.
+    Returns a copy of the settings in which ``max_update`` is the length also where ``num_epoch`` decides, and the
+    rates. Raises ValueError if ``schedule`` names nothing, or what does not take ``schedule_options``.
     """
     by_epochs = settings.num_epoch > 0
     max_update = epochs.last_update(settings.num_epoch) if by_epochs else settings.max_update

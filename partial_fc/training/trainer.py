@@ -41,14 +41,9 @@ EXAMPLES = 4  # items on which the ONNX file is compared with the framework
 
 
 def train(settings, framework: Framework) -> None:
-    """Trains until ``max_update`` updates are done and writes the results.
+    """Trains until ``max_update`` updates are done and writes the results; the settings are those of generate_config.
 
-    Args:
-        settings: of default.py, completed by its generate_config.
-        framework: builds the engine, its data and the files of its format.
-
-    Raises:
-        JobError: On every rank, if one of them cannot train or save.
+    Raises JobError on every rank, if one of them cannot train or save.
     """
     collectives = framework.collectives
     collectives.watch(settings.step_timeout, settings.host_timeout)

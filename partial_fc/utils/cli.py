@@ -107,12 +107,9 @@ def run_tree(tree: Group, program: str, words: Sequence[str]) -> int:
 
 
 def run_module(name: str, program: str, words: Sequence[str] | None = None) -> int:
-    """Runs the command of a module; returns the exit code: 0, 1 for what its description says, or see run_command.
+    """Runs the command of a module, on the arguments of the process unless there are ``words``.
 
-    Args:
-        name: Dotted name of the module.
-        program: How the user calls the command, for its help.
-        words: Its arguments; None for those of the process.
+    Returns the exit code: 0, 1 for what its description says, or see run_command. ``program`` is how the user calls it.
     """
     module = importlib.import_module(name)
     examples = "\n".join(f"  {program} {line}" for line in module.EXAMPLE.splitlines())

@@ -20,9 +20,8 @@ def usable_cores(process: int = 0) -> int:
 def cpu_quota(membership: str, root: str) -> float:
     """Returns how many cores' time the control groups of a process grant (infinity without a quota).
 
-    Args:
-        membership: the file of /proc that names the groups of the process; it may be missing.
-        root: where the groups are mounted, version 1 or 2.
+    ``membership`` is the file of /proc that names the groups, which may be missing; ``root`` where they are mounted,
+    version 1 or 2.
     """
     quota = math.inf
     with suppress(OSError), open(membership) as stream:

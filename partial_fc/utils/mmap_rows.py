@@ -99,13 +99,9 @@ class RowFile:
 def bank_files(folder: str, num_rows: list[int], widths: Mapping[str, int], sharing: int) -> list[dict[str, RowFile]]:
     """Creates files for the fields of a bank: its centers, and the states of their optimizer.
 
-    The first field is written at once and allocates its space now, the others when a row is first trained.
-
-    Args:
-        folder: is created if it is missing.
-        num_rows: rows of each piece of the bank.
-        widths: numbers per row of each field.
-        sharing: banks of this size that the ranks of this host create in the folder at the same time.
+    The first field is written at once and allocates its space now, the others when a row is first trained. ``num_rows``
+    are those of each piece of the bank, ``widths`` the numbers per row of each field; ``sharing`` banks of this size
+    are created in the folder at the same time by the ranks of this host.
 
     Returns:
         The file of each field, for each piece.

@@ -24,17 +24,10 @@ AHEAD = 3  # tasks in flight per worker: enough to keep it busy, few enough to b
 def ordered_map(
     function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
 ) -> Iterator[tuple[Task, Result]]:
-    """Yields (task, function(task)) in the order of the tasks, computed by `workers` processes.
+    """Yields (task, function(task)) in the order of the tasks, which are consumed as ``workers`` processes become free.
 
-    With one worker, or one task, no process is started. Processes are spawned, as the caller may have threads.
-
-    Args:
-        function: must be picklable, as tasks and results. Its exceptions are raised here.
-        tasks: are consumed as workers become free.
-        workers: number of processes.
-
-    Raises:
-        OSError: a process died.
+    With one worker, or one task, no process is started. Processes are spawned, as the caller may have threads: the
+    function, its tasks and results must be picklable. Its exceptions are raised here, and OSError if a process died.
     """
     tasks = iter(tasks)
     first = list(islice(tasks, 2))

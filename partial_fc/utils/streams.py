@@ -12,15 +12,10 @@ _lost: list[str] = []  # reasons
 
 
 class LastingFile(io.FileIO):
-    """A file to which a write does not fail: what cannot be written is left out.
+    """A file to which a write does not fail: what cannot be written is left out, and ``failed`` is set.
 
-    Args:
-        file: path, or a descriptor, which stays open when this object is closed.
-        mode: of open().
-        on_loss: called with the error of the first write that fails.
-
-    Attributes:
-        failed: whether a write has failed.
+    ``file`` is a path, or a descriptor, which stays open when this object is closed; ``on_loss`` is called with the
+    error of the first write that fails.
     """
 
     def __init__(self, file: str | int, mode: str, on_loss: Callable[[OSError], None]):

@@ -5,12 +5,9 @@ from itertools import zip_longest
 
 
 def format_table(rows: Sequence[Sequence[str]], gap: int = 2, min_widths: Sequence[int] = ()) -> list[str]:
-    """Align columns, the first one to the left and the others to the right.
+    """Align columns, the first one to the left and the others to the right; the heading is the first row.
 
-    Args:
-        rows: Cells by row, the heading first; every row has the same number of cells.
-        gap: Spaces between two columns.
-        min_widths: Minimum widths of the columns, for several tables that are printed below each other.
+    ``min_widths`` are for several tables that are printed below each other.
     """
     needed = [max(map(len, column)) for column in zip(*rows)]
     widths = [max(pair) for pair in zip_longest(needed, min_widths, fillvalue=0)]

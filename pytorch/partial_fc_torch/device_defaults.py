@@ -97,11 +97,7 @@ def require_enough_gpus(local_size: int, visible: int) -> None:
 
 
 def require_different_gpus(gpus: Sequence[tuple[str, str]]) -> None:
-    """Raises ValueError if two ranks have the same GPU.
-
-    Args:
-        gpus: (name of the host, UUID of the GPU) by rank.
-    """
+    """Raises ValueError if two ranks have the same GPU, by (name of the host, UUID of the GPU) of each."""
     ranks: dict[tuple[str, str], list[str]] = {}
     for rank, gpu in enumerate(gpus):
         ranks.setdefault(gpu, []).append(str(rank))
@@ -142,10 +138,8 @@ class LogitsCache:
 
 
 def logits_cache_bytes(free: int, memory: int) -> int:
-    """Returns the bytes of logits to cache on a GPU.
+    """Returns the bytes of logits to cache on a GPU of which a step, with LOGITS_CACHE_MB, leaves ``free`` at its peak.
 
-    Args:
-        free: bytes that a step leaves free at its peak, with a cache of LOGITS_CACHE_MB.
-        memory: bytes of the GPU. A tenth stays free, for blocks of other sizes, verification and libraries.
+    A tenth of its memory stays free, for blocks of other sizes, verification and libraries.
     """
     return (LOGITS_CACHE_MB << 20) + max(0, free - memory // 10)

@@ -12,12 +12,9 @@ from .weights import set_weights
 
 
 def export(path: str, image_size: int, faces: np.ndarray) -> bytes:
-    """Returns the content of the ONNX file, compared with PyTorch on random images and on ``faces``.
+    """Returns the content of the ONNX file, compared with PyTorch on random images and on faces (N, S, S, 3) uint8 RGB.
 
-    Args:
-        path: of a file, or of its folder, see `read_pretrained`.
-        image_size: S, height and width in pixels.
-        faces: (N, S, S, 3) uint8 RGB, N >= 0.
+    ``path`` is that of a file, or of its folder, see `read_pretrained`.
 
     Raises:
         OSError: A file is missing.

@@ -113,15 +113,9 @@ class TiledMarginSoftmax:
         return np.stack([*combine_tiles(state.maxima, totals), state.target_logits])
 
     def backward(self, log_sum_exp: np.ndarray, optimizer, learning_rate: float) -> mx.nd.NDArray:
-        """Updates the centers of the last forward pass.
+        """Updates the centers of the last forward pass, by the log-sum-exp (G,) over the logits of all ranks.
 
-        Args:
-            log_sum_exp: (G,) over the logits of all ranks.
-            optimizer: updates the centers, see MemoryBankSGDOptimizer.update.
-            learning_rate: of this update.
-
-        Returns:
-            (G, E) float32, this rank's summand of the feature gradient of the summed loss.
+        Returns (G, E) float32, this rank's summand of the feature gradient of the summed loss.
         """
         state, self._state = self._state, None
         assert state is not None, "backward needs the forward pass of the same step"

@@ -26,12 +26,8 @@ def value_in_epoch(setting: float | Sequence[float], epoch: int) -> float:
 def tabulate_rates(lr_func: Callable[[int], float], num_epoch: int) -> list[float]:
     """Returns a user's factors for all epochs, which settings.json can hold and ranks can compare.
 
-    Args:
-        lr_func: Number of an epoch, from 0 -> factor of the initial learning rate.
-        num_epoch: Number of epochs.
-
-    Raises:
-        SettingsError: The function fails or returns no number, or the number of epochs is not known.
+    ``lr_func`` maps the number of an epoch, from 0, to a factor of the initial learning rate. Raises SettingsError if
+    it fails or returns no number, or the number of epochs is not known.
     """
     if not num_epoch:
         raise SettingsError("lr_func is a function of the epoch, but num_epoch is 0: set num_epoch, or lr_func=[]")

@@ -31,13 +31,8 @@ def build_trackers(
 ) -> Trackers:
     """Builds the trackers of a training; nothing is written before `Trackers.begin`.
 
-    Args:
-        names: keys of TRACKERS, or objects of the user as ``package.module:name``.
-        options: keyword arguments of the trackers; each is passed to those that take it.
-        open_writer: opens a writer of TensorBoard events in a folder.
-
-    Raises:
-        ValueError: a tracker is unknown or its library is missing, or none of them takes an option.
+    ``names`` are keys of TRACKERS, or objects of the user as ``package.module:name``; each option is passed to those
+    that take it. Raises ValueError if a tracker is unknown or its library is missing, or none of them takes an option.
     """
     makers = {name: find_tracker(name) for name in names}
     accepted = {name: inspect.signature(maker).parameters.keys() for name, maker in makers.items()}

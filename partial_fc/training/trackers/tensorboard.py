@@ -7,11 +7,7 @@ from .tracker import ScalarWriter, TrackedRun
 
 
 class TensorBoard:
-    """Writes events by mxboard or torch.utils.tensorboard.
-
-    Args:
-        open_writer: opens the writer in a folder, which it creates.
-    """
+    """Writes events by mxboard or torch.utils.tensorboard; ``open_writer`` opens the writer in a folder."""
 
     threads_of = ("mxboard", "tensorboard")
 

@@ -94,11 +94,8 @@ def _own_model(name: str, **given: Any) -> nn.Module:
 def network_with(shapes: Mapping[str, tuple[int, ...]], image_size: int) -> tuple[str, int] | None:
     """Returns name and E of the network whose state_dict has these keys and shapes; None if there is none.
 
-    If no network has the shapes, the first one that has the keys is returned.
-
-    Args:
-        shapes: by key; those of counters of batch norms need not be there.
-        image_size: S.
+    If no network has the shapes, the first one that has the keys is returned. Counters of batch norms need not be
+    there.
     """
     given = _without_counters(shapes)
     same_keys = []

@@ -13,11 +13,7 @@ def to_device(values: np.ndarray | torch.Tensor, device: torch.device) -> torch.
 
 
 class HostCopy:
-    """A copy of a tensor to the host, which a GPU makes after the work that is queued there, while the host goes on.
-
-    Args:
-        tensor: on any device; on the CPU there is nothing to copy.
-    """
+    """A copy of a tensor to the host, which a GPU makes after the work that is queued there, while the host goes on."""
 
     def __init__(self, tensor: torch.Tensor):
         on_gpu = tensor.device.type == "cuda"

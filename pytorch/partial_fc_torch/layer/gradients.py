@@ -56,12 +56,7 @@ class RowGradient:
 
 
 def tiles_of_gradient(sampled: StepCenters, gradient: torch.Tensor) -> Iterator[TileGradient]:
-    """Yields the tiles of an update that is not part of a backward pass.
-
-    Args:
-        sampled: the centers.
-        gradient: (S, E) in the order of their local indices; overwritten.
-    """
+    """Yields the tiles of an update that is not part of a backward pass; overwrites ``gradient`` (S, E)."""
     weight = sampled.centers.weight
     places = sampled.rows if sampled.places is None else sampled.places.to(weight.device)
     for start in range(0, len(gradient), UPDATE_ROWS):

@@ -35,13 +35,10 @@ SMALLEST = Blocks(batch=4, classes=8, centers=4, embedding=4, inner=4, update=2,
 
 
 def blocks_for(capability: tuple[int, int], processors: int, half: bool, slopes: bool) -> Blocks:
-    """Returns the sizes for a GPU.
+    """Returns the sizes for a GPU of a compute capability from (8, 0) on.
 
-    Args:
-        capability: of the GPU, at least (8, 0).
-        processors: number of its multiprocessors.
-        half: whether the operands are in half precision.
-        slopes: whether the negatives have slopes, which take registers beside the logits.
+    ``half``: the operands are in half precision; ``slopes``: the negatives have slopes, which take registers beside the
+    logits.
     """
     blocks = Blocks(inner=64 if half else 32, processors=processors)
     # Tiles of 128 x 128 logits spill on 10.x, where accumulators are read from a memory of their own, and in half

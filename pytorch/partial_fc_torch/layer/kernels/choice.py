@@ -19,15 +19,9 @@ LEAST_CAPABILITY = (8, 0)  # the first with TF32 and bfloat16
 
 
 def passes_of(kernel: str, of_torch: TorchPasses, optimizer: RowOptimizer | None) -> Passes:
-    """Returns the passes of a layer.
+    """Returns the passes of a layer: "torch"; "triton", where they serve the layer; "auto": on GPUs as "triton".
 
-    Args:
-        kernel: "torch"; "triton", where they serve the layer; "auto": on GPUs as "triton".
-        of_torch: those of PyTorch.
-        optimizer: of the centers, which the kernels are compared with; None for a dense gradient.
-
-    Raises:
-        ValueError: another ``kernel``.
+    The kernels are compared with ``optimizer``, None for a dense gradient. Raises ValueError for another ``kernel``.
     """
     if kernel not in KERNELS:
         raise ValueError(f"layer_kernel is {kernel!r}, expected one of {', '.join(KERNELS)}")
