@@ -152,9 +152,11 @@ def draw_picture(path: Path, compared: list[Compared]) -> None:
             values, margins = zip(*(point.differences[name] for point in points))
             axis.errorbar(classes, 100 * np.array(values), 100 * np.array(margins), capsize=3, label=label, **style)
         axes[-1].plot(classes, [point.gain for point in points], label=label, **style)
+    sizes = sorted({one.case.classes for one in compared})
     for axis, title in zip(axes, [*(f"{name}, points beside r = 1" for name in DRAWN), "times as fast as r = 1"]):
         axis.axhline(float(axis is axes[-1]), color="gray", linewidth=0.8)
-        axis.set(title=title, xlabel="classes", xscale="log")
+        axis.set(title=title, xlabel="classes", xscale="log", xticks=sizes, xticklabels=[f"{size:,}" for size in sizes])
+        axis.minorticks_off()
     axes[0].legend(fontsize="small")
     figure.savefig(path, dpi=110)
 

@@ -9,7 +9,14 @@ from partial_fc.training.tasks.faces import FacePairs
 from partial_fc.training.tasks.pairs import PairFigures, PairShare
 
 SETTINGS = dict(
-    dataset="demo", network="r50", loss="arcface", batch_size=8, sample_ratio=0.1, max_update=32000, wd=5e-4
+    task="faces",
+    dataset="demo",
+    network="r50",
+    loss="arcface",
+    batch_size=8,
+    sample_ratio=0.1,
+    max_update=32000,
+    wd=5e-4,
 )
 ISSAME = np.arange(40) % 2 == 0
 DISTANCE = np.random.default_rng(2).uniform(0, 3, 40) + ~ISSAME

@@ -11,6 +11,7 @@ from partial_fc.checkpoint import Manifest
 from partial_fc.utils.text import plural
 
 from .results import TrainingResult
+from .tasks import find_task
 from .verifying import describe_baselines
 
 _SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
@@ -81,6 +82,7 @@ def log_summary(result: TrainingResult, framework_files: Mapping[str, str], comm
     for content, names in {**_FILES, **framework_files}.items():
         logging.info("  %-37s %s", names, content)
     logging.info("next: %s --loss cosface, %s sample_ratio=0.1, NP=4 %s", command, command, command)
-    logging.info("      partial-fc compare a.jpg b.jpg --model %s", quote(result.folder))
+    items = "a.jpg b.jpg" if find_task(result.settings["task"]).pixels else "A B --reader package.module:function"
+    logging.info("      partial-fc compare %s --model %s", items, quote(result.folder))
     models = quote(os.path.dirname(result.folder))
     logging.info("      tensorboard --logdir %s (if missing: pip install tensorboard)", models)

@@ -64,6 +64,16 @@ def test_the_last_log_lines(caplog):
     assert "32000 updates in 12.3 s, all written to models/a training" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "task, items", [("faces", "a.jpg b.jpg"), ("own_task:Words", "A B --reader package.module:function")]
+)
+def test_the_log_compares_what_the_model_takes(task, items, caplog):
+    training = a_training(folder="models/run")
+    with caplog.at_level(logging.INFO):
+        log_summary(training._replace(settings={**training.settings, "task": task}), {}, "bash run.sh")
+    assert f"partial-fc compare {items} --model models/run" in caplog.text
+
+
 def test_a_resumed_training_logs_what_has_changed_but_how_it_was_started(caplog):
     origin = {"setting lr": 0.1, "setting momentum": 0.9, "setting resume": "", "code": "abc"}
     manifest = Manifest(500, 7, 3, 2, [], {}, {}, [], origin)
