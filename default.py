@@ -298,7 +298,7 @@ SETTINGS = Schema(
     Setting("bn_mom", 0.9, "momentum of the moving averages of batch norm", at_least=0, below=1, trainer="mxnet"),
     "Data",
     Setting("task", "faces", f"what is learned: {', '.join(TASKS)} (in train.rec), or your own as package.module:name"),
-    Setting("task_options", "", "of the task, such as path=words.txt,length=32; empty: its own"),
+    Setting("task_options", "", "of the task, as path=words.txt,length=32; --help task=... lists them; empty: its own"),
     Setting("data_root", "/train_tmp", "folder of the data sets: <data_root>/<data_name>/train.rec", path=True),
     Setting("data_name", "", "folder of the data set below data_root, set by dataset"),
     Setting("rec", "", "a train.rec or its folder, or another set (data.md); empty: that of data_name", path=True),

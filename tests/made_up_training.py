@@ -10,6 +10,8 @@ from partial_fc.training.tasks.pairs import PairFigures, PairShare
 
 SETTINGS = dict(
     task="faces",
+    data_name="demo",
+    rec="",
     dataset="demo",
     network="r50",
     loss="arcface",

@@ -26,6 +26,11 @@ def map_inputs(function: Callable[[Any], Any], inputs: Any) -> Any:
     return function(inputs)
 
 
+def arrays_of(inputs: Any) -> dict[str, Any]:
+    """Returns the arrays by name; one alone is called ``inputs``."""
+    return dict(inputs) if isinstance(inputs, Mapping) else {"inputs": inputs}
+
+
 def num_items(inputs: Any) -> int:
     """Returns N."""
     return len(next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs)

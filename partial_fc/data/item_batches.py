@@ -6,7 +6,6 @@ Shapes: N items, B local batch, R ranks, G = B*R global batch, C classes.
 import hashlib
 import threading
 import time
-from collections.abc import Mapping
 from operator import add
 from typing import Protocol
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from partial_fc.utils.text import plural
 
-from .batch import Batch, Inputs, map_inputs
+from .batch import Batch, Inputs, arrays_of, map_inputs
 from .batch_loader import ReadCounters
 from .order import epoch_entries
 
@@ -63,7 +62,7 @@ class ArrayItems:
 
     def __init__(self, inputs: Inputs, labels: np.ndarray, rows: np.ndarray | None = None):
         self.inputs, self.labels, self.rows = inputs, np.asarray(labels, np.int64), rows
-        arrays = inputs if isinstance(inputs, Mapping) else {"inputs": inputs}
+        arrays = arrays_of(inputs)
         for name, array in arrays.items():
             count = len(array if rows is None else rows)
             if count != len(self.labels):
@@ -141,19 +140,38 @@ class ItemBatches:
 
     def batch(self, epoch: int, first: int) -> Batch:
         """Reads this rank's part of the global batch that begins at `first` (0 .. N - G) of the epoch's order."""
-        start = time.perf_counter()
+        start, computing = time.perf_counter(), time.thread_time()
         indices = first + self.rank * self.batch_size + np.arange(self.batch_size)
-        found = self.items.read(epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices), epoch)
-        arrays = found.inputs.values() if isinstance(found.inputs, Mapping) else [found.inputs]
-        seconds, num_bytes = time.perf_counter() - start, sum(array.nbytes for array in arrays)
+        positions = epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices)
+        found = self._checked(self.items.read(positions, epoch), positions)
+        seconds, num_bytes = time.perf_counter() - start, sum(each.nbytes for each in arrays_of(found.inputs).values())
+        waiting = max(0.0, seconds - (time.thread_time() - computing))  # for files, another process, or Python's lock
         with self._lock:
-            read = (self.batch_size, num_bytes, seconds, seconds)
+            read = (self.batch_size, num_bytes, waiting, seconds)
             self.counters = ReadCounters._make(map(add, self.counters, read))
         return found
 
     def sample(self, count: int) -> Inputs:
         """Returns the first items of the set, those of epoch 0."""
-        return self.items.read(np.arange(min(count, self.num_images)), 0).inputs
+        positions = np.arange(min(count, self.num_images))
+        return self._checked(self.items.read(positions, 0), positions).inputs
+
+    def _checked(self, found: Batch, positions: np.ndarray) -> Batch:
+        """Returns a batch of positions (B,) with labels of int64, if the set has read one."""
+        labels, arrays = np.asarray(found[1]), arrays_of(found[0])
+        fits = labels.shape == positions.shape and all(np.shape(array)[:1] == labels.shape for array in arrays.values())
+        if not fits or labels.dtype.kind not in "iu":
+            every = {**arrays, "labels": labels}
+            shapes = {name: f"{array.dtype} {np.shape(array)}" for name, array in every.items()}
+            raise ValueError(
+                f"the set has read {shapes} at {plural(len(positions), 'position')}: each array must have an item for "
+                "each of them, and labels are integers"
+            )
+        (wrong,) = np.nonzero((labels < 0) | (labels >= self.num_classes))
+        if len(wrong):
+            item, label = positions[wrong[0]], labels[wrong[0]]
+            raise ValueError(f"item {item} of the set has label {label}, expected 0 to {self.num_classes - 1}")
+        return Batch(found[0], labels.astype(np.int64, copy=False))
 
     def check_labels(self, num_classes: int) -> None:
         """Raises ValueError if the set has more classes."""

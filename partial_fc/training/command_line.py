@@ -43,6 +43,7 @@ class Parser(argparse.ArgumentParser):
         Raises:
             ValueError: An argument is not allowed.
         """
+        self._task = next((word[5:] for word in reversed(argv) if word.startswith("task=")), "")
         args = self.parse_intermixed_args(argv)
         seconds = args.profile_seconds
         if seconds is not None and not (args.profile_io and 0 < seconds < math.inf):
@@ -54,9 +55,14 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(f"{message}; see python {self.prog} --help")
 
     def print_help(self, file=None) -> None:
-        """Prints the help on rank 0."""
-        if rank_info(os.environ).rank == 0:
-            super().print_help(file)
+        """Prints the help on rank 0; with ``task=...``, also on the settings of the task."""
+        if rank_info(os.environ).rank != 0:
+            return
+        super().print_help(file)
+        if self._task:
+            from .tasks import find_task  # with libraries that others do not need
+
+            print(f"\n{find_task(self._task).schema().describe({})}", file=file)
 
 
 def likely_root(argv: list[str]) -> str:

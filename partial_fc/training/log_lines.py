@@ -11,6 +11,7 @@ from partial_fc.checkpoint import Manifest
 from partial_fc.utils.text import plural
 
 from .results import TrainingResult
+from .run_folder import data_name
 from .tasks import find_task
 from .verifying import describe_baselines
 
@@ -35,7 +36,7 @@ def log_start(settings: Mapping[str, Any], ranks: int, device: object, rates: st
     logging.info(
         "%s on %s with %s, %s on %s, %s",
         settings["network"],
-        settings["dataset"],
+        data_name(settings),
         settings["loss"],
         plural(ranks, "rank"),
         device,
@@ -43,7 +44,7 @@ def log_start(settings: Mapping[str, Any], ranks: int, device: object, rates: st
     )
     logging.info("%s", rates)
     if settings["debug"]:
-        logging.info("debug mode: training on dummy images, so the speed below excludes I/O")
+        logging.info("debug mode: training on dummy data, so the speed below excludes I/O")
 
 
 def log_resume(path: str, manifest: Manifest, facts: Mapping[str, Any]) -> None:
@@ -68,7 +69,7 @@ def warn_missing(paths: Sequence[str]) -> None:
 def log_summary(result: TrainingResult, framework_files: Mapping[str, str], command: str) -> None:
     """Logs the last lines: accuracies, problems, files and suggested next commands."""
     if result.skipped:
-        logging.warning("bad images skipped on all ranks: %d", result.skipped)
+        logging.warning("bad samples skipped on all ranks: %d", result.skipped)
     for name, found in result.sets.items():
         figure = found.evaluation.figures[0]
         logging.info("[%s] final %s %.5f, best %.5f", name, figure, found.value, found.best_value)

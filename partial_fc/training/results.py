@@ -95,6 +95,7 @@ class TrainingResult(NamedTuple):
         items = timed * items_of_update(settings) * self.ranks
         return {
             "dataset": settings["dataset"],
+            "task": settings["task"],
             "network": settings["network"],
             "loss": settings["loss"],
             "ranks": self.ranks,
@@ -103,7 +104,8 @@ class TrainingResult(NamedTuple):
             "seconds": round(self.seconds, 3),
             "samples_per_second": round(items / self.training_seconds, 2) if self.training_seconds else None,
             "waiting_for_data": self.waiting,
-            "skipped_images": self.skipped,
+            "skipped_images": self.skipped,  # as the first versions call it
+            "skipped_samples": self.skipped,
             "final_loss": self.losses[-1].loss if self.losses else None,
             "verification": {name: found.value for name, found in self.sets.items()},
             "verification_details": {

@@ -7,9 +7,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os.path import exists
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
@@ -33,19 +33,21 @@ def output_folder(settings) -> str:
     Raises:
         ValueError: Some libraries that write there would not accept its name.
     """
-    dataset, loss = settings.dataset, settings.loss
-    if dataset == "own":  # so that the checkpoints of two of them do not meet
-        task = settings.task.rpartition(":")[2] if ":" in settings.task else ""
-        dataset = settings.data_name or set_name(settings.rec) or task or dataset
-    if loss == "own":
-        loss = settings.margin.rpartition(":")[2]
-    name = f"{settings.network.rpartition(':')[2]}-{loss}-{dataset}"
+    loss = settings.margin.rpartition(":")[2] if settings.loss == "own" else settings.loss
+    name = f"{settings.network.rpartition(':')[2]}-{loss}-{data_name(settings)}"
     folder = settings.output or os.path.join(settings.models_root, name)
     try:
         folder.encode()
     except UnicodeEncodeError:
         raise ValueError(f"the output folder {folder} is no UTF-8: set another output or models_root") from None
     return folder
+
+
+def data_name(settings: Mapping[str, Any]) -> str:
+    """Returns the name of a training set; two sets of a user have different ones."""
+    task = settings["task"].rpartition(":")[2] if ":" in settings["task"] else ""
+    own = settings["data_name"] or set_name(settings["rec"]) or task
+    return (settings["dataset"] == "own" and own) or settings["dataset"]
 
 
 def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:

@@ -92,6 +92,8 @@ class Setting:
             return self._check_one(value, kind)
         if self.item is str and isinstance(value, str):  # on the command line, where quotes are a nuisance
             value = [part.strip() for part in value.split(",") if part.strip()]
+        if self.length is None and type(value) in (int, float):  # on the command line, of a list with one number
+            value = [value]
         if not isinstance(value, (list, tuple)):
             function = ", or in config.py a function" if self.function else ""
             expected = f"of type {kind.__name__}, such as {self.default!r}{function}"

@@ -93,7 +93,7 @@ def slow_image(seed):
 def test_a_profile_of_dummy_images_is_refused(run, settings):
     result = run(sys.executable, "train_memory.py", *settings, "--profile-io", "--dataset", "100w")
     assert result.returncode == 2
-    assert result.stderr.count("--profile-io measures the reading of images") == 1 and "Traceback" not in result.stderr
+    assert result.stderr.count("--profile-io measures the reading of a set") == 1 and "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -44,3 +44,14 @@ def test_the_mxnet_trainer_refuses_it_in_one_line(run):
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: task Words has other inputs than images") and "bash pytorch/run.sh" in line
+
+
+@needs_torch
+def test_the_reading_of_its_set_is_measured(run, tmp_path):
+    words = [word for word in OWN if "trackers" not in word]
+    options = ["--profile-io", "--profile-seconds", "0.1", f"models_root={tmp_path}"]
+    done = run(TORCH / "python", "train.py", *words, *options, **PATHS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads((tmp_path / "io-profile-network-Words" / "io_profile.json").read_text())
+    assert list(figures["phases"]) == ["reader alone", "training, dummy items", "training, the set"]
+    assert all(phase["ranks"][0]["images"] for phase in figures["phases"].values())

@@ -56,7 +56,7 @@ def test_debug_mode_needs_no_data(run, tmp_path):
     words = ["batch_size=4", "max_update=3", "frequent=1", "sample_ratio=0.1"]
     result = run(sys.executable, "train_memory.py", *arguments, *words)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "dummy images" in result.stdout
+    assert "training on dummy data" in result.stdout
     summary = json.loads((tmp_path / "small-arcface-100w" / "summary.json").read_text())
     assert (summary["updates"], summary["verification"]) == (3, {})
 

@@ -81,6 +81,12 @@ def test_help_lists_every_setting_and_option(program, parts):
 
 
 @both
+def test_help_lists_the_settings_of_a_task(program):
+    _, text, _ = finish(start(program, "--help", "task=own_task:Words", PYTHONPATH=str(ROOT / "tests")))
+    assert "classes=30 " in text and "words that are trained on (int, at least 2 and at most 1000)" in text
+
+
+@both
 def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_path):
     arguments = ["--dataset", "emore", "--loss=cosface", "lr=0.3", f"--models-root={tmp_path}"]
     _, printed, _ = run(program, *arguments, "--print-config")

@@ -18,9 +18,8 @@ from partial_fc.distributed.env import cores_of_rank
 from partial_fc.training.building import build_data, build_dummies, build_training, versions
 from partial_fc.training.engine import Engine
 from partial_fc.training.framework import Framework
-from partial_fc.training.inputs import record_path
 from partial_fc.training.loop import LoopState, updates
-from partial_fc.training.run_folder import check_writable
+from partial_fc.training.run_folder import check_writable, data_name
 from partial_fc.training.schedule import items_of_update
 from partial_fc.training.tasks import build_task
 from partial_fc.utils.memory import free_memory
@@ -54,27 +53,31 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     collectives.watch(settings.step_timeout, settings.host_timeout)
     task = build_task(settings)
     data = build_data(settings, task, framework)
-    data_name = "" if settings.rec else settings.data_name
-    files = collectives.run_on_all_ranks("files", lambda: find_set_files(record_path(settings), data_name))
-    folder = os.path.join(settings.models_root, f"io-profile-{settings.network}-{settings.dataset}")
+    name = "" if settings.rec else settings.data_name
+    files = collectives.run_on_all_ranks("files", lambda: find_set_files(task.source(), name))
+    network = settings.network.rpartition(":")[2]
+    folder = os.path.join(settings.models_root, f"io-profile-{network}-{data_name(settings)}")
     collectives.on_rank_zero("output", check_writable, folder, collectives.rank)
     dummies = build_dummies(settings, task, framework)
     engine = build_training(settings, task, framework, data, folder).engine
-    measured = _measure(items_of_update(settings), seconds, data, dummies, engine)
+    kind = "images" if task.pixels else "items"
+    measured = _measure(items_of_update(settings), seconds, data, dummies, engine, f"dummy {kind}")
     data.close()
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
 
 
-def _measure(batch_size: int, seconds: float, data: TrainingData, dummies: TrainingData, engine: Engine) -> Profile:
+def _measure(
+    batch_size: int, seconds: float, data: TrainingData, dummies: TrainingData, engine: Engine, dummy: str
+) -> Profile:
     collectives = engine.collectives
     tallies = (
         _measure_reader(data, batch_size, seconds, collectives),
-        _measure_training("dummy images", _endless(dummies), engine, data, batch_size, seconds),
+        _measure_training(dummy, _endless(dummies), engine, data, batch_size, seconds),
         _measure_training("the set", _new_batches(data, collectives), engine, data, batch_size, seconds),
     )
     host = RankHost(socket.gethostname(), cores_of_rank(1), data.threads, free_memory())
     rank_hosts, *by_phase = zip(*collectives.gather_object("io_profile", (host, *tallies)))
-    names = ("reader alone", "training, dummy images", "training, the set")
+    names = ("reader alone", f"training, {dummy}", "training, the set")
     reader, on_dummies, training = (Phase(name, batch_size, of_ranks) for name, of_ranks in zip(names, by_phase))
     return Profile(reader, on_dummies, training, rank_hosts, engine.on_gpu)
 

@@ -113,8 +113,8 @@ def _compute(profile: Profile, loss: float) -> Verdict:
         hardware = "more GPUs" if profile.gpu else "more cores or a GPU"
         advice = f"faster reading would not help; a larger batch_size or {hardware} would."
     text = (
-        f"Compute-bound: training on the data set runs at {percent(1 - loss)} of its speed on dummy images. The reader "
-        f"alone runs at {ratio:.3g} times the speed that training needs: {advice}"
+        f"Compute-bound: training on the data set runs at {percent(1 - loss)} of its speed on dummy batches. The "
+        f"reader alone runs at {ratio:.3g} times the speed that training needs: {advice}"
     )
     return Verdict("compute", text, [], loss)
 
@@ -175,7 +175,7 @@ def _cores(profile: Profile, loss: float, costly: tuple[str, ...]) -> Verdict:
 def _unclear(profile: Profile, loss: float) -> Verdict:
     idle = percent(1 - profile.busy_share(profile.training, profile.bottleneck))
     text = (
-        f"Unclear: training is {percent(loss)} slower on the data set than on dummy images, although the decoding "
+        f"Unclear: training is {percent(loss)} slower on the data set than on dummy batches, although the decoding "
         f"threads are idle {idle} of the time and do not take cores from the network. Measure again for longer with "
         "--profile-seconds 30."
     )

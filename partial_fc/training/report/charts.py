@@ -65,7 +65,7 @@ def curves(runs: Mapping[str, Mapping[str, Points]]) -> list[Chart]:
     return [
         *chart("losses", "Loss", "cross-entropy", from_zero=False),
         *chart("learning_rates", "Learning rate", "of the backbone"),
-        *chart("speeds", "Speed", "images per second, all ranks"),
+        *chart("speeds", "Speed", "samples per second, all ranks"),
         *chart("waiting", "Waiting for data", "% of the time", 100.0),
     ]
 

@@ -81,7 +81,7 @@ _FIGURES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "updates": lambda summary: formatting.number(summary["updates"]),
     "ranks": lambda summary: formatting.number(summary["ranks"]),
     "final loss": lambda summary: formatting.number(summary["final_loss"], 4),
-    "images per second": lambda summary: formatting.number(summary["samples_per_second"], 1),
+    "samples per second": lambda summary: formatting.number(summary["samples_per_second"], 1),
     "time": lambda summary: formatting.duration(summary["seconds"]),
 }
 

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from partial_fc.training.results import SetResult, TrainingResult
+from partial_fc.training.run_folder import data_name
 from partial_fc.training.tasks.pairs import PairVerification
 from partial_fc.training.verifying import baseline_name
 from partial_fc.utils.text import plural, printable
@@ -103,7 +104,7 @@ def _swatch(color: str, dashes: Any) -> Element:
 def _lead(result: TrainingResult) -> str:
     settings, done, planned = result.settings, result.updates, result.settings["max_update"]
     lead = [
-        f"{settings['network']} trained with {settings['loss']} on {settings['dataset']}",
+        f"{settings['network']} trained with {settings['loss']} on {data_name(settings)}",
         f"{done:,} updates" if done >= planned else f"{done:,} of {planned:,} updates so far",
         plural(result.ranks, "rank"),
         f"sample ratio {settings['sample_ratio']}",
@@ -120,7 +121,7 @@ def _notices(result: TrainingResult) -> list[str]:
     if result.problems:
         notices.append(f"Suggestion: {result.suggestion}.")
     if result.skipped:
-        notices.append(f"Skipped because of read errors: {plural(result.skipped, 'image')}.")
+        notices.append(f"Skipped because of read errors: {plural(result.skipped, 'sample')}.")
     return notices
 
 
@@ -149,11 +150,11 @@ def _results(result: TrainingResult) -> Content:
     first = _form(sets[0]) if sets else percent
     run = [
         ("final loss", number(summary["final_loss"], 4)),
-        ("images per second", number(summary["samples_per_second"], 1)),
+        ("samples per second", number(summary["samples_per_second"], 1)),
         ("waiting for data", percent(result.waiting, 1)),
         ("updates", number(result.updates)),
         ("time", formatting.duration(result.seconds)),
-        ("bad images skipped", number(result.skipped)),
+        ("bad samples skipped", number(result.skipped)),
         *((baseline_name(name), first(value)) for name, value in result.baselines.items()),
     ]
     return [cards if result.sets else none, facts(run, "run")]

@@ -37,6 +37,10 @@ class Faces(Task):
             check_records(record_path(self.settings))
         draw_demo(self.settings, os.path.join(home, "data"))
 
+    def source(self) -> str:
+        """See Task."""
+        return record_path(self.settings)
+
     def batches(self, rank: int, size: int) -> FaceBatches:
         """See Task."""
         settings = self.settings

@@ -36,9 +36,14 @@ class Task:
 
     def __init__(self, settings: Any, **options: Any):
         self.settings = settings
-        declared = Schema(*self.options, hints={})
+        declared = self.schema()
         for name, value in {**declared.defaults(), **declared.read("task_options", options)}.items():
             setattr(self, name, value)
+
+    @classmethod
+    def schema(cls) -> Schema:
+        """Returns the declarations of its own settings."""
+        return Schema("Settings of the task, in task_options", *cls.options, hints={})
 
     def prepare(self, home: str) -> None:
         """Makes or checks what is read; on one rank of each host, before the ranks connect.
@@ -53,6 +58,10 @@ class Task:
     def items(self) -> Items:
         """Opens the training set."""
         raise NotImplementedError
+
+    def source(self) -> str:
+        """Returns the path of the training set; empty if it is not in one place."""
+        return ""
 
     def batches(self, rank: int, size: int) -> Batches:
         """Opens the share of one rank in the training set.

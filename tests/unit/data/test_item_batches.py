@@ -1,5 +1,7 @@
 """Batches of items in memory: each item once in an epoch, in the order of train.rec, at any number of ranks."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -66,3 +68,37 @@ def test_rows_of_larger_arrays_are_a_set_like_their_copy(monkeypatch):
 def test_what_does_not_fit_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"labels": LABELS + 0.5}, "labels are integers"),
+        ({"labels": LABELS[:, None]}, "an item for each"),
+        ({"labels": LABELS + 1}, "of the set has label 5, expected 0 to 4"),
+        ({"values": INPUTS["values"][:, 0].sum()}, "an item for each"),
+    ],
+)
+def test_what_a_set_reads_wrongly_is_refused(changes, message):
+    class Wrong(ArrayItems):
+        def read(self, positions, epoch):
+            read = {"labels": self.labels, **self.inputs, **changes}
+            read = {name: np.asarray(array)[positions] if np.ndim(array) else array for name, array in read.items()}
+            return {"values": read["values"], "mask": read["mask"]}, read["labels"]
+
+    batches = ItemBatches(Wrong(INPUTS, LABELS), 5, True)
+    with pytest.raises(ValueError, match=message):
+        for first in range(0, 20, 5):
+            batches.batch(0, first)
+
+
+def test_the_time_that_a_set_waits_is_that_of_reading():
+    class Slow(ArrayItems):
+        def read(self, positions, epoch):
+            time.sleep(0.05)
+            return super().read(positions, epoch)
+
+    batches = ItemBatches(Slow(INPUTS, LABELS), 3, True)
+    batches.batch(0, 0)
+    counters = batches.counters
+    assert 0.9 * counters.busy_seconds < counters.read_seconds <= counters.busy_seconds

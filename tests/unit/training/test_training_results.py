@@ -56,7 +56,7 @@ def test_the_last_log_lines(caplog):
     with caplog.at_level(logging.INFO):
         log_summary(a_training(sets=sets, skipped=3, seconds=12.34), {"weights": "model.bin"}, "bash run.sh")
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
-        "bad images skipped on all ranks: 3",
+        "bad samples skipped on all ranks: 3",
         "[val] collapsed",
         "start again with lr=0.1",
     ]

@@ -14,7 +14,7 @@ WAITING = tally(520, waits=0.2, cores=1.95, busy=0.9, reading=0.8)  # 0.45 of ea
 ON_TWO = {"cores": 2, "threads": 2}
 OF_64 = {"cores": 64, "threads": 8}
 CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
-    "as fast as on dummy images": (
+    "as fast as on dummy batches": (
         profile(FAST, tally(1000), [tally(980, busy=0.3)]),
         ("compute", None, ["98 % of its speed", "3 times the speed that training needs", "or more GPUs"], []),
     ),

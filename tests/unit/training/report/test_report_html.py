@@ -55,8 +55,8 @@ def test_all_figures_are_on_the_page(tmp_path):
         "r50 trained with arcface on demo, 32,000 updates, 2 ranks, sample ratio 0.1, 2 h 03 min.",
         "lfw 90.00 % ± 1.25 % TAR at FAR 0.001 87.60 % best 95.00 % at update 500 XNorm 21.50 "
         "dimensions 14.2 train/eval agreement 0.953 pairs 40",
-        "final loss 3.0000 images per second 1,600.0 waiting for data 5.6 % updates 32,000 time 2 h 03 min",
-        "bad images skipped 0 raw pixels 60.10 %",
+        "final loss 3.0000 samples per second 1,600.0 waiting for data 5.6 % updates 32,000 time 2 h 03 min",
+        "bad samples skipped 0 raw pixels 60.10 %",
         "1,000 90.000 % 1.250 % 87.60 % 0.001 1.200 21.50 14.2 0.953 0.8",
         "wd 0.0005 lr_steps [1, 2] fp16 False net_act (empty) bank_folder",
         "mxnet 1.9.1",
@@ -71,7 +71,7 @@ def test_problems_of_the_training_precede_its_figures(tmp_path):
     page = Page(render(a_training(sets={"lfw": wrong}, skipped=3)))
     before, _ = page.text.split("final loss")
     assert "lfw: they have collapsed into a cone. Suggestion: start again with lr=0.1." in before
-    assert "Skipped because of read errors: 3 images." in before
+    assert "Skipped because of read errors: 3 samples." in before
     fine = Page(render(a_training(sets={"lfw": a_set(tmp_path)}))).text
     assert not re.search("collapsed|Suggestion|read errors", fine)
 
@@ -128,7 +128,7 @@ def test_unmeasured_figures_are_marked():
     page = Page(render(a_training(ranks=1, training_seconds=0.0, losses=[], waiting=None, missing=["/x/lfw.bin"])))
     assert "Not verified because the file does not exist: /x/lfw.bin" in page.text
     assert "No validation set was verified" in page.text
-    assert "final loss not measured images per second not measured waiting for data not measured" in page.text
+    assert "final loss not measured samples per second not measured waiting for data not measured" in page.text
     assert "1 rank," in page.text and not page.all("svg") and not page.all("img")
     assert [link["href"] for link in page.all("a")] == ["#results", "#settings", "#versions"]
 
