@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 
+from partial_fc.training.report.drawing import styled_figure
 from partial_fc.training.report.style import LINES, SOFT
 
 from .find import Found
@@ -14,18 +15,14 @@ BINS = 100
 
 def draw_cosines(found: Found) -> bytes:
     """Returns a PNG with the histograms of the cosines, and the limits as vertical lines."""
-    from matplotlib import rc_context, rcdefaults  # takes a third of a second
-    from matplotlib.figure import Figure
-
     kinds = {
         "to the own class": found.fit.figures.own,
         "to the nearest other class": found.other.best,
         "to a random other class": found.fit.between,
         "to an altered copy": found.copies,
     }
-    with rc_context():
-        rcdefaults()  # whatever a matplotlibrc says
-        figure = Figure(figsize=(WIDTH / 100, HEIGHT / 100), dpi=100, layout="constrained")
+    file = io.BytesIO()
+    with styled_figure("", figsize=(WIDTH / 100, HEIGHT / 100), dpi=100, layout="constrained") as figure:
         axes = figure.add_subplot()
         for (name, values), color in zip(kinds.items(), LINES):
             values = values[np.isfinite(values)]
@@ -36,7 +33,7 @@ def draw_cosines(found: Found) -> bytes:
             axes.axvline(value, color=SOFT, linestyle=":", linewidth=1)
             axes.annotate(name, (value, 1), (2, -10), xycoords=("data", "axes fraction"), textcoords="offset points")
         axes.set(xlabel="cosine", ylabel="share of the images", yscale="log")
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.legend(frameon=False, fontsize="small", loc="upper left")
-        file = io.BytesIO()
         figure.savefig(file, format="png")
     return file.getvalue()

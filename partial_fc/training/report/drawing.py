@@ -57,7 +57,7 @@ MATPLOTLIB = {
 
 def svg(chart: Chart) -> ElementTree.Element:
     """Returns the chart as an ``svg`` element for a page; a dot shows its value when pointed at."""
-    with _figure(chart.key, figsize=(WIDTH / 72, HEIGHT / 72)) as figure:
+    with styled_figure(chart.key, figsize=(WIDTH / 72, HEIGHT / 72)) as figure:
         axes = figure.add_axes((0, 0, 1, 1))
         tooltips = draw(axes, chart)
         left = 9 + DIGIT_WIDTH * max(len(label.get_text()) for label in axes.get_yticklabels())
@@ -77,7 +77,7 @@ def svg(chart: Chart) -> ElementTree.Element:
 
 def write_png(path: str, title: str, charts: Sequence[Chart]) -> None:
     """Writes the charts side by side under a title. Raises OSError if the file cannot be written."""
-    with _figure("", figsize=(12, 4.2)) as figure:
+    with styled_figure("", figsize=(12, 4.2)) as figure:
         figure.suptitle(printable(title))
         figure.subplots_adjust(left=0.05, right=0.97, bottom=0.14, top=0.84, wspace=0.14)
         for axes, chart in zip(figure.subplots(1, max(len(charts), 1), squeeze=False)[0], charts):
@@ -100,7 +100,7 @@ def is_noisy(chart: Chart, line: Line) -> bool:
 
 
 @contextmanager
-def _figure(salt: str, **options: Any) -> Iterator[Any]:
+def styled_figure(salt: str, **options: Any) -> Iterator[Any]:
     """Makes a figure in the style of the report, whatever a matplotlibrc says; ``salt`` makes the ids of an SVG."""
     import matplotlib  # takes a third of a second
     from matplotlib.figure import Figure
