@@ -3,7 +3,7 @@
 Shapes: N items, B local batch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,13 @@ def map_inputs(function: Callable[[Any], Any], inputs: Any) -> Any:
 def arrays_of(inputs: Any) -> dict[str, Any]:
     """Returns the arrays by name; one alone is called ``inputs``."""
     return dict(inputs) if isinstance(inputs, Mapping) else {"inputs": inputs}
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Returns the items of all batches, which are NumPy arrays, in one."""
+    inputs, labels = zip(*batches)
+    arrays = {name: np.concatenate([arrays_of(each)[name] for each in inputs]) for name in arrays_of(inputs[0])}
+    return Batch(arrays if isinstance(inputs[0], Mapping) else arrays["inputs"], np.concatenate(labels))
 
 
 def num_items(inputs: Any) -> int:

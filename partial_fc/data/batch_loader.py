@@ -4,33 +4,19 @@ Shapes: N images in use, B local batch, R ranks, G = B*R global batch, H, W imag
 """
 
 import contextlib
-import logging
 import os
-import threading
 import time
-from operator import add
-from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-from partial_fc.utils.text import plural
-
 from .batch import Batch
 from .image_set import ImageSet
 from .label_runs import KeptImages
-from .order import epoch_entries, uniform_draws
+from .order import check_share, epoch_entries, uniform_draws
+from .read_log import ReadCounters, ReadLog
 from .sources.opening import open_images
 from .transforms import DRAWS, Augmentation, augment, check_size, decode_color
-
-
-class ReadCounters(NamedTuple):
-    """Totals of reading, over all threads."""
-
-    images: int = 0  # number of images read
-    bytes: int = 0  # bytes of encoded images
-    read_seconds: float = 0.0  # time of reading the file
-    busy_seconds: float = 0.0  # time of reading, decoding and augmentation
 
 
 class FaceBatches:
@@ -43,16 +29,13 @@ class FaceBatches:
         shuffle: shuffle the images in every epoch.
         augmentation: its effect on an image depends on (seed, epoch, image) only.
         min_images_per_class: leave out identities with fewer images; class labels do not change.
-        skip_bad_images: number of different bad images to replace by the following image before one is an error. They
-            are counted when they are read, which is ahead of the training and in several threads: if more are close
-            together, the error may name any of them.
+        skip_bad_images: number of bad images to replace by the following one, see ReadLog.
         rank, size: this rank, and R.
         seed: seed of the order and of the augmentation.
 
     Attributes:
         num_images: N.
-        counters: ReadCounters so far.
-        bad_images: positions of the images that were skipped.
+        log: ReadLog.
 
     Raises:
         OSError, ValueError: the set cannot be read, or an argument is out of range.
@@ -73,31 +56,16 @@ class FaceBatches:
     ):
         if len(image_size) != 2 or min(image_size) <= 0:
             raise ValueError(f"image_size must be (height, width) of at least 1, got {tuple(image_size)}")
-        if not 0 <= rank < size:
-            raise ValueError(f"rank {rank} is out of range for {size} ranks")
-        if seed < 0:
-            raise ValueError(f"seed must be >= 0, got {seed}")
         augmentation.check()
-        if skip_bad_images < 0:
-            raise ValueError(f"skip_bad_images must be at least 0, got {skip_bad_images}")
-        self.skip_bad_images = skip_bad_images
-        self.bad_images: set[int] = set()
         self.records = open_images(rec_path)
+        self.log = ReadLog(skip_bad_images, self.records.finds_all)
         check_image_size(self.records, image_size)
         self._kept = images_to_read(self.records, min_images_per_class)
         self.num_images = len(self._kept)
-        if batch_size <= 0:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if batch_size * size > self.num_images:
-            raise ValueError(
-                f"batch_size {batch_size} on {plural(size, 'rank')} needs {batch_size * size} images, there are "
-                f"{self.num_images}: use a smaller batch or fewer ranks"
-            )
+        check_share(self.num_images, batch_size, rank, size, seed)
         self.batch_size, self.image_size = batch_size, tuple(image_size)
         self.shuffle, self.seed, self.rank, self.size = shuffle, seed, rank, size
         self.min_images_per_class, self.augmentation = min_images_per_class, augmentation
-        self.counters = ReadCounters()
-        self._lock = threading.Lock()
         # OpenCV's thread pool would compete with the framework's threads for the cores of the rank.
         cv2.setNumThreads(0)
 
@@ -105,11 +73,6 @@ class FaceBatches:
     def num_classes(self) -> int:
         """Number of identities in the set."""
         return self.records.num_identities
-
-    @property
-    def skipped(self) -> int:
-        """Number of bad images that this rank has skipped so far."""
-        return len(self.bad_images)
 
     @property
     def digest(self) -> str:
@@ -156,9 +119,7 @@ class FaceBatches:
             num_bytes, read_seconds = num_bytes + length, read_seconds + seconds
             # Takes a fifth of the time of NumPy's transpose.
             cv2.split(augment(image, draws[row], self.augmentation), tuple(images[row]))
-        with self._lock:
-            read = (self.batch_size, num_bytes, read_seconds, time.perf_counter() - start)
-            self.counters = ReadCounters._make(map(add, self.counters, read))
+        self.log.count(ReadCounters(self.batch_size, num_bytes, read_seconds, time.perf_counter() - start))
         return Batch(images, labels)
 
     def sample(self, count: int) -> np.ndarray:
@@ -186,7 +147,7 @@ class FaceBatches:
             try:
                 faces.append(self._image(position))
             except ValueError as error:
-                self._skip(position, error)
+                self.log.skip(position, error)
                 good[row] = False
         images = np.stack(faces) if faces else np.empty((0, *self.image_size, 3), np.uint8)
         return images.transpose(0, 3, 1, 2), good
@@ -200,36 +161,16 @@ class FaceBatches:
         Returns:
             The image, its label, its bytes as it is stored, and the seconds that reading it took.
         """
-        first = position
-        while True:
-            start = time.perf_counter()
-            try:
-                stored = self.records.read(position, label)
-                seconds = time.perf_counter() - start
-                num_bytes = len(stored) if isinstance(stored, bytes) else stored.nbytes
-                return self._decode(position, stored), label, num_bytes, seconds
-            except ValueError as error:
-                self._skip(position, error)
-                position = self._kept.after(position)
-                if position == first:
-                    raise ValueError(f"{error}; no other image can be used either") from None
-                label = int(self.records.labels(position))
 
-    def _skip(self, position: int, error: ValueError) -> None:
-        """Counts and logs a bad image, once. Raises `error` if no more are allowed."""
-        with self._lock:
-            if position in self.bad_images:
-                return
-            count, allowed = len(self.bad_images), self.skip_bad_images
-            if count < allowed:
-                self.bad_images.add(position)
-                logging.warning("skipped, bad image %d of at most %d: %s", count + 1, allowed, error)
-                return
-        listed = f" ({self.records.finds_all} lists them all)" if self.records.finds_all else ""
-        advice = f"; or skip it with skip_bad_images=1 or more{listed}"
-        if allowed:
-            advice = f" (skip_bad_images={allowed}, {allowed} were skipped before)"
-        raise ValueError(f"{error}{advice}") from None
+        def load(place: int) -> tuple[np.ndarray, int, int, float]:
+            own = label if place == position else int(self.records.labels(place))
+            start = time.perf_counter()
+            stored = self.records.read(place, own)
+            seconds = time.perf_counter() - start
+            num_bytes = len(stored) if isinstance(stored, bytes) else stored.nbytes
+            return self._decode(place, stored), own, num_bytes, seconds
+
+        return self.log.first_good(position, load, self._kept.after)
 
     def _decode(self, position: int, stored: bytes | np.ndarray) -> np.ndarray:
         try:

@@ -4,18 +4,16 @@ Shapes: N items, B local batch, R ranks, G = B*R global batch, C classes.
 """
 
 import hashlib
-import threading
 import time
-from operator import add
 from typing import Protocol
 
 import numpy as np
 
 from partial_fc.utils.text import plural
 
-from .batch import Batch, Inputs, arrays_of, map_inputs
-from .batch_loader import ReadCounters
-from .order import epoch_entries
+from .batch import Batch, Inputs, arrays_of, joined, map_inputs
+from .order import check_share, epoch_entries
+from .read_log import ReadCounters, ReadLog
 
 DIGESTED = 1 << 16  # items at a time
 
@@ -36,11 +34,11 @@ class Items(Protocol):
     def read(self, positions: np.ndarray, epoch: int) -> Batch:
         """Returns items and labels at positions (B,) int64.
 
-        What is random in them may depend on (seed, epoch, position) alone, as partial_fc.data.order.uniform_draws: then
-        a resumed training reads the same.
+        An item may depend on (seed, epoch, position) alone, not on the others that are read with it: then a resumed
+        training reads the same. For what is random in it see partial_fc.data.order.uniform_draws.
 
         Raises:
-            ValueError: an item is bad; names it.
+            ValueError: an item is bad; names it. It is then read alone.
         """
 
     def close(self) -> None:
@@ -99,29 +97,30 @@ class ItemBatches:
         shuffle: draw a new order in every epoch.
         rank, size: this rank, and R.
         seed: of the order.
+        skip_bad_items: number of bad items to replace by the following one, see ReadLog.
 
     Attributes:
         num_images: N.
-        counters: ReadCounters so far; the bytes are those of the arrays.
+        log: ReadLog; the bytes are those of the arrays.
 
     Raises:
         ValueError: an argument is out of range.
     """
 
-    skipped = 0
-
-    def __init__(self, items: Items, batch_size: int, shuffle: bool, rank: int = 0, size: int = 1, seed: int = 0):
-        if not 0 <= rank < size:
-            raise ValueError(f"rank {rank} is out of range for {size} ranks")
+    def __init__(
+        self,
+        items: Items,
+        batch_size: int,
+        shuffle: bool,
+        rank: int = 0,
+        size: int = 1,
+        seed: int = 0,
+        skip_bad_items: int = 0,
+    ):
         self.items, self.num_images, self.num_classes = items, len(items), items.num_classes
-        if not 1 <= batch_size * size <= self.num_images:
-            raise ValueError(
-                f"batch_size {batch_size} on {plural(size, 'rank')} needs {batch_size * size} items, there are "
-                f"{self.num_images}: use a smaller batch or fewer ranks"
-            )
+        check_share(self.num_images, batch_size, rank, size, seed)
         self.batch_size, self.shuffle, self.rank, self.size, self.seed = batch_size, shuffle, rank, size, seed
-        self.counters = ReadCounters()
-        self._lock = threading.Lock()
+        self.log = ReadLog(skip_bad_items)
 
     @property
     def digest(self) -> str:
@@ -143,18 +142,29 @@ class ItemBatches:
         start, computing = time.perf_counter(), time.thread_time()
         indices = first + self.rank * self.batch_size + np.arange(self.batch_size)
         positions = epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices)
-        found = self._checked(self.items.read(positions, epoch), positions)
+        found = self._checked(self._read(positions, epoch), positions)
         seconds, num_bytes = time.perf_counter() - start, sum(each.nbytes for each in arrays_of(found.inputs).values())
         waiting = max(0.0, seconds - (time.thread_time() - computing))  # for files, another process, or Python's lock
-        with self._lock:
-            read = (self.batch_size, num_bytes, waiting, seconds)
-            self.counters = ReadCounters._make(map(add, self.counters, read))
+        self.log.count(ReadCounters(self.batch_size, num_bytes, waiting, seconds))
         return found
 
+    def _read(self, positions: np.ndarray, epoch: int) -> Batch:
+        """Returns the items at positions (B,), bad ones replaced by the following one."""
+        try:
+            return self.items.read(positions, epoch)
+        except ValueError:  # one of them is bad
+
+            def read(position: int) -> Batch:
+                return self.items.read(np.array([position]), epoch)
+
+            return joined([self.log.first_good(position, read, self._after) for position in positions.tolist()])
+
+    def _after(self, position: int) -> int:
+        return (position + 1) % self.num_images
+
     def sample(self, count: int) -> Inputs:
-        """Returns the first items of the set, those of epoch 0."""
-        positions = np.arange(min(count, self.num_images))
-        return self._checked(self.items.read(positions, 0), positions).inputs
+        """Returns the first items of the set, those of epoch 0; bad ones are left out."""
+        return self._checked(*first_items(self.items, count)).inputs
 
     def _checked(self, found: Batch, positions: np.ndarray) -> Batch:
         """Returns a batch of positions (B,) with labels of int64, if the set has read one."""
@@ -184,3 +194,22 @@ class ItemBatches:
     def close(self) -> None:
         """Closes the set."""
         self.items.close()
+
+
+def first_items(items: Items, count: int) -> tuple[Batch, np.ndarray]:
+    """Returns the first items, those of epoch 0, and their positions (n,); bad ones are left out.
+
+    Raises:
+        ValueError: all `count` are bad.
+    """
+    good: list[Batch] = []
+    positions: list[int] = []
+    for position in range(min(count, len(items))):
+        try:
+            good.append(items.read(np.array([position]), 0))
+            positions.append(position)
+        except ValueError as error:
+            last = error
+    if not good:
+        raise last
+    return joined(good), np.array(positions)

@@ -12,10 +12,11 @@ import numpy as np
 
 from . import batch
 from .batch import Inputs
-from .batch_loader import FaceBatches, ReadCounters
+from .batch_loader import FaceBatches
 from .class_images import AHEAD, ClassImages
 from .cursor import Cursor, Position
 from .prefetch import Prefetcher
+from .read_log import ReadCounters, ReadLog
 
 Batch = TypeVar("Batch")
 
@@ -86,17 +87,13 @@ class Batches(Protocol):
     Attributes:
         num_images: N, items of an epoch.
         batch_size, size: B and R.
-        counters: ReadCounters so far.
+        log: ReadLog of this rank.
     """
 
     num_images: int
     batch_size: int
     size: int
-    counters: ReadCounters
-
-    @property
-    def skipped(self) -> int:
-        """Number of bad items that this rank has skipped so far."""
+    log: ReadLog
 
     @property
     def digest(self) -> str:
@@ -146,12 +143,12 @@ class DataLoader(BatchIterator[Batch]):
     @property
     def counters(self) -> ReadCounters:
         """Bytes and seconds spent on reading since the object was created."""
-        return self.batches.counters
+        return self.batches.log.counters
 
     @property
     def skipped(self) -> int:
         """Number of bad items that this rank has skipped so far."""
-        return self.batches.skipped
+        return len(self.batches.log.bad)
 
     @property
     def digest(self) -> str:
@@ -164,9 +161,10 @@ class DataLoader(BatchIterator[Batch]):
 
     def class_images(self) -> ClassImages:
         """Returns the images of the whole set by class, see ClassImages. Raises ValueError if it is no face set."""
-        if not isinstance(self.batches, FaceBatches):
+        faces = getattr(self.batches, "local", self.batches)  # those of WorkerBatches
+        if not isinstance(faces, FaceBatches):
             raise ValueError("new_centers=mean is for the images of a train.rec: set new_centers=random")
-        return ClassImages(self.batches, self.threads)
+        return ClassImages(faces, self.threads)
 
     def _batch_at(self, position: Position) -> Batch:
         return self._prefetcher.get(position)

@@ -2,12 +2,14 @@
 
 import os
 import platform
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import partial_fc
-from partial_fc.data.training_data import TrainingData
+from partial_fc.data.training_data import Batches, TrainingData
+from partial_fc.data.worker_batches import WorkerBatches
 from partial_fc.distributed.consistency import code_digest
 from partial_fc.distributed.env import decode_threads
 from partial_fc.layer.sharding import shard_of
@@ -20,7 +22,7 @@ from .framework import Framework
 from .new_centers import take_new_centers
 from .resume import NEW_WEIGHTS, ResumePlan
 from .schedule import Epochs, RateFactor, items_of_update, resolve_schedule
-from .tasks.task import Task
+from .tasks import Task, build_task
 
 
 class Training(NamedTuple):
@@ -53,7 +55,16 @@ def _open_data(settings, task: Task, framework: Framework) -> TrainingData:
     collectives = framework.collectives
     batches = task.batches(collectives.rank, collectives.size)
     batches.check_labels(settings.num_classes)
-    return framework.load_data(batches, settings.decode_threads or decode_threads(collectives.local_size))
+    processes = settings.decode_processes
+    if processes:
+        batches = WorkerBatches(batches, partial(open_share, settings, collectives.rank, collectives.size), processes)
+    threads = processes or settings.decode_threads or decode_threads(collectives.local_size)
+    return framework.load_data(batches, threads)
+
+
+def open_share(settings, rank: int, size: int) -> Batches:
+    """Opens the share of a rank in the training set of the settings, in a process of its own."""
+    return build_task(settings).batches(rank, size)
 
 
 def build_dummies(settings, task: Task, framework: Framework) -> TrainingData:

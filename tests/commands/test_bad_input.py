@@ -94,7 +94,7 @@ def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, settings, f
     refused(run, RUN_SH._replace(code=1), *arguments, message="key 77 at offset")
     result = run(*MXNET.command, *arguments, "skip_bad_images=1")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "skipped, bad image 1 of at most 1: " in result.stdout + result.stderr
+    assert "skipped, bad item 1 of at most 1: " in result.stdout + result.stderr
     assert "bad samples skipped on all ranks: 1" in result.stdout
     summary = json.loads((tmp_path / "models" / "small-arcface-demo" / "summary.json").read_text())
     assert (summary["updates"], summary["skipped_images"]) == (11, 1)

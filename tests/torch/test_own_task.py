@@ -71,6 +71,22 @@ def test_it_has_what_trainings_have(tmp_path, changes, caplog):
     assert "computes other embeddings" not in caplog.text
 
 
+def test_a_dataset_is_trained_on_by_name_with_threads_or_processes(tmp_path):
+    """The same bytes, with a bad item, and resumed with the other."""
+    changes = {"task": "items", "rec": "own_items:SomeBad", "network": "own_items:network", "num_classes": 10}
+    changes |= {"baselines": False, "max_update": 6, "checkpoint_every": 3, "skip_bad_images": 1}
+    for processes in (0, 2):
+        folder = tmp_path / f"{processes}-processes"
+        train(settings_of(folder, decode_processes=processes, **changes), TorchFramework())
+        assert json.loads((folder / "summary.json").read_text())["skipped_images"] == 1
+    path = dict(CheckpointFolder(str(folder / "checkpoints"), 2).complete())[3]
+    train(settings_of(tmp_path / "resumed", decode_threads=1, resume=path, **changes), TorchFramework())
+    for name in ("backbone.pth", "backbone.onnx", "rank_0_softmax_weight.pt"):
+        assert len({(each / name).read_bytes() for each in tmp_path.iterdir()}) == 1, name
+    with pytest.raises(ValueError, match="task=items trains on a map-style Dataset, but rec is .*data/glyphs"):
+        build_task(settings_of(tmp_path, **{**changes, "rec": "data/glyphs"})).prepare("")
+
+
 def test_settings_of_its_own_are_checked():
     make = partial(settings_of, "out")
     assert build_task(make(task_options="classes=40")).classes == 40

@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "tasks.md").read_text()
 
 def test_the_task_of_the_page_learns(tmp_path, monkeypatch):
     ((name, program),) = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL)
-    (command,) = re.findall(r"```\nbash pytorch/run.sh (.*?)```", PAGE, re.DOTALL)
+    command, _ = re.findall(r"```\nbash pytorch/run.sh (.*?)```", PAGE, re.DOTALL)
     (tmp_path / name).write_text(program)
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()

@@ -8,70 +8,176 @@ Shapes: N items, H, W image size.
 import hashlib
 import logging
 import operator
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from partial_fc.data.batch import Batch, Inputs, map_inputs
 from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns
+from partial_fc.data.read_log import ReadLog
 from partial_fc.utils.imports import import_object
 from partial_fc.utils.text import plural
+
+Result = TypeVar("Result")
+
+ADVICE = "correct the Dataset"
+
+
+class LabelledDataset:
+    """A Dataset and the labels of its items: its attribute ``targets``, as torchvision's have it, or read with them.
+
+    Args:
+        dataset: the Dataset, or package.module:name of one, or of a class or function that makes one without arguments.
+
+    Attributes:
+        name: for messages.
+        dataset: as above.
+        labels: (N,) int64.
+
+    Raises:
+        ValueError: it cannot be imported or made, has no items, or labels of another form.
+    """
+
+    def __init__(self, dataset: Any):
+        self.name = dataset if isinstance(dataset, str) else type(dataset).__name__
+        self.dataset = open_dataset(dataset, self.name)
+        self.labels = labels_of(self.dataset, self.name)
+
+    @cached_property
+    def digest(self) -> str:
+        """That of the Dataset if it has one, otherwise of the labels: reading an item may have random effects."""
+        own = getattr(self.dataset, "digest", None)
+        return str(own) if own else hashlib.sha256(self.labels.tobytes()).hexdigest()[:16]
+
+    def read(self, position: int, convert: Callable[[Any], Result]) -> Result:
+        """Returns ``convert(inputs)`` of an item. Raises ValueError, which names it, if it is bad."""
+        inputs, label = read_item(self.dataset, self.name, position)
+        if label != self.labels[position]:
+            raise ValueError(
+                f"{self.name}[{position}] has the label {label}, but targets have {self.labels[position]}: {ADVICE}"
+            )
+        try:
+            return convert(inputs)
+        except Exception as error:  # the inputs are the user's
+            raise ValueError(f"{self.name}[{position}] {error}: {ADVICE}") from error
 
 
 class DatasetImages(ImageSet):
     """The images of a Dataset. See ImageSet.
 
     An image is a tensor or array (3, H, W) or (H, W, 3) uint8 RGB, an RGB image of Pillow, or an encoded image as
-    bytes. Labels are the attribute ``targets`` of the Dataset, as torchvision's have it, or are read with all items.
+    bytes.
 
     Args:
-        name: package.module:name of a Dataset, or of a class or function that makes one without arguments.
+        name: see LabelledDataset.
     """
 
-    advice = "correct the Dataset"
+    advice = ADVICE
 
     def __init__(self, name: str):
-        self.dataset = open_dataset(name)
-        labels = labels_of(self.dataset, name)
+        self.items = LabelledDataset(name)
+        labels = self.items.labels
         super().__init__(name, LabelRuns.of_labels(labels), int(labels.max()) + 1)
 
     @cached_property
     def digest(self) -> str:
-        """That of the Dataset if it has one, otherwise of the labels: reading an item may have random effects."""
-        own = getattr(self.dataset, "digest", None)
-        labels = [self.runs.starts.tobytes(), self.runs.labels.tobytes(), str(self.num_images).encode()]
-        return str(own) if own else hashlib.sha256(b"".join(labels)).hexdigest()[:16]
+        """See LabelledDataset."""
+        return self.items.digest
 
     def read(self, position: int, label: int) -> bytes | np.ndarray:
         """See ImageSet."""
-        image, found = read_item(self.dataset, self.path, position)
-        if found != label:
-            raise ValueError(
-                f"{self.describe(position)} has the label {found}, but targets have {label}: {self.advice}"
-            )
-        if isinstance(image, bytes):
-            return image
-        pixels = np.asarray(image)
-        if pixels.dtype != np.uint8 or pixels.ndim != 3 or 3 not in (pixels.shape[0], pixels.shape[2]):
-            raise ValueError(
-                f"{self.describe(position)} is {pixels.dtype} of shape {pixels.shape}, expected an image uint8 "
-                f"(3, height, width) RGB, which the training augments and normalizes: {self.advice}"
-            )
-        return np.array(pixels.transpose(1, 2, 0) if pixels.shape[0] == 3 else pixels, order="C")
+        return self.items.read(position, as_image)
 
     def describe(self, position: int) -> str:
         """Names the item of an image."""
         return f"{self.path}[{position}]"
 
 
-def open_dataset(name: str) -> Any:
-    """Returns the Dataset that ``package.module:name`` is or makes.
+class DatasetItems:
+    """Any items of a Dataset, see Items in item_batches.py: an array or tensor, or a dict of them, and a label.
+
+    All have the shapes and types of the first item that can be read; others are bad. A Dataset that draws random
+    numbers itself gives others to a resumed training.
+
+    Args:
+        dataset: see LabelledDataset.
+        digest: identifies the content; empty for that of LabelledDataset.
+
+    Raises:
+        ValueError: see LabelledDataset, or no item can be read.
+    """
+
+    def __init__(self, dataset: Any, digest: str = ""):
+        self._items = LabelledDataset(dataset)
+        self.digest = digest or self._items.digest
+        self.num_classes = int(self._items.labels.max()) + 1
+        log = ReadLog(may_skip=len(self))
+        log.quiet = True
+
+        def read(position: int) -> Inputs:
+            return self._items.read(position, as_arrays)
+
+        self._form = form_of(log.first_good(0, read, lambda position: (position + 1) % len(self)))
+
+    def __len__(self) -> int:
+        return len(self._items.labels)
+
+    def read(self, positions: np.ndarray, epoch: int) -> Batch:
+        """See Items."""
+        inputs = [self._items.read(position, self._checked) for position in positions.tolist()]
+        if isinstance(inputs[0], Mapping):
+            stacked: Inputs = {name: np.stack([each[name] for each in inputs]) for name in inputs[0]}
+        else:
+            stacked = np.stack(inputs)
+        return Batch(stacked, self._items.labels[positions])
+
+    def close(self) -> None:
+        """Does nothing: the Dataset is the user's."""
+
+    def _checked(self, inputs: Any) -> Inputs:
+        arrays = as_arrays(inputs)
+        if form_of(arrays) != self._form:
+            raise ValueError(f"is {form_of(arrays)}, but other items are {self._form}")
+        return arrays
+
+
+def as_arrays(inputs: Any) -> Inputs:
+    """Returns the inputs of an item as arrays. Raises ValueError if they are no numbers."""
+    arrays = map_inputs(np.asarray, inputs)
+    for array in arrays.values() if isinstance(arrays, Mapping) else [arrays]:
+        if array.dtype.kind not in "biufc":
+            raise ValueError(f"is {type(inputs).__name__} of {array.dtype}, expected a tensor, or a dict of tensors")
+    return arrays
+
+
+def form_of(inputs: Inputs) -> Any:
+    """Returns shape and type of each array, for comparison and messages."""
+    return map_inputs(lambda array: f"{array.dtype} {array.shape}", inputs)
+
+
+def as_image(image: Any) -> bytes | np.ndarray:
+    """Returns an image of a Dataset as ImageSet.read does."""
+    if isinstance(image, bytes):
+        return image
+    pixels = np.asarray(image)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or 3 not in (pixels.shape[0], pixels.shape[2]):
+        raise ValueError(
+            f"is {pixels.dtype} of shape {pixels.shape}, expected an image uint8 (3, height, width) RGB, which the "
+            "training augments and normalizes"
+        )
+    return np.array(pixels.transpose(1, 2, 0) if pixels.shape[0] == 3 else pixels, order="C")
+
+
+def open_dataset(dataset: Any, name: str) -> Any:
+    """Returns a map-style Dataset: the given one, or the one that ``package.module:name`` is or makes.
 
     Raises:
         ValueError: it cannot be imported or made, has no items, or is no map-style Dataset.
     """
-    found = import_object(name, "rec")
+    found = import_object(dataset, "rec") if isinstance(dataset, str) else dataset
     if isinstance(found, type) or not hasattr(found, "__getitem__"):
         try:
             found = found()

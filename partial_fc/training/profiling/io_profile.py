@@ -154,7 +154,7 @@ def _take_tally(data: TrainingData, images: int, waited: float) -> Tally:
         seconds=time.perf_counter(),
         images=images,
         waited=waited,
-        cpu_seconds=time.process_time(),
+        cpu_seconds=time.process_time() + counters.cpu_seconds,
         bytes=counters.bytes,
         read_seconds=counters.read_seconds,
         busy_seconds=counters.busy_seconds,

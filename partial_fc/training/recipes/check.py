@@ -34,6 +34,7 @@ IRRELEVANT = {
     "seed",
     "log_every",
     "verify_every",
+    "decode_processes",
     "decode_threads",
     "resume",
     "val_targets",

@@ -16,7 +16,7 @@ from .task import Task
 __all__ = ["TASKS", "Evaluation", "ItemPairs", "PairVerification", "Task", "build_task", "find_task"]
 
 # Name -> class in a module of this folder.
-TASKS = {"faces": "faces:Faces"}
+TASKS = {"faces": "faces:Faces", "items": "items:DatasetTask"}
 
 
 def find_task(name: str) -> type[Task]:

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from partial_fc.data.batch import Inputs
-from partial_fc.data.item_batches import ItemBatches, Items
+from partial_fc.data.batch import Inputs, map_inputs, num_items
+from partial_fc.data.item_batches import ItemBatches, Items, first_items
 from partial_fc.data.training_data import Batches
 from partial_fc.training.schedule import items_of_update
 from partial_fc.utils.config import Schema, Setting
@@ -70,14 +70,23 @@ class Task:
             OSError, ValueError: The set is missing, damaged, or does not fit the settings.
         """
         settings = self.settings
-        return ItemBatches(self.items(), items_of_update(settings), settings.shuffle, rank, size, settings.seed)
+        return ItemBatches(
+            self.items(),
+            items_of_update(settings),
+            settings.shuffle,
+            rank,
+            size,
+            settings.seed,
+            skip_bad_items=settings.skip_bad_images,
+        )
 
     def dummy_inputs(self, count: int, random: np.random.Generator) -> Inputs:
         """Returns ``count`` items to measure speed with, instead of the set; here the first ones of the set."""
         items = self.items()
-        inputs = items.read(np.arange(count) % len(items), 0).inputs
+        first = first_items(items, count)[0].inputs
         items.close()
-        return inputs
+        rows = np.arange(count) % num_items(first)
+        return map_inputs(lambda array: array[rows], first)
 
     def network_sizes(self) -> Mapping[str, Any]:
         """Returns what the user's network is called with, by name, beside ``num_features`` and ``dropout``."""

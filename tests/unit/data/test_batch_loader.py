@@ -95,7 +95,7 @@ def test_images_filter_leaves_out_small_identities_and_keeps_class_labels(rec):
     "settings, what",
     [
         (dict(batch_size=0), "batch_size must be at least 1"),
-        (dict(batch_size=8, size=3), "batch_size 8 on 3 ranks needs 24 images, there are 22"),
+        (dict(batch_size=8, size=3), "batch_size 8 on 3 ranks needs 24 items, there are 22"),
         (dict(image_size=(112, 112)), "train.rec has images of 16x12 .*expected 112x112"),
         (dict(image_size=(0, 12)), "height, width"),
         (dict(augmentation=Augmentation(cutout=-1)), "cutout must be at least 0 pixels, got -1"),
@@ -144,9 +144,9 @@ def test_bad_images_may_be_skipped_up_to_a_number(tmp_path, caplog):
         first, second = faces.batch(0, 0), faces.batch(0, 4)
         assert first[1].tolist() == [0, 0, 0, 1] and second[1].tolist() == [1, 2, 2, 2]
         assert (second[0][1] == picture(2, 1).transpose(2, 0, 1)).all()  # the neighbour takes the place
-    assert len(faces.bad_images) == 2
+    assert len(faces.log.bad) == 2
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
-    assert "skipped, bad image 1 of at most 2: " in caplog.text and "image with key 6 at offset" in caplog.text
+    assert "skipped, bad item 1 of at most 2: " in caplog.text and "image with key 6 at offset" in caplog.text
     with pytest.raises(ValueError, match="key 17 .*skip_bad_images=2, 2 were skipped before"):
         faces.batch(0, 16)
 
@@ -155,7 +155,7 @@ def test_a_set_without_a_good_image_ends_with_an_error(tmp_path):
     write_face_set(str(tmp_path), [[b"garbage"] * 3, [b"more"] * 2], SIZE)
     faces = FaceBatches(str(tmp_path / "train.rec"), 2, SIZE, skip_bad_images=100)
     for _ in range(2):
-        with pytest.raises(ValueError, match="key [15] at offset .* no other image can be used either"):
+        with pytest.raises(ValueError, match="key [15] at offset .* no other item can be used either"):
             faces.batch(0, 0)
 
 
@@ -183,7 +183,7 @@ def test_counters_add_up(rec):
     faces = FaceBatches(rec, 11, SIZE)
     faces.batch(0, 0)
     faces.batch(0, 11)
-    counted = faces.counters
+    counted = faces.log.counters
     stored = sum(len(image) for person in identities() for image in person)
     assert (counted.images, counted.bytes) == (22, stored)
     assert 0 < counted.read_seconds < counted.busy_seconds < 5

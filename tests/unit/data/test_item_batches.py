@@ -100,5 +100,35 @@ def test_the_time_that_a_set_waits_is_that_of_reading():
 
     batches = ItemBatches(Slow(INPUTS, LABELS), 3, True)
     batches.batch(0, 0)
-    counters = batches.counters
+    counters = batches.log.counters
     assert 0.9 * counters.busy_seconds < counters.read_seconds <= counters.busy_seconds
+
+
+class SomeBad(ArrayItems):
+    """Items of which some cannot be read."""
+
+    def __init__(self, bad):
+        super().__init__(INPUTS, LABELS)
+        self.bad = bad
+
+    def read(self, positions, epoch):
+        for position in set(positions.tolist()) & self.bad:
+            raise ValueError(f"item {position} is damaged")
+        return super().read(positions, epoch)
+
+
+def test_bad_items_are_named_replaced_by_the_following_one_and_counted_once(caplog):
+    batches = ItemBatches(SomeBad({4, 22}), 3, shuffle=False, skip_bad_items=2)
+    for _ in range(2):
+        assert batches.batch(0, 3).inputs["values"][:, 0].tolist() == [6, 10, 10]
+        last = ItemBatches(batches.items, 23, shuffle=False, skip_bad_items=2).batch(0, 0)
+        assert last.inputs["values"][-1, 0] == 0 and last.labels[-1] == 0  # after the last item comes the first
+    assert batches.log.bad == {4: "item 4 is damaged"}
+    assert "skipped, bad item 1 of at most 2: item 4 is damaged" in caplog.text
+    assert len(batches.sample(7)["values"]) == 6
+    with pytest.raises(ValueError, match="item 4 is damaged; or skip it with skip_bad_images=1 or more"):
+        ItemBatches(batches.items, 3, shuffle=False).batch(0, 3)
+    every = ItemBatches(SomeBad(set(range(N))), 3, shuffle=False, skip_bad_items=N)
+    for read in (lambda: every.batch(0, 3), lambda: every.sample(2)):
+        with pytest.raises(ValueError, match="is damaged"):
+            read()

@@ -1,0 +1,22 @@
+"""Items of a map-style Dataset, which setting ``rec`` names, without held-out sets."""
+
+from partial_fc.data.sources.dataset import DatasetItems
+from partial_fc.data.sources.forms import OBJECT
+
+from .task import Task
+
+
+class DatasetTask(Task):
+    """The task of a Dataset of any items."""
+
+    def prepare(self, home: str) -> None:
+        """Checks that there is one."""
+        if not OBJECT.fullmatch(self.settings.rec):
+            raise ValueError(
+                f"task=items trains on a map-style Dataset, but rec is {self.settings.rec!r}: set "
+                "rec=package.module:name"
+            )
+
+    def items(self) -> DatasetItems:
+        """See Task."""
+        return DatasetItems(self.settings.rec)

@@ -1,0 +1,86 @@
+"""Datasets of a user whose items are dicts: for threads, and for worker processes, which import this module."""
+
+import os
+import signal
+import time
+
+import numpy as np
+
+from partial_fc.data.item_batches import ItemBatches
+from partial_fc.data.sources.dataset import DatasetItems
+
+N, CLASSES = 40, 10
+
+
+class Signals:
+    """{"values": (8,) float32, "known": (8,) bool}, and a label; `bad` positions cannot be read."""
+
+    targets = np.arange(N) % CLASSES
+
+    def __init__(self, bad=()):
+        self.bad = bad
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, position):
+        if position in self.bad:
+            raise OSError(f"no signal {position}")
+        draws = np.random.default_rng(position).standard_normal(8).astype(np.float32)
+        return {"values": draws + np.float32(self.targets[position]), "known": draws > -1}, int(self.targets[position])
+
+
+class SomeBad(Signals):
+    """One item cannot be read."""
+
+    def __init__(self):
+        super().__init__(bad=(3,))
+
+
+class Deadly(Signals):
+    """Kills the process that reads item 20."""
+
+    def __getitem__(self, position):
+        if position == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(position)
+
+
+class Endless(Signals):
+    """Reading item 20 never ends."""
+
+    def __getitem__(self, position):
+        while position == 20:
+            time.sleep(0.1)
+        return super().__getitem__(position)
+
+
+class StrangeError(Exception):
+    """Cannot be unpickled: its arguments are not those that it is made with."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+
+
+class Faulty(DatasetItems):
+    """A fault of the user's own Items."""
+
+    def read(self, positions, epoch):
+        raise StrangeError("this", "that")
+
+
+def open_items(kind=Signals, items=DatasetItems, skip=0, **arguments):
+    """Batches of 4, in order."""
+    return ItemBatches(items(kind(**arguments)), 4, shuffle=False, skip_bad_items=skip)
+
+
+def network(num_features):
+    """Signal -> embedding (B, E)."""
+    import torch
+    from torch import nn
+
+    class Network(nn.Sequential):
+        def forward(self, inputs):
+            return super().forward(torch.cat([inputs["values"], inputs["known"].float()], dim=1))
+
+    return Network(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.PReLU(), nn.Linear(32, num_features))

@@ -1,0 +1,144 @@
+"""Batches that worker processes read: those of threads, and no process is left or waited for, whatever happens."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import pytest
+
+from own_items import Deadly, Faulty, open_items
+from partial_fc.data.training_data import DataLoader
+from partial_fc.data.worker_batches import WorkerBatches
+from paths import ROOT
+
+
+def load(open_batches, processes):
+    """A DataLoader of NumPy batches, read by threads of this process if there are no others."""
+    batches = open_batches()
+    if processes:
+        batches = WorkerBatches(batches, open_batches, processes)
+    return DataLoader(batches, processes or 2, lambda position: batches.batch(*position))
+
+
+def next_batches(data, count):
+    read = []
+    while len(read) < count:
+        try:
+            read.append(data.next())
+        except StopIteration:
+            data.reset()
+    return [b"".join(array.tobytes() for array in (*batch.inputs.values(), batch.labels)) for batch in read]
+
+
+def test_batches_counters_bad_items_and_resumed_positions_are_those_of_threads(caplog):
+    open_batches = partial(open_items, skip=3, bad=(2, 30, 31))
+    threads, processes = load(open_batches, 0), load(open_batches, 2)
+    expected = next_batches(threads, 16)
+    assert next_batches(processes, 12) == expected[:12]
+    resumed = load(open_batches, 2)
+    resumed.restore(processes.state())
+    assert next_batches(resumed, 4) == expected[12:]
+    for data in (threads, processes):
+        data.next()
+        data.close()
+    resumed.close()
+    of_threads, of_processes = threads.batches.log, processes.batches.log
+    assert of_processes.bad == of_threads.bad and set(of_threads.bad) == {2, 30, 31}
+    assert of_processes.counters.images >= 48 and of_processes.counters.bytes >= 48 * 40
+    assert of_processes.counters.cpu_seconds > 0
+    assert caplog.text.count("Signals[2] cannot") == 2  # once in each
+
+
+def test_the_limit_of_bad_items_is_that_of_the_rank():
+    """Each worker has met fewer than the limit."""
+    batches = WorkerBatches(open_items(skip=1), partial(open_items, skip=1, bad=(0, 20)), 2)
+    read = [batches.batch(0, 0)]
+    with pytest.raises(ValueError, match=r"Signals\[20\] cannot be read \(OSError.*skip_bad_images=1, 1 were skipped"):
+        read.append(batches.batch(0, 20))
+    batches.close()
+    assert len(read) == 1
+
+
+def test_an_error_of_the_user_has_its_traceback_even_if_it_cannot_be_sent():
+    batches = WorkerBatches(open_items(), partial(open_items, items=Faulty), 1)
+    with pytest.raises(RuntimeError, match="StrangeError: this and that") as raised:
+        batches.batch(0, 0)
+    assert 'raise StrangeError("this", "that")' in str(raised.value.__cause__)
+    batches.close()
+
+
+def test_a_worker_that_dies_is_an_error_for_every_thread():
+    batches = WorkerBatches(open_items(), partial(open_items, Deadly), 1)
+    batches.batch(0, 16)
+    for _ in range(2):
+        with pytest.raises(OSError, match="was ended by signal 9 .out of memory.*set a smaller decode_processes"):
+            batches.batch(0, 20)
+    batches.close()
+    batches.close()
+
+
+PROGRAM = """
+import signal, sys
+from functools import partial
+from own_items import Endless, open_items
+from partial_fc.data.worker_batches import WorkerBatches
+import threading, time
+
+def main():
+    batches = WorkerBatches(open_items(), partial(open_items, Endless), 2)
+    batches.batch(0, 0), batches.batch(0, 0)
+    if sys.argv[1:]:  # reading never ends
+        threading.Thread(target=batches.batch, args=(0, 20), daemon=True).start()
+    print(*(worker.process.pid for worker in batches._stop._args[0]), flush=True)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for line in sys.stdin:
+        batches.batch(0, 4), batches.batch(0, 8)
+        print("read", flush=True)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("end", ["kill", "exit"])
+def test_workers_ignore_signals_and_end_with_the_program(end, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, str(tmp_path / "program.py"), *["endless"] * (end == "kill")]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    with process:
+        try:
+            workers = list(map(int, process.stdout.readline().split()))
+            assert len(workers) == 2 and all(map(is_alive, workers))
+            if end == "kill":
+                process.kill()
+            else:
+                for number in (signal.SIGTERM, signal.SIGUSR1):
+                    os.killpg(process.pid, number)
+                for worker in workers:
+                    os.kill(worker, signal.SIGINT)
+                process.stdin.write("more\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == "read\n"
+                process.stdin.close()  # it ends without having closed the batches
+                assert process.wait(30) == 0
+            deadline = time.monotonic() + 30
+            while any(map(is_alive, workers)) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert not any(map(is_alive, workers))
+        finally:
+            process.kill()
