@@ -11,7 +11,7 @@ import numpy as np
 
 from partial_fc.data.batch import Inputs, map_inputs, num_items
 
-from .model import find_model, first_line, interruptible, open_session
+from .model import find_model, open_session, run_session
 
 
 class ItemModel:
@@ -24,6 +24,7 @@ class ItemModel:
     Attributes:
         name: As given.
         session: Session of onnxruntime.
+        input_names: Of the model.
 
     Raises:
         ValueError: The file is not an ONNX model, or it has a fixed batch size or several outputs.
@@ -38,6 +39,7 @@ class ItemModel:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
         shapes = {each.name: each.shape for each in self.session.get_inputs()}
+        self.input_names = list(shapes)
         outputs = len(self.session.get_outputs())
         if outputs != 1 or any(not shape or isinstance(shape[0], int) for shape in shapes.values()):
             raise ValueError(
@@ -70,10 +72,5 @@ class ItemModel:
         return embeddings
 
     def _run(self, inputs: Inputs) -> np.ndarray:
-        names = [each.name for each in self.session.get_inputs()]
-        feed = inputs if isinstance(inputs, Mapping) else {names[0]: inputs}
-        try:
-            embeddings: np.ndarray = interruptible(lambda options: self.session.run(None, dict(feed), options))[0]
-        except Exception as error:  # errors of onnxruntime have no common base class
-            raise ValueError(f"{self.name} takes {', '.join(names)}, and fails to run: {first_line(error)}") from None
-        return embeddings
+        feed = inputs if isinstance(inputs, Mapping) else {self.input_names[0]: inputs}
+        return run_session(self.session, feed, f"{self.name} takes {', '.join(self.input_names)}, and")[0]

@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
@@ -126,11 +126,7 @@ class FaceModel:
         data = self.pixels(faces)
         if self.input.batch and len(data) < self.input.batch:
             data = np.concatenate([data, np.zeros((self.input.batch - len(data), *data.shape[1:]), np.float32)])
-        feed = {self.input.name: data}
-        try:
-            embeddings: np.ndarray = interruptible(lambda options: self.session.run(None, feed, options))[0]
-        except Exception as error:  # errors of onnxruntime have no common base class
-            raise ValueError(f"{self.name} fails to run: {first_line(error)}") from None
+        embeddings = run_session(self.session, {self.input.name: data}, self.name)[0]
         if embeddings.ndim != 2 or len(embeddings) != len(data):
             found = f"an array of shape {embeddings.shape} for {plural(len(data), 'face')}"
             raise ValueError(f"{self.name} returns {found}, expected embeddings (N, E)")
@@ -219,6 +215,15 @@ def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onn
     except Exception as error:  # errors of onnxruntime have no common base class
         version = f"onnxruntime {onnxruntime.__version__}"
         raise ValueError(f"{version} cannot load this as an ONNX model: {first_line(error)}") from None
+
+
+def run_session(session: onnxruntime.InferenceSession, feed: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
+    """Returns the outputs for inputs by name, interruptibly. Raises ValueError, which names the model, if it fails."""
+    try:
+        outputs: list[np.ndarray] = interruptible(lambda options: session.run(None, dict(feed), options))
+        return outputs
+    except Exception as error:  # errors of onnxruntime have no common base class
+        raise ValueError(f"{name} fails to run: {first_line(error)}") from None
 
 
 def _is_mxnet_checkpoint(path: str) -> bool:

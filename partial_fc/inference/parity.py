@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
-import onnxruntime
 
-from partial_fc.data.batch import Inputs, map_inputs
+from partial_fc.data.batch import Inputs, map_inputs, num_items
 from partial_fc.export.onnx import INPUT
 
 from .distances import squared_distances
-from .model import FaceModel, first_line, open_session
+from .item_model import ItemModel
+from .model import FaceModel, first_line
 
 MAX_COSINE_DISTANCE = 1e-4
 RANDOM_FACES = 4
@@ -79,7 +79,7 @@ def check_export(
     )
 
 
-def open_named(content: bytes, examples: Inputs) -> onnxruntime.InferenceSession:
+def open_named(content: bytes, examples: Inputs) -> ItemModel:
     """Opens an ONNX file that takes what the backbone takes, and checks its form.
 
     Args:
@@ -90,17 +90,12 @@ def open_named(content: bytes, examples: Inputs) -> onnxruntime.InferenceSession
         ValueError: The file is not valid, or has other inputs, or a fixed batch size.
     """
     _check_valid(content)
-    try:
-        session, _ = open_session(content)
-    except ValueError as error:
-        raise ValueError(f"{NAME}: {error}") from None
-    found = {each.name: each.shape for each in session.get_inputs()}
-    if found.keys() != _named(examples).keys() or any(isinstance(shape[0], int) for shape in found.values()):
-        raise ValueError(
-            f"{NAME} takes {found}, expected {', '.join(_named(examples))} with a dynamic batch size: the backbone "
-            "must use all of its inputs, and may not depend on the number of items"
-        )
-    return session
+    model = ItemModel(content, NAME)
+    names = list(examples) if isinstance(examples, Mapping) else [INPUT]
+    if set(model.input_names) != set(names):
+        found = ", ".join(model.input_names)
+        raise ValueError(f"{NAME} takes {found}, expected {', '.join(names)}: the backbone must use all of its inputs")
+    return model
 
 
 def check_named(content: bytes, examples: Inputs, embed: Callable[[Inputs], np.ndarray], framework: str) -> None:
@@ -114,24 +109,18 @@ def check_named(content: bytes, examples: Inputs, embed: Callable[[Inputs], np.n
     Raises:
         ValueError: The file is not valid, or the embeddings differ by a cosine distance above 1e-4.
     """
-    session, inputs = open_named(content, examples), _named(examples)
-    count = len(next(iter(inputs.values())))
-
-    def run(size: int) -> np.ndarray:
-        parts = [
-            session.run(None, {name: array[start : start + size] for name, array in inputs.items()})[0]
-            for start in range(0, count, size)
-        ]
-        return np.concatenate(parts)
+    model = open_named(content, examples)
 
     def moved(array: np.ndarray) -> np.ndarray:
         return array + array.dtype.type(STEP) if np.issubdtype(array.dtype, np.floating) else array
 
-    _compare(run, count, embed(examples), lambda: embed(map_inputs(moved, examples)), framework)
-
-
-def _named(examples: Inputs) -> Mapping[str, np.ndarray]:
-    return examples if isinstance(examples, Mapping) else {INPUT: examples}
+    _compare(
+        lambda size: model.embed(examples, size),
+        num_items(examples),
+        embed(examples),
+        lambda: embed(map_inputs(moved, examples)),
+        framework,
+    )
 
 
 def _check_valid(content: bytes) -> None:

@@ -149,5 +149,5 @@ def test_a_backbone_of_named_inputs_is_compared_in_evaluation_mode(caplog):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="computes other embeddings"):
         check_named(content, examples, lambda inputs: expected[::-1], "PyTorch")
-    with pytest.raises(ValueError, match="takes .* expected values, weights, more with a dynamic batch size"):
+    with pytest.raises(ValueError, match="takes .* expected values, weights, more: the backbone must use all"):
         open_named(content, {**examples, "more": examples["values"]})

@@ -9,7 +9,7 @@ Shapes: H, W image size; N anchors of a stride.
 import cv2
 import numpy as np
 
-from partial_fc.inference.model import first_line, interruptible, open_session
+from partial_fc.inference.model import open_session, run_session
 
 from .detector import Face
 
@@ -55,10 +55,7 @@ class Scrfd:
         """Runs the model on an image of its size; returns score, box and landmarks of each stride, the finest first."""
         data = np.ascontiguousarray(canvas.transpose(2, 0, 1)[None], np.float32)
         feed = {self.session.get_inputs()[0].name: (data - np.float32(MEAN)) * np.float32(SCALE)}
-        try:
-            outputs = interruptible(lambda options: self.session.run(None, feed, options))
-        except Exception as error:  # errors of onnxruntime have no common base class
-            raise ValueError(f"{self.path} fails to run: {first_line(error)}") from None
+        outputs = run_session(self.session, feed, self.path)
         kinds = [
             sorted((each.reshape(-1, width) for each in outputs if each.shape[-1] == width), key=len, reverse=True)
             for width in WIDTHS
