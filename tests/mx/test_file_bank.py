@@ -92,14 +92,6 @@ def test_save_and_load_need_little_memory(tmp_path):
     assert max(seen) - seen[0] < 12 << 20
 
 
-def test_bank_without_classes_creates_no_file(tmp_path):
-    b = bank(tmp_path, str(tmp_path / "bank"), num_local=0)
-    b.save()
-    b.load()
-    with mx.util.np_shape(True):
-        assert b.get(np.arange(0))[0].shape == (0, E)
-
-
 def test_fill_flushes_and_logs_progress(tmp_path, monkeypatch, caplog):
     flushed = []
     flush = RowFile.flush

@@ -10,7 +10,6 @@ from partial_fc_torch import CosFace, PartialFC, bank
 from partial_fc_torch.bank import TorchBank
 from partial_fc_torch.layer.device import HostCopy
 from partial_fc_torch.layer.optimizers import Adagrad, AdamW
-from partial_fc_torch.layer.stores import host
 from partial_fc_torch.layer.stores.host import replacements
 
 CLASSES, E, B = 500, 16, 8
@@ -79,11 +78,6 @@ def test_a_sample_beyond_the_classes_is_an_error(first):
         layer.step(*next(batches(1)))
 
 
-def test_parts_of_the_rows_move_in_any_order(monkeypatch):
-    monkeypatch.setattr(host, "PART_BYTES", 7 * 4 * E)  # the last part of 100 rows is a smaller one
-    assert_same(build(False), build(True), **TOLERANCE)
-
-
 def test_rows_of_a_gpu_come_to_the_host_part_by_part(monkeypatch):
     """Not all of them, where memory is too small for a copy."""
     bank_, begun = TorchBank(build(False)), []
@@ -95,14 +89,6 @@ def test_rows_of_a_gpu_come_to_the_host_part_by_part(monkeypatch):
         assert len(begun) == min(len(parts) + 1, 8)  # the next one is copied meanwhile
     assert begun == [70] * 7 + [10]
     assert np.array_equal(np.concatenate(parts), bank_.host_rows("weight", copied=True)[0])
-
-
-@pytest.mark.parametrize("part", [1, 70, CLASSES, 2 * CLASSES])
-def test_parts_that_come_to_the_host_are_joined(part, monkeypatch):
-    rows = build(False).rows("weight")
-    monkeypatch.setattr(bank, "PART_BYTES", part * 4 * E)
-    joined = bank._joined(bank._in_parts(rows), rows)
-    assert np.array_equal(joined, rows.numpy()) and not np.shares_memory(joined, rows.numpy())
 
 
 def test_a_sample_of_another_size_and_a_batch_beyond_the_sample():
@@ -143,13 +129,6 @@ def test_waiting_for_updates_changes_no_bit():
         waiting.synchronize()
     plain.synchronize()
     assert torch.equal(plain.weight, waiting.weight) and torch.equal(plain.weight_mom, waiting.weight_mom)
-
-
-def test_the_layer_computes_on_its_device_and_cannot_move():
-    layer = PartialFC(margin_softmax=CosFace(), num_classes=5, embedding_size=E, on_host=True, device="meta")
-    assert (layer.device.type, layer.weight.device.type) == ("meta", "cpu")
-    with pytest.raises(ValueError, match="the centers are on the host: the layer cannot move"):
-        layer.double()
 
 
 def test_an_error_leaves_the_centers_as_they_are():

@@ -50,20 +50,3 @@ def test_a_form_that_fails_has_its_reason_in_the_table(gpu, caplog):
     assert gpu.attempt(raising(RuntimeError("no such kernel\nmore")), later, CPU) == "RuntimeError"
     assert caplog.messages == ["RuntimeError: no such kernel\nmore"]
     assert gpu.attempt(raising(ValueError()), time.monotonic() - 1, CPU) == "no time"
-
-
-def test_time_that_a_row_does_not_need_is_for_the_others(gpu, monkeypatch):
-    clock = iter((0.0, 2.0, 20.0))
-    monkeypatch.setattr(gpu.time, "monotonic", lambda: next(clock))
-    assert list(gpu.shares("abc", 12.0)) == [("a", 4.0), ("b", 7.0), ("c", 12.0)]
-
-
-def test_steps_end_with_the_time_of_their_row(gpu):
-    def step(batch):
-        steps.append(batch)
-
-    data = [(torch.ones(1),)] * 12
-    for until, number in ((time.monotonic() - 1, gpu.LEAST_STEPS), (time.monotonic() + 60, 12)):
-        steps = []
-        text = gpu.measured(step, data, until, CPU, lambda ms: f"{ms:.0f} ms")
-        assert len(steps) == number and text.startswith("0 ms, ")

@@ -8,7 +8,6 @@ import pytest
 import torch.distributed as dist
 
 from partial_fc_torch.collectives import default_collectives
-from partial_fc_torch.errors import error_message
 from paths import ROOT
 
 
@@ -96,16 +95,3 @@ run_rank(default_collectives, main)
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2 and done.stderr.startswith(f"error on rank 0: {begin}"), done.stderr
     assert text in done.stderr and "Exception raised" not in done.stderr and "bug" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    "error, message",
-    [
-        (RuntimeError("no memory\nException raised from alloc at file.cpp:1\nframe #0"), "no memory"),
-        (OSError(28, "cannot write x: No space left on device"), "cannot write x: No space left on device"),
-        (ValueError("plain"), "plain"),
-        (KeyError(), "KeyError()"),
-    ],
-)
-def test_the_message_of_an_error_has_no_stack_trace(error, message):
-    assert error_message(error) == message

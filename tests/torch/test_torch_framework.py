@@ -12,12 +12,10 @@ from torch import nn
 
 import default
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
-from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.run_rank import run_rank
 from partial_fc.inference.model import FaceModel
-from partial_fc.training.tasks import build_task
 from partial_fc.training.trainer import train
 from partial_fc_torch import get_model
 from partial_fc_torch.build import TorchFramework
@@ -132,12 +130,6 @@ def test_an_average_is_verified_and_saved_and_all_resumes_in_the_middle_of_a_sch
 
 
 @no_gpu
-def test_nccl_without_gpus_is_refused():
-    with pytest.raises(ValueError, match="backend is nccl, which needs GPUs, but .*: set backend=gloo"):
-        TorchFramework(backend="nccl")
-
-
-@no_gpu
 def test_gpus_that_the_installed_build_cannot_use_are_refused(tmp_path):
     """The libcuda of an older driver, which any build of PyTorch refuses."""
     code = "from partial_fc_torch.build import TorchFramework\nprint(TorchFramework(backend='gloo').device)\n"
@@ -245,18 +237,6 @@ def test_a_users_own_optimizer_of_the_centers_and_a_checkpoint_that_another_refu
     )
     weight = torch.load(tmp_path / "new" / "rank_0_softmax_weight.pt", weights_only=True)
     np.testing.assert_array_equal(weight, saved.rows("weight", np.arange(10)))
-
-
-def test_an_optimizer_that_is_not_there_is_refused_and_writes_nothing(tmp_path):
-    with pytest.raises(JobError, match="center_optimizer is 'not_here:Lion', but not_here cannot be imported"):
-        train(settings_of(tmp_path, debug=True, center_optimizer="not_here:Lion"), TorchFramework())
-    assert not list(tmp_path.iterdir())
-
-
-def test_one_image_per_rank_is_refused():
-    settings = default.generate_config(changes={"batch_size": 1, "num_classes": 10}, trainer="torch")
-    with pytest.raises(ValueError, match="batch_size is 1, but the batch norms of small need 2 items or more"):
-        TorchFramework().build_backbone(settings, build_task(settings), TORCH)
 
 
 def test_a_network_above_the_limit_of_onnx_trains_without_its_file(tmp_path, caplog, monkeypatch):

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-import default
 from paths import ROOT
 
 # Like the program itself (-c puts the working folder first), and fails if a framework or a trainer is imported.
@@ -68,16 +67,6 @@ def test_help_and_settings_are_printed_by_rank_0_only(program, arguments, part):
     (code, output, errors), other = run_ranks(program, *arguments)
     assert (code, output.count(part), errors) == (0, 1, "")
     assert other == (0, "", "")
-
-
-@pytest.mark.parametrize(
-    "program, parts",
-    [("train_memory.py", ["bash run.sh"]), ("train.py", ["torchrun", "--output VALUE", "--local_rank N"])],
-)
-def test_help_lists_every_setting_and_option(program, parts):
-    _, text, _ = run(program, "--help")
-    assert default.describe_settings(PROGRAMS[program][0]) in text
-    assert all(part in text for part in (*parts, "--config FILE", "--print-config", "--models-root", "--class-map"))
 
 
 @both

@@ -2,18 +2,13 @@
 
 import functools
 import os
-import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from paths import ROOT
 
-MXNET = [ROOT / "docker" / "Dockerfile", ROOT / "docker" / "Dockerfile.cuda"]
-TORCH = ROOT / "docker" / "Dockerfile.torch"
-RECIPES = [*MXNET, TORCH]
 # A separate root for a script: all files of this machine, but changes are kept in memory.
 BOX = """\
 set -e
@@ -69,67 +64,6 @@ def in_box(script, user="0:0"):
     box = ["unshare", "-m", "-n", "-p", "-f", "--kill-child", "bash", "-c", BOX, "box"]
     command = [*box, str(ROOT / "docker" / "start-sshd.sh"), user, script]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
-def instructions(recipe):
-    """(word, rest) of each instruction, with its lines joined."""
-    text = "\n".join(line for line in recipe.read_text().splitlines() if not line.startswith("#"))
-    lines = text.replace("\\\n", " ").splitlines()
-    return [tuple(re.sub(r"\s+", " ", line).split(" ", 1)) for line in lines if line]
-
-
-def is_left_out(path):
-    """Whether .dockerignore keeps a path, relative to the clone, out of the image, by Docker's rules."""
-    parts = Path(path).parts
-    for pattern in (ROOT / ".dockerignore").read_text().splitlines():
-        if not pattern or pattern.startswith("#"):
-            continue
-        wanted = re.escape(pattern).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
-        if any(re.fullmatch(wanted, "/".join(parts[:n])) for n in range(1, len(parts) + 1)):
-            return True
-    return False
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.name)
-def test_copied_and_started_files_exist(recipe):
-    found = instructions(recipe)
-    copied = [rest.split()[0] for word, rest in found if word == "COPY"]
-    started = [name for _, rest in found for name in re.findall(r"[\w./-]+\.sh\b", rest)]
-    expected = (["setup-utils", "."], ["setup-utils/install.sh", "run.sh"])
-    if recipe == TORCH:
-        expected = (["requirement.txt", "setup-utils", "."], ["setup-utils/install-torch.sh", "pytorch/run.sh"])
-    assert (copied, started) == expected
-    assert all((ROOT / name).exists() and not is_left_out(name) for name in copied + started)
-
-
-def test_both_recipes_of_mxnet_are_alike():
-    """The packages, and everything from the sources on: the CPU recipe can be tried without NVIDIA's images."""
-    install = r"install -y --no-install-recommends ([\w .+-]+?) &&"
-    packages = [
-        re.findall(install, rest) for found in map(instructions, MXNET) for _, rest in found if "apt-get" in rest
-    ]
-    assert packages[0] == packages[1] and "openssh-server" in packages[0][0].split()
-    cpu, cuda = ([*found[found.index(("COPY", ". .")) :]] for found in map(instructions, MXNET))
-    assert cpu == cuda
-    assert cpu[-1] == ("CMD", '["bash", "run.sh"]')
-
-
-@pytest.mark.parametrize(
-    "path",
-    [".git/HEAD", ".venv/bin/python", ".venv.lock", ".venv-torch/bin/python", "data/demo/train.rec", "models/a/b.onnx"],
-)
-def test_large_and_local_files_are_left_out(path):
-    assert is_left_out(path)
-
-
-def test_no_source_is_left_out():
-    folders = ("partial_fc", "mxnet", "examples", "setup-utils", "hosts", "docker", "benchmarks", "tests")
-    files = [path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
-    sources = [
-        path for path in [*files, *map(Path, os.listdir(ROOT))] if path.suffix in (".py", ".sh", ".txt", ".cmake")
-    ]
-    assert len(sources) > 200
-    assert not [str(path) for path in sources if is_left_out(path)]
 
 
 @pytest.mark.parametrize("user, name", [("0:0", "root"), ("4321:4321", "trainer")])

@@ -156,10 +156,6 @@ def test_states_of_a_parameter_that_was_not_trained_are_zero(saved, name):
     assert all(array.any() for key, array in states.items() if key.startswith("state:last.weight:"))
 
 
-def test_batches_of_an_update_are_counted_once(saved):
-    assert find(saved(trained(), 1), gradient_acc=2).manifest.num_update == 1
-
-
 def test_with_a_class_map_other_classes_go_on_in_the_same_epoch(saved):
     textbook = trained()
     class_map = np.array([7, -1, 0, 1])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from torch_layer import LOCAL, LR, RANK, SIZE, E, G, all_ranks, build, build_v2, random_batch
+from torch_layer import LOCAL, LR, RANK, SIZE, E, G, all_ranks, build, random_batch
 
 from partial_fc_torch import PartialFC, ShardedState
 from partial_fc_torch.collectives import default_collectives
@@ -198,17 +198,6 @@ def test_a_state_dict_continues_the_training(store, tmp_path):
     assert second.num_update == 2
     train(second, range(2, 4))
     assert_same(second, whole, rtol=0, atol=0)
-
-
-def test_a_state_dict_of_centers_alone_is_loaded():
-    layer = build_v2(CLASSES)
-    layer.load_state_dict({"weight": torch.ones(layer.weight.shape)})
-    assert (layer.weight == 1).all()
-
-
-def test_a_state_dict_of_other_classes_is_refused():
-    with pytest.raises(ValueError, match=f"of {CLASSES}, this rank has .* of {CLASSES + 1}: load what"):
-        build(CLASSES + 1).load_state_dict(build(CLASSES).state_dict())
 
 
 class Margin(torch.nn.Module):

@@ -15,23 +15,6 @@ def content(array, magic=0x112, kind=0):
 ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-@pytest.mark.parametrize(
-    "data, message",
-    [
-        (b"", "empty"),
-        (content(ARRAY, magic=0x113), "it does not start with 0x112"),
-        (content(ARRAY)[:24] + bytes(100), "no dense array at byte 24"),
-        (content(ARRAY, kind=2), "the array at byte 24 is not float32"),
-    ],
-)
-def test_other_files_are_refused(data, message, tmp_path):
-    (tmp_path / "a").write_bytes(content(ARRAY))
-    np.testing.assert_array_equal(saved_arrays(tmp_path / "a"), [ARRAY])
-    (tmp_path / "a").write_bytes(data)
-    with pytest.raises(ValueError, match=message):
-        saved_arrays(tmp_path / "a")
-
-
 NAMED = {
     "arg:fc1_weight": ARRAY,
     "aux:bn_moving_mean": np.arange(3, dtype=np.float32),

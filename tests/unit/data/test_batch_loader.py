@@ -50,11 +50,6 @@ def test_an_epoch_has_every_image_once_with_its_label(rec):
     assert len({(image[0, 0, 0], image[0, 0, 1]) for image in images}) == 22
 
 
-def test_unshuffled_order_is_that_of_the_file(rec):
-    _, labels = read_epoch(rec, 3, 11, 2)
-    assert labels.tolist() == np.repeat(np.arange(7), COUNTS).tolist()
-
-
 @pytest.mark.parametrize("batch_size, size", [(6, 2), (4, 3), (2, 6)])
 def test_pixels_do_not_depend_on_the_number_of_ranks(rec, batch_size, size):
     settings = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed=5)

@@ -101,19 +101,6 @@ def test_an_error_does_not_keep_the_threads_alive():
         gc.enable()
 
 
-def test_threads_work_in_parallel():
-    """Four waits of 0.1 s take less than two of them: sleeping, like decoding, lets other threads go on."""
-    barrier = threading.Barrier(4, timeout=5)  # passed only if four threads are in it at once
-
-    def meet(position):
-        barrier.wait()
-        return position
-
-    prefetcher = Prefetcher(meet, following, threads=4, ahead=8)
-    assert [prefetcher.get(position) for position in range(4)] == [0, 1, 2, 3]
-    barrier.abort()
-
-
 def test_a_deleted_prefetcher_ends_its_threads():
     prefetcher = Prefetcher(lambda position: position, following, threads=3, ahead=4)
     prefetcher.get(0)

@@ -14,7 +14,6 @@ from face_sets import images_of
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.data.synthetic import DemoSize, dataset, draw_face, encode_face, plan_pairs, write_demo
 from partial_fc.data.synthetic.dataset import DEMO, FOLDS, HELD_OUT_START, VALIDATION
-from partial_fc.evaluation.verification import verify
 
 TINY = DemoSize(identities=3, images_per_identity=2, held_out=20, pairs=20)
 SEED = DEMO.seed
@@ -42,26 +41,6 @@ def test_pixels_are_the_stored_ones(numbers):
     picture = draw_face(*numbers)
     assert picture.shape == (112, 112, 3) and picture.dtype == np.uint8
     assert digest(picture) == DIGESTS[numbers], f"OpenCV {cv2.__version__}, NumPy {np.__version__}"
-
-
-def test_size_changes_the_resolution_only():
-    small, large = draw_face(5, 6, 7, size=112), draw_face(5, 6, 7, size=224)
-    assert large.shape == (224, 224, 3)
-    shrunk = cv2.resize(large, (14, 14), interpolation=cv2.INTER_AREA).astype(float)
-    assert np.abs(cv2.resize(small, (14, 14), interpolation=cv2.INTER_AREA) - shrunk).mean() < 12
-
-
-@pytest.mark.parametrize("numbers", [(-1, 0, 0), (0, -1, 0), (0, 0, -1), (2**32, 0, 0), (0, 2**32, 0)])
-def test_numbers_beyond_32_bits_are_refused(numbers):
-    with pytest.raises(ValueError, match="32|4294967295"):
-        draw_face(*numbers)
-
-
-def test_jpeg_shows_the_picture():
-    decoded = cv2.imdecode(np.frombuffer(encode_face(3, 1, 4), np.uint8), cv2.IMREAD_COLOR)[:, :, ::-1]
-    picture = draw_face(3, 1, 4)
-    assert np.abs(decoded.astype(int) - picture).mean() < 12
-    assert np.abs(decoded[:, :, ::-1].astype(int) - picture).mean() > 12  # colours the other way round are far off
 
 
 def test_two_writings_give_the_same_files(tmp_path):
@@ -98,15 +77,6 @@ def test_folds_are_balanced_and_share_no_identity():
         seen |= people
     assert min(seen) >= HELD_OUT_START and max(seen) < HELD_OUT_START + DEMO.held_out
     assert all((one == other) == same for (one, other), same in zip(plan, issame))
-
-
-def test_raw_pixels_do_not_solve_the_pairs():
-    plan, issame = plan_pairs(DemoSize(held_out=100, pairs=400))
-    tasks = [(person, image) for image, person in enumerate(person for pair in plan for person in pair)]
-    pictures = np.stack([draw_face(SEED, *task) for task in tasks]).astype(np.float32) - 127.5
-    for embedding in (pictures, pictures + pictures[:, :, ::-1], pictures - pictures.mean(axis=(1, 2), keepdims=True)):
-        accuracy = verify(embedding.reshape(len(tasks), -1), np.array(issame)).accuracy
-        assert 0.5 < accuracy < 0.75  # the demo promises less than 0.80; and faces are not pure noise either
 
 
 def test_an_up_to_date_set_is_kept_and_another_one_replaced(tmp_path, monkeypatch):

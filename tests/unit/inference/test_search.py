@@ -6,7 +6,6 @@ import cv2
 import numpy as np
 import pytest
 
-from command_line import exit_code
 from partial_fc.__main__ import main
 from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.inference import search
@@ -69,11 +68,6 @@ def test_skipped_images_are_reported(place, capsys):
     output = capsys.readouterr()
     assert output.out.splitlines() == slow_ranking()
     assert output.err.startswith("skipped: faces/0/x.jpg cannot be decoded")
-
-
-@pytest.mark.parametrize("arguments", [[], ["faces", "--index", "known"], ["faces", "--top", "0"]])
-def test_wrong_arguments(place, arguments):
-    assert exit_code("search", "query.png", "--model", "backbone.onnx", *arguments) == 2
 
 
 def test_invalid_indexes_are_refused(place, capsys):

@@ -1,6 +1,5 @@
 """The least time of a step: sums by hand, what more work and better rates do, and the command."""
 
-import json
 import math
 
 import pytest
@@ -29,12 +28,6 @@ def test_the_layer():
     nbytes = 13 * 8 * 50 * 4 + (4 * 50 + 4) * 8 * 4
     assert part(case, "layer", memory_bandwidth=1e6) == (nbytes / 1e6, "memory")
     assert part(case._replace(trainer="torch"), "layer", memory_bandwidth=1e6) == ((nbytes + 2 * 1600) / 1e6, "memory")
-
-
-def test_logits_that_are_not_kept_take_a_fourth_product():
-    kept, recomputed = (Case(1000, 2, 4, 8, logits_cache_mb=cache) for cache in (256, 0))
-    assert part(kept, "layer") == (3 * 2 * 8 * 500 * 8 / 1e8, "products")
-    assert part(recomputed, "layer") == (4 * 2 * 8 * 500 * 8 / 1e8, "products")
 
 
 def test_the_backbone():
@@ -68,12 +61,6 @@ def test_a_bank_on_the_host_takes_time_on_the_bus_beyond_computing(trainer):
     assert part(case, "copies") == (rows / 1e5 - layer, "bus")
 
 
-def test_rates_that_are_not_given_set_no_limit():
-    case = Case(1000, 2, network="r50")
-    assert least_times(plan(case), Rates()) == []
-    assert {time.limit for time in least_times(plan(case), Rates(network_bandwidth=1e9))} == {"network"}
-
-
 def test_the_command_prints_all_parts_and_the_sum(capsys):
     main(COMMAND)
     assert "Least time" not in capsys.readouterr().out
@@ -87,15 +74,3 @@ def test_the_command_prints_all_parts_and_the_sum(capsys):
     total = sum(time.seconds for time in times)
     assert any(line.split() == ["total", f"{1e3 * total:,.2f}"] for line in shown)
     assert f"At most {64 * 64 / total:,.0f} samples/s" in "\n".join(shown)
-
-
-def test_json_has_the_times_and_the_layer_has_the_rate_of_the_backbone(capsys):
-    main([*COMMAND, "--tflops", "20", "--json"])
-    read = json.loads(capsys.readouterr().out)
-    times = least_times(plan(COMMAND_CASE), Rates(20e12, 20e12))
-    assert read["times"] == [time._asdict() for time in times] and len(times) == 2
-    assert read["step_seconds"] == sum(time.seconds for time in times)
-    assert read["samples_per_second"] == 64 * 64 / read["step_seconds"]
-    main([*COMMAND, "--json"])
-    read = json.loads(capsys.readouterr().out)
-    assert (read["times"], read["step_seconds"], read["samples_per_second"]) == ([], None, None)

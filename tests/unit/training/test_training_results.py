@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from made_up_training import SETTINGS, a_set, a_training, log_lines, point
+from made_up_training import a_set, a_training, log_lines, point
 from partial_fc.checkpoint import Manifest
 from partial_fc.training.log_lines import log_resume, log_summary
-from partial_fc.training.report import try_report, write_report, write_results
+from partial_fc.training.report import try_report, write_results
 from partial_fc.training.saving import onnx_metadata
 from partial_fc.training.tasks.pairs import PairVerification
 from partial_fc.training.verifying import CallBackVerification
@@ -51,19 +51,6 @@ def test_a_report_that_fails_does_not_end_the_training(tmp_path, caplog):
     assert record.message.startswith("the report of update 32000 was not written: ") and "set.bin" in record.message
 
 
-def test_the_last_log_lines(caplog):
-    sets = {"val": a_set(points=POINTS, problems=["collapsed"])}
-    with caplog.at_level(logging.INFO):
-        log_summary(a_training(sets=sets, skipped=3, seconds=12.34), {"weights": "model.bin"}, "bash run.sh")
-    assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
-        "bad samples skipped on all ranks: 3",
-        "[val] collapsed",
-        "start again with lr=0.1",
-    ]
-    assert "[val] final accuracy 0.70000, best 0.80000" in caplog.text
-    assert "32000 updates in 12.3 s, all written to models/a training" in caplog.text
-
-
 @pytest.mark.parametrize(
     "task, items", [("faces", "a.jpg b.jpg"), ("own_task:Words", "A B --reader package.module:function")]
 )
@@ -85,13 +72,6 @@ def test_a_resumed_training_logs_what_has_changed_but_how_it_was_started(caplog)
         "setting lr was 0.1, now it is 0.2",
         "code was abc, now it is abd",
     ]
-
-
-def test_a_report_of_an_unfinished_training_says_how_far_it_is(tmp_path):
-    for updates, text in ((20, ", 20 of 50 updates so far,"), (50, ", 50 updates,")):
-        write_report(a_training(folder=str(tmp_path), settings={**SETTINGS, "max_update": 50}, updates=updates))
-        assert text in (tmp_path / "report.html").read_text()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.json", "report.html"]
 
 
 @pytest.mark.parametrize("num_update, has_threshold", [(5, False), (10, True), (0, False)])

@@ -9,7 +9,7 @@ import pytest
 
 from image_forms import COUNTS, PLAIN, SIZE, draw, write_folders, write_shard, write_shards
 from partial_fc.data.batch_loader import FaceBatches
-from partial_fc.data.sources.forms import is_name, set_name, set_path
+from partial_fc.data.sources.forms import is_name, set_path
 from partial_fc.data.sources.opening import open_images
 from partial_fc.data.sources.shards import expand_shards, open_shard
 from partial_fc.data.transforms import Augmentation
@@ -219,12 +219,6 @@ def test_items_of_a_dataset_are_images_in_several_forms_without_targets(in_path)
     assert (images.read(0, 0) == 7).all() and images.read(1, 3) == b"encoded"
 
 
-def test_other_inputs_are_no_images(in_path):
-    write_module(in_path, "import numpy as np\nOwn = [(np.zeros((3, 4, 4)), 0)]")
-    with pytest.raises(ValueError, match=r"is float64 of shape \(3, 4, 4\), expected an image uint8"):
-        open_images("own_set:Own").read(0, 0)
-
-
 # What `rec` names --------------------------------------------------------------------------------------
 
 
@@ -240,8 +234,3 @@ def test_a_folder_is_what_is_in_it(tmp_path):
     (tmp_path / "photos" / "train.rec").touch()
     assert set_path(str(tmp_path / "photos")) == str(tmp_path / "photos" / "train.rec")
     assert set_path(str(tmp_path / "none")) == str(tmp_path / "none" / "train.rec")
-
-
-def test_a_set_has_a_name(tmp_path):
-    names = ["/sets/mine/train.rec", str(tmp_path), "/sets/a/{0..9}.tar", "hf:org/faces", "mine.data:Faces", ""]
-    assert [set_name(name) for name in names] == ["mine", tmp_path.name, "a", "faces", "Faces", ""]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from command_line import call, exit_code, start
-from face_sets import overwrite, rewrite, write_records
+from face_sets import overwrite
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.data.tools import sheet as sheets
-from partial_fc.data.tools.info import as_text, describe_set, histogram
+from partial_fc.data.tools.info import as_text, describe_set
 from partial_fc.data.tools.names import write_names
 from partial_fc.data.tools.sheet import GAP, MARGIN
 
@@ -47,27 +47,6 @@ def test_info(small):
     assert "num_classes=4" in text and "exact integers" in text and "min 1, median 3, mean 4.0, max 9" in text
 
 
-def test_info_distinguishes_floats_and_integers(small, tmp_path):
-    # As the original writes it: ranges as floats only.
-    rewrite(os.path.join(small, "train.rec"), lambda key, header, image: (key, header._replace(id=key, id2=0), image))
-    assert describe_set(small)["ranges"] == "float32"
-    facts = describe_set(
-        write_records(tmp_path, {key: (float(2 * key), key, 0, encode_face(5, key, 0)) for key in range(3)})
-    )
-    assert (facts["ranges"], facts["image_size"], facts["identities"]) == ("none", None, 5)
-    assert facts["histogram"][0] == {"first": 0, "last": 0, "identities": 2}
-    assert "no property file" in as_text(facts)
-
-
-def test_the_bins_cover_every_count():
-    counts = np.array([0, 1, 2, 4, 5, 9, 10, 999, 1000, 5000])
-    rows = histogram(counts)
-    for row in rows:
-        last = np.inf if row["last"] is None else row["last"]
-        assert row["identities"] == np.sum((counts >= row["first"]) & (counts <= last))
-    assert sum(row["identities"] for row in rows) == len(counts) and rows[-1]["last"] is None
-
-
 def test_the_info_command(small):
     run = partial(start, "sets", "info")
     done = run(small, "--json")
@@ -90,14 +69,6 @@ def test_a_sheet_shows_the_identities(small, tmp_path, capsys):
     assert (sheet[114:, MARGIN + 114 :] == 255).all()  # and nothing beside it
     captions = [sheet[top : top + 112, :MARGIN] for top in (0, 114)]
     assert all((caption < 128).any() for caption in captions) and not np.array_equal(*captions)
-
-
-def test_a_sheet_is_no_wider_than_its_longest_row_and_not_too_large(small, tmp_path):
-    out = str(tmp_path / "sheet.png")
-    call(sheets, small, out, "--images", 100_000)
-    assert cv2.imread(out).shape == (4 * (112 + GAP), MARGIN + 9 * (112 + GAP), 3)
-    with pytest.raises(ValueError, match="9000 rows and 1 columns would have 1026000x244 pixels, which is too large"):
-        call(sheets, small, out, "--labels", ",".join(["0"] * 9000), "--force")
 
 
 def test_rows_are_drawn_with_the_seed(small, tmp_path, capsys):

@@ -3,7 +3,6 @@
 import pytest
 
 from partial_fc.distributed.preflight.hostfile import Host, read_hostfile, read_list
-from paths import ROOT
 
 
 def read(tmp_path, text):
@@ -40,12 +39,6 @@ def test_hostfiles_that_cannot_be_parsed(tmp_path, text, message):
     with pytest.raises(ValueError) as caught:
         read(tmp_path, text)
     assert message in str(caught.value) and str(tmp_path / "hosts") in str(caught.value)
-
-
-def test_the_hostfiles_of_this_project():
-    folder = ROOT / "hosts"
-    assert read_hostfile(str(folder / "localhost"))[0].name == "localhost"
-    assert [host.slots for host in read_hostfile(str(folder / "two_machines"))] == [8, 8]
 
 
 def test_lists():

@@ -3,7 +3,6 @@
 import numpy as np
 
 from partial_fc.data.alignment import ARCFACE, align, similarities
-from partial_fc.evaluation.ijb.evaluate import media_shares, normalized
 
 
 def umeyama(points):
@@ -31,15 +30,3 @@ def test_similarities_are_the_least_squares_solution():
 def test_pixels_outside_the_image_are_black():
     face = align(np.full((112, 112, 3), 200, np.uint8), np.array([[1.0, 0, 30], [0, 1, 0]]))
     assert (face[:, :30] == 0).all() and (face[:, 30:] == 200).all()
-
-
-def test_shares_by_hand():
-    """Media 7 of template 0 has two images; media 7 of template 1 is another one."""
-    templates, media = np.array([0, 0, 1, 0], np.int32), np.array([7, 7, 7, 8], np.int32)
-    assert media_shares(templates, media).tolist() == [0.5, 0.5, 1, 1]
-    largest = np.array([999_999_999, 999_999_999], np.int32)
-    assert media_shares(largest, largest).tolist() == [0.5, 0.5]
-
-
-def test_zeros_stay_zeros():
-    assert normalized(np.array([[0.0, 0], [3, 4]])).tolist() == [[0, 0], [0.6, 0.8]]

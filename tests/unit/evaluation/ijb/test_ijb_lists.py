@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from ijb_files import edit, write, write_protocol
 
-from partial_fc.evaluation.ijb.lists import read_images, read_pairs, read_subjects
+from partial_fc.evaluation.ijb.lists import read_pairs, read_subjects
 from partial_fc.evaluation.ijb.protocol import read_protocol
 
 LANDMARKS, MEDIA, PAIRS = "ijbc_name_5pts_score.txt", "ijbc_face_tid_mid.txt", "ijbc_template_pair_label.txt"
 GALLERY, PROBES = "ijbc_1N_gallery_G1.csv", "ijbc_1N_probe_mixed.csv"
-POINTS = "1 2 3 4 5 6 7 8 9 10"
 
 
 @pytest.fixture
@@ -44,23 +43,15 @@ def test_a_protocol_is_read_as_written(root):
 @pytest.mark.parametrize(
     "name, line, text, message",
     [
-        (LANDMARKS, 3, f"2.png {POINTS}", "line 3: 11 columns instead of 12"),
         (LANDMARKS, 3, "", "line 3: image '3.png', but .*_face_tid_mid.txt has '2.png'"),
-        (LANDMARKS, 7, f"6.png {POINTS} high", "line 7: landmarks and score must be numbers"),
-        (LANDMARKS, 36, "35.png 1 2 3 4 nan 6 7 8 9 10 0.5", "line 36: landmarks and score must be finite"),
         (LANDMARKS, 2, "1.png 4 4 4 4 4 4 4 4 4 4 0.5", "line 2: the five landmarks coincide"),
-        (LANDMARKS, 2, None, r"score.txt, line 2: image '2.png', but .*_face_tid_mid.txt has '1.png': both must"),
         (MEDIA, 4, "3.png 100", "line 4: 2 columns instead of 3"),
         (MEDIA, 4, "3.png 1234567890 5", "line 4: '1234567890' must be a whole number of at most 9 digits"),
         (MEDIA, 36, None, r"score.txt, line 36: image '35.png', but .*_face_tid_mid.txt has None"),
-        (PAIRS, 5, "100 107", r"line 5: 2 columns instead of 3 .*: '100 107'"),
         (PAIRS, 5, "100 107 1 1", "line 5: 4 columns instead of 3"),
-        (PAIRS, 5, "100 -107 1", "line 5: '.*' must be a whole number"),
-        (PAIRS, 5, "100 1234567890 1", "line 5: '1234567890' must be a whole number of at most 9 digits"),
         (PAIRS, 5, "100 107 2", "line 5: the label must be 1 for the same person or 0"),
         (PAIRS, 36, "100 101 0", "line 36: unknown template 101"),
         (GALLERY, 2, "100", "line 2: 1 columns instead of 2"),
-        (GALLERY, 3, "100,Ann,x.png", "line 3: 'Ann' must be a whole number"),
         (GALLERY, 3, "101,3,x.png", "line 3: unknown template 101"),
     ],
 )
@@ -127,12 +118,6 @@ def test_missing_images_are_reported_before_any_is_read(root):
     write(root / "meta" / LANDMARKS, [])
     with pytest.raises(ValueError, match="lists no images"):
         read_protocol(root)
-
-
-def test_names_in_another_encoding(tmp_path):
-    for name, end in (("a", b" 1 2 3 4 5 6 7 8 9 10 1\n"), ("b", b" 7 1\n")):
-        (tmp_path / name).write_bytes(b"caf\xe9.jpg" + end)
-    assert read_images(tmp_path / "a", tmp_path / "b").names[0].encode("utf-8", "surrogateescape") == b"caf\xe9.jpg"
 
 
 def test_the_target_is_detected(root):

@@ -4,7 +4,6 @@ import csv
 import json
 from types import SimpleNamespace
 
-import cv2
 import numpy as np
 import pytest
 
@@ -12,7 +11,6 @@ from partial_fc.evaluation.ijb.evaluate import EmbeddingOptions, Results
 from partial_fc.evaluation.ijb.identification import Identification
 from partial_fc.evaluation.ijb.report import csv_text, json_text, markdown
 from partial_fc.evaluation.ijb.verification import FARS
-from partial_fc.evaluation.roc_picture import draw_roc
 
 FAR, TAR = np.array([0.001, 0.01, 0.1, 1]), np.array([0.4, 0.5, 0.5, 1])
 
@@ -45,16 +43,3 @@ def test_tables():
 def test_the_note_appears_only_with_too_few_pairs(impostor, far):
     text = markdown("x", results(impostor))
     assert f"At FAR {far} and below no impostor pair may be accepted" in text if far else "too few" not in text
-
-
-def test_equal_results_give_equal_plots(tmp_path):
-    """PNG and PDF; equal results give equal bytes, other results another image."""
-    paths = [str(tmp_path / name) for name in ("a.png", "a.pdf", "b.pdf", "c.png")]
-    for same in (paths[:2], paths[2:3]):
-        draw_roc({"": (FAR, TAR)}, 1e-6, "title", same)
-    png, pdf, again = (open(path, "rb").read() for path in paths[:3])
-    assert pdf == again and png.startswith(b"\x89PNG") and pdf.startswith(b"%PDF")
-    name = r"$\frac$" + "\udcff.onnx"  # valid in a file name
-    draw_roc({name: (FAR, TAR), "_b": (FAR, TAR**2)}, 1e-6, name, paths[3:])
-    before, after = cv2.imread(paths[0]), cv2.imread(paths[3])
-    assert before.shape == after.shape and (before != after).any()

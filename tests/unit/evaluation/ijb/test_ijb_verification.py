@@ -37,8 +37,8 @@ def random_scores(pairs, levels, seed):
     return (np.round(scores * levels) / levels).astype(np.float32), issame
 
 
-@pytest.mark.parametrize("pairs, levels", [(2, 1), (3, 1), (50, 1), (50, 4), (400, 3), (400, 50), (300, 1000)])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("pairs, levels", [(2, 1), (50, 1), (50, 4), (400, 50)])
+@pytest.mark.parametrize("seed", range(2))
 def test_both_readings_match_their_definitions(pairs, levels, seed):
     scores, issame = random_scores(pairs, levels, seed)
     roc = Roc(scores, issame)

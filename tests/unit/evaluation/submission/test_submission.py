@@ -60,17 +60,6 @@ def second_output(model):
     model.outputs.append(helper.make_tensor_value_info("flat", TensorProto.FLOAT, ["batch", 588]))
 
 
-def integers_for_shapes(model):
-    """int64, which is not a narrow weight."""
-    model.initializers.append(numpy_helper.from_array(np.array([0, -1]), "shape"))
-    model.replace_last(helper.make_node("Reshape", ["double", "shape"], ["embedding"], "fold"))
-
-
-def unnamed_batch(model):
-    """Which is dynamic, too."""
-    model.inputs[0].type.tensor_type.shape.dim[0].Clear()
-
-
 def dynamic_sides(model):
     for side, name in ((2, "height"), (3, "width")):
         model.inputs[0].type.tensor_type.shape.dim[side].dim_param = name
@@ -122,8 +111,6 @@ RUN_RULES = ["feature", "finite", "together", "time"]
         (three_dimensions, ["feature"], "[1, 4, 4] for one face; at most [1, 512]"),
         (seven_nodes, ["nodes"], "7, at least 8"),
         (second_output, ["output"], "embedding tensor(float) ['batch', 16], flat tensor(float) "),
-        (integers_for_shapes, [], None),
-        (unnamed_batch, [], None),
         (dynamic_sides, ["image"], "3xheightxwidth"),
         # The rules of the runs fail, and the other rules are still checked.
         (second_input, ["input", *RUN_RULES], "more tensor(float) ['batch', 16]"),
@@ -148,11 +135,6 @@ def test_weights_in_a_second_file(tmp_path):
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights.bin", size_threshold=1000)
     failed = failing(tmp_path)
     assert list(failed) == ["weights"] and "weight is stored in another file" in failed["weights"]
-
-
-def test_another_image_size(tmp_path):
-    TinyModel((112, 64)).write(tmp_path / "backbone.onnx")
-    assert failing(tmp_path) == {"image": "3x112x64; expected 3x112x112 (RGB)"}
 
 
 def test_a_fixed_batch(tmp_path):
@@ -182,12 +164,6 @@ def test_the_last_file_by_name_is_used(tmp_path):
     assert all(rule.passed for rule in rules) and rules[1].figure == "b.onnx, the last of 2 by name"
 
 
-def test_the_averaged_backbone_is_last_by_name(tmp_path):
-    for name in ("backbone", "backbone_ema"):
-        TinyModel().write(tmp_path / f"{name}.onnx")
-    assert check_submission(str(tmp_path), EASY)[1].figure == "backbone_ema.onnx, the last of 2 by name"
-
-
 def test_no_model(tmp_path):
     failed = failing(tmp_path)
     assert list(failed)[:3] == ["file", "size", "loads"] and len(failed) == 14
@@ -213,11 +189,8 @@ def test_pixel_files_of_the_cfat_track(tmp_path):
     "name, text, message",
     [
         ("crop.txt", "0\n0\n112\n112\n", "['0', '0', '112', '112'] are not valid; expected lines: left, top"),
-        ("crop.txt", "0\n0\n112\n112\n112\n1.5\n", "expected lines: left, top"),
         ("crop.txt", "9\n0\n8\n112\n112\n112\n", "expected lines: left, top"),
-        ("pixel_norm.txt", "mean\n127.5\n", "['mean', '127.5'] are not valid; expected lines: mean, deviation"),
         ("pixel_norm.txt", "127.5\n0\n", "expected lines: mean"),
-        ("pixel_norm.txt", "nan\n1\n", "expected lines: mean"),
         ("pixel_norm.txt", "1e300\n1e-300\n", "expected lines: mean"),
     ],
 )

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from made_up_training import a_set, a_training, log_lines, point
+from made_up_training import a_set, a_training
 from partial_fc.training.report.charts import Chart, Line, roc_curve, training_charts
-from partial_fc.training.report.drawing import LINE_WIDTH, look, means, svg, write_png
+from partial_fc.training.report.drawing import LINE_WIDTH, svg, write_png
 from partial_fc.training.report.pictures import hardest_pairs
 from partial_fc.training.results import LossPoint
 
@@ -59,11 +59,6 @@ def test_a_gap_interrupts_the_line():
     ]
 
 
-def test_a_point_between_two_gaps_is_a_dot():
-    drawn = svg(a_chart([math.nan, 5, math.nan, *range(40)]))
-    assert [title.text for title in drawn.iter("title")] == ["a <line>: 5 at 1"]
-
-
 def test_the_chart_is_text_in_attributes_of_the_page():
     drawn = svg(a_chart([0, 10], marks={"raw <pixels>": 6.5}))
     assert drawn.get("aria-label").startswith("Loss & more, cross-entropy: a <line>: 0 at update 0, 10 at update 1;")
@@ -71,26 +66,6 @@ def test_the_chart_is_text_in_attributes_of_the_page():
     for element in drawn.iter():
         assert not {"style", "transform"} & set(element.keys()) and "}" not in "".join([element.tag, *element.keys()])
     assert ElementTree.tostring(drawn) == ElementTree.tostring(svg(a_chart([0, 10], marks={"raw <pixels>": 6.5})))
-
-
-@pytest.mark.parametrize(
-    "values, top, expected",
-    [
-        ([1, 49.2], math.inf, ["0", "10", "20", "30", "40", "50"]),
-        ([98, 99.83], 100, ["98.0", "98.5", "99.0", "99.5", "100.0"]),
-        ([61.2, 98.5], 100, ["60", "70", "80", "90", "100"]),
-        ([-0.3, 0.7], math.inf, ["-0.50", "-0.25", "0.00", "0.25", "0.50", "0.75"]),
-        ([12000, 14500], math.inf, ["12,000", "12,500", "13,000", "13,500", "14,000", "14,500"]),
-        ([2e-9, 9e-9], math.inf, ["0", "2e-09", "4e-09", "6e-09", "8e-09", "1e-08"]),
-    ],
-)
-def test_ticks_are_round(values, top, expected):
-    assert list(ticks(svg(a_chart(values, top=top)), "end")) == expected
-
-
-@pytest.mark.parametrize("value", [100.0, 0.0, 7.25, 1e-30, -3e29])
-def test_a_flat_curve_has_an_axis(value):
-    assert len(ticks(svg(a_chart([value, value], top=max(value, 100))), "end")) >= 2
 
 
 def test_a_long_noisy_line_keeps_its_extremes_and_has_its_mean():
@@ -103,33 +78,11 @@ def test_a_long_noisy_line_keeps_its_extremes_and_has_its_mean():
     assert len(points(mean)) == 100 and len(ElementTree.tostring(drawn)) < 60_000
 
 
-@pytest.mark.parametrize("count", [1, 40, 5000])
-def test_means_of_the_hundredths(count):
-    rng = np.random.default_rng(3)
-    x, y = np.cumsum(rng.uniform(0.1, 5, count)), rng.normal(size=count)
-    y[count // 2 :: 7] = np.nan
-    hundredths = [min(int(100 * value / max(x[-1], 1)), 99) for value in x]
-    parts = [[i for i in range(count) if hundredths[i] == part and math.isfinite(y[i])] for part in range(100)]
-    x_mean, y_mean = means(x, y)
-    np.testing.assert_allclose(x_mean, [sum(x[i] for i in part) / len(part) for part in parts if part])
-    np.testing.assert_allclose(y_mean, [sum(y[i] for i in part) / len(part) for part in parts if part], atol=1e-12)
-
-
-def test_looks_differ():
-    assert len({look(number) for number in range(24)}) == 24
-
-
 def test_only_what_was_measured_is_drawn():
     assert training_charts(a_training(losses=[])) == []
     drawn = training_charts(a_training(losses=[LossPoint(20, 3.0, 9.0, None), LossPoint(40, 2.0, 9.0, 0.25)]))
     assert [chart.key for chart in drawn] == ["losses", "speeds", "waiting"]
     np.testing.assert_array_equal(drawn[2].lines[0].y, [math.nan, 25])
-
-
-def test_description_of_a_chart():
-    loss = training_charts(a_training(losses=log_lines((50.0, 4.25, 5.5), range(20, 80, 20))))[0]
-    expected = "Loss, cross-entropy: Loss: 50 at update 20, 5.5 at update 60; lowest 4.25, highest 50."
-    assert loss.description() == expected
 
 
 def test_the_roc_begins_at_far_zero():
@@ -143,20 +96,6 @@ def test_the_roc_begins_at_far_zero():
     assert (y0, x1) == (y1, x2) and x0 < x1 and y2 < y1  # a step goes across, then up
     one = ticks(drawn, "middle")["1"]
     assert x1 == pytest.approx((x0 + one) / 2, abs=0.11)
-
-
-def test_a_set_has_one_look_in_every_chart():
-    sets = {"a": a_set(), "b": a_set(points=[point(9, math.nan)]), "c": a_set()}
-    accuracy, roc = training_charts(a_training(sets=sets, losses=[]))
-    assert [(line.name, line.look) for line in accuracy.lines] == [("a", 0), ("c", 2)]
-    assert [(line.name, line.look) for line in roc.lines] == [("a", 0), ("b", 1), ("c", 2)]
-
-
-def test_the_baseline_is_drawn_with_the_accuracy():
-    baselines = {"raw_pixels": 0.61, "untrained": 0.5}
-    accuracy = training_charts(a_training(baselines=baselines, sets={"lfw": a_set(points=[point(9, 0.95)])}))[0]
-    assert accuracy.marks == {"raw pixels": 61.0}
-    assert min(map(float, ticks(svg(accuracy), "end").keys() - {"raw pixels"})) <= 60
 
 
 @pytest.mark.parametrize("names", [["$a_set_$", "b$"], []])  # debug mode has no accuracy
@@ -201,10 +140,3 @@ def test_the_worst_pairs_come_first_then_the_nearest():
     rejects, accepts = hardest_pairs(DISTANCE, ISSAME, 1.5, 3)
     assert rejects.tolist() == [1, 2, 4]  # of equal distances the lower index first
     assert accepts.tolist() == [6, 3, 7]
-
-
-def test_fewer_pairs_than_requested():
-    rejects, accepts = hardest_pairs(DISTANCE, ISSAME, 1.5, 100)
-    assert rejects.tolist() == [1, 2, 4, 0] and accepts.tolist() == [6, 3, 7, 5]
-    rejects, accepts = hardest_pairs(DISTANCE[:3], ISSAME[:3], 1.5, 2)
-    assert rejects.tolist() == [1, 2] and accepts.tolist() == []

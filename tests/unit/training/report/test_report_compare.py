@@ -105,26 +105,12 @@ def test_what_is_missing_or_damaged_is_named(runs, tmp_path, capsys, name, text,
 POINT = {"num_update": 1, "accuracy": 0.5, "far": 0.1, "tar_at_far": 0.5}
 DEEP = "[" * 900 + "]" * 900
 HOSTILE = [  # file, key (of which the last is replaced), JSON
-    ("curves.json", ["summary"], "[]"),
-    *(("curves.json", ["summary", "updates"], text) for text in ("null", '"1"', "-1", "NaN", "1" + "0" * 400, "[1]")),
-    *(("curves.json", ["summary", "seconds"], text) for text in ("Infinity", "NaN", "1e300", "{}", "true")),
-    *(("curves.json", ["summary", "final_loss"], text) for text in ('"low"', "[]", "1" + "0" * 400)),
-    *(("curves.json", ["summary", "versions"], text) for text in ("[]", "3", "null")),
-    *(
-        ("curves.json", ["losses"], text)
-        for text in ("3", "[1]", '["a", "b"]', "[[NaN, 1]]", "[[-1, 1]]", "[[1e300, 1]]", "[[1, 1e300]]", "[[1, [2]]]")
-    ),
-    ("curves.json", ["losses"], f"[[1, {10**400}]]"),
-    ("curves.json", ["losses"], DEEP),
-    *(("curves.json", ["sets"], text) for text in ("[]", '{"lfw": 3}', '{"lfw": [3]}', '{"lfw": [{}]}')),
+    *(("curves.json", ["summary", "updates"], text) for text in ('"1"', "-1", "NaN", "1" + "0" * 400)),
+    ("curves.json", ["summary", "versions"], "null"),
+    *(("curves.json", ["losses"], text) for text in ("3", '["a", "b"]', "[[1, 1e300]]", "[[1, [2]]]", DEEP)),
+    *(("curves.json", ["sets"], text) for text in ("[]", '{"lfw": [{}]}', "[" * 200_000)),
     ("curves.json", ["sets"], json.dumps({str(number): [] for number in range(101)})),
-    ("curves.json", ["sets"], json.dumps({"a" * 1001: []})),
-    *(
-        ("curves.json", ["sets"], json.dumps({"lfw": [{**POINT, key: value}]}))
-        for key, value in (("accuracy", None), ("accuracy", 2), ("far", "1"), ("num_update", float("nan")))
-    ),
-    ("curves.json", ["sets"], "[" * 200_000),
-    ("settings.json", ["lr"], "[" * 200_000),
+    ("curves.json", ["sets"], json.dumps({"lfw": [{**POINT, "accuracy": 2}]})),
     ("settings.json", ["lr"], "1" * 5000),
 ]
 

@@ -2,15 +2,13 @@
 
 import base64
 import hashlib
-import math
 import re
 from html.parser import HTMLParser
 
 import numpy as np
-import pytest
 
-from made_up_training import JPEG, PNG, SETTINGS, a_set, a_training, log_lines, point
-from partial_fc.training.report import formatting, write_report
+from made_up_training import JPEG, PNG, SETTINGS, a_set, a_training
+from partial_fc.training.report import write_report
 from partial_fc.training.report.page import render
 from partial_fc.training.report.pictures import MAX_BYTES
 
@@ -115,40 +113,6 @@ def test_the_page_makes_no_requests(tmp_path):
     assert policy.startswith("default-src 'none'; ") and f"style-src 'sha256-{digest}';" in policy
 
 
-def test_ids_are_unique_and_links_have_targets(tmp_path):
-    page = Page(render(a_training(sets={"lfw": a_set(tmp_path), "cfp_fp": a_set(tmp_path)})))
-    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert len(ids) == len(set(ids))
-    targets = [shape["href"][1:] for name in ("a", "use") for shape in page.all(name)]
-    assert len(targets) == 6 + 2 * 2  # links to sections, and the dots of two verifications of each set
-    assert set(targets) <= set(ids)
-
-
-def test_unmeasured_figures_are_marked():
-    page = Page(render(a_training(ranks=1, training_seconds=0.0, losses=[], waiting=None, missing=["/x/lfw.bin"])))
-    assert "Not verified because the file does not exist: /x/lfw.bin" in page.text
-    assert "No validation set was verified" in page.text
-    assert "final loss not measured samples per second not measured waiting for data not measured" in page.text
-    assert "1 rank," in page.text and not page.all("svg") and not page.all("img")
-    assert [link["href"] for link in page.all("a")] == ["#results", "#settings", "#versions"]
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        (formatting.number(1604.591, 1, "images"), "1,604.6 images"),
-        (formatting.number(-3e29, 4), "-3e+29"),
-        (formatting.percent(0.99717), "99.72 %"),
-        (formatting.duration(0.04), "0.0 s"),
-        (formatting.duration(59.96), "1 min 00 s"),
-        (formatting.duration(3599.6), "1 h 00 min"),
-        (formatting.duration(186000), "51 h 40 min"),
-    ],
-)
-def test_formatting(text, expected):
-    assert text.replace(formatting.SPACE, " ") == expected
-
-
 def test_only_wrong_pairs_are_shown_as_wrong(tmp_path):
     """At threshold 1.2: of the same pairs 1.5 is wrong, 1.1 is not; of the others all are right."""
     distance, issame = np.array([1.1, 1.9, 1.5, 1.2]), np.array([True, False, True, False])
@@ -165,14 +129,6 @@ def test_the_page_stays_small_with_large_pairs(tmp_path):
     huge = a_set(tmp_path, images=[JPEG + bytes(250_000)])
     text = render(a_training(sets={f"set{number}": huge for number in range(7)}))
     assert len(Page(text).all("img")) == 7 * 2 * 2 and len(text) < 1.34 * MAX_BYTES + 500_000
-
-
-def test_the_page_stays_small_after_a_long_training(tmp_path):
-    long = log_lines([math.sin(i) for i in range(1000)], range(100_000))
-    points = [point(update) for update in range(3000)]
-    text = render(a_training(losses=long, sets={"lfw": a_set(tmp_path, points)}))
-    assert len(text) < 300_000
-    assert "lfw, the last 100 of 3,000 verifications" in Page(text).text
 
 
 def test_a_path_that_is_not_utf8_is_written(tmp_path):
