@@ -78,9 +78,8 @@ def test_errors_of_nccl_are_a_lost_connection_only_where_they_say_so(texts, lost
     assert default_collectives.backend.is_connection_error(dist.DistBackendError(NCCL.format(*texts))) == lost
 
 
-@pytest.mark.parametrize("texts, begin", [(NO_SHARED_MEMORY, "NCCL error in"), (REMOTE, "lost the connection to")])
-def test_the_text_of_nccl_is_printed(texts, begin):
-    text = NCCL.format(*texts).strip()
+def test_the_text_of_nccl_is_printed():
+    text = NCCL.format(*NO_SHARED_MEMORY).strip()
     code = f"""
 import torch.distributed as dist
 from partial_fc.distributed.run_rank import run_rank
@@ -93,5 +92,5 @@ run_rank(default_collectives, main)
 """
     environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'pytorch'}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2 and done.stderr.startswith(f"error on rank 0: {begin}"), done.stderr
+    assert done.returncode == 2 and done.stderr.startswith("error on rank 0: NCCL error in"), done.stderr
     assert text in done.stderr and "Exception raised" not in done.stderr and "bug" not in done.stderr
