@@ -3,7 +3,6 @@
 Setting ``task`` names it; `build_task` makes it from the settings.
 """
 
-import importlib
 from typing import Any
 
 from partial_fc.utils.config import parse_options
@@ -15,8 +14,7 @@ from .task import Task
 
 __all__ = ["TASKS", "Evaluation", "ItemPairs", "PairVerification", "Task", "build_task", "find_task"]
 
-# Name -> class in a module of this folder.
-TASKS = {"faces": "faces:Faces", "items": "items:DatasetTask"}
+TASKS = {"faces": f"{__name__}.faces:Faces", "items": f"{__name__}.items:DatasetTask"}
 
 
 def find_task(name: str) -> type[Task]:
@@ -25,12 +23,8 @@ def find_task(name: str) -> type[Task]:
     Raises:
         ValueError: it cannot be imported.
     """
-    module, _, attribute = TASKS.get(name, "").partition(":")
-    found: type[Task]
-    found = (
-        getattr(importlib.import_module(f"{__name__}.{module}"), attribute) if module else import_object(name, "task")
-    )
-    return found
+    task: type[Task] = import_object(TASKS.get(name, name), "task")
+    return task
 
 
 def build_task(settings: Any) -> Task:

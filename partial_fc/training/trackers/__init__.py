@@ -3,9 +3,9 @@
 Setting ``trackers`` names them; `build_trackers` builds the container that the training logs to.
 """
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 from partial_fc.utils.config import SettingsError, choose
@@ -54,9 +54,8 @@ def find_tracker(name: str) -> Callable[..., Tracker]:
         maker: Callable[..., Tracker] = import_object(name, "trackers")
         return maker
     choose("tracker", name, TRACKERS)
-    module, _, attribute = TRACKERS[name].partition(":")
     try:
-        found: Callable[..., Tracker] = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+        found: Callable[..., Tracker] = resolve_name(f"{__name__}.{TRACKERS[name]}")
     except ModuleNotFoundError as error:
         raise ValueError(f"tracker {name} needs the package {error.name}: pip install {name}") from error
     return found
