@@ -200,13 +200,6 @@ def test_a_page_is_complete_and_legible(show, write, phone, scheme):
     assert (max(map(int, re.findall(r"\d+", measured["paper"]))) < 60) == measured["dark"]
 
 
-def test_a_training_without_validation_sets(show, write):
-    page = write(waits=False, sets={}, missing=[])
-    measured = measure(show, page, phone=True)
-    check_legible(measured)
-    assert set(measured["charts"]) == {"losses", "learning_rates", "speeds"} and measured["images"] == []
-
-
 INTRUDER = '<img src="http://elsewhere.test/x.png"><script>document.title = "run"</script>'
 
 

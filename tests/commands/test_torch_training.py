@@ -64,12 +64,6 @@ def test_the_tutorials_launcher_and_its_check_of_the_submission(run, arguments, 
     assert result.stdout.endswith("track ms1m: all rules passed\n")
 
 
-def test_the_arguments_of_the_tutorials_trainer(run, arguments, output):
-    own = "--local_rank 0 --network small --loss arcface --resume 0".split()
-    succeed(run, PYTHON, "train.py", *own, *arguments, *VERIFIED)
-    check_outcome(output, 1, "torch")
-
-
 def contents(folder):
     """Arrays of the newest checkpoint, without the statistics, by name, and its manifest."""
     ((_, path), *_) = CheckpointFolder(str(folder / "checkpoints"), 2).complete()

@@ -101,14 +101,6 @@ def test_a_sample_of_another_size_and_a_batch_beyond_the_sample():
     assert_same(plain, staged, **TOLERANCE)
 
 
-@pytest.mark.parametrize("corrected, rates", [(True, (0.2, 0.5, 1.0, 0.2)), (False, (0.2, 0.0, 0.5))])
-def test_another_rate_while_rows_of_the_last_one_are_fetched(corrected, rates):
-    plain, staged = build(False, sampling_correction=corrected), build(True, sampling_correction=corrected)
-    for rate in rates:
-        plain.sample_rate = staged.sample_rate = rate
-        assert_same(plain, staged, 2, **TOLERANCE)
-
-
 def test_loss_backward_and_a_step_that_comes_too_late():
     plain, staged = build(False), build(True)
     (features, labels), (later, _) = batches(2)
@@ -142,15 +134,6 @@ def test_an_error_leaves_the_centers_as_they_are():
     layer.synchronize()
     assert torch.equal(layer.weight, before)
     assert layer.step(features, labels)[1].isfinite()
-
-
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # a maximum over no center at all
-def test_a_sample_without_a_center():
-    layers = [build(False), build(True)]
-    for layer in layers:
-        layer.requires_positives = False
-        layer.sample = lambda labels: torch.arange(0)
-    assert_same(*layers, 2, **TOLERANCE)
 
 
 def test_a_state_dict_has_the_last_update_and_replaces_rows_that_were_fetched_ahead():

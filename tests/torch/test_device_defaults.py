@@ -1,8 +1,5 @@
 """What suits a GPU, from facts about GPUs that are not there."""
 
-import importlib
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -11,7 +8,6 @@ from partial_fc_torch import device_defaults, device_report
 from partial_fc_torch.device_defaults import (
     GpuFacts,
     LogitsCache,
-    gpu_facts,
     gpu_of_rank,
     gpu_tile_classes,
     layer_type,
@@ -20,7 +16,6 @@ from partial_fc_torch.device_defaults import (
 )
 from partial_fc_torch.device_report import device_line, precision_line
 from partial_fc_torch.optimizers import build_optimizer
-from paths import ROOT
 
 GIB = 1 << 30
 # Data sheets: L2 cache, bandwidth of the memory, multiprocessors.
@@ -111,36 +106,6 @@ def test_the_lines_of_a_start_say_what_is_used(tmp_path, monkeypatch):
     assert lines[0].startswith("backbone in bfloat16, its gradients averaged in float32, layer in tf32, without ")
     assert lines[0].endswith(", logits cached as far as memory is free")
     assert "layer in float32" in lines[1] and lines[1].endswith(", logits cached up to 256 MiB")
-
-
-@pytest.fixture
-def four_gpus(monkeypatch):
-    """GPUs as PyTorch describes them, in its own words and units."""
-    found = SimpleNamespace(
-        name="NVIDIA A100-SXM4-40GB",
-        major=8,
-        minor=0,
-        total_memory=40 * GIB,
-        L2_cache_size=40 << 20,
-        memory_clock_rate=1_215_000,
-        memory_bus_width=5120,
-        multi_processor_count=108,
-    )
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (39 * GIB, 40 * GIB))
-    gpu_facts.cache_clear()
-    yield
-    gpu_facts.cache_clear()
-
-
-def test_check_sh_has_a_line_for_each_gpu(four_gpus, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(ROOT / "setup-utils")
-    exec(importlib.import_module("check_torch").GPUS, {})
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 4 and lines[0] == lines[3] and lines[0].endswith("layer in tf32 by default")
-    assert lines[0].startswith("GPU NVIDIA A100-SXM4-40GB, compute capability 8.0, 41.9 GB of 42.9 GB free, driver ")
 
 
 @pytest.mark.parametrize(

@@ -163,27 +163,3 @@ def test_damaged_and_missing_files_are_named(tmp_path):
     (tmp_path / "model.pt").touch()
     with pytest.raises(ValueError, match="contains backbone.pth and model.pt: give the path of one"):
         read_pretrained(str(tmp_path), False)
-
-
-@pytest.mark.parametrize(
-    "given, network, message",
-    [
-        (
-            "mobilefacenet",
-            "mbf",
-            "has the unexpected features.layers.2.bias: these are weights of mobilefacenet: set net",
-        ),
-        ("mbf", "mobilefacenet", "lacks features.layers.2.bias: these are weights of mbf: set network=mbf"),
-        (
-            "vit_s",
-            "vit_t",
-            r"pos_embed has the shape \(1, 144, 512\), expected \(1, 144, 256\) .*weights of vit_s, set ne",
-        ),
-    ],
-)
-def test_weights_of_another_network_name_it(given, network, message):
-    with torch.device("meta"):
-        state = get_model(given, num_features=8).state_dict()
-    arrays = {f"arg:{key}": np.empty(value.shape, np.float32) for key, value in state.items()}
-    with pytest.raises(ValueError, match=message):
-        set_weights(get_model(network, num_features=8), arrays, network)

@@ -185,14 +185,6 @@ def test_other_processors_are_for_pytorch(clone):
     assert re.search(r"\[bad\] +\.venv-torch +missing\n", done.stdout) and ".venv " not in done.stdout
 
 
-def test_check_of_an_unfinished_venv_names_the_installer(clone):
-    fake_venv(clone)
-    (clone / ".venv" / ".partial_fc" / "mpi.env").write_text("")
-    done = bash(clone / "setup-utils" / "check.sh")
-    assert done.returncode == 1, done.stderr
-    assert re.search(r"\[bad\] +\.venv +not made by setup-utils/install\.sh\n +-> move it away", done.stdout)
-
-
 A100, H200, V100 = ((8, 0), "A100"), ((9, 0), "H200"), ((7, 0), "V100")
 CU112, CU101 = cuda.WHEELS
 

@@ -1,6 +1,5 @@
 """A training of arcface_torch goes on here: the next updates are those of torch.optim from the same state."""
 
-import logging
 from functools import partial
 
 import numpy as np
@@ -166,13 +165,6 @@ def test_with_a_class_map_other_classes_go_on_in_the_same_epoch(saved):
     checkpoint.restore(engine, None, LoopState())
     expected = np.where(class_map[:, None] < 0, fresh, textbook.weight.detach().numpy()[class_map])
     np.testing.assert_array_equal(all_ranks(engine.layer.rows("weight")), expected)
-
-
-def test_the_log_says_what_is_missing(saved, caplog):
-    with caplog.at_level(logging.INFO):
-        text = " ".join(find(saved(trained(), 2)).foreign.messages)
-    assert "training of 2 processes goes on after 2 epochs and 2 batches" in text and "no random state" in text
-    assert "its next learning rates are [0.04999" in text
 
 
 def edited(change):

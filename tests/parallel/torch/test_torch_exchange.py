@@ -8,10 +8,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch_layer import LOCAL, RANK, SIZE, E, G, build, random_batch
 
-from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
 from partial_fc.layer.label_encoding import RankFlags
-from partial_fc_torch.collectives import TorchBackend, default_collectives
+from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.process_group import require_own_gpu
 
 LAST = SIZE - 1
@@ -47,27 +46,6 @@ def test_the_layer_runs_three_collectives_a_step(ratio):
         ("c10d::_allgather_base_", [[G, E + 2], [B, E + 2]]),
         ("c10d::_allgather_base_", [[3 * SIZE, G], [3, G]]),
         ("c10d::alltoall_base_", [[G, E], [G, E]]),  # the reduce-scatter on a CPU
-    ]
-
-
-@pytest.mark.world_size(2, 3)
-def test_the_collectives_have_names():
-    waits = []
-
-    class Recorded(Collectives):
-        @contextlib.contextmanager
-        def waiting(self, name):
-            waits.append(name)
-            yield
-
-    layer = build(31, collectives=Recorded(TorchBackend()))
-    layer.step(*local_batch())
-    assert waits == [
-        "all-gather batch",  # in the first step alone
-        "all-gather features",
-        "all-gather softmax_statistics",
-        "all-gather softmax_statistics",  # of NCCL, when the host needs them
-        "reduce-scatter feature_gradient",
     ]
 
 
@@ -139,11 +117,6 @@ def test_a_smaller_batch_on_all_ranks_is_exact():
         expected, expected_loss = layers[batch].step(features[:batch], labels[:batch])
         assert loss == expected_loss and torch.equal(gradient, expected)
         assert gradient.shape == (batch, E) and torch.equal(changing.weight, layers[batch].weight)
-
-
-def test_an_empty_batch_is_refused():
-    with pytest.raises(JobError, match=r"embeddings have shape \(0, 4\), expected \(B, 4\) with B above 0"):
-        build(31).step(torch.empty(0, E), torch.empty(0, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tqdm import tqdm
 
-from partial_fc.cleaning.centers import Classes, Figures, fit
+from partial_fc.cleaning.centers import Classes, fit
 from partial_fc.cleaning.duplicates import near_duplicates
 from partial_fc.cleaning.limits import Limits, limits_of
 from partial_fc.cleaning.nearest import Nearest, Work, nearest, tile_side
@@ -144,14 +144,6 @@ def test_pairs_of_split_classes_have_a_small_gap(tmp_path, memory, workers):
         assert gap == pytest.approx(slow_gap(x, labels, found, one, other), abs=1e-5)
     limit = np.quantile(found.halves, 0.98)
     assert split_pairs(path, found.figures, limit, work(memory, workers)).classes.tolist() == [[2, 8]]
-
-
-def test_a_class_with_one_typical_image_is_no_pair(tmp_path):
-    figures = Figures(
-        people(np.array([0, 0])), np.ones(2, np.float32), np.array([np.nan, 0.9], np.float32), np.empty(0)
-    )
-    (path,) = saved(tmp_path, centers=figures.centers)
-    assert not len(split_pairs(path, figures, 10.0, work()).gaps)
 
 
 @pytest.mark.parametrize("memory", [1, 5000, MEMORY])

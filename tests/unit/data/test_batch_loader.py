@@ -70,15 +70,6 @@ def test_seed_and_epoch_change_order_and_mirrors(rec):
     assert run(0)[1] != run(1)[1] and run(0)[1] != run(0, seed=1)[1]
 
 
-def test_a_batch_does_not_depend_on_what_was_read_before(rec):
-    faces = FaceBatches(rec, 5, SIZE, shuffle=True, augmentation=Augmentation(rand_mirror=True))
-    visits = [(0, 0), (1, 10), (0, 15), (1, 3)]
-    for epoch, place in visits:
-        images, labels = faces.batch(epoch, place)
-        fresh = FaceBatches(rec, 5, SIZE, shuffle=True, augmentation=Augmentation(rand_mirror=True)).batch(epoch, place)
-        assert (images == fresh[0]).all() and (labels == fresh[1]).all()
-
-
 def test_images_filter_leaves_out_small_identities_and_keeps_class_labels(rec):
     _, labels = read_epoch(rec, 0, 1, 1, min_images_per_class=3)
     assert labels.tolist() == [0] * 4 + [2] * 3 + [4] * 6 + [6] * 5

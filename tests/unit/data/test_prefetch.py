@@ -49,11 +49,6 @@ def test_work_is_done_ahead_up_to_the_limit():
     assert sorted(done) == [10, 11, 12, 13, 14]
 
 
-def test_prefetched_results_are_dropped_for_another_place():
-    prefetcher = Prefetcher(lambda position: position, following, threads=2, ahead=4)
-    assert [prefetcher.get(position) for position in (0, 1, 50, 51, 0)] == [0, 1, 50, 51, 0]
-
-
 @pytest.mark.parametrize(
     "error, kind",
     [(ValueError("key 7"), ValueError), (MemoryError("key 7"), MemoryError), (SystemExit(7), RuntimeError)],

@@ -29,11 +29,6 @@ def test_decoding_gives_rgb(image):
     assert np.abs(decode_rgb(encode(image, ".jpg"), (32, 24)).astype(int) - image).mean() < 6
 
 
-def test_a_gray_image_has_three_equal_channels(image):
-    grey = cv2.imencode(".png", image[..., 0])[1].tobytes()
-    assert (decode_rgb(grey, (32, 24)) == image[..., :1]).all()
-
-
 def test_channels_are_read_from_the_header(image):
     alpha, progressive = np.dstack([image, image[..., 0]]), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]
     assert [color_channels(encode(image, extension)) for extension in (".jpg", ".png", ".webp")] == [3, 3, None]

@@ -63,13 +63,6 @@ def test_the_interface_that_leads_to_a_host():
     assert given == {"GLOO_SOCKET_IFNAME": "eth7", "NCCL_SOCKET_IFNAME": f"={name}"}
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
-def test_a_host_without_a_route_leaves_the_choice_to_the_libraries(host):
-    environment = {}
-    name_interface_to(environment, host)
-    assert environment == {}
-
-
 def test_the_addresses_of_the_job():
     assert job_addresses({"HOROVOD_GLOO_IFACE": "lo", "GLOO_SOCKET_IFNAME": "eth7"}) == ["127.0.0.1"]
     assert job_addresses({"GLOO_SOCKET_IFNAME": "eth7"}) == []

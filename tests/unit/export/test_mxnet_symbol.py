@@ -77,15 +77,6 @@ def test_find_checkpoint_returns_the_last_epoch(tmp_path):
     assert find_checkpoint(tmp_path / "model-0000.params") == (symbol, str(tmp_path / "model-0000.params"))
 
 
-def test_an_exact_name_selects_among_similar_prefixes(tmp_path):
-    touch(tmp_path, "model-symbol.json", "model-best-symbol.json", "model-9999.params", "model-10000.params")
-    touch(tmp_path, "model-best-0000.params")
-    best = tuple(str(tmp_path / name) for name in ("model-best-symbol.json", "model-best-0000.params"))
-    assert find_checkpoint(best[0]) == find_checkpoint(best[1]) == best
-    last = str(tmp_path / "model-10000.params")
-    assert find_checkpoint(tmp_path / "model-symbol.json") == (str(tmp_path / "model-symbol.json"), last)
-
-
 def test_missing_and_ambiguous_files_are_reported(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no \*-symbol.json at"):
         find_checkpoint(tmp_path)

@@ -62,14 +62,6 @@ def test_equals_are_ordered_by_name():
     assert len(search.most_similar(index, np.array([0, 1], np.float32), 10)) == 4
 
 
-def test_skipped_images_are_reported(place, capsys):
-    (place / "faces" / "0" / "x.jpg").write_text("no image")
-    assert run("faces") == 1
-    output = capsys.readouterr()
-    assert output.out.splitlines() == slow_ranking()
-    assert output.err.startswith("skipped: faces/0/x.jpg cannot be decoded")
-
-
 def test_invalid_indexes_are_refused(place, capsys):
     def refused(message, embeddings=None, names=None):
         np.save("known.npy", np.eye(3, 16, dtype=np.float32) if embeddings is None else embeddings)

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from image_forms import COUNTS, PLAIN, SIZE, draw, write_folders, write_shard, write_shards
+from image_forms import PLAIN, SIZE, draw, write_folders, write_shard, write_shards
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.forms import is_name, set_path
 from partial_fc.data.sources.opening import open_images
@@ -15,7 +15,6 @@ from partial_fc.data.sources.shards import expand_shards, open_shard
 from partial_fc.data.transforms import Augmentation
 
 AUGMENTED = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed=5)
-LABELS = np.repeat(np.arange(len(COUNTS)), COUNTS)
 
 
 def batches(rec, size=1, **settings):
@@ -142,12 +141,6 @@ def test_a_shard_that_shrinks_while_it_is_read_has_bad_images(tmp_path):
     os.truncate(tmp_path / "faces-000.tar", 700)
     with pytest.raises(ValueError, match="faces-000.tar: .* is truncated"):
         faces.batch(0, 0)
-
-
-def test_more_shards_than_are_held_open_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("partial_fc.data.sources.shards.HELD_OPEN", 1)
-    rec = write_shards(tmp_path / "shards", draw())
-    assert batches(rec) == batches(PLAIN["records"](tmp_path / "rec", draw()))
 
 
 def test_shards_beyond_the_limit_of_open_files_are_read(tmp_path, monkeypatch):

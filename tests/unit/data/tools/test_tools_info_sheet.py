@@ -71,18 +71,6 @@ def test_a_sheet_shows_the_identities(small, tmp_path, capsys):
     assert all((caption < 128).any() for caption in captions) and not np.array_equal(*captions)
 
 
-def test_rows_are_drawn_with_the_seed(small, tmp_path, capsys):
-    drawn = {}
-    for name, seed in {"a": 0, "b": 0, "c": 3}.items():
-        call(sheets, small, tmp_path / f"{name}.png", "--identities", 2, "--images", 4, "--seed", seed)
-        chosen = [int(label) for label in capsys.readouterr().out.rpartition(": ")[2].split(", ")]
-        assert chosen == sorted(set(chosen)) and len(chosen) == 2
-        drawn[name] = (tmp_path / f"{name}.png").read_bytes()
-    assert drawn["a"] == drawn["b"] != drawn["c"]
-    call(sheets, small, tmp_path / "all.png", "--identities", 99)
-    assert capsys.readouterr().out.endswith(": 4 identities: 0, 1, 2, 3\n")
-
-
 def test_damaged_images_are_crossed_out(small, tmp_path, capsys):
     overwrite(os.path.join(small, "train.rec"), 32, b"\0" * 50)  # key 1 is at offset 0
     call(sheets, small, tmp_path / "sheet.png", "--labels", 0, "--images", 1)
