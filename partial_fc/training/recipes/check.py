@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def differences(recipe: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
-    """Returns a line for each setting of the recipe that the training had otherwise."""
-    found = {name: trained.get(name) for name in recipe if name not in IRRELEVANT}
+    """Returns a line for each setting of the recipe that the training had otherwise; an older one had not all."""
+    found = {name: trained.get(name, USUAL.get(name)) for name in recipe if name not in IRRELEVANT}
     return [
         f"the training has {name}={value!r}, the recipe {recipe[name]!r}"
         for name, value in found.items()
