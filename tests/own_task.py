@@ -47,6 +47,11 @@ class Words(Task):
         return {"pairs": pairs, "spellings": Nearest(inputs, labels)}
 
 
+class Reading(Words):
+    def items(self):
+        return ArrayItems(*words(self.settings.words_of_a_file, seed=0))
+
+
 class Nearest(Evaluation):
     """Is the nearest other word one of the same class?"""
 

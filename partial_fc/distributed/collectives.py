@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from .consistency import differences
 from .env import rank_info
-from .errors import FAILED, REFUSED, USER_ERRORS, JobError, StopRequested
+from .errors import FAILED, REFUSED, USER_ERRORS, JobError, StopRequested, place_of
 from .watchdog import Watchdog
 
 Result = TypeVar("Result")
@@ -130,6 +130,8 @@ class Collectives:
             results.append(work())
         except USER_ERRORS + (RuntimeError,) as error:  # MXNet raises plain RuntimeErrors in binding
             error_message = self.backend.error_message(error)
+            if not isinstance(error, USER_ERRORS + self.backend.user_errors):
+                error_message += f" ({place_of(error)})"
         messages = self.gather_object(f"status.{name}", error_message)
         self._mark()
         failed = [rank for rank, message in enumerate(messages) if message]

@@ -1,12 +1,20 @@
 """The errors that end a job, and the exit codes of its ranks."""
 
+import os
 import signal
+import traceback
 
 FAILED, REFUSED, PREEMPTED = 1, 2, 75  # the last is EX_TEMPFAIL of sysexits.h
 INTERRUPTED = 128 + signal.SIGINT  # as shells count it
 
 # Errors that a user can fix: the message is enough. Any other error is a bug, and is reported with its traceback.
 USER_ERRORS = (ValueError, OSError, ImportError, FloatingPointError, MemoryError)
+
+
+def place_of(error: BaseException) -> str:
+    """Returns file and line that raised an error."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{os.path.basename(frame.filename)}:{frame.lineno}"
 
 
 class JobError(ValueError):

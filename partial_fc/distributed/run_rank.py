@@ -17,7 +17,7 @@ from partial_fc.utils.text import printable
 
 from .collectives import Collectives
 from .diagnosis import connection_message
-from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, StopRequested
+from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, StopRequested, place_of
 from .heartbeat import Heartbeat, open_listeners
 from .interfaces import job_addresses
 from .watchdog import Watchdog
@@ -121,8 +121,7 @@ def _end_with(collectives: Collectives, error: BaseException) -> NoReturn:
         place = f"error on rank {collectives.rank}" + (f" at update {num_update}" if num_update >= 0 else "")
         if isinstance(error, USER_ERRORS + collectives.backend.user_errors):
             text = str(error) if isinstance(error, USER_ERRORS) else collectives.backend.error_message(error)
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            _report(collectives, f"{place}: {text} ({os.path.basename(frame.filename)}:{frame.lineno})")
+            _report(collectives, f"{place}: {text} ({place_of(error)})")
         else:
             trace = "".join(traceback.format_exception(error))
             _report(collectives, f"{place}: unexpected error, a bug in this program or in a library:\n{trace}")

@@ -67,8 +67,17 @@ BACKBONES = {
 }
 
 
+class PlannedTask(NamedTuple):
+    """A task of a user, whose items are the inputs of the network; with what it is made of."""
+
+    name: str  # package.module:name
+    options: str  # the setting task_options
+    config: str  # path of a settings.json with the other settings that it reads; empty for none
+    classes: int  # C
+
+
 class TorchBackbone(NamedTuple):
-    """Counts of numbers in PyTorch, not bytes."""
+    """Counts of numbers in PyTorch, not bytes; what is said of an image holds for an item of a user's task."""
 
     parameters: int  # of the network
     statistics: int  # running means and variances
@@ -83,13 +92,16 @@ class TorchBackbone(NamedTuple):
     trained: int  # multiplications of a forward pass over one image in training
     recomputed: int  # those of them that the backward pass does again
     multiplications: int  # of one in inference, see Backbone; more where training leaves out a part of the image
+    input_bytes: int  # of an image in a batch
 
 
 @cache
-def torch_backbone(network: str, embedding: int, recompute: bool = False) -> TorchBackbone:
+def torch_backbone(
+    network: str, embedding: int, recompute: bool = False, task: PlannedTask | None = None
+) -> TorchBackbone:
     """Returns the sizes of a network of the PyTorch trainer; for the arguments see Case.
 
-    Raises ValueError if there is no such network, it has no blocks, or PyTorch is not installed here.
+    Raises ValueError if there is no such network, it has no blocks, PyTorch is not installed here, or the task fails.
     """
     try:
         module = importlib.import_module(TORCH_SIZES)
@@ -98,5 +110,5 @@ def torch_backbone(network: str, embedding: int, recompute: bool = False) -> Tor
             f"the sizes of {network} are those of PyTorch's module, and it cannot be imported ({error}): install "
             "PyTorch here, or plan in the environment of the trainer, such as .venv-torch"
         ) from error
-    found: TorchBackbone = module.sizes(network, embedding, recompute)
+    found: TorchBackbone = module.sizes(network, embedding, recompute, task)
     return found

@@ -12,7 +12,7 @@ from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB, tile_classes
 from partial_fc.utils.config import choose
 
-from .backbones import BACKBONES, TorchBackbone, torch_backbone
+from .backbones import BACKBONES, IMAGE_NUMBERS, PlannedTask, TorchBackbone, torch_backbone
 
 FLOAT = 4  # bytes of a float32
 MIB = 1 << 20
@@ -48,10 +48,13 @@ class Case(NamedTuple):
     activation_checkpointing: bool = False
     gradient_dtype: str = "float32"  # in which the ranks average the backbone's gradients, a key of GRADIENT_BYTES
     gradient_acc: int = 1  # micro-batches of B images in an update. What a step is to the planner is an update then.
+    task: str = ""  # package.module:name of a task whose items the network takes; empty for images
+    task_options: str = ""  # its settings
+    config: str = ""  # path of a settings.json with others that it reads
 
 
 # Those of the PyTorch trainer alone.
-_OF_BACKBONE = ("backbone_optimizer", "ema", "activation_checkpointing", "gradient_dtype", "gradient_acc")
+_OF_BACKBONE = ("backbone_optimizer", "ema", "activation_checkpointing", "gradient_dtype", "gradient_acc", "task")
 _OF_TORCH = ("optimizer", "margin", *_OF_BACKBONE)
 
 
@@ -97,12 +100,16 @@ def lay_out(case: Case) -> Layer:
     """
     if case.fp16 and case.device == "cpu":
         raise ValueError("the trainers have no float16 convolutions on the CPU: plan fp16 with GPUs")
-    if case.trainer == "mxnet" and case.network:
-        choose("network of the mxnet trainer", case.network, BACKBONES)
+    choose("optimizer of the centers", case.optimizer, CENTER_STATES)
+    choose("optimizer of the backbone", case.backbone_optimizer, BACKBONE_STATES)
+    if case.task and not case.network:
+        raise ValueError(f"task {case.task} is of use with a network alone: set --network package.module:function")
     for name in _OF_TORCH if case.trainer == "mxnet" else ():
         if getattr(case, name) != Case._field_defaults[name]:
             option = f"{name.replace('_', '-')} {getattr(case, name)}"
             raise ValueError(f"the mxnet trainer has no {option}: plan it with --trainer torch")
+    if case.trainer == "mxnet" and case.network:
+        choose("network of the mxnet trainer", case.network, BACKBONES)
     batch, classes = case.batch * case.ranks, shard_of(case.classes, 0, case.ranks).size
     # r = 0: at most one center of each image.
     sampled = num_sampled(classes, case.ratio) or min(case.gradient_acc * batch, classes)
@@ -128,7 +135,18 @@ def gradient_bytes(case: Case) -> int:
 
 def backbone_sizes(case: Case) -> TorchBackbone:
     """Returns the sizes of a backbone of the PyTorch trainer."""
-    return torch_backbone(case.network, case.embedding, case.activation_checkpointing)
+    task = PlannedTask(case.task, case.task_options, case.config, case.classes) if case.task else None
+    return torch_backbone(case.network, case.embedding, case.activation_checkpointing, task)
+
+
+def input_bytes(case: Case) -> int:
+    """Returns the bytes of an item on its way to the device; PyTorch converts the pixels of images there."""
+    return backbone_sizes(case).input_bytes if case.trainer == "torch" else FLOAT * IMAGE_NUMBERS
+
+
+def item_name(case: Case, count: int = 2) -> str:
+    """Returns what the backbone takes, in words."""
+    return ("item" if case.task else "image") + "s" * (count > 1)
 
 
 def parameters(case: Case) -> tuple[int, int]:

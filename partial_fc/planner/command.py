@@ -7,12 +7,17 @@ The class centers are divided among the ranks; every rank has the whole backbone
 
 import argparse
 import json
+from typing import Any
+
+import numpy as np
 
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.cli import number_above_0, whole_number
+from partial_fc.utils.config import read_settings
 
 from . import Case, plan
+from .backbones import IMAGE_SIZE
 from .case import BACKBONE_STATES, BANKS, DEVICES, GRADIENT_BYTES, TRAINERS
 from .report import format_plan, numbers
 from .roofline import Rates, least_times
@@ -27,13 +32,25 @@ RATES = {
     "bus_gbs": ("bus_bandwidth", 1e9, "GB/s between host and GPU, one way"),
     "network_gbit": ("network_bandwidth", 1e9 / 8, "Gbit/s of the slowest link between ranks, one way"),
 }
+SETTINGS = {  # field of Case -> setting of the same meaning
+    "classes": "num_classes",
+    "batch": "batch_size",
+    "embedding": "embedding_size",
+    "optimizer": "center_optimizer",
+    "backbone_optimizer": "optimizer",
+    **{name: name for name in ("network", "fp16", "tile_classes", "margin", "activation_checkpointing")},
+    **{name: name for name in ("gradient_dtype", "gradient_acc", "task", "task_options")},
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command; defaults are those of Case."""
     parser.argument_default = argparse.SUPPRESS
     count, size = whole_number(1), whole_number(0)
-    parser.add_argument("--classes", type=count, required=True, help="number of classes of the training")
+    parser.add_argument("--classes", type=count, help="number of classes of the training")
+    parser.add_argument(
+        "--config", metavar="FILE", help="a settings.json, whose training is planned; options replace its settings"
+    )
     parser.add_argument("--trainer", choices=TRAINERS, help="mxnet (default) or torch")
     parser.add_argument("--margin", choices=MARGINS, help="of the loss (default: combined)")
     parser.add_argument("--ranks", type=count, help="number of processes, one per GPU (default: 1)")
@@ -50,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--logits-cache-mb", type=size, help="MiB of logits to keep for the backward pass (default: 256)"
     )
     torch = parser.add_argument_group("of the PyTorch trainer")
+    torch.add_argument("--task", metavar="MODULE:NAME", help="what the network takes, if it is no images")
+    torch.add_argument("--task-options", metavar="NAME=VALUE", help="settings of the task")
     torch.add_argument("--backbone-optimizer", choices=BACKBONE_STATES, help="setting optimizer (default: sgd)")
     torch.add_argument("--ema", action="store_true", help="average the backbone's weights (setting ema_decay)")
     torch.add_argument("--activation-checkpointing", action="store_true", help="compute the backbone's maps twice")
@@ -72,10 +91,30 @@ def _pop_rates(options: dict[str, float]) -> Rates | None:
     return rates if "layer_flops" in given else rates._replace(layer_flops=rates.backbone_flops)
 
 
+def _of_training(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a Case that the settings of a training give, which need not be all."""
+    fields = {field: settings[name] for field, name in SETTINGS.items() if name in settings}
+    if settings.get("logits_cache_mb", -1) >= 0:
+        fields["logits_cache_mb"] = settings["logits_cache_mb"]
+    if "sample_ratio" in settings:
+        fields["ratio"] = float(np.max(settings["sample_ratio"]))  # one, or one for each epoch
+    if fields.get("task") == "faces":
+        del fields["task"]
+        if settings.get("image_size", IMAGE_SIZE) != IMAGE_SIZE:
+            raise ValueError(
+                f"image_size is {settings['image_size']}, but the sizes of networks are those for {IMAGE_SIZE}"
+            )
+    bank = "file" if settings.get("bank_folder") else "gpu" if settings.get("bank_on_gpu", True) else "host"
+    return {**fields, "bank": bank, "ema": settings.get("ema_decay", 0) > 0}
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     options = vars(args)
     gpu_memory, as_json, rates = options.pop("gpu_memory"), options.pop("json"), _pop_rates(options)
+    options = {**(_of_training(read_settings(options["config"])) if "config" in options else {}), **options}
+    if "classes" not in options:
+        raise ValueError("the number of classes is missing: set --classes, or --config with num_classes")
     planned = plan(Case(**options))
     verdict = None if gpu_memory is None else judge(planned, int(gpu_memory * 2**30))
     times = [] if rates is None else least_times(planned, rates)

@@ -7,7 +7,7 @@ from partial_fc.utils.tables import format_table
 from partial_fc.utils.text import plural
 
 from . import Plan
-from .case import MIB, multiplications, parameters
+from .case import MIB, item_name, multiplications, parameters
 from .roofline import Time
 from .verdict import Verdict
 
@@ -53,7 +53,7 @@ def _heading(planned: Plan) -> list[str]:
     images = f"{case.gradient_acc} x {case.batch}" if case.gradient_acc > 1 else case.batch
     trainer = "PyTorch" if case.trainer == "torch" else "MXNet"
     lines = [
-        f"{case.classes:,} classes, embedding {case.embedding}, {case.ranks} ranks x {images} images, "
+        f"{case.classes:,} classes, embedding {case.embedding}, {case.ranks} ranks x {images} {item_name(case)}, "
         f"r = {case.ratio:g}, bank {bank}, {backbone}, {trainer}",
         f"A rank has {layer.classes:,} classes and samples {layer.sampled:,} of them in a step, "
         f"in {plural(layer.tiles, 'tile')} of {layer.tile:,}; logits {logits} the backward pass.",
@@ -62,7 +62,8 @@ def _heading(planned: Plan) -> list[str]:
     if sizes:
         lines.append(
             f"{case.network} has {sizes['parameters'] / 1e6:.2f} M parameters and takes "
-            f"{sizes['multiplications'] / 1e9:.2f} GFLOPs for an image, each a multiplication with its addition."
+            f"{sizes['multiplications'] / 1e9:.2f} GFLOPs for an {item_name(case, 1)}, "
+            "each a multiplication with its addition."
         )
     return lines
 

@@ -9,8 +9,7 @@ Shapes: B local batch, G global batch, E embedding, S sampled classes of a rank,
 
 from collections.abc import Iterator
 
-from .backbones import IMAGE_NUMBERS
-from .case import BACKBONE_STATES, FLOAT, MIB, Case, Layer, Part, backbone_sizes, layer_part
+from .case import BACKBONE_STATES, FLOAT, MIB, Case, Layer, Part, backbone_sizes, item_name, layer_part
 
 CUDA_CONTEXT = 512 * MIB  # assumed: kernels of PyTorch, cuDNN and NCCL, and the driver's own memory
 # Measured after the first step: Python 3.11 and the CPU build of PyTorch 2.13. CUDA's builds take more.
@@ -69,7 +68,7 @@ def _backbone_parts(case: Case, layer: Layer) -> Iterator[Part]:
     backbone = backbone_sizes(case)
     weights = FLOAT * (backbone.parameters + backbone.statistics)
     states = FLOAT * BACKBONE_STATES[case.backbone_optimizer] * backbone.parameters
-    images = case.batch * case.gradient_acc * IMAGE_NUMBERS
+    inputs, items = case.batch * backbone.input_bytes, item_name(case)
     if case.fp16:
         activations = 2 * backbone.half + FLOAT * backbone.full
     else:
@@ -86,7 +85,7 @@ def _backbone_parts(case: Case, layer: Layer) -> Iterator[Part]:
         ("activations", layer.computes, case.batch * activations),
         ("first gradients of the backward pass (estimate)", layer.computes, first),
         # Micro-batches go to a GPU one by one.
-        ("images of a batch", layer.computes, images if layer.computes == "host" else case.batch * IMAGE_NUMBERS),
-        ("images of the next batch", "host", images),
+        (f"{items} of a batch", layer.computes, inputs * (case.gradient_acc if layer.computes == "host" else 1)),
+        (f"{items} of the next batch", "host", case.gradient_acc * inputs),
     ):
         yield Part("backbone", name, place, nbytes)

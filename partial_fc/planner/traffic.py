@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from partial_fc.layer.label_encoding import DIGITS
 
-from .backbones import IMAGE_NUMBERS
-from .case import FLOAT, Case, Layer, gradient_bytes
+from .case import FLOAT, Case, Layer, gradient_bytes, input_bytes, item_name
 
 DOUBLE = 8  # bytes of a float64
 LABEL = 8  # bytes of an int64
@@ -72,8 +71,7 @@ def _bus(case: Case, layer: Layer) -> Iterator[Transfer]:
     elif layer.elsewhere:
         yield Transfer("bus", "centers to the GPU, their gradient back", rows * (1 if layer.keeps else 2), rows)
     if case.network:
-        number = 1 if case.trainer == "torch" else FLOAT  # PyTorch converts pixels on the GPU
-        yield Transfer("bus", "images", number * case.gradient_acc * case.batch * IMAGE_NUMBERS, 0)
+        yield Transfer("bus", item_name(case), case.gradient_acc * case.batch * input_bytes(case), 0)
 
 
 def _file(case: Case, layer: Layer) -> Iterator[Transfer]:

@@ -2,10 +2,13 @@
 
 import copy
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping
 from typing import Any
+
+from partial_fc.distributed.errors import JobError
 
 from .embedder import Embedder
 from .engine import Engine
@@ -77,7 +80,11 @@ class CallBackVerification:
             JobError: On every rank, if a set is damaged, or cannot be verified.
         """
         paths = [path for evaluation in self.evaluations.values() for path in evaluation.paths]
-        absent = self.collectives.gather_object("validation_sets", [path for path in paths if not os.path.isfile(path)])
+        own = list(self.evaluations), [path for path in paths if not os.path.isfile(path)]
+        names, absent = zip(*self.collectives.gather_object("validation_sets", own))
+        for rank, other in enumerate(names):
+            if other != names[0]:
+                raise JobError(f"the ranks evaluate on different sets: rank 0 on {names[0]}, rank {rank} on {other}")
         self.missing = sorted(set().union(*absent))
         found = {name: each for name, each in self.evaluations.items() if not set(each.paths) & set(self.missing)}
         for name, evaluation in found.items():
@@ -163,7 +170,8 @@ class CallBackVerification:
     def _verify(self, name: str, num_update: int) -> None:
         start, evaluation = time.perf_counter(), self.evaluations[name]
         self.engine.average_statistics()
-        figures = evaluation.measure(Embedder(self.engine, self.batch_size, name, name in self._averaged))
+        embedder = Embedder(self.engine, self.batch_size, name, name in self._averaged)
+        figures = self._agreed(name, num_update, evaluation.measure(embedder))
         seconds = time.perf_counter() - start
         point = evaluation.point_type(num_update=num_update, **figures, seconds=seconds)
         if self._is_verified(name, num_update):  # as after resuming from here
@@ -172,6 +180,35 @@ class CallBackVerification:
         self._measured.add(name)
         if self.collectives.rank == 0:
             self._report(name, point)
+
+    def _agreed(self, name: str, num_update: int, measured: Any) -> dict[str, float]:
+        """Returns the figures of rank 0, on every rank.
+
+        Collectives: all-gathers ``status.figures.<name>`` and ``figures``.
+        """
+
+        def check() -> dict[str, float]:
+            expected = self.evaluations[name].figures
+            try:
+                fits = measured.keys() == set(expected)
+                figures = {figure: float(measured[figure]) for figure in expected if fits}  # of any type of NumPy
+            except (AttributeError, TypeError):
+                fits = False
+            if not fits:
+                raise ValueError(f"{name} has measured {measured!r}, expected a number for each of {list(expected)}")
+            for figure, value in figures.items():
+                if not math.isfinite(value):
+                    raise ValueError(f"{figure} of {name} is {value} after update {num_update}: it must be finite")
+            return figures
+
+        figures = self.collectives.run_on_all_ranks(f"figures.{name}", check)
+        first, *others = self.collectives.gather_object("figures", figures)
+        for rank, other in enumerate(others, 1):  # processors may differ in rounding
+            far = [figure for figure, value in first.items() if not math.isclose(value, other[figure], rel_tol=1e-3)]
+            if far and self.collectives.rank == 0:
+                both = ", ".join(f"{figure} {first[figure]:.5f} and {other[figure]:.5f}" for figure in far)
+                logging.warning("[%s] ranks 0 and %d have measured %s: those of rank 0 are taken", name, rank, both)
+        return first
 
     def _report(self, name: str, point: Any) -> None:
         best = self.best(name)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import own_task
 from command_line import exit_code
 from partial_fc.__main__ import main
 from partial_fc.data.batch import Batch
@@ -30,6 +31,52 @@ def test_a_plan_of_a_backbone():
     for planned in (full, half):
         (reduced,) = [transfer for transfer in planned.traffic if transfer.name.startswith("all-reduce")]
         assert (reduced.out, reduced.back) == (2 * 7 * parameters // 8,) * 2
+
+
+def test_sizes_of_a_task_are_those_of_its_items(capsys, tmp_path):
+    """Activations are the bytes that autograd saves of a batch, among them indices and masks."""
+    case = Case(30, batch=60, embedding=16, network="own_task:network", trainer="torch", device="cpu")
+    case = case._replace(task="own_task:Words", task_options="classes=40")
+    sizes = {part.name: part.nbytes for part in plan(case).parts}
+    inputs, _ = own_task.words(10, seed=0)
+    model = own_task.network(16, own_task.LETTERS)
+    assert sizes["items of a batch"] == sum(array.nbytes for array in inputs.values()) == 60 * 8 * 9
+    own = [*model.parameters(), *model.buffers()]
+    assert sizes["parameters and statistics"] == 4 * sum(each.numel() for each in own if each.is_floating_point())
+    saved = {}
+
+    def pack(tensor):
+        if tensor.untyped_storage().data_ptr() not in {each.untyped_storage().data_ptr() for each in own}:
+            saved[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model({name: torch.from_numpy(array) for name, array in inputs.items()})
+    measured = sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+    assert sizes["activations"] == pytest.approx(measured, rel=0.05)
+    # And so with the settings of a training.
+    path = tmp_path / "settings.json"
+    path.write_text(
+        json.dumps(
+            {"num_classes": 30, "batch_size": 60, "embedding_size": 16, "sample_ratio": [0.5, 1.0]}
+            | {"network": "own_task:network", "task": "own_task:Words", "task_options": "classes=40"}
+        )
+    )
+    assert main(["plan", "--trainer", "torch", "--device", "cpu", "--config", str(path), "--json"]) == 0
+    memory = json.loads(capsys.readouterr().out)["memory"]
+    assert {part["name"]: part["nbytes"] for part in memory} == sizes
+
+
+def test_a_task_that_cannot_be_planned_is_refused(capsys):
+    words = ["plan", "--classes", "30", "--network", "own_task:network"]
+    for options, message in (
+        (["--task", "own_task:Words"], "the mxnet trainer has no task own_task:Words"),
+        (["--trainer", "torch", "--task", "own_task:Words", "--task-options", "size=3"], "unknown setting 'size'"),
+        (["--trainer", "torch", "--task", "own_task:Reading"], "reads a setting that is missing"),
+        (["--trainer", "torch", "--task", "own_task:Absent"], "own_task has no Absent"),
+    ):
+        assert exit_code(*words, *options) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_states_and_average_of_a_backbone_are_what_an_engine_has():

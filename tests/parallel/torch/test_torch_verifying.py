@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,6 +10,9 @@ from torch_layer import RANK, SIZE
 from torch_training import build_engine
 
 import verification_cases
+from partial_fc.distributed.errors import JobError
+from partial_fc.training.tasks import Evaluation
+from partial_fc.training.verifying import CallBackVerification
 from partial_fc_torch.pixels import normalized, to_images
 from verification_cases import PAIRS, SIDE, E
 
@@ -44,3 +48,50 @@ def test_distances_are_those_of_one_rank(pairs, batch, folder):
 
 def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):
     verification_cases.a_stop_request_ends_a_verification_on_all_ranks(own_engine(), folder, monkeypatch)
+
+
+class Measured(Evaluation):
+    figures = ("rank1", "loss")
+
+    def __init__(self, measured):
+        self.measured = measured
+
+    def measure(self, embedder):
+        return self.measured
+
+
+def verified(measured, name="set"):
+    callback = CallBackVerification(own_engine(), 6, {name: Measured(measured)}, 5)
+    callback.prepare()
+    return callback.verify_all(5), callback.history[name][0]
+
+
+@pytest.mark.parametrize(
+    "measured, message",
+    [
+        ({"rank1": 0.5}, "set has measured .*expected a number for each of .'rank1', 'loss'."),
+        ({"rank1": 0.5, "loss": 1, "more": 2}, "expected a number for each"),
+        ({"rank1": np.ones(3), "loss": 1}, "expected a number for each"),
+        (0.5, "set has measured 0.5"),
+        ({"rank1": float("nan"), "loss": 1}, "rank1 of set is nan after update 5: it must be finite"),
+    ],
+)
+def test_what_an_evaluation_measures_wrongly_on_one_rank_is_an_error_on_all(measured, message):
+    with pytest.raises(JobError, match=message):
+        verified(measured if RANK == SIZE - 1 else {"rank1": 0.5, "loss": 1})
+
+
+def test_all_ranks_have_the_figures_of_rank_0(caplog):
+    values, point = verified({"rank1": np.float32(0.5 + RANK / 4), "loss": 2})
+    assert values == {"set": 0.5} and (point.rank1, point.loss) == (0.5, 2.0)
+    warned = [record.message for record in caplog.records if "those of rank 0 are taken" in record.message]
+    assert len(warned) == (SIZE - 1 if RANK == 0 else 0)
+    assert all("rank1 0.50000 and" in message and "loss" not in message for message in warned)
+
+
+@pytest.mark.world_size(2, 3)
+def test_ranks_with_other_sets_are_refused():
+    with pytest.raises(
+        JobError, match="the ranks evaluate on different sets: rank 0 on .'first'., rank 1 on .'other'."
+    ):
+        verified({"rank1": 0.5, "loss": 1}, "other" if RANK else "first")
