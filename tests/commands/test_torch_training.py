@@ -2,14 +2,11 @@
 
 import socket
 
-import numpy as np
 import pytest
 from conftest import CLASSES, TORCH, VERIFIED, needs_torch
-from groups import checkpoint_contents
 from outcome import check_outcome
 
 from partial_fc.checkpoint import CheckpointFolder
-from partial_fc.layer.sampling import WeightIndexSampler
 
 pytestmark = needs_torch
 
@@ -62,53 +59,6 @@ def test_the_tutorials_launcher_and_its_check_of_the_submission(run, arguments, 
     ]
     result = succeed(run, PYTHON, "onnx_helper_sample.py", "--model_root", f"{output}/", "--time-limit", "1000")
     assert result.stdout.endswith("track ms1m: all rules passed\n")
-
-
-def contents(folder):
-    """Arrays of the newest checkpoint, without the statistics, by name, and its manifest."""
-    ((_, path), *_) = CheckpointFolder(str(folder / "checkpoints"), 2).complete()
-    return checkpoint_contents(path)
-
-
-@pytest.mark.slow
-def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, arguments, tmp_path):
-    """Dropout draws in every step, r = 0.5 draws negatives, the loss has a state, the rate changes after update 5.
-
-    With AdamW, whose states have two widths; test_resume.py and test_between_trainers.py have SGD.
-    """
-
-    def train(name, ranks, updates, *more):
-        own = [
-            "dropout=0.3",
-            "sample_ratio=0.5",
-            "center_optimizer=adamw",
-            "memory_bank_lr=0.01",
-            f"output={tmp_path / name}",
-            f"max_update={updates}",
-            *more,
-        ]
-        launcher = [PYTHON, "tests/in_turn.py", ranks, "train"]
-        succeed(run, *launcher, "--network", "small", "--loss", "curricularface", *arguments, *own)
-        return contents(tmp_path / name)
-
-    _, expected = train("uninterrupted", 2, 7, "checkpoint_every=4", "checkpoints_kept=2")
-    _, (_, path) = CheckpointFolder(str(tmp_path / "uninterrupted" / "checkpoints"), 2).complete()
-    arrays, found = train("parts", 2, 7, "--resume", path)
-    assert found.num_update == 7
-    assert found.files == expected.files  # sizes and SHA-256 of backbone, statistics, centers and their states
-    assert found.rank_states == expected.rank_states and found.state["data"] == expected.state["data"]
-
-    # At another number of processes: what is saved, without a further update. test_resume.py trains on.
-    path = CheckpointFolder(str(tmp_path / "parts" / "checkpoints"), 2).complete()[0][1]
-    restored, manifest = train("three", 3, 7, "--resume", path)
-    assert manifest.ranks == 3 and manifest.state["data"] == found.state["data"]
-    assert restored.keys() == arrays.keys() > {"state:fc.weight:", "weight_updates", "margin:t"}
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(restored[name], array, err_msg=name)
-    for rank, state in enumerate(manifest.rank_states):  # not those of a new training, which would draw the same again
-        sampler = WeightIndexSampler(1, 2, rank, seed=0)
-        sampler.restart(7)
-        assert state["sampler"] == sampler.state()
 
 
 def test_a_training_of_arcface_torch_goes_on(run, arguments, output, tmp_path):

@@ -10,7 +10,6 @@ from partial_fc_torch import CosFace, PartialFC, bank
 from partial_fc_torch.bank import TorchBank
 from partial_fc_torch.layer.device import HostCopy
 from partial_fc_torch.layer.optimizers import Adagrad, AdamW
-from partial_fc_torch.layer.stores.host import replacements
 
 CLASSES, E, B = 500, 16, 8
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}  # the order of the centers differs, and with it that of float32 sums
@@ -59,17 +58,6 @@ def test_only_positives_that_were_not_drawn_are_fetched_in_a_step():
         fetched.clear()
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 50, 400])
-def test_what_is_fetched_in_vain_makes_room_for_what_is_missing(size):
-    rng = np.random.default_rng(size)
-    for _ in range(20):
-        held, wanted = (np.sort(rng.choice(500, size, replace=False)) for _ in range(2))
-        missing, unused, places = replacements(held, wanted)
-        assert missing.tolist() == sorted(set(wanted) - set(held))
-        held[unused] = missing
-        assert held[places].tolist() == wanted.tolist()
-
-
 @pytest.mark.parametrize("first", [-1, CLASSES])
 def test_a_sample_beyond_the_classes_is_an_error(first):
     layer = build(True)
@@ -111,16 +99,6 @@ def test_loss_backward_and_a_step_that_comes_too_late():
     staged.step(features, labels)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         second.backward()
-
-
-def test_waiting_for_updates_changes_no_bit():
-    plain, waiting = build(True), build(True)
-    for features, labels in batches(4):
-        plain.step(features, labels)
-        waiting.step(features, labels)
-        waiting.synchronize()
-    plain.synchronize()
-    assert torch.equal(plain.weight, waiting.weight) and torch.equal(plain.weight_mom, waiting.weight_mom)
 
 
 def test_an_error_leaves_the_centers_as_they_are():

@@ -27,7 +27,6 @@ from partial_fc_torch import (
     MagFace,
     PartialFC,
     PartialFC_V2,
-    bank,
     get_model,
 )
 from partial_fc_torch.engine import TorchEngine
@@ -77,13 +76,6 @@ def test_the_host_waits_once_for_the_device(cases, monkeypatch):
             assert waits == (1 if case[2] else 2), case
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, "tf32"])
-@pytest.mark.parametrize("arguments", [{}, {"sampling_correction": True}, {"tile_classes": 0, "logits_cache_mb": None}])
-def test_other_types_and_what_is_chosen_by_default(dtype, arguments, monkeypatch):
-    with fake_gpu(monkeypatch) as trace:
-        assert step(build(dtype=dtype, **arguments), trace).count("wait") == 1
-
-
 def test_explicit_steps_and_a_dense_gradient(monkeypatch):
     with fake_gpu(monkeypatch) as trace:
         layer = build(update_in_backward=False)
@@ -95,28 +87,6 @@ def test_explicit_steps_and_a_dense_gradient(monkeypatch):
         of_features, of_centers = layer._backward_step(layer._forward_step(torch.empty(B, E, device=DEVICE), range(B)))
         assert of_features.shape == (B, E) and of_centers.shape == (CLASSES // RANKS, E)
         assert trace.events.count("wait") == 1
-
-
-def test_a_checkpoint_copies_the_next_part_of_a_bank_while_the_host_takes_this_one(monkeypatch):
-    rows, parts = CLASSES // RANKS, 4
-    monkeypatch.setattr(bank, "PART_BYTES", rows // parts * 4 * E)
-    taken = []
-
-    def wait(copy):
-        copy._copied.synchronize()
-        taken.append(len(copy._copy))
-        with _disable_current_modes():
-            return torch.full(copy._copy.shape, len(taken), dtype=torch.float32)
-
-    with fake_gpu(monkeypatch) as trace:
-        monkeypatch.setattr(bank.HostCopy, "wait", wait)
-        bank_ = bank.TorchBank(build())
-        trace.clear()
-        (found,) = bank_.host_rows("weight", copied=True)
-        assert trace.events == ["_to_copy", *["_to_copy", "wait"] * (parts - 1), "wait"]
-        assert trace.kernels == 0
-    assert taken == [rows // parts] * parts
-    assert found[:, 0].tolist() == np.repeat(range(1, parts + 1), rows // parts).tolist()
 
 
 @pytest.mark.parametrize("optimizer", [SGD, AdamW, Adagrad])

@@ -21,6 +21,7 @@ def gpu(monkeypatch):
     return gpu
 
 
+@pytest.mark.slow
 def test_all_tables_are_filled_by_fakes():
     command = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--fake"]
     # Another test of this process may have asked for Triton's interpreter, which is slow.

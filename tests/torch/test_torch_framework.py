@@ -246,14 +246,3 @@ def test_a_network_above_the_limit_of_onnx_trains_without_its_file(tmp_path, cap
     assert (tmp_path / "out" / "backbone.pth").exists() and not (tmp_path / "out" / "backbone.onnx").exists()
     with pytest.raises(ValueError, match="exceed the 2 GiB of an ONNX file"):
         OnnxExport(get_model("small"), np.empty((0, 3, 112, 112), np.uint8))(0)
-
-
-def test_a_run_of_mbf_from_before_it_was_that_of_arcface_torch(tmp_path):
-    """It is refused with what to set, and goes on with that."""
-    plain = {"debug": True, "val_targets": [], "image_size": 16, "resume": "auto", "checkpoint_every": 2}
-    train(settings_of(tmp_path, **plain, network="mobilefacenet", max_update=2), TorchFramework())
-    with pytest.raises(JobError, match="cannot resume from .*: these are weights of mobilefacenet: set network=mobile"):
-        train(settings_of(tmp_path, **plain, network="mbf"), TorchFramework())
-    train(settings_of(tmp_path, **plain, network="mobilefacenet"), TorchFramework())
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert (summary["updates"], summary["network"]) == (4, "mobilefacenet")

@@ -97,7 +97,6 @@ def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_pa
             ["--config", "none\x1b[2J.json", "--print-config"],
             f"cannot read the settings in {ROOT}/none\\x1b[2J.json: No such file or directory\n",
         ),
-        ("train.py", ["--momentum", "0.5"], "unrecognized arguments: --momentum; see python train.py --help\n"),
         (
             "train_memory.py",
             ["--profile-seconds", "3"],
@@ -108,7 +107,6 @@ def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_pa
             [os.fsdecode(b"output=/a\xff")],
             "the output folder /a\\udcff is no UTF-8: set another output or ",
         ),
-        ("train.py", ["--profile-io", "--profile-seconds", "0"], "--profile-seconds is 0.0, but must be above 0"),
     ],
 )
 def test_what_is_refused_ends_with_one_line_and_without_a_folder(program, arguments, message, tmp_path):

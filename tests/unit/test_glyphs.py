@@ -11,12 +11,11 @@ from fontTools.ttLib import TTFont
 from command_line import call
 from examples.glyphs import dataset, noise
 from examples.glyphs.dataset import GALLERY, NEW, TRAINED, Size, glyph_set, split_characters
-from examples.glyphs.drawing import SIZE, Drawing, draw
+from examples.glyphs.drawing import SIZE
 from examples.glyphs.library import Library, distinct
 from examples.glyphs.typefaces import CHARACTERS, outline_numbers, read_typefaces
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.pairs_bin import read_pairs
-from partial_fc.data.transforms import decode_rgb
 
 COUNT = 1100  # characters of a typeface, from the first
 EM = 1000
@@ -73,13 +72,6 @@ def test_characters_that_a_typeface_does_not_draw_itself_are_left_out(tmp_path):
     assert len(set(numbers[4:COUNT].tolist())) == COUNT - 4
 
 
-def test_a_typeface_with_few_characters_is_left_out(tmp_path):
-    def change(sizes):
-        sizes.update({f"g{place}": (0, 0) for place in range(200)})
-
-    assert read_typefaces("p", False, make_font(tmp_path / "font.ttf", "F", 1, change)) == []
-
-
 def test_characters_are_split(library):
     classes, unseen = split_characters(library, Size(classes=1000, unseen=100, images=4))
     assert sorted([*classes, *unseen]) == list(range(COUNT))
@@ -88,16 +80,6 @@ def test_characters_are_split(library):
         ValueError, match="1100 characters are drawn by .*, 4 typefaces of training and 2 new ones, 1101"
     ):
         split_characters(library, Size(classes=1001, unseen=100, images=4))
-
-
-def test_images_show_the_outline(library):
-    column = 39 + 5 * 40  # 880 + 1 wide, 200 high, of an em of 1000
-    plain = decode_rgb(draw(0, Drawing(CHARACTERS[column], library.typefaces[0], -1)), (SIZE, SIZE))
-    ink = plain[:, :, 0] < 128
-    assert (ink.any(axis=0).sum(), ink.any(axis=1).sum()) == pytest.approx((45.8, 10.4), abs=1.5)
-    first, second = (Drawing(CHARACTERS[column], library.typefaces[0], number) for number in (0, 1))
-    assert draw(0, first) != draw(0, second) == draw(0, second) != draw(1, second)
-    assert decode_rgb(draw(0, first), (SIZE, SIZE)).shape == (SIZE, SIZE, 3)
 
 
 def contents(folder):

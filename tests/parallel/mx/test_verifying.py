@@ -14,7 +14,7 @@ from layer import all_ranks, build_bank
 import verification_cases
 from partial_fc.data.face_records import write_face_set
 from partial_fc.distributed.errors import JobError
-from partial_fc.evaluation.verification import VerificationPoint, verify
+from partial_fc.evaluation.verification import verify
 from partial_fc.inference.model import FaceModel
 from partial_fc.layer.sharding import shard_of
 from partial_fc.training.new_centers import set_mean_centers
@@ -148,20 +148,6 @@ def test_every_metric_is_logged_and_written(folder, caplog):
         assert f"in {point.seconds:.1f} s" in caplog.text
     else:
         assert not writer and not caplog.text
-
-
-def test_a_restored_history_is_continued(folder):
-    write_set(f"{folder}/set.bin", draw_images(60))
-    callback = verification_of(folder)
-    callback.prepare()
-    before = VerificationPoint(4, 0.99, 0.01, 1.5, 0.9, 1e-3, 20.0, 14.0, 0.95, 2.0)
-    same_update = before._replace(num_update=5, accuracy=1.0)
-    # The second is of another version, the last one is replaced.
-    callback.restore({"set": [list(before), [4, 0.99], list(same_update)], "gone": [list(before)]}, {})
-    callback.verify_all(5)
-    assert callback.history["set"][0] == before and len(callback.history["set"]) == 2
-    assert callback.history["set"][1].accuracy < 1
-    assert list(callback.history) == ["set"] and callback.best("set") == 0.99
 
 
 @pytest.mark.parametrize(

@@ -69,11 +69,6 @@ def test_arrays_of_another_network_are_refused_with_the_first_names():
         with_mxnet_names("r34", with_torch_names("r18", arrays_of("r18")))
 
 
-def test_a_network_of_one_trainer_is_refused():
-    with pytest.raises(ValueError, match="rx50 is not a network of both trainers"):
-        torch_names("rx50")
-
-
 def test_weights_of_mxnets_mbf_name_the_network_of_pytorch_that_takes_them():
     with pytest.raises(ValueError, match="it has the unexpected arg:.*: these are weights of mobilefacenet: set netw"):
         with_torch_names("mbf", arrays_of("mobilefacenet"))

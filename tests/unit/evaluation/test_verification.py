@@ -73,7 +73,7 @@ def test_accuracy_matches_the_definition(pairs, folds, noise):
     assert 0.4 < result.accuracy < 1 or noise == 0.1
 
 
-@pytest.mark.parametrize("far", [1e-3, 0.05, 1.0])
+@pytest.mark.parametrize("far", [1e-3, 1.0])
 @pytest.mark.parametrize("pairs, folds, noise", [(123, 10, 1.5), (57, 4, 0.1)])
 def test_tar_matches_the_definition(pairs, folds, noise, far):
     embeddings, issame = random_pairs(pairs, 8, noise, seed=pairs)

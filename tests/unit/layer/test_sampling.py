@@ -138,17 +138,6 @@ def test_a_thread_that_still_draws_changes_no_copy_and_no_restored_state(monkeyp
     assert ahead(labels)[0].tolist() == copied(labels)[0].tolist() == expected
 
 
-def test_another_number_of_classes_does_not_depend_on_what_was_drawn_ahead():
-    labels = np.arange(0, 1000, 100)
-    plain, ahead = [WeightIndexSampler(50, 1000, rank=0) for _ in range(2)]
-    for num_sample in (50, 200, 0, 1000, 50):
-        for sampler in (plain, ahead):
-            sampler.resize(num_sample)
-        index = plain(labels)[0]
-        assert len(index) == max(num_sample, 10) and ahead(labels)[0].tolist() == index.tolist()
-        ahead.prefetch()
-
-
 @pytest.mark.parametrize("count", [1, 2, 5, 6])
 def test_weights_make_the_sum_over_the_negatives_unbiased(count):
     """The mean over all samples, which are equally likely, is the sum over all classes."""

@@ -135,42 +135,6 @@ def test_the_states_of_an_optimizer(optimizer, widths):
     assert nbytes(on_host, "states, intermediate results", "device") == 80 * 16
 
 
-# Published cases --------------------------------------------------------------------------------------
-#
-# Partial FC's first paper (arXiv 2010.05222, ICCVW 2021) trains "tens of millions of identities" on 8 RTX 2080 Ti, 100
-# million on 64 of them, and 29 million on 8 V100 (of 32 GB). It does not state the batch; here it is 64 a card for the
-# first and 32 for the second. Embeddings of 512, r = 0.1, r50 in mixed precision are those of its README.
-
-
-def with_textbook_layer(planned):
-    """Device memory with the layer of the original and of benchmarks/textbook_mxnet.py.
-
-    Logits, one-hot, exponentials, probabilities and gradient (G, S); unit centers and their gradient (S, E), and copies
-    of centers and momentum where they are sampled.
-    """
-    layer, embedding = planned.layer, planned.case.embedding
-    ours = sum(part.nbytes for part in planned.parts if part.place == "device" and part.group == "layer")
-    bank = nbytes(planned, "class centers") + nbytes(planned, "states of their")
-    textbook = 4 * layer.sampled * (5 * layer.batch + (4 if layer.gathered else 2) * embedding)
-    return planned.memory("device") - ours + bank + textbook
-
-
-@pytest.mark.parametrize(
-    "classes, ranks, batch, ratio, published",
-    [
-        (1_000_000, 8, 1024, 1.0, 10408),
-        (1_000_000, 8, 1024, 0.1, 8100),
-        (10_000_000, 64, 2048, 1.0, 9684),
-        (10_000_000, 64, 4096, 0.1, 6722),
-    ],
-)
-def test_memory_published_for_2080_ti(classes, ranks, batch, ratio, published):
-    """The table in the README of deepinsight/insightface recognition/partial_fc; MiB, r50, mixed precision."""
-    planned = plan(Case(classes, ranks, batch // ranks, ratio=ratio, network="r50", fp16=True))
-    assert with_textbook_layer(planned) / MIB == pytest.approx(published, rel=0.1)
-    assert planned.memory("device") / MIB < published
-
-
 # Verdicts and output ----------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from partial_fc.evaluation.ijb.identification import CHUNK, FPIRS, RANKS, identify, mean
+from partial_fc.evaluation.ijb.identification import CHUNK, FPIRS, RANKS, identify
 from partial_fc.utils.progress import progress
 
 BAR = progress(None, "", "")
@@ -81,13 +81,3 @@ def test_a_constant_model_has_rank_1_zero():
 def test_probes_without_any_mate_are_refused():
     with pytest.raises(ValueError, match="no probe has its subject in the gallery"):
         identify(axis(0), axis(0), np.array([-1]), BAR)
-
-
-def test_the_mean_of_galleries():
-    """Three of four mated probes in the first gallery, none of one in the second: 3 of 5, as in insightface."""
-    first = identify(axis(0, 1, 2, 0, 1), axis(0, 1, 2), np.array([0, 1, 2, 1, -1]), BAR)
-    second = identify(axis(0, 1), axis(2, 0, 1), np.array([0, -1]), BAR)
-    both = mean([first, second])
-    assert (both.mated, both.unmated) == (5, 2) and both.rank(1) == pytest.approx(3 / 5)
-    assert both.tpir[0.1] == pytest.approx((first.tpir[0.1] + second.tpir[0.1]) / 2)
-    assert mean([identify(axis(0), axis(0), np.array([0]), BAR), second]).tpir == second.tpir
