@@ -17,6 +17,13 @@ SETS = {
     "clean": Command("a set without wrong labels, split classes and near-duplicates", "partial_fc.cleaning.command"),
     "sheet": Command("draw images of some identities", "partial_fc.data.tools.sheet"),
 }
+INDEX = {
+    "build": Command("embeddings -> an index", "partial_fc.inference.graph.build"),
+    "add": Command("add embeddings", "partial_fc.inference.graph.add"),
+    "remove": Command("remove embeddings by name", "partial_fc.inference.graph.remove"),
+    "merge": Command("add the entries of other indexes", "partial_fc.inference.graph.merge"),
+    "check": Command("recall of rank 1 against exact search", "partial_fc.inference.graph.check"),
+}
 CHECKPOINTS = {
     "list": Command("list the complete checkpoints of a training", "partial_fc.checkpoint.tools.list"),
     "check": Command("verify checkpoints byte by byte", "partial_fc.checkpoint.tools.check"),
@@ -42,6 +49,7 @@ TREE = Group(
         "embed": Command("embeddings of a folder of faces", "partial_fc.inference.embed"),
         "compare": Command("do two images show the same person?", "partial_fc.inference.compare"),
         "search": Command("the most similar faces of a folder or an index", "partial_fc.inference.search"),
+        "index": Group("approximate search in millions of embeddings: build, change, check", INDEX),
         "verify": Command("accuracy, TAR and ROC of models on validation pairs", "partial_fc.evaluation.verify"),
         "ijb": Command("evaluate a model on IJB-B or IJB-C", "partial_fc.evaluation.ijb.command"),
         "submission": Command(

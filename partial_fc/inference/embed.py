@@ -1,9 +1,10 @@
 """Computes the embeddings of all face images in a folder and its subfolders with an ONNX model.
 
 Writes OUT.npy, the embeddings (N, E) float32 of length 1, and OUT.txt, the image names relative to the folder, sorted,
-one per line; with --reader, the lines of a text file. The images must be aligned faces of the model's input size. As in
-face verification, the embedding of an image is the sum of the embeddings of the image and its mirror image, unless the
-model was trained with rand_mirror=False. Unusable images are reported and skipped; the exit code is then 1.
+one per line; with --reader, the lines of a text file. OUT.json says which model computed them. The images must be
+aligned faces of the model's input size. As in face verification, the embedding of an image is the sum of the embeddings
+of the image and its mirror image, unless the model was trained with rand_mirror=False. Unusable images are reported and
+skipped; the exit code is then 1.
 """
 
 import argparse
@@ -32,16 +33,16 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.utils.staging import staged_files
     from partial_fc.utils.text import plural
 
-    from .index import embed_all, index_paths, write_index
+    from .index import embed_all, index_paths, origin_of, write_index
 
-    array, text = index_paths(args.out)
-    files = [os.path.basename(array), os.path.basename(text)]
+    array, text, about = index_paths(args.out)
+    files = [os.path.basename(path) for path in (array, text, about)]
     with staged_files(os.path.dirname(array), files, args.force) as stage:
         model, items, recipe = open_model(args)
         names = items.names(args.images)
         with progress(len(names), items.noun, "embedding") as bar:
             index, skipped = embed_all(model, items, args.images, names, recipe, bar.update)
-        write_index(os.path.join(stage, files[0]), index)
+        write_index(os.path.join(stage, files[0]), index, origin_of(model, recipe))
     count, dimension = index.embeddings.shape
     flip = "" if args.reader else f", {'with' if recipe.mirrored else 'without'} mirror images"
     print(

@@ -1,11 +1,12 @@
-"""Index of embeddings: computed from files or texts, stored in two files, searched by `search`.
+"""Index of embeddings: computed from files or texts, stored in three files, searched by `search`.
 
-``<out>.npy`` holds the embeddings, each of length 1, and ``<out>.txt`` their names, one per line. Embeddings of
-different models cannot be compared.
+``<out>.npy`` holds the embeddings, each of length 1, ``<out>.txt`` their names, one per line, and ``<out>.json`` what
+they were computed with, as embeddings of different models cannot be compared; earlier versions did not write it.
 
 Shapes: N faces or other items, E embedding.
 """
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from typing import IO, NamedTuple
@@ -14,12 +15,15 @@ import numpy as np
 
 from partial_fc.checkpoint.arrays import open_array
 from partial_fc.data.batch import Inputs
+from partial_fc.utils.json_object import read_object
 from partial_fc.utils.text import plural
 
 from .item_model import ItemModel
 from .items import Images, Texts
 from .model import FaceModel
+from .origin import Origin, file_digest
 
+LARGEST_ORIGIN = 1 << 12  # bytes
 LENGTH_TOLERANCE = 1e-3  # allowed deviation from length 1; float16 rounding is below it
 
 
@@ -32,10 +36,16 @@ class Recipe(NamedTuple):
 
 
 class Index(NamedTuple):
-    """Embeddings (N, E) float32 of length 1 and the N names of their items."""
+    """Embeddings (N, E) float32 of length 1, the N names of their items, and what computed them, if it is known."""
 
     embeddings: np.ndarray
     names: list[str]
+    origin: Origin | None = None
+
+
+def origin_of(model: FaceModel | ItemModel, recipe: Recipe) -> Origin:
+    """Returns the origin of embeddings that a model computes by a recipe; raises OSError."""
+    return Origin(model.path and file_digest(model.path), recipe.mirrored)
 
 
 def embed_items(model: FaceModel | ItemModel, items: Inputs, names: Sequence[str], recipe: Recipe) -> np.ndarray:
@@ -93,18 +103,20 @@ def embed_all(
     return Index(embeddings[: len(kept)], kept), skipped
 
 
-def index_paths(path: str) -> tuple[str, str]:
-    """Returns the paths of the two files of an index, given with or without ``.npy``; ValueError for a folder."""
+def index_paths(path: str) -> tuple[str, str, str]:
+    """Returns the paths of the three files of an index, given with or without ``.npy``; ValueError for a folder."""
     if not os.path.basename(path):
         raise ValueError(f"{path or repr(path)} is a folder: give the path of the files in it, without extension")
     stem = path[: -len(".npy")] if path.endswith(".npy") else path
-    return stem + ".npy", stem + ".txt"
+    return stem + ".npy", stem + ".txt", stem + ".json"
 
 
-def write_index(path: str, index: Index) -> None:
-    """Writes the two files of an index. Raises OSError."""
-    array, text = index_paths(path)
+def write_index(path: str, index: Index, origin: Origin) -> None:
+    """Writes the three files of an index. Raises OSError."""
+    array, text, about = index_paths(path)
     np.save(array, index.embeddings)
+    with open(about, "w", encoding="utf-8") as file:
+        json.dump(origin._asdict(), file)
     with _open_names(text, "w") as file:
         file.writelines(name + "\n" for name in index.names)
 
@@ -114,9 +126,9 @@ def read_index(path: str) -> Index:
 
     Raises:
         OSError: A file is missing.
-        ValueError: A file is damaged, or the two do not belong together. The message names it.
+        ValueError: A file is damaged, or the first two do not belong together. The message names it.
     """
-    array, text = index_paths(path)
+    array, text, about = index_paths(path)
     embeddings = np.asarray(open_array(array))
     if embeddings.ndim != 2 or embeddings.dtype != np.float32:
         raise ValueError(f"{array} holds {embeddings.dtype} {embeddings.shape}, expected float32 embeddings (N, E)")
@@ -127,11 +139,23 @@ def read_index(path: str) -> Index:
             f"{array}: row {wrong[0]} has length {lengths[wrong[0]]:.4g} instead of 1: make the index with "
             "partial-fc embed"
         )
-    with _open_names(text, "r") as file:
-        names = file.read().split("\n")[:-1]
+    names = read_names(text)
     if len(names) != len(embeddings):
         raise ValueError(f"{text} has {len(names)} lines for the {len(embeddings)} embeddings of {array}")
-    return Index(embeddings, names)
+    return Index(embeddings, names, _read_origin(about) if os.path.exists(about) else None)
+
+
+def read_names(path: str) -> list[str]:
+    """Reads the names in a file, one per line; raises OSError."""
+    with _open_names(path, "r") as file:
+        return file.read().split("\n")[:-1]
+
+
+def _read_origin(path: str) -> Origin:
+    try:
+        return Origin.read(read_object(path, LARGEST_ORIGIN))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be used ({error}): make it again with partial-fc embed") from None
 
 
 def _open_names(path: str, mode: str) -> IO[str]:

@@ -25,6 +25,7 @@ class ItemModel:
         name: As given.
         session: Session of onnxruntime.
         input_names: Of the model.
+        path: See FaceModel.
 
     Raises:
         ValueError: The file is not an ONNX model, or it has a fixed batch size or several outputs.
@@ -34,6 +35,7 @@ class ItemModel:
 
     def __init__(self, source: bytes | str, name: str):
         self.name = name
+        self.path = source if isinstance(source, str) else None
         try:
             self.session, _ = open_session(source)
         except ValueError as error:

@@ -56,6 +56,7 @@ class FaceModel:
         session: Session of onnxruntime.
         input: The model's input.
         batch: Its fixed batch size, None if it is dynamic.
+        path: Of the ONNX file; None if only its content is known.
         mirrored: Whether the embedding of the mirror image is added: not if the model's metadata say that it was
             trained with ``rand_mirror=False``.
 
@@ -65,6 +66,7 @@ class FaceModel:
 
     def __init__(self, source: bytes | str, name: str):
         self.name = name
+        self.path = source if isinstance(source, str) else None
         try:
             self.session, graph = open_session(source)
             self.input = _input_of(self.session, graph)

@@ -9,6 +9,7 @@ images are reported and skipped; the exit code is then 1.
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from partial_fc.utils.cli import whole_number
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .index import Index
+    from .origin import Origin
 
 
 EXAMPLE = "query.jpg images/ --model backbone.onnx --top 10"
+EXACT = 1_000_000  # embeddings in which exact search takes no longer than to open a model (docs/search.md)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", metavar="QUERY", help="image of an aligned face, or a text with --reader")
     text = "folder of aligned faces to search in, or a text file with --reader"
     parser.add_argument("images", metavar="IMAGES", nargs="?", help=text)
-    parser.add_argument("--index", help="index made by embed to search in")
+    parser.add_argument("--index", help="embeddings made by embed, or a folder made by index build, to search in")
     parser.add_argument("--top", type=whole_number(1), default=10, help="number of results (default: 10)")
     parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")
 
@@ -52,23 +55,44 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("give either a folder of IMAGES or an --index to search in")
     from partial_fc.utils.progress import progress
 
-    from .index import embed_all, embed_items, read_index
+    from .index import embed_all, embed_items, origin_of
 
     model, items, recipe = open_model(args)
     query = embed_items(model, items.read_one(args.query), [args.query], recipe)[0]
     skipped: list[str] = []
     if args.index is not None:
-        index = read_index(args.index)
+        results = _in_index(args.index, query, model.name, origin_of(model, recipe), args.top)
     else:
         names = items.names(args.images)
         with progress(len(names), items.noun, "embedding") as bar:
             index, skipped = embed_all(model, items, args.images, names, recipe, bar.update)
-    if index.embeddings.shape[1] != len(query):
-        raise ValueError(
-            f"{args.index} holds embeddings of dimension {index.embeddings.shape[1]}, {model.name} computes dimension "
-            f"{len(query)}: make the index with the same model"
-        )
+        results = most_similar(index, query, args.top)
     print("rank  similarity  name")
-    for rank, (similarity, name) in enumerate(most_similar(index, query, args.top), 1):
+    for rank, (similarity, name) in enumerate(results, 1):
         print(f"{rank:4}  {similarity:10.4f}  {name}")
     return report_skipped(skipped)
+
+
+def _in_index(path: str, query: np.ndarray, model: str, origin: Origin, top: int) -> list[tuple[float, str]]:
+    """Searches in embeddings, or in an index of `partial-fc index`; reports on stderr which."""
+    from .graph.folder import IndexFolder, is_index
+    from .index import read_index
+
+    if is_index(path):
+        folder = IndexFolder(path)
+        folder.check(model, len(query), origin)
+        print(f"approximate search in {folder.manifest.entries:,} embeddings", file=sys.stderr)
+        numbers, similarities = folder.graph(mapped=True).nearest(query, top)
+        return [(float(cosine), folder.names[number]) for number, cosine in zip(numbers, similarities)]
+    index = read_index(path)
+    if index.embeddings.shape[1] != len(query):
+        raise ValueError(
+            f"{path} holds embeddings of dimension {index.embeddings.shape[1]}, {model} computes dimension "
+            f"{len(query)}: make the index with the same model"
+        )
+    if index.origin:
+        origin.check(model, index.origin, path)
+    count = len(index.names)
+    hint = "; partial-fc index build makes that faster" if count > EXACT else ""
+    print(f"exact search in {count:,} embeddings{hint}", file=sys.stderr)
+    return most_similar(index, query, top)

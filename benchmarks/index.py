@@ -1,0 +1,220 @@
+"""Exact and approximate search compared: recall of rank 1, queries/s, build time, memory, file, opening from disk.
+
+python benchmarks/index.py --rows 1000000      # pip install usearch faiss-cpu; --candidates names some of them
+
+Draws embeddings of 512 as a trained network gives them: the center of a person has numbers with variances that fall
+as exp(-i / 64), so that strangers' cosines have a deviation of 0.09, as in about 128 dimensions. An image is the center
+plus noise of the same kind, so that two images of a person have cosine 0.6 on average. Five images a person are in the
+index. Half of the 1,000 queries are further images of persons in it, half are persons who are not.
+
+Each candidate is built in one process and opened in another, by one thread each. Seconds are those of the processor,
+as other programs may run. Effort is efSearch of HNSW or nprobe of IVF. Nothing is kept in files but the indexes.
+"""
+
+import argparse
+import multiprocessing
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+import numpy as np  # noqa: E402
+
+E, IMAGES, COSINE, BLOCK, QUERIES, LISTS = 512, 5, 0.6, 20_000, 1000, 4096
+SCALE = np.exp(-np.arange(E) / 128).astype(np.float32)  # square roots of the variances
+CENTERS, FACES, QUERY, OTHERS = range(4)  # streams of random numbers
+EFFORTS = (16, 32, 64, 128, 256)
+MB = 1 << 20
+
+
+def drawn(count: int, *seed: int) -> np.ndarray:
+    # Numbers of a byte: a tenth of the time of normal ones, and the cosines of 512 of them are as normal.
+    numbers = np.frombuffer(np.random.default_rng(seed).bytes(count * E), np.int8).reshape(count, E)
+    return numbers * SCALE
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.sqrt(np.einsum("ne,ne->n", rows, rows))[:, None]
+
+
+def images_of(centers: np.ndarray, *seed: int) -> np.ndarray:
+    return unit(centers + np.float32((1 / COSINE - 1) ** 0.5) * drawn(len(centers), *seed))
+
+
+def blocks(rows: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields (first row, embeddings) of an index of so many rows."""
+    for first in range(0, rows, BLOCK):
+        centers = np.repeat(drawn(BLOCK // IMAGES, CENTERS, first), IMAGES, axis=0)[: rows - first]
+        yield first, images_of(centers, FACES, first)
+
+
+def queries(rows: int) -> np.ndarray:
+    """Returns (QUERIES, E): persons from all parts of the index, then others."""
+    persons = np.linspace(0, rows // IMAGES - 1, QUERIES // 2).astype(int)
+    part, inside = np.divmod(persons, BLOCK // IMAGES)
+    centers = [drawn(BLOCK // IMAGES, CENTERS, first * BLOCK)[inside[part == first]] for first in np.unique(part)]
+    return np.concatenate([images_of(np.concatenate(centers), QUERY), unit(drawn(QUERIES // 2, OTHERS))])
+
+
+def exact(rows: int) -> dict[str, Any]:
+    """Returns the row of the highest cosine for each query, and seconds per query, without those of drawing."""
+    asked = queries(rows)
+    best, found, seconds = np.full(QUERIES, -2, np.float32), np.zeros(QUERIES, int), 0.0
+    for first, x in blocks(rows):
+        start = time.process_time()
+        for query in asked[:4]:  # as partial-fc search does, one at a time
+            (-(x @ query)).argsort(kind="stable")[:1]
+        seconds += (time.process_time() - start) / 4
+        scores = asked @ x.T
+        column = scores.argmax(axis=1)
+        score = scores[np.arange(QUERIES), column]
+        found = np.where(score > best, first + column, found)
+        best = np.maximum(score, best)
+    return {"truth": found, "seconds": seconds}
+
+
+class Candidate(NamedTuple):
+    """A kind of index: make(rows, sample) -> index; add, write, open (mapped); ask(index, queries, effort) -> rows."""
+
+    make: Callable
+    add: Callable
+    write: Callable
+    open: Callable
+    ask: Callable
+
+
+def int8(x: np.ndarray) -> np.ndarray:
+    """Scales each row by its largest number: cosines do not change, and usearch's own int8 wastes three bits."""
+    return np.rint(x * (127 / np.abs(x).max(axis=1, keepdims=True))).astype(np.int8)
+
+
+def usearch(dtype: str, convert: Callable = lambda x: x, expansion: int = 64) -> Candidate:
+    from usearch.index import Index
+
+    def ask(index: Any, x: np.ndarray, effort: int) -> np.ndarray:
+        index.expansion_search = effort
+        return index.search(convert(x), 1, threads=1).keys.astype(int).ravel()
+
+    return Candidate(
+        lambda rows, sample: Index(ndim=E, metric="cos", dtype=dtype, connectivity=16, expansion_add=expansion),
+        lambda index, first, x: index.add(np.arange(first, first + len(x)), convert(x), threads=1),
+        lambda index, path: index.save(path),
+        lambda path: Index.restore(path, view=True),
+        ask,
+    )
+
+
+def faiss(name: str) -> Candidate:
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+
+    def make(rows: int, sample: np.ndarray) -> Any:
+        index = faiss.index_factory(E, name.format(lists=min(LISTS, rows // 40)), faiss.METRIC_INNER_PRODUCT)
+        if name.startswith("HNSW"):
+            index.hnsw.efConstruction = 64
+        index.train(sample)
+        return index
+
+    def ask(index: Any, x: np.ndarray, effort: int) -> np.ndarray:
+        parameter = "efSearch" if name.startswith("HNSW") else "nprobe"
+        faiss.ParameterSpace().set_index_parameter(index, parameter, effort)
+        return index.search(x, 1)[1].ravel()
+
+    flag = faiss.IO_FLAG_MMAP if name.startswith("IVF") else faiss.IO_FLAG_MMAP_IFC
+    return Candidate(
+        make,
+        lambda index, first, x: index.add(x),
+        lambda index, path: faiss.write_index(index, path),
+        lambda path: faiss.read_index(path, flag),
+        ask,
+    )
+
+
+CANDIDATES: dict[str, Callable[[], Candidate]] = {
+    "usearch HNSW int8": lambda: usearch("i8", int8),
+    "usearch HNSW int8, own scale": lambda: usearch("i8"),
+    "usearch HNSW float16": lambda: usearch("f16"),
+    "usearch HNSW float32": lambda: usearch("f32"),
+    "faiss HNSW int8": lambda: faiss("HNSW16_SQ8"),
+    "faiss HNSW float32": lambda: faiss("HNSW16"),
+    "faiss IVF int8": lambda: faiss("IVF{lists},SQ8"),
+    "faiss IVF PQ64": lambda: faiss("IVF{lists},PQ64"),
+    "faiss IVF float32": lambda: faiss("IVF{lists},Flat"),
+}
+
+
+def memory() -> float:
+    """Returns MB of this process in memory, with mapped files."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / MB
+
+
+def build(name: str, rows: int, path: str) -> dict[str, float]:
+    """Writes the index; returns its figures."""
+    candidate = CANDIDATES[name]()
+    sample = np.concatenate([x for _, x in blocks(min(rows, 40 * LISTS))])
+    before, start = memory(), time.process_time()
+    index = candidate.make(rows, sample)
+    seconds = time.process_time() - start
+    del sample
+    for first, x in blocks(rows):
+        start = time.process_time()
+        candidate.add(index, first, x)
+        seconds += time.process_time() - start
+        if sys.stderr.isatty() or first % 500_000 == 0:
+            print(f"{name}: {first:,}, {seconds:.0f} s", end="\r\n"[-1], file=sys.stderr, flush=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    candidate.write(index, path)
+    return {"build s": seconds, "memory MB": peak - before, "file MB": os.path.getsize(path) / MB}
+
+
+def use(name: str, rows: int, path: str, truth: np.ndarray) -> dict[str, Any]:
+    """Opens the index and searches in it; returns its figures."""
+    candidate, asked, half = CANDIDATES[name](), queries(rows), QUERIES // 2
+    before, start = memory(), time.process_time()
+    index = candidate.open(path)
+    candidate.ask(index, asked[:1], EFFORTS[2])
+    opened = {"open s": time.process_time() - start, "open MB": memory() - before}
+    for effort in EFFORTS:
+        start = time.process_time()
+        right = candidate.ask(index, asked, effort) == truth
+        speed = QUERIES / (time.process_time() - start)
+        opened[f"effort {effort}"] = (round(speed), right[:half].mean(), right[half:].mean())
+    return opened
+
+
+def in_process(function: Callable, *args: Any) -> Any:
+    """Returns what the function returns in a new process, whose memory is its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--candidates", nargs="+", default=list(CANDIDATES), choices=list(CANDIDATES))
+    parser.add_argument("--quick", action="store_true", help="4,000 rows: shows that it runs")
+    args = parser.parse_args()
+    rows = 4000 if args.quick else args.rows
+    reference = in_process(exact, rows)
+    print(f"{rows:,} rows; exact: {1 / reference['seconds']:.3g} queries/s, {rows * E * 4 / MB:,.0f} MB", flush=True)
+    for name in args.candidates:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "index")
+            figures = in_process(build, name, rows, path) | in_process(use, name, rows, path, reference["truth"])
+        texts = [f"{key} {value:.3g}" for key, value in figures.items() if isinstance(value, float)]
+        print(f"{name}: {', '.join(texts)}; queries/s, recall of persons in it, of others")
+        for key, value in figures.items():
+            if isinstance(value, tuple):
+                print(f"    {key}: {value[0]:,}, {value[1]:.3f}, {value[2]:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Approximate search in millions of embeddings: an index on disk, and the commands that change it."""

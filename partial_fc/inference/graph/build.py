@@ -1,0 +1,43 @@
+"""Makes an index for fast, approximate search in embeddings of embed: below a million, exact search is fast enough.
+
+Writes the folder INDEX: a graph (HNSW) with the embeddings, in int8 or float32, and their names. partial-fc search
+opens it without reading it whole. add, remove and merge change it without a rebuild. pip install usearch.
+"""
+
+import argparse
+
+from partial_fc.utils.cli import add_force
+
+from .hnsw import DTYPES
+
+EXAMPLE = "embeddings --out faces.index"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("embeddings", metavar="EMBEDDINGS", help="made by partial-fc embed")
+    parser.add_argument("--out", metavar="INDEX", required=True, help="folder of the index")
+    text = "a byte or four for each number; similarities in int8 differ by a few thousandths (default: int8)"
+    parser.add_argument("--dtype", choices=list(DTYPES), default="int8", help=text)
+    add_force(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    from partial_fc.inference.index import read_index
+    from partial_fc.utils.staging import staged_folder
+    from partial_fc.utils.text import plural
+
+    from .add import add_rows, check_distinct
+    from .folder import create
+    from .hnsw import Graph
+
+    index = read_index(args.embeddings)
+    check_distinct(args.embeddings, index.names, set())
+    dimension = index.embeddings.shape[1]
+    with staged_folder(args.out, args.force) as stage:
+        graph = Graph.new(dimension, args.dtype)
+        add_rows(graph, 0, index.embeddings.__getitem__, len(index.names))
+        create(stage, graph, args.dtype, dimension, index.names, index.origin)
+    print(f"{args.out}: {plural(len(graph), 'embedding')} of dimension {dimension} in {args.dtype}")
+    return 0

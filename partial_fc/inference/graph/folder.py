@@ -1,0 +1,197 @@
+"""The folder of an index: manifest.json, the graph, and the names of its entries.
+
+Every change writes new files beside those in use, then the manifest that names them, then removes the old ones. A
+command that ends before leaves the old index, and a search that has it open goes on in the old files.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from partial_fc.inference.index import Origin
+from partial_fc.utils.atomic_io import replace_file, sync_folder
+from partial_fc.utils.json_object import read_object
+
+from .hnsw import DTYPES, Graph
+from .names import ENDINGS, Names, write_names
+
+MANIFEST = "manifest.json"
+FORMAT, VERSION = "partial_fc index", 1
+LARGEST = 1 << 16  # bytes of a manifest
+
+
+class Manifest(NamedTuple):
+    """Content of the manifest.
+
+    Attributes:
+        dimension: E.
+        dtype: a name of DTYPES.
+        entries: number of embeddings.
+        change: number of the last change, which is in the names of the graph's files.
+        names: number of the change that wrote the names.
+        files: name -> bytes.
+        origin: of the embeddings; None if it is unknown.
+    """
+
+    dimension: int
+    dtype: str
+    entries: int
+    change: int
+    names: int
+    files: dict[str, int]
+    origin: Origin | None
+
+
+class IndexFolder:
+    """An index on disk.
+
+    Args:
+        folder: of the index.
+
+    Raises:
+        OSError: There is no index, or a file cannot be read.
+        ValueError: A file is damaged or belongs to another version; names it.
+    """
+
+    def __init__(self, folder: str):
+        self.folder = folder
+        self.manifest = _read_manifest(os.path.join(folder, MANIFEST))
+        for name, size in self.manifest.files.items():
+            path = os.path.join(folder, name)
+            if os.path.getsize(path) != size:
+                raise ValueError(f"{path} is damaged: it has {os.path.getsize(path)} bytes instead of {size}")
+        self.names = Names(os.path.join(folder, _names(self.manifest.names)))
+
+    def graph(self, mapped: bool) -> Graph:
+        """Opens the graph, see `Graph.open`."""
+        about = self.manifest
+        graph = Graph.open(os.path.join(self.folder, _graph(about.change)), about.dimension, about.dtype, mapped)
+        if len(graph) != about.entries:
+            raise ValueError(f"{self.folder} has {len(graph)} entries instead of {about.entries}: build it again")
+        return graph
+
+    def present(self, graph: Graph) -> tuple[np.ndarray, list[str]]:
+        """Returns the numbers of the entries in order, and their names."""
+        there = graph.present(len(self.names))
+        return np.flatnonzero(there), [name for name, kept in zip(self.names, there) if kept]
+
+    def check(self, what: str, dimension: int, origin: Origin | None) -> None:
+        """Raises ValueError for embeddings that cannot be compared with those of the index."""
+        if dimension != self.manifest.dimension:
+            raise ValueError(
+                f"{what} has embeddings of dimension {dimension}, {self.folder} those of dimension "
+                f"{self.manifest.dimension}: take those of the same model"
+            )
+        if origin and self.manifest.origin:
+            origin.check(what, self.manifest.origin, self.folder)
+
+    def write(self, graph: Graph, new_names: Sequence[str] = ()) -> None:
+        """Replaces the graph, and appends names. Raises OSError."""
+        about = self.manifest
+        change = about.change + 1
+        if new_names:
+            write_names(self._path(_names(change)), new_names, self._path(_names(about.names)))
+        names = change if new_names else about.names
+        _write(self.folder, graph, about._replace(entries=len(graph), change=change, names=names))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+
+def create(folder: str, graph: Graph, dtype: str, dimension: int, names: Sequence[str], origin: Origin | None) -> None:
+    """Writes an index into an empty folder. Raises OSError."""
+    write_names(os.path.join(folder, _names(1)), names)
+    _write(folder, graph, Manifest(dimension, dtype, len(graph), 1, 1, {}, origin))
+
+
+@contextmanager
+def changing(folder: str) -> Iterator[IndexFolder]:
+    """Yields the index for a command that changes it. Raises OSError if another one does at the same time."""
+    path = os.path.join(folder, MANIFEST)
+    _read_manifest(path)  # for its error where there is no folder
+    with _locked(folder):
+        try:
+            yield IndexFolder(folder)
+        finally:
+            _clean(folder, _read_manifest(path))  # of a change that failed, or was killed before
+
+
+def is_index(path: str) -> bool:
+    """Returns whether a path is that of an index, and not of embeddings."""
+    return os.path.isfile(os.path.join(path, MANIFEST))
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError(f"{folder} is being changed by another command: wait for its end") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _graph(change: int) -> str:
+    return f"graph-{change}.usearch"
+
+
+def _names(change: int) -> str:
+    return f"names-{change}"
+
+
+def _files(about: Manifest) -> list[str]:
+    return [_graph(about.change), *(_names(about.names) + ending for ending in ENDINGS)]
+
+
+def _write(folder: str, graph: Graph, about: Manifest) -> None:
+    graph.save(os.path.join(folder, _graph(about.change)))
+    sizes = {}
+    for name in _files(about):
+        with open(os.path.join(folder, name), "r+b") as file:
+            os.fsync(file.fileno())  # before the manifest that names it
+            sizes[name] = os.fstat(file.fileno()).st_size
+    content = {"format": FORMAT, "version": VERSION, **about._replace(files=sizes)._asdict()}
+    content["origin"] = about.origin and about.origin._asdict()
+    sync_folder(folder)
+    replace_file(os.path.join(folder, MANIFEST), [json.dumps(content, indent=1).encode()])
+
+
+def _clean(folder: str, about: Manifest) -> None:
+    for name in set(os.listdir(folder)) - {MANIFEST, *_files(about)}:
+        if name.startswith(("graph-", "names-")):
+            with suppress(OSError):
+                os.remove(os.path.join(folder, name))
+
+
+def _read_manifest(path: str) -> Manifest:
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path} does not exist: give the folder that partial-fc index build wrote")
+    try:
+        content = read_object(path, LARGEST)
+        if content.pop("format") != FORMAT:
+            raise ValueError("it describes no index")
+        version = content.pop("version")
+        if version != VERSION:
+            raise ValueError(f"it is of version {version} of the format, this program reads {VERSION}")
+        return _checked(content)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be used ({error}): build the index again") from None
+
+
+def _checked(content: dict[str, Any]) -> Manifest:
+    origin = content.pop("origin")
+    about = Manifest(**content, origin=origin and Origin.read(origin))
+    numbers = (about.dimension, about.entries, about.change, about.names, *about.files.values())
+    if not all(type(number) is int and number >= 0 for number in numbers) or about.dtype not in DTYPES:
+        raise ValueError("a number or the dtype is invalid")
+    if sorted(about.files) != sorted(_files(about)):
+        raise ValueError(f"it names the files {', '.join(about.files)}")
+    return about

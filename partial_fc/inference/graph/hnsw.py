@@ -1,0 +1,127 @@
+"""The graph of an index: HNSW (arXiv 1603.09320) by usearch, whose entries have numbers.
+
+In int8 an embedding is scaled so that its largest number is 127: cosines do not change by that, and the numbers of long
+embeddings, which are small, keep their digits. usearch's own conversion scales all alike.
+
+Shapes: N embeddings, E embedding, M results.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+INSTALL = "pip install usearch"
+DTYPES = {"int8": "i8", "float32": "f32"}
+# By benchmarks/index.py: neighbors of an entry, entries that are tried when one is added, and in a search.
+CONNECTIVITY, ADD_EFFORT, EFFORT = 16, 64, 256
+PART = 5_000  # embeddings between two moments at which Ctrl-C is noticed
+
+Rows = Callable[[slice], np.ndarray]  # of some of N numbers from 0 on -> embeddings (n, E) of length 1
+
+
+class Graph:
+    """Embeddings by number, in memory or mapped from a file.
+
+    Args:
+        index: of usearch.
+        dtype: a name of DTYPES.
+    """
+
+    def __init__(self, index: Any, dtype: str):
+        self._index, self._dtype = index, dtype
+        index.expansion_add, index.expansion_search = ADD_EFFORT, EFFORT
+
+    @classmethod
+    def new(cls, dimension: int, dtype: str) -> "Graph":
+        """Returns a graph without entries; ImportError without usearch."""
+        kind = DTYPES[dtype]
+        return cls(_usearch().Index(ndim=dimension, metric="cos", dtype=kind, connectivity=CONNECTIVITY), dtype)
+
+    @classmethod
+    def open(cls, path: str, dimension: int, dtype: str, mapped: bool) -> "Graph":
+        """Reads a file written by `save`; ``mapped``: reads its links alone, and embeddings when a search needs them.
+
+        Raises:
+            ImportError: usearch is missing.
+            ValueError: The file is damaged, or holds other embeddings; names it.
+        """
+        with _errors_of(path):
+            index = _usearch().Index.restore(path, view=mapped)
+            if index is None:
+                raise ValueError("usearch finds no index in it")
+        found = index.ndim, index.dtype.name.lower()
+        if found != (dimension, DTYPES[dtype]):
+            raise ValueError(f"{path} holds {found[1]} of dimension {found[0]}, not {dtype} of dimension {dimension}")
+        return cls(index, dtype)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def add(self, first: int, rows: Rows, count: int, advance: Callable[[int], object]) -> None:
+        """Adds ``count`` embeddings with the numbers from ``first`` on.
+
+        Args:
+            first: above the numbers of all entries.
+            rows: see Rows.
+            count: N.
+            advance: called with the number of entries of each finished part.
+        """
+        for start in range(0, count, PART):
+            part = self._stored(rows(slice(start, min(start + PART, count))))
+            numbers = np.arange(first + start, first + start + len(part))
+            self._index.add(numbers, part, threads=1)  # with two, up to 11 of 6,000 entries are never found (2.26.5)
+            advance(len(part))
+
+    def remove(self, numbers: np.ndarray) -> None:
+        """Removes entries; searches pass through their places in the graph, which the next ones added take."""
+        self._index.remove(numbers)
+
+    def present(self, count: int) -> np.ndarray:
+        """Returns which of the numbers 0 .. count - 1 are entries, (count,) bool."""
+        return np.asarray(self._index.contains(np.arange(count)), bool).reshape(count)
+
+    def rows(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns the embeddings of entries, (N, E) float32 of length 1."""
+        found = np.asarray(self._index.get(numbers), np.float32).reshape(len(numbers), -1)
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    def nearest(self, query: np.ndarray, top: int, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Returns numbers (M,) and cosines (M,) of at most ``top`` entries near a unit ``query`` (E,), best first.
+
+        ``exact`` compares all entries.
+        """
+        if not len(self):
+            return np.empty(0, int), np.empty(0, np.float32)
+        self._index.expansion_search = max(EFFORT, 2 * top)
+        found = self._index.search(self._stored(query[None])[0], top, exact=exact, threads=1)
+        return found.keys.astype(int), 1 - found.distances
+
+    def save(self, path: str) -> None:
+        """Writes the graph; raises OSError."""
+        try:
+            self._index.save(path)
+        except (RuntimeError, ValueError) as error:  # of a full disk
+            raise OSError(f"{path} cannot be written: {error}") from None
+
+    def _stored(self, rows: np.ndarray) -> np.ndarray:
+        if self._dtype == "float32":
+            return np.ascontiguousarray(rows, np.float32)
+        return np.rint(rows * (127 / np.abs(rows).max(axis=1, keepdims=True))).astype(np.int8)
+
+
+def _usearch() -> Any:
+    try:
+        import usearch.index
+    except ImportError as error:
+        raise ImportError(f"an index needs the package usearch ({error}): {INSTALL}") from None
+    return usearch.index
+
+
+@contextmanager
+def _errors_of(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None

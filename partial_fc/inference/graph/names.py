@@ -1,0 +1,56 @@
+"""Names of the entries of an index by number: ``<stem>.txt``, one per line, and ``<stem>.npy``, where lines begin.
+
+Shapes: N names.
+"""
+
+import mmap
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from partial_fc.checkpoint.arrays import open_array
+
+ENDINGS = (".txt", ".npy")
+ENCODING = ("utf-8", "surrogateescape")  # as in the names of embeddings: any bytes
+
+
+class Names:
+    """N names, mapped from the files, so that a search reads those of its results alone.
+
+    Raises:
+        OSError: A file is missing.
+        ValueError: The files do not belong together.
+    """
+
+    def __init__(self, stem: str):
+        self.starts = open_array(f"{stem}.npy")
+        size = os.path.getsize(f"{stem}.txt")
+        if self.starts.ndim != 1 or self.starts.dtype != np.int64 or not len(self.starts) or self.starts[-1] != size:
+            raise ValueError(f"{stem}.npy does not belong to {stem}.txt: build the index again")
+        with open(f"{stem}.txt", "rb") as file:
+            self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, number: int) -> str:
+        return self._text[self.starts[number] : self.starts[number + 1] - 1].decode(*ENCODING)
+
+    def __iter__(self) -> Iterator[str]:
+        self._text.seek(0)
+        return (line[:-1].decode(*ENCODING) for line in iter(self._text.readline, b""))
+
+
+def write_names(stem: str, names: Sequence[str], before: str | None = None) -> None:
+    """Writes the two files; ``before`` is the stem of those whose names come first. Raises OSError."""
+    lines = [name.encode(*ENCODING) + b"\n" for name in names]
+    starts = np.zeros(1, np.int64)
+    if before is not None:
+        shutil.copyfile(f"{before}.txt", f"{stem}.txt")
+        starts = np.asarray(open_array(f"{before}.npy"))
+    with open(f"{stem}.txt", "ab") as file:
+        file.writelines(lines)
+    ends = starts[-1] + np.cumsum([len(line) for line in lines], dtype=np.int64)
+    np.save(f"{stem}.npy", np.concatenate([starts, ends]))

@@ -1,0 +1,36 @@
+"""Removes embeddings from an index by their names, without a rebuild."""
+
+import argparse
+
+EXAMPLE = "faces.index names.txt"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("index", metavar="INDEX", help="folder made by partial-fc index build")
+    parser.add_argument("names", metavar="NAMES", help="text file with one name per line, as embed writes it")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    import numpy as np
+
+    from partial_fc.inference.index import read_names
+
+    from .add import report
+    from .folder import changing
+
+    wanted = set(read_names(args.names))
+    if not wanted:
+        raise ValueError(f"{args.names} holds no names: give a text file with one per line")
+    with changing(args.index) as index:
+        graph = index.graph(mapped=False)
+        found = {name: number for number, name in zip(*index.present(graph)) if name in wanted}
+        missing = sorted(wanted - found.keys())
+        if missing:
+            share = f"{len(missing)} of {len(wanted)} names are missing"
+            raise ValueError(f"{args.index} holds no {missing[0]} ({share}): none was removed")
+        graph.remove(np.array([*found.values()], int))
+        index.write(graph)
+    report(args.index, f"removed {len(found):,}", graph)
+    return 0

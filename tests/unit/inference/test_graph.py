@@ -1,0 +1,275 @@
+"""partial-fc index: recall, changes, damage and memory of indexes that search opens."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from command_line import exit_code, interruptible
+from partial_fc.data.synthetic.draw import draw_face
+from partial_fc.inference.graph import folder as folder_module
+from partial_fc.inference.graph.folder import IndexFolder, changing
+from partial_fc.inference.index import Index, write_index
+from partial_fc.inference.origin import Origin
+from tiny_onnx import TinyModel
+
+pytest.importorskip("usearch", reason="pip install usearch")
+ORIGIN = Origin("0" * 64, True)
+COUNT, SIZE = 300, 16
+
+
+def embeddings(count=COUNT, seed=0, size=SIZE):
+    rows = np.random.default_rng(seed).standard_normal((count, size), np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def write(stem, rows, prefix, origin=ORIGIN):
+    write_index(stem, Index(rows, [f"{prefix}/{row}" for row in range(len(rows))]), origin)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("a", embeddings(), "a")
+    write("b", embeddings(seed=1), "b")
+    return tmp_path
+
+
+def index(*words):
+    return exit_code("index", *words)
+
+
+def found(folder, rows, top=1):
+    """The names and similarities that an index finds for some embeddings."""
+    opened = IndexFolder(folder)
+    graph = opened.graph(mapped=True)
+    results = [graph.nearest(row, top) for row in rows]
+    return [[opened.names[number] for number in numbers] for numbers, _ in results], [cosines for _, cosines in results]
+
+
+def share_found(folder, rows, prefix):
+    return np.mean([name == f"{prefix}/{row}" for row, (name,) in enumerate(found(folder, rows)[0])])
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("int8", 0.01), ("float32", 1e-5)])
+def test_results_are_those_of_exact_search(place, capsys, dtype, tolerance):
+    assert index("build", "a", "--out", "index", "--dtype", dtype) == 0
+    assert f"index: 300 embeddings of dimension 16 in {dtype}" in capsys.readouterr().out
+    queries = embeddings(100, seed=2)
+    exact = queries @ embeddings().T
+    names, cosines = found("index", queries, 3)
+    best = [f"a/{row}" for row in exact.argmax(axis=1)]
+    assert np.mean([name == three[0] for name, three in zip(best, names)]) > 0.95  # int8 exchanges near equals
+    np.testing.assert_allclose(np.stack(cosines), -np.sort(-exact, axis=1)[:, :3], atol=3 * tolerance)
+    assert index("check", "index", "--queries", "100") == 0
+    assert float(capsys.readouterr().out.split(" is ")[1].split(" ")[0]) > 0.95
+
+
+def test_entries_are_added_removed_and_merged(place, capsys):
+    rows = {"a": embeddings(), "b": embeddings(seed=1), "c": embeddings(seed=3)}
+    write("c", rows["c"], "c")
+    assert index("build", "a", "--out", "index") == index("build", "c", "--out", "other") == 0
+    assert index("add", "index", "b") == 0
+    (place / "names.txt").write_text("".join(f"a/{row}\n" for row in range(0, COUNT, 2)))
+    (place / "more.txt").write_text("c/0\n")
+    assert index("remove", "index", "names.txt") == index("remove", "other", "more.txt") == 0
+    before = sorted(os.listdir("other"))
+    assert index("merge", "index", "other") == 0
+    assert "added 299, now 749 embeddings" in capsys.readouterr().out
+    assert sorted(os.listdir("other")) == before
+    assert len(os.listdir("index")) == 4  # nothing of earlier changes
+    assert share_found("index", rows["b"], "b") == 1
+    names = [name for (name,) in found("index", rows["a"])[0]]
+    kept = [f"a/{row}" for row in range(1, COUNT, 2)]
+    assert np.mean([name == own for name, own in zip(names[1::2], kept)]) == 1
+    assert not {f"a/{row}" for row in range(0, COUNT, 2)} & set(names) and "c/0" not in names
+    write("again", rows["a"][:1], "a")  # a removed name may come back
+    assert index("add", "index", "again") == 0
+    assert found("index", rows["a"][:1])[0] == [["a/0"]]
+
+
+def test_all_entries_can_be_removed(place):
+    assert index("build", "a", "--out", "index") == 0
+    assert index("remove", "index", "a.txt") == 0
+    assert found("index", embeddings(1))[0] == [[]]
+    assert index("check", "index") == 2
+    assert index("add", "index", "a") == 0 and share_found("index", embeddings(), "a") == 1
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda: write("b", embeddings(seed=1), "a"), "b: a/0 would be in the index twice"),
+        (lambda: write("b", embeddings(seed=1, size=8), "b"), "b has embeddings of dimension 8, index those of"),
+        (lambda: write("b", embeddings(seed=1), "b", Origin("1" * 64, True)), "made with another model file than b"),
+        (lambda: write("b", embeddings(seed=1), "b", Origin(None, False)), "made with mirror images, b without"),
+    ],
+)
+def test_embeddings_that_do_not_fit_change_nothing(place, capsys, change, message):
+    assert index("build", "a", "--out", "index") == 0
+    change()
+    before = content("index")
+    assert index("add", "index", "b") == 2
+    assert message in capsys.readouterr().err and content("index") == before
+    write("only", embeddings(3, seed=1), "b", Origin(None, True))  # nothing is known of its model
+    assert index("add", "index", "only") == 0
+
+
+def content(folder):
+    return {name: open(os.path.join(folder, name), "rb").read() for name in os.listdir(folder)}
+
+
+def test_refused_changes(place, capsys):
+    def refused(message, *words):
+        before = content("index")
+        assert index(*words) == 2
+        error = capsys.readouterr().err
+        assert message in error, error
+        assert content("index") == before
+
+    assert index("build", "a", "--out", "index") == index("build", "b", "--out", "wide", "--dtype", "float32") == 0
+    (place / "names.txt").write_text("a/1\nb/1\n")
+    refused("index holds no b/1 (1 of 2 names are missing)", "remove", "index", "names.txt")
+    (place / "none.txt").write_text("")
+    refused("none.txt holds no names", "remove", "index", "none.txt")
+    refused("wide holds float32, index int8", "merge", "index", "wide")
+    refused("would be in the index twice", "merge", "index", "index")
+    refused("already exists and is not empty", "build", "b", "--out", "index")
+    refused("manifest.json does not exist", "add", "a.npy", "b")
+    with changing("index"):
+        refused("is being changed by another command", "add", "index", "b")
+
+
+def test_damage_is_refused(place, capsys):
+    assert index("build", "a", "--out", "whole") == 0
+    about = json.loads((place / "whole" / "manifest.json").read_text())
+
+    def refused(message, name, change):
+        shutil.rmtree("index", ignore_errors=True)
+        shutil.copytree("whole", "index")
+        path = place / "index" / name
+        path.write_bytes(change(path.read_bytes()))
+        assert index("check", "index") == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1, error
+
+    for name in about["files"]:
+        refused(f"{name} is damaged: it has", name, lambda whole: whole[: len(whole) // 2])
+    refused("graph-1.usearch is damaged", "graph-1.usearch", lambda whole: bytes(len(whole)))
+    refused("does not belong to", "names-1.npy", lambda whole: whole[:-8] + whole[-16:-8])
+    refused("cannot be used", "manifest.json", lambda whole: whole[:-2])
+    for key, value in (
+        *(("version", 2), ("dtype", "int4"), ("dimension", "16"), ("files", {"../a.npy": 1})),
+        *(("change", 2), ("origin", {"model": "x", "mirrored": True}), ("origin", 5)),
+    ):
+        refused("cannot be used", "manifest.json", lambda _: json.dumps({**about, key: value}).encode())  # noqa: B023
+    for key, value in (("dimension", 32), ("dtype", "float32"), ("entries", 3)):
+        refused("", "manifest.json", lambda _: json.dumps({**about, key: value}).encode())  # noqa: B023
+
+
+@pytest.mark.parametrize("owner, name", [(folder_module.Graph, "save"), (folder_module, "replace_file")])
+def test_a_change_that_is_interrupted_loses_nothing(place, monkeypatch, owner, name):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    assert index("build", "a", "--out", "index") == 0
+    before = content("index")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, interrupt)
+        assert index("add", "index", "b") == 130
+    assert content("index") == before
+    (place / "index" / "graph-2.usearch").write_bytes(b"of a command that was killed")
+    assert index("add", "index", "b") == 0 and len(os.listdir("index")) == 4
+    assert share_found("index", embeddings(seed=1), "b") == 1
+
+
+def test_ctrl_c_during_a_build_leaves_nothing(place):
+    write("many", embeddings(200_000, size=64), "many")
+    there = sorted(os.listdir(place))
+    with interruptible("-m", "partial_fc", "index", "build", "many", "--out", "index") as child:
+        deadline = time.time() + 30
+        while sorted(os.listdir(place)) == there and time.time() < deadline:
+            time.sleep(0.05)
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+    assert (child.returncode, errors, sorted(os.listdir(place))) == (130, "interrupted\n", there)
+
+
+def test_search_opens_both_kinds(place, capsys):
+    for person in range(6):
+        os.makedirs(f"faces/{person}")
+        cv2.imwrite(f"faces/{person}/0.png", draw_face(4, person, 0)[:, :, ::-1])
+    cv2.imwrite("query.png", draw_face(4, 2, 1)[:, :, ::-1])
+    TinyModel().write(place / "backbone.onnx")
+    assert exit_code("embed", "faces", "--model", "backbone.onnx", "--out", "known") == 0
+    assert index("build", "known", "--out", "index", "--dtype", "float32") == 0
+    capsys.readouterr()
+    search = ["search", "query.png", "--top", "9", "--model", "backbone.onnx", "--index"]
+    assert exit_code(*search, "known") == 0
+    exact = capsys.readouterr()
+    assert exact.err == "exact search in 6 embeddings\n"
+    assert exit_code(*search, "index") == 0
+    assert capsys.readouterr() == (exact.out, "approximate search in 6 embeddings\n")
+    for kind in ("known", "index"):
+        assert exit_code(*search, kind, "--no-flip") == 2
+        assert f"{kind} was made with mirror images, backbone.onnx without" in capsys.readouterr().err
+    TinyModel(seed=4).write(place / "backbone.onnx")
+    for kind in ("known", "index"):
+        assert exit_code(*search, kind) == 2
+        assert f"{kind} was made with another model file than backbone.onnx" in capsys.readouterr().err
+    (place / "known.json").write_text("{}")
+    assert exit_code(*search, "known") == 2 and "known.json cannot be used" in capsys.readouterr().err
+    os.remove("known.json")  # embeddings of an earlier version
+    assert exit_code(*search, "known") == 0
+
+
+MEMORY = """
+import sys
+import numpy as np
+from partial_fc.inference.graph.folder import IndexFolder
+import usearch.index
+
+def megabytes():
+    return int(open("/proc/self/statm").read().split()[1]) * 4 / 1024
+
+before = megabytes()
+index = IndexFolder("index")
+numbers, _ = index.graph(mapped=True).nearest(np.load("a.npy", mmap_mode="r")[3000], 1)
+print(index.names[numbers[0]].removeprefix("a/"), megabytes() - before)
+"""
+
+
+def test_an_index_is_opened_without_reading_it(place):
+    """Of embeddings on a circle, a search needs the neighbors of its result, which are beside it in the file."""
+    angles = np.linspace(0, 2 * np.pi, 6000, dtype=np.float32)[:, None]
+    axes = np.linalg.qr(np.random.default_rng(0).standard_normal((4096, 2)))[0].astype(np.float32)
+    write("a", np.cos(angles) * axes[:, 0] + np.sin(angles) * axes[:, 1], "a")
+    assert index("build", "a", "--out", "index") == 0
+    with interruptible("-c", MEMORY, stdout=subprocess.PIPE) as child:
+        number, grown = map(float, child.communicate(timeout=60)[0].split())
+    assert abs(number - 3000) < 100
+    size = os.path.getsize("index/graph-1.usearch") / 2**20
+    assert grown < size / 2, (grown, size)
+
+
+def test_without_usearch(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "usearch", None)
+    with pytest.raises(ImportError, match="pip install usearch"):
+        index("build", "a", "--out", "index")
+    assert not os.path.exists("index")
+
+
+@pytest.mark.slow
+def test_the_benchmark_compares_with_exact_search():
+    program = [sys.executable, Path(__file__).parents[3] / "benchmarks/index.py", "--quick", "--candidates"]
+    done = subprocess.run([*program, "usearch HNSW int8"], capture_output=True, text=True, timeout=200, check=True)
+    rate, of_persons, of_others = done.stdout.splitlines()[-1].split(": ")[1].split(", ")
+    assert int(rate.replace(",", "")) > 0 and float(of_persons) > 0.95 and float(of_others) > 0.8
