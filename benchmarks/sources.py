@@ -1,42 +1,84 @@
-"""Speed of reading one set in every form that `rec` can name, as a ratio to train.rec.
+"""Speed of reading one set in every form that `rec` can name, as a ratio to train.rec; and threads beside processes.
 
-.venv-torch/bin/python benchmarks/sources.py      # half a minute; pip install datasets for Parquet
+.venv-torch/bin/python benchmarks/sources.py      # a minute; pip install datasets for Parquet
 
 Writes 1,200 faces of 112x112 (JPEG, about 7.5 KB), and reads them from the page cache in one thread, shuffled and
-mirrored, in batches of 64. The forms are read in turn, and the median of the rounds counts. Time is that of the
-processor, so that other programs disturb less.
+mirrored, in batches of 64; then in a worker process. Texts are lines of 1,000 numbers that Python code parses. All are
+read in turn, and the median of the rounds counts. Time is that of the processor, so that other programs disturb less,
+in this process and in the worker.
+
+Two threads parse no more texts than one, as they need the lock of the interpreter: of N idle cores, N processes use
+each. What that would give on 2 cores is computed from these times.
 """
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]
 
+import numpy as np  # noqa: E402
 from reading import BATCH, SIZE, draw_identity  # noqa: E402
 
 import image_forms  # noqa: E402
 from partial_fc.data.batch_loader import FaceBatches  # noqa: E402
+from partial_fc.data.item_batches import ItemBatches  # noqa: E402
+from partial_fc.data.sources.dataset import DatasetItems  # noqa: E402
+from partial_fc.data.training_data import Batches  # noqa: E402
 from partial_fc.data.transforms import Augmentation  # noqa: E402
+from partial_fc.data.worker_batches import WorkerBatches  # noqa: E402
 
 IDENTITIES = 50
+TEXTS, VALUES = 4096, 1000
 
 
-def seconds_per_image(rec: str, epoch: int) -> float:
-    """Returns the time of the processor; the first batch is not counted."""
-    faces = FaceBatches(rec, BATCH, (SIZE, SIZE), shuffle=True, augmentation=Augmentation(rand_mirror=True))
-    faces.batch(epoch, 0)
-    firsts = range(BATCH, faces.num_images - BATCH + 1, BATCH)
-    start = time.process_time()
+class Texts:
+    """A Dataset of numbers as text: Python code alone parses them."""
+
+    targets = np.arange(TEXTS) % IDENTITIES
+
+    def __init__(self):
+        rng = np.random.default_rng(0)
+        self.lines = [" ".join(map(str, rng.standard_normal(VALUES).round(4))) for _ in range(64)]
+
+    def __len__(self):
+        return TEXTS
+
+    def __getitem__(self, position):
+        numbers = [float(word) for word in self.lines[position % 64].split()]
+        return np.array(numbers, np.float32), int(self.targets[position])
+
+
+def open_faces(rec: str) -> FaceBatches:
+    return FaceBatches(rec, BATCH, (SIZE, SIZE), shuffle=True, augmentation=Augmentation(rand_mirror=True))
+
+
+def open_texts() -> ItemBatches:
+    return ItemBatches(DatasetItems(Texts()), BATCH, shuffle=True)
+
+
+def seconds_per_item(open_batches: Callable[[], Batches], processes: int, epoch: int) -> np.ndarray:
+    """Returns the time of the processor here and in the worker; the first batch is not counted."""
+    batches = open_batches()
+    if processes:
+        batches = WorkerBatches(batches, open_batches, processes)
+    batches.batch(epoch, 0)
+    firsts = range(BATCH, batches.num_images - BATCH + 1, BATCH)
+
+    def spent() -> np.ndarray:
+        return np.array([time.process_time(), batches.log.counters.cpu_seconds])
+
+    start = spent()
     for first in firsts:
-        faces.batch(epoch, first)
-    seconds = time.process_time() - start
-    faces.records.close()
+        batches.batch(epoch, first)
+    seconds = spent() - start
+    batches.close()
     return seconds / (BATCH * len(firsts))
 
 
@@ -49,11 +91,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HF_HOME"] = str(Path(folder, "cache"))
         sys.path.insert(0, str(Path(folder, "dataset")))
-        recs = {form: write(Path(folder, form), people) for form, write in image_forms.FORMS.items()}
-        rounds = [{form: seconds_per_image(rec, epoch) for form, rec in recs.items()} for epoch in range(args.rounds)]
-    median = {form: statistics.median(seconds[form] for seconds in rounds) for form in recs}
-    for form, seconds in median.items():
-        print(f"{form:8s} {1 / seconds:7.0f} images/s of one core, {median['records'] / seconds:.2f} x train.rec")
+        sources: dict[str, Callable[[], Batches]] = {
+            form: partial(open_faces, write(Path(folder, form), people)) for form, write in image_forms.FORMS.items()
+        }
+        cases = [(name, processes) for name in (*sources, "texts") for processes in (0, 1)]
+        sources["texts"] = open_texts
+        rounds = [
+            {case: seconds_per_item(sources[case[0]], case[1], epoch) for case in cases} for epoch in range(args.rounds)
+        ]
+    median = {case: np.median([seconds[case] for seconds in rounds], axis=0) for case in cases}
+    for name in sources:
+        thread, process = median[name, 0].sum(), median[name, 1].sum()
+        line = (
+            f"{name:8s} {1 / thread:7.0f}/s in a thread, {1 / process:7.0f}/s in a process ({thread / process:.2f} x)"
+        )
+        if name != "texts":
+            line += f", {median['records', 0].sum() / thread:.2f} x train.rec"
+        print(f"{line}, of which {1e6 * median[name, 1][0]:.0f} of {1e6 * process:.0f} us in the process that trains")
+    texts = 2 / median["texts", 1].sum() * median["texts", 0].sum()
+    print(f"2 cores, computed: 2 processes parse {texts:.2f} x the texts of 2 threads")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ def test_the_commands_of_the_page(run, fonts, tmp_path):
     data = tmp_path / "glyphs"
     commands = [
         ["-m", "examples.glyphs", "--root", data, "--fonts", fonts, *SIZE, "--packages", *PACKAGES],
+        ["tests/every_form.py", tmp_path / "forms", data / "train.rec"],
         ["-m", "examples.glyphs.noise", "flip", tmp_path / "glyphs-flip", "--source", data],
         ["-m", "partial_fc", "sets", "check", data],
     ]
