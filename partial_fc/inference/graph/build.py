@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
     index = read_index(args.embeddings)
     check_distinct(args.embeddings, index.names, set())
     dimension = index.embeddings.shape[1]
+    graph = Graph.new(dimension, args.dtype)
     with staged_folder(args.out, args.force) as stage:
-        graph = Graph.new(dimension, args.dtype)
         add_rows(graph, 0, index.embeddings.__getitem__, len(index.names))
         create(stage, graph, args.dtype, dimension, index.names, index.origin)
     print(f"{args.out}: {plural(len(graph), 'embedding')} of dimension {dimension} in {args.dtype}")

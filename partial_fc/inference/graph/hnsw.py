@@ -7,6 +7,7 @@ Shapes: N embeddings, E embedding, M results.
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +17,7 @@ INSTALL = "pip install usearch"
 DTYPES = {"int8": "i8", "float32": "f32"}
 # By benchmarks/index.py: neighbors of an entry, entries that are tried when one is added, and in a search.
 CONNECTIVITY, ADD_EFFORT, EFFORT = 16, 64, 256
-PART = 5_000  # embeddings between two moments at which Ctrl-C is noticed
+PART = 1_000  # embeddings between two moments at which Ctrl-C is noticed
 
 Rows = Callable[[slice], np.ndarray]  # of some of N numbers from 0 on -> embeddings (n, E) of length 1
 
@@ -71,7 +72,8 @@ class Graph:
         for start in range(0, count, PART):
             part = self._stored(rows(slice(start, min(start + PART, count))))
             numbers = np.arange(first + start, first + start + len(part))
-            self._index.add(numbers, part, threads=1)  # with two, up to 11 of 6,000 entries are never found (2.26.5)
+            # With two threads, up to 11 of 6,000 entries cannot be found (usearch 2.26.5).
+            _in_thread(self._index.add, numbers, part, threads=1)
             advance(len(part))
 
     def remove(self, numbers: np.ndarray) -> None:
@@ -95,7 +97,7 @@ class Graph:
         if not len(self):
             return np.empty(0, int), np.empty(0, np.float32)
         self._index.expansion_search = max(EFFORT, 2 * top)
-        found = self._index.search(self._stored(query[None])[0], top, exact=exact, threads=1)
+        found = _in_thread(self._index.search, self._stored(query[None])[0], top, exact=exact, threads=1)
         return found.keys.astype(int), 1 - found.distances
 
     def save(self, path: str) -> None:
@@ -109,6 +111,12 @@ class Graph:
         if self._dtype == "float32":
             return np.ascontiguousarray(rows, np.float32)
         return np.rint(rows * (127 / np.abs(rows).max(axis=1, keepdims=True))).astype(np.int8)
+
+
+def _in_thread(function: Callable, *args: Any, **options: Any) -> Any:
+    """Calls a function of usearch, which in the main thread turns Ctrl-C and SIGTERM into an error of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *args, **options).result()
 
 
 def _usearch() -> Any:

@@ -198,6 +198,7 @@ def test_ctrl_c_during_a_build_leaves_nothing(place):
         deadline = time.time() + 30
         while sorted(os.listdir(place)) == there and time.time() < deadline:
             time.sleep(0.05)
+        time.sleep(0.5)
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=60)
     assert (child.returncode, errors, sorted(os.listdir(place))) == (130, "interrupted\n", there)
