@@ -12,7 +12,7 @@ import numpy as np
 
 from .batch import Batch
 from .image_set import ImageSet
-from .label_runs import KeptImages
+from .label_runs import KeptImages, LabelRuns
 from .order import check_share, epoch_entries, uniform_draws
 from .read_log import ReadCounters, ReadLog
 from .sources.opening import open_images
@@ -130,18 +130,12 @@ class FaceBatches:
                 faces.append(self._image(position)[None])
         return np.concatenate(faces).transpose(0, 3, 1, 2)
 
-    def read(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Reads images, not augmented. Bad ones are counted as those of `batch`, and left out.
+    def label_runs(self) -> LabelRuns:
+        """Returns the labels of all images."""
+        return self.records.runs
 
-        Args:
-            positions: (P,) int64 in the set.
-
-        Returns:
-            (n, 3, H, W) uint8 RGB; (P,) bool, which images these are.
-
-        Raises:
-            ValueError: an image is bad, and no more may be skipped; names file, key and offset.
-        """
+    def read(self, positions: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+        """See LabelledBatches; images are (n, 3, H, W) uint8 RGB."""
         faces, good = [], np.ones(len(positions), bool)
         for row, position in enumerate(positions.tolist()):
             try:
@@ -149,8 +143,7 @@ class FaceBatches:
             except ValueError as error:
                 self.log.skip(position, error)
                 good[row] = False
-        images = np.stack(faces) if faces else np.empty((0, *self.image_size, 3), np.uint8)
-        return images.transpose(0, 3, 1, 2), good
+        return np.stack(faces).transpose(0, 3, 1, 2) if faces else None, good
 
     def _image(self, position: int) -> np.ndarray:
         return self._decode(position, self.records.read(position, int(self.records.labels(position))))

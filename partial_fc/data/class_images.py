@@ -1,37 +1,64 @@
-"""The images of a face set by class, for work that goes through it once.
+"""The items of a training set by class, for work that goes through it once.
 
-Shapes: n classes, P images, N images of a batch, H, W image size.
+Shapes: n classes, P items.
 """
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Protocol
 
 import numpy as np
 
-from .batch_loader import FaceBatches
+from .batch import Inputs
+from .label_runs import LabelRuns
 from .prefetch import Prefetcher
 
-AHEAD = 2  # decoded batches that wait, beyond one per thread in progress
+AHEAD = 2  # batches that wait, beyond one per thread in progress
+
+
+class LabelledBatches(Protocol):
+    """A set in which the items of a class can be found: FaceBatches, or ItemBatches if its items have ``labels``."""
+
+    min_images_per_class: int
+
+    def label_runs(self) -> LabelRuns:
+        """Returns the labels of all items. Raises ValueError if the set does not have them."""
+
+    def read(self, positions: np.ndarray) -> tuple[Inputs, np.ndarray]:
+        """Reads items as they are, not augmented. Bad ones are counted as those of a batch, and left out.
+
+        Args:
+            positions: (P,) int64 in the set.
+
+        Returns:
+            Inputs of the good ones, None if there is none; (P,) bool, which items these are.
+
+        Raises:
+            ValueError: an item is bad, and no more may be skipped; names it.
+        """
 
 
 class ClassImages:
-    """The images of each class, not augmented.
+    """The items of each class, such as images, not augmented.
 
     Args:
-        faces: the set. Classes with fewer images than its ``min_images_per_class`` have none here, as in training.
-        threads: that decode.
+        batches: the set. Classes with fewer items than its ``min_images_per_class`` have none here, as in training.
+        threads: that read.
+
+    Raises:
+        ValueError: the set does not have the labels of its items.
     """
 
-    def __init__(self, faces: FaceBatches, threads: int):
-        self._faces, self._threads = faces, threads
-        runs = faces.records.runs
-        counts = runs.images_per_label(faces.records.num_identities)
-        kept = np.flatnonzero(counts[runs.labels] >= faces.min_images_per_class)
+    def __init__(self, batches: LabelledBatches, threads: int):
+        self._batches, self._threads = batches, threads
+        runs = batches.label_runs()
+        counts = runs.images_per_label(int(runs.labels.max()) + 1)
+        kept = np.flatnonzero(counts[runs.labels] >= batches.min_images_per_class)
         order = kept[np.argsort(runs.labels[kept], kind="stable")]
         self._labels, self._starts, self._lengths = runs.labels[order], runs.starts[order], runs.lengths()[order]
 
     def of(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the images of some classes.
+        """Returns the items of some classes.
 
         Args:
             classes: (n,) int64, ascending.
@@ -46,19 +73,19 @@ class ClassImages:
         lengths = self._lengths[run]
         return np.repeat(self._starts[run], lengths) + _counted(lengths), np.repeat(place, lengths)
 
-    def batches(self, positions: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the images at positions (P,) in batches of ``size``; those that follow are decoded meanwhile.
+    def batches(self, positions: np.ndarray, size: int) -> Iterator[tuple[Inputs, np.ndarray]]:
+        """Yields the items at positions (P,) in batches of ``size``; those that follow are read meanwhile.
 
         Yields:
-            As FaceBatches.read.
+            As LabelledBatches.read.
 
         Raises:
-            ValueError: an image is bad, and no more may be skipped.
+            ValueError: an item is bad, and no more may be skipped.
         """
         starts = range(0, len(positions), size)
-        load = self._faces.read
+        load = self._batches.read
 
-        def read(number: int) -> tuple[np.ndarray, np.ndarray]:
+        def read(number: int) -> tuple[Inputs, np.ndarray]:
             return load(positions[number * size : (number + 1) * size])
 
         with closing(Prefetcher(read, lambda number: number + 1, self._threads, self._threads + AHEAD)) as ahead:

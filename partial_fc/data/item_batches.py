@@ -5,6 +5,7 @@ Shapes: N items, B local batch, R ranks, G = B*R global batch, C classes.
 
 import hashlib
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from partial_fc.utils.text import plural
 
 from .batch import Batch, Inputs, arrays_of, joined, map_inputs
+from .label_runs import LabelRuns
 from .order import check_share, epoch_entries
 from .read_log import ReadCounters, ReadLog
 
@@ -19,7 +21,10 @@ DIGESTED = 1 << 16  # items at a time
 
 
 class Items(Protocol):
-    """A set of N items with labels; ``len(items)`` is N. Threads read it at once."""
+    """A set of N items with labels; ``len(items)`` is N. Threads read it at once.
+
+    If it has an attribute ``labels``, (N,) integers of all items, ``new_centers=mean`` works with it.
+    """
 
     @property
     def num_classes(self) -> int:
@@ -107,6 +112,8 @@ class ItemBatches:
         ValueError: an argument is out of range.
     """
 
+    min_images_per_class = 0
+
     def __init__(
         self,
         items: Items,
@@ -159,6 +166,20 @@ class ItemBatches:
 
             return joined([self.log.first_good(position, read, self._after) for position in positions.tolist()])
 
+    def label_runs(self) -> LabelRuns:
+        """See LabelledBatches."""
+        labels = getattr(self.items, "labels", None)
+        if labels is None:
+            raise ValueError(
+                "the set has no attribute labels (N,), which new_centers=mean reads: set new_centers=random"
+            )
+        return LabelRuns.of_labels(np.asarray(labels, np.int64))
+
+    def read(self, positions: np.ndarray) -> tuple[Inputs, np.ndarray]:
+        """See LabelledBatches; the items are those of epoch 0."""
+        found, good = good_items(self.items, positions, self.log.skip)
+        return None if found is None else found.inputs, good
+
     def _after(self, position: int) -> int:
         return (position + 1) % self.num_images
 
@@ -202,14 +223,22 @@ def first_items(items: Items, count: int) -> tuple[Batch, np.ndarray]:
     Raises:
         ValueError: all `count` are bad.
     """
-    good: list[Batch] = []
-    positions: list[int] = []
-    for position in range(min(count, len(items))):
+    errors: list[ValueError] = []
+    found, good = good_items(items, np.arange(min(count, len(items))), lambda _, error: errors.append(error))
+    if found is None:
+        raise errors[-1]
+    return found, np.flatnonzero(good)
+
+
+def good_items(
+    items: Items, positions: np.ndarray, on_bad: Callable[[int, ValueError], None]
+) -> tuple[Batch | None, np.ndarray]:
+    """Returns the good items at positions (P,), None if there is none, and which they are, (P,) bool."""
+    found, good = [], np.ones(len(positions), bool)
+    for row, position in enumerate(positions.tolist()):
         try:
-            good.append(items.read(np.array([position]), 0))
-            positions.append(position)
+            found.append(items.read(np.array([position]), 0))
         except ValueError as error:
-            last = error
-    if not good:
-        raise last
-    return joined(good), np.array(positions)
+            on_bad(position, error)
+            good[row] = False
+    return joined(found) if found else None, good

@@ -12,7 +12,6 @@ import numpy as np
 
 from . import batch
 from .batch import Inputs
-from .batch_loader import FaceBatches
 from .class_images import AHEAD, ClassImages
 from .cursor import Cursor, Position
 from .prefetch import Prefetcher
@@ -160,11 +159,11 @@ class DataLoader(BatchIterator[Batch]):
         return self.batches.sample(count)
 
     def class_images(self) -> ClassImages:
-        """Returns the images of the whole set by class, see ClassImages. Raises ValueError if it is no face set."""
-        faces = getattr(self.batches, "local", self.batches)  # those of WorkerBatches
-        if not isinstance(faces, FaceBatches):
-            raise ValueError("new_centers=mean is for the images of a train.rec: set new_centers=random")
-        return ClassImages(faces, self.threads)
+        """Returns the items of the whole set by class, see ClassImages. Raises ValueError if it has no labels."""
+        batches: Any = getattr(self.batches, "local", self.batches)  # those of WorkerBatches
+        if not hasattr(batches, "label_runs"):
+            raise ValueError("new_centers=mean needs the labels of all items: set new_centers=random")
+        return ClassImages(batches, self.threads)
 
     def _batch_at(self, position: Position) -> Batch:
         return self._prefetcher.get(position)

@@ -1,6 +1,6 @@
-"""Centers of new classes from the embeddings of their images by a trained backbone.
+"""Centers of new classes from the embeddings of their items by a trained backbone.
 
-Shapes: C classes, n classes of a block, P images of a block, E embedding.
+Shapes: C classes, n classes of a block, P items of a block, E embedding.
 """
 
 import logging
@@ -20,7 +20,7 @@ from partial_fc.utils.text import plural
 from .engine import Engine
 from .resume import MEAN
 
-BLOCK = 1024  # classes whose sums are in memory, whatever the number of classes and images
+BLOCK = 1024  # classes whose sums are in memory, whatever the number of classes and items
 LOG_SECONDS = 30
 
 
@@ -30,7 +30,7 @@ def take_new_centers(settings: Any, class_map: np.ndarray | None, engine: Engine
     Collectives: all-gather ``status.class_images``, those of assert_same_on_all_ranks and set_mean_centers.
 
     ``class_map``: (C,) int64, by which centers were loaded, or None; the data have ``class_images()``. Raises JobError
-    on every rank, if one cannot read an image, or a center cannot be written.
+    on every rank, if one cannot read an item, or a center cannot be written.
     """
     if settings.new_centers != MEAN:
         return
@@ -47,10 +47,10 @@ def take_new_centers(settings: Any, class_map: np.ndarray | None, engine: Engine
 
 
 def set_mean_centers(engine: Engine, images: ClassImages, classes: np.ndarray, batch_size: int) -> None:
-    """Sets the center of each class to the direction of the mean of its images' unit embeddings.
+    """Sets the center of each class to the direction of the mean of its items' unit embeddings.
 
-    It has the norm that an initial center has in expectation. A class without a readable image keeps its initial one.
-    The ranks embed a share each of the images of BLOCK classes at a time, in evaluation mode and not augmented, and
+    It has the norm that an initial center has in expectation. A class without a readable item keeps its initial one.
+    The ranks embed a share each of the items of BLOCK classes at a time, in evaluation mode and not augmented, and
     add up their sums, so that the result depends on their number by rounding only.
 
     Collectives: those of Engine.average_statistics; for each block all-gathers ``status.mean_embeddings``,
@@ -60,15 +60,15 @@ def set_mean_centers(engine: Engine, images: ClassImages, classes: np.ndarray, b
         engine: whose backbone embeds.
         images: of all classes.
         classes: (n,) int64, ascending, the same on all ranks.
-        batch_size: images that the backbone embeds at a time.
+        batch_size: items that the backbone embeds at a time.
 
     Raises:
-        JobError: On every rank, if one cannot read an image, an embedding is not finite, or a center cannot be written.
+        JobError: On every rank, if one cannot read an item, an embedding is not finite, or a center cannot be written.
     """
     collectives, bank = engine.collectives, engine.memory_bank
     begun = logged = time.monotonic()
     total, without = plural(len(classes), "class", "classes"), 0
-    # A checkpoint has running statistics of each rank; all images of a class must be embedded by the same ones.
+    # A checkpoint has running statistics of each rank; all items of a class must be embedded by the same ones.
     engine.average_statistics()
     for first in range(0, len(classes), BLOCK):
         block = classes[first : first + BLOCK]
@@ -84,13 +84,13 @@ def set_mean_centers(engine: Engine, images: ClassImages, classes: np.ndarray, b
             logging.info("mean embeddings of %d of %s", first + len(block), total)
     if collectives.rank == 0:
         seconds = time.monotonic() - begun
-        logging.info("new centers of %s: the mean embeddings of their images, in %.1f s", total, seconds)
+        logging.info("new centers of %s: the mean embeddings of their items, in %.1f s", total, seconds)
         if without:
-            logging.warning("new classes without a readable image, whose centers stay random: %d", without)
+            logging.warning("new classes without a readable item, whose centers stay random: %d", without)
 
 
 def _sum_embeddings(engine: Engine, images: ClassImages, classes: np.ndarray, batch_size: int) -> np.ndarray:
-    """(n, E) float64, the sums of the unit embeddings of all images of some classes (n,), on every rank."""
+    """(n, E) float64, the sums of the unit embeddings of all items of some classes (n,), on every rank."""
     collectives = engine.collectives
     positions, places = images.of(classes)
     own = slice(*(len(positions) * rank // collectives.size for rank in (collectives.rank, collectives.rank + 1)))
@@ -98,10 +98,10 @@ def _sum_embeddings(engine: Engine, images: ClassImages, classes: np.ndarray, ba
     def embed_share() -> np.ndarray:
         sums = np.zeros((len(classes), engine.memory_bank.embedding_size))
         done = 0
-        for pixels, good in images.batches(positions[own], batch_size):
+        for inputs, good in images.batches(positions[own], batch_size):
             place, done = places[own][done : done + len(good)], done + len(good)
-            if len(pixels):
-                embeddings = engine.embed(pixels).astype(np.float64)
+            if good.any():
+                embeddings = engine.embed(inputs).astype(np.float64)
                 if not np.isfinite(embeddings).all():
                     raise ValueError("an embedding of the backbone is not finite: take other weights")
                 np.add.at(sums, place[good], normalized(embeddings))
@@ -109,7 +109,7 @@ def _sum_embeddings(engine: Engine, images: ClassImages, classes: np.ndarray, ba
         return sums
 
     sums = collectives.run_on_all_ranks("mean_embeddings", embed_share)
-    touched = np.unique(places[own])  # consecutive images have few classes
+    touched = np.unique(places[own])  # consecutive items have few classes
     total = np.zeros_like(sums)
     for rows, values in collectives.gather_object("mean_embeddings", (touched, sums[touched])):
         total[rows] += values

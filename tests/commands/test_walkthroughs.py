@@ -93,7 +93,7 @@ def test_fine_tuning(faces, tmp_path):
         OMP_NUM_THREADS="1",
     )
     assert shown.count("starts from the weights in") == 4
-    assert shown.count("new centers of 200 classes: the mean embeddings of their images") == 3
+    assert shown.count("new centers of 200 classes: the mean embeddings of their items") == 3
     assert (tmp_path / "models" / "finetuning.html").exists()
 
 

@@ -113,7 +113,8 @@ class DatasetItems:
     def __init__(self, dataset: Any, digest: str = ""):
         self._items = LabelledDataset(dataset)
         self.digest = digest or self._items.digest
-        self.num_classes = int(self._items.labels.max()) + 1
+        self.labels = self._items.labels
+        self.num_classes = int(self.labels.max()) + 1
         log = ReadLog(may_skip=len(self))
         log.quiet = True
 

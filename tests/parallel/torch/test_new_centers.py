@@ -13,6 +13,7 @@ from torch_training import build_engine
 
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.face_records import write_face_set
+from partial_fc.data.item_batches import ArrayItems, ItemBatches
 from partial_fc.distributed.errors import JobError
 from partial_fc.training import new_centers
 from partial_fc.training.new_centers import take_new_centers
@@ -24,6 +25,7 @@ from verification_cases import SIDE, draw_images
 COUNTS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]  # images of each class
 CLASSES = len(COUNTS) + 1  # the last class has no image
 BATCH = 2
+SETTINGS = SimpleNamespace(new_centers="mean", num_classes=CLASSES, batch_size=BATCH)
 
 
 def backbone():
@@ -70,7 +72,7 @@ def mean_direction(images):
 
 def take(engine, folder, class_map=None, mode="mean", **arguments):
     """The centers of all classes before and after."""
-    settings = SimpleNamespace(new_centers=mode, num_classes=CLASSES, batch_size=BATCH)
+    settings = SimpleNamespace(**{**vars(SETTINGS), "new_centers": mode})
     before = all_ranks(engine.layer.rows("weight"))
     data = data_of(folder, **arguments)
     take_new_centers(settings, class_map, engine, data)
@@ -96,8 +98,34 @@ def test_centers_of_all_classes(folder, store, monkeypatch, caplog):
         before, centers = take(engine, folder)
     check(centers, images, range(len(COUNTS)))
     np.testing.assert_array_equal(centers[-1], before[-1])
-    message = "new classes without a readable image, whose centers stay random: 1"
+    message = "new classes without a readable item, whose centers stay random: 1"
     assert (message in caplog.text) == (RANK == 0)
+
+
+class Photos(ArrayItems):
+    """The second item is bad."""
+
+    def read(self, positions, epoch):
+        if 1 in positions:
+            raise ValueError("item 1 is bad")
+        return super().read(positions, epoch)
+
+
+def test_centers_of_the_classes_of_any_items():
+    images, labels = draw_images(sum(COUNTS)), np.repeat(np.arange(len(COUNTS)), COUNTS)
+    order = np.random.default_rng(3).permutation(np.arange(2, len(labels)))  # items of a class lie anywhere
+    order = np.concatenate([[0, 1], order])
+    items = Photos(images[order].transpose(0, 3, 1, 2), labels[order])
+    data = tensor_data(ItemBatches(items, BATCH, True, RANK, SIZE, skip_bad_items=1), threads=2, pinned=False)
+    engine = build()
+    take_new_centers(SETTINGS, None, engine, data)
+    good = np.delete(np.arange(len(labels)), 1)
+    of_class = [images[good[labels[good] == label]] for label in range(len(COUNTS))]
+    check(all_ranks(engine.layer.rows("weight")), of_class, range(len(COUNTS)))
+    del items.labels
+    with pytest.raises(JobError, match="no attribute labels"):
+        take_new_centers(SETTINGS, None, engine, data)
+    data.close()
 
 
 def test_centers_of_the_classes_that_a_class_map_calls_new(folder):
