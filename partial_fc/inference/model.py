@@ -32,6 +32,7 @@ SILENT = 4  # of onnxruntime, whose errors are reported with their file
 BACKBONE = "backbone.onnx"  # of a training
 HALF_NAME, INT8_NAME = "backbone_half.onnx", "backbone_int8.onnx"
 DERIVED = ("backbone_ema.onnx", HALF_NAME, INT8_NAME)
+OTHER_ITEMS = "; a model of other items works with the commands that have --reader"
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 
 
@@ -243,13 +244,10 @@ def _holds_onnx(path: str) -> bool:
 def _input_of(session: onnxruntime.InferenceSession, graph: onnx.GraphProto) -> Input:
     inputs, outputs = session.get_inputs(), session.get_outputs()
     if len(inputs) != 1 or len(outputs) != 1:
-        raise ValueError(f"has {len(inputs)} inputs and {len(outputs)} outputs, expected one of each")
+        raise ValueError(f"has {len(inputs)} inputs and {len(outputs)} outputs, expected one of each{OTHER_ITEMS}")
     shape = inputs[0].shape
     if len(shape) != 4 or shape[1] != 3 or not all(isinstance(side, int) and side > 0 for side in shape[2:]):
-        raise ValueError(
-            f"takes input of shape {shape}, expected faces (N, 3, H, W) with fixed H and W; a model of other items "
-            "needs --reader"
-        )
+        raise ValueError(f"takes input of shape {shape}, expected faces (N, 3, H, W) with fixed H and W{OTHER_ITEMS}")
     if inputs[0].type != "tensor(float)" or outputs[0].type not in FLOATS:
         raise ValueError(f"maps {inputs[0].type} to {outputs[0].type}, expected float32 to embeddings of floats")
     batch = shape[0] if isinstance(shape[0], int) and shape[0] > 0 else None

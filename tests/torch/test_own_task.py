@@ -50,6 +50,12 @@ def test_it_is_trained_verified_exported_and_resumed_to_the_same_bytes(tmp_path)
     compared = tmp_path / "comparison.html"
     assert main(["report", "compare", str(tmp_path / "whole"), str(second), "--out", str(compared)]) == 0
     assert "rank1 on spellings" in compared.read_text() and "spellings: distance" in compared.read_text()
+    card = ["report", "card", str(tmp_path / "whole"), "--out", str(tmp_path / "card")]
+    assert main(card) == 0
+    text = (tmp_path / "card.md").read_text()
+    assert f"| spellings | 24 | rank1 | {summary['verification']['spellings']:.4f} |" in text and "letters" in text
+    for refused in ([*card, "--groups", "groups.csv", "--force"], ["verify", str(tmp_path / "whole"), "pairs.bin"]):
+        assert main(refused) == 2
 
 
 def test_the_onnx_file_has_an_input_for_each_name_and_gives_the_embeddings(tmp_path):

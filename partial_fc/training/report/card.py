@@ -5,7 +5,8 @@ rates of each set and of groups at one shared threshold, error against the share
 embedding, and what was not tested. The threshold is the highest one whose false accept rate is at most --far on the
 first set; a false accept is a pair of different people judged the same, a false reject the reverse.
 
-The sets are those of --pairs, or the validation sets of the training that exist. --groups is a CSV file with a heading
+The sets are those of --pairs, or the validation sets of the training that exist. Of a task of your own the card has the
+last figures of the training's evaluations. --groups is a CSV file with a heading
 and a line for each pair of the first set, in its order, whose columns name groups (sex, age, camera, ...); a column
 `same` of 0 and 1 is compared with the set. Groups with fewer than 100 pairs of a kind are marked as small.
 """
@@ -17,6 +18,7 @@ from partial_fc.utils.cli import add_force, number_above_0, whole_number
 
 EXAMPLE = """models/r50-arcface-mine --data "1,200 volunteers, 2025" --license "internal use" --out card
 models/r50-arcface-mine --pairs held_out.bin --groups held_out.csv --columns sex age"""
+FACES = "faces"  # the task whose evaluations are files of pairs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,12 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
+    from partial_fc.inference.item_model import ItemModel
     from partial_fc.inference.model import FaceModel
     from partial_fc.utils.staging import staged_files
     from partial_fc.utils.text import plural
 
     from .card_content import Given, card_sections
-    from .card_figures import measure, sets_of_training
+    from .card_figures import Figures, measure, sets_of_training
     from .card_pages import to_html, to_markdown
     from .curves_json import read_runs
 
@@ -57,9 +60,14 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("--columns are those of --groups: give the CSV file, too")
     with staged_files(folder, files, args.force) as stage:
         (training,) = read_runs([args.run])
-        sets, missing = (args.pairs, []) if args.pairs else sets_of_training(args.run)
-        model = FaceModel.open(args.run)
-        figures = measure(model, sets, args.groups, args.columns, args.far, args.batch_size)
+        own_task = training.settings.get("task", FACES) != FACES
+        sets, missing = (args.pairs, []) if args.pairs or own_task else sets_of_training(args.run)
+        model: FaceModel | ItemModel
+        if own_task and not (args.pairs or args.groups):  # pairs are of images, which a task of a user may have, too
+            model, figures = ItemModel.open(args.run), Figures(args.far, None, {}, {})
+        else:
+            model = FaceModel.open(args.run)
+            figures = measure(model, sets, args.groups, args.columns, args.far, args.batch_size)
         given = Given(args.data, args.data_license, args.license, args.use)
         sections = card_sections(training, model, given, figures, missing)
         for file_name, render in zip(files, (to_markdown, to_html)):

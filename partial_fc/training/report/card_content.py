@@ -8,17 +8,21 @@ from typing import NamedTuple
 import numpy as np
 
 from partial_fc.evaluation.pair_rates import CONFIDENCE, PairRates, Rate
+from partial_fc.inference.item_model import ItemModel
 from partial_fc.inference.model import FaceModel
 from partial_fc.utils.text import plural
 
 from . import formatting
 from .card_figures import Figures
-from .charts import Chart, Line, roc_charts
+from .charts import Chart, Line, figure_name, roc_charts
 from .curves_json import Run
 from .formatting import number, percent
 
 SMALL = 100  # pairs of a kind: of a rate of 0 in 100, the interval of 95 % ends at 3.7 %
 NOT_GIVEN = "not given"
+UNTESTED_ITEMS = (
+    "Items that differ from those of these sets, and the file itself: the figures are those of the training."
+)
 RATES = ("pairs of one person", "false rejects", CONFIDENCE, "pairs of two people", "false accepts", CONFIDENCE)
 INTERVALS = (
     f"Intervals are Wilson's, {CONFIDENCE}. They take pairs as independent draws and thresholds as given: they are too "
@@ -64,30 +68,39 @@ class Section(NamedTuple):
 
 
 def card_sections(
-    training: Run, model: FaceModel, given: Given, figures: Figures, missing: Sequence[str]
+    training: Run, model: FaceModel | ItemModel, given: Given, figures: Figures, missing: Sequence[str]
 ) -> list[Section]:
     """Returns the sections of a card; ``missing`` are paths of validation sets of the training that do not exist."""
     sections = [
         Section("model", "Model", [_model(training, model, given), *_problems(training)]),
         Section("data", "Training data", [_data(training, given)]),
-        Section("figures", "Accuracy", _accuracy(figures)),
+        Section("figures", "Accuracy", _accuracy(figures) if figures.sets else _of_training(training)),
         Section("threshold", "Errors at one threshold", _rates(figures)),
         Section("quality", "Errors without the worst images", _rejection(figures)),
-        Section("untested", "Not tested", [Bullets(_untested(training, figures, missing))]),
+        Section(
+            "untested",
+            "Not tested",
+            [Bullets(_untested(training, figures, missing) if isinstance(model, FaceModel) else [UNTESTED_ITEMS])],
+        ),
         Section("settings", "Settings", [Facts(list(training.settings.items()))]),
     ]
     return [section for section in sections if section.content]
 
 
-def _model(training: Run, model: FaceModel, given: Given) -> Facts:
+def _model(training: Run, model: FaceModel | ItemModel, given: Given) -> Facts:
     summary, settings = training.curves["summary"], training.settings
-    height, width = model.input.image_size
+    if isinstance(model, FaceModel):
+        height, width = model.input.image_size
+        inputs = f"aligned faces of {height} x {width} pixels, RGB"
+        mirrored = ", with those of mirror images added" if model.mirrored else ", without mirror images"
+    else:
+        inputs = ", ".join(f"{each.name} {each.shape} {each.type}" for each in model.session.get_inputs())
+        mirrored = ""
     dimension = model.session.get_outputs()[0].shape[1]
-    mirrored = "with those of mirror images added" if model.mirrored else "without mirror images"
     rows = [
         ("file", _file(model.name)),
-        ("input", f"aligned faces of {height} x {width} pixels, RGB"),
-        ("embedding", f"{dimension} numbers; compared by squared distance, {mirrored}"),
+        ("input", inputs),
+        ("embedding", f"{dimension} numbers; compared by squared distance{mirrored}"),
         ("network, loss", f"{settings.get('network', NOT_GIVEN)}, {settings.get('loss', NOT_GIVEN)}"),
         ("training", f"{summary['updates']:,} updates on {plural(summary['ranks'], 'rank')}"),
         ("final loss", number(summary["final_loss"], 4)),
@@ -119,14 +132,33 @@ def _data(training: Run, given: Given) -> Facts:
     rows = [
         ("data, as given", given.data or NOT_GIVEN),
         ("licence of the data, as given", given.data_license or NOT_GIVEN),
-        *((f"setting {name}", settings[name]) for name in ("dataset", "rec", "num_classes") if name in settings),
+        *(
+            (f"setting {name}", settings[name])
+            for name in ("task", "task_options", "dataset", "rec", "num_classes")
+            if name in settings
+        ),
     ]
     return Facts(rows)
 
 
+def _of_training(training: Run) -> list[str | Table]:
+    """Returns the figures of the last verification of the training itself."""
+    rows = [
+        [name, number(points[-1]["num_update"]), figure_name(figure), number(value, 4)]
+        for name, points in training.curves["sets"].items()
+        if points
+        for figure, value in points[-1].items()
+        if figure not in ("num_update", "seconds")
+    ]
+    if not rows:
+        return ["Not measured: no set of pairs was there, and the training has verified nothing."]
+    return [
+        "Not measured again: the last figures of the training. If the model was chosen by them, it looks better.",
+        Table("verifications", ("set", "update", "figure", "value"), rows),
+    ]
+
+
 def _accuracy(figures: Figures) -> list[str | Table | Chart]:
-    if not figures.sets:
-        return ["Not measured: no set of pairs was there."]
     rows = []
     for name, found in figures.sets.items():
         same = int(found.issame.sum())

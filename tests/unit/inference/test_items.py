@@ -93,7 +93,7 @@ def test_texts_that_the_function_refuses_are_skipped(place, capsys):
 @pytest.mark.parametrize(
     "reader, change, message",
     [
-        (None, {}, "needs --reader"),
+        (None, {}, "that have --reader"),
         ("letters", {"batch": 2}, "expected a dynamic batch size"),
         ("weighted", {}, "backbone.onnx takes letters, and fails to run"),
         ("letters", {"factor": True}, "takes letters, factor, and fails to run"),
