@@ -74,6 +74,7 @@ class Profile(NamedTuple):
     training: Phase
     rank_hosts: tuple[RankHost, ...]
     gpu: bool
+    readers: str = "decode_threads"  # the setting that says how many read; or decode_processes
 
     @property
     def phases(self) -> tuple[Phase, ...]:

@@ -62,6 +62,8 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     engine = build_training(settings, task, framework, data, folder).engine
     kind = "images" if task.pixels else "items"
     measured = _measure(items_of_update(settings), seconds, data, dummies, engine, f"dummy {kind}")
+    if settings.decode_processes:
+        measured = measured._replace(readers="decode_processes")
     data.close()
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
 

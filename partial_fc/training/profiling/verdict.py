@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
     text: str  # the verdict for people
     lines: list[str]  # shell commands that belong to the text
     loss: float  # share of the speed on dummy images that training on the data set lacks, at least 0
-    decode_threads: int | None = None  # recommended decoding threads per rank; None if another number would not help
+    decode_threads: int | None = None  # recommended readers of a rank; None if another number would not help
 
 
 def judge(profile: Profile, files: SetFiles | None, costly: tuple[str, ...] = ()) -> Verdict:
@@ -124,7 +124,7 @@ def _storage(profile: Profile, loss: float, files: SetFiles | None, idle: float)
     if idle >= FREE_CORE:
         now, threads = _needed_threads(profile)
         copy = (
-            f"Try decode_threads={threads} (now {now}): waiting uses no core, and more "
+            f"Try {profile.readers}={threads} (now {now}): waiting uses no core, and more "
             f"threads request more files at once. Otherwise {copy.lower()}"
         )
     text = (
@@ -133,7 +133,10 @@ def _storage(profile: Profile, loss: float, files: SetFiles | None, idle: float)
         f"waiting for files. {copy} "
     )
     if files is None:
-        return Verdict("storage", f"{text}the data set on a local SSD, or into a train.rec.", [], loss, threads)
+        text += "the data set on a local SSD, or into a train.rec."
+        if profile.readers == "decode_threads":
+            text += " Python code that reads items waits for the lock of the interpreter as well: try decode_processes."
+        return Verdict("storage", text, [], loss, threads)
     gib, (setting, lines) = files.ram_disk_gib, ram_disk_copy(files)
     text += f"the data set into memory on each host, and train with {setting}"
     available = min(rank_host.memory_available for rank_host in profile.rank_hosts)
@@ -150,7 +153,7 @@ def _threads(profile: Profile, loss: float, idle: float) -> Verdict:
     threads = min(needed, now + math.floor(idle + 1 - FREE_CORE))
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading, and decoding{_of_rank(profile)} is the bottleneck, "
-        f"while only {busy_cores(profile, profile.training)} cores are busy. Set decode_threads={threads} (now {now})"
+        f"while only {busy_cores(profile, profile.training)} cores are busy. Set {profile.readers}={threads} (now {now})"
     )
     text += "." if needed <= threads else f": this uses all idle cores; {needed} would be needed."
     return Verdict("threads", text, [], loss, threads)
@@ -166,7 +169,7 @@ def _cores(profile: Profile, loss: float, costly: tuple[str, ...]) -> Verdict:
     }
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading: decoding and the network share too few cores "
-        f"({busy_cores(profile, profile.training)} busy, decode_threads={profile.rank_hosts[rank].threads} per rank). "
+        f"({busy_cores(profile, profile.training)} busy, {profile.readers}={profile.rank_hosts[rank].threads} per rank). "
         f"Possible improvements: {', '.join(option for option, useful in options.items() if useful)}."
     )
     return Verdict("cores", text, [], loss)

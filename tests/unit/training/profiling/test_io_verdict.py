@@ -43,6 +43,10 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
         profile(tally(260), tally(1000), DECODING),
         ("threads", 4, ["loses 75 % to", "only 3.0 of 8 cores", "(now 1): this uses all idle cores; 5 would be"], []),
     ),
+    "read in worker processes": (
+        profile(tally(260), tally(1000), DECODING)._replace(readers="decode_processes"),
+        ("threads", 4, ["Set decode_processes=4 (now 1)"], ["decode_threads"]),
+    ),
     "64 - 8 * 5.6 cores are 2.4 more per rank": (
         profile(tally(560, busy=7.9, cores=4.6), tally(800), MANY, **OF_64),
         ("threads", 10, ["13 would be needed"], ["no core is idle"]),
