@@ -153,7 +153,8 @@ def _threads(profile: Profile, loss: float, idle: float) -> Verdict:
     threads = min(needed, now + math.floor(idle + 1 - FREE_CORE))
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading, and decoding{_of_rank(profile)} is the bottleneck, "
-        f"while only {busy_cores(profile, profile.training)} cores are busy. Set {profile.readers}={threads} (now {now})"
+        f"while only {busy_cores(profile, profile.training)} cores are busy. "
+        f"Set {profile.readers}={threads} (now {now})"
     )
     text += "." if needed <= threads else f": this uses all idle cores; {needed} would be needed."
     return Verdict("threads", text, [], loss, threads)
@@ -161,6 +162,7 @@ def _threads(profile: Profile, loss: float, idle: float) -> Verdict:
 
 def _cores(profile: Profile, loss: float, costly: tuple[str, ...]) -> Verdict:
     rank = profile.bottleneck
+    now = f"{profile.readers}={profile.rank_hosts[rank].threads}"
     options = {
         "more cores": True,
         "a GPU for the network": not profile.gpu,
@@ -169,7 +171,7 @@ def _cores(profile: Profile, loss: float, costly: tuple[str, ...]) -> Verdict:
     }
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading: decoding and the network share too few cores "
-        f"({busy_cores(profile, profile.training)} busy, {profile.readers}={profile.rank_hosts[rank].threads} per rank). "
+        f"({busy_cores(profile, profile.training)} busy, {now} per rank). "
         f"Possible improvements: {', '.join(option for option, useful in options.items() if useful)}."
     )
     return Verdict("cores", text, [], loss)
