@@ -109,3 +109,9 @@ def test_mxnet_checkpoints_are_read(dtype, tmp_path):
     expected = embed(symbol, *single, faces)
     for path in (tmp_path, tmp_path / "model-symbol.json", tmp_path / "model-0003.params"):
         assert squared_distances(FaceModel.open(path).embed(faces), expected).max() / 2 < 1e-4
+
+
+def test_an_unsupported_operator_is_reported():
+    with pytest.raises(ValueError, match="odd: operator .*L2Normalization.*cannot be exported"):
+        odd = mx.sym.L2Normalization(mx.sym.Variable("data"), name="odd")
+        export(mx.sym.FullyConnected(odd, num_hidden=4, name="fc1"), SMALLEST)

@@ -85,3 +85,10 @@ def test_processes_without_a_process_group_are_refused(monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="launcher started 2 processes, but there is no process group"):
         PartialFC_V2(CosFace(), E, CLASSES)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_centers_in_half_precision_are_refused(dtype):
+    layer = PartialFC_V2(CosFace(), E, CLASSES).to(dtype)
+    with pytest.raises(TypeError, match=f"the centers are {dtype}, but must be float32"):
+        layer(*batch(dtype))

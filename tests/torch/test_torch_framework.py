@@ -12,10 +12,12 @@ from torch import nn
 
 import default
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
+from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.run_rank import run_rank
 from partial_fc.inference.model import FaceModel
+from partial_fc.training.tasks import build_task
 from partial_fc.training.trainer import train
 from partial_fc_torch import get_model
 from partial_fc_torch.build import TorchFramework
@@ -246,3 +248,9 @@ def test_a_network_above_the_limit_of_onnx_trains_without_its_file(tmp_path, cap
     assert (tmp_path / "out" / "backbone.pth").exists() and not (tmp_path / "out" / "backbone.onnx").exists()
     with pytest.raises(ValueError, match="exceed the 2 GiB of an ONNX file"):
         OnnxExport(get_model("small"), np.empty((0, 3, 112, 112), np.uint8))(0)
+
+
+def test_one_image_per_rank_is_refused():
+    settings = default.generate_config(changes={"batch_size": 1, "num_classes": 10}, trainer="torch")
+    with pytest.raises(ValueError, match="batch_size is 1, but the batch norms of small need 2 items or more"):
+        TorchFramework().build_backbone(settings, build_task(settings), TORCH)

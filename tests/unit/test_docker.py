@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 
@@ -119,3 +120,9 @@ def test_errors_are_reported(script, user, message):
     done = in_box(f"{script} bash /ssh/start-sshd.sh", user)
     assert done.returncode == 1
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("recipe", sorted((ROOT / "docker").glob("Dockerfile*")), ids=lambda path: path.name)
+def test_copied_and_started_files_exist(recipe):
+    found = re.findall(r"^COPY (\S+)|bash[\", ]+([\w./-]+\.sh)\b", recipe.read_text(), re.MULTILINE)
+    assert found and all((ROOT / (copied or started)).exists() for copied, started in found)

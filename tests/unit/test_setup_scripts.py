@@ -332,3 +332,11 @@ def test_a_job_goes_on_when_nobody_reads_it(redirection, reason, tmp_path):
     assert set(lines) == {reason and f"cat: write error: {reason}"} - {""}
     assert reason or "line 6\nrun.sh: more\n" in done.stdout
     assert list(temporary.iterdir()) == []
+
+
+def test_env_with_an_installed_mpi(clone):
+    fake_venv(clone, mpi_bin="/opt/mpi/bin")
+    variables = source_env(clone)
+    assert variables["PATH"].split(":")[:2] == [str(clone / ".venv" / "bin"), "/opt/mpi/bin"]
+    assert "OPAL_PREFIX" not in variables
+    assert variables["MPI4PY_LIBMPI"] == "/opt/mpi/bin/libmpi.so"

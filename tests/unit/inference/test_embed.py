@@ -172,3 +172,21 @@ def test_a_signal_leaves_no_files(place, number, code, message):
         _, errors = child.communicate(timeout=30)
     assert (child.returncode, errors) == (code, message)
     assert sorted(os.listdir(place)) == ["backbone.onnx", "faces"]
+
+
+def test_gray_and_alpha(place):
+    face = draw_face(1, 2, 2)
+    gray = face[:, :, 1]
+    (place / "faces" / "x.png").write_bytes(cv2.imencode(".png", gray)[1].tobytes())
+    transparent = np.dstack([face[:, :, ::-1], 255 - gray])
+    (place / "faces" / "y.png").write_bytes(cv2.imencode(".png", transparent)[1].tobytes())
+    assert run() == 0
+    for row, image in zip(read_index("embeddings").embeddings[-2:], (np.dstack([gray] * 3), face)):
+        np.testing.assert_allclose(row, TinyModel().slow_unit(image), atol=1e-5)
+
+
+def test_links_that_form_a_loop(place):
+    os.symlink("..", place / "faces" / "b" / "back")
+    os.symlink(place / "faces" / "b" / "deep", place / "faces" / "other")  # the same images by another name: twice
+    assert run() == 0
+    assert read_index("embeddings").names == [*NAMES, "other/3.JPG"]
