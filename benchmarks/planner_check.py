@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,7 +82,7 @@ class Measured(NamedTuple):
 
 
 def image_shape(case: Case) -> tuple[int, ...]:
-    return (3, 112, 112) if case.network else (1, 4, INPUTS // 4)
+    return (3, 112, 112) if case.network and not case.task else (1, 4, INPUTS // 4)
 
 
 def mxnet_trainer() -> Trainer:
@@ -132,7 +133,8 @@ def torch_trainer() -> Trainer:
     import torch
     import torch.distributed as dist
 
-    from partial_fc.data.batch import Batch
+    from partial_fc.data.batch import Batch, map_inputs
+    from partial_fc.training.tasks import build_task
     from partial_fc_torch import CosFace, PartialFC, get_model
     from partial_fc_torch.backbones.recompute import recompute_blocks
     from partial_fc_torch.collectives import default_collectives
@@ -150,17 +152,30 @@ def torch_trainer() -> Trainer:
 
     def build_step(case: Case, bank):
         linear = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(INPUTS, case.embedding))
-        backbone = get_model(case.network, num_features=case.embedding) if case.network else linear
+        if case.task:
+            task = build_task(SimpleNamespace(task=case.task, task_options=case.task_options))
+            sizes = {"image_size": None, **task.network_sizes()}
+            backbone = get_model(case.network, num_features=case.embedding, **sizes)
+            number = case.batch * case.gradient_acc
+            items = map_inputs(torch.from_numpy, task.dummy_inputs(number, np.random.default_rng(0)))
+        else:
+            backbone = get_model(case.network, num_features=case.embedding) if case.network else linear
         backbone = backbone.to(memory_format=torch.channels_last)
         if case.activation_checkpointing:
             recompute_blocks(backbone)
         model = data_parallel(backbone, bank, getattr(torch, case.gradient_dtype))
         optimizer = partial(build_optimizer, name=case.backbone_optimizer, momentum=0.9)
-        options = {"optimizer": optimizer, "gradient_acc": case.gradient_acc, "ema_decay": 0.9 * case.ema}
+        options = {
+            "optimizer": optimizer,
+            "pixels": not case.task,
+            "gradient_acc": case.gradient_acc,
+            "ema_decay": 0.9 * case.ema,
+        }
         engine = TorchEngine(model, bank, lambda num_update: (0.1, 0.1), **options)
 
         def step(images: np.ndarray, labels: np.ndarray) -> None:
-            engine.step(Batch(torch.from_numpy((images * 40 + 128).clip(0, 255).astype(np.uint8)), labels))
+            pixels = torch.from_numpy((images * 40 + 128).clip(0, 255).astype(np.uint8))
+            engine.step(Batch(items if case.task else pixels, labels))
 
         return step
 

@@ -95,3 +95,11 @@ def network(num_features, letters):
             return self.out(self.dropout(own.flatten(1)))
 
     return Network()
+
+
+def deep(num_features, letters):
+    """The same, through layers whose outputs take most of the memory of a step."""
+    from torch import nn
+
+    layers = (layer for _ in range(8) for layer in (nn.Linear(512, 512), nn.GELU()))
+    return nn.Sequential(network(512, letters), *layers, nn.Linear(512, num_features))

@@ -6,6 +6,8 @@ import re
 import pytest
 from conftest import TORCH, needs_torch
 
+from paths import ROOT, SOURCES
+
 pytestmark = pytest.mark.slow
 
 
@@ -17,6 +19,7 @@ TORCH_CASES = [
     {"classes": 2000, "network": "r18", "batch": 2, "gradient_dtype": "float16"}
     | {"backbone_optimizer": "adamw", "ema": True, "activation_checkpointing": True},
     {"classes": 40_000, "ratio": 0.5, "gradient_acc": 3},
+    {"classes": 2000, "embedding": 64, "batch": 2048, "network": "own_task:deep", "task": "own_task:Words"},
 ]
 
 
@@ -48,7 +51,7 @@ def test_memory_and_collectives_are_within_10_percent_of_a_run(run):
 @needs_torch
 def test_memory_of_the_pytorch_trainer_is_within_10_percent_of_a_run(run):
     command = [TORCH / "torchrun", "--standalone", "--nproc_per_node=2", "benchmarks/planner_check.py"]
-    result = run(*command, *map(json.dumps, TORCH_CASES), timeout=300)
+    result = run(*command, *map(json.dumps, TORCH_CASES), timeout=300, PYTHONPATH=f"{SOURCES}:{ROOT / 'tests'}")
     assert result.returncode == 0, result.stdout + result.stderr
     assert_memory_is_within_10_percent(result.stdout, TORCH_CASES)
     sent = [percent for name, _, percent in compared(result.stdout) if name.startswith(("sent by TCP", "received"))]
