@@ -6,6 +6,7 @@ embeddings, which are small, keep their digits. usearch's own conversion scales 
 Shapes: N embeddings, E embedding, M results.
 """
 
+import mmap
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import numpy as np
 INSTALL = "pip install usearch"
 DTYPES = {"int8": "i8", "float32": "f32"}
 # By benchmarks/index.py: neighbors of an entry, entries that are tried when one is added, and in a search.
-CONNECTIVITY, ADD_EFFORT, EFFORT = 16, 64, 256
+CONNECTIVITY, ADD_EFFORT, EFFORT = 16, 64, 512
 PART = 1_000  # embeddings between two moments at which Ctrl-C is noticed
 
 Rows = Callable[[slice], np.ndarray]  # of some of N numbers from 0 on -> embeddings (n, E) of length 1
@@ -32,6 +33,7 @@ class Graph:
 
     def __init__(self, index: Any, dtype: str):
         self._index, self._dtype = index, dtype
+        self._source: Any = None
         index.expansion_add, index.expansion_search = ADD_EFFORT, EFFORT
 
     @classmethod
@@ -49,13 +51,16 @@ class Graph:
             ValueError: The file is damaged, or holds other embeddings; names it.
         """
         with _errors_of(path):
-            index = _usearch().Index.restore(path, view=mapped)
+            source = _mapped(path) if mapped else path
+            index = _usearch().Index.restore(source, view=mapped)
             if index is None:
                 raise ValueError("usearch finds no index in it")
         found = index.ndim, index.dtype.name.lower()
         if found != (dimension, DTYPES[dtype]):
             raise ValueError(f"{path} holds {found[1]} of dimension {found[0]}, not {dtype} of dimension {dimension}")
-        return cls(index, dtype)
+        graph = cls(index, dtype)
+        graph._source = source  # usearch keeps only its address
+        return graph
 
     def __len__(self) -> int:
         return len(self._index)
@@ -111,6 +116,15 @@ class Graph:
         if self._dtype == "float32":
             return np.ascontiguousarray(rows, np.float32)
         return np.rint(rows * (127 / np.abs(rows).max(axis=1, keepdims=True))).astype(np.int8)
+
+
+def _mapped(path: str) -> mmap.mmap:
+    """Maps a file of which a search reads scattered embeddings, without what lies around them."""
+    with open(path, "rb") as file:
+        source = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        rows, width = np.frombuffer(source[:8], np.uint32).tolist()  # of the embeddings, which follow; then the links
+        source.madvise(mmap.MADV_RANDOM, 0, max(1, min(rows * width, len(source))))
+    return source
 
 
 def _in_thread(function: Callable, *args: Any, **options: Any) -> Any:

@@ -272,5 +272,5 @@ def test_without_usearch(place, monkeypatch):
 def test_the_benchmark_compares_with_exact_search():
     program = [sys.executable, Path(__file__).parents[3] / "benchmarks/index.py", "--quick", "--candidates"]
     done = subprocess.run([*program, "usearch HNSW int8"], capture_output=True, text=True, timeout=200, check=True)
-    rate, of_persons, of_others = done.stdout.splitlines()[-1].split(": ")[1].split(", ")
-    assert int(rate.replace(",", "")) > 0 and float(of_persons) > 0.95 and float(of_others) > 0.8
+    rate, *recall = done.stdout.splitlines()[-1].split(": ")[1].split(", ")
+    assert int(rate.replace(",", "")) > 0 and min(map(float, recall)) > 0.8 and max(map(float, recall)) <= 1
