@@ -132,8 +132,10 @@ IN_VENV, IN_TORCH = "bash setup-utils/install.sh", "pip install -r requirement.t
 @pytest.mark.parametrize(
     "python, program, missing, message, install",
     [
+        (sys.executable, "train_memory.py", "easydict", "No module named 'easydict'", IN_VENV),
         (sys.executable, "train_memory.py", "numpy", "No module named 'numpy'", IN_VENV),
         (sys.executable, "train_memory.py", "horovod", "Horovod is not installed", IN_VENV),
+        (TORCH / "python", "train.py", "numpy", "No module named 'numpy'", IN_TORCH),
         # The environment of the other trainer; the clone has a folder mxnet.
         (TORCH / "python", "train_memory.py", "mxnet.base", "MXNet is not installed", IN_VENV),
         (sys.executable, "train.py", "torch", "PyTorch is not installed", IN_TORCH),

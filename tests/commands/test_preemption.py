@@ -178,3 +178,15 @@ def test_a_paused_training_goes_on(script, arguments, tmp_path):
         rest, _ = group.communicate(timeout=LIMIT)
     output = "".join(lines) + rest
     assert len(ranks) == 2 and group.returncode == PREEMPTED and "error: " not in output, output
+
+
+def test_a_stop_before_training_saves_nothing(arguments, tmp_path):
+    _, command, environment = LAUNCHERS["python"]
+    with started([*command, *arguments], **environment) as group:
+        while not list((tmp_path / "models").glob(".job*")):
+            assert group.poll() is None
+            time.sleep(0.02)
+        group.send_signal(signal.SIGTERM)
+        output, _ = group.communicate(timeout=LIMIT)
+    assert group.returncode == PREEMPTED, output
+    assert output.strip() == "error: stop requested before training began: there is nothing to save"

@@ -6,7 +6,7 @@ import pytest
 
 from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer
 from partial_fc_mxnet.layer import tiled_softmax
-from partial_fc_mxnet.ops.arithmetic import DeviceArithmetic, HostArithmetic
+from partial_fc_mxnet.ops.arithmetic import DeviceArithmetic, HostArithmetic, product
 
 HOST, DEVICE = HostArithmetic(), DeviceArithmetic(mx.cpu())
 G, T, E = 5, 7, 4
@@ -47,6 +47,16 @@ def test_host_and_device_agree(name):
     host, device = (CALLS[name](arithmetic, before.copy()) for arithmetic in (HOST, DEVICE))
     for expected, actual in zip(host, device):
         np.testing.assert_allclose(as_numpy(actual), as_numpy(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_backward_of_product_adds_to_the_first_gradient_and_overwrites_the_second():
+    data, weight, head = rows(G, E), rows(T, E, 1), rows(G, T, 2)
+    gradients = mx.nd.ones((G, E)), mx.nd.ones((T, E))
+    logits = product(data, weight, gradients)
+    logits.backward(head)
+    np.testing.assert_allclose(logits.asnumpy(), product(data, weight).asnumpy(), rtol=1e-6)
+    np.testing.assert_allclose(gradients[0].asnumpy(), 1 + head.asnumpy() @ weight.asnumpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradients[1].asnumpy(), head.asnumpy().T @ data.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_take_waits_until_no_operator_reads_the_buffer_it_overwrites():

@@ -8,6 +8,8 @@ import mxnet as mx
 import numpy as np
 import pytest
 
+from partial_fc.layer import bank_files
+from partial_fc.utils.mmap_rows import RowFile
 from partial_fc_mxnet import MemoryBank
 from partial_fc_mxnet.layer import center_storage
 
@@ -88,6 +90,26 @@ def test_save_and_load_need_little_memory(tmp_path):
         b.load()
     assert len(seen) > 10
     assert max(seen) - seen[0] < 12 << 20
+
+
+def test_bank_without_classes_creates_no_file(tmp_path):
+    b = bank(tmp_path, str(tmp_path / "bank"), num_local=0)
+    b.save()
+    b.load()
+    with mx.util.np_shape(True):
+        assert b.get(np.arange(0))[0].shape == (0, E)
+
+
+def test_fill_flushes_and_logs_progress(tmp_path, monkeypatch, caplog):
+    flushed = []
+    flush = RowFile.flush
+    monkeypatch.setattr(RowFile, "flush", lambda file: flushed.append(file.rows.any(axis=1).sum()) or flush(file))
+    monkeypatch.setattr(bank_files, "LOG_SECONDS", 0.0)
+    monkeypatch.setattr(bank_files, "FLUSH_BYTES", 4 << 20)
+    caplog.set_level("INFO")
+    bank(tmp_path, str(tmp_path / "bank"), num_local=5000)
+    assert flushed == [2048, 4096]
+    assert caplog.messages == [f"wrote weight of {n} of this rank's 5000 centers" for n in flushed]
 
 
 def test_process_exits_cleanly_while_its_arrays_are_in_use(tmp_path):

@@ -66,3 +66,14 @@ def test_labels_beyond_float32_stay_exact():
     odd = labels.asnumpy() % 2 == 1
     big = labels.asnumpy() > 1 << 24
     assert (odd & big).sum() > 300  # float32 could represent none of them
+
+
+def test_invalid_arguments_are_refused(rec):
+    with pytest.raises(ValueError, match=r"data_shape must be \(3, height, width\)"):
+        FaceImageIter(4, (112, 112), rec)
+    with pytest.raises(ValueError, match="threads must be at least 1, or 0"):
+        FaceImageIter(4, SHAPE, rec, threads=-1)
+    with pytest.raises(ValueError, match=r"image with key 13 at offset \d+ has label 4, but the network has 4"):
+        FaceImageIter(4, SHAPE, rec).check_labels(4)
+    with pytest.raises(ValueError, match="num_classes must be at least 1, got 0"):
+        DummyIter(4, SHAPE, 3, num_classes=0)

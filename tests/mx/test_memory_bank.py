@@ -12,6 +12,11 @@ def bank(folder, num_local=10, num_sample=4, **more):
     return MemoryBank(num_sample, num_local, 0, 0, 3, str(folder), class_start=0, **more)
 
 
+def test_get_of_all_rows_does_not_copy(tmp_path):
+    b = bank(tmp_path)
+    assert b.get(np.arange(10))[0] is b.weight
+
+
 @pytest.mark.parametrize("elements, pieces", [(2**31 - 1, [10]), (12, [4, 4, 2])])
 @pytest.mark.parametrize("as_array", [np.asarray, lambda index: mx.nd.array(index, dtype="int64")])
 def test_get_and_set_rows(elements, pieces, as_array, tmp_path, monkeypatch):
@@ -27,6 +32,12 @@ def test_get_and_set_rows(elements, pieces, as_array, tmp_path, monkeypatch):
     after, mom = (array.asnumpy() for array in b.get(np.arange(10)))
     np.testing.assert_array_equal(after, expected)
     assert mom.sum(axis=1).tolist() == [6.0 * (row in rows) for row in range(10)]
+
+
+def test_a_bank_of_several_pieces_has_no_single_array(tmp_path, monkeypatch):
+    monkeypatch.setattr(center_storage, "MAX_ELEMENTS", 12)
+    with pytest.raises(ValueError, match="10 centers of this rank are in 3 pieces, because an .* holds at most 4 of"):
+        _ = bank(tmp_path).weight
 
 
 def test_several_pieces_are_initialized_saved_and_loaded_as_one_array(tmp_path, monkeypatch):
@@ -67,3 +78,9 @@ def test_failed_save_keeps_the_previous_files(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (tmp_path / "0_centers.param").read_bytes() == content
+
+
+def test_initial_centers_depend_on_the_seed(tmp_path):
+    first, again, other = (bank(tmp_path, seed=seed).weight.asnumpy() for seed in (5, 5, 6))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any(axis=1).all()

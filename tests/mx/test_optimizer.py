@@ -91,3 +91,18 @@ def test_the_backbones_sgd_whose_momentum_sums_gradients(momentum, dtype, error)
     for weight, value in zip(weights, expected):
         np.testing.assert_allclose(weight.asnumpy(), value, rtol=error)
         assert weight.dtype == np.dtype(dtype)
+
+
+def test_a_sum_of_gradients_leaves_out_what_is_not_trained():
+    optimizer = GradientSumSGD(0.9, learning_rate=0.1, param_idx2name={0: "frozen"})
+    optimizer.set_lr_mult({"frozen": 0.0})
+    updater, weight = mx.optimizer.get_updater(optimizer), mx.nd.ones((2,))
+    updater([0], [mx.nd.ones((2,))], [weight])
+    assert not updater.states[0].asnumpy().any() and (weight.asnumpy() == 1).all()
+
+
+def test_a_sum_of_clipped_gradients():
+    optimizer = GradientSumSGD(0.9, learning_rate=0.1, clip_gradient=0.5, wd=0.0)
+    updater, weight = mx.optimizer.get_updater(optimizer), mx.nd.ones((2,))
+    updater([0], [mx.nd.array([3, -0.25])], [weight])
+    np.testing.assert_allclose(updater.states[0].asnumpy(), [0.5, -0.25])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from partial_fc.data.face_records import write_face_set
-from partial_fc_mxnet.image_iter import FaceImageIter
+from partial_fc_mxnet.image_iter import DummyIter, FaceImageIter
 from partial_fc_mxnet.ops.memory import host_array
 
 SHAPE = (3, 16, 12)
@@ -82,6 +82,14 @@ def test_resuming_at_another_number_of_ranks_gives_the_same_images(rec, batch, r
     expected = [np.concatenate(arrays) for arrays in zip(*take(single, 2))]
     assert same([joined], [expected])
     assert all(part.state() == {**state, "images": 48} for part in parts)
+
+
+def test_dummies_resume_at_their_position():
+    data, resumed = (DummyIter(4, SHAPE, 5, num_classes=1000) for _ in range(2))
+    take(data, 7)
+    assert data.state() == {"epoch": 1, "images": 2}  # batches: the place holds for any number of images in each
+    resumed.restore(data.state())
+    assert same(take(data, 4), take(resumed, 4))
 
 
 def test_a_batch_is_returned_while_the_engine_is_busy(rec):

@@ -57,16 +57,40 @@ def operators(symbol: mx.sym.Symbol) -> list[str]:
     "network, name, shape",
     [
         ("r50", "conv0_weight", (64, 3, 3, 3)),
+        ("r50", "relu0_gamma", (64,)),
         ("r50", "stage1_unit1_conv1sc_weight", (64, 64, 1, 1)),
+        ("r50", "stage1_unit1_sc_moving_mean", (64,)),
+        ("r50", "stage3_unit14_conv2_weight", (256, 256, 3, 3)),
+        ("r50", "bn1_moving_mean", (512,)),
         ("r50", "pre_fc1_weight", (512, 512 * 7 * 7)),
+        ("r50", "fc1_moving_var", (512,)),
         ("mbf", "conv_1_conv2d_weight", (64, 3, 3, 3)),
         ("mbf", "dconv_23_conv_dw_conv2d_weight", (128, 1, 3, 3)),
+        ("mbf", "res_4_block5_conv_proj_batchnorm_gamma", (128,)),
         ("mbf", "conv_6dw7_7_conv2d_weight", (512, 1, 7, 7)),
+        ("rx50", "stage1_unit1_conv2_weight", (128, 4, 3, 3)),
         ("rx101", "stage3_unit23_conv3_weight", (1024, 512, 1, 1)),
     ],
 )
 def test_names_and_shapes_are_those_of_the_published_files(network, name, shape):
     assert parameter_shapes(get_symbol(network))[name] == shape
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_suffix_determines_the_kind_of_parameter(network):
+    """Weight decay depends on the suffix: matrices and kernels end with `_weight`, scales with `_gamma`."""
+    shapes = parameter_shapes(get_symbol(network, net_se=True))
+    endings = ("_weight", "_bias", "_gamma", "_beta", "_moving_mean", "_moving_var")
+    for name, shape in shapes.items():
+        assert name.endswith(endings), name
+        assert name.endswith("_weight") == (len(shape) > 1), name
+
+
+def test_same_arguments_give_the_same_symbol():
+    """Symbols built in between must not change the names, because checkpoints and ranks match parameters by name."""
+    first = get_symbol("small", embedding_size=64).tojson()
+    get_symbol("mbf")
+    assert get_symbol("small", embedding_size=64).tojson() == first
 
 
 @pytest.mark.parametrize("network", sorted(NETWORKS))
@@ -112,6 +136,7 @@ def test_forward_and_backward_reach_every_weight(network):
     "arguments, message",
     [
         ({"network": "r51"}, "unknown network 'r51': did you mean 'r50'"),
+        ({"network": "r18", "net_act": "prelou"}, "unknown net_act 'prelou': did you mean 'prelu'"),
         ({"network": "r18", "net_output": "GAPP"}, "unknown net_output 'GAPP': did you mean 'GAP'"),
         ({"network": "r18", "embedding_size": 0}, "embedding_size is 0"),
         ({"network": "r18", "bn_mom": 1.0}, "bn_mom is 1.0"),
@@ -146,6 +171,14 @@ def test_names_and_shapes_equal_those_of_float32(network):
         shapes = half.infer_shape(data=(2, 3, side, side))
         assert shapes == full.infer_shape(data=(2, 3, side, side)) and shapes[1] == [(2, 32)]
     assert set(dtypes(full).values()) == {"float32"}
+
+
+def test_pixels_are_exact_in_float16():
+    data = get_symbol("small", fp16=True).get_internals()["data_fp16_output"]
+    pixels = np.arange(256, dtype=np.float32)
+    normalized = data.eval(data=mx.nd.array(pixels))[0]
+    assert normalized.dtype == np.float16
+    np.testing.assert_array_equal(normalized.asnumpy().astype(np.float64), (pixels - 127.5) / 128)
 
 
 def test_saved_symbol_is_float32():

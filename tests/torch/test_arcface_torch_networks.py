@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from partial_fc_torch.backbones import Options, get_model
+from partial_fc_torch.backbones.recompute import Recomputed
 from partial_fc_torch.backbones.vit import Size, VisionTransformer
 
 MOMENTUM = 0.1  # of running statistics
@@ -160,6 +161,13 @@ def test_activations_that_are_computed_again_change_nothing():
         embeddings.square().sum().backward()
         found.append([embeddings, *(parameter.grad for parameter in model.parameters())])
     assert all(torch.equal(kept, again) for kept, again in zip(*found))
+
+
+@pytest.mark.parametrize("name, expected", [("vit_t", 0), ("vit_s", 0), ("vit_b", 24), ("vit_h", 48)])
+def test_large_transformers_compute_activations_again(name, expected):
+    with torch.device("meta"):
+        blocks = get_model(name).blocks
+    assert sum(isinstance(block.forward, Recomputed) for block in blocks) == expected
 
 
 def test_attention_and_norms_compute_in_float32_under_autocast():

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+import default
 from partial_fc.data.batch import Batch
 from partial_fc_torch import CosFace, PartialFC, get_model
 from partial_fc_torch.engine import TorchEngine
-from partial_fc_torch.optimizers import build_optimizer, freeze, frozen_modules, read_factors
+from partial_fc_torch.optimizers import OPTIMIZERS, build_optimizer, freeze, frozen_modules, read_factors
 
 
 class Positioned(nn.Module):
@@ -159,6 +160,10 @@ def test_running_statistics_of_frozen_parts_stay():
 def test_parts_that_are_not_there_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         freeze(Positioned(), read_factors(given.split(",")))
+
+
+def test_the_settings_know_the_same_names():
+    assert tuple(OPTIMIZERS) == default.OPTIMIZERS
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from partial_fc_torch import CosFace, PartialFC, bank
 from partial_fc_torch.bank import TorchBank
 from partial_fc_torch.layer.device import HostCopy
 from partial_fc_torch.layer.optimizers import Adagrad, AdamW
+from partial_fc_torch.layer.stores import host
+from partial_fc_torch.layer.stores.host import replacements
 
 CLASSES, E, B = 500, 16, 8
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}  # the order of the centers differs, and with it that of float32 sums
@@ -58,12 +60,28 @@ def test_only_positives_that_were_not_drawn_are_fetched_in_a_step():
         fetched.clear()
 
 
+@pytest.mark.parametrize("size", [0, 1, 2, 50, 400])
+def test_what_is_fetched_in_vain_makes_room_for_what_is_missing(size):
+    rng = np.random.default_rng(size)
+    for _ in range(20):
+        held, wanted = (np.sort(rng.choice(500, size, replace=False)) for _ in range(2))
+        missing, unused, places = replacements(held, wanted)
+        assert missing.tolist() == sorted(set(wanted) - set(held))
+        held[unused] = missing
+        assert held[places].tolist() == wanted.tolist()
+
+
 @pytest.mark.parametrize("first", [-1, CLASSES])
 def test_a_sample_beyond_the_classes_is_an_error(first):
     layer = build(True)
     layer.sample = lambda labels: torch.tensor([first])
     with pytest.raises(IndexError, match="the sample has classes"):
         layer.step(*next(batches(1)))
+
+
+def test_parts_of_the_rows_move_in_any_order(monkeypatch):
+    monkeypatch.setattr(host, "PART_BYTES", 7 * 4 * E)  # the last part of 100 rows is a smaller one
+    assert_same(build(False), build(True), **TOLERANCE)
 
 
 def test_rows_of_a_gpu_come_to_the_host_part_by_part(monkeypatch):
@@ -79,6 +97,14 @@ def test_rows_of_a_gpu_come_to_the_host_part_by_part(monkeypatch):
     assert np.array_equal(np.concatenate(parts), bank_.host_rows("weight", copied=True)[0])
 
 
+@pytest.mark.parametrize("part", [1, 70, CLASSES, 2 * CLASSES])
+def test_parts_that_come_to_the_host_are_joined(part, monkeypatch):
+    rows = build(False).rows("weight")
+    monkeypatch.setattr(bank, "PART_BYTES", part * 4 * E)
+    joined = bank._joined(bank._in_parts(rows), rows)
+    assert np.array_equal(joined, rows.numpy()) and not np.shares_memory(joined, rows.numpy())
+
+
 def test_a_sample_of_another_size_and_a_batch_beyond_the_sample():
     plain, staged = build(False), build(True)
     for layer in (plain, staged):
@@ -87,6 +113,14 @@ def test_a_sample_of_another_size_and_a_batch_beyond_the_sample():
     assert_same(plain, staged, 2, **TOLERANCE)
     plain, staged = build(False, 0.01), build(True, 0.01)
     assert_same(plain, staged, **TOLERANCE)
+
+
+@pytest.mark.parametrize("corrected, rates", [(True, (0.2, 0.5, 1.0, 0.2)), (False, (0.2, 0.0, 0.5))])
+def test_another_rate_while_rows_of_the_last_one_are_fetched(corrected, rates):
+    plain, staged = build(False, sampling_correction=corrected), build(True, sampling_correction=corrected)
+    for rate in rates:
+        plain.sample_rate = staged.sample_rate = rate
+        assert_same(plain, staged, 2, **TOLERANCE)
 
 
 def test_loss_backward_and_a_step_that_comes_too_late():
@@ -101,6 +135,23 @@ def test_loss_backward_and_a_step_that_comes_too_late():
         second.backward()
 
 
+def test_waiting_for_updates_changes_no_bit():
+    plain, waiting = build(True), build(True)
+    for features, labels in batches(4):
+        plain.step(features, labels)
+        waiting.step(features, labels)
+        waiting.synchronize()
+    plain.synchronize()
+    assert torch.equal(plain.weight, waiting.weight) and torch.equal(plain.weight_mom, waiting.weight_mom)
+
+
+def test_the_layer_computes_on_its_device_and_cannot_move():
+    layer = PartialFC(margin_softmax=CosFace(), num_classes=5, embedding_size=E, on_host=True, device="meta")
+    assert (layer.device.type, layer.weight.device.type) == ("meta", "cpu")
+    with pytest.raises(ValueError, match="the centers are on the host: the layer cannot move"):
+        layer.double()
+
+
 def test_an_error_leaves_the_centers_as_they_are():
     layer = build(True)
     features, labels = next(batches(1))
@@ -112,6 +163,15 @@ def test_an_error_leaves_the_centers_as_they_are():
     layer.synchronize()
     assert torch.equal(layer.weight, before)
     assert layer.step(features, labels)[1].isfinite()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # a maximum over no center at all
+def test_a_sample_without_a_center():
+    layers = [build(False), build(True)]
+    for layer in layers:
+        layer.requires_positives = False
+        layer.sample = lambda labels: torch.arange(0)
+    assert_same(*layers, 2, **TOLERANCE)
 
 
 def test_a_state_dict_has_the_last_update_and_replaces_rows_that_were_fetched_ahead():

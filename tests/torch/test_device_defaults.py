@@ -1,13 +1,17 @@
 """What suits a GPU, from facts about GPUs that are not there."""
 
+import importlib
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 import default
-from partial_fc_torch import device_defaults, device_report
+from partial_fc_torch import ArcFace, PartialFC_V2, device_defaults, device_report
 from partial_fc_torch.device_defaults import (
     GpuFacts,
     LogitsCache,
+    gpu_facts,
     gpu_of_rank,
     gpu_tile_classes,
     layer_type,
@@ -16,6 +20,7 @@ from partial_fc_torch.device_defaults import (
 )
 from partial_fc_torch.device_report import device_line, precision_line
 from partial_fc_torch.optimizers import build_optimizer
+from paths import ROOT
 
 GIB = 1 << 30
 # Data sheets: L2 cache, bandwidth of the memory, multiprocessors.
@@ -57,6 +62,13 @@ def test_products_are_in_tf32_on_gpus_that_have_it_unless_asked_otherwise(asked,
     assert layer_type(asked, gpu) == expected
 
 
+def test_an_unknown_type_is_refused():
+    with pytest.raises(
+        ValueError, match="layer_dtype is int8, expected auto or one of float32, tf32, bfloat16, float16"
+    ):
+        PartialFC_V2(ArcFace(), 4, 10, layer_dtype="int8")
+
+
 @pytest.mark.parametrize("batch, in_cache", [(128, False), (512, True), (1024, True), (8192, True)])
 def test_tiles_lie_in_a_large_cache_beside_a_slow_memory_and_occupy_the_card(batch, in_cache):
     of_class = 4 * (2 * 512 + batch)
@@ -92,6 +104,23 @@ def test_the_cache_of_logits_takes_what_the_first_step_leaves_free(monkeypatch):
     assert limits(LogitsCache(None), "cuda") == [256 << 20] * 4
 
 
+def test_some_tiles_may_be_cached_and_others_not(monkeypatch):
+    """As on a GPU; the numbers are those of all and of none."""
+    features, results = torch.randn(6, 4), []
+    for cached in (0, 2, 5):
+        monkeypatch.setattr("partial_fc_torch.layer.torch_passes.cached_tiles", lambda *_, cached=cached: cached)
+        layer, local = PartialFC_V2(ArcFace(), 4, 14, tile_classes=3), features.clone().requires_grad_()
+        loss = layer(local, torch.arange(6))
+        loss.backward()
+        results.append((loss.detach(), local.grad, layer.weight.grad))
+    for others in results[1:]:
+        torch.testing.assert_close(others, results[0], rtol=1e-3, atol=1e-3)
+
+
+def test_there_are_no_facts_of_a_cpu_or_of_a_device_without_one():
+    assert gpu_facts(torch.device("cpu")) is gpu_facts(torch.device("meta")) is None
+
+
 def test_the_lines_of_a_start_say_what_is_used(tmp_path, monkeypatch):
     monkeypatch.setattr(device_report, "gpu_facts", lambda device: H100 if device.type == "cuda" else None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (79 * GIB, H100.memory))
@@ -108,6 +137,43 @@ def test_the_lines_of_a_start_say_what_is_used(tmp_path, monkeypatch):
     assert "layer in float32" in lines[1] and lines[1].endswith(", logits cached up to 256 MiB")
 
 
+@pytest.fixture
+def four_gpus(monkeypatch):
+    """GPUs as PyTorch describes them, in its own words and units."""
+    found = SimpleNamespace(
+        name="NVIDIA A100-SXM4-40GB",
+        major=8,
+        minor=0,
+        total_memory=40 * GIB,
+        L2_cache_size=40 << 20,
+        memory_clock_rate=1_215_000,
+        memory_bus_width=5120,
+        multi_processor_count=108,
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (39 * GIB, 40 * GIB))
+    gpu_facts.cache_clear()
+    yield
+    gpu_facts.cache_clear()
+
+
+def test_the_bandwidth_follows_from_clock_and_bus(four_gpus):
+    facts = gpu_facts(torch.device("cuda", 3))
+    assert facts == GpuFacts(
+        "NVIDIA A100-SXM4-40GB", (8, 0), 40 * GIB, 40 << 20, pytest.approx(1.555e12, rel=1e-3), 108
+    )
+
+
+def test_check_sh_has_a_line_for_each_gpu(four_gpus, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "setup-utils")
+    exec(importlib.import_module("check_torch").GPUS, {})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and lines[0] == lines[3] and lines[0].endswith("layer in tf32 by default")
+    assert lines[0].startswith("GPU NVIDIA A100-SXM4-40GB, compute capability 8.0, 41.9 GB of 42.9 GB free, driver ")
+
+
 @pytest.mark.parametrize(
     "name, options, fused",
     [
@@ -120,3 +186,12 @@ def test_the_lines_of_a_start_say_what_is_used(tmp_path, monkeypatch):
 def test_an_optimizer_is_fused_unless_its_options_say_how_it_computes(name, options, fused):
     optimizer = build_optimizer(torch.nn.Linear(2, 2), name, options=options, fused=True)
     assert optimizer.skips_overflows == fused
+
+
+def test_a_step_of_the_layer_is_one():
+    layer = PartialFC_V2(ArcFace(), 4, 14)
+    cache, local = layer._softmax.passes.of_torch.logits_cache, torch.randn(6, 4, requires_grad=True)
+    loss = layer(local, torch.arange(6))
+    assert not cache.stepped
+    loss.backward()
+    assert cache.stepped

@@ -10,13 +10,11 @@ from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.inference.model import FaceModel
 from partial_fc.inference.parity import random_faces
 from partial_fc_torch import get_model
-from partial_fc_torch.backbones import network_with
+from partial_fc_torch.backbones import NETWORKS, network_with
 from partial_fc_torch.pixels import normalized, to_images
 
 
-@pytest.mark.parametrize(
-    "network", ["r18", "r200", "mobilefacenet", "mbf_large", "small", "vit_t_dp005_mask0", "vit_l_dp005_mask_005"]
-)
+@pytest.mark.parametrize("network", NETWORKS)
 def test_the_layers_tell_the_network(network):
     with torch.device("meta"):
         state = get_model(network, num_features=24).state_dict()

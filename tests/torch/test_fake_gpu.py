@@ -13,7 +13,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from fake_gpu import DEVICE, RANKS, fake_gpu
+from fake_gpu import DEVICE, RANKS, Trace, fake_gpu
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -27,6 +28,7 @@ from partial_fc_torch import (
     MagFace,
     PartialFC,
     PartialFC_V2,
+    bank,
     get_model,
 )
 from partial_fc_torch.engine import TorchEngine
@@ -76,6 +78,13 @@ def test_the_host_waits_once_for_the_device(cases, monkeypatch):
             assert waits == (1 if case[2] else 2), case
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, "tf32"])
+@pytest.mark.parametrize("arguments", [{}, {"sampling_correction": True}, {"tile_classes": 0, "logits_cache_mb": None}])
+def test_other_types_and_what_is_chosen_by_default(dtype, arguments, monkeypatch):
+    with fake_gpu(monkeypatch) as trace:
+        assert step(build(dtype=dtype, **arguments), trace).count("wait") == 1
+
+
 def test_explicit_steps_and_a_dense_gradient(monkeypatch):
     with fake_gpu(monkeypatch) as trace:
         layer = build(update_in_backward=False)
@@ -87,6 +96,28 @@ def test_explicit_steps_and_a_dense_gradient(monkeypatch):
         of_features, of_centers = layer._backward_step(layer._forward_step(torch.empty(B, E, device=DEVICE), range(B)))
         assert of_features.shape == (B, E) and of_centers.shape == (CLASSES // RANKS, E)
         assert trace.events.count("wait") == 1
+
+
+def test_a_checkpoint_copies_the_next_part_of_a_bank_while_the_host_takes_this_one(monkeypatch):
+    rows, parts = CLASSES // RANKS, 4
+    monkeypatch.setattr(bank, "PART_BYTES", rows // parts * 4 * E)
+    taken = []
+
+    def wait(copy):
+        copy._copied.synchronize()
+        taken.append(len(copy._copy))
+        with _disable_current_modes():
+            return torch.full(copy._copy.shape, len(taken), dtype=torch.float32)
+
+    with fake_gpu(monkeypatch) as trace:
+        monkeypatch.setattr(bank.HostCopy, "wait", wait)
+        bank_ = bank.TorchBank(build())
+        trace.clear()
+        (found,) = bank_.host_rows("weight", copied=True)
+        assert trace.events == ["_to_copy", *["_to_copy", "wait"] * (parts - 1), "wait"]
+        assert trace.kernels == 0
+    assert taken == [rows // parts] * parts
+    assert found[:, 0].tolist() == np.repeat(range(1, parts + 1), rows // parts).tolist()
 
 
 @pytest.mark.parametrize("optimizer", [SGD, AdamW, Adagrad])
@@ -205,6 +236,7 @@ LAYERS = {
     ("1 M classes a GPU", torch.bfloat16): (8_000_000, 1.0, 2023, 161),
     ("10 M on 8, r = 0.1", torch.float32): (10_000_000, 0.1, 327, 20.1),
 }
+BACKBONES = {"mobilefacenet": (562, 27.5), "r50": (711, 60.3)}
 
 
 @pytest.mark.parametrize("case", LAYERS)
@@ -214,3 +246,17 @@ def test_kernels_and_bytes_of_the_layer(case, monkeypatch):
         layer = build(CosFace, SGD, rate, case[1], 0, 32_768, num_classes=classes, embedding_size=512)
         step(layer, trace, 128)
     assert (trace.kernels, trace.bytes / 1e9) == pytest.approx((kernels, gigabytes), rel=0.1)
+
+
+@pytest.mark.parametrize("network", BACKBONES)
+def test_kernels_and_bytes_of_a_backbone(network):
+    """Forward and backward pass and the update in float32, by fakes of a CPU, on which autograd runs."""
+    with FakeTensorMode():
+        model = get_model(network)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, foreach=True)
+        for _ in range(2):  # the first one allocates momentum
+            with Trace("cpu") as trace:
+                features = model(torch.empty(128, 3, 112, 112))
+                features.backward(torch.empty_like(features))
+                optimizer.step()
+    assert (trace.kernels, trace.bytes / 1e9) == pytest.approx(BACKBONES[network], rel=0.1)

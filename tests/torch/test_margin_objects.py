@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import oracle
+from partial_fc.layer.margins import MARGINS as NAMES
+from partial_fc.planner.case import SLOPED
 from partial_fc_torch import (
     AdaFace,
     ArcFace,
@@ -56,6 +58,12 @@ def test_gradcheck(loss):
     assert torch.autograd.gradcheck(lambda logits: loss(logits, torch.from_numpy(LABELS)), (cosines,))
 
 
+def test_straight_through_has_the_slope_one():
+    cosines = torch.from_numpy(COSINES).requires_grad_()
+    ArcFace(4.0, straight_through=True)(cosines, torch.from_numpy(LABELS)).sum().backward()
+    np.testing.assert_array_equal(cosines.grad, np.full_like(COSINES, 4.0))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_gradients_are_finite_where_feature_and_center_coincide(dtype):
     cosines = torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=dtype, requires_grad=True)
@@ -71,6 +79,12 @@ def test_negatives_above_the_threshold_are_left_out():
     lowest = torch.finfo(torch.float64).min
     torch.testing.assert_close(logits, torch.tensor([[2.0, 1.2, lowest], [lowest, 0.8, 0.4]], dtype=torch.float64))
     assert cosines.grad[0, 0] == -cosines.grad[0, 1] != 0 and cosines.grad[0, 2] == 0
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.0])
+def test_thresholds_that_are_no_cosines_are_refused(threshold):
+    with pytest.raises(ValueError, match=f"interclass_filtering_threshold={threshold}: expected a cosine from 0"):
+        CombinedMarginLoss(64, 1.0, 0.5, 0.0, threshold)
 
 
 def arcface_by_autograd(cosine, norms, labels):
@@ -106,6 +120,12 @@ def test_functions_and_objects_of_others_are_margins(margin, expected):
         loss.backward()
         results.append((loss, rows.grad, layer.weight.grad))
     torch.testing.assert_close(*results)
+
+
+def test_the_planner_knows_the_margins():
+    assert tuple(MARGINS) == NAMES
+    assert tuple(name for name in MARGINS if MARGINS[name].slopes_negatives) == SLOPED
+    assert tuple(name for name in MARGINS if MARGINS[name].needs_all_targets) == SLOPED
 
 
 def test_margins_by_name():
@@ -195,6 +215,12 @@ def test_the_state_changes_in_steps_alone(make):
         assert state() == {"margin.function.calls": 2}
 
 
+def test_adaface_has_statistics_of_a_batch_of_one():
+    margin, one = AdaFace(), torch.tensor([0.5], dtype=torch.float64)
+    targets = margin.targets(one, one, torch.tensor([0]))
+    assert torch.isfinite(targets.value) and margin.norm_std.item() == pytest.approx(99.0)
+
+
 @pytest.mark.parametrize(
     "make, expected",
     [
@@ -229,3 +255,10 @@ def test_targets_from_0_to_pi_at_all_norms(make, expected):
         np.testing.assert_allclose(targets.penalty, value(part=1), rtol=1e-12)
         np.testing.assert_allclose(targets.by_norm, derivative(longer=1e-5), atol=1e-6)
         np.testing.assert_allclose(targets.penalty_by_norm, derivative(longer=1e-5, part=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("make, fits", [(ArcFace, True), (CurricularFace, False)])
+def test_slopes_take_place_in_the_cache(make, fits):
+    layer = PartialFC_V2(make(), 4, 4096, logits_cache_mb=1)
+    step = layer._forward_step(torch.randn(64, 4), torch.arange(64))
+    assert bool(step.kept.cached) == fits

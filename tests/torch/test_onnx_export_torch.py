@@ -49,6 +49,14 @@ def test_networks_that_mxnet_does_not_have(name):
     assert squared_distances(file.embed(three), expected).max() / 2 < 1e-6
 
 
+def test_pixels_are_normalized_as_published():
+    expected = (FACES.transpose(0, 3, 1, 2) / 255 - 0.5) / 0.5
+    for faces in (FACES, FACES.astype(np.float32)):
+        got = normalized(to_images(torch.from_numpy(faces)))
+        assert got.dtype == torch.float32
+        np.testing.assert_allclose(got.numpy(), expected, rtol=0, atol=1e-6)
+
+
 def test_onnxruntime_1_6_can_read_it():
     """Opset 11 and IR 6 of 2019, float32 weights in one file, also of a backbone that computes in float16."""
     model = onnx.load_model_from_string(OnnxExport(get_model("mbf", num_features=16, fp16=True), IMAGES)(0))

@@ -80,6 +80,26 @@ def test_centers_that_changed_since_the_forward_pass_are_an_error():
         loss.backward()
 
 
+def test_no_gradient_is_recorded_without_need():
+    layer, (features, labels) = PartialFC_V2(CosFace(), E, CLASSES), batch(torch.float32)
+    with torch.no_grad():
+        assert not layer(features, labels).requires_grad
+    layer.weight.requires_grad_(False)
+    layer(features, labels).backward()
+    assert layer.weight.grad is None and features.grad is not None
+
+
+def test_a_margin_loss_of_another_kind_is_refused():
+    with pytest.raises(TypeError, match="margin loss is of type CrossEntropyLoss, expected a Margin"):
+        PartialFC_V2(torch.nn.CrossEntropyLoss(), E, CLASSES)
+
+
+@pytest.mark.parametrize("ratio", [-0.1, 1.5])
+def test_a_sample_rate_outside_its_range_is_refused(ratio):
+    with pytest.raises(ValueError, match=f"must be at least 0 and at most 1, not {ratio}"):
+        PartialFC_V2(CosFace(), E, CLASSES, ratio)
+
+
 def test_processes_without_a_process_group_are_refused(monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)

@@ -12,11 +12,32 @@ from command_line import exit_code
 from partial_fc.__main__ import main
 from partial_fc.data.batch import Batch
 from partial_fc.planner import Case, plan
+from partial_fc.planner.backbones import BACKBONES, torch_backbone
 from partial_fc.planner.roofline import Rates, least_times
 from partial_fc_torch import ArcFace, PartialFC, get_model
 from partial_fc_torch.engine import TorchEngine
 from partial_fc_torch.optimizers import build_optimizer
 from paths import ROOT
+
+# Numbers that autograd saves of an image, as recorded: in float32; with autocast in 16 bits and in float32.
+# tests/commands/test_planner_check.py compares the memory that follows with that of a process.
+SAVED = {
+    "r18": (11528448, 11477760, 50688),
+    "r50": (17700096, 17649408, 50688),
+    "mobilefacenet": (9208832, 9182208, 26624),
+    "small": (111104, 108544, 4608),
+}
+
+
+@pytest.mark.parametrize("network", SAVED)
+def test_sizes_of_a_module(network):
+    """Those that MXNet's symbols have, too, are the same; tests/mx/test_planner_backbones.py derives them there."""
+    sizes, symbol = torch_backbone(network, 512), BACKBONES[network.replace("mobilefacenet", "mbf")]
+    assert (sizes.all_full, sizes.half, sizes.full) == SAVED[network]
+    assert sizes.parameters == sum(symbol.parameters(512)) and sizes.statistics == symbol.statistics(512)
+    assert (sizes.copied, sizes.largest) == (symbol.half, symbol.largest)
+    assert sizes.multiplications == symbol.multiplications(512)
+    assert sizes.largest_parameter == 512 * symbol.head_inputs
 
 
 def test_a_plan_of_a_backbone():

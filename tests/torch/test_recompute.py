@@ -77,3 +77,8 @@ def test_copies_compute_with_their_own_weights():
         images = torch.randn(2, 3, 32, 32)
         assert not torch.equal(copied.eval()(images), model.eval()(images))
         assert copied.layer1[0].forward.block is copied.layer1[0]
+
+
+def test_a_backbone_without_blocks_is_refused():
+    with pytest.raises(ValueError, match="Sequential has no nn.Sequential or nn.ModuleList of blocks: remove the sett"):
+        recompute_blocks(nn.Sequential(nn.Flatten(), nn.Linear(3, 4)))

@@ -93,3 +93,9 @@ def test_a_file_that_verifies_worse_is_refused_with_the_figures(kind, pairs, tmp
     message = capsys.readouterr().err
     assert "accuracy" in message and "TAR@FAR" in message and "--limit is 0.005" in message or "not finite" in message
     assert not small.exists()
+
+
+def test_pairs_are_needed(tmp_path, capsys):
+    TinyModel().write(tmp_path / "model.onnx")
+    assert exit_code("export", tmp_path / "model.onnx", "--half") == 2
+    assert "give --pairs" in capsys.readouterr().err

@@ -132,6 +132,12 @@ def test_an_average_is_verified_and_saved_and_all_resumes_in_the_middle_of_a_sch
 
 
 @no_gpu
+def test_nccl_without_gpus_is_refused():
+    with pytest.raises(ValueError, match="backend is nccl, which needs GPUs, but .*: set backend=gloo"):
+        TorchFramework(backend="nccl")
+
+
+@no_gpu
 def test_gpus_that_the_installed_build_cannot_use_are_refused(tmp_path):
     """The libcuda of an older driver, which any build of PyTorch refuses."""
     code = "from partial_fc_torch.build import TorchFramework\nprint(TorchFramework(backend='gloo').device)\n"
@@ -241,6 +247,18 @@ def test_a_users_own_optimizer_of_the_centers_and_a_checkpoint_that_another_refu
     np.testing.assert_array_equal(weight, saved.rows("weight", np.arange(10)))
 
 
+def test_an_optimizer_that_is_not_there_is_refused_and_writes_nothing(tmp_path):
+    with pytest.raises(JobError, match="center_optimizer is 'not_here:Lion', but not_here cannot be imported"):
+        train(settings_of(tmp_path, debug=True, center_optimizer="not_here:Lion"), TorchFramework())
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_image_per_rank_is_refused():
+    settings = default.generate_config(changes={"batch_size": 1, "num_classes": 10}, trainer="torch")
+    with pytest.raises(ValueError, match="batch_size is 1, but the batch norms of small need 2 items or more"):
+        TorchFramework().build_backbone(settings, build_task(settings), TORCH)
+
+
 def test_a_network_above_the_limit_of_onnx_trains_without_its_file(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("partial_fc_torch.onnx_export.LARGEST", 10**6)
     train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework())
@@ -250,7 +268,12 @@ def test_a_network_above_the_limit_of_onnx_trains_without_its_file(tmp_path, cap
         OnnxExport(get_model("small"), np.empty((0, 3, 112, 112), np.uint8))(0)
 
 
-def test_one_image_per_rank_is_refused():
-    settings = default.generate_config(changes={"batch_size": 1, "num_classes": 10}, trainer="torch")
-    with pytest.raises(ValueError, match="batch_size is 1, but the batch norms of small need 2 items or more"):
-        TorchFramework().build_backbone(settings, build_task(settings), TORCH)
+def test_a_run_of_mbf_from_before_it_was_that_of_arcface_torch(tmp_path):
+    """It is refused with what to set, and goes on with that."""
+    plain = {"debug": True, "val_targets": [], "image_size": 16, "resume": "auto", "checkpoint_every": 2}
+    train(settings_of(tmp_path, **plain, network="mobilefacenet", max_update=2), TorchFramework())
+    with pytest.raises(JobError, match="cannot resume from .*: these are weights of mobilefacenet: set network=mobile"):
+        train(settings_of(tmp_path, **plain, network="mbf"), TorchFramework())
+    train(settings_of(tmp_path, **plain, network="mobilefacenet"), TorchFramework())
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["updates"], summary["network"]) == (4, "mobilefacenet")

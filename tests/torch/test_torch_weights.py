@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from test_mxnet_weights import embed
 from torch import nn
 
 from partial_fc.checkpoint.model_format import MXNET
@@ -102,6 +103,14 @@ def test_a_state_dict_without_counters_and_in_float16(tmp_path):
     assert torch.equal(model.fc.weight, state["fc.weight"].float()) and model.fc.weight.dtype == torch.float32
 
 
+def test_a_published_state_dict_needs_no_scale_of_the_pixels():
+    saved, model = small(), small(seed=1)
+    saved.pixel_scale = MXNET.pixel_scale
+    assert np.abs(embed(model) - embed(saved)).max() > 1e-2
+    model.load_state_dict(published_state(saved))
+    np.testing.assert_allclose(embed(model), embed(saved), rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("network", ["r18", "mbf", "small", "vit_t"])
 def test_the_scale_of_the_pixels_goes_into_the_first_convolution(network):
     model = get_model(network, num_features=8)
@@ -109,6 +118,19 @@ def test_the_scale_of_the_pixels_goes_into_the_first_convolution(network):
     state = model.state_dict()
     (changed,) = [key for key, value in published_state(model).items() if not torch.equal(value, state[key])]
     assert state[changed].shape[1] == 3
+
+
+def test_arrays_of_a_checkpoint():
+    saved, model = small(), small(seed=1)
+    parameters, statistics = parameter_arrays(saved), statistic_arrays(saved)
+    assert {name.rpartition(".")[2] for name in statistics} == {"running_mean", "running_var"}
+    assert parameters["arg:bn1.num_batches_tracked"] == 1
+    kept = saved.conv1.weight.clone()
+    nn.init.zeros_(saved.conv1.weight)
+    set_weights(model, {**parameters, **statistics, "state:fc.weight:": np.zeros(1)}, "small")
+    assert torch.equal(model.conv1.weight, kept)
+    nn.init.zeros_(model.conv1.weight)
+    assert same(model, saved)
 
 
 @pytest.mark.parametrize(
@@ -163,3 +185,27 @@ def test_damaged_and_missing_files_are_named(tmp_path):
     (tmp_path / "model.pt").touch()
     with pytest.raises(ValueError, match="contains backbone.pth and model.pt: give the path of one"):
         read_pretrained(str(tmp_path), False)
+
+
+@pytest.mark.parametrize(
+    "given, network, message",
+    [
+        (
+            "mobilefacenet",
+            "mbf",
+            "has the unexpected features.layers.2.bias: these are weights of mobilefacenet: set net",
+        ),
+        ("mbf", "mobilefacenet", "lacks features.layers.2.bias: these are weights of mbf: set network=mbf"),
+        (
+            "vit_s",
+            "vit_t",
+            r"pos_embed has the shape \(1, 144, 512\), expected \(1, 144, 256\) .*weights of vit_s, set ne",
+        ),
+    ],
+)
+def test_weights_of_another_network_name_it(given, network, message):
+    with torch.device("meta"):
+        state = get_model(given, num_features=8).state_dict()
+    arrays = {f"arg:{key}": np.empty(value.shape, np.float32) for key, value in state.items()}
+    with pytest.raises(ValueError, match=message):
+        set_weights(get_model(network, num_features=8), arrays, network)

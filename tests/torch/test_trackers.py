@@ -118,3 +118,10 @@ def test_a_tracker_that_hangs_is_named_and_the_others_go_on(tmp_path, capfd, mon
     assert os.path.getsize(tmp_path / "metrics.jsonl")
     errors = capfd.readouterr().err
     assert errors.count("\n") == 8 and "curves of mine 7" in errors and "0.5 s" in errors
+
+
+def test_errors_of_other_threads_are_reported_as_before(tmp_path):
+    hook = threading.excepthook
+    with closing(Trackers({"first": JsonLines(), "second": JsonLines()})) as trackers:
+        trackers.begin(str(tmp_path), SETTINGS)
+    assert threading.excepthook is hook

@@ -95,10 +95,22 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
             build(tmp_path, resume=True)
 
 
+def test_saving_reports_progress(tmp_path, monkeypatch):
+    saved, calls = build(tmp_path), []
+    monkeypatch.setattr(type(saved.collectives), "report_progress", lambda self: calls.append(self))
+    saved.save_params()
+    assert calls
+
+
 @pytest.mark.parametrize("rank, size", [(1, 1), (0, 2)])
 def test_another_rank_than_that_of_the_process_is_refused(rank, size, tmp_path):
     with pytest.raises(ValueError, match=f"process is rank 0 of 1 in the process group, not rank {rank} of {size}"):
         build(tmp_path, rank=rank, world_size=size)
+
+
+def test_a_layer_without_a_learning_rate_says_so(tmp_path):
+    with pytest.raises(ValueError, match="no learning rate: set its attribute learning_rate"):
+        build(tmp_path).step(*batch())
 
 
 @pytest.mark.parametrize(
@@ -113,3 +125,8 @@ def test_another_optimizer_is_refused(kind, options, message, tmp_path):
     features, labels = batch()
     with pytest.raises(ValueError, match=message):
         layer.forward_backward(labels, features, kind(layer.parameters(), lr=0.1, **options))
+
+
+def test_the_core_package_says_where_the_layer_is():
+    with pytest.raises(ImportError, match="write `from partial_fc_torch import PartialFC`"):
+        from partial_fc import PartialFC  # noqa: F401

@@ -119,6 +119,10 @@ def test_the_quota_of_control_groups_of_both_versions(membership, files, expecte
     assert cpu_quota(str(tmp_path / "membership"), str(tmp_path / "groups")) == expected
 
 
+def test_without_control_groups_there_is_no_quota(tmp_path):
+    assert cpu_quota(str(tmp_path / "missing"), str(tmp_path)) == math.inf
+
+
 def test_every_module_imports_without_what_only_linux_has():
     code = f"""
 import importlib, pkgutil, sys

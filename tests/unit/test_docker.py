@@ -5,11 +5,15 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from paths import ROOT
 
+MXNET = [ROOT / "docker" / "Dockerfile", ROOT / "docker" / "Dockerfile.cuda"]
+TORCH = ROOT / "docker" / "Dockerfile.torch"
+RECIPES = [*MXNET, TORCH]
 # A separate root for a script: all files of this machine, but changes are kept in memory.
 BOX = """\
 set -e
@@ -67,6 +71,67 @@ def in_box(script, user="0:0"):
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
+def instructions(recipe):
+    """(word, rest) of each instruction, with its lines joined."""
+    text = "\n".join(line for line in recipe.read_text().splitlines() if not line.startswith("#"))
+    lines = text.replace("\\\n", " ").splitlines()
+    return [tuple(re.sub(r"\s+", " ", line).split(" ", 1)) for line in lines if line]
+
+
+def is_left_out(path):
+    """Whether .dockerignore keeps a path, relative to the clone, out of the image, by Docker's rules."""
+    parts = Path(path).parts
+    for pattern in (ROOT / ".dockerignore").read_text().splitlines():
+        if not pattern or pattern.startswith("#"):
+            continue
+        wanted = re.escape(pattern).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
+        if any(re.fullmatch(wanted, "/".join(parts[:n])) for n in range(1, len(parts) + 1)):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.name)
+def test_copied_and_started_files_exist(recipe):
+    found = instructions(recipe)
+    copied = [rest.split()[0] for word, rest in found if word == "COPY"]
+    started = [name for _, rest in found for name in re.findall(r"[\w./-]+\.sh\b", rest)]
+    expected = (["setup-utils", "."], ["setup-utils/install.sh", "run.sh"])
+    if recipe == TORCH:
+        expected = (["requirement.txt", "setup-utils", "."], ["setup-utils/install-torch.sh", "pytorch/run.sh"])
+    assert (copied, started) == expected
+    assert all((ROOT / name).exists() and not is_left_out(name) for name in copied + started)
+
+
+def test_both_recipes_of_mxnet_are_alike():
+    """The packages, and everything from the sources on: the CPU recipe can be tried without NVIDIA's images."""
+    install = r"install -y --no-install-recommends ([\w .+-]+?) &&"
+    packages = [
+        re.findall(install, rest) for found in map(instructions, MXNET) for _, rest in found if "apt-get" in rest
+    ]
+    assert packages[0] == packages[1] and "openssh-server" in packages[0][0].split()
+    cpu, cuda = ([*found[found.index(("COPY", ". .")) :]] for found in map(instructions, MXNET))
+    assert cpu == cuda
+    assert cpu[-1] == ("CMD", '["bash", "run.sh"]')
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".git/HEAD", ".venv/bin/python", ".venv.lock", ".venv-torch/bin/python", "data/demo/train.rec", "models/a/b.onnx"],
+)
+def test_large_and_local_files_are_left_out(path):
+    assert is_left_out(path)
+
+
+def test_no_source_is_left_out():
+    folders = ("partial_fc", "mxnet", "examples", "setup-utils", "hosts", "docker", "benchmarks", "tests")
+    files = [path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    sources = [
+        path for path in [*files, *map(Path, os.listdir(ROOT))] if path.suffix in (".py", ".sh", ".txt", ".cmake")
+    ]
+    assert len(sources) > 200
+    assert not [str(path) for path in sources if is_left_out(path)]
+
+
 @pytest.mark.parametrize("user, name", [("0:0", "root"), ("4321:4321", "trainer")])
 def test_containers_of_a_job_log_in_to_each_other_without_prompts(user, name):
     done = in_box(SSHD + "umask; ssh 127.0.0.1 'id -un; umask'; ssh 127.0.0.2 true && cat /tmp/log", user)
@@ -120,9 +185,3 @@ def test_errors_are_reported(script, user, message):
     done = in_box(f"{script} bash /ssh/start-sshd.sh", user)
     assert done.returncode == 1
     assert message in done.stderr
-
-
-@pytest.mark.parametrize("recipe", sorted((ROOT / "docker").glob("Dockerfile*")), ids=lambda path: path.name)
-def test_copied_and_started_files_exist(recipe):
-    found = re.findall(r"^COPY (\S+)|bash[\", ]+([\w./-]+\.sh)\b", recipe.read_text(), re.MULTILINE)
-    assert found and all((ROOT / (copied or started)).exists() for copied, started in found)

@@ -9,13 +9,14 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 from fontTools.ttLib import TTFont
 
 from command_line import call
-from examples.glyphs import dataset, noise
-from examples.glyphs.dataset import GALLERY, NEW, TRAINED, Size, glyph_set, split_characters
-from examples.glyphs.drawing import SIZE
-from examples.glyphs.library import Library, distinct
+from examples.glyphs import dataset, evaluate, noise
+from examples.glyphs.dataset import GALLERY, NEW, TRAINED, Size, choose_typefaces, glyph_set, split_characters
+from examples.glyphs.drawing import SIZE, Drawing, draw
+from examples.glyphs.library import Library, distinct, packages
 from examples.glyphs.typefaces import CHARACTERS, outline_numbers, read_typefaces
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.data.transforms import decode_rgb
 
 COUNT = 1100  # characters of a typeface, from the first
 EM = 1000
@@ -72,6 +73,27 @@ def test_characters_that_a_typeface_does_not_draw_itself_are_left_out(tmp_path):
     assert len(set(numbers[4:COUNT].tolist())) == COUNT - 4
 
 
+def test_a_typeface_with_few_characters_is_left_out(tmp_path):
+    def change(sizes):
+        sizes.update({f"g{place}": (0, 0) for place in range(200)})
+
+    assert read_typefaces("p", False, make_font(tmp_path / "font.ttf", "F", 1, change)) == []
+
+
+def test_an_outline_counts_once():
+    outlines = np.array([[5, 0, 7], [5, 6, 8], [9, 6, 7]], np.uint64)
+    assert distinct(outlines).tolist() == [[True, False, True], [False, True, True], [True, False, False]]
+
+
+def test_typefaces_are_chosen_from_each_package_in_turn(library):
+    rows = np.arange(4)
+    for column in range(20):
+        chosen = choose_typefaces(library, rows, column, 3, seed=0)
+        packages = [library.typefaces[row].package for row in chosen]
+        assert len(set(chosen)) == 3 and sorted(packages[:2]) == ["a", "b"] and packages[2] == "a"
+    assert len(choose_typefaces(library, rows, 0, 9, seed=0)) == 4
+
+
 def test_characters_are_split(library):
     classes, unseen = split_characters(library, Size(classes=1000, unseen=100, images=4))
     assert sorted([*classes, *unseen]) == list(range(COUNT))
@@ -80,6 +102,16 @@ def test_characters_are_split(library):
         ValueError, match="1100 characters are drawn by .*, 4 typefaces of training and 2 new ones, 1101"
     ):
         split_characters(library, Size(classes=1001, unseen=100, images=4))
+
+
+def test_images_show_the_outline(library):
+    column = 39 + 5 * 40  # 880 + 1 wide, 200 high, of an em of 1000
+    plain = decode_rgb(draw(0, Drawing(CHARACTERS[column], library.typefaces[0], -1)), (SIZE, SIZE))
+    ink = plain[:, :, 0] < 128
+    assert (ink.any(axis=0).sum(), ink.any(axis=1).sum()) == pytest.approx((45.8, 10.4), abs=1.5)
+    first, second = (Drawing(CHARACTERS[column], library.typefaces[0], number) for number in (0, 1))
+    assert draw(0, first) != draw(0, second) == draw(0, second) != draw(1, second)
+    assert decode_rgb(draw(0, first), (SIZE, SIZE)).shape == (SIZE, SIZE, 3)
 
 
 def contents(folder):
@@ -106,6 +138,26 @@ def test_a_set_is_complete_and_the_same_with_any_number_of_processes(library, tm
     for name in dataset.PAIR_SETS.values():
         images, issame = read_pairs(root / name)
         assert len(images) == 40 and issame.sum() == 10
+
+
+def test_figures_of_a_search():
+    gallery = np.eye(4, dtype=np.float32)
+    probes = np.float32([[0.8, 0.6, 0, 0], [0.6, 0.8, 0, 0], [0, 0, 0.6, 0.8], [0, 0, 0, 1]])
+    labels = np.array([0, 0, 2, 3])
+    hits = evaluate.search_hits(probes, gallery, labels)
+    found = {name: evaluate.with_margin(labels, values) for name, values in hits.items()}
+    # Of the 12 impostor pairs none may be accepted at FAR 1e-4, the highest has 0.8: only a score of 1 is above.
+    assert found["rank1"].value == 0.5 and found["tar"].value == 0.25
+    assert 0.2 < found["rank1"].margin <= 0.5
+
+
+def test_packages_are_listed_once_with_a_licence():
+    every = packages()
+    assert len({package.name for package in every}) == len(every) > 50
+    assert all(package.licence for package in every) and {package.is_new for package in every} == {True, False}
+    assert [package.name for package in packages(["fonts-klee"])] == ["fonts-klee"]
+    with pytest.raises(ValueError, match="fonts-none: not in .*packages.txt"):
+        packages(["fonts-none"])
 
 
 def test_flipped_labels_are_other_labels():

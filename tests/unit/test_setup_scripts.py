@@ -5,9 +5,11 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 import cuda
 import pytest
+from packaging.requirements import Requirement
 
 from paths import ROOT
 from stub_driver import stub_driver
@@ -130,6 +132,18 @@ def test_the_command_finds_modules_of_pythonpath_and_none_of_the_current_folder(
         assert done.returncode == 2 and message in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("venv, script", [(".venv", "install.sh"), (".venv-torch", "install-torch.sh")])
+def test_second_install_is_quick(venv, script):
+    ready = ROOT / venv / ".partial_fc" / "ready"
+    sources = [path for path in SETUP.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    if not ready.exists() or any(path.stat().st_mtime > ready.stat().st_mtime for path in sources):
+        pytest.skip("no install of these very scripts here")
+    began = time.perf_counter()
+    done = bash(SETUP / script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert time.perf_counter() - began < 2
+
+
 def fake_venv(clone, mpi_bin="", wheel="mxnet"):
     """The parts of a .venv that env.sh reads."""
     state = clone / ".venv" / ".partial_fc"
@@ -155,6 +169,20 @@ def test_env_with_the_wheels_mpi(clone):
     assert once["OPAL_PREFIX"] == once["VIRTUAL_ENV"] == str(clone / ".venv")
     assert "MPI4PY_LIBMPI" not in once and "LD_LIBRARY_PATH" not in once
     assert once["PATH"] == twice["PATH"]
+
+
+@pytest.mark.parametrize("wheel, yields", [("mxnet", "1"), ("mxnet-cu112", None)])
+def test_ranks_on_the_cpu_yield_while_they_wait(clone, wheel, yields):
+    fake_venv(clone, wheel=wheel)
+    assert source_env(clone).get("OMPI_MCA_mpi_yield_when_idle") == yields
+
+
+def test_env_with_an_installed_mpi(clone):
+    fake_venv(clone, mpi_bin="/opt/mpi/bin")
+    variables = source_env(clone)
+    assert variables["PATH"].split(":")[:2] == [str(clone / ".venv" / "bin"), "/opt/mpi/bin"]
+    assert "OPAL_PREFIX" not in variables
+    assert variables["MPI4PY_LIBMPI"] == "/opt/mpi/bin/libmpi.so"
 
 
 def test_env_without_ssh_turns_off_the_ssh_launcher(clone, bare_path):
@@ -183,6 +211,24 @@ def test_other_processors_are_for_pytorch(clone):
     done = bash("-c", program, "-", clone, PYTHON=sys.executable)
     assert "bash pytorch/run.sh" in done.stderr and not (clone / ".venv").exists()
     assert re.search(r"\[bad\] +\.venv-torch +missing\n", done.stdout) and ".venv " not in done.stdout
+
+
+def test_check_of_an_unfinished_venv_names_the_installer(clone):
+    fake_venv(clone)
+    (clone / ".venv" / ".partial_fc" / "mpi.env").write_text("")
+    done = bash(clone / "setup-utils" / "check.sh")
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"\[bad\] +\.venv +not made by setup-utils/install\.sh\n +-> move it away", done.stdout)
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+def test_every_package_has_one_exact_pin(version):
+    lines = (SETUP / "requirements" / "training.txt").read_text().splitlines()
+    entries = [Requirement(line.split("#")[0]) for line in lines if line and line[0] != "#"]
+    pins = [entry for entry in entries if not entry.marker or entry.marker.evaluate({"python_version": version})]
+    assert all(re.fullmatch(r"==[\w.]+", str(pin.specifier)) for pin in pins), pins
+    names = {pin.name.lower() for pin in pins}
+    assert len(names) == len(pins) and names >= {"numpy", "protobuf", "onnx"}
 
 
 A100, H200, V100 = ((8, 0), "A100"), ((9, 0), "H200"), ((7, 0), "V100")
@@ -332,11 +378,3 @@ def test_a_job_goes_on_when_nobody_reads_it(redirection, reason, tmp_path):
     assert set(lines) == {reason and f"cat: write error: {reason}"} - {""}
     assert reason or "line 6\nrun.sh: more\n" in done.stdout
     assert list(temporary.iterdir()) == []
-
-
-def test_env_with_an_installed_mpi(clone):
-    fake_venv(clone, mpi_bin="/opt/mpi/bin")
-    variables = source_env(clone)
-    assert variables["PATH"].split(":")[:2] == [str(clone / ".venv" / "bin"), "/opt/mpi/bin"]
-    assert "OPAL_PREFIX" not in variables
-    assert variables["MPI4PY_LIBMPI"] == "/opt/mpi/bin/libmpi.so"

@@ -7,7 +7,8 @@ import pytest
 from layer import Batches, G, all_ranks, build_bank, initial_params, random_batches, ready_module
 
 from partial_fc_mxnet import MarginLoss
-from partial_fc_mxnet.ops.module_arrays import global_norm, gradients, parameters
+from partial_fc_mxnet.ops.module_arrays import backbone, global_norm, gradients, parameters
+from partial_fc_mxnet.updaters import ClippedUpdater
 
 CLASSES, LR = 12, 0.1
 
@@ -46,6 +47,12 @@ def test_update_uses_the_clipped_mean_gradient(share, tmp_path):
         np.testing.assert_allclose(every, np.broadcast_to(after[name], every.shape), rtol=0, atol=1e-7)
 
 
+def test_limit_above_the_norm_changes_no_bit(tmp_path):
+    (_, unlimited), (_, limited) = first_step(tmp_path, 0.0), first_step(tmp_path, 1e6)
+    for name, array in unlimited.items():
+        np.testing.assert_array_equal(limited[name], array, err_msg=name)
+
+
 def test_zero_gradients_stay_zero(tmp_path):
     module = build(tmp_path, 1.0)
     module.forward_backward(next(Batches(*random_batches(CLASSES, 1))))
@@ -55,12 +62,25 @@ def test_zero_gradients_stay_zero(tmp_path):
     np.testing.assert_array_equal(parameters(module)["fc1_bias"].asnumpy(), initial_params()["fc1_bias"].asnumpy())
 
 
+def test_second_init_optimizer_keeps_the_updater(tmp_path):
+    module = build(tmp_path, 1.0)
+    updater = backbone(module)._updater
+    module.init_optimizer(optimizer_params={"learning_rate": 0.5})
+    assert backbone(module)._updater is updater and isinstance(updater, ClippedUpdater)
+
+
 @pytest.mark.world_size(1)
 @pytest.mark.parametrize("dtype, largest", [("float32", 1e10), ("float16", 60000)])
 def test_norm_of_many_arrays(dtype, largest):
     rng = np.random.default_rng(0)
     values = [(rng.standard_normal(n % 7 + 1) * 3).astype(dtype) for n in range(450)] + [np.full(3, largest, dtype)]
     check_norm(values, dtype)
+
+
+@pytest.mark.world_size(1)
+@pytest.mark.parametrize("shape", [(512, 20000), (10**7,), (3, 7, 5, 3), (1, 10**6)])
+def test_norm_of_a_large_array(shape):
+    check_norm([np.random.default_rng(0).standard_normal(shape).astype(np.float32)], "float32")
 
 
 def check_norm(values, dtype):

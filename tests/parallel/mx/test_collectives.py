@@ -129,3 +129,9 @@ def test_values_of_all_ranks():
     assert default_collectives.broadcast("test", f"value of rank {rank}") == "value of rank 0"
     assert default_collectives.max("test", float(rank)) == size - 1
     default_collectives.barrier("test")
+
+
+def test_facts_that_differ_between_ranks():
+    default_collectives.assert_same_on_all_ranks({"seed": 7})
+    with pytest.raises(JobError, match="seed differs between ranks: 1 on rank 1, but 0 on rank 0"):
+        default_collectives.assert_same_on_all_ranks({"seed": int(hvd.rank() == 1)})

@@ -11,7 +11,7 @@ import horovod.mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
-from layer import Batches, D, E, all_ranks, build_bank, random_batches, ready_module
+from layer import Batches, D, E, all_ranks, build_bank, build_module, random_batches, ready_module
 
 import default
 from partial_fc.checkpoint import CheckpointFolder
@@ -115,6 +115,26 @@ def test_a_checkpoint_restores_master_weights_and_loss_scale(folder):
         np.testing.assert_array_equal(values(resumed)[name], array, err_msg=name)
 
 
+def test_updates_smaller_than_a_rounding_add_up(tmp_path):
+    module = build(tmp_path, lr=1e-4)
+    params, aux_params = start()
+    params["dense_weight"][:] = 1
+    module_arrays.backbone(module).set_params(params, aux_params)
+    module.loss_scale.scale = 256.0
+    module.forward_backward(batches(1)[0])
+    weight, momentum = 1.0, 0.0
+    for update in range(20):
+        set_gradients(module, dense_weight=256 / hvd.size())  # a gradient of 1 in the mean over G images
+        module.update()
+        momentum = 0.9 * momentum - 1e-4 * (1 + 5e-4 * weight)
+        weight += momentum
+        if update == 0:
+            assert (values(module)["dense_weight"] == 1).all(), "a step must be less than half a rounding"
+    # float16 represents numbers below 1 with an error of 2^-11, and 256 / 3 with the same relative error.
+    np.testing.assert_allclose(values(module)["dense_weight"], weight, rtol=0, atol=2**-11)
+    assert weight < 1 - 10 * 2**-11
+
+
 @pytest.mark.parametrize("max_norm, expected", [(0.0, 2.5), (1.0, 1.0), (2.0**-18, 2.0**-18), (9.0, 2.5)])
 def test_clipping_accounts_for_the_loss_scale_and_keeps_precision(tmp_path, max_norm, expected):
     """The norm of the gradient is 2.5 without the scale; clipped to 2^-18 in float16, it would underflow."""
@@ -185,6 +205,17 @@ def test_all_ranks_skip_a_sum_that_overflows_on_one(summed, tmp_path):
     assert not summed or np.isinf(module_arrays.gradients(module)["dense_weight"].asnumpy()).all()
     np.testing.assert_array_equal(values(module)["dense_weight"], before["dense_weight"])
     assert module.loss_scale.scale == START / 2
+
+
+def test_fit_starts_with_equal_parameters_and_adapts_the_scale(tmp_path):
+    mx.random.seed(hvd.rank())
+    bank, loss = build_bank(CLASSES, 1.0, tmp_path), MarginLoss((1.0, 0.0, 0.4), 64.0, E)
+    module, params = build_module(bank, loss, symbol=backbone("float16"))
+    params_received = []
+    module.fit(Batches(*random_batches(CLASSES, 12)), params, params_received.append, mx.init.Xavier(), max_update=12)
+    assert len(params_received) == 12
+    assert module.loss_scale.scale < START and module.loss_scale.good_steps > 0
+    assert_same_on_all_ranks(values(module))
 
 
 @pytest.mark.parametrize("first, second", [("float32", "float16"), ("float16", "float32")])

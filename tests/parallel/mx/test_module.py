@@ -91,3 +91,30 @@ def test_an_embedding_of_another_size_is_refused(tmp_path):
     module, _ = build_module(build_bank(7, 1.0, tmp_path, embedding_size=E + 1), MarginLoss(embedding_size=E))
     with pytest.raises(ValueError, match=f"embeddings of {E}, the memory bank holds centers of {E + 1}"):
         module.bind([mx.io.DataDesc("data", (2, D))])
+
+
+def test_buffers_are_allocated_once(tmp_path):
+    module = bound_module(7, tmp_path)
+    first = module.get_ndarray(mx.cpu(), "buffer", (2, 3))
+    first[:] = 5
+    assert module.get_ndarray(mx.cpu(), "buffer", (2, 3)) is first
+    copied = module.get_ndarray2(mx.cpu(), "buffer", mx.nd.ones((2, 3)))
+    assert copied is first
+    assert (first.asnumpy() == 1).all()
+    assert module.get_ndarray(mx.cpu(), "buffer", (2, 4)).shape == (2, 4)
+
+
+def test_broadcast_parameters_copies_from_rank_0(tmp_path):
+    params = {"b": mx.nd.full((2,), hvd.rank() + 5), "a": mx.nd.full((3,), hvd.rank())}
+    bound_module(7, tmp_path).broadcast_parameters(params)
+    assert params["a"].asnumpy().tolist() == [0, 0, 0]
+    assert params["b"].asnumpy().tolist() == [5, 5]
+
+
+def test_callbacks_receive_loss_epoch_and_update(tmp_path):
+    received = []
+    module, params = build_module(build_bank(7, 1.0, tmp_path), MarginLoss(embedding_size=E))
+    module.fit(Batches(*random_batches(7, 2)), params, [received.append], mx.init.Xavier(), max_update=3)
+    assert [(p.num_epoch, p.num_update) for p in received] == [(0, 1), (0, 2), (1, 3)]
+    assert received[0].loss.shape == (1,)
+    assert module.grad_cache.shape == (G, E)

@@ -7,6 +7,7 @@ import pytest
 from layer import Batches, E, G, all_ranks, build_bank, build_module, initial_params, linear_symbol, random_batches
 
 from partial_fc_mxnet import MarginLoss
+from partial_fc_mxnet.ops.module_arrays import backbone
 
 CLASSES = 31
 LABEL = mx.sym.Variable("softmax_label")
@@ -77,3 +78,12 @@ def test_init_optimizer_takes_the_originals_and_modules_arguments(tmp_path):
         call(module, params)
         results.append(one_step(module))
     assert all(result == results[0] for result in results[1:])
+
+
+def test_force_init_replaces_the_optimizer(tmp_path):
+    module, params = build(linear_symbol(), tmp_path)
+    module.init_optimizer(params)
+    module.init_optimizer({**params, "learning_rate": 0.5, "lr_scheduler": None})
+    assert backbone(module)._optimizer.learning_rate == 0.1
+    module.init_optimizer({**params, "learning_rate": 0.5, "lr_scheduler": None}, True)
+    assert backbone(module)._optimizer.learning_rate == 0.5

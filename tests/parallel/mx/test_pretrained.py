@@ -92,6 +92,12 @@ def test_a_checkpoint(folder):
     np.testing.assert_array_equal(centers, all_ranks(module.memory_bank.weight.asnumpy(), "trained"))
 
 
+def test_half_precision_weights_become_float32(folder):
+    bias = np.array([0.5, -1, 2, 0.25], np.float16)
+    write_original(folder, [7], **{"arg:fc1_bias": mx.nd.array(bias, dtype="float16")})
+    assert (start_from(folder)[0]["fc1_bias"] == bias).all()
+
+
 def test_weights_of_another_shape_name_file_and_parameter(folder):
     write_original(folder, [7], **{"arg:fc1_weight": mx.nd.zeros((E, D + 1))})
     path = os.path.join(folder, "model-0000.params")
@@ -103,3 +109,14 @@ def test_more_classes_than_saved_centers_need_a_class_map(folder):
     write_original(folder, [7])
     with pytest.raises(JobError, match="the saved centers are of 7 classes and this training has 9"):
         start_from(folder, 9, class_map="same")
+
+
+def test_an_ambiguous_path_is_refused(folder):
+    with pytest.raises(JobError, match="contains neither a checkpoint nor weights"):
+        start_from(folder)
+    write_original(folder, [7])
+    write(f"{folder}/other-0000.params", {"arg:x": mx.nd.ones(1)})
+    with pytest.raises(JobError, match="contains several .params files: give the path of one"):
+        start_from(folder)
+    with pytest.raises(JobError, match="does not exist"):
+        start_from(os.path.join(folder, "none"))

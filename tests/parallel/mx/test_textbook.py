@@ -49,7 +49,7 @@ def textbook(tmp_path_factory):
     return functools.cache(lambda name, ratio: trajectory(TextbookModule, name, ratio, tmp_path_factory.mktemp("bank")))
 
 
-@pytest.mark.parametrize("name", ["arcface", "combined"])
+@pytest.mark.parametrize("name", ["arcface", "cosface", "combined"])
 @pytest.mark.parametrize("ratio", [1.0, 0.3])
 # A rank divides its own classes into tiles, whatever the number of ranks: the many small ones run on one.
 @pytest.mark.parametrize(

@@ -53,6 +53,11 @@ def test_any_number_of_ranks_equals_one(name, classes, tmp_path):
         np.testing.assert_allclose(result[part], expected[part], rtol=1e-3, atol=1e-4, err_msg=part)
 
 
+def test_a_second_run_gives_the_same_numbers(tmp_path):
+    first, second = (trajectory(31, MarginLoss(MARGINS["arcface"], 64.0, 4), tmp_path, ratio=0.3) for _ in range(2))
+    assert first == second
+
+
 def test_a_bank_in_host_memory_trains_the_same(tmp_path, monkeypatch):
     # The second CPU context replaces a GPU: MXNet does not compute with arrays of two contexts.
     for module in (data_parallel, memory_bank):

@@ -14,13 +14,14 @@ from layer import all_ranks, build_bank
 import verification_cases
 from partial_fc.data.face_records import write_face_set
 from partial_fc.distributed.errors import JobError
-from partial_fc.evaluation.verification import verify
+from partial_fc.evaluation.verification import VerificationPoint, verify
 from partial_fc.inference.model import FaceModel
 from partial_fc.layer.sharding import shard_of
 from partial_fc.training.new_centers import set_mean_centers
 from partial_fc_mxnet import CallBackModelSave, CallBackVerification, FaceImageIter, FacePairs, MarginLoss
 from partial_fc_mxnet.collectives import default_collectives
 from partial_fc_mxnet.onnx_export import OnnxExport
+from partial_fc_mxnet.ops import module_arrays
 from verification_cases import PAIRS, SIDE, E, draw_images
 
 BATCH = 6
@@ -89,6 +90,23 @@ def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):
     verification_cases.a_stop_request_ends_a_verification_on_all_ranks(build_module(), folder, monkeypatch)
 
 
+def test_embedding_in_training_mode_changes_nothing(folder):
+    """Even if a forward pass in training mode changes the running statistics, as cuDNN's batch norm does."""
+    module = build_module()
+    before = {name: array.asnumpy() for name, array in module.get_export_params()[1].items()}
+    forward = module._module.forward
+
+    def forward_like_cudnn(batch, is_train):
+        forward(batch, is_train=is_train)
+        for array in module_arrays.statistics(module._module).values():
+            array[:] = array + 1
+
+    module._module.forward = forward_like_cudnn
+    module.embed(np.ones((BATCH, 3, SIDE, SIDE), np.uint8), batch_statistics=True)
+    for name, array in module.get_export_params()[1].items():
+        np.testing.assert_array_equal(array.asnumpy(), before[name], err_msg=name)
+
+
 def test_both_modes_are_compared_without_training(folder):
     images = draw_images(48)
     write_set(f"{folder}/set.bin", images)
@@ -148,6 +166,20 @@ def test_every_metric_is_logged_and_written(folder, caplog):
         assert f"in {point.seconds:.1f} s" in caplog.text
     else:
         assert not writer and not caplog.text
+
+
+def test_a_restored_history_is_continued(folder):
+    write_set(f"{folder}/set.bin", draw_images(60))
+    callback = verification_of(folder)
+    callback.prepare()
+    before = VerificationPoint(4, 0.99, 0.01, 1.5, 0.9, 1e-3, 20.0, 14.0, 0.95, 2.0)
+    same_update = before._replace(num_update=5, accuracy=1.0)
+    # The second is of another version, the last one is replaced.
+    callback.restore({"set": [list(before), [4, 0.99], list(same_update)], "gone": [list(before)]}, {})
+    callback.verify_all(5)
+    assert callback.history["set"][0] == before and len(callback.history["set"]) == 2
+    assert callback.history["set"][1].accuracy < 1
+    assert list(callback.history) == ["set"] and callback.best("set") == 0.99
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A training of arcface_torch goes on here: the next updates are those of torch.optim from the same state."""
 
+import logging
 from functools import partial
 
 import numpy as np
@@ -155,6 +156,10 @@ def test_states_of_a_parameter_that_was_not_trained_are_zero(saved, name):
     assert all(array.any() for key, array in states.items() if key.startswith("state:last.weight:"))
 
 
+def test_batches_of_an_update_are_counted_once(saved):
+    assert find(saved(trained(), 1), gradient_acc=2).manifest.num_update == 1
+
+
 def test_with_a_class_map_other_classes_go_on_in_the_same_epoch(saved):
     textbook = trained()
     class_map = np.array([7, -1, 0, 1])
@@ -165,6 +170,13 @@ def test_with_a_class_map_other_classes_go_on_in_the_same_epoch(saved):
     checkpoint.restore(engine, None, LoopState())
     expected = np.where(class_map[:, None] < 0, fresh, textbook.weight.detach().numpy()[class_map])
     np.testing.assert_array_equal(all_ranks(engine.layer.rows("weight")), expected)
+
+
+def test_the_log_says_what_is_missing(saved, caplog):
+    with caplog.at_level(logging.INFO):
+        text = " ".join(find(saved(trained(), 2)).foreign.messages)
+    assert "training of 2 processes goes on after 2 epochs and 2 batches" in text and "no random state" in text
+    assert "its next learning rates are [0.04999" in text
 
 
 def edited(change):

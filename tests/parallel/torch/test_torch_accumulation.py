@@ -69,6 +69,14 @@ def test_the_first_update_of_a_bank_in_files_equals_that_of_one_batch(folder):
     np.testing.assert_allclose(found[2]["weight"], expected[2]["weight"], rtol=1e-3, atol=2e-5)
 
 
+def test_float16_is_as_close_to_float32_as_with_one_batch():
+    """Sums of gradients are rounded at other places; test_torch_mixed_precision.py bounds the distance to float32."""
+    forms = (COUNT, FLOAT16), (1, FLOAT16), (1, {})
+    found, expected, exact = (trained(count, 0.01, ratio=0.5, **kind)[0] for count, kind in forms)
+    assert 0 < np.abs(np.subtract(found, exact)).max() < 0.08
+    assert np.abs(np.subtract(found, expected)).max() < 0.02
+
+
 def test_an_overflow_in_one_micro_batch_skips_the_update_of_the_backbone_on_all_ranks():
     engine, (batch,) = build_engine(backbone(), gradient_acc=COUNT, **FLOAT16), batches(1)
     nn.init.constant_(engine.backbone[3].weight, 1e-7)
@@ -89,6 +97,11 @@ def test_the_ranks_average_the_gradients_once_in_an_update():
     in_one_bucket = {1: 0, 2: 1}
     assert counts.get("gloo:all_reduce", 0) == in_one_bucket.get(SIZE, len(engine.optimizer.parameters))
     assert counts["aten::addmm"] >= COUNT  # the profile has the update
+
+
+def test_a_margin_that_depends_on_the_batch_sees_micro_batches():
+    found, expected = trained(COUNT, ratio=0.5, margin=AdaFace), trained(1, ratio=0.5, margin=AdaFace)
+    assert found[1]["margin:norm_mean"] != expected[1]["margin:norm_mean"]
 
 
 def test_a_bad_label_is_the_same_error_on_all_ranks_and_changes_no_center():

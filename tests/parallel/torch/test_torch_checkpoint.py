@@ -75,6 +75,12 @@ def test_an_average_starts_with_the_weights_of_a_checkpoint_that_has_none(folder
     assert all((arrays[f"ema:{name}"] == arrays[name]).all() for name in arrays if name.startswith("arg:"))
 
 
+def test_a_training_without_an_average_goes_on_from_a_checkpoint_with_one(folder):
+    saved = checkpoint_cases.newest(Training(ema_decay=0.9).fit(2, folder, every=100), folder)
+    resumed, whole = Training().fit(4, saved=saved), Training().fit(4)
+    checkpoint_cases.equal(resumed.everything(), whole.everything())
+
+
 def test_the_state_of_another_margin_is_left_out(folder, caplog):
     saved = checkpoint_cases.newest(Training(margin=AdaFace).fit(2, folder, every=100), folder)
     resumed = Training(margin=CurricularFace).fit(2, saved=saved)

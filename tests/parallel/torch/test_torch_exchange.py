@@ -8,9 +8,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch_layer import LOCAL, RANK, SIZE, E, G, build, random_batch
 
+from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
 from partial_fc.layer.label_encoding import RankFlags
-from partial_fc_torch.collectives import default_collectives
+from partial_fc_torch.collectives import TorchBackend, default_collectives
 from partial_fc_torch.process_group import require_own_gpu
 
 LAST = SIZE - 1
@@ -49,6 +50,27 @@ def test_the_layer_runs_three_collectives_a_step(ratio):
     ]
 
 
+@pytest.mark.world_size(2, 3)
+def test_the_collectives_have_names():
+    waits = []
+
+    class Recorded(Collectives):
+        @contextlib.contextmanager
+        def waiting(self, name):
+            waits.append(name)
+            yield
+
+    layer = build(31, collectives=Recorded(TorchBackend()))
+    layer.step(*local_batch())
+    assert waits == [
+        "all-gather batch",  # in the first step alone
+        "all-gather features",
+        "all-gather softmax_statistics",
+        "all-gather softmax_statistics",  # of NCCL, when the host needs them
+        "reduce-scatter feature_gradient",
+    ]
+
+
 def test_rank_flags_reach_all_ranks():
     layer = build(31)
     layer.rank_flags = RankFlags.STOP_REQUESTED if RANK == LAST else RankFlags(0)
@@ -67,7 +89,9 @@ OF_RANK = rf" \(rank {LAST} of {SIZE}\)$" if SIZE > 1 else "$"
         ({"labels": torch.tensor([5] * (B - 1) + [31])}, JobError, "label 31 is not one of the 31 classes"),
         ({"labels": torch.zeros(B)}, TypeError, r"labels are of type torch.float32, expected integers"),
         ({"labels": np.arange(B)[::-1]}, TypeError, "the labels cannot become a tensor: .* negative"),
+        ({"labels": torch.zeros(B, dtype=torch.bool)}, TypeError, r"labels are of type torch.bool, expected integers"),
         ({"labels": torch.zeros(B + 1, dtype=torch.int64)}, JobError, rf"labels have shape \({B + 1},\), expected"),
+        ({"labels": torch.zeros(B, B + 1, dtype=torch.int64)}, JobError, rf"labels have shape \({B}, {B + 1}\), exp"),
         ({"features": torch.ones(B, E + 1)}, JobError, rf"embeddings have shape \({B}, 5\), expected \(B, 4\)"),
     ],
 )
@@ -115,6 +139,11 @@ def test_a_smaller_batch_on_all_ranks_is_exact():
         expected, expected_loss = layers[batch].step(features[:batch], labels[:batch])
         assert loss == expected_loss and torch.equal(gradient, expected)
         assert gradient.shape == (batch, E) and torch.equal(changing.weight, layers[batch].weight)
+
+
+def test_an_empty_batch_is_refused():
+    with pytest.raises(JobError, match=r"embeddings have shape \(0, 4\), expected \(B, 4\) with B above 0"):
+        build(31).step(torch.empty(0, E), torch.empty(0, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

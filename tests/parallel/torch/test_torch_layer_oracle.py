@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_layer import FUSED, LOCAL, LR, RANK, SIZE, E, all_ranks, build, build_v2, random_batch
 
 import interpreted
@@ -31,7 +32,7 @@ STATEFUL = {
 # rounding error of 6e-8 by at most 1 / sin(theta), below 100 here.
 TOLERANCE = dict(rtol=2e-4, atol=2e-5)
 CACHED_OR_NOT = [{}, {"tile_classes": 3, "logits_cache_mb": 0}, FUSED]
-SHARDS = [(7, 1.0), (2, 1.0), (18, 0.5), (31, 0.3)]  # with 3 ranks the last one has none of 2 classes
+SHARDS = [(12, 1.0), (7, 1.0), (2, 1.0), (18, 0.5), (31, 0.3)]  # with 3 ranks the last one has none of 2 classes
 
 
 def with_state(margin, **state):
@@ -246,6 +247,44 @@ def test_rows_without_their_positive_are_left_out(name, tiling):
     assert_expected(found, expected)
 
 
+@pytest.mark.parametrize("tiling", [{"tile_classes": 1}, FUSED])
+def test_all_negatives_may_be_left_out(tiling):
+    """Of some tiles, and of all ranks for rows that equal their centers: the loss of these is 0."""
+    layer = build_v2(6, 1.0, (1.0, 0.0, 0.0), SCALE, threshold=0.5, **tiling)
+    layer.weight.data.copy_(torch.ones(layer.weight.shape))
+    local = torch.ones(len(range(6)[LOCAL]), E, requires_grad=True)
+    loss = layer(local, torch.arange(6)[LOCAL])
+    loss.backward()
+    assert abs(loss.item()) < 1e-6 and local.grad.abs().max() < 1e-6 and layer.weight.grad.abs().max() < 1e-6
+
+
+class EmulatedTF32(TorchDispatchMode):
+    """Cuts the operands of float32 products to 10 bits of mantissa where a GPU would compute them in TF32."""
+
+    products = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function in (aten.mm.default, aten.addmm_.default) and torch.backends.cuda.matmul.allow_tf32:
+            self.products += 1
+            *into, left, right = args
+            args = (*into, *((each.view(torch.int32) & ~0x1FFF).view(torch.float32) for each in (left, right)))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("classes, ratio", [(12, 1.0), (31, 0.3)])
+@pytest.mark.parametrize("tiling", CACHED_OR_NOT[:2])
+def test_tf32_keeps_its_error_bounds(classes, ratio, tiling):
+    with EmulatedTF32() as mode:
+        exact = half_errors("float32", classes, ratio, **tiling)
+        assert not mode.products
+        errors = half_errors("tf32", classes, ratio, **tiling)
+    u = 2.0**-10
+    logit = SCALE * (2 * u + u**2)  # see layer/products.py
+    gradient = SCALE * (np.exp(2 * logit) * (1 + u) ** 2 - 1 + 2 * u + u**2)
+    assert (errors <= np.array([logit, gradient, gradient])).all() and (errors > 10 * exact).any()
+    assert mode.products and not torch.backends.cuda.matmul.allow_tf32
+
+
 def half_errors(dtype, classes, ratio, **tiling):
     """Errors of a step with rounded products: of the loss, and of both gradients as the bound counts them."""
     layer = build_v2(classes, ratio, MARGINS["cosface"], SCALE, layer_dtype=dtype, **tiling)
@@ -293,6 +332,22 @@ def test_float16_holds_the_gradients_of_hard_negatives(tiling):
         gradients += [all_ranks(local.grad), all_ranks(layer.weight.grad)]
     for expected, found in zip(gradients[:2], gradients[2:]):
         np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2 * np.abs(expected).max())
+
+
+def test_backward_of_the_loss_is_a_step():
+    """loss.backward() updates the same bits as step(); a factor of the loss acts on the features' gradient alone."""
+    features, labels = random_batch(18)
+    stepped, differentiated = build(18, 0.5), build(18, 0.5)
+    for seed in range(3):
+        features, labels = random_batch(18, seed)
+        gradient, loss = stepped.step(torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL]))
+        local = torch.from_numpy(features[LOCAL]).requires_grad_()
+        other = differentiated(local, torch.from_numpy(labels[LOCAL]))
+        (4 * other).backward()
+        assert loss == other and torch.equal(4 * gradient, local.grad)
+        assert torch.equal(stepped.weight, differentiated.weight)
+        assert torch.equal(stepped.weight_mom, differentiated.weight_mom)
+    assert differentiated.weight.grad is None
 
 
 @pytest.mark.parametrize("name", [*MARGINS, *STATEFUL])

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from torch_layer import LOCAL, LR, E, G, all_ranks, build, random_batch
+from torch_layer import LOCAL, LR, RANK, SIZE, E, G, all_ranks, build, build_v2, random_batch
 
 from partial_fc_torch import PartialFC, ShardedState
+from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
 from partial_fc_torch.layer.rows import Centers
 from partial_fc_torch.layer.stores import CenterStore, HostStore, StepCenters
@@ -199,6 +200,17 @@ def test_a_state_dict_continues_the_training(store, tmp_path):
     assert_same(second, whole, rtol=0, atol=0)
 
 
+def test_a_state_dict_of_centers_alone_is_loaded():
+    layer = build_v2(CLASSES)
+    layer.load_state_dict({"weight": torch.ones(layer.weight.shape)})
+    assert (layer.weight == 1).all()
+
+
+def test_a_state_dict_of_other_classes_is_refused():
+    with pytest.raises(ValueError, match=f"of {CLASSES}, this rank has .* of {CLASSES + 1}: load what"):
+        build(CLASSES + 1).load_state_dict(build(CLASSES).state_dict())
+
+
 class Margin(torch.nn.Module):
     """With a state."""
 
@@ -238,3 +250,16 @@ def test_a_distributed_checkpoint_continues_the_training(folder, optimizer, clas
     run(second, range(2, 4))
     assert_same(second, whole, rtol=0, atol=0)
     assert second.margin.function.mean == whole.margin.function.mean > 0 and second.num_update == 4
+
+
+def test_a_seed_from_pytorch_is_that_of_rank_0():
+    weights = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed + 10 * RANK)
+        layer = build(CLASSES, 0.3, seed=None)
+        weights.append(all_ranks(layer.weight))
+    assert np.array_equal(weights[0], weights[1]) and not np.array_equal(weights[0], weights[2])
+    gathered = default_collectives.gather_object("weights", weights[0])
+    assert len(gathered) == SIZE and all(np.array_equal(each, weights[0]) for each in gathered)
+    torch.manual_seed(1)
+    assert not np.array_equal(all_ranks(build(CLASSES, seed=None).weight), all_ranks(build(CLASSES, seed=None).weight))

@@ -73,3 +73,9 @@ def test_a_backbone_without_the_conventions_of_the_weights_is_refused(folder):
     pretrained = read_pretrained(folder, False, default_collectives, published_files.read_pretrained)
     with pytest.raises(JobError, match=r"it has ModelFormat\(eps=2e-05, pixel_scale=128.0, .* but this backbone "):
         take_pretrained(pretrained, SimpleNamespace(class_map="", num_classes=3), engine())
+
+
+def test_weights_of_another_shape_are_refused_on_all_ranks(folder):
+    save(f"{folder}/backbone.pth", small(width=E + 8))
+    with pytest.raises(JobError, match=f"cannot start from {folder}/backbone.pth: fc.weight has the shape"):
+        start_from(folder)

@@ -32,6 +32,15 @@ def test_pieces_are_written_as_one_npy_file(rows, cuts, tmp_path):
     np.testing.assert_array_equal(open_rows(str(path), len(rows), 3), rows)
 
 
+def test_arrays_larger_than_a_block_are_written_without_a_copy(tmp_path):
+    big = np.arange(700_000, dtype=np.float32).reshape(-1, 7)  # 2.8 MB
+    chunks = list(array_chunks([big[:40_000], big[40_000:]]))
+    assert all(np.shares_memory(np.frombuffer(chunk, np.uint8), big) for chunk in chunks[1:])
+    assert content(chunks)[-big.nbytes :] == big.tobytes()
+    write_file(str(tmp_path / "a.npz"), npz_chunks({"big": big}))
+    np.testing.assert_array_equal(read_arrays(str(tmp_path / "a.npz"))["big"], big)
+
+
 ARRAYS = {
     "arg:stage1_unit1_bn1_gamma": ROWS,
     "state:fc1_weight:0": ROWS.astype(np.float16),

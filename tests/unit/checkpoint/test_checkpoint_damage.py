@@ -11,6 +11,7 @@ from checkpoint_files import E, write_checkpoint
 
 from partial_fc.checkpoint import array_chunks, read_manifest, verify_share, write_file, write_manifest
 from partial_fc.checkpoint.tools.check import check
+from partial_fc.checkpoint.verify import verify_file
 
 KINDS = ["backbone.npz", "rank-00001.npz", "centers-00000.npy", "momentum-00001.npy"]
 
@@ -30,6 +31,14 @@ def refused(step, file, message, capsys):
         verify(step)
     assert check(step) == 1
     assert f"{step}/{file}" in capsys.readouterr().out
+
+
+def test_an_undamaged_checkpoint_passes(step, capsys):
+    with open(f"{step}/notes.txt", "w") as file:
+        file.write("another file in the folder")
+    verify(step)
+    assert check(step) == 0
+    assert capsys.readouterr().out == f"{step}: undamaged, all files verified\n"
 
 
 @pytest.mark.parametrize("place", [0, 0.3, 0.6, -1])
@@ -72,3 +81,10 @@ def test_a_shard_of_another_shape_with_the_right_hash(shape, step, capsys):
     write_manifest(step, replace(manifest, files={**manifest.files, "centers-00000.npy": entry}))
     assert check(step) == 1
     assert f"{step}/centers-00000.npy holds float32 of shape" in capsys.readouterr().out
+
+
+def test_progress_is_reported_while_large_files_are_read(step):
+    signs = []
+    entry = write_file(f"{step}/large", [bytes(9 << 20)])
+    verify_file(step, "large", entry, alive=lambda: signs.append(1))
+    assert len(signs) == 3

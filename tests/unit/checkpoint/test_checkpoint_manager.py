@@ -56,6 +56,12 @@ def test_a_planted_link_is_not_written_to(tmp_path):
         CheckpointFolder(str(tmp_path), kept=2).begin(7)
 
 
+@pytest.mark.parametrize("kept", [0, -1])
+def test_fewer_than_one_kept_checkpoint_is_refused(kept, tmp_path):
+    with pytest.raises(ValueError, match=f"checkpoints_kept is {kept}, expected 1"):
+        CheckpointFolder(str(tmp_path), kept)
+
+
 def test_a_checkpoint_is_on_the_disk(tmp_path, monkeypatch):
     """Its files before their folder has the name of a complete checkpoint, and the name before another one goes."""
     folder, disk = CheckpointFolder(str(tmp_path), kept=1), SyncedDisk(monkeypatch)

@@ -4,6 +4,7 @@ import os
 import pickle
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from partial_fc.checkpoint import Entry, Manifest, read_manifest, write_manifest
@@ -26,6 +27,18 @@ def test_a_manifest_is_read_as_it_was_written(changes, tmp_path):
     assert os.listdir(tmp_path) == ["manifest.json"]
 
 
+def test_numeric_keys_become_strings(tmp_path):
+    write_manifest(str(tmp_path), replace(MANIFEST, state={10: "ten", 9: "nine"}))
+    assert read_manifest(str(tmp_path)).state == {"10": "ten", "9": "nine"}
+
+
+@pytest.mark.parametrize("value", [np.float32(1), np.nan, float("inf"), {1, 2}, b"bytes"])
+def test_values_without_a_json_form_are_refused(value, tmp_path):
+    with pytest.raises((TypeError, ValueError)):
+        write_manifest(str(tmp_path), replace(MANIFEST, state={"x": value}))
+    assert os.listdir(tmp_path) == []
+
+
 def content():
     """That of a manifest's file."""
     files = {name: {"bytes": entry.bytes, "sha256": entry.sha256} for name, entry in FILES.items()}
@@ -44,6 +57,11 @@ def refused(tmp_path, text, message):
     with pytest.raises(ValueError, match=f"{tmp_path}/manifest.json is damaged: .*{message}") as error:
         read_manifest(str(tmp_path))
     assert str(error.value).endswith("; use another checkpoint")
+
+
+def test_these_tests_write_the_same_file(tmp_path):
+    (tmp_path / "manifest.json").write_text(sealed(content()))
+    assert read_manifest(str(tmp_path)) == MANIFEST
 
 
 FIELDS = {
@@ -125,3 +143,10 @@ def test_a_manifest_that_is_too_large_is_not_read(tmp_path):
         file.truncate(1 << 40)
     with pytest.raises(ValueError, match=f"{tmp_path}/manifest.json is damaged: it has more than 16,777,216 bytes"):
         read_manifest(str(tmp_path))
+
+
+def test_a_manifest_that_does_not_exist(tmp_path):
+    (tmp_path / "manifest.json").mkdir()
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(FileNotFoundError, match=f"{path}/manifest.json does not exist"):
+            read_manifest(str(path))

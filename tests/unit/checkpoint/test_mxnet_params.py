@@ -15,6 +15,23 @@ def content(array, magic=0x112, kind=0):
 ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (b"", "empty"),
+        (content(ARRAY, magic=0x113), "it does not start with 0x112"),
+        (content(ARRAY)[:24] + bytes(100), "no dense array at byte 24"),
+        (content(ARRAY, kind=2), "the array at byte 24 is not float32"),
+    ],
+)
+def test_other_files_are_refused(data, message, tmp_path):
+    (tmp_path / "a").write_bytes(content(ARRAY))
+    np.testing.assert_array_equal(saved_arrays(tmp_path / "a"), [ARRAY])
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(ValueError, match=message):
+        saved_arrays(tmp_path / "a")
+
+
 NAMED = {
     "arg:fc1_weight": ARRAY,
     "aux:bn_moving_mean": np.arange(3, dtype=np.float32),
@@ -76,10 +93,16 @@ HOSTILE = {
     "many arrays": (a_file(count=2**63), "truncated"),
     "huge": (a_file(array_header(2**40, 2**40)), "truncated"),
     "huge without rows": (a_file(array_header(0, 2**62, 2**62)), "too big|dimension"),
+    "product beyond 64 bits": (a_file(array_header(*[2**62] * 32)), "truncated"),
     "negative": (a_file(array_header(-1, -4), bytes(16)), r"has the shape \(-1, -4\)"),
+    "many dimensions": (a_file(array_header(1, dimensions=2**30)), "no dense array at byte 24"),
+    "unknown shape": (a_file(array_header(dimensions=-1)), "no dense array at byte 24"),
     "none in the old form": (a_file(array_header(magic=0xF993FAC9), bytes(4)), "no dense array at byte 24"),
     "sparse": (a_file(array_header(2, storage=1), bytes(8)), "no dense array at byte 24"),
+    "many names": (a_file(names=struct.pack("<Q", 2**62)), "truncated"),
     "long name": (a_file(names=struct.pack("<2Q", 1, 2**62)), "truncated"),
+    "no trailer": (a_file(names=b""), "truncated"),
+    "one name too many": (a_file(names=struct.pack("<2Q", 1, 0)), "0 arrays have 1 names"),
     "no text": (a_file(array_header(0), names=struct.pack("<2Q", 1, 1) + b"\xff"), "utf-8"),
     "pickle": (b"\x80\x04\x95" + bytes(30), "not a file of MXNet's nd.save"),
     "name twice": (a_file(array_header(0), array_header(0), names=struct.pack("<3Q", 2, 0, 0)), "2 names, 1 of them"),

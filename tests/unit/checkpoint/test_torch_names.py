@@ -32,6 +32,14 @@ def test_renaming_there_and_back_changes_nothing(mxnet, torch, momentum):
         assert back[name].tobytes() == array.tobytes()
 
 
+@pytest.mark.parametrize("rename", [with_torch_names, with_mxnet_names])
+def test_arrays_with_the_right_names_stay(rename):
+    arrays = arrays_of("small")
+    own = with_torch_names("small", arrays) if rename is with_torch_names else arrays
+    assert rename("small", own) == own
+    assert rename("r50", {"arg:weight": arrays["arg:fc1_gamma"]}).keys() == {"arg:weight"}  # a user's own network
+
+
 def test_what_pytorch_does_not_train_has_no_momentum_in_mxnet():
     own = with_torch_names("small", arrays_of("small"))
     del own["state:features.weight:"], own["state:features.bias:"]
@@ -57,6 +65,14 @@ def test_float16_weights_come_from_their_master_copies():
         with_torch_names("small", {**arrays, "state:conv0_weight:1": momentum})
 
 
+def test_the_scale_of_the_embedding_is_1():
+    half = np.full(5, 0.5, np.float32)
+    renamed = with_torch_names("small", {**arrays_of("small"), "arg:fc1_gamma": half})  # MXNet does not use it
+    assert (renamed["arg:features.weight"] == 1).all()
+    with pytest.raises(ValueError, match="features.weight is not 1 everywhere, but MXNet's small has no such scale"):
+        with_mxnet_names("small", {**renamed, "arg:features.weight": half})
+
+
 def test_arrays_of_another_network_are_refused_with_the_first_names():
     lacks = "it lacks arg:stage1_unit3_bn1_gamma, .* and 117 others: these are weights of r18: set netw"
     with pytest.raises(ValueError, match=lacks):
@@ -67,6 +83,11 @@ def test_arrays_of_another_network_are_refused_with_the_first_names():
     both = "it lacks arg:layer1.2.bn1.weight, .*: these are weights of another network"
     with pytest.raises(ValueError, match=both):
         with_mxnet_names("r34", with_torch_names("r18", arrays_of("r18")))
+
+
+def test_a_network_of_one_trainer_is_refused():
+    with pytest.raises(ValueError, match="rx50 is not a network of both trainers"):
+        torch_names("rx50")
 
 
 def test_weights_of_mxnets_mbf_name_the_network_of_pytorch_that_takes_them():

@@ -64,14 +64,6 @@ def clean(folder, out, *options):
     return exit_code("sets", "clean", folder / "set", out, "--model", folder / "model.onnx", "--workers", 1, *options)
 
 
-@pytest.fixture(scope="module")
-def cleaned(errors, tmp_path_factory):
-    """The new set of a run with the defaults."""
-    out = tmp_path_factory.mktemp("cleaned") / "out"
-    assert clean(errors, out) == 0
-    return out
-
-
 def changes_of(out):
     with open(out / "changes.csv", newline="") as file:
         return {(row["key"], row["class"], row["new_class"], row["reason"]) for row in csv.DictReader(file)}
@@ -127,7 +119,7 @@ def test_a_second_run_takes_the_embeddings_and_other_limits(errors, tmp_path, mo
     }
 
 
-def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, cleaned, tmp_path, monkeypatch):
+def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, tmp_path, monkeypatch):
     monkeypatch.setattr(embeddings, "PART", 16)
     original, done = embeddings.embed_part, []
 
@@ -143,15 +135,17 @@ def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, cl
     count = []
     monkeypatch.setattr(embeddings, "embed_part", lambda *arguments: count.append(arguments) or original(*arguments))
     assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 0
-    assert content(tmp_path / "out")["train.rec"] == content(cleaned)["train.rec"]
+    assert clean(errors, tmp_path / "whole") == 0
+    assert content(tmp_path / "out")["train.rec"] == content(tmp_path / "whole")["train.rec"]
     assert [part[0][0] for *_, part in count][:1] == [48]
 
 
-def test_processes_change_nothing(errors, cleaned, tmp_path, monkeypatch):
+def test_processes_change_nothing(errors, tmp_path, monkeypatch):
+    assert clean(errors, tmp_path / "one") == 0
     monkeypatch.setattr(embeddings, "PART", 32)
     monkeypatch.setattr("partial_fc.cleaning.nearest.MAX_SIDE", 8)
     assert clean(errors, tmp_path / "two", "--workers", 2, "--memory-mb", 1) == 0
-    assert content(cleaned)["changes.csv"] == content(tmp_path / "two")["changes.csv"]
+    assert content(tmp_path / "one")["changes.csv"] == content(tmp_path / "two")["changes.csv"]
 
 
 @pytest.mark.parametrize(

@@ -73,3 +73,9 @@ def test_planted_images_are_in_the_set_or_in_the_test_set(study):
 def test_a_test_person_is_counted_by_most_of_its_images():
     rows = [("3", "test.bin 0"), ("3", "test.bin 0"), ("7", "test.bin 0"), ("5", "test.bin 9")]
     assert cleaning.classes_of_persons({"class": label, "other": other} for label, other in rows) == {3, 5}
+
+
+def test_pairs_are_counted_once():
+    assert cleaning.pairs_in([{3, 1, 2}, {7}]) == {(1, 2), (1, 3), (2, 3)}
+    assert cleaning.score("", {1, 2, 3}, {2, 3, 4, 5}) == ["", "3", "66.7", "50.0"]
+    assert cleaning.score("", set(), {2}) == ["", "0", "-", "0.0"]

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from tqdm import tqdm
 
-from partial_fc.cleaning.centers import Classes, fit
+from partial_fc.cleaning.centers import Classes, Figures, fit
 from partial_fc.cleaning.duplicates import near_duplicates
 from partial_fc.cleaning.limits import Limits, limits_of
 from partial_fc.cleaning.nearest import Nearest, Work, nearest, tile_side
 from partial_fc.cleaning.overlap import overlap
 from partial_fc.cleaning.shares import Shares
-from partial_fc.cleaning.split_classes import split_pairs
+from partial_fc.cleaning.split_classes import Pairs, groups, split_pairs
 from partial_fc.cleaning.wrong_labels import wrong_labels
 
 LIMITS = Limits(far=0.3, near=0.5, sure=0.1, split=0.05, duplicate=0.9, person=0.7)
@@ -59,6 +59,14 @@ def test_the_nearest_of_all_tiles_is_that_of_all_cosines(tmp_path, memory, worke
     assert (np.where(found.center == 9, 3, found.center) == np.where(order[:, 0] == 9, 3, order[:, 0])).all()
     np.testing.assert_allclose(found.best, np.sort(cosines)[:, -1], atol=1e-6)
     np.testing.assert_allclose(found.second, np.sort(cosines)[:, -2], atol=1e-6)
+
+
+def test_without_an_own_center_all_are_compared(tmp_path):
+    x = people(np.arange(5))
+    paths = saved(tmp_path, x=x, centers=x)
+    found = nearest(*paths, None, work())
+    assert found.center.tolist() == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose(found.best, 1, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [16, 512])
@@ -144,6 +152,22 @@ def test_pairs_of_split_classes_have_a_small_gap(tmp_path, memory, workers):
         assert gap == pytest.approx(slow_gap(x, labels, found, one, other), abs=1e-5)
     limit = np.quantile(found.halves, 0.98)
     assert split_pairs(path, found.figures, limit, work(memory, workers)).classes.tolist() == [[2, 8]]
+
+
+def test_a_class_with_one_typical_image_is_no_pair(tmp_path):
+    figures = Figures(
+        people(np.array([0, 0])), np.ones(2, np.float32), np.array([np.nan, 0.9], np.float32), np.empty(0)
+    )
+    (path,) = saved(tmp_path, centers=figures.centers)
+    assert not len(split_pairs(path, figures, 10.0, work()).gaps)
+
+
+def test_every_two_classes_of_a_group_are_a_pair():
+    chain = Pairs(np.array([[0, 1], [1, 2], [2, 3], [5, 9]]), np.array([0.03, 0.01, 0.02, 0.04]))
+    assert groups(chain) == [[1, 2], [5, 9]]
+    closed = Pairs(np.array([[0, 1], [1, 2], [0, 2]]), np.array([0.03, 0.01, 0.02]))
+    assert groups(closed) == [[0, 1, 2]]
+    assert groups(Pairs(np.empty((0, 2), np.int64), np.empty(0))) == []
 
 
 @pytest.mark.parametrize("memory", [1, 5000, MEMORY])

@@ -50,6 +50,11 @@ def test_an_epoch_has_every_image_once_with_its_label(rec):
     assert len({(image[0, 0, 0], image[0, 0, 1]) for image in images}) == 22
 
 
+def test_unshuffled_order_is_that_of_the_file(rec):
+    _, labels = read_epoch(rec, 3, 11, 2)
+    assert labels.tolist() == np.repeat(np.arange(7), COUNTS).tolist()
+
+
 @pytest.mark.parametrize("batch_size, size", [(6, 2), (4, 3), (2, 6)])
 def test_pixels_do_not_depend_on_the_number_of_ranks(rec, batch_size, size):
     settings = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed=5)
@@ -70,6 +75,15 @@ def test_seed_and_epoch_change_order_and_mirrors(rec):
     assert run(0)[1] != run(1)[1] and run(0)[1] != run(0, seed=1)[1]
 
 
+def test_a_batch_does_not_depend_on_what_was_read_before(rec):
+    faces = FaceBatches(rec, 5, SIZE, shuffle=True, augmentation=Augmentation(rand_mirror=True))
+    visits = [(0, 0), (1, 10), (0, 15), (1, 3)]
+    for epoch, place in visits:
+        images, labels = faces.batch(epoch, place)
+        fresh = FaceBatches(rec, 5, SIZE, shuffle=True, augmentation=Augmentation(rand_mirror=True)).batch(epoch, place)
+        assert (images == fresh[0]).all() and (labels == fresh[1]).all()
+
+
 def test_images_filter_leaves_out_small_identities_and_keeps_class_labels(rec):
     _, labels = read_epoch(rec, 0, 1, 1, min_images_per_class=3)
     assert labels.tolist() == [0] * 4 + [2] * 3 + [4] * 6 + [6] * 5
@@ -84,7 +98,12 @@ def test_images_filter_leaves_out_small_identities_and_keeps_class_labels(rec):
         (dict(batch_size=8, size=3), "batch_size 8 on 3 ranks needs 24 items, there are 22"),
         (dict(image_size=(112, 112)), "train.rec has images of 16x12 .*expected 112x112"),
         (dict(image_size=(0, 12)), "height, width"),
+        (dict(augmentation=Augmentation(cutout=-1)), "cutout must be at least 0 pixels, got -1"),
+        (dict(augmentation=Augmentation(color_jittering=1.5)), "color_jittering must be from 0 to 1, got 1.5"),
+        (dict(augmentation=Augmentation(jpeg_compression=101)), "jpeg_compression must be a quality .* got 101"),
+        (dict(skip_bad_images=-1), "skip_bad_images must be at least 0, got -1"),
         (dict(rank=2, size=2), "rank 2 is out of range for 2 ranks"),
+        (dict(seed=-1), "seed must be >= 0"),
     ],
 )
 def test_invalid_arguments_are_refused(rec, settings, what):

@@ -5,10 +5,39 @@ import pytest
 from partial_fc.data.cursor import Cursor
 
 
+def walk(cursor, batches):
+    """The positions of the next batches, over the ends of epochs."""
+    positions = []
+    for _ in range(batches):
+        try:
+            positions.append(cursor.current())
+        except StopIteration:
+            cursor.reset()
+            positions.append(cursor.current())
+        cursor.advance()
+    return positions
+
+
+def test_the_successor_is_the_next_place():
+    cursor = Cursor(23, 5)
+    positions = walk(Cursor(23, 5), 9)
+    assert [cursor.successor(position) for position in positions[:-1]] == positions[1:]
+
+
 def test_a_remainder_below_the_new_batch_is_dropped():
     cursor = Cursor(24, 10)
     cursor.restore({"epoch": 3, "images": 16}, {})
     assert cursor.current() == (4, 0)
+
+
+def test_reset_before_the_first_batch_changes_nothing():
+    cursor = Cursor(24, 8)
+    cursor.reset()
+    assert cursor.current() == (0, 0)
+    cursor.advance()
+    cursor.reset()
+    cursor.reset()
+    assert cursor.current() == (1, 0)
 
 
 def test_another_order_is_refused():

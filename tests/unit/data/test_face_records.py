@@ -5,10 +5,11 @@ import os
 import numpy as np
 import pytest
 
-from face_sets import rewrite, write_records
+from face_sets import overwrite, rewrite, write_records
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.identity_ranges import runs_of_ranges
-from partial_fc.data.recordio.format import RecordHeader
+from partial_fc.data.recordio.format import RecordHeader, unpack
+from partial_fc.data.recordio.reader import RecordReader
 
 BIG = 1 << 24  # 16,777,216; float32 has no 16,777,217
 SET = [[b"a0", b"a1"], [b"b0"], [b"c0", b"c1", b"c2"]]
@@ -47,6 +48,13 @@ def test_a_set_is_read_as_written(tmp_path):
     assert faces.keys([0]).dtype == labels(faces).dtype == np.int64
     assert [faces.read_image(p) for p in (0, 2, 5)] == [(b"a0", 0), (b"b0", 1), (b"c2", 2)]
     assert (tmp_path / "property").read_text() == "3,112,96\n"
+
+
+def test_the_layout_is_that_of_the_original(rec):
+    reader = RecordReader(rec, rec[:-3] + "idx")
+    headers = [unpack(reader.read(key))[0] for key in range(10)]
+    assert [headers[key].label.tolist() for key in (0, 7, 8, 9)] == [[7, 10], [1, 3], [3, 4], [4, 7]]
+    assert [headers[key].label for key in range(1, 7)] == [0, 0, 1, 2, 2, 2]
 
 
 def test_an_identity_without_images_is_refused_and_no_file_written(tmp_path):
@@ -93,6 +101,15 @@ def test_16777217_is_kept_in_labels(tmp_path):
     assert last.dtype == np.int64 and last.tolist() == [BIG - 1, BIG, BIG + 1]
 
 
+def test_opening_reads_no_image_header(rec):
+    for record in range(6):  # keep the magic words, by which .rec and .idx are compared
+        overwrite(rec, 36 * record + 4, b"\0" * 32)
+    faces = FaceRecords(rec)
+    assert labels(faces).tolist() == [0, 0, 1, 2, 2, 2]
+    with pytest.raises(ValueError, match="train.rec: image with key 2 at offset 36 is damaged: .* at least 24"):
+        faces.read_image(1)
+
+
 @pytest.mark.parametrize("stated", [0.0, 2.0, -1.0, 1.5, float("nan"), float("inf"), 3.0])
 def test_a_header_label_other_than_the_identitys_is_refused(tmp_path, stated):
     """The same happens if lines of the index are swapped: the image of one key is that of another identity."""
@@ -110,6 +127,12 @@ def test_a_set_without_identity_records(tmp_path):
     assert labels(faces).tolist() == [1, 3, 0] and faces.num_identities == 4
     assert faces.image_size is None and faces.ranges == "none"
     assert faces.read_image(1) == (b"y", 3)
+
+
+def test_a_first_image_with_two_labels_is_not_a_range(tmp_path):
+    """im2rec with a label width of 2."""
+    rec = write_records(tmp_path, {key: (np.array([key % 2, 9.0]), key, 0, b"image") for key in range(3)})
+    assert labels(FaceRecords(rec)).tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("label", [float(BIG), 1.5, -1.0, float("nan")])
@@ -149,6 +172,7 @@ NO_RANGE = "train.rec: key 0 at offset 0 should contain a range of keys"
     [
         ([(1, 3), (4, 6)], 6, {3: IMAGE}, "image key 3 belongs to no identity"),
         ([(1, 4), (3, 6)], 6, {}, "image key 3 belongs to two identities"),
+        (TWO, 7, {5: IMAGE, 6: IMAGE}, "image key 5 belongs to no identity"),
         ([*TWO, (5, 5)], 5, {7: a_range(4, 3)}, r"key 7 at offset \d+ should contain a range .* contains 4 to 3"),
         ([*TWO, (5, 5)], 5, {7: a_range(BIG, BIG, BIG + 1, BIG)}, "identity 2 has the images 16777217 to 16777215"),
         *[(TWO, 5, {0: a_range(limit, 7)}, NO_RANGE) for limit in (float("nan"), float("inf"), -1.0, 0.0, 1e30)],

@@ -93,8 +93,11 @@ def test_code_in_a_file_does_not_run(path, tmp_path, monkeypatch, protocol, harm
         b"no pickle at all",
         pickle.dumps((IMAGES, SAME))[:40],
         pickle.dumps(IMAGES),
+        pickle.dumps(7),
         pickle.dumps((IMAGES, ["yes", "no"])),
+        pickle.dumps((IMAGES, [2, 0])),
         pickle.dumps((IMAGES[:3] + [None], SAME)),
+        pickle.dumps((IMAGES[:3] + [b""], SAME)),
         pickle.dumps((IMAGES[:3] + [np.arange(3)], SAME)),
     ],
 )

@@ -49,6 +49,11 @@ def test_work_is_done_ahead_up_to_the_limit():
     assert sorted(done) == [10, 11, 12, 13, 14]
 
 
+def test_prefetched_results_are_dropped_for_another_place():
+    prefetcher = Prefetcher(lambda position: position, following, threads=2, ahead=4)
+    assert [prefetcher.get(position) for position in (0, 1, 50, 51, 0)] == [0, 1, 50, 51, 0]
+
+
 @pytest.mark.parametrize(
     "error, kind",
     [(ValueError("key 7"), ValueError), (MemoryError("key 7"), MemoryError), (SystemExit(7), RuntimeError)],
@@ -70,6 +75,14 @@ def test_an_error_in_a_thread_is_raised_at_its_place(error, kind):
     prefetcher.close()  # the error's traceback refers to it
 
 
+def test_a_closed_prefetcher_raises():
+    prefetcher = Prefetcher(following, following, threads=1, ahead=2)
+    prefetcher.get(0)
+    prefetcher.close()
+    with pytest.raises(ValueError, match="the reader has been closed"):
+        prefetcher.get(1)
+
+
 def test_an_error_does_not_keep_the_threads_alive():
     """No cycle of error and frame: the threads end with the last reference, not with the next garbage collection."""
 
@@ -86,6 +99,19 @@ def test_an_error_does_not_keep_the_threads_alive():
         assert kept() is None
     finally:
         gc.enable()
+
+
+def test_threads_work_in_parallel():
+    """Four waits of 0.1 s take less than two of them: sleeping, like decoding, lets other threads go on."""
+    barrier = threading.Barrier(4, timeout=5)  # passed only if four threads are in it at once
+
+    def meet(position):
+        barrier.wait()
+        return position
+
+    prefetcher = Prefetcher(meet, following, threads=4, ahead=8)
+    assert [prefetcher.get(position) for position in range(4)] == [0, 1, 2, 3]
+    barrier.abort()
 
 
 def test_a_deleted_prefetcher_ends_its_threads():

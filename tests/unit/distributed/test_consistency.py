@@ -7,6 +7,12 @@ import pytest
 from partial_fc.distributed.consistency import code_digest, differences
 
 
+def test_equal_facts_have_no_differences():
+    facts = {"setting seed": 7, "setting margins": [1.0, 0.5, 0.0], "code": "ab"}
+    assert differences([dict(facts) for _ in range(3)]) is None
+    assert differences([facts]) is None
+
+
 @pytest.mark.parametrize(
     "values, message",
     [
@@ -20,6 +26,10 @@ from partial_fc.distributed.consistency import code_digest, differences
 )
 def test_the_minority_is_named(values, message):
     assert differences([{"setting seed": value, "code": "ab"} for value in values]) == message
+
+
+def test_a_fact_that_one_rank_lacks():
+    assert differences([{"a": 1, "b": 2}, {"a": 1}]) == "b differs between ranks: null on rank 1, but 2 on rank 0"
 
 
 @pytest.fixture

@@ -166,6 +166,15 @@ def _ends(connection):
         return True
 
 
+def test_a_greeting_may_arrive_in_pieces(server):
+    watch, contact = server
+    connection = socket.create_connection(contact.addresses[0], timeout=LIMIT)
+    connection.sendall(contact.token.encode())
+    time.sleep(0.1)
+    connection.sendall(b" b\n")
+    assert connection.recv(1) == b"." and list(watch._peers) == ["b"]
+
+
 def test_a_client_takes_the_address_that_answers(server, capfd):
     watch, contact = server
     # The server listens at its own address alone, so 127.0.0.2 refuses.

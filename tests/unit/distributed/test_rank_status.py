@@ -188,6 +188,14 @@ def test_the_folder_of_a_killed_job_is_removed_by_the_next(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {".job-living", ".job-begun", ".job-third"}
 
 
+def test_a_folder_that_cannot_be_made_is_ignored(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    store = store_in(tmp_path / "file")
+    store.update("batch", False, 1)
+    assert store.records() == [] and not store.error_reported() and store.claim_error_report()
+    store.leave()
+
+
 # What is not believed -------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from partial_fc.distributed import reporter as reporter_module
 from partial_fc.distributed.rank_status import RankStatusStore
-from partial_fc.distributed.reporter import ErrorReporter
+from partial_fc.distributed.reporter import ErrorReporter, run_within
 
 
 @pytest.fixture
@@ -45,3 +45,8 @@ def test_without_an_answer_of_the_disk_the_error_is_printed(reporters, capfd, mo
     monkeypatch.setattr(RankStatusStore, "claim_error_report", lambda self, code: time.sleep(600))
     reporters[0].report("error: one")
     assert capfd.readouterr().err == "error: one\n"
+
+
+def test_run_within_returns_the_result_or_the_alternative():
+    assert run_within(60, lambda: 1, 2) == 1
+    assert run_within(0.1, lambda: time.sleep(600), 2) == 2

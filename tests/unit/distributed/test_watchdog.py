@@ -7,7 +7,9 @@ import time
 
 import pytest
 
+from partial_fc.distributed.env import RankInfo
 from partial_fc.distributed.rank_status import RankStatusStore
+from partial_fc.distributed.watchdog import State, Watchdog
 from paths import with_root
 
 LIMIT = 60  # seconds, for a process that hangs
@@ -150,3 +152,13 @@ def test_a_disk_that_hangs_does_not_delay_the_end(rank):
     lines = "guard.rank_status.claim_error_report = guard.rank_status.leave = lambda *_: time.sleep(600)\n"
     lines += "os.kill(os.getpid(), 10)\ntime.sleep(600)"
     assert ends(rank(lines), 75) == "error: stop requested before training began: there is nothing to save\n"
+
+
+def test_the_state_of_a_rank_only_moves_forward(tmp_path):
+    guard = Watchdog(RankInfo(0, 1, 0, 1), str(tmp_path), {})
+    guard.training_begun()
+    guard.on_connected()
+    assert guard.state is State.TRAINING
+    guard.stand_down()
+    guard._request_stop()  # as the thread does, at the same time
+    assert guard.state is State.ENDING and not guard.stop_requested

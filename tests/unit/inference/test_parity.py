@@ -48,3 +48,9 @@ def test_a_network_with_infinite_embeddings_gets_a_warning(tmp_path, caplog):
     assert "is not compared: PyTorch's own embeddings are not finite" in caplog.text
     with pytest.raises(ValueError, match="is not a valid ONNX model"):
         check_export(file[:100], NO_FACES, lambda faces: np.full((len(faces), 16), np.nan), "PyTorch")
+
+
+def test_a_chaotic_network_gets_a_warning(tmp_path, caplog):
+    rng = np.random.default_rng(0)
+    check_export(content(tmp_path), NO_FACES, lambda faces: rng.normal(size=(len(faces), 16)), "PyTorch")
+    assert "but PyTorch's own embeddings change by" in caplog.text and "this network is chaotic" in caplog.text

@@ -3,7 +3,9 @@
 import pytest
 
 from partial_fc.inference import providers
+from partial_fc.inference.model import FaceModel
 from partial_fc.inference.providers import CPU, CUDA, why_on_cpu
+from tiny_onnx import TinyModel
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,15 @@ def test_a_gpu_of_the_host_is_asked_for_unless_it_is_hidden(gpus, monkeypatch):
     monkeypatch.setattr(providers.glob, "glob", lambda pattern: gpus)
     assert bool(why_on_cpu({}, [CPU], [CPU])) == bool(gpus)
     assert why_on_cpu({"CUDA_VISIBLE_DEVICES": ""}, [CPU], [CPU]) is None
+
+
+def test_opening_a_model_says_so(tmp_path, monkeypatch, capsys):
+    path = TinyModel().write(tmp_path / "model.onnx")
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [CPU])
+    for asked, lines in (("0", 1), ("", 0)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", asked)
+        FaceModel.open(path)
+        assert capsys.readouterr().err.count("\n") == lines
 
 
 def test_the_libraries_of_pip_are_loaded_for_a_build_with_cuda(monkeypatch, capsys):

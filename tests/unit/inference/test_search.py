@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
+from command_line import exit_code
 from partial_fc.__main__ import main
 from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.inference import search
@@ -60,6 +61,19 @@ def test_equals_are_ordered_by_name():
     ranked = search.most_similar(index, np.array([0, 1], np.float32), 3)
     assert ranked == [(1.0, "b"), (1.0, "d"), (pytest.approx(0.8), "a")]
     assert len(search.most_similar(index, np.array([0, 1], np.float32), 10)) == 4
+
+
+def test_skipped_images_are_reported(place, capsys):
+    (place / "faces" / "0" / "x.jpg").write_text("no image")
+    assert run("faces") == 1
+    output = capsys.readouterr()
+    assert output.out.splitlines() == slow_ranking()
+    assert output.err.startswith("skipped: faces/0/x.jpg cannot be decoded")
+
+
+@pytest.mark.parametrize("arguments", [[], ["faces", "--index", "known"], ["faces", "--top", "0"]])
+def test_wrong_arguments(place, arguments):
+    assert exit_code("search", "query.png", "--model", "backbone.onnx", *arguments) == 2
 
 
 def test_invalid_indexes_are_refused(place, capsys):

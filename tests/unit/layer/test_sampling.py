@@ -44,11 +44,27 @@ def test_sample_contains_all_local_positives_and_no_duplicates(num_sample):
         assert 0 <= index.min() and index.max() < 50
 
 
-@pytest.mark.parametrize("count", [1, 3, 5])
+@pytest.mark.parametrize("classes", [0, 5])
+def test_full_sample_contains_every_class(classes):
+    sampler = WeightIndexSampler(classes, classes, rank=2, class_start=2)
+    assert sampler(np.array([0, 1, 1]))[0].tolist() == list(range(classes))
+
+
+@pytest.mark.parametrize("positive", [[], [0, 4, 8], [3, 4, 5], [0, 1, 2, 3, 4, 5, 6, 7]])
+def test_number_of_negatives_from_none_to_all(positive):
+    positive = np.array(positive, np.int64)
+    for num_sample in range(max(len(positive), 1), 9):
+        sampler = WeightIndexSampler(num_sample, 9, rank=2)
+        for _ in range(20):
+            drawn = negatives_of(sampler, positive)
+            assert len(drawn) == num_sample - len(positive) and set(drawn.tolist()) <= set(range(9))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
 def test_all_subsets_of_negatives_are_equally_likely(count):
     positive = np.array([0, 3, 4, 9])
     sampler = WeightIndexSampler(len(positive) + count, 10, rank=0, seed=count)
-    draws = 3000
+    draws = 6000
     seen = Counter(tuple(negatives_of(sampler, positive).tolist()) for _ in range(draws))
     subsets = list(itertools.combinations([1, 2, 5, 6, 7, 8], count))
     assert set(seen) <= set(subsets)
@@ -136,6 +152,22 @@ def test_a_thread_that_still_draws_changes_no_copy_and_no_restored_state(monkeyp
     threading.Timer(0.05, go_on.set).start()
     ahead.restore(start)
     assert ahead(labels)[0].tolist() == copied(labels)[0].tolist() == expected
+
+
+def test_another_number_of_classes_does_not_depend_on_what_was_drawn_ahead():
+    labels = np.arange(0, 1000, 100)
+    plain, ahead = [WeightIndexSampler(50, 1000, rank=0) for _ in range(2)]
+    for num_sample in (50, 200, 0, 1000, 50):
+        for sampler in (plain, ahead):
+            sampler.resize(num_sample)
+        index = plain(labels)[0]
+        assert len(index) == max(num_sample, 10) and ahead(labels)[0].tolist() == index.tolist()
+        ahead.prefetch()
+
+
+def test_without_negatives_a_sample_has_the_local_positives_alone():
+    index, _ = WeightIndexSampler(0, 50, rank=1)(np.array([149, 7, 60, 50, 60]))
+    assert index.tolist() == [0, 10]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6])

@@ -11,6 +11,9 @@ from partial_fc.planner import Case, plan
 from partial_fc.planner.case import MIB
 from partial_fc.planner.verdict import judge
 
+GIB = 1 << 30
+RTX_2080_TI = int(10.76 * GIB)  # an 11 GB card, as reported by nvidia-smi and cudaMemGetInfo
+
 
 def nbytes(planned, name, place=None):
     """Bytes of the parts whose name starts with `name`."""
@@ -120,6 +123,13 @@ def test_a_file_moves_the_pages_that_contain_a_sampled_row(embedding, ratio):
     assert planned.memory("file") == 2 * 40_000 * embedding * 4
 
 
+def test_float16_halves_activations_but_not_parameters():
+    full, half = (plan(R50._replace(fp16=fp16)) for fp16 in (False, True))
+    states = ("parameters and", "gradients", "momentum", "float32 master")
+    assert sum(nbytes(full, name, "device") for name in states) == sum(nbytes(half, name, "device") for name in states)
+    assert 2 * nbytes(half, "activations") == nbytes(full, "activations")
+
+
 @pytest.mark.parametrize("optimizer, widths", [("sgd", [16]), ("adamw", [16, 16, 1]), ("adagrad", [1])])
 def test_the_states_of_an_optimizer(optimizer, widths):
     case = Case(80_000, 2, 4, 16, ratio=0.1, tile_classes=20, logits_cache_mb=0, trainer="torch", optimizer=optimizer)
@@ -133,6 +143,50 @@ def test_the_states_of_an_optimizer(optimizer, widths):
     assert moved(in_file, "states of their optimizer, without")[0] == pytest.approx(4096 * pages, rel=0.01)
     assert nbytes(planned, "states, intermediate results", "device") == 80 * max(16, sum(widths))
     assert nbytes(on_host, "states, intermediate results", "device") == 80 * 16
+
+
+# Published cases --------------------------------------------------------------------------------------
+#
+# Partial FC's first paper (arXiv 2010.05222, ICCVW 2021) trains "tens of millions of identities" on 8 RTX 2080 Ti, 100
+# million on 64 of them, and 29 million on 8 V100 (of 32 GB). It does not state the batch; here it is 64 a card for the
+# first and 32 for the second. Embeddings of 512, r = 0.1, r50 in mixed precision are those of its README.
+
+
+def test_ten_million_identities_on_eight_11_gb_cards():
+    verdict = judge(plan(Case(10_000_000, 8, ratio=0.1, network="r50", fp16=True)), RTX_2080_TI)
+    assert verdict.fits and verdict.needed < 0.95 * RTX_2080_TI
+    in_float32 = judge(plan(Case(10_000_000, 8, ratio=0.1, network="r50")), RTX_2080_TI)
+    assert not in_float32.fits and in_float32.remedies["fp16"]
+    assert judge(plan(Case(29_000_000, 8, ratio=0.1, network="r50", fp16=True)), 31 * GIB).fits  # V100
+
+
+def with_textbook_layer(planned):
+    """Device memory with the layer of the original and of benchmarks/textbook_mxnet.py.
+
+    Logits, one-hot, exponentials, probabilities and gradient (G, S); unit centers and their gradient (S, E), and copies
+    of centers and momentum where they are sampled.
+    """
+    layer, embedding = planned.layer, planned.case.embedding
+    ours = sum(part.nbytes for part in planned.parts if part.place == "device" and part.group == "layer")
+    bank = nbytes(planned, "class centers") + nbytes(planned, "states of their")
+    textbook = 4 * layer.sampled * (5 * layer.batch + (4 if layer.gathered else 2) * embedding)
+    return planned.memory("device") - ours + bank + textbook
+
+
+@pytest.mark.parametrize(
+    "classes, ranks, batch, ratio, published",
+    [
+        (1_000_000, 8, 1024, 1.0, 10408),
+        (1_000_000, 8, 1024, 0.1, 8100),
+        (10_000_000, 64, 2048, 1.0, 9684),
+        (10_000_000, 64, 4096, 0.1, 6722),
+    ],
+)
+def test_memory_published_for_2080_ti(classes, ranks, batch, ratio, published):
+    """The table in the README of deepinsight/insightface recognition/partial_fc; MiB, r50, mixed precision."""
+    planned = plan(Case(classes, ranks, batch // ranks, ratio=ratio, network="r50", fp16=True))
+    assert with_textbook_layer(planned) / MIB == pytest.approx(published, rel=0.1)
+    assert planned.memory("device") / MIB < published
 
 
 # Verdicts and output ----------------------------------------------------------------------------------

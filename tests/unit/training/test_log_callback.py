@@ -66,3 +66,11 @@ def test_a_resumed_log_times_its_own_updates_only(caplog, monkeypatch):
         resumed(BatchEndParam(6.0, 0, 4))
     (line,) = [record.message for record in caplog.records]
     assert "Loss 3.0000" in line and 900 < float(line.split()[1]) < 1001
+
+
+def test_a_checkpoint_after_a_verification_does_not_count_its_time():
+    log = CallBackLogging(100, 0, 1, 32)
+    with log.excluded_time():
+        time.sleep(0.5)
+        assert log.state()["seconds"] < 0.4
+    assert log.state()["seconds"] < 0.4

@@ -41,6 +41,11 @@ def test_sets_of_ones_own_have_folders_of_their_own(data, name):
     assert output_folder(settings) == default.absolute(f"models/small-arcface-{name}")
 
 
+def test_losses_of_ones_own_have_folders_of_their_own():
+    settings = default.generate_config(changes={"margin": "own.margins:Softer"}, trainer="torch")
+    assert output_folder(settings) == default.absolute("models/small-Softer-demo")
+
+
 def open_folder(folder, keep=False):
     return open_run_folder(str(folder), 0, keep)
 

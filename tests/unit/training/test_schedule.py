@@ -6,7 +6,8 @@ import pytest
 
 import default
 from partial_fc.data.cursor import Cursor
-from partial_fc.training.schedule import Epochs, resolve_schedule, scaled_rate, step_factor
+from partial_fc.training.schedule import Epochs, describe_rates, resolve_schedule, scaled_rate, step_factor
+from partial_fc.training.schedules import value_in_epoch
 
 
 def resolved(epochs, dataset="demo", **changes):
@@ -76,11 +77,23 @@ def test_rates_of_the_data_sets_drop_where_their_epochs_begin(dataset, drops):
     assert rates == pytest.approx(expected, rel=1e-15)
 
 
+def test_warm_up_in_epochs():
+    _, factor = resolved(Epochs(30, 10), num_epoch=6, warmup_epoch=4, lr_epochs=[6])
+    rates = [factor(update) for update in range(1, 19, 3)]
+    assert rates == pytest.approx([1 / 25, 4 / 25, 9 / 25, 16 / 25, 1, 0.1])
+    assert factor(3) == rates[0]
+
+
 def test_a_function_of_the_user():
     _, factor = resolved(Epochs(30, 10), num_epoch=3, lr_func=lambda epoch: 1 / (epoch + 1))
     assert [factor(update) for update in (1, 3, 4, 9)] == [1, 1, 0.5, 1 / 3]
     _, factor = resolved(Epochs(30, 10), max_update=100, lr_func=[1, 0.5])
     assert [factor(update) for update in (3, 4, 100)] == [1, 0.5, 0.5]  # the last factor holds
+
+
+def test_a_setting_of_one_value_or_of_one_for_each_epoch():
+    assert [value_in_epoch(0.3, epoch) for epoch in (0, 7)] == [0.3, 0.3]
+    assert [value_in_epoch([0.1, 0.2, 1.0], epoch) for epoch in range(5)] == [0.1, 0.2, 1.0, 1.0, 1.0]
 
 
 def test_warm_up_and_divisions_in_updates():
@@ -99,6 +112,15 @@ def test_warm_up_in_updates_and_divisions_in_epochs():
 def test_the_rate_follows_the_global_batch(images, rate):
     assert scaled_rate(0.1, images, 512) == pytest.approx(rate)
     assert scaled_rate(0.1, images, 0) == 0.1
+
+
+def test_the_rule_of_the_rates_is_described():
+    settings, _ = resolved(Epochs(30, 10), batch_size=128, lr_reference_batch=0, schedule="cosine", warmup_epoch=2)
+    line = "rates: backbone 0.4, class centers 0.4 (lr 0.4 for any batch, unless set); schedule cosine, warmup_epoch 2"
+    assert describe_rates(settings, 8) == line
+    settings, _ = resolved(Epochs(30, 10), memory_bank_lr=0.3)
+    line = "rates: backbone 0.05, class centers 0.3 (lr 0.4 x 64 images / 512, unless set); schedule steps, warmup_step"
+    assert describe_rates(settings, 1).startswith(line)
 
 
 # 4 epochs of 10 updates, of which one is warm-up.
@@ -126,6 +148,13 @@ def test_curves_without_warm_up(name, options, curve):
     assert [factor(t) for t in range(1, 41)] == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
+@pytest.mark.parametrize("given", [{"lr_epochs": [3, 4]}, {"lr_steps": [20, 30]}])
+def test_a_linear_warm_up_of_epochs_before_divisions(given):
+    _, factor = resolved(Epochs(100, 10), **given, warmup_epoch=2, warmup="linear", num_epoch=4)
+    expected = [t / 20 if t < 20 else 0.1 ** ((t > 20) + (t > 30)) for t in range(1, 41)]
+    assert [factor(t) for t in range(1, 41)] == pytest.approx(expected, rel=1e-12)
+
+
 def test_a_schedule_in_epochs_goes_on_where_it_was_with_another_batch_size():
     """After 25 of 40 updates, of 10 images, with 20 images: 8 updates are left, each with the rate of two."""
     _, before = resolved(Epochs(100, 10), schedule="polynomial", warmup_epoch=1, num_epoch=4)
@@ -148,6 +177,13 @@ def test_a_warm_up_in_epochs_goes_on_with_another_batch_size_also_in_a_training_
     assert max(abs(later - rate) for rate, later in zip(rates, rates[1:])) < batch / 2000 + 0.1
     _, resumed = resolved(Epochs(1000, 100, 15, (1, 500)), **plain)
     assert [resumed(t) for t in range(1, 101)] == [before(t) for t in range(1, 101)]
+
+
+def test_a_schedule_replaces_what_another_source_describes():
+    settings, factor = resolved(Epochs(100, 10), "emore", schedule="constant", num_epoch=4)
+    assert settings.lr_epochs == [] and {factor(t) for t in range(1, 41)} == {1}
+    settings, _ = resolved(Epochs(100, 10), "emore", schedule="epochs", lr_epochs=[2])
+    assert (settings.schedule, settings.lr_epochs) == ("epochs", [2])
 
 
 def test_a_users_own_schedule(tmp_path, monkeypatch):

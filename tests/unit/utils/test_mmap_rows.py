@@ -1,4 +1,5 @@
 import contextlib
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,6 +24,16 @@ def test_page_runs_are_the_pages_of_the_rows(row_bytes, count):
     assert (starts[1:] > stops[:-1]).all()
     repeated = page_runs(np.repeat(index, 3), row_bytes)
     np.testing.assert_array_equal(repeated, (starts, stops))
+
+
+def test_rows_are_a_view_of_an_anonymous_file(tmp_path):
+    file = RowFile(str(tmp_path), 8, WIDTH, reserve=True)
+    assert not file.rows.any() and file.rows.shape == (8, WIDTH) and file.rows.dtype == np.float32
+    file.rows[5] = 3
+    file.flush()
+    assert not os.listdir(tmp_path)
+    read = np.fromfile(f"/proc/self/fd/{file._file.fileno()}", "<f4").reshape(8, WIDTH)
+    np.testing.assert_array_equal(read, file.rows)
 
 
 def test_only_written_pages_take_space(tmp_path):

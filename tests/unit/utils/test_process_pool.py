@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from partial_fc.utils.process_pool import AHEAD, ordered_map
+from partial_fc.utils.process_pool import AHEAD, in_chunks, ordered_map
 from paths import with_root
 
 
@@ -69,3 +69,7 @@ def test_blocked_signals_stay_blocked():
     code += "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\nlist(ordered_map(abs, [1, 2], 2))\n"
     code += "assert signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())"
     subprocess.run([sys.executable, "-c", code], env=with_root(), check=True, timeout=60)
+
+
+def test_chunks():
+    assert list(in_chunks(iter(range(5)), 2)) == [[0, 1], [2, 3], [4]] and list(in_chunks([], 2)) == []

@@ -145,3 +145,11 @@ def test_a_record_without_its_last_part_is_named(paths):
         file.write(struct.pack("<I", 4))  # now says that it is a complete record
     with pytest.raises(ValueError, match="key 0 at offset 0 has no last part"):
         RecordReader(*paths)
+
+
+def test_a_file_that_becomes_unreadable_is_named(paths):
+    write(paths, PAYLOADS)
+    reader = RecordReader(*paths)
+    reader.close()
+    with pytest.raises(OSError, match=r"a.rec: key 3 at offset 8 cannot be read \(Bad file descriptor\): check"):
+        reader.read(3)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from command_line import exit_code, start
-from face_sets import overwrite, rewrite
+from face_sets import overwrite, rewrite, write_records
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.recordio.format import MAGIC_BYTES, RecordHeader, pack
 from partial_fc.data.synthetic.draw import encode_face
@@ -181,6 +181,22 @@ def test_swapped_and_repeated_rows(rec):
     assert f"offset {at[6]} to {at[7]}: 1 record that the index does not list" in texts and parts["index"] >= 3
 
 
+def test_all_images_are_checked_despite_problems_of_the_index(rec):
+    lines, at = lines_of(rec), offsets_of(rec)
+    lines[1], lines[9] = f"2\t{at[10]}", f"10\t{at[2]}"  # images of two identities
+    write_lines(rec, lines)
+    _, parts = problems(rec)
+    assert parts["index"] and parts["image"]  # their labels
+    advice = SetCheck(rec).summary(parts)
+    assert "copy both again" in advice and "skip_bad_images" not in advice
+
+
+def test_an_index_in_another_order_is_no_problem(rec):
+    lines = lines_of(rec)
+    write_lines(rec, [lines[place] for place in np.random.default_rng(0).permutation(len(lines))])
+    assert problems(rec)[0] == []
+
+
 def test_records_the_index_does_not_list(rec):
     size = os.path.getsize(rec)
     extra = pack(RecordHeader(0, 0.0, 99, 0), b"more")
@@ -219,6 +235,14 @@ def test_a_property_that_does_not_match(rec, text, what):
         file.write(text)
     texts, parts = problems(rec)
     assert len(texts) == 1 and what in texts[0] and parts == {"identity": 1}
+
+
+@pytest.mark.parametrize("last, what", [(1.0, []), (0.5, ["has label 0.5, expected an integer below 2^24"])])
+def test_a_set_of_im2rec(tmp_path, last, what):
+    stated = [2.0, np.array([0.0, 7.0, 7.0]), last]
+    rec = write_records(tmp_path, {key: (label, key, 0, encode_face(4, key, 0)) for key, label in enumerate(stated)})
+    texts, _ = problems(rec)
+    assert len(texts) == len(what) and all(part in text for part, text in zip(what, texts))
 
 
 def test_the_command(rec):

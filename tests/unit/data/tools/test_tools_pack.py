@@ -1,12 +1,13 @@
 """pack: a folder per identity -> a face set."""
 
 import os
+from functools import partial
 
 import cv2
 import numpy as np
 import pytest
 
-from command_line import call
+from command_line import call, start
 from face_sets import images_of, picture, with_orientation
 from partial_fc.data.encoding import ImageOptions, WrongSizeError, encode_for_set
 from partial_fc.data.tools import pack
@@ -163,3 +164,14 @@ def test_a_tree_without_identities_is_refused(tmp_path):
         call(pack, tmp_path / "nothing", tmp_path / "set")
     with pytest.raises(ValueError, match="contains no folders"):
         call(pack, tmp_path, tmp_path / "set")
+
+
+def test_the_command(tree, tmp_path):
+    """Exit codes, in a process of its own, and that a set is only replaced with --force."""
+    run = partial(start, "sets", "pack", tree, tmp_path / "set", "--workers", "2")
+    refused = run()
+    assert refused.returncode == 2 and refused.stderr.startswith("error: ") and "instead of 112x112" in refused.stderr
+    done = run("--size", "16")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert run("--size", "16").returncode == 2  # it exists
+    assert run("--size", "16", "--force").returncode == 0

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from command_line import call, exit_code
+from command_line import call, exit_code, start
 from face_sets import jpeg
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import read_pairs
@@ -99,6 +99,12 @@ def test_drawn_pairs(counts, number):
     assert drawings[0] != drawings[1] and drawings[0] == draw_pairs(counts, number, 0)
 
 
+def test_drawn_pairs_are_reproducible():
+    """Validation files of one seed must be the same on every machine and with every numpy."""
+    pairs, _ = draw_pairs([4] * 30, 20, 2022)
+    assert pairs[:2] == [((7, 0), (7, 1)), ((7, 2), (13, 1))]
+
+
 def test_too_many_pairs_are_an_error_with_the_maximum():
     with pytest.raises(ValueError, match="these identities give 240 pairs in 10 folds .* not 260"):
         draw_pairs([3] * 40, 260, 0)
@@ -132,6 +138,7 @@ def test_pairs_of_a_set_and_of_a_tree_are_the_same(tree, tmp_path):
         (jpeg(0)[:-40], "is truncated after .* bytes"),
         (cv2.imencode(".jpg", np.zeros((8, 16, 3), np.uint8))[1].tobytes(), "has 8x16 pixels instead of 16x16"),
     ],
+    ids=["no image", "cut", "size"],
 )
 def test_pairs_of_a_set_are_decoded_first(tmp_path, bad, what):
     people = [[jpeg(10 * person + image) for image in range(2)] for person in range(40)]
@@ -142,6 +149,14 @@ def test_pairs_of_a_set_are_decoded_first(tmp_path, bad, what):
     assert len(read_pairs(tmp_path / "a.bin")[1]) == 20
 
 
+def test_the_command(tree, tmp_path):
+    words = ["sets", "bin", tmp_path / "val.bin", "--folder", tree, "--num-pairs", "40", *SMALL, "--workers", "2"]
+    done = start(*words)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith(f"{tmp_path}/val.bin: 40 pairs, ")
+    assert exit_code(*words) == 2  # it exists
+    assert sorted(os.listdir(tmp_path)) == ["lfw", "val.bin"]
+
+
 OF_LIST, OF_TREE = ["--pairs", "pairs.txt", "--images", "lfw"], ["--folder", "lfw"]
 
 
@@ -149,8 +164,10 @@ OF_LIST, OF_TREE = ["--pairs", "pairs.txt", "--images", "lfw"], ["--folder", "lf
     "wrong, what",
     [
         ([*OF_LIST, "--seed", "0"], "--seed belongs to --set or --folder, not to --pairs"),
+        ([*OF_LIST, "--num-pairs", "20"], "--num-pairs belongs to --set or --folder, not to --pairs"),
         (["--set", "lfw", "--size", "112"], "--size belongs to --pairs or --folder, not to --set"),
         ([*OF_TREE, "--images", "lfw"], "--images belongs to --pairs, not to --folder"),
+        (["--pairs", "x"], "--pairs needs --images"),
         ([*OF_TREE, "--identities", "5:3"], "must be A:B"),
         ([], "one of the arguments --pairs --set --folder is required"),
     ],

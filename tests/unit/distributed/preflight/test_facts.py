@@ -1,5 +1,6 @@
 """The facts that a host reports, collected on this machine."""
 
+import hashlib
 import socket
 import subprocess
 import sys
@@ -32,6 +33,28 @@ def test_network_of_an_address(tmp_path, monkeypatch, address, network):
     (tmp_path / "route").write_text(ROUTES)
     monkeypatch.setattr(facts, "ROUTES", tmp_path / "route")
     assert facts.network(address) == network
+
+
+def test_digests_are_of_the_code_alone(tmp_path):
+    (tmp_path / "partial_fc" / "__pycache__").mkdir(parents=True)
+    for name in (".a.py.swp", "a.py~", "a.py.orig", "__pycache__/a.pyc"):
+        (tmp_path / "partial_fc" / name).write_text("no code")
+    (tmp_path / "partial_fc" / "a.py").write_text("a")
+    (tmp_path / "config.sh").write_text("b")
+    expected = {"partial_fc/a.py": b"a", "config.sh": b"b"}
+    assert facts.digests(str(tmp_path)) == {
+        name: hashlib.sha256(text).hexdigest()[:12] for name, text in expected.items()
+    }
+
+
+def test_versions_of_a_finished_installation(tmp_path):
+    for name in ("mxnet_cu112-1.9.1", "torch-2.13.0+cpu", "other-1.0"):
+        (tmp_path / "lib/python3.11/site-packages" / f"{name}.dist-info").mkdir(parents=True)
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.11.2\n")
+    assert facts.versions(str(tmp_path)) == {}
+    (tmp_path / ".partial_fc").mkdir()
+    (tmp_path / ".partial_fc/ready").touch()
+    assert facts.versions(str(tmp_path)) == {"Python": "3.11.2", "mxnet_cu112": "1.9.1", "torch": "2.13.0+cpu"}
 
 
 def test_gpus_are_those_of_nvidia_smi(tmp_path, monkeypatch):

@@ -53,3 +53,21 @@ def test_requirements_are_unknown_without_venv_and_with_help(clone):
     assert job_requirements.read(str(clone), MXNET, ["--help"]) is None
     os.unlink(clone / ".venv")
     assert job_requirements.read(str(clone), MXNET, []) is None
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--sample_ratio", "1"], "^unrecognized arguments: --sample_ratio"),
+        (["rec=/sets/own.idx"], "^rec is /sets/own.idx, but must be the path of a .rec file"),
+    ],
+)
+def test_arguments_that_training_rejects(clone, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        job_requirements.read(str(clone), MXNET, arguments)
+
+
+def test_a_config_with_a_syntax_error(clone):
+    (clone / "config.py").write_text("config. = 3\n")
+    with pytest.raises(ValueError, match=r"config\.py\", line 1(?s:.*)SyntaxError"):
+        job_requirements.read(str(clone), MXNET, [])

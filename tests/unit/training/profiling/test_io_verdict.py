@@ -30,6 +30,10 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
         profile(tally(610), tally(1000), [READING]),
         ("storage", 2, ["loses 40 % to", "81 % of their time", "data_root=/mnt/faces_in_memory"], ["GiB of memory"]),
     ),
+    "half of the time reading, from memory": (
+        profile(tally(610), tally(1000), [tally(600, waits=0.4, busy=0.99, reading=0.3)]),
+        ("threads", 2, [], []),
+    ),
     "the same from the disk": (
         profile(tally(610), tally(1000), [tally(600, waits=0.4, busy=0.99, reading=0.3, disk=10**8)]),
         ("storage", 2, [], []),
@@ -37,6 +41,10 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
     "a set that does not fit into memory": (
         profile(tally(610), tally(1000), [READING], memory=31 * GIB),
         ("storage", 2, ["This needs 32 GiB of memory, but only 31.0 GiB are free"], []),
+    ),
+    "a set that just fits": (
+        profile(tally(610), tally(1000), [READING], memory=32 * GIB),
+        ("storage", 2, [], ["are free"]),
     ),
     # 1000 images/s at 3.8 ms of a thread each, plus 10 %: 4.2 threads; the rank has 4 of 8 cores.
     "more threads, of which all idle cores are too few": (
@@ -47,6 +55,14 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
         profile(tally(260), tally(1000), DECODING)._replace(readers="decode_processes"),
         ("threads", 4, ["Set decode_processes=4 (now 1)"], ["decode_threads"]),
     ),
+    "with 2.2 idle cores": (
+        profile(tally(260), tally(1000), [tally(250, waits=0.7, busy=0.95, cores=5.8)]),
+        ("threads", 3, [], []),
+    ),
+    "with cores enough": (
+        profile(tally(260), tally(1000), DECODING, cores=64),
+        ("threads", 5, ["Set decode_threads=5 (now 1)."], []),
+    ),
     "64 - 8 * 5.6 cores are 2.4 more per rank": (
         profile(tally(560, busy=7.9, cores=4.6), tally(800), MANY, **OF_64),
         ("threads", 10, ["13 would be needed"], ["no core is idle"]),
@@ -54,6 +70,14 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
     # Threads on shared machines may be at their limit without being always busy.
     "as fast as the reader alone": (
         profile(tally(800, busy=0.66), tally(1600), [tally(790, waits=0.2, busy=0.5)]),
+        ("threads", 3, [], []),
+    ),
+    "slower, but its threads are as busy": (
+        profile(tally(800, busy=0.66), tally(1600), [tally(700, waits=0.2, busy=0.64)]),
+        ("threads", 3, [], []),
+    ),
+    "neither, but it waits half of the time": (
+        profile(tally(800, busy=0.66), tally(1600), [tally(700, waits=0.5, busy=0.55)]),
         ("threads", 3, [], []),
     ),
     "the rank that delays the others reads": (
@@ -65,9 +89,26 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
         ),
         ("storage", 24, ["threads of rank 7 on host spend 91 %"], []),
     ),
+    "the rank that delays the others decodes": (
+        profile(
+            tally(2000, busy=7),
+            tally(800),
+            [tally(300, busy=1, reading=0.9)] * 7 + [tally(300, waits=0.6, busy=7.9, reading=0.1)],
+            **OF_64,
+        ),
+        ("threads", 15, ["decoding of rank 7 on host is the bottleneck"], []),
+    ),
     "waiting for files uses no cores, but the network does": (
         profile(tally(2000, busy=1.9), tally(700), [WAITING], **ON_TWO),
         ("storage", None, [], ["decode_threads"]),
+    ),
+    "waiting that is hidden": (
+        profile(tally(2000, busy=1.9), tally(700), [WAITING._replace(waited=0)], **ON_TWO),
+        ("unclear", None, [], []),
+    ),
+    "more threads that wait for files on idle cores": (
+        profile(tally(250), tally(800), [tally(250, waits=0.6, busy=0.99, reading=0.9)]),
+        ("storage", 4, ["91 % of their time waiting for files. Try decode_threads=4 (now 1)"], []),
     ),
     "no core is idle": (
         profile(tally(800), tally(1000), [tally(750, waits=0.2, busy=0.95, cores=1.0)] * 2, cores=2, gpu=False),
@@ -77,9 +118,17 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
         profile(tally(4000, busy=1), tally(1000), [tally(800, busy=0.2, cores=1.9)], cores=2),
         ("cores", None, ["loses 20 % to reading", "improvements: more cores, less"], []),
     ),
+    "mostly idle threads take none": (
+        profile(tally(4000, busy=1), tally(1000), [tally(800, busy=0.01, cores=1.9)], cores=2),
+        ("unclear", None, [], []),
+    ),
     "an unexplained loss": (
         profile(tally(4000, busy=1), tally(1000), [tally(900, busy=0.2, cores=1.5)]),
         ("unclear", None, ["10 % slower", "--profile-seconds 30"], []),
+    ),
+    "a cold reader alone is no evidence": (
+        profile(COLD, tally(1000), [tally(800, busy=0.2)]),
+        ("unclear", None, [], []),
     ),
 }
 
