@@ -55,6 +55,12 @@ class Endless(Signals):
         return super().__getitem__(position)
 
 
+class OfProcess(Signals):
+    """Another set in each process."""
+
+    digest = os.getpid()
+
+
 class StrangeError(Exception):
     """Cannot be unpickled: its arguments are not those that it is made with."""
 
@@ -67,6 +73,14 @@ class Faulty(DatasetItems):
 
     def read(self, positions, epoch):
         raise StrangeError("this", "that")
+
+
+class Unsendable(DatasetItems):
+    """Reads what cannot be pickled."""
+
+    def read(self, positions, epoch):
+        inputs, labels = super().read(positions, epoch)
+        return {**inputs, "known": memoryview(inputs["known"])}, labels
 
 
 def open_items(kind=Signals, items=DatasetItems, skip=0, **arguments):

@@ -172,7 +172,9 @@ class DataLoader(BatchIterator[Batch]):
         return self.batches.order
 
     def close(self) -> None:
-        """Stops the threads and closes the files; a second call does nothing."""
+        """Stops the threads and processes, and closes the files; a second call does nothing."""
+        if hasattr(self.batches, "end_workers"):  # WorkerBatches, for which the threads wait
+            self.batches.end_workers()
         self._prefetcher.close()
         self.batches.close()
 

@@ -7,9 +7,11 @@ A worker opens the set itself, gets positions over a socket, and answers with ar
 import os
 import pickle
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
@@ -32,9 +34,10 @@ END_WAIT = 5.0  # seconds for a worker to end after its current batch
 class WorkerBatches:
     """The batches of one rank, see Batches in training_data.py, read in worker processes. Thread-safe.
 
-    A batch depends on its position alone, so it does not matter which worker reads it. The processes are spawned: their
-    program is imported again, and must train under ``if __name__ == "__main__"`` only. They ignore the signals that ask
-    the rank to stop, and end with it, also if it is killed.
+    A batch depends on its position alone, so it does not matter which worker reads it: one that has opened a set with
+    another `order` is refused. The processes are spawned: their program is imported again, and must train under ``if
+    __name__ == "__main__"`` only. They ignore the signals that ask the rank to stop, and end with it, also if it is
+    killed.
 
     Args:
         local: the batches as opened in this process.
@@ -47,6 +50,7 @@ class WorkerBatches:
 
     Raises, in `batch`:
         OSError: a worker has died.
+        ValueError: a worker has opened another set, or its batch cannot be sent.
     """
 
     def __init__(self, local: Batches, open_batches: Callable[[], Batches], processes: int):
@@ -54,7 +58,7 @@ class WorkerBatches:
         self.num_images, self.batch_size, self.size = local.num_images, local.batch_size, local.size
         self._free: SimpleQueue[Worker] = SimpleQueue()
         with no_interrupt(), safe_path():
-            workers = [start_worker(open_batches) for _ in range(processes)]
+            workers = [start_worker(open_batches, local.order) for _ in range(processes)]
         # Before multiprocessing waits at exit for processes that wait for this one.
         self._stop = Finalize(self, stop, [workers], exitpriority=100)
         for worker in workers:
@@ -97,8 +101,12 @@ class WorkerBatches:
 
     def close(self) -> None:
         """Ends the workers and closes the files; a second call does nothing."""
-        self._stop()
+        self.end_workers()
         self.local.close()
+
+    def end_workers(self) -> None:
+        """Ends the workers, and with an error each call of `batch` that waits for one; a second call does nothing."""
+        self._stop()
 
 
 class Worker(NamedTuple):
@@ -116,22 +124,24 @@ class Answer(NamedTuple):
     bad: dict[int, str] = {}  # noqa: RUF012  bad items since then, as in ReadLog
 
 
-def start_worker(open_batches: Callable[[], Batches]) -> Worker:
+def start_worker(open_batches: Callable[[], Batches], order: dict) -> Worker:
     """Starts a worker; call it with signals blocked."""
     context = get_context("spawn")
     own, other = context.Pipe()
-    process = context.Process(target=serve, args=(other, open_batches))
+    process = context.Process(target=serve, args=(other, open_batches, order))
     process.start()
     other.close()  # so that the end of the worker closes the socket
     return Worker(process, own)
 
 
 def stop(workers: list[Worker]) -> None:
-    """Ends workers."""
+    """Ends workers. Their sockets stay open, as threads may read from them: a closed one's number is given again."""
+    deadline = time.monotonic() + END_WAIT
     for worker in workers:
-        worker.connection.close()
+        with socket.fromfd(worker.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as own, suppress(OSError):
+            own.shutdown(socket.SHUT_WR)  # the worker reads the end
     for worker in workers:
-        worker.process.join(END_WAIT)
+        worker.process.join(max(0.0, deadline - time.monotonic()))
         worker.process.kill()
         worker.process.join()
 
@@ -148,13 +158,13 @@ def death(process: Any) -> str:
     return f"process {process.pid}, which read batches, {how}; set a smaller decode_processes, or 0 for threads"
 
 
-def serve(connection: Connection, open_batches: Callable[[], Batches]) -> None:
+def serve(connection: Connection, open_batches: Callable[[], Batches], order: dict) -> None:
     """Answers positions with batches until the other end is closed: the program of a worker."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1})
     threading.Thread(target=end_with_parent, daemon=True).start()
     # Every worker has a core; libraries that it loads shall not start a thread for each of the host's.
     os.environ["OMP_NUM_THREADS"] = "1"
-    answers = Reader(open_batches)
+    answers = Reader(open_batches, order)
     while True:
         try:
             send(connection, answers(*connection.recv()))
@@ -167,10 +177,11 @@ class Reader:
 
     Args:
         open_batches: see WorkerBatches. If it fails, every answer is its error.
+        order: of the batches that the rank has opened.
     """
 
-    def __init__(self, open_batches: Callable[[], Batches]):
-        self._opened = attempt(open_batches)
+    def __init__(self, open_batches: Callable[[], Batches], order: dict):
+        self._opened = attempt(lambda: open_same(open_batches, order))
         self._before, self._reported, self._cpu = ReadCounters(), 0, time.process_time()
         if not isinstance(self._opened, ExceptionWithTraceback):
             self._opened.log.quiet = True  # the parent counts the bad items of all workers
@@ -188,6 +199,18 @@ class Reader:
         return Answer(result, read, bad)
 
 
+def open_same(open_batches: Callable[[], Batches], order: dict) -> Batches:
+    """Opens the batches. Raises ValueError if their order is not that of the rank's."""
+    opened = open_batches()
+    if opened.order != order:
+        raise ValueError(
+            f"process {os.getpid()} has opened another set than its rank: {opened.order}, not {order}; the set must be "
+            "the same in each process (sort what comes from a set of Python or from a folder, and leave its files as "
+            "they are), or set decode_processes=0"
+        )
+    return opened
+
+
 def attempt(function: Callable[[], Any]) -> Any:
     """Returns the result, or the error in a form that can be sent with its traceback."""
     try:
@@ -201,13 +224,26 @@ def attempt(function: Callable[[], Any]) -> Any:
 
 
 def send(connection: Connection, answer: Answer) -> None:
-    """Sends an answer, whose arrays are not copied in this process."""
-    buffers: list[memoryview] = []
-    content = pickle.dumps(answer, protocol=5, buffer_callback=lambda buffer: buffers.append(buffer.raw()))
+    """Sends an answer, whose arrays are not copied in this process; if it cannot be pickled, the error."""
+    packed = attempt(lambda: pack(answer))
+    content, buffers = pack(Answer(packed)) if isinstance(packed, ExceptionWithTraceback) else packed
     connection.send((content, [buffer.nbytes for buffer in buffers]))
     for buffer in buffers:
         while buffer.nbytes:
             buffer = buffer[os.write(connection.fileno(), buffer) :]
+
+
+def pack(answer: Answer) -> tuple[bytes, list[memoryview]]:
+    """Returns an answer as pickle.loads takes it. Raises ValueError if it cannot be pickled."""
+    buffers: list[memoryview] = []
+    try:
+        content = pickle.dumps(answer, protocol=5, buffer_callback=lambda buffer: buffers.append(buffer.raw()))
+    except Exception as error:  # of any class of the user's
+        raise ValueError(
+            f"a process cannot send the batch that it has read ({type(error).__name__}: {error}): read arrays, or set "
+            "decode_processes=0"
+        ) from error
+    return content, buffers
 
 
 def receive(connection: Connection) -> Answer:

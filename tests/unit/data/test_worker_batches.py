@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 
 import pytest
 
-from own_items import Deadly, Faulty, open_items
+from own_items import Deadly, Endless, Faulty, OfProcess, Unsendable, open_items
+from partial_fc.data import worker_batches
 from partial_fc.data.training_data import DataLoader
 from partial_fc.data.worker_batches import WorkerBatches
 from paths import ROOT
@@ -62,6 +64,32 @@ def test_the_limit_of_bad_items_is_that_of_the_rank():
     assert len(read) == 1
 
 
+@pytest.mark.parametrize(
+    "open_batches, message",
+    [
+        (partial(open_items, OfProcess), r"has opened another set than its rank: \{'data_set': .*sort what comes"),
+        (partial(open_items, items=Unsendable), "cannot send the batch .*TypeError: cannot pickle.*read arrays"),
+    ],
+)
+def test_a_set_of_another_order_and_a_batch_that_cannot_be_sent_are_refused(open_batches, message):
+    batches = WorkerBatches(open_batches(), open_batches, 1)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            batches.batch(0, 0)
+    batches.close()
+
+
+def test_closing_ends_a_worker_whose_reading_does_not_end(monkeypatch):
+    monkeypatch.setattr(worker_batches, "END_WAIT", 0.1)
+    data = load(partial(open_items, Endless), 2)
+    next_batches(data, 5)  # the threads go on to the item that never ends
+    closing = threading.Thread(target=data.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()
+    data.close()
+
+
 def test_an_error_of_the_user_has_its_traceback_even_if_it_cannot_be_sent():
     batches = WorkerBatches(open_items(), partial(open_items, items=Faulty), 1)
     with pytest.raises(RuntimeError, match="StrangeError: this and that") as raised:
@@ -92,9 +120,9 @@ def main():
     batches.batch(0, 0), batches.batch(0, 0)
     if sys.argv[1:]:  # reading never ends
         threading.Thread(target=batches.batch, args=(0, 20), daemon=True).start()
-    print(*(worker.process.pid for worker in batches._stop._args[0]), flush=True)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print(*(worker.process.pid for worker in batches._stop._args[0]), flush=True)
     for line in sys.stdin:
         batches.batch(0, 4), batches.batch(0, 8)
         print("read", flush=True)
