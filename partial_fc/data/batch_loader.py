@@ -123,9 +123,11 @@ class FaceBatches:
         return Batch(images, labels)
 
     def sample(self, count: int) -> np.ndarray:
-        """Returns (count, 3, H, W) uint8 RGB: the first images of the set, not augmented; damaged ones are left out."""
+        """Returns (count, 3, H, W) uint8 RGB: the first good images of the set, not augmented."""
         faces = [np.empty((0, *self.image_size, 3), np.uint8)]
-        for position in range(min(count, self.num_images)):
+        for position in range(self.num_images):
+            if len(faces) > count:
+                break
             with contextlib.suppress(ValueError):
                 faces.append(self._image(position)[None])
         return np.concatenate(faces).transpose(0, 3, 1, 2)

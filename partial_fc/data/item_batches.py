@@ -161,10 +161,10 @@ class ItemBatches:
             return self.items.read(positions, epoch)
         except ValueError:  # one of them is bad
 
-            def read(position: int) -> Batch:
-                return self.items.read(np.array([position]), epoch)
+            def read(position: int) -> tuple[int, Batch]:
+                return position, self.items.read(np.array([position]), epoch)
 
-            return joined([self.log.first_good(position, read, self._after) for position in positions.tolist()])
+            return in_one([self.log.first_good(position, read, self._after) for position in positions.tolist()])
 
     def label_runs(self) -> LabelRuns:
         """See LabelledBatches."""
@@ -184,7 +184,7 @@ class ItemBatches:
         return (position + 1) % self.num_images
 
     def sample(self, count: int) -> Inputs:
-        """Returns the first items of the set, those of epoch 0; bad ones are left out."""
+        """See Batches; the items are those of epoch 0."""
         return self._checked(*first_items(self.items, count)).inputs
 
     def _checked(self, found: Batch, positions: np.ndarray) -> Batch:
@@ -218,16 +218,21 @@ class ItemBatches:
 
 
 def first_items(items: Items, count: int) -> tuple[Batch, np.ndarray]:
-    """Returns the first items, those of epoch 0, and their positions (n,); bad ones are left out.
+    """Returns the first `count` good items, or all, of epoch 0, and their positions (n,).
 
     Raises:
-        ValueError: all `count` are bad.
+        ValueError: all are bad, or they do not fit into one batch.
     """
-    errors: list[ValueError] = []
-    found, good = good_items(items, np.arange(min(count, len(items))), lambda _, error: errors.append(error))
-    if found is None:
-        raise errors[-1]
-    return found, np.flatnonzero(good)
+    found: list[tuple[int, Batch]] = []
+    for position in range(len(items)):
+        try:
+            found.append((position, items.read(np.array([position]), 0)))
+        except ValueError:
+            if not found and position == len(items) - 1:
+                raise
+        if len(found) == count:
+            break
+    return in_one(found), np.array([position for position, _ in found])
 
 
 def good_items(
@@ -237,8 +242,23 @@ def good_items(
     found, good = [], np.ones(len(positions), bool)
     for row, position in enumerate(positions.tolist()):
         try:
-            found.append(items.read(np.array([position]), 0))
+            found.append((position, items.read(np.array([position]), 0)))
         except ValueError as error:
             on_bad(position, error)
             good[row] = False
-    return joined(found) if found else None, good
+    return in_one(found) if found else None, good
+
+
+def in_one(items: list[tuple[int, Batch]]) -> Batch:
+    """Returns items, by position, in one batch. Raises ValueError, which names two, if they do not fit into one."""
+    try:
+        return joined([item for _, item in items])
+    except (ValueError, KeyError):
+        forms = [{name: np.shape(array)[1:] for name, array in arrays_of(inputs).items()} for _, (inputs, _) in items]
+        for (position, _), form in zip(items, forms):
+            if form != forms[0]:
+                raise ValueError(
+                    f"items {items[0][0]} and {position} of the set have the shapes {forms[0]} and {form}: read all "
+                    "with one shape"
+                ) from None
+        raise

@@ -110,7 +110,7 @@ class Batches(Protocol):
         """
 
     def sample(self, count: int) -> Inputs:
-        """Returns the first ``count`` items of the set as they are; fewer if some are bad."""
+        """Returns the first ``count`` good items of the set as they are; fewer if it has no more."""
 
     def check_labels(self, num_classes: int) -> None:
         """Raises ValueError, which names the first such item, if a label is not below ``num_classes``."""
@@ -155,7 +155,7 @@ class DataLoader(BatchIterator[Batch]):
         return self.batches.digest
 
     def sample(self, count: int) -> Inputs:
-        """Returns the first items of the set as they are; fewer if some are bad."""
+        """See Batches."""
         return self.batches.sample(count)
 
     def class_images(self) -> ClassImages:

@@ -67,10 +67,16 @@ def staged_folder(folder: str | os.PathLike, force: bool = False) -> Iterator[st
         stage = os.path.join(temporary, "new")
         os.mkdir(stage)  # not the temporary folder itself, which only its owner may read
         yield stage
-        if force:
-            with suppress(FileNotFoundError):
-                os.rename(folder, os.path.join(temporary, "old"))
-        os.rename(stage, folder)
+        old = os.path.join(temporary, "old")
+        try:
+            if force:
+                with suppress(FileNotFoundError):
+                    os.rename(folder, old)
+            os.rename(stage, folder)
+        finally:  # after Ctrl-C between both, the old folder would be removed with the temporary one
+            if not os.path.lexists(folder):
+                with suppress(FileNotFoundError):
+                    os.rename(old, folder)
 
 
 @contextmanager

@@ -203,7 +203,10 @@ def labels_of(dataset: Any, name: str) -> np.ndarray:
     if targets is None:
         what = plural(len(dataset), "item")
         logging.info("%s has no targets: reading %s for their labels", name, what)
-        targets = [read_item(dataset, name, position)[1] for position in range(len(dataset))]
+        try:
+            targets = [read_item(dataset, name, position)[1] for position in range(len(dataset))]
+        except ValueError as error:
+            raise ValueError(f"{error}: give the Dataset targets, without which its label is not known") from error
     labels = np.asarray(targets)
     if labels.shape != (len(dataset),) or labels.dtype.kind not in "iu" or labels.min() < 0:
         raise ValueError(

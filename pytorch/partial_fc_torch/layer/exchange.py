@@ -118,7 +118,7 @@ class LayerExchange:
             self.agree_on_labels(len(labels), count)
             return self._gather_labels(labels, device)
         self._refused = ValueError(
-            f"the ranks had {self._labels} images each in the update before, but one has {len(labels)} now: give all "
+            f"the ranks had {self._labels} items each in the update before, but one has {len(labels)} now: give all "
             "ranks the same number"
         )
         return gathered
@@ -136,12 +136,12 @@ class LayerExchange:
 
         def check() -> None:
             if number == 0 or number % count:
-                raise ValueError(f"{number} images cannot be divided into gradient_acc={count} equal micro-batches")
+                raise ValueError(f"{number} items cannot be divided into gradient_acc={count} equal micro-batches")
 
         self.collectives.run_on_all_ranks("micro_batches", check)
         numbers = self.collectives.gather_object("micro_batches.sizes", number)
         if len(set(numbers)) > 1:
-            raise ValueError(f"the ranks have {numbers} images in an update: give all ranks the same number")
+            raise ValueError(f"the ranks have {numbers} items in an update: give all ranks the same number")
         self._labels = number
         if self._batch:  # otherwise the first step agrees on it
             self._batch = number // count

@@ -125,10 +125,24 @@ def test_bad_items_are_named_replaced_by_the_following_one_and_counted_once(capl
         assert last.inputs["values"][-1, 0] == 0 and last.labels[-1] == 0  # after the last item comes the first
     assert batches.log.bad == {4: "item 4 is damaged"}
     assert "skipped, bad item 1 of at most 2: item 4 is damaged" in caplog.text
-    assert len(batches.sample(7)["values"]) == 6
+    assert batches.sample(4)["values"][:, 0].tolist() == [0, 2, 4, 6]
+    assert batches.sample(5)["values"][-1, 0] == 10 and len(batches.sample(N)["values"]) == N - 2
     with pytest.raises(ValueError, match="item 4 is damaged; or skip it with skip_bad_images=1 or more"):
         ItemBatches(batches.items, 3, shuffle=False).batch(0, 3)
     every = ItemBatches(SomeBad(set(range(N))), 3, shuffle=False, skip_bad_items=N)
     for read in (lambda: every.batch(0, 3), lambda: every.sample(2)):
         with pytest.raises(ValueError, match="is damaged"):
+            read()
+
+
+def test_items_that_do_not_fit_into_one_batch_are_named():
+    class Uneven(ArrayItems):
+        def read(self, positions, epoch):
+            lengths = [3 + (position == 4) for position in positions.tolist()]
+            return {"values": np.stack([np.zeros(length) for length in lengths])}, self.labels[positions]
+
+    batches = ItemBatches(Uneven(INPUTS, LABELS), 3, shuffle=False)
+    assert batches.batch(0, 0).inputs["values"].shape == (3, 3)
+    for read in (lambda: batches.batch(0, 3), lambda: batches.sample(7)):
+        with pytest.raises(ValueError, match=r"items [03] and 4 of the set have the shapes .*\(3,\).*\(4,\)"):
             read()

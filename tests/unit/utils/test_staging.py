@@ -55,6 +55,23 @@ def test_a_folder_appears_only_when_it_is_complete(force, tmp_path):
         assert os.listdir(tmp_path / "x") == ["new"] and os.listdir(tmp_path) == ["x"]
 
 
+@pytest.mark.parametrize("done", [1, 2])
+def test_an_interrupt_while_folders_are_renamed_keeps_the_old_or_the_new_one(done, tmp_path, monkeypatch):
+    (tmp_path / "x" / "old").mkdir(parents=True)
+    rename, calls = os.rename, []
+
+    def interrupted(source, target):
+        rename(source, target)
+        calls.append(target)
+        if len(calls) == done:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), staged_folder(tmp_path / "x", force=True) as stage:
+        os.mkdir(os.path.join(stage, "new"))
+    assert os.listdir(tmp_path) == ["x"] and os.listdir(tmp_path / "x") == [["old"], ["new"]][done - 1]
+
+
 def test_concurrent_stages_are_different_folders(tmp_path):
     """Containers that share a folder have the same process ids: a stage must not remove that of another one."""
     other = tmp_path / f".partial_fc-{os.getpid()}"

@@ -59,3 +59,11 @@ def test_a_label_that_is_not_that_of_targets_is_refused():
 
     with pytest.raises(ValueError, match=r"Other\[4\] has the label 3, but targets have 4: correct the Dataset"):
         DatasetItems(Other()).read(np.array([3, 4]), 0)
+
+
+def test_a_dataset_without_targets_needs_the_label_of_each_item():
+    items = [Signals()[position] for position in range(4)]
+    assert DatasetItems(items).labels.tolist() == [0, 1, 2, 3]
+    items[3] = None
+    with pytest.raises(ValueError, match=r"list\[3\] cannot be read .*: give the Dataset targets"):
+        DatasetItems(items)
