@@ -3,10 +3,10 @@
     .venv-torch/bin/python benchmarks/words_figures.py --picture docs/words.png
 
 A difference is to the runs with r = 1 of the same seeds. Its 95 % interval is over the seeds, by Student's t, if there
-are three or more, else over the held-out lexemes, drawn with replacement (at the same threshold): it knows nothing of
-what another seed would change. Hits of the probes are kept in hits.npz of each run.
+are three or more, else over the held-out lexemes, drawn with replacement, with the thresholds of each draw: it knows
+nothing of what another seed would change. Scores of the probes are kept in scores.npz of each run.
 
-Shapes: Q probes.
+Shapes: D draws.
 """
 
 import argparse
@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.words import FOLDER, HEADING, SET, SHARES, Case, row  # noqa: E402
-from examples.glyphs.evaluate import STUDENT, with_margin  # noqa: E402
+from examples.glyphs.evaluate import STUDENT  # noqa: E402
 from examples.words.evaluate import measure_of  # noqa: E402
-from examples.words.heldout import held_out, search_hits  # noqa: E402
+from examples.words.heldout import Scores, held_out, redrawn_shares, search_scores  # noqa: E402
 from examples.words.lexemes import read_set, split_lexemes  # noqa: E402
 from partial_fc.inference.item_model import ItemModel  # noqa: E402
 from partial_fc.utils.config import parse_options  # noqa: E402
@@ -72,9 +72,9 @@ def read_runs(folder: Path) -> dict[Case, Runs]:
     return {case: dict(sorted(found[case].items())) for case in sorted(found, key=place)}
 
 
-def hits_of(run: Run, root: Path) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """The lexemes (Q,) of the probes, and what was found, (Q,) bool by figure."""
-    path = run.folder / "hits.npz"
+def redrawn_of(run: Run, root: Path) -> dict[str, np.ndarray]:
+    """The figures of a search, (D,), of lexemes drawn with replacement."""
+    path = run.folder / "scores.npz"
     if not path.exists() or path.stat().st_mtime < (run.folder / "words.json").stat().st_mtime:
         told = dict(word.split("=", 1) for word in run.content["key"]["arguments"])
         options = parse_options("task_options", told["task_options"])
@@ -82,24 +82,27 @@ def hits_of(run: Run, root: Path) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         unseen = split_lexemes(lexemes, 0, options["unseen"], seed=0).unseen
         held = held_out(lexemes, unseen, options["pairs"], options["probes"], seed=0)
         measure = measure_of(ItemModel.open(run.folder))
-        found = search_hits(measure.crossed, *map(measure.represent, (held.probes, held.gallery)), held.mates)
-        np.savez_compressed(path, mates=held.mates, **found)
+        scores = search_scores(measure.crossed, *map(measure.represent, (held.probes, held.gallery)), held.mates)
+        np.savez_compressed(path, **scores._asdict())
     with np.load(path) as file:
-        return file["mates"], {name: file[name] for name in file.files if name != "mates"}
+        return redrawn_shares(Scores(**file))
 
 
-def difference(name: str, pairs: list[tuple[Run, Run]], root: Path) -> Difference:
-    """Of a figure, between runs and those with r = 1 of the same seeds."""
-    values = [run.figure(name) - full.figure(name) for run, full in pairs]
-    mean = statistics.mean(values)
-    if len(values) in STUDENT:
-        return Difference(mean, STUDENT[len(values)] * statistics.stdev(values) / len(values) ** 0.5)
-    kind, figure = SHARES[name]
-    if kind != "search":
-        return Difference(mean, float("nan"))
-    hits = [[hits_of(run, root)[1][figure] for run in side] for side in zip(*pairs)]
-    changes = np.mean(hits[0], axis=0) - np.mean(hits[1], axis=0)
-    return Difference(mean, with_margin(hits_of(pairs[0][0], root)[0], changes).margin)
+def differences(pairs: list[tuple[Run, Run]], root: Path) -> dict[str, Difference]:
+    """Of each figure, between runs and those with r = 1 of the same seeds."""
+    values = {name: [run.figure(name) - full.figure(name) for run, full in pairs] for name in SHARES}
+    margins = dict.fromkeys(SHARES, float("nan"))
+    if len(pairs) in STUDENT:
+        for name, of in values.items():
+            margins[name] = STUDENT[len(of)] * statistics.stdev(of) / len(of) ** 0.5
+    else:
+        drawn = [[redrawn_of(run, root) for run in side] for side in zip(*pairs)]
+        for name, (kind, figure) in SHARES.items():
+            if kind == "search":
+                own, full = (np.mean([of[figure] for of in side], axis=0) for side in drawn)
+                low, high = np.percentile(own - full, [2.5, 97.5])
+                margins[name] = float(high - low) / 2
+    return {name: Difference(statistics.mean(of), margins[name]) for name, of in values.items()}
 
 
 class Compared(NamedTuple):
@@ -126,8 +129,7 @@ def compare(runs: dict[Case, Runs], root: Path) -> list[Compared]:
             continue
         pairs = [(own[seed], full[seed]) for seed in seeds]
         times = [[run.content["cpu_seconds"] for run in side] for side in zip(*pairs)]
-        differences = {name: difference(name, pairs, root) for name in SHARES}
-        compared.append(Compared(case, len(seeds), differences, sum(times[1]) / sum(times[0])))
+        compared.append(Compared(case, len(seeds), differences(pairs, root), sum(times[1]) / sum(times[0])))
     return compared
 
 

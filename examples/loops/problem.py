@@ -31,7 +31,10 @@ def backbone() -> nn.Module:
 
 
 def batches(rank: int, steps: Iterable[int] = range(STEPS)) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yields images (B, 3, 32, 32) float32 and labels (B,) int64 of a process: a pattern a class, in noise."""
+    """Yields normalized images (B, 3, 32, 32) float32 and labels (B,) int64: a pattern a class, in noise.
+
+    ``rank`` is that of the process; ``steps`` are numbered from 0.
+    """
     patterns = torch.randint(128, (CLASSES, 3, 32, 32), generator=torch.Generator().manual_seed(0))
     for step in steps:
         random = torch.Generator().manual_seed(1000 * rank + step)

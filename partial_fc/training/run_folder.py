@@ -206,8 +206,8 @@ class RunFolder(NamedTuple):
 def open_run_folder(path: str, rank: int, keep: bool) -> Iterator[RunFolder]:
     """A context with log file and log lines of one rank; others than 0 only log warnings.
 
-    A log on a disk that is full does not end the training. Without ``keep`` it has another name until begin_run. Raises
-    OSError if another training writes to the folder, or a link is in the place of its log.
+    A log on a disk that is full does not end the training. Without ``keep`` the log has another name until begin_run.
+    Raises OSError if another training writes to the folder, or a link is in the place of its log.
     """
     main, logger = rank == 0, logging.getLogger()
     earlier: list[str] = []

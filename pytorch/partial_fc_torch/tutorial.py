@@ -13,7 +13,7 @@ from .layer.optimizers import SGD
 
 
 class TutorialCalls(ClassCenters):
-    """Methods of the tutorial's PartialFC that are not those of a module of PyTorch."""
+    """Methods of the tutorial's PartialFC that no module of PyTorch has; ``prefix`` is the folder of its files."""
 
     def __init__(self, *arguments, prefix: str = "./", **options):
         super().__init__(*arguments, **options)
