@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 EXAMPLE = "query.jpg images/ --model backbone.onnx --top 10"
-EXACT = 1_000_000  # embeddings in which exact search takes no longer than to open a model (docs/search.md)
+EXACT = 1_000_000  # embeddings in which exact search takes half a second (docs/search.md)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

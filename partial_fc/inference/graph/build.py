@@ -5,6 +5,7 @@ opens it without reading it whole. add, remove and merge change it without a reb
 """
 
 import argparse
+from contextlib import nullcontext
 
 from partial_fc.utils.cli import add_force
 
@@ -29,14 +30,15 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.utils.text import plural
 
     from .add import add_rows, check_distinct
-    from .folder import create
+    from .folder import create, is_index, locked
     from .hnsw import Graph
 
     index = read_index(args.embeddings)
     check_distinct(args.embeddings, index.names, set())
     dimension = index.embeddings.shape[1]
     graph = Graph.new(dimension, args.dtype)
-    with staged_folder(args.out, args.force) as stage:
+    replaced = locked(args.out) if is_index(args.out) else nullcontext()
+    with replaced, staged_folder(args.out, args.force) as stage:
         add_rows(graph, 0, index.embeddings.__getitem__, len(index.names))
         create(stage, graph, args.dtype, dimension, index.names, index.origin)
     print(f"{args.out}: {plural(len(graph), 'embedding')} of dimension {dimension} in {args.dtype}")

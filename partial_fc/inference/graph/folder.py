@@ -114,7 +114,7 @@ def changing(folder: str) -> Iterator[IndexFolder]:
     """Yields the index for a command that changes it. Raises OSError if another one does at the same time."""
     path = os.path.join(folder, MANIFEST)
     _read_manifest(path)  # for its error where there is no folder
-    with _locked(folder):
+    with locked(folder):
         try:
             yield IndexFolder(folder)
         finally:
@@ -127,7 +127,8 @@ def is_index(path: str) -> bool:
 
 
 @contextmanager
-def _locked(folder: str) -> Iterator[None]:
+def locked(folder: str) -> Iterator[None]:
+    """Keeps other commands from changing an index. Raises OSError if one does."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:

@@ -73,6 +73,12 @@ def test_results_are_those_of_exact_search(place, capsys, dtype, tolerance):
     assert float(capsys.readouterr().out.split(" is ")[1].split(" ")[0]) > 0.95
 
 
+def test_any_of_several_equal_entries_is_the_nearest_one(place, capsys):
+    write("a", np.repeat(embeddings(60), 5, axis=0), "a")
+    assert index("build", "a", "--out", "index") == index("check", "index") == 0
+    assert "recall of rank 1 is 1.0000 (200 of 200" in capsys.readouterr().out
+
+
 def test_entries_are_added_removed_and_merged(place, capsys):
     rows = {"a": embeddings(), "b": embeddings(seed=1), "c": embeddings(seed=3)}
     write("c", rows["c"], "c")
@@ -145,7 +151,9 @@ def test_refused_changes(place, capsys):
     refused("already exists and is not empty", "build", "b", "--out", "index")
     refused("manifest.json does not exist", "add", "a.npy", "b")
     with changing("index"):
-        refused("is being changed by another command", "add", "index", "b")
+        for words in (["add", "index", "b"], ["build", "b", "--out", "index", "--force"]):
+            refused("is being changed by another command", *words)
+    assert index("build", "b", "--out", "index", "--force") == 0 and share_found("index", embeddings(seed=1), "b") == 1
 
 
 def test_damage_is_refused(place, capsys):
