@@ -17,7 +17,7 @@ from partial_fc.inference.index import Origin
 from partial_fc.utils.atomic_io import replace_file, sync_folder
 from partial_fc.utils.json_object import read_object
 
-from .hnsw import DTYPES, Graph
+from .hnsw import DTYPES, Graph, links_checksum
 from .names import ENDINGS, Names, write_names
 
 MANIFEST = "manifest.json"
@@ -36,6 +36,7 @@ class Manifest(NamedTuple):
         names: number of the change that wrote the names.
         files: name -> bytes.
         origin: of the embeddings; None if it is unknown.
+        links: checksum of the graph's links.
     """
 
     dimension: int
@@ -45,6 +46,7 @@ class Manifest(NamedTuple):
     names: int
     files: dict[str, int]
     origin: Origin | None
+    links: int
 
 
 class IndexFolder:
@@ -69,8 +71,10 @@ class IndexFolder:
 
     def graph(self, mapped: bool) -> Graph:
         """Opens the graph, see `Graph.open`."""
-        about = self.manifest
-        graph = Graph.open(os.path.join(self.folder, _graph(about.change)), about.dimension, about.dtype, mapped)
+        about, path = self.manifest, self._path(_graph(self.manifest.change))
+        if links_checksum(path) != about.links:
+            raise ValueError(f"{path} is damaged: its links are not those of {MANIFEST}; build the index again")
+        graph = Graph.open(path, about.dimension, about.dtype, mapped)
         if len(graph) != about.entries:
             raise ValueError(f"{self.folder} has {len(graph)} entries instead of {about.entries}: build it again")
         return graph
@@ -106,7 +110,7 @@ class IndexFolder:
 def create(folder: str, graph: Graph, dtype: str, dimension: int, names: Sequence[str], origin: Origin | None) -> None:
     """Writes an index into an empty folder. Raises OSError."""
     write_names(os.path.join(folder, _names(1)), names)
-    _write(folder, graph, Manifest(dimension, dtype, len(graph), 1, 1, {}, origin))
+    _write(folder, graph, Manifest(dimension, dtype, len(graph), 1, 1, {}, origin, 0))
 
 
 @contextmanager
@@ -153,13 +157,18 @@ def _files(about: Manifest) -> list[str]:
 
 
 def _write(folder: str, graph: Graph, about: Manifest) -> None:
-    graph.save(os.path.join(folder, _graph(about.change)))
+    path = os.path.join(folder, _graph(about.change))
+    graph.save(path)
     sizes = {}
     for name in _files(about):
         with open(os.path.join(folder, name), "r+b") as file:
             os.fsync(file.fileno())  # before the manifest that names it
             sizes[name] = os.fstat(file.fileno()).st_size
-    content = {"format": FORMAT, "version": VERSION, **about._replace(files=sizes)._asdict()}
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        **about._replace(files=sizes, links=links_checksum(path))._asdict(),
+    }
     content["origin"] = about.origin and about.origin._asdict()
     sync_folder(folder)
     replace_file(os.path.join(folder, MANIFEST), [json.dumps(content, indent=1).encode()])
@@ -190,7 +199,7 @@ def _read_manifest(path: str) -> Manifest:
 def _checked(content: dict[str, Any]) -> Manifest:
     origin = content.pop("origin")
     about = Manifest(**content, origin=origin and Origin.read(origin))
-    numbers = (about.dimension, about.entries, about.change, about.names, *about.files.values())
+    numbers = (about.dimension, about.entries, about.change, about.names, about.links, *about.files.values())
     if not all(type(number) is int and number >= 0 for number in numbers) or about.dtype not in DTYPES:
         raise ValueError("a number or the dtype is invalid")
     if sorted(about.files) != sorted(_files(about)):

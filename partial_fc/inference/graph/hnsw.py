@@ -7,6 +7,8 @@ Shapes: N embeddings, E embedding, M results.
 """
 
 import mmap
+import os
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ INSTALL = "pip install usearch"
 DTYPES = {"int8": "i8", "float32": "f32"}
 # By benchmarks/index.py: neighbors of an entry, entries that are tried when one is added, and in a search.
 CONNECTIVITY, ADD_EFFORT, EFFORT = 16, 64, 512
+CHECKED = 1 << 20  # bytes of links at a time
 PART = 1_000  # embeddings between two moments at which Ctrl-C is noticed
 
 Rows = Callable[[slice], np.ndarray]  # of some of N numbers from 0 on -> embeddings (n, E) of length 1
@@ -125,6 +128,17 @@ def _mapped(path: str) -> mmap.mmap:
         rows, width = np.frombuffer(source[:8], np.uint32).tolist()  # of the embeddings, which follow; then the links
         source.madvise(mmap.MADV_RANDOM, 0, max(1, min(rows * width, len(source))))
     return source
+
+
+def links_checksum(path: str) -> int:
+    """Returns the CRC-32 of a file of `Graph.save` without the embeddings. usearch follows links that lead nowhere."""
+    with open(path, "rb") as file:
+        shape = file.read(8)  # see _mapped
+        file.seek(int.from_bytes(shape[:4], "little") * int.from_bytes(shape[4:], "little"), os.SEEK_CUR)
+        checksum = zlib.crc32(shape)
+        while part := file.read(CHECKED):
+            checksum = zlib.crc32(part, checksum)
+    return checksum
 
 
 def _in_thread(function: Callable, *args: Any, **options: Any) -> Any:

@@ -156,6 +156,12 @@ def test_refused_changes(place, capsys):
     assert index("build", "b", "--out", "index", "--force") == 0 and share_found("index", embeddings(seed=1), "b") == 1
 
 
+def flipped(whole, at):
+    changed = bytearray(whole)
+    changed[at] ^= 0x55
+    return bytes(changed)
+
+
 def test_damage_is_refused(place, capsys):
     assert index("build", "a", "--out", "whole") == 0
     about = json.loads((place / "whole" / "manifest.json").read_text())
@@ -172,6 +178,8 @@ def test_damage_is_refused(place, capsys):
     for name in about["files"]:
         refused(f"{name} is damaged: it has", name, lambda whole: whole[: len(whole) // 2])
     refused("graph-1.usearch is damaged", "graph-1.usearch", lambda whole: bytes(len(whole)))
+    for place_of_byte in (0, -1, -COUNT * 100):  # usearch would follow the links out of its memory
+        refused("its links are not", "graph-1.usearch", lambda whole: flipped(whole, place_of_byte))  # noqa: B023
     refused("does not belong to", "names-1.npy", lambda whole: whole[:-8] + whole[-16:-8])
     refused("cannot be used", "manifest.json", lambda whole: whole[:-2])
     for key, value in (
