@@ -140,10 +140,13 @@ def stop(workers: list[Worker]) -> None:
     for worker in workers:
         with socket.fromfd(worker.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as own, suppress(OSError):
             own.shutdown(socket.SHUT_WR)  # the worker reads the end
-    for worker in workers:
-        worker.process.join(max(0.0, deadline - time.monotonic()))
-        worker.process.kill()
-        worker.process.join()
+    try:
+        for worker in workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+    finally:  # also after Ctrl-C: at exit, Python would wait for them without an end
+        for worker in workers:
+            worker.process.kill()
+            worker.process.join()
 
 
 def death(process: Any) -> str:

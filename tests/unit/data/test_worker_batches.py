@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -88,6 +89,20 @@ def test_closing_ends_a_worker_whose_reading_does_not_end(monkeypatch):
     closing.join(10)
     assert not closing.is_alive()
     data.close()
+
+
+def test_ctrl_c_while_closing_ends_the_workers():
+    batches = WorkerBatches(open_items(), partial(open_items, Endless), 2)
+    processes = [worker.process for worker in batches._stop._args[0]]
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(batches.batch, 0, 20)
+        time.sleep(0.2)  # it waits for a worker now
+        with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT)).start()
+            batches.close()
+        assert not any(process.is_alive() for process in processes)
+        with pytest.raises(OSError, match="which read batches"):
+            reading.result(10)
 
 
 def test_an_error_of_the_user_has_its_traceback_even_if_it_cannot_be_sent():
