@@ -131,10 +131,10 @@ def test_batches_that_do_not_fit_are_an_error_on_all_ranks_before_the_centers_ch
 def test_a_rank_that_changes_its_number_alone_is_an_error_on_all_that_names_it(number, rank):
     engine, (first, second) = build_engine(backbone(), gradient_acc=COUNT), batches(2)
     engine.step(first)
-    centers, images = engine.layer.rows("weight").clone(), len(second.labels)
+    centers, count = engine.layer.rows("weight").clone(), len(second.labels)
     if RANK == rank:
         second = Batch(second.inputs[:1].repeat(number, 1, 1, 1), np.resize(second.labels, number))
-    with pytest.raises(JobError, match=f"had {images} images .* has {number} now.* .rank {rank} of {SIZE}."):
+    with pytest.raises(JobError, match=f"had {count} items .* has {number} now.* .rank {rank} of {SIZE}."):
         engine.step(second)
     assert torch.equal(engine.layer.rows("weight"), centers) and engine.num_update == 1
 
