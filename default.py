@@ -370,6 +370,7 @@ SETTINGS = Schema(
 
 # What a saved preset stands for beside its settings.
 OF_PRESET = {"dataset": ("rec",), "network": (), "loss": ("interclass_filtering_threshold",)}
+OF_IMAGES = ("cutout", "color_jittering", "jpeg_compression", "min_images_per_class", "val_targets")
 KEYWORDS = ("", "auto", "same")  # values of path settings that are not paths
 
 
@@ -429,6 +430,8 @@ def generate_config(
         settings.update(values)
     complete(settings)
     check_together(settings)
+    if settings["task"] == "items":
+        check_items(settings, preset("dataset", names["dataset"], trainer))
     if settings["dataset"] == "own":
         check_own(settings, named)
     check_network(settings["network"], trainer)
@@ -474,6 +477,14 @@ def check_own(settings, given):
     if missing:
         where, named = settings["rec"] or settings["data_name"] or "dataset own", ", ".join(missing)
         raise SettingsError(f"{where} is a set of your own: set {named} too, or dataset to one whose preset has them")
+
+
+def check_items(settings, of_dataset):
+    """Refuses settings of images that a Dataset of any items does not take, but for what the dataset has set."""
+    default = SETTINGS.defaults()
+    for name in OF_IMAGES:
+        if settings[name] not in (default[name], of_dataset.get(name)):
+            raise SettingsError(f"{name} is {settings[name]}, but task=items does not take it: remove it")
 
 
 def check_network(name, trainer):

@@ -52,6 +52,11 @@ class Reading(Words):
         return ArrayItems(*words(self.settings.words_of_a_file, seed=0))
 
 
+class Broken(Words):
+    def prepare(self, home):
+        raise RuntimeError("not what a task raises")
+
+
 class Nearest(Evaluation):
     """Is the nearest other word one of the same class?"""
 

@@ -165,6 +165,9 @@ class TrainingProgram:
                 self.connect(settings)
         except (ValueError, OSError, ImportError) as error:
             self._refuse(error, ranks.local_rank == 0, watchdog.rank_status)
+        except Exception:  # of a user's task; the other ranks leave the report to its traceback
+            watchdog.rank_status.claim_error_report()
+            raise
         return framework, work
 
     def _report(self, error: BaseException, where: str = "") -> None:

@@ -274,6 +274,7 @@ class Trainer:
         return {
             "log": self.log.state(),
             "verification": self.verification.history,
+            "verification_fields": self.verification.fields(),
             "baselines": self.verification.baselines,
             "seconds": self._seconds(),
         }
@@ -282,7 +283,8 @@ class Trainer:
         if "log" not in state:  # the checkpoint of a user's own program
             return
         self.log.restore(state["log"])
-        self.verification.restore(state["verification"], state["baselines"])
+        verified = state["verification"], state["baselines"], state.get("verification_fields")
+        self.verification.restore(*verified)
         self._previous_seconds = state["seconds"]
 
     def _seconds(self) -> float:

@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import time
+from collections import namedtuple
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,11 +75,12 @@ class CallBackVerification:
 
         A set that one host does not have is left out on all ranks, because all ranks embed it together.
 
-        Collectives: all-gather ``validation_sets``; those of Evaluation.prepare for each set.
+        Collectives: all-gather ``status.evaluations``, ``validation_sets``; those of Evaluation.prepare for each set.
 
         Raises:
             JobError: On every rank, if a set is damaged, or cannot be verified.
         """
+        self.collectives.run_on_all_ranks("evaluations", self._check_figures)
         paths = [path for evaluation in self.evaluations.values() for path in evaluation.paths]
         own = list(self.evaluations), [path for path in paths if not os.path.isfile(path)]
         names, absent = zip(*self.collectives.gather_object("validation_sets", own))
@@ -154,14 +156,38 @@ class CallBackVerification:
                 return {"verification_set": name, **self.evaluations[name].metadata(points[-1])}
         return {}
 
-    def restore(self, history: Mapping[str, list], baselines: Mapping[str, float]) -> None:
-        """Restores what a checkpoint holds, without sets that are no longer verified."""
-        for name in self.history.keys() & history.keys():
-            point_type = self.evaluations[name].point_type
-            # Points of another version had other fields.
-            values = [value for value in history[name] if len(value) == len(point_type._fields)]
-            self.history[name] = [point_type(*value) for value in values]
+    def fields(self) -> dict[str, list[str]]:
+        """Returns the names of the values of each point, by set."""
+        return {name: list(evaluation.point_type._fields) for name, evaluation in self.evaluations.items()}
+
+    def restore(
+        self,
+        history: Mapping[str, list],
+        baselines: Mapping[str, float],
+        fields: Mapping[str, list[str]] | None = None,
+    ) -> None:
+        """Restores what a checkpoint holds, without sets that are no longer verified, or that had other figures.
+
+        Args:
+            history, baselines: as attributes.
+            fields: as returned by `fields`; checkpoints of earlier versions have none.
+        """
+        for name, own in self.fields().items():
+            if (fields or {}).get(name, own) == own:
+                # Points of another version had other fields.
+                values = [value for value in history.get(name, []) if len(value) == len(own)]
+                self.history[name] = [self.evaluations[name].point_type(*value) for value in values]
         self.baselines = dict(baselines)
+
+    def _check_figures(self) -> None:
+        for name, evaluation in self.evaluations.items():
+            figures = getattr(evaluation, "figures", None)
+            try:
+                if not isinstance(figures, (list, tuple)) or not figures:
+                    raise TypeError("it must be a list or tuple of names")
+                namedtuple("Point", ["num_update", *figures, "seconds"])  # checks the names
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"figures of evaluation {name} is {figures!r}: {error}") from error
 
     def _is_verified(self, name: str, num_update: int) -> bool:
         points = self.history[name]

@@ -47,6 +47,14 @@ def test_the_mxnet_trainer_refuses_it_in_one_line(run):
 
 
 @needs_torch
+def test_an_unforeseen_error_before_the_ranks_connect_is_reported_once(run, tmp_path):
+    words = ["task=own_task:Broken", *OWN[1:], f"output={tmp_path}"]
+    done = run(*LAUNCH["torchrun"], "train.py", *words, **PATHS)
+    assert done.returncode != 0 and "RuntimeError: not what a task raises" in done.stderr
+    assert "exited without reporting" not in done.stderr
+
+
+@needs_torch
 def test_the_reading_of_its_set_is_measured(run, tmp_path):
     words = [word for word in OWN if "trackers" not in word]
     options = ["--profile-io", "--profile-seconds", "0.1", f"models_root={tmp_path}"]

@@ -12,8 +12,9 @@ import default
 import own_task
 from partial_fc.__main__ import main
 from partial_fc.checkpoint import CheckpointFolder
+from partial_fc.data.item_batches import ArrayItems
 from partial_fc.distributed.errors import JobError
-from partial_fc.training.tasks import build_task
+from partial_fc.training.tasks import Task, build_task
 from partial_fc.training.trainer import train
 from partial_fc.utils.config import SettingsError
 from partial_fc_torch import get_model
@@ -105,10 +106,46 @@ def test_settings_of_its_own_are_checked():
             build_task(make(task_options=options))
     with pytest.raises(ValueError, match="own_task has no Absent"):
         build_task(make(task="own_task:Absent"))
+    for other in ("json:dumps", "builtins:list"):
+        with pytest.raises(ValueError, match=f"task is '{other}', which is .*: name a subclass of"):
+            build_task(make(task=other))
     with pytest.raises(SettingsError, match="unknown task 'face': did you mean 'faces'"):
         make(task="face")
+    with pytest.raises(SettingsError, match="sets a, but DatasetTask has no settings of its own"):
+        build_task(make(task="items", rec="own_items:SomeBad", task_options="a=3"))
+
+
+@pytest.mark.parametrize("name, value", [("cutout", 8), ("min_images_per_class", 2), ("val_targets", ["lfw"])])
+def test_a_dataset_of_any_items_takes_no_settings_of_images(name, value):
+    changes = {"task": "items", "rec": "own_items:SomeBad"}
+    assert settings_of("out", dataset="emore", **changes).val_targets  # those of the preset
+    with pytest.raises(SettingsError, match=f"{name} is .*, but task=items does not take it"):
+        settings_of("out", **changes, **{name: value})
 
 
 def test_a_network_of_images_is_refused(tmp_path):
     with pytest.raises(JobError, match="network is 'small', which takes images"):
         train(settings_of(tmp_path, network="small"), TorchFramework())
+
+
+class Pixels(Task):
+    pixels, shape, dtype = True, (3, 32, 32), np.uint8
+
+    def items(self):
+        return ArrayItems(np.ones((60, *self.shape), self.dtype), np.arange(60) % 30)
+
+
+@pytest.mark.parametrize(
+    "shape, dtype", [((3, 32, 32), np.float32), ((32, 32, 3), np.uint8), ((3, 48, 48), np.uint8), ((9,), np.uint8)]
+)
+def test_pixels_are_images_of_the_size_of_the_settings(shape, dtype):
+    task = Pixels(settings_of("out", image_size=32))
+    task.shape, task.dtype = shape, dtype
+    with pytest.raises(ValueError, match=r"its items are .*, expected one array, uint8 \(3, 32, 32\)"):
+        task.batches(0, 1)
+
+
+def test_a_task_of_pixels_trains_networks_of_images(tmp_path):
+    sizes = {"image_size": 32, "max_update": 2, "baselines": False}
+    train(settings_of(tmp_path, task=f"{__name__}:Pixels", network="small", **sizes), TorchFramework())
+    assert (tmp_path / "backbone.onnx").exists()

@@ -21,9 +21,11 @@ def find_task(name: str) -> type[Task]:
     """Returns the class of a task: a key of TASKS, or the user's own as ``package.module:name``.
 
     Raises:
-        ValueError: it cannot be imported.
+        ValueError: it cannot be imported, or is no subclass of Task.
     """
-    task: type[Task] = import_object(TASKS.get(name, name), "task")
+    task = import_object(TASKS.get(name, name), "task")
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        raise ValueError(f"task is {name!r}, which is {task!r}: name a subclass of partial_fc.training.tasks.Task")
     return task
 
 

@@ -4,8 +4,7 @@ Shapes: N images, H = W image size.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -63,10 +62,6 @@ class Faces(Task):
         """Returns random pixels."""
         side = self.settings.image_size
         return random.integers(0, 256, (count, 3, side, side), dtype=np.uint8)
-
-    def network_sizes(self) -> Mapping[str, Any]:
-        """See Task."""
-        return {"image_size": self.settings.image_size}
 
     def evaluations(self) -> dict[str, Evaluation]:
         """Returns the pairs of each name in ``val_targets``, whether or not the file exists."""

@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from partial_fc.data.batch import Inputs, map_inputs, num_items
+from partial_fc.data.batch import Inputs, arrays_of, map_inputs, num_items
 from partial_fc.data.item_batches import ItemBatches, Items, first_items
 from partial_fc.data.training_data import Batches
 from partial_fc.training.schedule import items_of_update
-from partial_fc.utils.config import Schema, Setting
+from partial_fc.utils.config import Schema, Setting, SettingsError
 
 from .evaluation import Evaluation
 
@@ -23,7 +23,7 @@ class Task:
 
     Attributes:
         pixels: whether inputs are RGB pixels (B, 3, H, W) uint8, which the framework normalizes; others go to the
-            backbone as they are.
+            backbone as they are. H and W are the ``image_size`` of `network_sizes`, if it has one.
         options: declarations of the task's own settings. Each value is an attribute by its name.
         settings: as above.
 
@@ -36,6 +36,10 @@ class Task:
 
     def __init__(self, settings: Any, **options: Any):
         self.settings = settings
+        if options and not self.options:
+            raise SettingsError(
+                f"task_options sets {', '.join(options)}, but {type(self).__name__} has no settings of its own"
+            )
         declared = self.schema()
         for name, value in {**declared.defaults(), **declared.read("task_options", options)}.items():
             setattr(self, name, value)
@@ -70,7 +74,7 @@ class Task:
             OSError, ValueError: The set is missing, damaged, or does not fit the settings.
         """
         settings = self.settings
-        return ItemBatches(
+        batches = ItemBatches(
             self.items(),
             items_of_update(settings),
             settings.shuffle,
@@ -79,6 +83,9 @@ class Task:
             settings.seed,
             skip_bad_items=settings.skip_bad_images,
         )
+        if self.pixels:
+            check_pixels(batches.sample(1), self.network_sizes().get("image_size"))
+        return batches
 
     def dummy_inputs(self, count: int, random: np.random.Generator) -> Inputs:
         """Returns ``count`` items to measure speed with, instead of the set; here the first ones of the set."""
@@ -89,9 +96,21 @@ class Task:
         return map_inputs(lambda array: array[rows], first)
 
     def network_sizes(self) -> Mapping[str, Any]:
-        """Returns what the user's network is called with, by name, beside ``num_features`` and ``dropout``."""
-        return {}
+        """Returns what the network is called with, by name, beside ``num_features`` and ``dropout``."""
+        return {"image_size": self.settings.image_size} if self.pixels else {}
 
     def evaluations(self) -> dict[str, Evaluation]:
         """Returns the held-out sets by name; the baselines are those of the first one."""
         return {}
+
+
+def check_pixels(inputs: Inputs, side: int | None) -> None:
+    """Raises ValueError if items of a task with ``pixels`` are not RGB images of this side, or of any if it is None."""
+    shape = np.shape(inputs)[1:]  # () of a mapping
+    fits = len(shape) == 3 and shape[0] == 3 and all(side in (None, length) for length in shape[1:])
+    if not fits or inputs.dtype != np.uint8:
+        found = {name: f"{array.dtype} {array.shape[1:]}" for name, array in arrays_of(inputs).items()}
+        raise ValueError(
+            f"the task has pixels = True, but its items are {found}, expected one array, uint8 "
+            f"(3, {side or 'H'}, {side or 'W'}): set image_size, or let pixels be False for other inputs"
+        )

@@ -81,6 +81,26 @@ def test_what_an_evaluation_measures_wrongly_on_one_rank_is_an_error_on_all(meas
         verified(measured if RANK == SIZE - 1 else {"rank1": 0.5, "loss": 1})
 
 
+@pytest.mark.parametrize(
+    "figures", [None, "rank1", (), (1,), ("rank 1",), ("rank1", "rank1"), ("seconds",), {"rank1"}], ids=repr
+)
+def test_figures_without_proper_names_are_refused_before_the_training(figures):
+    evaluation = Measured({})
+    evaluation.figures = figures
+    with pytest.raises(JobError, match="figures of evaluation set is "):
+        CallBackVerification(own_engine(), 6, {"set": evaluation}, 5).prepare()
+
+
+def test_points_of_other_figures_are_not_restored():
+    callback = CallBackVerification(own_engine(), 6, {"set": Measured({"rank1": 0.5, "loss": 1})}, 5)
+    callback.prepare()
+    own, renamed = callback.fields(), {"set": ["num_update", "rank1", "distance", "seconds"]}
+    for fields, found in ((renamed, 0), (own, 1), (None, 1)):  # the last is an earlier version's
+        callback.history["set"] = []
+        callback.restore({"set": [[4, 0.9, 2.0, 1.0]]}, {}, fields)
+        assert len(callback.history["set"]) == found
+
+
 def test_all_ranks_have_the_figures_of_rank_0(caplog):
     values, point = verified({"rank1": np.float32(0.5 + RANK / 4), "loss": 2})
     assert values == {"set": 0.5} and (point.rank1, point.loss) == (0.5, 2.0)

@@ -73,4 +73,4 @@ def test_a_checkpoint_after_a_verification_does_not_count_its_time():
     with log.excluded_time():
         time.sleep(0.5)
         assert log.state()["seconds"] < 0.4
-    assert log.state()["seconds"] < 0.4
+    assert 0 <= log.state()["seconds"] < 0.4
