@@ -22,19 +22,29 @@ def fonts(tmp_path_factory):
     return tmp_path_factory.mktemp("fonts")
 
 
+def succeed(run, *command):
+    done = run(TORCH / "python", *command, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def data(run, fonts):
+    """The set, drawn by the first test."""
+    succeed(run, "-m", "examples.glyphs", "--root", fonts / "set", "--fonts", fonts, *SIZE, "--packages", *PACKAGES)
+    return fonts / "set"
+
+
 @pytest.mark.slow
 @needs_torch
-def test_the_commands_of_the_page(run, fonts, tmp_path):
-    data = tmp_path / "glyphs"
-    commands = [
-        ["-m", "examples.glyphs", "--root", data, "--fonts", fonts, *SIZE, "--packages", *PACKAGES],
-        ["tests/every_form.py", tmp_path / "forms", data / "train.rec"],
-        ["-m", "examples.glyphs.noise", "flip", tmp_path / "glyphs-flip", "--source", data],
-        ["-m", "partial_fc", "sets", "check", data],
-    ]
-    for command in commands:
-        done = run(TORCH / "python", *command, timeout=300)
-        assert done.returncode == 0, done.stdout + done.stderr
+def test_every_form_of_the_set_is_trained_on(run, data, tmp_path):
+    succeed(run, "tests/every_form.py", tmp_path / "forms", data / "train.rec")
+
+
+@pytest.mark.slow
+@needs_torch
+def test_the_commands_of_the_page(run, data, tmp_path):
+    succeed(run, "-m", "examples.glyphs.noise", "flip", data.with_name("set-flip"), "--source", data)
+    succeed(run, "-m", "partial_fc", "sets", "check", data)
     program = [TORCH / "python", "benchmarks/experiment.py", "--quick"]
     experiment = [*program, "--data", data, "--folder", tmp_path / "experiment"]
     cases = ["--trainer", "random", "--noise", "flip", "--ratios", "0.1", "--filters", "0.4"]
