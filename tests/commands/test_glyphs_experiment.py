@@ -42,6 +42,7 @@ def test_every_form_of_the_set_is_trained_on(run, data, tmp_path):
 
 @pytest.mark.slow
 @needs_torch
+@pytest.mark.timeout(900)  # each of its commands has a limit, too
 def test_the_commands_of_the_page(run, data, tmp_path):
     succeed(run, "-m", "examples.glyphs.noise", "flip", data.with_name("set-flip"), "--source", data)
     succeed(run, "-m", "partial_fc", "sets", "check", data)
