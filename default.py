@@ -11,15 +11,14 @@ from itertools import chain
 from easydict import EasyDict as edict
 
 from config import config as user_config
-from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, is_of_a_rank
-from partial_fc.data.sources.forms import RECORDS, form_of, is_name, set_path
+from partial_fc.data.sources.forms import is_name, set_path
 from partial_fc.layer.center_states import CENTER_STATES
-from partial_fc.layer.margins import MARGINS, check_margins
-from partial_fc.layer.sampling import NOTHING_TO_CORRECT
-from partial_fc.training.schedules import SCHEDULES, SETTING_OF, build_schedule, tabulate_rates
+from partial_fc.layer.margins import MARGINS
+from partial_fc.training.schedules import SCHEDULES, SETTING_OF, tabulate_rates
+from partial_fc.training.settings_checks import Known, check_loss, check_settings
 from partial_fc.training.trackers import TRACKERS
-from partial_fc.utils.config import Schema, Setting, SettingsError, choose, parse_options, read_settings
-from partial_fc.utils.imports import check_object_name, declared_keys
+from partial_fc.utils.config import Schema, Setting, read_settings
+from partial_fc.utils.imports import declared_keys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -79,7 +78,7 @@ dataset = edict(
         val_targets=["demo_val"],
         baselines=True,
     ),
-    own=edict(),  # taken where the user names the images and no dataset: nothing but the defaults, see check_own
+    own=edict(),  # taken where the user names the images and no dataset: nothing but the defaults
     # Characters in the typefaces of Debian's packages, written by `python -m examples.glyphs`; see docs/experiment.md.
     glyphs=edict(
         data_root="data",
@@ -370,8 +369,17 @@ SETTINGS = Schema(
 
 # What a saved preset stands for beside its settings.
 OF_PRESET = {"dataset": ("rec",), "network": (), "loss": ("interclass_filtering_threshold",)}
-OF_IMAGES = ("cutout", "color_jittering", "jpeg_compression", "min_images_per_class", "val_targets")
 KEYWORDS = ("", "auto", "same")  # values of path settings that are not paths
+
+# Settings that take a name, or an object of the user's as package.module:name.
+OBJECTS = {
+    "optimizer": OPTIMIZERS,
+    "center_optimizer": CENTER_STATES,
+    "network": network,
+    "task": TASKS,
+    "trackers": TRACKERS,
+}
+KNOWN = Known(SETTINGS.defaults(), loss, NETWORKS, OBJECTS)
 
 
 def defaults() -> edict:
@@ -414,7 +422,19 @@ def generate_config(
         names["dataset"] = own["dataset"] = "own"
     if "loss" not in named and "margin" in named:
         names["loss"] = own["loss"] = "own"
-    check_loss(names["loss"], trainer)
+    check_loss(names["loss"], trainer, KNOWN)
+    drop_replaced(saved, names, trainer)
+    presets = (preset(kind, names[kind], trainer) for kind in PRESETS)
+    settings = merge(TRAINERS[trainer].defaults, *presets, user, saved, own)
+    complete(settings)
+    check_settings(settings, named, preset("dataset", names["dataset"], trainer), trainer, KNOWN)
+    config.clear()
+    config.update(settings)
+    return config
+
+
+def drop_replaced(saved, names, trainer):
+    """Takes out of saved settings what belongs to a preset or a margin that is not the one in ``names``."""
     for kind in PRESETS:
         if saved.get(kind, names[kind]) != names[kind]:
             presets = (preset(kind, name, trainer) for name in (saved[kind], names[kind]))
@@ -423,22 +443,16 @@ def generate_config(
     if saved.get("margin", names["margin"]) != names["margin"]:
         for name in ("margins", "margin_options", "interclass_filtering_threshold"):
             saved.pop(name, None)
-    settings = {**defaults(), **TRAINERS[trainer].defaults}
-    for values in (*(preset(kind, names[kind], trainer) for kind in PRESETS), user, saved, own):
+
+
+def merge(*layers):
+    """All settings, of which later layers win; a lr_func takes the place of an earlier warm-up, too."""
+    settings = dict(defaults())
+    for values in layers:
         if values.get("lr_func"):
             settings.update(warmup_epoch=-1, warmup_steps=0)
         settings.update(values)
-    complete(settings)
-    check_together(settings)
-    if settings["task"] == "items":
-        check_items(settings, preset("dataset", names["dataset"], trainer))
-    if settings["dataset"] == "own":
-        check_own(settings, named)
-    check_network(settings["network"], trainer)
-    check_resume(settings["resume"], trainer)
-    config.clear()
-    config.update(settings)
-    return config
+    return settings
 
 
 def preset(kind, name, trainer):
@@ -468,149 +482,6 @@ def complete(settings):
 def absolute(path):
     """The path, where a relative one starts at the folder of this file and ``~`` is a home."""
     return os.path.normpath(os.path.join(HERE, os.path.expanduser(path)))
-
-
-def check_own(settings, given):
-    """Refuses a set of the user's own if settings that a preset would have are not among those ``given``."""
-    needed = ("num_classes",), ("num_epoch", "max_update"), ("lr_epochs", "lr_steps", "lr_func", "schedule")
-    missing = [" or ".join(names) for names in needed if not given & set(names)]
-    if missing:
-        where, named = settings["rec"] or settings["data_name"] or "dataset own", ", ".join(missing)
-        raise SettingsError(f"{where} is a set of your own: set {named} too, or dataset to one whose preset has them")
-
-
-def check_items(settings, of_dataset):
-    """Refuses settings of images that a Dataset of any items does not take, but for what the dataset has set."""
-    default = SETTINGS.defaults()
-    for name in OF_IMAGES:
-        if settings[name] not in (default[name], of_dataset.get(name)):
-            raise SettingsError(f"{name} is {settings[name]}, but task=items does not take it: remove it")
-
-
-def check_network(name, trainer):
-    """Refuses a network that the trainer does not have."""
-    known = NETWORKS[trainer]
-    if name not in known and (name in network or (":" in name and trainer == "mxnet")):
-        (other,) = NETWORKS.keys() - {trainer}
-        raise SettingsError(
-            f"network is {name!r}, which only the {other} trainer has: choose one of {', '.join(known)}"
-        )
-    if trainer == "mxnet":
-        choose("network", name, known)
-
-
-def check_resume(path, trainer):
-    """Refuses a file of weights, and a checkpoint that the trainer does not read."""
-    if is_of_a_rank(path, ARCFACE_CHECKPOINT):
-        if trainer != "torch":
-            raise SettingsError(f"resume is {path}, which only the torch trainer reads: train with bash pytorch/run.sh")
-    elif path.endswith((".pt", ".pth", ".params")):
-        raise SettingsError(
-            f"resume is {path}, which holds weights, not a checkpoint of this trainer: start with --pretrained and "
-            "that path, and with --class-map same if its class centers are to be taken too"
-        )
-
-
-def check_loss(name, trainer):
-    """Refuses a loss that the trainer does not have."""
-    if trainer == "mxnet" and loss[name].margin != "combined":
-        known = ", ".join(other for other in loss if loss[other].margin == "combined")
-        raise SettingsError(
-            f"loss is {name!r}, which only the torch trainer has: train with bash pytorch/run.sh, or choose {known}"
-        )
-
-
-def check_margin(settings):
-    """Refuses a margin that is not that of the loss, has another form, or does not take what is set."""
-    name, margin, default = settings["loss"], settings["margin"], SETTINGS.defaults()
-    if name != "own" and margin != loss[name].margin:
-        raise SettingsError(f"margin is {margin!r}, but that of loss {name} is {loss[name].margin!r}: set loss=own")
-    if margin not in MARGINS:
-        check_object_name(margin, "margin")
-    parse_options("margin_options", settings["margin_options"])
-    others = ("margin_options",) if margin == "combined" else ("margins", "interclass_filtering_threshold")
-    for other in others:
-        if settings[other] != default[other]:
-            raise SettingsError(f"{other} is {settings[other]}, but the margin is {margin!r}, which does not take it")
-    check_margins(settings["margins"])
-
-
-def check_named(setting, name, known):
-    """Refuses a name that is neither among the known ones nor of the form package.module:name."""
-    if ":" in name:
-        check_object_name(name, setting)
-    else:
-        choose(setting, name, known)
-
-
-def check_schedule(settings):
-    """Refuses a schedule that is not there, does not take its options, or is not the one that is described."""
-    name = settings["schedule"]
-    for other, setting in SETTING_OF.items():
-        if settings[setting] and name not in ("", other):
-            raise SettingsError(f"schedule is {name!r}, but {setting} is set: remove it, or set schedule={other}")
-    if name in SETTING_OF and not settings[SETTING_OF[name]]:
-        raise SettingsError(f"schedule is {name!r}, but {SETTING_OF[name]} is []: set it too")
-    check_named("schedule", name, ("", *SCHEDULES))
-    if ":" not in name:
-        build_schedule(settings, updates=1, of_epoch=1)
-
-
-def check_together(settings):
-    """Refuses values that are allowed one by one, but not together.
-
-    A training that ends before its warm-up does is a short try, and allowed.
-    """
-    cutout, side, rec = (settings[name] for name in ("cutout", "image_size", "rec"))
-    factors, epochs = settings["lr_func"], settings["num_epoch"]
-    for name, unit in (("lr_steps", "updates"), ("lr_epochs", "epochs")):
-        if settings[name] != sorted(set(settings[name])):
-            raise SettingsError(f"{name} is {settings[name]}, but must be increasing numbers of {unit}")
-    ratios = settings["sample_ratio"]
-    if settings["sampling_correction"] and 0 in (ratios if isinstance(ratios, list) else [ratios]):
-        raise SettingsError(NOTHING_TO_CORRECT)
-    warm_up = [name for name in ("warmup_epoch", "warmup_steps") if settings[name] > 0]
-    if factors and warm_up:
-        raise SettingsError(f"lr_func is the whole course of the rates, but {warm_up[0]} is set: remove one of them")
-    if factors and len(factors) < epochs:
-        raise SettingsError(f"lr_func has factors for {len(factors)} epochs, but num_epoch is {epochs}")
-    try:
-        check_margin(settings)
-        check_schedule(settings)
-        check_named("optimizer", settings["optimizer"], OPTIMIZERS)
-        check_named("center_optimizer", settings["center_optimizer"], CENTER_STATES)
-        check_named("network", settings["network"], network)
-        check_named("task", settings["task"], TASKS)
-        for name in settings["trackers"]:
-            check_named("trackers", name, TRACKERS)
-        for options in ("optimizer_options", "task_options", "tracker_options"):
-            parse_options(options, settings[options])
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
-    if cutout > side:
-        raise SettingsError(f"cutout is {cutout}, but must be at most {side}, the image_size")
-    if rec and form_of(rec) == RECORDS and not rec.endswith(".rec"):
-        raise SettingsError(
-            f"rec is {rec}, but must be the path of a .rec file, or of a folder of images, of .tar or .parquet files, "
-            "or hf:NAME or package.module:name"
-        )
-    if settings["fp16"] and settings["bf16"]:
-        raise SettingsError("fp16 and bf16 are both set: choose float16 or bfloat16")
-    if settings["gradient_dtype"] == "float16" and not settings["fp16"]:
-        raise SettingsError(
-            "gradient_dtype is float16, whose range needs the loss scale of fp16: set fp16 too, or bfloat16"
-        )
-    if settings["class_map"] and settings["resume"] in ("", "auto") and not settings["pretrained"]:
-        raise SettingsError("class_map maps the classes of a checkpoint: set resume or pretrained to its path, too")
-    if settings["new_centers"] == "mean":
-        if settings["resume"] in ("", "auto") and not settings["pretrained"]:
-            raise SettingsError("new_centers=mean takes the embeddings of a pretrained backbone: set pretrained, too")
-        if settings["debug"]:
-            raise SettingsError("new_centers=mean embeds the images of a set, but debug=True has none: remove one")
-    if not (settings["models_root"] or settings["output"]):
-        raise SettingsError("models_root is empty: set it, or output, to the folder that the training writes to")
-    if settings["task"] == "faces" and not (settings["debug"] or rec or settings["data_name"]):
-        raise SettingsError(f"dataset {settings['dataset']} has no images: set rec, or debug=True for dummy images")
 
 
 config.update(defaults())
