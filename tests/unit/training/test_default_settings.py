@@ -1,0 +1,274 @@
+"""The presets of default.py, and the order in which they, config.py, a saved configuration and the user win."""
+
+import json
+
+import pytest
+
+import default
+from partial_fc.utils.config import SettingsError, to_json, write_settings
+
+OWN = {"rec": "/sets/own", "num_classes": 70, "num_epoch": 3, "lr_epochs": [2], "warmup_steps": 0}
+
+
+@pytest.mark.parametrize(
+    "changes, loss, margin",
+    [
+        ({}, "arcface", "combined"),
+        ({"loss": "magface"}, "magface", "magface"),
+        ({"margin": "own.margins:Mine"}, "own", "own.margins:Mine"),
+        ({"loss": "own", "margin": "combined", "margins": (0.9, 0.4, 0.1)}, "own", "combined"),
+    ],
+)
+def test_a_loss_has_its_margin(changes, loss, margin, tmp_path):
+    config = default.generate_config(changes=changes, trainer="torch")
+    assert (config.loss, config.margin) == (loss, margin)
+    saved = tmp_path / "settings.json"
+    write_settings(str(saved), {**config, "margin_options": "" if margin == "combined" else "m=0.3,kind=a"})
+    config = default.generate_config(config_file=str(saved), trainer="torch")
+    assert (config.loss, config.margin) == (loss, margin)
+    config = default.generate_config("adaface", config_file=str(saved), trainer="torch")
+    assert (config.loss, config.margin, config.margin_options) == ("adaface", "adaface", "")
+
+
+def test_errors_name_their_source(monkeypatch):
+    monkeypatch.setitem(default.user_config, "momentum", 2.0)
+    with pytest.raises(SettingsError, match="^config.py: momentum is 2.0"):
+        default.generate_config()
+    monkeypatch.setitem(default.dataset.emore, "max_update", -1)
+    monkeypatch.delitem(default.user_config, "momentum")
+    with pytest.raises(SettingsError, match="^preset emore: max_update is -1"):
+        default.generate_config(dataset_name="emore")
+
+
+def test_presets_config_and_command_line_win_in_this_order(monkeypatch):
+    config = default.generate_config("cosface", "glint360k_8GPU", "r100")
+    assert config is default.config
+    assert config.margins == (1.0, 0.0, 0.4)
+    assert (config.num_classes, config.max_update, config.embedding_size) == (360232, 600000, 512)
+    assert config.lr_steps == [200000, 400000, 500000, 550000]
+    assert len(config.val_targets) == 7
+    monkeypatch.setitem(default.user_config, "batch_size", 32)
+    monkeypatch.setitem(default.user_config, "num_classes", 5)
+    config = default.generate_config(None, "emore", None, {"batch_size": 16})
+    assert (config.batch_size, config.num_classes, config.loss) == (16, 5, "arcface")
+
+
+@pytest.mark.parametrize(
+    "trainer, name", [(trainer, name) for trainer in default.TRAINERS for name in default.dataset if name != "own"]
+)
+def test_every_preset_makes_a_whole_configuration(trainer, name):
+    config = default.generate_config(None, name, trainer=trainer)
+    assert config.num_classes > 0 and (config.num_epoch or config.max_update) > 0
+    assert bool(config.num_epoch) == bool(config.lr_epochs) != bool(config.lr_steps)
+    assert config.debug == name.endswith("w")
+
+
+def test_a_config_py_of_the_tutorial(monkeypatch):
+    lines = """
+config.dataset = "emore"
+config.sample_rate = 1
+config.weight_decay = 1e-4
+config.fp16 = True
+config.output = "ms1mv3_arcface_r50"
+config.rec = "/train_tmp/faces_emore"
+config.num_classes = 85742
+config.num_epoch = 4
+config.warmup_epoch = -1
+config.val_targets = ["lfw", ]
+def lr_step_func(epoch):
+    return ((epoch + 1) / (4 + 1)) ** 2 if epoch < config.warmup_epoch else 0.1 ** len(
+        [m for m in [2, 4] if m - 1 <= epoch])
+config.lr_func = lr_step_func
+"""
+    user = type(default.config)()
+    exec(lines, {"config": user})
+    monkeypatch.setattr(default, "user_config", user)
+    config = default.generate_config(trainer="torch")
+    assert config.lr_func == pytest.approx([1, 0.1, 0.1, 0.01])
+    assert (config.lr_epochs, config.num_epoch, config.wd, config.sample_ratio) == ([], 4, 1e-4, 1.0)
+    assert (config.rec, config.output) == ("/train_tmp/faces_emore/train.rec", f"{default.HERE}/ms1mv3_arcface_r50")
+    assert not {"weight_decay", "sample_rate"} & set(config)
+
+
+def test_the_examples_in_config_py_are_allowed(monkeypatch):
+    user = type(default.config)()
+    with open(f"{default.HERE}/config.py") as file:
+        lines = [line[2:] for line in file if line.startswith("# config.")]
+    exec("".join(lines), {"config": user})
+    monkeypatch.setattr(default, "user_config", user)
+    config = default.generate_config(trainer="torch")
+    assert len(user) == len(lines) and (config.dataset, config.batch_size) == ("emore", 128)
+    assert config.lr_func == pytest.approx([1] * 8 + [0.1] * 8 + [0.01] * 4)
+
+
+@pytest.mark.parametrize(
+    "dataset, changes, expected",
+    [
+        ("emore", {"max_update": 9}, {"num_epoch": 0, "max_update": 9, "lr_epochs": [8, 14]}),
+        ("demo", {"num_epoch": 2}, {"num_epoch": 2, "lr_steps": [1600, 1900], "warmup_steps": 400}),
+        ("demo", {"warmup_epoch": 1}, {"warmup_epoch": 1, "warmup_steps": 0, "lr_steps": [1600, 1900]}),
+        ("emore", {"warmup_steps": 50}, {"warmup_steps": 50, "lr_epochs": [8, 14], "num_epoch": 16}),
+        ("emore", {"lr_steps": [5]}, {"lr_steps": [5], "lr_epochs": []}),
+        ("demo", {"lr_func": [1, 0.5]}, {"lr_func": [1.0, 0.5], "lr_steps": [], "warmup_steps": 0}),
+        ("demo", {"lr_epochs": [2]}, {"lr_epochs": [2], "lr_steps": [], "warmup_steps": 400}),
+    ],
+)
+def test_a_schedule_replaces_what_the_preset_gives_in_another_unit(dataset, changes, expected):
+    config = default.generate_config(dataset_name=dataset, changes=changes, trainer="torch")
+    assert {name: config[name] for name in expected} == expected
+
+
+def test_a_warm_up_does_not_replace_a_function_of_the_user(monkeypatch):
+    user = type(default.config)(lr_func=lambda epoch: 0.5**epoch, num_epoch=2)
+    monkeypatch.setattr(default, "user_config", user)
+    for warm_up in ("warmup_epoch", "warmup_steps"):
+        with pytest.raises(SettingsError, match=f"^lr_func is .*{warm_up} is set: remove one"):
+            default.generate_config(dataset_name="demo", changes={warm_up: 1})
+    config = default.generate_config(dataset_name="demo", changes={"warmup_epoch": 1, "lr_epochs": [2]})
+    assert (config.warmup_epoch, config.lr_epochs, config.lr_func) == (1, [2], [])
+
+
+def test_rec_is_a_file_or_its_folder(tmp_path):
+    (tmp_path / "faces.v2").mkdir()
+    for given, path in (("/sets/own.rec", "/sets/own.rec"), ("/sets/own", "/sets/own/train.rec")):
+        assert default.generate_config(dataset_name="demo", changes={"rec": given}).rec == path
+    folder = str(tmp_path / "faces.v2")
+    assert default.generate_config(dataset_name="demo", changes={"rec": folder}).rec == f"{folder}/train.rec"
+
+
+@pytest.mark.parametrize(
+    "left_out, message",
+    [
+        (
+            "num_classes",
+            "/sets/own/train.rec is a set of your own: set num_classes too, or dataset to one whose preset has them",
+        ),
+        ("num_epoch", "/sets/own/train.rec is a set of your own: set num_epoch or max_update too"),
+        ("lr_epochs", "/sets/own/train.rec is a set of your own: set lr_epochs or lr_steps or lr_func or schedule too"),
+    ],
+)
+def test_a_set_of_ones_own_takes_nothing_from_the_demo(left_out, message):
+    config = default.generate_config(changes=OWN)
+    assert (config.dataset, config.embedding_size, config.val_targets, config.warmup_steps) == ("own", 512, [], 0)
+    with pytest.raises(SettingsError, match=f"^{message}"):
+        default.generate_config(changes={name: value for name, value in OWN.items() if name != left_out})
+
+
+def test_a_set_of_ones_own_may_take_a_preset_and_is_saved(tmp_path):
+    assert default.generate_config(dataset_name="demo", changes={"rec": "/sets/own"}).max_update == 2000
+    named = default.generate_config(changes={**OWN, "rec": "", "data_name": "own"})
+    assert (named.dataset, named.data_root) == ("own", "/train_tmp")
+    saved = tmp_path / "settings.json"
+    saved.write_text(to_json(default.generate_config(changes=OWN)))
+    assert default.generate_config(config_file=saved).dataset == "own"
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Writes a settings.json of the configuration of these arguments; returns both."""
+
+    def save(**arguments):
+        config = dict(default.generate_config(**arguments))
+        path = str(tmp_path / "settings.json")
+        write_settings(path, config)
+        return config, path
+
+    return save
+
+
+PRESET_NAMES = [
+    (trainer, kind, name)
+    for trainer in default.TRAINERS
+    for kind, presets in default.PRESETS.items()
+    for name in presets
+    if name in default.NETWORKS[trainer]
+    or (kind != "network" and (trainer == "torch" or name not in [*default.MARGINS, *(["own"] * (kind == "loss"))]))
+]
+
+
+@pytest.mark.parametrize("trainer, kind, name", PRESET_NAMES)
+def test_a_saved_configuration_gives_the_same_settings(kind, name, trainer, saved, monkeypatch):
+    changes = {
+        **({"dataset": {**OWN, "lr_epochs": []}, "loss": {"margin": "a:b"}}[kind] if name == "own" else {}),
+        kind: name,
+        "lr": 0.123456789012345678,
+        "resume": "auto",
+        "pretrained": "~/a.params",
+        "lr_steps": [7],
+    }
+    config, path = saved(changes=changes, trainer=trainer)
+    monkeypatch.setitem(default.user_config, "batch_size", 3)  # another config.py does not matter
+    again = default.generate_config(config_file=path, trainer=trainer)
+    assert again == config
+    assert list(again) == list(default.SETTINGS.settings)
+    assert [type(value) for value in again.values()] == [type(value) for value in config.values()]
+
+
+def test_a_saved_training_in_epochs_is_run_again_with_its_rates_and_not_its_updates(saved):
+    config, path = saved(changes={"num_epoch": 3, "lr_func": lambda epoch: 0.5**epoch}, trainer="torch")
+    with open(path) as file:
+        document = json.load(file)
+    with open(path, "w") as file:
+        json.dump({**document, "max_update": 777}, file)  # of the number of ranks then
+    again = default.generate_config(config_file=path, trainer="torch")
+    assert (again.num_epoch, again.lr_func) == (3, [1.0, 0.5, 0.25]) and again.max_update != 777
+    assert default.generate_config(config_file=path, changes={"max_update": 5}, trainer="torch").num_epoch == 0
+    again = default.generate_config(dataset_name="webface", config_file=path, trainer="torch")
+    assert (again.num_epoch, again.lr_func, again.lr_epochs) == (34, [], [20, 28, 32])
+
+
+@pytest.mark.parametrize("names", [{"dataset_name": "emore"}, {"dataset_name": "100w"}, {"loss_name": "cosface"}])
+def test_another_preset_replaces_that_of_a_saved_configuration_as_a_whole(names, saved):
+    _, path = saved(changes={"batch_size": 16})
+    expected = dict(default.generate_config(**names, changes={"batch_size": 16}))
+    assert default.generate_config(**names, config_file=path) == expected
+
+
+def test_a_saved_configuration_may_hold_some_settings_only(tmp_path):
+    (tmp_path / "some.json").write_text(json.dumps({"dataset": "emore", "batch_size": 3, "weight_decay": 0.1}))
+    config = default.generate_config(changes={"sample_rate": 0.5}, config_file=str(tmp_path / "some.json"))
+    assert (config.num_classes, config.batch_size, config.momentum) == (85742, 3, 0.9)
+    assert (config.wd, config.sample_ratio) == (0.1, 0.5)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ('{"bach_size": 1}', "settings.json: unknown setting 'bach_size': did you mean 'batch_size'"),
+        ('{"dataset": null}', "settings.json: dataset is None, but must be of type str"),
+        ('{"lr": NaN}', "settings.json: lr is nan, but must be a finite number"),
+        ('{"lr": 1', "settings.json is not a settings.json: "),
+        ("[" * 200_000, "settings.json is not a settings.json: it is nested too deeply"),
+        (" " * (1 << 20) + "{}", "settings.json is not a settings.json: it has more than 1,048,576 bytes"),
+        ('{"max_update": 1' + 30 * "0" + "}", "settings.json: max_update is 10+, but must be below 2.63"),
+        ('{"rec": "a\\u0000b"}', "settings.json: rec is .*, but must be a path"),
+        ('{"lr": ' + "[" * 900 + "]" * 900 + "}", "settings.json: lr is .*, but must be of type float"),
+        ("[1]", "settings.json is not a settings.json: it is not a JSON object"),
+        ("\udcff", "settings.json is not a settings.json: "),
+    ],
+)
+def test_a_saved_configuration_that_is_refused(content, message, tmp_path):
+    (tmp_path / "settings.json").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(SettingsError, match=message):
+        default.generate_config(config_file=str(tmp_path / "settings.json"))
+    with pytest.raises(SettingsError, match="cannot read the settings in .*none.json: No such file"):
+        default.generate_config(config_file=str(tmp_path / "none.json"))
+
+
+def test_the_data_sets_of_the_tutorial():
+    """Figures of arcface_torch at insightface's commit fb5b42fe."""
+    names = ("data_name", "num_classes", "num_epoch", "lr_epochs", "val_targets", "dropout")
+    three = ["lfw", "cfp_fp", "agedb_30"]
+    expected = {
+        "emore": ("faces_emore", 85742, 16, [8, 14], ["lfw"], 0.0),
+        "ms1m-retinaface-t1": ("ms1m-retinaface-t1", 93431, 25, [11, 17, 22], three, 0.0),
+        "ms1mv3": ("ms1m-retinaface-t1", 93431, 25, [11, 17, 22], three, 0.0),
+        "ms1m-retinaface-t2": ("ms1m-retinaface-t2", 91180, 25, [11, 17, 22], three, 0.0),
+        "glint360k": ("glint360k", 360232, 20, [8, 12, 15, 18], three, 0.0),
+        "webface": ("faces_webface_112x112", 10572, 34, [20, 28, 32], three, 0.4),
+    }
+    common = {"data_root": "/train_tmp", "log_every": 50, "verify_every": 2000, "max_grad_norm": 5.0, "momentum": 0.9}
+    common.update(lr=0.1, batch_size=64, wd=5e-4, sample_ratio=1.0, fp16=False, embedding_size=512, warmup_epoch=-1)
+    for name, values in expected.items():
+        config = default.generate_config(dataset_name=name, trainer="torch")
+        assert {key: config[key] for key in (*names, *common)} == {**dict(zip(names, values)), **common}

@@ -1,0 +1,123 @@
+"""Settings that are refused: by their declarations, together with others, or by the trainer."""
+
+import pytest
+
+import default
+from partial_fc.utils.config import SettingsError
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"margins": (0, 0, 0)}, r"margins are \(0.0, 0.0, 0.0\), but must be \(m1, m2, m3\) with m1 > 0, m2 >= 0 and"),
+        ({"margins": (1, 0, -0.4)}, r"margins are \(1.0, 0.0, -0.4\), but must be"),
+        ({"models_root": ""}, "models_root is empty: set it, or output"),
+        (
+            {"sample_rate": 0.1, "sample_ratio": 0.3},
+            "sample_ratio and sample_rate are one setting, given as 0.1 and 0.3: set one",
+        ),
+        *(
+            ({"sampling_correction": True, "sample_ratio": ratio}, "sampling_correction weights sampled negatives, but")
+            for ratio in (0, [0.1, 0.0, 1.0])
+        ),
+        ({"cutoff": 1000}, "cutout is 1000, but must be at most 112, the image_size"),
+        ({"kept_mb": 256}, "unknown setting 'kept_mb': its name is now 'logits_cache_mb'"),
+        ({"num_image": 5822653}, "unknown setting 'num_image': remove it, the number of images is read from the data"),
+        ({"weight_decay": -1}, "wd is -1.0, but must be at least 0"),
+        *(({kind: "x"}, f"unknown {kind} 'x': did you mean") for kind in ("net_act", "loss", "dataset", "network")),
+        ({"lr_steps": [20, 20]}, "lr_steps is .*increasing"),
+        ({"class_map": "same"}, "class_map maps the classes of a checkpoint: set resume or pretrained"),
+        ({"class_map": "same", "resume": "auto"}, "class_map maps"),
+        (
+            {"new_centers": "mean", "resume": "auto"},
+            "new_centers=mean takes the embeddings of a pretrained ",
+        ),
+        (
+            {"new_centers": "mean", "pretrained": "model.pt", "debug": True},
+            "new_centers=mean embeds the images",
+        ),
+        (
+            {"resume": "/runs/checkpoint_gpu_0.pt"},
+            "resume is /runs/checkpoint_gpu_0.pt, which only the torch trainer reads: train with bash pytorch/run.sh",
+        ),
+        (
+            {"resume": "/runs/model.pt"},
+            "resume is /runs/model.pt, which holds weights, .* start with --pretrained",
+        ),
+        ({"rec": "/sets/train.idx"}, "rec is /sets/train.idx, but must be the path of a .rec file, or of a folder"),
+        ({"dropout": 0.4}, "dropout is 0.4, but only the torch trainer has this setting: remove it"),
+        ({"center_optimizer": "adamw"}, "center_optimizer is 'adamw', but only the torch trainer has this setting"),
+        ({"dataset": "100w", "debug": False}, "dataset 100w has no images"),
+        *(
+            ({"loss": name}, f"loss is '{name}', which only the torch trainer has: train with bash pytorch/run.sh, or ")
+            for name in ("adaface", "magface", "curricularface", "own")
+        ),
+        ({"margin": "own:Margin"}, "margin is 'own:Margin', but only the torch trainer has this setting"),
+        ({"network": "vit_t"}, "network is 'vit_t', which only the torch trainer has: choose one of r18, .*, small$"),
+        ({"network": "own:network"}, "network is 'own:network', which only the torch trainer has"),
+        ({"bach_size": 1}, "unknown setting 'bach_size': did you mean 'batch_size'"),
+    ],
+)
+def test_settings_that_are_refused(changes, message, trainer="mxnet"):
+    with pytest.raises(SettingsError, match=f"^{message}"):
+        default.generate_config(changes=changes, trainer=trainer)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"lr_epochs": [14, 8]}, r"lr_epochs is \[14, 8\], but must be increasing numbers of epochs"),
+        ({"num_epoch": 3, "max_update": 100}, "num_epoch and max_update exclude each other: set one of them"),
+        ({"lr_epochs": [3], "lr_steps": [100]}, "lr_epochs and lr_steps exclude each other"),
+        ({"lr_func": [1.0], "warmup_epoch": 2}, "lr_func is the whole course of the rates, but warmup_epoch is"),
+        ({"lr_func": [1.0, 0.1], "num_epoch": 3}, "lr_func has factors for 2 epochs, but num_epoch is 3"),
+        ({"lr_func": "step"}, "lr_func is 'step', but must be of type list, .* or in config.py a function"),
+        ({"lr_func": lambda epoch: 0.1**epoch}, "lr_func is a function of the epoch, but num_epoch is 0: set num_ep"),
+        ({"lr_func": lambda epoch: 1 / epoch, "num_epoch": 2}, "lr_func failed: ZeroDivisionError: division by zero"),
+        ({"lr_func": lambda epoch: None, "num_epoch": 2}, "lr_func failed: TypeError: "),
+        ({"lr_func": lambda epoch: 1 - epoch, "num_epoch": 3}, "lr_func contains -1.0, but must be at least 0"),
+        ({"center_optimizer": "adam"}, "unknown center_optimizer 'adam': did you mean 'adamw'"),
+        ({"lr_epochs": [3], "schedule": "cosine"}, "lr_epochs and schedule exclude each other"),
+        (
+            {"dataset": "emore", "schedule": "steps"},
+            "schedule is 'steps', but lr_epochs is set: remove it, or set ",
+        ),
+        ({"schedule": "epochs", "lr_steps": []}, r"schedule is 'epochs', but lr_epochs is \[\]: set it too"),
+        ({"schedule": "cosin"}, "unknown schedule 'cosin': did you mean 'cosine'"),
+        ({"schedule": "my-module:f"}, "schedule is 'my-module:f', but must be a known name or package.module:name"),
+        (
+            {"schedule": "polynomial", "schedule_options": "power=0"},
+            "schedule is 'polynomial', but .*: power is 0",
+        ),
+        (
+            {"schedule": "cosine", "schedule_options": "power=2"},
+            "schedule is 'cosine', but cannot be made with {",
+        ),
+        ({"schedule": "cosine", "schedule_options": "final=2"}, ".*: final is 2, but must be from 0 to 1"),
+        ({"optimizer": "adam"}, "unknown optimizer 'adam': did you mean 'adamw'"),
+        ({"optimizer": "torch.optim:"}, "optimizer is 'torch.optim:', but must be a known name or package.module:name"),
+        ({"optimizer_options": "0.9"}, "optimizer_options is '0.9', but must be name=value, separated by commas"),
+        (
+            {"center_optimizer": "my-module:Lion"},
+            "center_optimizer is 'my-module:Lion', but must be a known name or pa",
+        ),
+        ({"loss": "own"}, "margin is '', but must be a known name or package.module:name"),
+        ({"margin": "arcfase"}, "margin is 'arcfase', but must be a known name or package.module:name"),
+        ({"loss": "cosface", "margin": "a:b"}, "margin is 'a:b', but that of loss cosface is 'combined': set loss=own"),
+        ({"loss": "adaface", "margin_options": "0.4"}, "margin_options is '0.4', but must be name=value, separated"),
+        ({"margin_options": "m=0.4"}, "margin_options is m=0.4, but the margin is 'combined', which does not take it"),
+        ({"loss": "adaface", "margins": (1, 0, 0.4)}, r"margins is \(1.0, 0.0, 0.4\), but the margin is 'adaface'"),
+        (
+            {"loss": "magface", "interclass_filtering_threshold": 0.3},
+            "interclass_filtering_threshold is 0.3, but the margin is 'magface'",
+        ),
+        ({"net_se": True}, "net_se is True, but only the mxnet trainer has this setting: remove it"),
+        (
+            {"network": "rx50"},
+            "network is 'rx50', which only the mxnet trainer has: choose one of r18, r34, .*, small, vit_mini, ",
+        ),
+        ({"network": "own-package:Net"}, "network is 'own-package:Net', but must be a known name or package.module:na"),
+    ],
+)
+def test_settings_of_the_pytorch_trainer_that_are_refused(changes, message):
+    test_settings_that_are_refused(changes, message, "torch")
