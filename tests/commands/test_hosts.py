@@ -12,8 +12,8 @@ from groups import SHELL, SILENCE, checkpoints_in, digests, endless, processes_w
 pytestmark = [pytest.mark.slow, needs_hosts]
 
 LIMIT = 120  # seconds after which a training that has not ended is killed, and its test fails
-# mpirun then detects a lost host within 8 to 13 s instead of 25: the first probe, the interval, the number of probes. With
-# an interval of 1 s it did after 5.03 s or more, and the ranks name a host that has been silent for 5.
+# mpirun then detects a lost host within 8 to 13 s instead of 25: the first probe, the interval, the number of probes.
+# With an interval of 1 s it did after 5.03 s or more, and the ranks name a host that has been silent for 5.
 PROBES = {f"OMPI_MCA_oob_tcp_keepalive_{name}": n for name, n in (("time", "5"), ("intvl", "2"), ("probes", "3"))}
 MPI = ["bash", "run.sh"]
 ACTIVE = ["bash", "-c", '. setup-utils/env.sh && exec "$@"', "-"]
