@@ -36,7 +36,9 @@ class SmallTraining:
         prepare_step(saved.manifest.num_update if saved else self.engine.num_update)
         calls = [lambda param: self.losses.append(param.loss_value)]
         if folder:
-            self.checkpoint = CallBackCheckpoint(self.engine, folder, every, loop=self.loop, minutes=minutes)
+            self.checkpoint = CallBackCheckpoint(
+                self.engine, folder, every, lambda: {"losses": self.losses}, loop=self.loop, minutes=minutes
+            )
             calls.append(self.checkpoint)
         self.run([*calls, *callbacks, lambda param: prepare_step(param.num_update)], steps, saved)
         if folder:
@@ -98,8 +100,10 @@ def a_save_in_the_background_saves_the_state_of_its_step(make, folder):
     bank, rank = engine.memory_bank, engine.collectives.rank
     own_classes = np.arange(bank.class_start, bank.class_start + bank.num_local)
     for update, path in folder.complete():
-        at = make().fit(update)
-        classes = SavedClasses.of_checkpoint(path, read_manifest(path))
+        at, manifest = make().fit(update), read_manifest(path)
+        if rank == 0:
+            assert manifest.state["losses"] == at.losses
+        classes = SavedClasses.of_checkpoint(path, manifest)
         assert classes.widths == bank.widths
         for field in bank.widths:
             np.testing.assert_array_equal(classes.rows(field, own_classes), at.rows(field))

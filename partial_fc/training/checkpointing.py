@@ -9,6 +9,7 @@ The phases of a save:
     5. Rank 0 writes the manifest, renames the folder and removes the oldest checkpoint.
 """
 
+import copy
 import logging
 import os
 import threading
@@ -115,7 +116,8 @@ class CallBackCheckpoint:
         self._saved_at, self._begun_at = engine.num_update, monotonic()
         # The same on all ranks: they exchange hashes now if they wrote at once, and in a later step if in a thread.
         background = not collectives.max("checkpoint.memory", 0.0 if _copy_fits(engine) else 1.0)
-        state = {**progress(engine, self._loop), **self._extra_state()}
+        # Later updates change it, as they add to the history of verifications, before the manifest is written.
+        state = copy.deepcopy({**progress(engine, self._loop), **self._extra_state()})
         begin = partial(_Save, engine, self.folder, state, self._thread if background else None)
         self._save = collectives.run_on_all_ranks("checkpoint.copy", begin)
         if not background:
