@@ -13,29 +13,23 @@ import numpy as np
 from .batch import Batch
 from .image_set import ImageSet
 from .label_runs import KeptImages, LabelRuns
-from .order import check_share, epoch_entries, uniform_draws
-from .read_log import ReadCounters, ReadLog
+from .order import uniform_draws
+from .rank_batches import RankBatches
+from .read_log import ReadLog
 from .sources.opening import open_images
 from .transforms import DRAWS, Augmentation, augment, check_size, decode_color
 
 
-class FaceBatches:
-    """The batches of one rank. A batch does not depend on what was read before it. Thread-safe.
+class FaceBatches(RankBatches):
+    """The batches of one rank: images (B, 3, H, W) uint8 RGB and their labels. Thread-safe.
 
     Args:
         rec_path: path of the train.rec, or another set, see open_images.
-        batch_size: B.
         image_size: (H, W).
-        shuffle: shuffle the images in every epoch.
         augmentation: its effect on an image depends on (seed, epoch, image) only.
         min_images_per_class: leave out identities with fewer images; class labels do not change.
         skip_bad_images: number of bad images to replace by the following one, see ReadLog.
-        rank, size: this rank, and R.
-        seed: seed of the order and of the augmentation.
-
-    Attributes:
-        num_images: N.
-        log: ReadLog.
+        batch_size, shuffle, rank, size, seed: see RankBatches; the seed is also that of the augmentation.
 
     Raises:
         OSError, ValueError: the set cannot be read, or an argument is out of range.
@@ -58,14 +52,12 @@ class FaceBatches:
             raise ValueError(f"image_size must be (height, width) of at least 1, got {tuple(image_size)}")
         augmentation.check()
         self.records = open_images(rec_path)
-        self.log = ReadLog(skip_bad_images, self.records.finds_all)
+        log = ReadLog(skip_bad_images, self.records.finds_all)
         check_image_size(self.records, image_size)
         self._kept = images_to_read(self.records, min_images_per_class)
-        self.num_images = len(self._kept)
-        check_share(self.num_images, batch_size, rank, size, seed)
-        self.batch_size, self.image_size = batch_size, tuple(image_size)
-        self.shuffle, self.seed, self.rank, self.size = shuffle, seed, rank, size
-        self.min_images_per_class, self.augmentation = min_images_per_class, augmentation
+        super().__init__(len(self._kept), batch_size, shuffle, rank, size, seed, log)
+        self.image_size, self.augmentation = tuple(image_size), augmentation
+        self.min_images_per_class, self.filtered = min_images_per_class, {"images_filter": min_images_per_class}
         # OpenCV's thread pool would compete with the framework's threads for the cores of the rank.
         cv2.setNumThreads(0)
 
@@ -79,17 +71,6 @@ class FaceBatches:
         """Identifies the content of the set, independent of its path; see RecordReader.digest."""
         return self.records.digest
 
-    @property
-    def order(self) -> dict:
-        """What the order of the images depends on, as JSON."""
-        return {
-            "data_set": self.digest,
-            "num_images": self.num_images,
-            "images_filter": self.min_images_per_class,
-            "shuffle": self.shuffle,
-            "seed": self.seed,
-        }
-
     def check_labels(self, num_classes: int) -> None:
         """Raises ValueError naming the first record whose label is not below `num_classes`."""
         self.records.check_labels(num_classes)
@@ -98,29 +79,18 @@ class FaceBatches:
         """Closes the file."""
         self.records.close()
 
-    def batch(self, epoch: int, first: int) -> Batch:
-        """Reads this rank's part of the global batch that begins at `first` (0 .. N - G) of the epoch's order.
-
-        Returns:
-            Images (B, 3, H, W) uint8 RGB and their labels.
-
-        Raises:
-            ValueError: an image is damaged, has another size, or is not in color; names file, key and offset.
-        """
-        start = time.perf_counter()
-        indices = first + self.rank * self.batch_size + np.arange(self.batch_size)
-        positions = self._kept.positions(epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices))
+    def _load(self, numbers: np.ndarray, epoch: int) -> tuple[Batch, int, float]:
+        positions = self._kept.positions(numbers)
         images = np.empty((self.batch_size, 3, *self.image_size), np.uint8)
         labels = self.records.labels(positions)
         draws = uniform_draws(self.seed, epoch, positions, DRAWS).tolist()
         num_bytes, read_seconds = 0, 0.0
         for row, (position, label) in enumerate(zip(positions.tolist(), labels.tolist())):
-            image, labels[row], length, seconds = self._load(position, label)
+            image, labels[row], length, seconds = self._load_one(position, label)
             num_bytes, read_seconds = num_bytes + length, read_seconds + seconds
             # Takes a fifth of the time of NumPy's transpose.
             cv2.split(augment(image, draws[row], self.augmentation), tuple(images[row]))
-        self.log.count(ReadCounters(self.batch_size, num_bytes, read_seconds, time.perf_counter() - start))
-        return Batch(images, labels)
+        return Batch(images, labels), num_bytes, read_seconds
 
     def sample(self, count: int) -> np.ndarray:
         """Returns (count, 3, H, W) uint8 RGB: the first good images of the set, not augmented."""
@@ -150,7 +120,7 @@ class FaceBatches:
     def _image(self, position: int) -> np.ndarray:
         return self._decode(position, self.records.read(position, int(self.records.labels(position))))
 
-    def _load(self, position: int, label: int) -> tuple[np.ndarray, int, int, float]:
+    def _load_one(self, position: int, label: int) -> tuple[np.ndarray, int, int, float]:
         """Returns the image at `position`, or the next good one if bad ones may be skipped.
 
         Returns:

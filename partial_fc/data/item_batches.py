@@ -14,8 +14,8 @@ from partial_fc.utils.text import plural
 
 from .batch import Batch, Inputs, arrays_of, joined, map_inputs
 from .label_runs import LabelRuns
-from .order import check_share, epoch_entries
-from .read_log import ReadCounters, ReadLog
+from .rank_batches import RankBatches
+from .read_log import ReadLog
 
 DIGESTED = 1 << 16  # items at a time
 
@@ -93,23 +93,13 @@ class ArrayItems:
         """Does nothing."""
 
 
-class ItemBatches:
-    """The batches of one rank, see Batches in training_data.py.
+class ItemBatches(RankBatches):
+    """The batches of one rank; the bytes that it counts are those of the arrays.
 
     Args:
         items: the set.
-        batch_size: B.
-        shuffle: draw a new order in every epoch.
-        rank, size: this rank, and R.
-        seed: of the order.
+        batch_size, shuffle, rank, size, seed: see RankBatches.
         skip_bad_items: number of bad items to replace by the following one, see ReadLog.
-
-    Attributes:
-        num_images: N.
-        log: ReadLog; the bytes are those of the arrays.
-
-    Raises:
-        ValueError: an argument is out of range.
     """
 
     min_images_per_class = 0
@@ -124,36 +114,20 @@ class ItemBatches:
         seed: int = 0,
         skip_bad_items: int = 0,
     ):
-        self.items, self.num_images, self.num_classes = items, len(items), items.num_classes
-        check_share(self.num_images, batch_size, rank, size, seed)
-        self.batch_size, self.shuffle, self.rank, self.size, self.seed = batch_size, shuffle, rank, size, seed
-        self.log = ReadLog(skip_bad_items)
+        super().__init__(len(items), batch_size, shuffle, rank, size, seed, ReadLog(skip_bad_items))
+        self.items, self.num_classes = items, items.num_classes
 
     @property
     def digest(self) -> str:
         """Identifies the content of the set."""
         return self.items.digest
 
-    @property
-    def order(self) -> dict:
-        """What the order of the items depends on, as JSON."""
-        return {
-            "data_set": self.digest,
-            "num_images": self.num_images,
-            "shuffle": self.shuffle,
-            "seed": self.seed,
-        }
-
-    def batch(self, epoch: int, first: int) -> Batch:
-        """Reads this rank's part of the global batch that begins at `first` (0 .. N - G) of the epoch's order."""
+    def _load(self, numbers: np.ndarray, epoch: int) -> tuple[Batch, int, float]:
         start, computing = time.perf_counter(), time.thread_time()
-        indices = first + self.rank * self.batch_size + np.arange(self.batch_size)
-        positions = epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices)
-        found = self._checked(self._read(positions, epoch), positions)
+        found = self._checked(self._read(numbers, epoch), numbers)
         seconds, num_bytes = time.perf_counter() - start, sum(each.nbytes for each in arrays_of(found.inputs).values())
         waiting = max(0.0, seconds - (time.thread_time() - computing))  # for files, another process, or Python's lock
-        self.log.count(ReadCounters(self.batch_size, num_bytes, waiting, seconds))
-        return found
+        return found, num_bytes, waiting
 
     def _read(self, positions: np.ndarray, epoch: int) -> Batch:
         """Returns the items at positions (B,), bad ones replaced by the following one."""

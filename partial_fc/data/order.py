@@ -11,26 +11,10 @@ import math
 import numpy as np
 
 from partial_fc.utils.hashing import GOLDEN, mix, stream
-from partial_fc.utils.text import plural
 
 # Rounds of the Feistel network. Four are enough for large N (Luby, Rackoff); small sets need more to reach odd and even
 # permutations equally often.
 ROUNDS = 8
-
-
-def check_share(num_items: int, batch_size: int, rank: int, size: int, seed: int) -> None:
-    """Raises ValueError if one of `size` ranks cannot have batches of the items."""
-    if not 0 <= rank < size:
-        raise ValueError(f"rank {rank} is out of range for {plural(size, 'rank')}")
-    if seed < 0:
-        raise ValueError(f"seed must be >= 0, got {seed}")
-    if batch_size <= 0:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    if batch_size * size > num_items:
-        raise ValueError(
-            f"batch_size {batch_size} on {plural(size, 'rank')} needs {plural(batch_size * size, 'item')}, there are "
-            f"{num_items}: use a smaller batch or fewer ranks"
-        )
 
 
 def epoch_entries(num_images: int, shuffle: bool, seed: int, epoch: int, indices: np.ndarray) -> np.ndarray:
