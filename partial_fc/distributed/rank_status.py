@@ -17,12 +17,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
 import stat
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 
 from .errors import FAILED
@@ -278,35 +277,3 @@ def _is_dead(name: str, folder: int, host: str, boot: str, own: os.stat_result) 
     # every living rank writes within a day.
     age = own.st_mtime - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
     return age > (UNWRITTEN if record is None else SILENT)
-
-
-class LocalPeers:
-    """The other ranks on this host, as far as they have written their status."""
-
-    def __init__(self, rank_status: RankStatusStore, local_size: int):
-        self._rank_status, self._local_size = rank_status, local_size
-        self._peers: dict[int, Record] = {}
-        self._ended: set[int] = set()  # ranks that ended as they should
-
-    def find_lost(self) -> Record | None:
-        """Returns a rank whose process is gone although it did not leave, or left after an error; else None."""
-        if len(self._peers) < self._local_size - 1:
-            self._peers.update(self._read())
-        for rank, record in self._peers.items():
-            if rank not in self._ended and is_gone(record):
-                last = self._read().get(rank, record)
-                if not last.ended or self._rank_status.error_reported():
-                    return last
-                self._ended.add(rank)
-        return None
-
-    def kill(self, ranks: Sequence[int]) -> None:
-        """Sends SIGKILL to those of the ranks that are on this host."""
-        for rank in ranks:
-            if rank in self._peers and not is_gone(self._peers[rank]):
-                with suppress(ProcessLookupError):  # another rank was faster
-                    os.kill(self._peers[rank].pid, signal.SIGKILL)
-
-    def _read(self) -> dict[int, Record]:
-        records = self._rank_status.records(self._rank_status.host)
-        return {record.rank: record for record in records if record.rank != self._rank_status.rank}

@@ -19,8 +19,9 @@ from . import diagnosis, processes
 from .env import RankInfo
 from .errors import FAILED, PREEMPTED
 from .heartbeat import Heartbeat
+from .local_peers import LocalPeers
 from .rank_record import Record, is_stopped, since_boot
-from .rank_status import LocalPeers, RankStatusStore
+from .rank_status import RankStatusStore
 from .reporter import STORE_TIMEOUT, ErrorReporter, run_within
 from .signals import wait_for_signal
 

@@ -10,9 +10,10 @@ import time
 import pytest
 
 from partial_fc.distributed import rank_status
+from partial_fc.distributed.local_peers import LocalPeers
 from partial_fc.distributed.processes import has_ended, process_state
 from partial_fc.distributed.rank_record import is_gone, is_stopped, since_boot
-from partial_fc.distributed.rank_status import LocalPeers, RankStatusStore, job_key
+from partial_fc.distributed.rank_status import RankStatusStore, job_key
 
 
 def test_all_ranks_of_a_job_have_the_same_key():
