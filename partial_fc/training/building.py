@@ -55,6 +55,8 @@ def _open_data(settings, task: Task, framework: Framework) -> TrainingData:
     collectives = framework.collectives
     batches = task.batches(collectives.rank, collectives.size)
     batches.check_labels(settings.num_classes)
+    if task.pixels:
+        task.check_pixels(batches.sample(1))
     processes = settings.decode_processes
     if processes:
         batches = WorkerBatches(batches, partial(open_share, settings, collectives.rank, collectives.size), processes)
@@ -71,6 +73,8 @@ def build_dummies(settings, task: Task, framework: Framework) -> TrainingData:
     """Builds dummy batches of the same shapes as the training data, which cost nothing to read."""
     random = np.random.default_rng((settings.seed, framework.collectives.rank))
     inputs = task.dummy_inputs(items_of_update(settings), random)
+    if task.pixels:
+        task.check_pixels(inputs)
     return framework.dummy_data(inputs, settings.num_classes, settings.seed)
 
 

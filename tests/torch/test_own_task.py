@@ -12,11 +12,11 @@ import default
 import own_task
 from partial_fc.__main__ import main
 from partial_fc.checkpoint import CheckpointFolder
-from partial_fc.data.item_batches import ArrayItems
+from partial_fc.data.item_batches import ArrayItems, ItemBatches
 from partial_fc.distributed.errors import JobError
 from partial_fc.training.tasks import Task, build_task
 from partial_fc.training.trainer import train
-from partial_fc.utils.config import SettingsError
+from partial_fc.utils.config import Setting, SettingsError
 from partial_fc_torch import get_model
 from partial_fc_torch.build import TorchFramework
 
@@ -129,20 +129,26 @@ def test_a_network_of_images_is_refused(tmp_path):
 
 
 class Pixels(Task):
-    pixels, shape, dtype = True, (3, 32, 32), np.uint8
+    pixels = True
+    options = (Setting("shape", "3x32x32", "of an item"), Setting("dtype", "uint8", "of its numbers"))
 
     def items(self):
-        return ArrayItems(np.ones((60, *self.shape), self.dtype), np.arange(60) % 30)
+        shape = tuple(int(length) for length in self.shape.split("x"))
+        return ArrayItems(np.ones((60, *shape), self.dtype), np.arange(60) % 30)
 
 
-@pytest.mark.parametrize(
-    "shape, dtype", [((3, 32, 32), np.float32), ((32, 32, 3), np.uint8), ((3, 48, 48), np.uint8), ((9,), np.uint8)]
-)
-def test_pixels_are_images_of_the_size_of_the_settings(shape, dtype):
-    task = Pixels(settings_of("out", image_size=32))
-    task.shape, task.dtype = shape, dtype
-    with pytest.raises(ValueError, match=r"its items are .*, expected one array, uint8 \(3, 32, 32\)"):
-        task.batches(0, 1)
+class OwnBatches(Pixels):
+    def batches(self, rank, size):
+        return ItemBatches(self.items(), self.settings.batch_size, True, rank, size)
+
+
+@pytest.mark.parametrize("changes", [{}, {"debug": True}, {"task": f"{__name__}:OwnBatches"}], ids=repr)
+@pytest.mark.parametrize("form", ["dtype=float32", "shape=32x32x3", "shape=3x48x48", "shape=9x1"])
+def test_pixels_that_are_not_images_of_the_size_of_the_settings_are_refused(tmp_path, form, changes):
+    changes = {"task": f"{__name__}:Pixels", "image_size": 32, "network": "small", "task_options": form, **changes}
+    with pytest.raises(JobError, match=r"its items are .*, expected one array, uint8 \(3, 32, 32\)"):
+        train(settings_of(tmp_path / "out", **changes), TorchFramework())
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_task_of_pixels_trains_networks_of_images(tmp_path):

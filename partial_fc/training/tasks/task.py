@@ -74,7 +74,7 @@ class Task:
             OSError, ValueError: The set is missing, damaged, or does not fit the settings.
         """
         settings = self.settings
-        batches = ItemBatches(
+        return ItemBatches(
             self.items(),
             items_of_update(settings),
             settings.shuffle,
@@ -83,9 +83,6 @@ class Task:
             settings.seed,
             skip_bad_items=settings.skip_bad_images,
         )
-        if self.pixels:
-            check_pixels(batches.sample(1), self.network_sizes().get("image_size"))
-        return batches
 
     def dummy_inputs(self, count: int, random: np.random.Generator) -> Inputs:
         """Returns ``count`` items to measure speed with, instead of the set; here the first ones of the set."""
@@ -103,14 +100,14 @@ class Task:
         """Returns the held-out sets by name; the baselines are those of the first one."""
         return {}
 
-
-def check_pixels(inputs: Inputs, side: int | None) -> None:
-    """Raises ValueError if items of a task with ``pixels`` are not RGB images of this side, or of any if it is None."""
-    shape = np.shape(inputs)[1:]  # () of a mapping
-    fits = len(shape) == 3 and shape[0] == 3 and all(side in (None, length) for length in shape[1:])
-    if not fits or inputs.dtype != np.uint8:
-        found = {name: f"{array.dtype} {array.shape[1:]}" for name, array in arrays_of(inputs).items()}
-        raise ValueError(
-            f"the task has pixels = True, but its items are {found}, expected one array, uint8 "
-            f"(3, {side or 'H'}, {side or 'W'}): set image_size, or let pixels be False for other inputs"
-        )
+    def check_pixels(self, inputs: Inputs) -> None:
+        """Raises ValueError if inputs are not RGB images (N, 3, H, W) uint8, H and W as in `pixels`."""
+        side, shape = self.network_sizes().get("image_size"), np.shape(inputs)[1:]  # () of a mapping
+        fits = len(shape) == 3 and shape[0] == 3 and all(side in (None, length) for length in shape[1:])
+        if not fits or getattr(inputs, "dtype", None) != np.uint8:
+            arrays = arrays_of(inputs).items()
+            found = {name: f"{getattr(array, 'dtype', type(array))} {np.shape(array)[1:]}" for name, array in arrays}
+            raise ValueError(
+                f"the task has pixels = True, but its items are {found}, expected one array, uint8 "
+                f"(3, {side or 'H'}, {side or 'W'}): set image_size, or let pixels be False for other inputs"
+            )
