@@ -6,23 +6,29 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from tqdm import tqdm
 
 import partial_fc
 from partial_fc.data.training_data import Batches, TrainingData
 from partial_fc.data.worker_batches import WorkerBatches
 from partial_fc.distributed.consistency import code_digest
 from partial_fc.distributed.env import decode_threads
+from partial_fc.evaluation.collapse import suggest_changes
 from partial_fc.layer.sharding import shard_of
 from partial_fc.utils import memory
 from partial_fc.utils.text import plural
 
 from . import resume
+from .callbacks import CallBackLogging
 from .engine import Engine
 from .framework import Framework
+from .loop import LoopState
 from .new_centers import take_new_centers
 from .resume import NEW_WEIGHTS, ResumePlan
-from .schedule import Epochs, RateFactor, items_of_update, resolve_schedule
+from .schedule import Epochs, RateFactor, items_of_update, learning_rates, resolve_schedule
 from .tasks import Task, build_task
+from .trackers import Trackers
+from .verifying import CallBackVerification
 
 
 class Training(NamedTuple):
@@ -146,3 +152,35 @@ def build_training(
         class_map = resume.take_pretrained(pretrained, settings, engine)
         take_new_centers(settings, class_map, engine, data)
     return Training(settings, task, rate_factor, epochs, engine, data)
+
+
+def build_log(training: Training, trackers: Trackers, bar: tqdm, loop: LoopState) -> CallBackLogging:
+    """Builds what logs the loss, speed and learning rate of a training."""
+    settings, engine = training.settings, training.engine
+    ranks = engine.collectives
+    backbone_lr, _ = learning_rates(settings, ranks.size)
+    return CallBackLogging(
+        settings.log_every,
+        ranks.rank,
+        ranks.size,
+        items_of_update(settings),
+        trackers,
+        bar,
+        engine=engine,
+        max_update=settings.max_update,
+        rate=lambda num_update: backbone_lr * training.rate_factor(num_update),
+        loop=loop,
+    )
+
+
+def build_verification(training: Training, trackers: Trackers) -> CallBackVerification:
+    """Builds what verifies a training on the held-out sets of its task."""
+    settings = training.settings
+    return CallBackVerification(
+        training.engine,
+        settings.batch_size,
+        {} if settings.debug else training.task.evaluations(),
+        settings.verify_every,
+        trackers,
+        suggest_changes(settings),
+    )

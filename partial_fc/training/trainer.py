@@ -15,12 +15,11 @@ from tqdm import tqdm
 
 from partial_fc.data.batch import Inputs
 from partial_fc.distributed.errors import JobError, Preempted, StopRequested
-from partial_fc.evaluation.collapse import suggest_changes
 from partial_fc.utils.config import parse_options, write_settings
 
 from . import resume
-from .building import Training, build_data, build_training, job_facts, versions
-from .callbacks import CallBackFinite, CallBackLogging
+from .building import Training, build_data, build_log, build_training, build_verification, job_facts, versions
+from .callbacks import CallBackFinite
 from .checkpointing import CallBackCheckpoint
 from .framework import Framework
 from .log_lines import log_resume, log_start, log_summary, warn_missing
@@ -31,11 +30,10 @@ from .results import TrainingResult
 from .resume import RUN, ResumePlan, checkpoint_folder
 from .run_folder import RunFolder, begin_run, open_run_folder, output_folder, progress_bar
 from .saving import SaveCallback, onnx_metadata
-from .schedule import describe_rates, items_of_update, learning_rates
+from .schedule import describe_rates
 from .schedules import value_in_epoch
 from .tasks import build_task
 from .trackers import Trackers, build_trackers
-from .verifying import CallBackVerification
 
 EXAMPLES = 4  # items on which the ONNX file is compared with the framework
 
@@ -88,34 +86,14 @@ class Trainer:
         settings, engine = training.settings, training.engine
         self.settings, self.engine, self.data = settings, engine, training.data
         self.framework, self.run_folder, self.plan, self.facts = framework, run_folder, plan, facts
-        self.trackers = trackers
-        self.epochs = training.epochs
+        self.trackers, self.epochs = trackers, training.epochs
         self.collectives, self.rank = engine.collectives, engine.collectives.rank
         self.loop = LoopState()
         self._previous_seconds = 0.0  # of the training resumed from
         self._start_time = time.perf_counter()
-        backbone_lr, _ = learning_rates(settings, self.collectives.size)
-        self.log = CallBackLogging(
-            settings.log_every,
-            self.rank,
-            self.collectives.size,
-            items_of_update(settings),
-            trackers,
-            bar,
-            engine=engine,
-            max_update=settings.max_update,
-            rate=lambda num_update: backbone_lr * training.rate_factor(num_update),
-            loop=self.loop,
-        )
+        self.log = build_log(training, trackers, bar, self.loop)
         self.check_finite = CallBackFinite(engine, settings.log_every)
-        self.verification = CallBackVerification(
-            engine,
-            settings.batch_size,
-            {} if settings.debug else training.task.evaluations(),
-            settings.verify_every,
-            trackers,
-            suggest_changes(settings),
-        )
+        self.verification = build_verification(training, trackers)
         self.checkpoint = CallBackCheckpoint(
             engine,
             checkpoint_folder(settings, run_folder.path),
