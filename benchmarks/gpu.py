@@ -33,8 +33,9 @@ from gpu_layers import PATHS, compiled, product, uses_kernels  # noqa: E402
 from partial_fc.data.batch import Batch  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 from partial_fc_torch import get_model  # noqa: E402
+from partial_fc_torch.data_parallel import data_parallel  # noqa: E402
 from partial_fc_torch.device_report import device_line  # noqa: E402
-from partial_fc_torch.engine import TorchEngine, data_parallel  # noqa: E402
+from partial_fc_torch.engine import TorchEngine  # noqa: E402
 from partial_fc_torch.optimizers import build_optimizer  # noqa: E402
 
 MINUTES, LAYER, BACKBONES, LINKS = 10, 0.6, 0.9, 0.98  # when a part ends, as shares of the minutes

@@ -138,7 +138,8 @@ def torch_trainer() -> Trainer:
     from partial_fc_torch import CosFace, PartialFC, get_model
     from partial_fc_torch.backbones.recompute import recompute_blocks
     from partial_fc_torch.collectives import default_collectives
-    from partial_fc_torch.engine import TorchEngine, data_parallel
+    from partial_fc_torch.data_parallel import data_parallel
+    from partial_fc_torch.engine import TorchEngine
     from partial_fc_torch.layer.margins import margin_named
     from partial_fc_torch.optimizers import build_optimizer
 

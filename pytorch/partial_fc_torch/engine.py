@@ -3,7 +3,6 @@
 Shapes: B local batch, R ranks, N items, E embedding.
 """
 
-import inspect
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from partial_fc.checkpoint import ModelFormat
@@ -27,7 +25,7 @@ from .averaged import AveragedBackbone
 from .backbones import Backbone
 from .bank import TorchBank
 from .batches import Tensors, as_tensors, micro_batches
-from .collectives import average_gradients_one_by_one, average_tensors
+from .collectives import average_tensors
 from .layer.accumulation import Accumulation
 from .loss_scaling import LossScaling
 from .optimizers import BackboneOptimizer, build_optimizer
@@ -38,39 +36,11 @@ Arrays = dict[str, np.ndarray]
 Rates = tuple[float, float]
 
 MARGIN = "margin:"  # before the name of a buffer of the margin
-# Each rank has running statistics of its own batches, see average_statistics. PyTorch 2.13 renamed the argument.
-_KNOWN = inspect.signature(DistributedDataParallel).parameters
-OWN_BUFFERS = {"forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False}
-
-
-COMPRESSION = {torch.float16: fp16_compress_hook, torch.bfloat16: bf16_compress_hook}
 
 
 def _of_layer(name: str) -> Any:
     """An attribute of the engine that its layer keeps."""
     return property(lambda self: getattr(self.layer, name), lambda self, value: setattr(self.layer, name, value))
-
-
-def data_parallel(backbone: nn.Module, layer: PartialFC, gradient_dtype: torch.dtype = torch.float32) -> nn.Module:
-    """Returns the backbone as a step calls it; with several ranks in DistributedDataParallel, which broadcasts weights.
-
-    Args:
-        backbone: any module from the inputs of a batch, normalized if they are pixels, to embeddings (B, E), on its
-            device.
-        layer: PartialFC on the same device.
-        gradient_dtype: in which the ranks average the gradients: float32, bfloat16 or float16.
-    """
-    ranks = layer.collectives.size
-    if ranks == 1:
-        return backbone
-    parallel = DistributedDataParallel(backbone, gradient_as_bucket_view=True, **OWN_BUFFERS)
-    # A rounded sum of three or more numbers depends on their place in a bucket, and the first step of a process has
-    # other buckets than the following ones. Summed one by one, a resumed training is equal bit for bit.
-    if gradient_dtype in COMPRESSION:
-        parallel.register_comm_hook(None, COMPRESSION[gradient_dtype])
-    elif ranks > 2 and layer.device.type == "cpu":
-        parallel.register_comm_hook(None, average_gradients_one_by_one)
-    return parallel
 
 
 class TorchEngine:
@@ -129,17 +99,15 @@ class TorchEngine:
         self._parallel, self._forward = model, torch.compile(model) if compiled else model
         self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
         self.layer, self.rates, self.network, self._frozen = layer, rates, network, frozen
-        self.collectives = layer.collectives
+        self.collectives, self.device = layer.collectives, layer.device
         if self.collectives.size > 1 and self.backbone is model:
             raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
         self.memory_bank = TorchBank(layer)
         self.num_classes: int | None = layer.num_classes
-        self.pixels = pixels
-        self.max_grad_norm, self.autocast = max_grad_norm, autocast
+        self.pixels, self.max_grad_norm, self.autocast = pixels, max_grad_norm, autocast
         self.momentum_convention, self.gradient_acc = momentum_convention, gradient_acc
         self._scaling = LossScaling(self.collectives) if autocast == torch.float16 else None
         self.loss_scale = self._scaling.scale if self._scaling else None
-        self.device = layer.device
         self.optimizer = optimizer(self.backbone)
         self.averaged = AveragedBackbone(self.backbone, ema_decay) if ema_decay else None
 

@@ -9,7 +9,8 @@ import torch.distributed as dist
 from examples.loops import problem
 from partial_fc.data.batch import Batch
 from partial_fc_torch import PartialFC
-from partial_fc_torch.engine import TorchEngine, data_parallel
+from partial_fc_torch.data_parallel import data_parallel
+from partial_fc_torch.engine import TorchEngine
 from partial_fc_torch.optimizers import build_optimizer
 
 

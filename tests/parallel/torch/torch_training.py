@@ -15,7 +15,8 @@ from partial_fc.training.loop import LoopState, updates
 from partial_fc_torch.backbones import Options
 from partial_fc_torch.backbones.vit import Size, VisionTransformer
 from partial_fc_torch.batches import dummy_tensors
-from partial_fc_torch.engine import TorchEngine, data_parallel
+from partial_fc_torch.data_parallel import data_parallel
+from partial_fc_torch.engine import TorchEngine
 from partial_fc_torch.optimizers import build_optimizer
 
 MARGINS, SCALE = (1.0, 0.3, 0.1), 8.0
