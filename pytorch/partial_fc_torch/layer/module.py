@@ -130,12 +130,17 @@ class ClassCenters(RankCenters):
         )
         self.margin, self.update_in_backward = margin, update_in_backward or optimizer is None
         self._exchange = LayerExchange(self.collectives, num_classes, embedding_size)
-        products = products_of(layer_type(layer_dtype, gpu_facts(device)), self.margin.scale)
-        cache_bytes = None if logits_cache_mb is None else logits_cache_mb << 20
-        passes = passes_of(layer_kernel, TorchPasses(self.margin, products, tile_classes, cache_bytes), optimizer)
-        weighted = self.num_local if sampling_correction else 0
+        self._softmax = self._build_softmax(device, layer_dtype, layer_kernel, tile_classes, logits_cache_mb)
+
+    def _build_softmax(
+        self, device: torch.device, dtype: torch.dtype | str, kernel: str, tile_classes: int, cache_mb: int | None
+    ) -> MarginSoftmax:
+        products = products_of(layer_type(dtype, gpu_facts(device)), self.margin.scale)
+        cache_bytes = None if cache_mb is None else cache_mb << 20
+        passes = passes_of(kernel, TorchPasses(self.margin, products, tile_classes, cache_bytes), self.row_optimizer)
+        weighted = self.num_local if self.sampling_correction else 0
         own = self._exchange, self._store, self.class_start
-        self._softmax = MarginSoftmax(*own, self.margin, products, passes, weighted)
+        return MarginSoftmax(*own, self.margin, products, passes, weighted)
 
     @property
     def requires_positives(self) -> bool:
