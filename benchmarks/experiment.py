@@ -11,14 +11,15 @@ See docs/experiment.md.
     python benchmarks/experiment.py --noise flip --ratios 1 0.1 --corrected         # also with sampling_correction
     python benchmarks/experiment.py --quick              # a few updates on the set at hand
 
-Two ranks of one thread. A run that is in models/experiment is taken from there, if it had the same set and settings:
-remove the folder after a change of the code. --chart draws the figures over the sample ratio.
+Two ranks of one thread. A 95 % interval is over the seeds, by Student's t, if there are three or more, else over the
+characters, as in examples/glyphs/evaluate.py: it knows nothing of what another seed would change. A run that is in
+models/experiment is taken from there, if it had the same set and settings: remove the folder after a change of the
+code. --chart draws the figures over the sample ratio.
 """
 
 import argparse
 import itertools
 import json
-import math
 import os
 import subprocess
 import sys
@@ -31,8 +32,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.host import cpu_name, run_with_usage  # noqa: E402
-from examples.glyphs.evaluate import STUDENT, Figure, percent, with_margin  # noqa: E402
+from examples.figures import STUDENT, Figure, mean_difference, mean_of, percent  # noqa: E402
+from examples.glyphs.evaluate import FARS, KINDS, MEASURES, SEARCHED, read_scores  # noqa: E402
 from examples.glyphs.noise import KINDS as NOISES  # noqa: E402
+from examples.search_figures import redrawn_shares  # noqa: E402
 from partial_fc.data.face_records import read_property  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 
@@ -44,9 +47,7 @@ COMMANDS = {
     "random": [*LAUNCH, "benchmarks/random_positives.py"],
 }
 QUICK = ["num_epoch=0", "max_update=20", "lr_epochs=[]", "warmup_steps=5"]
-MEASURES = {"accuracy": "accuracy", "tar": "TAR at FAR 1e-4", "rank1": "rank-1"}
 COSTS = {"images_per_second": "images/s", "peak_mb": "MB of a rank"}
-KINDS = {"trained": "typefaces of training", "new": "new typefaces"}
 
 
 class Case(NamedTuple):
@@ -97,10 +98,13 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The content of experiment.json, and of evaluation.npz: the hits of the probes."""
+    """The content of experiment.json, and the shares of characters drawn with replacement, (D,), by kind and name."""
 
     content: dict
-    hits: dict[str, np.ndarray]
+    redrawn: dict[str, dict[str, np.ndarray]]
+
+    def figure(self, kind: str, name: str) -> Figure:
+        return Figure(*self.content["figures"][kind][name])
 
 
 def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[str]) -> Result:
@@ -120,22 +124,19 @@ def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[st
         figures = json.loads((models / "evaluation.json").read_text())
         costs = {"images_per_second": summary["samples_per_second"], "peak_mb": peak}
         path.write_text(json.dumps({"key": key, **costs, "figures": figures}, indent=1) + "\n")
-    with np.load(models / "evaluation.npz") as hits:
-        return Result(json.loads(path.read_text()), dict(hits))
-
-
-def mean_of(figures: list[Figure]) -> Figure:
-    """The mean over seeds; the 95 % interval is that of three seeds or more, else the widest of the runs'."""
-    values = [figure.value for figure in figures]
-    mean = sum(values) / len(values)
-    if len(values) not in STUDENT:
-        return Figure(mean, max(figure.margin for figure in figures))
-    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return Figure(mean, STUDENT[len(values)] * deviation / math.sqrt(len(values)))
+    scores = read_scores(models / "evaluation.npz")
+    return Result(json.loads(path.read_text()), {kind: redrawn_shares(of, FARS) for kind, of in scores.items()})
 
 
 def means_of(kind: str, runs: list[Result]) -> dict[str, Figure]:
-    return {name: mean_of([Figure(*run.content["figures"][kind][name]) for run in runs]) for name in MEASURES}
+    """The means over seeds; with fewer than three the interval is the widest of the runs'."""
+    means = {}
+    for name in MEASURES:
+        figures = [run.figure(kind, name) for run in runs]
+        mean = mean_of([figure.value for figure in figures])
+        widest = max(figure.margin for figure in figures)
+        means[name] = mean if len(runs) in STUDENT else mean._replace(margin=widest)
+    return means
 
 
 def rows_of(kind: str, results: dict[Case, list[Result]]) -> list[list[str]]:
@@ -148,16 +149,17 @@ def rows_of(kind: str, results: dict[Case, list[Result]]) -> list[list[str]]:
 
 
 def differences(results: dict[Case, list[Result]]) -> list[list[str]]:
-    """A row for each case beside its r = 1: the differences of the same probes, seeds averaged."""
+    """A row for each case beside its r = 1: the mean over seeds of the differences on the same images."""
     rows = []
     for case, runs in results.items():
         full = results.get(case._replace(ratio=1.0, corrected=False))
         if case.ratio == 1 or not full:
             continue
         cells = []
-        for kind, name in itertools.product(KINDS, ("tar", "rank1")):
-            hits = [np.mean([run.hits[f"{kind}_{name}"] for run in side], axis=0) for side in (runs, full)]
-            cells.append(percent(with_margin(full[0].hits[f"{kind}_labels"], hits[0] - hits[1])))
+        for kind, name in itertools.product(KINDS, SEARCHED):
+            values = [run.figure(kind, name).value - one.figure(kind, name).value for run, one in zip(runs, full)]
+            drawn = [run.redrawn[kind][name] - one.redrawn[kind][name] for run, one in zip(runs, full)]
+            cells.append(percent(mean_difference(values, drawn), "+"))
         rows.append([*case.cells, str(len(full)), *cells])
     return rows
 
@@ -221,15 +223,14 @@ def main() -> None:
     for seed, case in itertools.product(args.seeds, cases):
         found = measured(case, seed, args.data, args.folder, QUICK if args.quick else [])
         results.setdefault(case, []).append(found)
-        rank1 = Figure(*found.content["figures"]["new"]["rank1"])
-        print(f"{case.name} seed {seed}: rank-1 {percent(rank1)}", flush=True)
+        print(f"{case.name} seed {seed}: rank-1 {percent(found.figure('new', 'rank1'))}", flush=True)
     heading = ["trainer", "noise", "r", "filter", "seeds"]
     for kind, title in KINDS.items():
         table = markdown_table([*heading, *MEASURES.values(), *COSTS.values()], rows_of(kind, results))
         print("\n".join(["", f"Unseen characters, {title}:", "", *table]))
     rows = differences(results)
     if rows:
-        columns = [f"{MEASURES[name]}, {kind}" for kind, name in itertools.product(KINDS, ("tar", "rank1"))]
+        columns = [f"{title}, {kind}" for kind, title in itertools.product(KINDS, SEARCHED.values())]
         print(
             "\n".join(["", "Difference to r = 1, of the same images:", "", *markdown_table([*heading, *columns], rows)])
         )

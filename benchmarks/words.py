@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.host import cpu_name, run_with_usage  # noqa: E402
-from examples.glyphs.evaluate import STUDENT  # noqa: E402
+from examples.figures import mean_of, percent  # noqa: E402
 from examples.words.lexemes import read_set, split_lexemes  # noqa: E402
 from examples.words.task import SIZES  # noqa: E402
 from partial_fc.utils.config import parse_options  # noqa: E402
@@ -111,17 +111,8 @@ def measured(case: Case, seed: int, root: Path, models: Path, arguments: list[st
     return json.loads(path.read_text())
 
 
-def mean(values: list[float]) -> str:
-    """The mean in percent; from three seeds on with the half-width of its 95 % interval, by Student's t."""
-    text = f"{100 * statistics.mean(values):.2f}"
-    if len(values) in STUDENT:
-        margin = STUDENT[len(values)] * statistics.stdev(values) / len(values) ** 0.5
-        text += f" ± {100 * margin:.2f}"
-    return text
-
-
 def row(case: Case, runs: list[dict]) -> list[str]:
-    shares = [mean([run["figures"][name] for run in runs]) for name in SHARES]
+    shares = [percent(mean_of([run["figures"][name] for run in runs])) for name in SHARES]
     costs = [f"{statistics.mean(run[name] for run in runs):.0f}" for name in ("cpu_seconds", "peak_mb")]
     return [*case.cells, str(len(runs)), *shares, *costs]
 

@@ -11,7 +11,6 @@ Shapes: D draws.
 
 import argparse
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -22,9 +21,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.words import FOLDER, HEADING, SET, SHARES, Case, row  # noqa: E402
-from examples.glyphs.evaluate import STUDENT  # noqa: E402
+from examples.figures import STUDENT, Figure, mean_difference, percent  # noqa: E402
+from examples.search_figures import Scores, redrawn_shares, search_scores  # noqa: E402
 from examples.words.evaluate import measure_of  # noqa: E402
-from examples.words.heldout import Scores, held_out, redrawn_shares, search_scores  # noqa: E402
+from examples.words.heldout import FARS, held_out  # noqa: E402
 from examples.words.lexemes import read_set, split_lexemes  # noqa: E402
 from partial_fc.inference.item_model import ItemModel  # noqa: E402
 from partial_fc.utils.config import parse_options  # noqa: E402
@@ -42,18 +42,6 @@ class Run(NamedTuple):
 
     def figure(self, name: str) -> float:
         return self.content["figures"][name]
-
-
-class Difference(NamedTuple):
-    """A difference to r = 1 and the half of its interval; NaN where there is none."""
-
-    value: float
-    margin: float
-
-    @property
-    def cell(self) -> str:
-        margin = "" if np.isnan(self.margin) else f" ± {100 * self.margin:.2f}"
-        return f"{100 * self.value:+.2f}{margin}"
 
 
 def place(case: Case) -> tuple:
@@ -82,27 +70,21 @@ def redrawn_of(run: Run, root: Path) -> dict[str, np.ndarray]:
         unseen = split_lexemes(lexemes, 0, options["unseen"], seed=0).unseen
         held = held_out(lexemes, unseen, options["pairs"], options["probes"], seed=0)
         measure = measure_of(ItemModel.open(run.folder))
-        scores = search_scores(measure.crossed, *map(measure.represent, (held.probes, held.gallery)), held.mates)
+        words = map(measure.represent, (held.probes, held.gallery))
+        scores = search_scores(measure.crossed, *words, held.mates, FARS)
         np.savez_compressed(path, **scores._asdict())
     with np.load(path) as file:
-        return redrawn_shares(Scores(**file))
+        return redrawn_shares(Scores(**file), FARS)
 
 
-def differences(pairs: list[tuple[Run, Run]], root: Path) -> dict[str, Difference]:
+def differences(pairs: list[tuple[Run, Run]], root: Path) -> dict[str, Figure]:
     """Of each figure, between runs and those with r = 1 of the same seeds."""
-    values = {name: [run.figure(name) - full.figure(name) for run, full in pairs] for name in SHARES}
-    margins = dict.fromkeys(SHARES, float("nan"))
-    if len(pairs) in STUDENT:
-        for name, of in values.items():
-            margins[name] = STUDENT[len(of)] * statistics.stdev(of) / len(of) ** 0.5
-    else:
-        drawn = [[redrawn_of(run, root) for run in side] for side in zip(*pairs)]
-        for name, (kind, figure) in SHARES.items():
-            if kind == "search":
-                own, full = (np.mean([of[figure] for of in side], axis=0) for side in drawn)
-                low, high = np.percentile(own - full, [2.5, 97.5])
-                margins[name] = float(high - low) / 2
-    return {name: Difference(statistics.mean(of), margins[name]) for name, of in values.items()}
+    redrawn = [] if len(pairs) in STUDENT else [[redrawn_of(run, root) for run in pair] for pair in pairs]
+    found = {}
+    for name, (kind, figure) in SHARES.items():
+        drawn = [own[figure] - full[figure] for own, full in redrawn] if kind == "search" else []
+        found[name] = mean_difference([run.figure(name) - full.figure(name) for run, full in pairs], drawn)
+    return found
 
 
 class Compared(NamedTuple):
@@ -110,12 +92,12 @@ class Compared(NamedTuple):
 
     case: Case
     seeds: int
-    differences: dict[str, Difference]
+    differences: dict[str, Figure]
     gain: float  # how many times as fast
 
     @property
     def cells(self) -> list[str]:
-        cells = [self.differences[name].cell for name in SHARES]
+        cells = [percent(self.differences[name], "+") for name in SHARES]
         return [*self.case.cells, str(self.seeds), *cells, f"{self.gain:.2f}"]
 
 

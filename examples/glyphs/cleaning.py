@@ -23,9 +23,10 @@ from partial_fc.utils.cli import run_module, start, whole_number
 from partial_fc.utils.staging import staged_folder
 from partial_fc.utils.tables import markdown_table
 
+from ..figures import Figure, percent
 from . import noise
 from .dataset import DATA
-from .evaluate import Figure, percent
+from .evaluate import KINDS, SEARCHED
 from .planted import TEST, write_planted
 
 EXAMPLE = "--root data/glyphs"
@@ -36,8 +37,6 @@ SCHEDULE = ["batch_size=128", "num_epoch=8", "lr_epochs=[7]", "warmup_steps=300"
 SHORT = ["num_epoch=4", "lr_epochs=[3]"]  # on the planted set, whose figures on unseen characters nobody compares
 QUICK = ["batch_size=32", "num_epoch=0", "max_update=20", "lr_epochs=[]", "warmup_steps=5"]
 FILTER = "interclass_filtering_threshold=0.4"
-MEASURES = ("tar", "rank1")
-KINDS = {"trained": "typefaces of training", "new": "new typefaces"}
 
 
 class Study:
@@ -169,7 +168,7 @@ def trained_rows(study: Study) -> Iterator[list[str]]:
         study.train(name, set_name, *([FILTER] if name.endswith("filter") else []))
         records = FaceRecords(study.set_folder(set_name) / "train.rec")
         figures = json.loads((study.folder / f"{name}.json").read_text())
-        cells = [percent(Figure(*figures[kind][measure])) for kind in KINDS for measure in MEASURES]
+        cells = [percent(Figure(*figures[kind][measure])) for kind in KINDS for measure in SEARCHED]
         yield [title, f"{records.num_images:,}", f"{records.num_identities:,}", *cells]
 
 
@@ -186,7 +185,7 @@ def run(args: argparse.Namespace) -> int:
     study = Study(args.root.resolve(), args.folder.resolve(), QUICK if args.quick else SCHEDULE, args.seed)
     found = markdown_table(["", "found", "precision, %", "recall, %"], list(found_rows(study)))
     print("\n".join(["", *found, ""]), flush=True)
-    columns = [f"{measure}, {kind}" for kind in KINDS.values() for measure in ("TAR at FAR 1e-4", "rank-1")]
+    columns = [f"{measure}, {kind}" for kind in KINDS.values() for measure in SEARCHED.values()]
     print("\n".join(markdown_table(["trained on", "images", "classes", *columns], list(trained_rows(study)))))
     return 0
 

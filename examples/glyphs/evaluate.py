@@ -3,23 +3,21 @@
 For the typefaces of training and for new ones: the accuracy of verification in ten folds (insightface's measure); and
 of a search in a gallery with one plain image of each unseen character, rank-1 and the TAR of all pairs of an image and
 an entry at a FAR of 1e-4. Each with the half-width of its 95 % confidence interval: Student's t of the folds, or
-characters drawn with replacement (at the same threshold).
+characters drawn with replacement, with the thresholds of each draw.
 
-Shapes: N images, M characters, Q probes, E embedding.
+Shapes: N images, E embedding.
 """
 
 import argparse
 import csv
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.pairs_bin import read_pairs
-from partial_fc.evaluation.ijb.identification import search
-from partial_fc.evaluation.ijb.verification import Roc, max_accepted
 from partial_fc.evaluation.validation_set import decode_faces
 from partial_fc.evaluation.verification import FOLDS, verify
 from partial_fc.inference.index import Recipe, embed_items
@@ -28,22 +26,17 @@ from partial_fc.utils.cli import run_module, start
 from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import markdown_table
 
-from .dataset import DATA, GALLERY, PAIR_SETS
+from ..figures import STUDENT, Figure, percent
+from ..search_figures import Scores, search_figures, search_scores
+from .dataset import DATA, GALLERY, NEW, PAIR_SETS, TRAINED
 from .drawing import SIZE
 
 EXAMPLE = "models/small-cosface-glyphs"
-FAR = 1e-4
+FARS = {"tar": 1e-4}
+SEARCHED = {"tar": "TAR at FAR 1e-4", "rank1": "rank-1"}
+MEASURES = {"accuracy": "accuracy", **SEARCHED}
+KINDS = {TRAINED: "typefaces of training", NEW: "new typefaces"}
 RECIPE = Recipe(mirrored=False, batch_size=256)  # a mirrored character is another one
-# 97.5 % quantiles of Student's t by the number of values.
-STUDENT = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-DRAWS = 1000  # of the characters, for an interval
-
-
-class Figure(NamedTuple):
-    """A share, or a difference of two, and the half-width of its 95 % confidence interval."""
-
-    value: float
-    margin: float
 
 
 def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
@@ -58,36 +51,23 @@ def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def search_hits(probes: np.ndarray, gallery: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns rank1 and tar, (Q,) bool, of probes (Q, E) with rows (Q,) of their characters in the gallery (M, E)."""
-    with progress(len(probes), "probe", "searching") as bar:
-        mate, _, rank = search(probes, gallery, labels, bar)
-    scores = probes @ gallery.T
-    same = np.arange(len(gallery)) == labels[:, None]
-    threshold = Roc(scores.ravel(), same.ravel()).highest_refused(max_accepted(FAR, int(np.sum(~same))))
-    return {"rank1": rank == 1, "tar": mate > threshold}
+def write_scores(path: Path, scores: Mapping[str, Scores]) -> None:
+    """Writes the scores of the search in each kind of typefaces."""
+    arrays = {f"{kind}_{name}": array for kind, of in scores.items() for name, array in of._asdict().items()}
+    np.savez_compressed(path, **arrays)
 
 
-def with_margin(labels: np.ndarray, values: np.ndarray) -> Figure:
-    """Returns the mean of values (Q,); its interval over characters `labels` (Q,) drawn with replacement."""
-    counts, sums = np.bincount(labels), np.bincount(labels, values)
-    sums, counts = sums[counts > 0], counts[counts > 0]
-    drawn = (np.random.Generator(np.random.PCG64(0)).random((DRAWS, len(counts))) * len(counts)).astype(np.int64)
-    shares = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    low, high = np.percentile(shares, [2.5, 97.5])
-    return Figure(float(values.mean()), float(high - low) / 2)
-
-
-def percent(figure: Figure) -> str:
-    """Returns a figure as text."""
-    return f"{100 * figure.value:.2f} ± {100 * figure.margin:.2f}"
+def read_scores(path: Path) -> dict[str, Scores]:
+    """Reads what `write_scores` has written."""
+    with np.load(path) as file:
+        return {kind: Scores(*(file[f"{kind}_{name}"] for name in Scores._fields)) for kind in KINDS}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("model", type=Path, help="an .onnx file, or the folder of a training")
     parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
-    parser.add_argument("--out", type=Path, help="also write the figures to OUT.json, and the hits to OUT.npz")
+    parser.add_argument("--out", type=Path, help="also write the figures to OUT.json, and the scores to OUT.npz")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -101,19 +81,18 @@ def run(args: argparse.Namespace) -> int:
     embeddings = embed(model, [records.read_image(place)[0] for place in range(len(rows))], "unseen")
     gallery = embeddings[kinds == GALLERY]
     figures: dict[str, dict[str, Figure]] = {}
-    hits: dict[str, np.ndarray] = {}  # (Q,) bool of each kind for rank1 and tar, and the rows (Q,) of the characters
+    scores: dict[str, Scores] = {}
     for kind, name in PAIR_SETS.items():
         images, issame = read_pairs(args.root / name)
         result = verify(embed(model, images, name), issame)
         accuracy = Figure(result.accuracy, STUDENT[FOLDS] * result.std / np.sqrt(FOLDS - 1))
-        own = labels[kinds == kind]
-        found = search_hits(embeddings[kinds == kind], gallery, own)
-        figures[kind] = {"accuracy": accuracy, **{name: with_margin(own, values) for name, values in found.items()}}
-        hits |= {f"{kind}_{name}": values for name, values in {"labels": own, **found}.items()}
-    table = [[kind, *(percent(of[name]) for name in ("accuracy", "tar", "rank1"))] for kind, of in figures.items()]
-    print("\n".join(markdown_table(["typefaces", "accuracy", "TAR at FAR 1e-4", "rank-1"], table)))
+        own = kinds == kind
+        scores[kind] = search_scores(lambda a, b: a @ b.T, embeddings[own], gallery, labels[own], FARS)
+        figures[kind] = {"accuracy": accuracy, **search_figures(scores[kind], FARS)}
+    table = [[kind, *(percent(of[name]) for name in MEASURES)] for kind, of in figures.items()]
+    print("\n".join(markdown_table(["typefaces", *MEASURES.values()], table)))
     if args.out:
-        np.savez_compressed(f"{args.out}.npz", **hits)
+        write_scores(Path(f"{args.out}.npz"), scores)
         Path(f"{args.out}.json").write_text(json.dumps(figures, indent=1) + "\n")
     return 0
 

@@ -12,7 +12,7 @@ from examples.words import __main__ as making
 from examples.words import evaluate
 from examples.words.baselines import baselines
 from examples.words.dictionary import read_lexemes
-from examples.words.heldout import FARS, held_out, redrawn_shares, search, search_scores, verify_pairs
+from examples.words.heldout import held_out, search, verify_pairs
 from examples.words.lexemes import LEAST_FORMS, WIDTH, decode, encode, read_set, split_lexemes, write_files
 from examples.words.network import words as word_network
 from examples.words.task import Words
@@ -87,43 +87,6 @@ def test_the_probes_are_other_forms_of_the_entries(root, held):
     for probe, mate in zip(decode(held.probes), held.mates.tolist()):
         assert probe in forms[gallery[mate]] and probe != gallery[mate]
         assert sum(probe in forms[other] for other in gallery) == 1
-
-
-def test_the_search_counts_as_a_loop_over_all_pairs(held, monkeypatch):
-    monkeypatch.setattr("examples.words.heldout.SCORES", 7 * 60)
-    monkeypatch.setitem(FARS, "tar_at_far_1e_4", 0.01)
-    random = np.random.default_rng(0)
-    scores = random.integers(0, 40, (len(held.mates), len(held.gallery))).astype(np.float32)  # with ties
-    scores[np.arange(len(scores)), held.mates] += 20
-    others = [(row, column) for row, column in np.ndindex(scores.shape) if column != held.mates[row]]
-    mates = [scores[row, mate] for row, mate in enumerate(held.mates)]
-    allowed = int(0.01 * len(others))
-    for threshold in sorted({scores[place] for place in others}):  # the lowest with few enough accepted pairs
-        if sum(scores[place] > threshold for place in others) <= allowed:
-            break
-    best = [np.delete(scores[row], held.mates[row]).max() for row in range(9)]
-    found = search(lambda probes, _: scores[probes].copy(), np.arange(len(scores)), None, held.mates)
-    assert found["tar_at_far_1e_4"] == pytest.approx(np.mean(np.array(mates) > threshold))
-    assert search(lambda probes, _: scores[probes].copy(), np.arange(9), None, held.mates[:9])[
-        "rank1"
-    ] == pytest.approx(np.mean([own > other for own, other in zip(mates, best)]))
-
-
-def test_a_draw_of_lexemes_counts_as_a_search_of_all_that_it_draws(held, monkeypatch):
-    monkeypatch.setattr("examples.words.heldout.DRAWS", 3)
-    monkeypatch.setitem(FARS, "tar_at_far_1e_4", 0.01)
-    random = np.random.default_rng(0)
-    scores = random.random((len(held.mates), len(held.gallery)), np.float32)
-    scores[np.arange(len(scores)), held.mates] += 0.5
-    searched = search_scores(lambda probes, _: scores[probes].copy(), np.arange(len(scores)), None, held.mates)
-    shares = redrawn_shares(searched)["tar_at_far_1e_4"]
-    places = np.random.Generator(np.random.PCG64(0)).random((3, len(held.gallery)))
-    for drawn, share in zip((places * len(held.gallery)).astype(int), shares):
-        rows = np.concatenate([np.flatnonzero(held.mates == lexeme) for lexeme in drawn])
-        different = held.mates[rows][:, None] != drawn
-        others = np.sort(scores[rows][:, drawn][different])
-        refused = others[-1 - int(0.01 * len(others))]
-        assert share == pytest.approx(np.mean(scores[rows, held.mates[rows]] > refused))
 
 
 def test_the_baselines_find_most_forms(held):

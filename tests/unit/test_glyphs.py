@@ -14,6 +14,7 @@ from examples.glyphs.dataset import GALLERY, NEW, TRAINED, Size, choose_typeface
 from examples.glyphs.drawing import SIZE, Drawing, draw
 from examples.glyphs.library import Library, distinct, packages
 from examples.glyphs.typefaces import CHARACTERS, outline_numbers, read_typefaces
+from examples.search_figures import search_scores, search_shares
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.data.transforms import decode_rgb
@@ -140,15 +141,16 @@ def test_a_set_is_complete_and_the_same_with_any_number_of_processes(library, tm
         assert len(images) == 40 and issame.sum() == 10
 
 
-def test_figures_of_a_search():
+def test_figures_of_a_search(tmp_path):
     gallery = np.eye(4, dtype=np.float32)
     probes = np.float32([[0.8, 0.6, 0, 0], [0.6, 0.8, 0, 0], [0, 0, 0.6, 0.8], [0, 0, 0, 1]])
-    labels = np.array([0, 0, 2, 3])
-    hits = evaluate.search_hits(probes, gallery, labels)
-    found = {name: evaluate.with_margin(labels, values) for name, values in hits.items()}
+    scores = search_scores(lambda a, b: a @ b.T, probes, gallery, np.array([0, 0, 2, 3]), evaluate.FARS)
     # Of the 12 impostor pairs none may be accepted at FAR 1e-4, the highest has 0.8: only a score of 1 is above.
-    assert found["rank1"].value == 0.5 and found["tar"].value == 0.25
-    assert 0.2 < found["rank1"].margin <= 0.5
+    assert search_shares(scores, evaluate.FARS) == {"rank1": 0.5, "tar": 0.25}
+    evaluate.write_scores(tmp_path / "scores.npz", dict.fromkeys(evaluate.KINDS, scores))
+    for found in evaluate.read_scores(tmp_path / "scores.npz").values():
+        for array, written in zip(found, scores):
+            np.testing.assert_array_equal(array, written)
 
 
 def test_packages_are_listed_once_with_a_licence():

@@ -21,7 +21,7 @@ class Study(cleaning.Study):
     def train(self, name, set_name, *settings):
         (self.folder / name).mkdir(parents=True, exist_ok=True)
         TinyModel(size=(SIZE, SIZE), features=64).write(self.folder / name / "backbone.onnx")
-        figures = {kind: {measure: [0.5, 0.01] for measure in cleaning.MEASURES} for kind in cleaning.KINDS}
+        figures = {kind: {measure: [0.5, 0.01] for measure in cleaning.SEARCHED} for kind in cleaning.KINDS}
         (self.folder / f"{name}.json").write_text(json.dumps(figures))
 
 
