@@ -11,10 +11,8 @@ import argparse
 import gc
 import importlib.metadata
 import itertools
-import json
 import logging
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -26,9 +24,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "pytorch"), str(ROOT / "benchmarks")]
 
 import layer_torch  # noqa: E402
 import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
 from gpu_checks import MARGINS, differences, waits  # noqa: E402
 from gpu_layers import PATHS, compiled, product, uses_kernels  # noqa: E402
+from gpu_links import links  # noqa: E402
 
 from partial_fc.data.batch import Batch  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
@@ -157,50 +155,10 @@ def backbone_rows(sizes: Sizes, end: float, device) -> Iterator[list[str]]:
 # Links ---------------------------------------------------------------------------------------------
 
 
-def measure_links(rank: int, size: int, folder: str, backend: str, megabytes: int) -> None:
-    """Milliseconds of collectives, as nccl-tests counts them: rank 0 writes {name: (ms, GB/s of a link)}."""
-    from datetime import timedelta
-
-    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
-    if backend == "nccl":
-        torch.cuda.set_device(device)
-    store, timeout = f"file://{folder}/store", timedelta(seconds=60)
-    dist.init_process_group(backend, init_method=store, rank=rank, world_size=size, timeout=timeout)
-    whole = torch.ones(megabytes * 250_000 // size * size, device=device)
-    part, others = whole.chunk(size)[rank].clone(), (size - 1) / size
-    calls = {
-        "all-reduce": (lambda: dist.all_reduce(whole), 2 * others),
-        "all-gather": (lambda: dist.all_gather_into_tensor(whole, part), others),
-        "reduce-scatter": (lambda: dist.reduce_scatter_tensor(part, whole), others),
-    }
-    found = {}
-    for name, (call, factor) in calls.items():
-        seconds = layer_torch.fastest(call, device)
-        found[name] = (1e3 * seconds, factor * whole.nbytes / seconds / 1e9)
-    if rank == 0:
-        Path(folder, "found.json").write_text(json.dumps(found))
-    dist.destroy_process_group()
-
-
-def links(size: int, until: float, sizes: Sizes, device) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = size, folder, "nccl" if device.type == "cuda" else "gloo", sizes.megabytes
-        ranks = torch.multiprocessing.spawn(measure_links, arguments, nprocs=size, join=False)
-        try:
-            while not ranks.join(timeout=1):
-                if time.monotonic() > until + 30:
-                    raise TimeoutError(f"{size} ranks did not end in time")
-        finally:
-            for process in ranks.processes:
-                process.kill()
-        found = json.loads(Path(folder, "found.json").read_text())
-    return "; ".join(f"{name} {ms:.2f} ms, {rate:.0f} GB/s" for name, (ms, rate) in found.items())
-
-
 def link_rows(sizes: Sizes, end: float, device) -> Iterator[list[str]]:
     visible = torch.cuda.device_count() if device.type == "cuda" else 2
     for size, until in shares([number for number in (2, 4, 8) if number <= visible], end):
-        yield [str(size), attempt(partial(links, size, until, sizes, device), until, device)]
+        yield [str(size), attempt(partial(links, size, until, sizes.megabytes, device), until, device)]
 
 
 # The program ---------------------------------------------------------------------------------------
