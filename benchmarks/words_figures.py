@@ -1,6 +1,6 @@
-"""Tables and a picture of the runs of benchmarks/words.py that are in a folder. See docs/words.md.
+"""Tables of the runs of benchmarks/words.py that are in a folder. See docs/words.md.
 
-    .venv-torch/bin/python benchmarks/words_figures.py --picture docs/words.png
+    .venv-torch/bin/python benchmarks/words_figures.py
 
 A difference is to the runs with r = 1 of the same seeds. Its 95 % interval is over the seeds, by Student's t, if there
 are three or more, else over the held-out lexemes, drawn with replacement, with the thresholds of each draw: it knows
@@ -30,7 +30,6 @@ from partial_fc.inference.item_model import ItemModel  # noqa: E402
 from partial_fc.utils.config import parse_options  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 
-DRAWN = ("TAR at FAR 1e-6", "rank-1")  # panels of the picture
 Runs = dict[int, "Run"]  # by seed
 
 
@@ -115,41 +114,10 @@ def compare(runs: dict[Case, Runs], root: Path) -> list[Compared]:
     return compared
 
 
-def draw_picture(path: Path, compared: list[Compared]) -> None:
-    """Two figures' differences and the gain in time over the number of classes; a line for each sample ratio."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(DRAWN) + 1, figsize=(11, 3.4), layout="constrained")
-    lines: dict[tuple[str, float], list[Compared]] = {}
-    for one in compared:
-        if not one.case.corrected and one.case.ratio[0] != "[":
-            lines.setdefault((one.case.ratio, one.case.wrong), []).append(one)
-    colors = {ratio: f"C{number}" for number, ratio in enumerate(sorted({ratio for ratio, _ in lines}))}
-    for (ratio, wrong), points in lines.items():
-        classes = [point.case.classes for point in points]
-        label = f"r = {ratio}" + (f", {100 * wrong:g} % wrong labels" if wrong else "")
-        style = {"marker": "s" if wrong else "o", "mfc": "none" if wrong else colors[ratio], "color": colors[ratio]}
-        for axis, name in zip(axes, DRAWN):
-            values, margins = zip(*(point.differences[name] for point in points))
-            axis.errorbar(classes, 100 * np.array(values), 100 * np.array(margins), capsize=3, label=label, **style)
-        axes[-1].plot(classes, [point.gain for point in points], label=label, **style)
-    sizes = sorted({one.case.classes for one in compared})
-    for axis, title in zip(axes, [*(f"{name}, points beside r = 1" for name in DRAWN), "times as fast as r = 1"]):
-        axis.axhline(float(axis is axes[-1]), color="gray", linewidth=0.8)
-        axis.set(title=title, xlabel="classes", xscale="log", xticks=sizes, xticklabels=[f"{size:,}" for size in sizes])
-        axis.minorticks_off()
-    axes[0].legend(fontsize="small")
-    figure.savefig(path, dpi=110)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=SET, help="folder of the set (data/words)")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of the runs (models/words-claim)")
-    parser.add_argument("--picture", type=Path, help="PNG to write")
     args = parser.parse_args()
     runs = read_runs(args.folder)
     compared = compare(runs, args.root)
@@ -158,8 +126,6 @@ def main() -> None:
     print("\nDifference to r = 1 in points, and how many times as fast:\n")
     heading = [*HEADING[:-2], "times as fast"]
     print("\n".join(markdown_table(heading, [one.cells for one in compared])))
-    if args.picture:
-        draw_picture(args.picture, compared)
 
 
 if __name__ == "__main__":
