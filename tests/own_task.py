@@ -57,6 +57,15 @@ class Broken(Words):
         raise RuntimeError("not what a task raises")
 
 
+class Failing(Words):
+    def prepare(self, home):
+        if self.classes == 2:
+            raise ValueError("the user's text")
+
+    def evaluations(self):
+        raise ValueError("the user's text")
+
+
 class Nearest(Evaluation):
     """Is the nearest other word one of the same class?"""
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from .consistency import differences
 from .env import rank_info
-from .errors import FAILED, REFUSED, USER_ERRORS, JobError, StopRequested, place_of
+from .errors import FAILED, REFUSED, USER_ERRORS, JobError, StopRequested, place_of, with_user_place
 from .watchdog import Watchdog
 
 Result = TypeVar("Result")
@@ -132,6 +132,8 @@ class Collectives:
             error_message = self.backend.error_message(error)
             if not isinstance(error, USER_ERRORS + self.backend.user_errors):
                 error_message += f" ({place_of(error)})"
+            if not isinstance(error, JobError):  # whose message was made on all ranks
+                error_message = with_user_place(error_message, error)
         messages = self.gather_object(f"status.{name}", error_message)
         self._mark()
         failed = [rank for rank, message in enumerate(messages) if message]

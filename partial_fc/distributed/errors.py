@@ -4,6 +4,8 @@ import os
 import signal
 import traceback
 
+from partial_fc.utils.user_code import place_in_user_code
+
 FAILED, REFUSED, PREEMPTED = 1, 2, 75  # the last is EX_TEMPFAIL of sysexits.h
 INTERRUPTED = 128 + signal.SIGINT  # as shells count it
 
@@ -15,6 +17,12 @@ def place_of(error: BaseException) -> str:
     """Returns file and line that raised an error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{os.path.basename(frame.filename)}:{frame.lineno}"
+
+
+def with_user_place(message: str, error: BaseException) -> str:
+    """Returns the message of an error with its place in the code of the user, if it is there and not named yet."""
+    place = place_in_user_code(error)
+    return message if place in message else f"{message} ({place})"
 
 
 class JobError(ValueError):

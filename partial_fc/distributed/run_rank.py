@@ -14,10 +14,11 @@ from typing import NoReturn
 
 from partial_fc.layer.softmax import MissingPositiveError
 from partial_fc.utils.text import printable
+from partial_fc.utils.user_code import place_in_user_code
 
 from .collectives import Collectives
 from .diagnosis import connection_message
-from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, StopRequested, place_of
+from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, StopRequested, place_of, with_user_place
 from .heartbeat import Heartbeat, open_listeners
 from .interfaces import job_addresses
 from .watchdog import Watchdog
@@ -121,10 +122,11 @@ def _end_with(collectives: Collectives, error: BaseException) -> NoReturn:
         place = f"error on rank {collectives.rank}" + (f" at update {num_update}" if num_update >= 0 else "")
         if isinstance(error, USER_ERRORS + collectives.backend.user_errors):
             text = str(error) if isinstance(error, USER_ERRORS) else collectives.backend.error_message(error)
-            _report(collectives, f"{place}: {text} ({place_of(error)})")
+            _report(collectives, with_user_place(f"{place}: {text} ({place_of(error)})", error))
         else:
-            trace = "".join(traceback.format_exception(error))
-            _report(collectives, f"{place}: unexpected error, a bug in this program or in a library:\n{trace}")
+            trace, users = "".join(traceback.format_exception(error)), place_in_user_code(error)
+            where = f"in {users}" if users else "a bug in this program or in a library"
+            _report(collectives, f"{place}: unexpected error, {where}:\n{trace}")
     _exit(collectives, collectives.exit_code)
 
 

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from partial_fc.distributed.env import RankInfo, rank_info, share_cores
-from partial_fc.distributed.errors import REFUSED
+from partial_fc.distributed.errors import REFUSED, with_user_place
 from partial_fc.distributed.rank_status import RankStatusStore
 from partial_fc.distributed.signals import block_signals, release_signals, repeat_lost_interrupts
 from partial_fc.distributed.watchdog import Watchdog
@@ -173,7 +173,7 @@ class TrainingProgram:
     def _report(self, error: BaseException, where: str = "") -> None:
         """Prints an error that refuses the training."""
         hint = f", run `{self.install}` first" if isinstance(error, ModuleNotFoundError) else ""
-        print(printable(f"error{where}: {error}{hint}"), file=sys.stderr, flush=True)
+        print(printable(with_user_place(f"error{where}: {error}{hint}", error)), file=sys.stderr, flush=True)
 
     def _refuse(self, error: BaseException, is_reporter: bool, rank_status: RankStatusStore) -> NoReturn:
         """Exits this rank; prints the error unless another rank does."""

@@ -7,6 +7,8 @@ from typing import Any
 
 from .text import quoted
 
+named_modules: set[str] = set()  # those of users whose objects settings name
+
 
 def check_object_name(text: str, setting: str) -> None:
     """Raises ValueError, which names the setting, if a text is not of the form ``package.module:name``."""
@@ -34,6 +36,8 @@ def import_object(text: str, setting: str) -> Any:
         if not hasattr(found, part):
             raise ValueError(f"{setting} is {text!r}, but {module_name} has no {name}")
         found = getattr(found, part)
+    if module_name.partition(".")[0] != __name__.partition(".")[0]:
+        named_modules.update((module_name, getattr(found, "__module__", module_name)))
     return found
 
 

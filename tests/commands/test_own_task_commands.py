@@ -1,6 +1,7 @@
 """A user's own task through the users' commands: ranks are killed, the rest is trained on, on other ranks too."""
 
 import json
+import re
 
 import pytest
 from conftest import TORCH, needs_torch
@@ -52,6 +53,16 @@ def test_an_unforeseen_error_before_the_ranks_connect_is_reported_once(run, tmp_
     done = run(*LAUNCH["torchrun"], "train.py", *words, **PATHS)
     assert done.returncode != 0 and "RuntimeError: not what a task raises" in done.stderr
     assert "exited without reporting" not in done.stderr
+
+
+@needs_torch
+@pytest.mark.parametrize("classes, method", [(2, "prepare"), (3, "evaluations")])
+def test_an_error_of_its_class_is_one_line_with_its_place(classes, method, run, tmp_path):
+    words = ["task=own_task:Failing", *OWN[1:], f"task_options=classes={classes}", f"output={tmp_path}"]
+    done = run(TORCH / "python", "train.py", *words, **PATHS)
+    assert done.returncode == 2
+    (line,) = (line for line in done.stderr.splitlines() if "error" in line)
+    assert re.fullmatch(rf"error.*: the user's text.* \(Failing.{method}, .*own_task.py:\d+\)", line)
 
 
 @needs_torch

@@ -20,6 +20,7 @@ from partial_fc.data.label_runs import LabelRuns
 from partial_fc.data.read_log import ReadLog
 from partial_fc.utils.imports import import_object
 from partial_fc.utils.text import plural
+from partial_fc.utils.user_code import place_in_user_code
 
 Result = TypeVar("Result")
 
@@ -222,4 +223,6 @@ def read_item(dataset: Any, name: str, position: int) -> tuple[Any, int]:
         inputs, label = dataset[position]
         return inputs, operator.index(label)
     except Exception as error:  # the user's: a missing file, a damaged image, another form
-        raise ValueError(f"{name}[{position}] cannot be read ({type(error).__name__}: {error})") from error
+        # The place here, too: a worker process sends the message without the error's traceback.
+        where = f" in {place}" if (place := place_in_user_code(error)) else ""
+        raise ValueError(f"{name}[{position}] cannot be read ({type(error).__name__}{where}: {error})") from error

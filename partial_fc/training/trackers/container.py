@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from os.path import exists, join
 from typing import Any
 
+from partial_fc.distributed.errors import with_user_place
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.text import printable
 
@@ -119,5 +120,5 @@ class _Member:
 def warn_without(what: str, error: BaseException) -> None:
     """Reports on standard error that the training goes on without a file or a tracker."""
     reason = getattr(error, "strerror", None) or error
-    text = f"warning: cannot write {what} ({reason}): the training goes on without it"
+    text = with_user_place(f"warning: cannot write {what} ({reason}): the training goes on without it", error)
     print(printable(text), file=sys.stderr, flush=True)
