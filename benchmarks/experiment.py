@@ -46,7 +46,7 @@ COMMANDS = {
     "mxnet": ["bash", "run.sh"],
     "random": [*LAUNCH, "benchmarks/random_positives.py"],
 }
-QUICK = ["num_epoch=0", "max_update=20", "lr_epochs=[]", "warmup_steps=5"]
+QUICK = ["num_epoch=0", "max_update=20", "lr_epochs=[]", "warmup_steps=5", "val_targets=[]", "baselines=False"]
 COSTS = {"images_per_second": "images/s", "peak_mb": "MB of a rank"}
 
 

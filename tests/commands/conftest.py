@@ -1,5 +1,6 @@
 """The users' own commands, in processes of their own, on a set small enough to train on in seconds."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -46,11 +47,29 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def faces(tmp_path_factory):
+def made_once(tmp_path_factory):
+    """Returns a folder that one of pytest's processes writes, while the others that want it wait."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+
+    def make(name, write):
+        folder, part = shared / name, shared / f"{name}.part"
+        with open(f"{folder}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                write(part)
+                part.rename(folder)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def faces(made_once):
     """Path of the train.rec of 20 identities of 8 images, and 40 validation pairs beside it."""
-    root = tmp_path_factory.mktemp("data") / "faces"
-    write_demo(root, DemoSize(seed=1, identities=CLASSES, images_per_identity=8, held_out=20, pairs=40))
-    return root / "train.rec"
+    size = DemoSize(seed=1, identities=CLASSES, images_per_identity=8, held_out=20, pairs=40)
+    return made_once("faces", lambda folder: write_demo(folder, size)) / "train.rec"
 
 
 @pytest.fixture

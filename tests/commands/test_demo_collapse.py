@@ -1,6 +1,5 @@
 """First updates by the demo's recipe: sound as it is, and named for what they are with one that goes wrong."""
 
-import fcntl
 import json
 import sys
 
@@ -15,13 +14,9 @@ SIZE = {"identities": 250, "images_per_identity": 20, "held_out": 100, "pairs": 
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    """Words for the command line: faces as the demo's, which one of pytest's processes draws."""
-    root = tmp_path_factory.getbasetemp().parent / "demo"
-    with open(f"{root}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not root.exists():
-            write_demo(root, DemoSize(seed=1, **SIZE))
+def demo(made_once):
+    """Words for the command line: faces as the demo's."""
+    root = made_once("demo", lambda folder: write_demo(folder, DemoSize(seed=1, **SIZE)))
     return ["dataset=demo", f"rec={root / 'train.rec'}", f"num_classes={SIZE['identities']}"]
 
 

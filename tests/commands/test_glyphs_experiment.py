@@ -1,66 +1,96 @@
-"""The example's commands on the typefaces of a few real packages, and both trainers on what they write."""
+"""The example's commands on the typefaces of a few real packages, and trainings on what they write."""
 
+import json
 import shutil
 import subprocess
 
 import pytest
 from conftest import TORCH, needs_torch
 
+from examples.glyphs.drawing import SIZE as SIDE
+from examples.glyphs.evaluate import KINDS, SEARCHED
+from paths import ROOT
+from tiny_onnx import TinyModel
+
 # Some 90 MB; one of Han and Hangul for the gallery, two of training, two new ones.
 PACKAGES = ["fonts-noto-cjk", "fonts-wqy-microhei", "fonts-unfonts-core", "fonts-lxgw-wenkai", "fonts-baekmuk"]
 SIZE = ["--classes", "60", "--unseen", "40", "--images", "5", "--unseen-images", "3", "--pairs", "100"]
+LIMIT = 240  # seconds of a command
+
+pytestmark = [pytest.mark.slow, needs_torch]
 
 
-@pytest.fixture(scope="module")
-def fonts(tmp_path_factory):
-    """Folder for the typefaces."""
-    if not shutil.which("apt-get"):
-        pytest.skip("apt-get is not installed: the typefaces are in Debian's packages")
-    shown = subprocess.run(["apt-cache", "show", *PACKAGES], capture_output=True, text=True)
-    if shown.returncode:
-        pytest.skip("apt-get does not know the packages of typefaces: run apt-get update")
-    return tmp_path_factory.mktemp("fonts")
-
-
-def succeed(run, *command):
-    done = run(TORCH / "python", *command, timeout=300)
+def draw(folder):
+    """Writes the set and the typefaces."""
+    where = ["--root", folder / "set", "--fonts", folder / "fonts"]
+    command = [TORCH / "python", "-m", "examples.glyphs", *where, *SIZE, "--packages", *PACKAGES]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture
-def data(run, fonts):
-    """The set, drawn by the first test."""
-    succeed(run, "-m", "examples.glyphs", "--root", fonts / "set", "--fonts", fonts, *SIZE, "--packages", *PACKAGES)
-    return fonts / "set"
+def data(made_once, tmp_path):
+    """A copy of the set, beside which sets with errors may be written."""
+    if not shutil.which("apt-get"):
+        pytest.skip("apt-get is not installed: the typefaces are in Debian's packages")
+    if subprocess.run(["apt-cache", "show", *PACKAGES], capture_output=True).returncode:
+        pytest.skip("apt-get does not know the packages of typefaces: run apt-get update")
+    return shutil.copytree(made_once("glyphs", draw) / "set", tmp_path / "set")
 
 
-@pytest.mark.slow
-@needs_torch
-def test_every_form_of_the_set_is_trained_on(run, data, tmp_path):
-    succeed(run, "tests/every_form.py", tmp_path / "forms", data / "train.rec")
+@pytest.fixture
+def output_of(run):
+    """Runs a program; returns what it printed."""
+
+    def run_program(*command):
+        done = run(TORCH / "python", *command, timeout=LIMIT)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run_program
 
 
-@pytest.mark.slow
-@needs_torch
-@pytest.mark.timeout(900)  # each of its commands has a limit, too
-def test_the_commands_of_the_page(run, data, tmp_path):
-    succeed(run, "-m", "examples.glyphs.noise", "flip", data.with_name("set-flip"), "--source", data)
-    succeed(run, "-m", "partial_fc", "sets", "check", data)
-    program = [TORCH / "python", "benchmarks/experiment.py", "--quick"]
-    experiment = [*program, "--data", data, "--folder", tmp_path / "experiment"]
-    cases = ["--trainer", "random", "--noise", "flip", "--ratios", "0.1", "--filters", "0.4"]
-    done = run(*experiment, *cases, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("| flip | 0.1 | 0.4 | 1 |") == 2  # kinds of typefaces
-    cases = ["--ratios", "0.1", "1", "--corrected", "--chart", tmp_path / "experiment.png"]
-    done = run(*experiment, *cases, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("| none | 0.1, corrected | 0 | 1 |") == 3  # kinds of typefaces, differences to r = 1
+def test_every_form_of_the_set_is_trained_on(output_of, data, tmp_path):
+    output_of("tests/every_form.py", tmp_path / "forms", data / "train.rec")
+
+
+def copy_run(models, name, **settings):
+    """Copies a run for another case, which is then taken from the folder and not trained."""
+    copy = shutil.copytree(models, models.with_name(name), ignore=shutil.ignore_patterns("training.log"))
+    content = json.loads((copy / "experiment.json").read_text())
+    content["key"]["settings"].update(settings)
+    (copy / "experiment.json").write_text(json.dumps(content))
+    return copy / "training.log"
+
+
+def test_the_experiment(output_of, data, tmp_path):
+    output_of("-m", "examples.glyphs.noise", "flip", data.with_name("set-flip"), "--source", data)
+    output_of("-m", "partial_fc", "sets", "check", data)
+    where = ["benchmarks/experiment.py", "--quick", "--data", data, "--folder", tmp_path / "experiment"]
+    printed = output_of(*where, "--trainer", "random", "--noise", "flip", "--ratios", "0.1", "--filters", "0.4")
+    assert printed.count("| flip | 0.1 | 0.4 | 1 |") == 2  # kinds of typefaces
+
+    output_of(*where, "--ratios", "0.1")
+    trained = tmp_path / "experiment-quick" / "torch-r0.1-seed0"
+    logs = [copy_run(trained, "torch-r1-seed0", sample_ratio=1.0)]
+    logs += [copy_run(trained, "torch-r0.1-corrected-seed0", sampling_correction=True)]
+    printed = output_of(*where, "--ratios", "0.1", "1", "--corrected", "--chart", tmp_path / "experiment.png")
+    assert printed.count("| none | 0.1, corrected | 0 | 1 |") == 3  # kinds of typefaces, differences to r = 1
     assert (tmp_path / "experiment.png").stat().st_size > 10000
-    cleaning = ["-m", "examples.glyphs.cleaning", "--quick", "--root", data, "--folder", tmp_path / "cleaning"]
-    done = run(TORCH / "python", *cleaning, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "| classes of a test set |" in done.stdout and "| 20 % of the classes split, cleaned |" in done.stdout
-    model = tmp_path / "experiment-quick" / "torch-r1-seed0" / "backbone.onnx"
-    done = run(TORCH / "python", "-m", "examples.glyphs.evaluate", model, "--root", data)
-    assert done.returncode == 0 and "| trained |" in done.stdout, done.stdout + done.stderr
+    assert (trained / "training.log").exists() and not any(log.exists() for log in logs)
+    assert "| trained |" in output_of("-m", "examples.glyphs.evaluate", trained / "backbone.onnx", "--root", data)
+
+
+def test_cleaning(output_of, data, tmp_path):
+    """Trains and verifies on wrong labels; the other models are in the folder already."""
+    folder = tmp_path / "cleaning"
+    figures = {kind: {measure: [0.5, 0.01] for measure in SEARCHED} for kind in KINDS}
+    for name in ("clean", "flip-filter", "flip-cleaned", "split", "split-cleaned", "planted"):
+        (folder / name).mkdir(parents=True)
+        TinyModel(size=(SIDE, SIDE), features=64).write(folder / name / "backbone.onnx")
+        (folder / name / "summary.json").touch()
+        (folder / f"{name}.json").write_text(json.dumps(figures))
+    printed = output_of("-m", "examples.glyphs.cleaning", "--quick", "--root", data, "--folder", folder)
+    rows = dict(line.strip("| ").split(" | ", 1) for line in printed.splitlines() if line.startswith("| "))
+    assert "classes of a test set" in rows and "50.00 ± 1.00" in rows["20 % of the classes split, cleaned"]
+    assert "50.00 ± 1.00" not in rows["20 % wrong labels"] and (folder / "flip" / "backbone.onnx").exists()
