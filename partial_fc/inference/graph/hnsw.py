@@ -78,7 +78,7 @@ class Graph:
             advance: called with the number of entries of each finished part.
         """
         for start in range(0, count, PART):
-            part = self._stored(rows(slice(start, min(start + PART, count))))
+            part = stored(rows(slice(start, min(start + PART, count))), self._dtype)
             numbers = np.arange(first + start, first + start + len(part))
             # With two threads, up to 11 of 6,000 entries cannot be found (usearch 2.26.5).
             _in_thread(self._index.add, numbers, part, threads=1)
@@ -105,7 +105,7 @@ class Graph:
         if not len(self):
             return np.empty(0, int), np.empty(0, np.float32)
         self._index.expansion_search = max(EFFORT, 2 * top)
-        found = _in_thread(self._index.search, self._stored(query[None])[0], top, exact=exact, threads=1)
+        found = _in_thread(self._index.search, stored(query[None], self._dtype)[0], top, exact=exact, threads=1)
         return found.keys.astype(int), 1 - found.distances
 
     def save(self, path: str) -> None:
@@ -115,10 +115,12 @@ class Graph:
         except (RuntimeError, ValueError) as error:  # of a full disk
             raise OSError(f"{path} cannot be written: {error}") from None
 
-    def _stored(self, rows: np.ndarray) -> np.ndarray:
-        if self._dtype == "float32":
-            return np.ascontiguousarray(rows, np.float32)
-        return np.rint(rows * (127 / np.abs(rows).max(axis=1, keepdims=True))).astype(np.int8)
+
+def stored(rows: np.ndarray, dtype: str) -> np.ndarray:
+    """Returns embeddings (N, E) as a graph of this type has them."""
+    if dtype == "float32":
+        return np.ascontiguousarray(rows, np.float32)
+    return np.rint(rows * (127 / np.abs(rows).max(axis=1, keepdims=True))).astype(np.int8)
 
 
 def _mapped(path: str) -> mmap.mmap:
