@@ -1,18 +1,28 @@
 """Computes the next results ahead of time, in threads."""
 
+import atexit
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Thread
+from time import monotonic
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet, finalize
 
 Position = TypeVar("Position")
 Result = TypeVar("Result")
+
+END_WAIT = 5.0  # seconds for current reads to end: one of a dead network file system does not
+
+_open: "WeakSet[Prefetcher]" = WeakSet()
 
 
 class Prefetcher(Generic[Position, Result]):
     """Runs `work(position)` in threads for the next positions: `position`, `successor(position)`, and so on.
 
-    The object has no reference to its owner; its threads end when it is deleted.
+    The object has no reference to its owner; its threads end when it is deleted. They are daemons, so that work that
+    does not end does not keep the process from ending.
 
     Args:
         work: computes a result; must release the interpreter's lock most of the time, as OpenCV, NumPy and file reads
@@ -25,10 +35,16 @@ class Prefetcher(Generic[Position, Result]):
     def __init__(
         self, work: Callable[[Position], Result], successor: Callable[[Position], Position], threads: int, ahead: int
     ):
-        self._work, self._successor, self._ahead = work, successor, ahead
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="reader")
+        self._successor, self._ahead = successor, ahead
         self._closed = False
         self._queue: deque[tuple[Position, Future]] = deque()
+        self._calls: SimpleQueue[tuple[Any, Future] | None] = SimpleQueue()
+        arguments = work, self._calls
+        self._threads = [Thread(target=_run, args=arguments, name="reader", daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
+        self._end_threads = finalize(self, _end, self._calls, threads)
+        _open.add(self)
 
     def get(self, position: Position) -> Result:
         """Returns the result at `position`, without waiting if it is the successor of the last position and is ready.
@@ -56,16 +72,48 @@ class Prefetcher(Generic[Position, Result]):
     def _fill(self, position: Position) -> None:
         """Starts work until `ahead` positions are queued, beginning with `position` if none is."""
         while len(self._queue) < self._ahead:
-            upcoming = self._successor(self._queue[-1][0]) if self._queue else position
-            self._queue.append((upcoming, self._pool.submit(self._work, upcoming)))
+            call = self._successor(self._queue[-1][0]) if self._queue else position, Future[Result]()
+            self._queue.append(call)
+            self._calls.put(call)
 
     def _drop(self) -> None:
         for _, result in self._queue:
             result.cancel()
         self._queue.clear()
 
-    def close(self) -> None:
-        """Ends the threads after their current work; a second call has no effect."""
+    def close(self) -> bool:
+        """Ends the threads after their current work, for which it waits for 5 s at most; a second call does not wait.
+
+        Returns:
+            Whether all have ended. Otherwise what they read from must stay open.
+        """
+        deadline = monotonic() + (0.0 if self._closed else END_WAIT)
         self._closed = True
         self._drop()
-        self._pool.shutdown()
+        self._end_threads()
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+
+def _run(work: Callable[[Any], Any], calls: "SimpleQueue[tuple[Any, Future] | None]") -> None:
+    while (call := calls.get()) is not None:
+        position, result = call
+        if result.set_running_or_notify_cancel():
+            try:
+                result.set_result(work(position))
+            except BaseException as error:  # also SystemExit: whoever gets the result shall see it
+                result.set_exception(error)
+        del call, position, result  # the traceback of an error refers to this frame
+
+
+def _end(calls: SimpleQueue, threads: int) -> None:
+    for _ in range(threads):
+        calls.put(None)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Python's end stops daemon threads within OpenCV, which aborts the process."""
+    for prefetcher in list(_open):
+        prefetcher.close()

@@ -172,11 +172,11 @@ class DataLoader(BatchIterator[Batch]):
         return self.batches.order
 
     def close(self) -> None:
-        """Stops the threads and processes, and closes the files; a second call does nothing."""
+        """Stops the threads and processes, and closes the files, but those of a read that does not end in 5 s."""
         if hasattr(self.batches, "end_workers"):  # WorkerBatches, for which the threads wait
             self.batches.end_workers()
-        self._prefetcher.close()
-        self.batches.close()
+        if self._prefetcher.close():
+            self.batches.close()
 
 
 class DummyData(BatchIterator[Batch]):

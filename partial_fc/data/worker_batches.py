@@ -25,10 +25,9 @@ import numpy as np
 from partial_fc.utils.process_pool import end_with_parent, no_interrupt, safe_path
 
 from .batch import Batch, Inputs
+from .prefetch import END_WAIT
 from .read_log import ReadCounters
 from .training_data import Batches
-
-END_WAIT = 5.0  # seconds for a worker to end after its current batch
 
 
 class WorkerBatches:

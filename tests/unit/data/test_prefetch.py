@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 
+from partial_fc.data import prefetch
 from partial_fc.data.prefetch import Prefetcher
 
 
@@ -81,6 +82,17 @@ def test_a_closed_prefetcher_raises():
     prefetcher.close()
     with pytest.raises(ValueError, match="the reader has been closed"):
         prefetcher.get(1)
+
+
+def test_closing_does_not_wait_for_a_read_that_does_not_end(monkeypatch):
+    monkeypatch.setattr(prefetch, "END_WAIT", 0.1)
+    stuck = threading.Event()
+    prefetcher = Prefetcher(lambda position: position == 2 and stuck.wait(30), following, threads=2, ahead=4)
+    prefetcher.get(0)
+    start = time.monotonic()
+    assert not prefetcher.close() and not prefetcher.close()  # what it reads from must stay open
+    assert time.monotonic() < start + 5
+    stuck.set()
 
 
 def test_an_error_does_not_keep_the_threads_alive():
