@@ -55,6 +55,10 @@ def to_onnx(
     output = values[-1]
     if not isinstance(output, Tensor) or output.dimensions != 2:
         raise ValueError(f"the output {nodes[-1].name} has no shape (N, E): it is not an embedding layer")
+    return _serialized(graph, output, image_size, metadata or {})
+
+
+def _serialized(graph: Graph, output: Tensor, image_size: tuple[int, int], metadata: Mapping[str, str]) -> bytes:
     onnx_graph = helper.make_graph(
         graph.nodes,
         "backbone",
@@ -65,7 +69,7 @@ def to_onnx(
     model = helper.make_model(
         onnx_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="partial_fc"
     )
-    helper.set_model_props(model, dict(metadata or {}))
+    helper.set_model_props(model, dict(metadata))
     content: bytes = model.SerializeToString()
     return content
 

@@ -99,9 +99,8 @@ def find_checkpoint(settings, folder: str, collectives: Collectives, read_foreig
         messages.append("new_centers is ignored: the class centers come from the checkpoint")
     if checkpoint is None and (restarted or settings.resume):
         messages.append(f"no checkpoint to resume from in {checkpoints.path}: training starts from update 0")
-    return ResumePlan(
-        checkpoint, in_folder, restarted or in_folder, messages, "" if checkpoint else settings.pretrained
-    )
+    pretrained = "" if checkpoint else settings.pretrained
+    return ResumePlan(checkpoint, in_folder, restarted or in_folder, messages, pretrained)
 
 
 def checkpoint_folder(settings, folder: str) -> CheckpointFolder:

@@ -77,13 +77,20 @@ def read_checkpoint(path: str, gradient_acc: int) -> ForeignCheckpoint | None:
     names = of_centers[0] if taken else {}
     classes = SavedClasses({"weight": weight, **{name: [of_rank[name] for of_rank in of_centers] for name in names}})
     _read(paths[0], states[0], _backbone)  # checks it; a copy would stay in memory with the plan of the training
-    (epoch, step), width = moments[0], weight[0].shape[1]
+    epoch, step = moments[0]
+    manifest = _manifest(epoch, step // gradient_acc, weight, classes)
+    messages = _messages(states[0], len(paths), bool(names))
+    return ForeignCheckpoint(manifest, partial(_arrays_of_rank, states), classes, messages)
+
+
+def _manifest(epoch: int, num_update: int, weight: list[np.ndarray], classes: SavedClasses) -> Manifest:
+    """Describes the centers of all ranks at the start of an epoch."""
     stops = np.cumsum([len(rows) for rows in weight]).tolist()
-    manifest = Manifest(
-        num_update=step // gradient_acc,
+    return Manifest(
+        num_update=num_update,
         num_classes=stops[-1],
-        embedding_size=width,
-        ranks=len(paths),
+        embedding_size=weight[0].shape[1],
+        ranks=len(weight),
         shards=list(zip([0, *stops], stops)),
         files={},
         state={
@@ -92,11 +99,9 @@ def read_checkpoint(path: str, gradient_acc: int) -> ForeignCheckpoint | None:
             "conventions": TORCH.to_json(),
             "center_widths": classes.widths,
         },
-        rank_states=[{} for _ in paths],
+        rank_states=[{} for _ in weight],
         origin={},
     )
-    messages = _messages(states[0], len(paths), bool(names))
-    return ForeignCheckpoint(manifest, partial(_arrays_of_rank, states), classes, messages)
 
 
 def _load(path: str) -> State:

@@ -73,6 +73,17 @@ def check_optimizer(settings) -> None:
     optimizer_of(settings)(nn.Linear(1, 1))
 
 
+def rates_of(settings, rate_factor: RateFactor, ranks: int) -> Callable[[int], tuple[float, float]]:
+    """Returns number of an update, from 1 -> learning rates of (backbone, centers)."""
+    backbone_lr, center_lr = learning_rates(settings, ranks)
+
+    def rates(num_update: int) -> tuple[float, float]:
+        factor = rate_factor(num_update)
+        return backbone_lr * factor, center_lr * factor
+
+    return rates
+
+
 class TorchFramework:
     """PyTorch, see partial_fc.training.framework.Framework.
 
@@ -170,12 +181,6 @@ class TorchFramework:
         logging.info("%s", precision_line(settings, self.device, job.size))
         layer = job.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder, model_format))
         backbone = job.run_on_all_ranks("module", lambda: self.build_backbone(settings, task, model_format))
-        backbone_lr, center_lr = learning_rates(settings, job.size)
-
-        def rates(num_update: int) -> tuple[float, float]:
-            factor = rate_factor(num_update)
-            return backbone_lr * factor, center_lr * factor
-
         convention, factors = model_format.momentum_convention, read_factors(settings.part_rates)
         optimizer = partial(
             optimizer_of(settings),
@@ -188,7 +193,7 @@ class TorchFramework:
             TorchEngine,
             model,
             layer,
-            rates,
+            rates_of(settings, rate_factor, job.size),
             settings.network,
             optimizer=optimizer,
             max_grad_norm=settings.max_grad_norm,

@@ -97,13 +97,8 @@ def translate(recipe: Recipe, ranks: int) -> Translation:
         settings.update(own)
         if not own and key not in recipe.config:
             continue  # a default without meaning here
-        rows.append(
-            (
-                key,
-                "..." if key == "wandb_key" and value else repr(value),
-                ", ".join(f"{name}={own[name]!r}" for name in own) or note,
-            )
-        )
+        shown = "..." if key == "wandb_key" and value else repr(value)
+        rows.append((key, shown, ", ".join(f"{name}={own[name]!r}" for name in own) or note))
     if refused:
         raise SettingsError("; ".join([f"{recipe.name} cannot be trained as it is: {refused[0]}", *refused[1:]]))
     key = config["wandb_key"] if config["using_wandb"] else ""

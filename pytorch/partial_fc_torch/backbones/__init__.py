@@ -59,17 +59,10 @@ def get_model(
         ValueError: The name is unknown (the message has the nearest known one), a number is out of range, or the user's
             function fails.
     """
-    if not 0.0 <= dropout < 1.0:
-        raise ValueError(f"dropout is {dropout}, expected a number in [0, 1)")
-    if num_features < 1:
-        raise ValueError(f"num_features is {num_features}, expected a positive number of dimensions, usually 512")
+    _check_head(dropout, num_features)
     if ":" in name and not name.startswith(TIMM):
         return _own_model(name, num_features=num_features, image_size=image_size, dropout=dropout, **sizes)
-    if image_size is None:
-        raise ValueError(f"network is {name!r}, which takes images: name one of this task as package.module:function")
-    if image_size < 16 or image_size % 16:
-        raise ValueError(f"image_size is {image_size}, expected a multiple of 16, usually 112")
-    options = Options(num_features, dropout, fp16, image_size)
+    options = Options(num_features, dropout, fp16, _side_of_images(name, image_size))
     if name.startswith(TIMM):
         from .timm_model import TimmModel
 
@@ -78,6 +71,21 @@ def get_model(
     model = NETWORKS[name](options)
     model.eps = eps
     return model
+
+
+def _check_head(dropout: float, num_features: int) -> None:
+    if not 0.0 <= dropout < 1.0:
+        raise ValueError(f"dropout is {dropout}, expected a number in [0, 1)")
+    if num_features < 1:
+        raise ValueError(f"num_features is {num_features}, expected a positive number of dimensions, usually 512")
+
+
+def _side_of_images(name: str, image_size: int | None) -> int:
+    if image_size is None:
+        raise ValueError(f"network is {name!r}, which takes images: name one of this task as package.module:function")
+    if image_size < 16 or image_size % 16:
+        raise ValueError(f"image_size is {image_size}, expected a multiple of 16, usually 112")
+    return image_size
 
 
 def _own_model(name: str, **given: Any) -> nn.Module:
