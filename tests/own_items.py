@@ -55,6 +55,20 @@ class Endless(Signals):
         return super().__getitem__(position)
 
 
+class OnDisk(Signals):
+    """Every item reads a file, which is then no longer in memory."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def __getitem__(self, position):
+        with open(self.path, "rb") as file:
+            file.read()
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return super().__getitem__(position)
+
+
 class OfProcess(Signals):
     """Another set in each process."""
 

@@ -17,6 +17,7 @@ class ReadCounters(NamedTuple):
     read_seconds: float = 0.0  # time of reading the file
     busy_seconds: float = 0.0  # time of reading, decoding and augmentation
     cpu_seconds: float = 0.0  # time of the processor in worker processes
+    disk_bytes: int = 0  # bytes that worker processes read from the disk; 0 if the system does not count them
 
     def plus(self, other: "ReadCounters") -> "ReadCounters":
         """Returns the sum."""

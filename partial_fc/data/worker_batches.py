@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from partial_fc.utils.process_pool import end_with_parent, no_interrupt, safe_path
+from partial_fc.utils.system_counters import disk_bytes
 
 from .batch import Batch, Inputs
 from .prefetch import END_WAIT
@@ -184,7 +185,7 @@ class Reader:
 
     def __init__(self, open_batches: Callable[[], Batches], order: dict):
         self._opened = attempt(lambda: open_same(open_batches, order))
-        self._before, self._reported, self._cpu = ReadCounters(), 0, time.process_time()
+        self._before, self._reported = used(), 0
         if not isinstance(self._opened, ExceptionWithTraceback):
             self._opened.log.quiet = True  # the parent counts the bad items of all workers
 
@@ -194,11 +195,15 @@ class Reader:
         if isinstance(opened, ExceptionWithTraceback):
             return Answer(opened)
         result = attempt(lambda: opened.batch(epoch, first))
-        log, cpu = opened.log, time.process_time()
-        read = ReadCounters._make(map(sub, log.counters, self._before))._replace(cpu_seconds=cpu - self._cpu)
-        bad = dict(list(log.bad.items())[self._reported :])
-        self._before, self._reported, self._cpu = log.counters, len(log.bad), cpu
+        log, now = opened.log, used(opened.log.counters)
+        read, bad = ReadCounters._make(map(sub, now, self._before)), dict(list(log.bad.items())[self._reported :])
+        self._before, self._reported = now, len(log.bad)
         return Answer(result, read, bad)
+
+
+def used(counters: ReadCounters = ReadCounters()) -> ReadCounters:  # noqa: B008  it is immutable
+    """Returns the counters of a worker with what the system has counted for it."""
+    return counters._replace(cpu_seconds=time.process_time(), disk_bytes=disk_bytes() or 0)
 
 
 def open_same(open_batches: Callable[[], Batches], order: dict) -> Batches:

@@ -5,7 +5,6 @@ A step is one batch on every rank.
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 
@@ -15,11 +14,11 @@ class Tally(NamedTuple):
     seconds: float  # wall-clock time
     images: int  # images taken by the rank
     waited: float  # seconds that the rank waited for images
-    cpu_seconds: float  # CPU time of the process
+    cpu_seconds: float  # CPU time of the process, and of those that read for it
     bytes: int  # bytes that the decoding threads requested from the files
     read_seconds: float  # time that the decoding threads spent reading files, summed over the threads
     busy_seconds: float  # time that the decoding threads spent reading or decoding, summed over the threads
-    disk_bytes: int | None  # bytes read from the disk; None if the system does not count them
+    disk_bytes: int | None  # bytes that these processes read from the disk; None if the system does not count them
     # idle time of the host's cores, summed over the cores; None if the system does not count it
     idle_seconds: float | None
 
@@ -112,22 +111,3 @@ class Profile(NamedTuple):
         # The system counts the cores of the host, of which a container may have fewer.
         by_host = [tally.idle_seconds / tally.seconds for tally in tallies if tally.idle_seconds is not None]
         return left, min([left, *by_host])
-
-
-def disk_bytes(path: str = "/proc/self/io") -> int | None:
-    """Returns the bytes read from the disk for this process so far; None if the system does not count them."""
-    return next((numbers[0] for numbers in _numbers_in(path, "read_bytes:")), None)
-
-
-def idle_seconds(path: str = "/proc/stat") -> float | None:
-    """Returns the idle time of this host's cores so far, summed; None if the system does not count it."""
-    idle = next((sum(numbers[3:5]) for numbers in _numbers_in(path, "cpu ")), 0)  # idle, waiting for a disk
-    return idle / os.sysconf("SC_CLK_TCK") if idle else None  # in some sandboxes all numbers of the file are zero
-
-
-def _numbers_in(path: str, name: str) -> list[list[int]]:
-    try:
-        with open(path, encoding="ascii") as file:
-            return [list(map(int, line.split()[1:])) for line in file if line.startswith(name)]
-    except OSError:
-        return []

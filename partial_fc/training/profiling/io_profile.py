@@ -23,8 +23,9 @@ from partial_fc.training.run_folder import check_writable, data_name
 from partial_fc.training.schedule import items_of_update
 from partial_fc.training.tasks import build_task
 from partial_fc.utils.memory import free_memory
+from partial_fc.utils.system_counters import disk_bytes, idle_seconds
 
-from .facts import Phase, Profile, RankHost, Tally, disk_bytes, idle_seconds
+from .facts import Phase, Profile, RankHost, Tally
 from .ram_disk import find_set_files
 from .report import write_report
 
@@ -151,7 +152,7 @@ def _new_batches(data: TrainingData, collectives: Collectives) -> Iterator[Any]:
 
 def _take_tally(data: TrainingData, images: int, waited: float) -> Tally:
     """Returns the Tally of this process now, after it has taken ``images`` and waited for them for ``waited`` s."""
-    counters = data.counters
+    counters, own_disk_bytes = data.counters, disk_bytes()
     return Tally(
         seconds=time.perf_counter(),
         images=images,
@@ -160,7 +161,7 @@ def _take_tally(data: TrainingData, images: int, waited: float) -> Tally:
         bytes=counters.bytes,
         read_seconds=counters.read_seconds,
         busy_seconds=counters.busy_seconds,
-        disk_bytes=disk_bytes(),
+        disk_bytes=None if own_disk_bytes is None else own_disk_bytes + counters.disk_bytes,
         idle_seconds=idle_seconds(),
     )
 

@@ -2,13 +2,18 @@
 
 import os
 import subprocess
+from functools import partial
 
 import pytest
 from io_figures import SET, profile, tally
 
-from partial_fc.training.profiling.facts import disk_bytes, idle_seconds
+from own_items import OnDisk, open_items
+from partial_fc.data.training_data import DataLoader
+from partial_fc.data.worker_batches import WorkerBatches
+from partial_fc.training.profiling.io_profile import _take_tally
 from partial_fc.training.profiling.ram_disk import find_set_files, ram_disk_copy
 from partial_fc.training.profiling.verdict import judge
+from partial_fc.utils.system_counters import disk_bytes, idle_seconds
 
 
 def test_cores_used_by_other_programs_are_not_idle():
@@ -46,6 +51,25 @@ def test_a_data_set_under_data_root_is_copied_under_a_data_root(tmp_path):
     files = find_set_files(str(tmp_path / "emore" / "train.rec"), "emore")
     setting, (_, copy) = ram_disk_copy(files, "/ram")
     assert setting == "data_root=/ram" and copy == f"mkdir -p /ram/emore && cp {tmp_path}/emore/train.rec /ram/emore/"
+
+
+def test_what_worker_processes_read_from_the_disk_is_measured(tmp_path):
+    path, size = tmp_path / "file", 1 << 16
+    with open(path, "wb") as file:
+        file.write(os.urandom(size))
+        os.fsync(file.fileno())
+    open_batches = partial(open_items, OnDisk, path=path)
+    open_batches()  # now the file is no longer in memory
+    before_own = disk_bytes()
+    batches = WorkerBatches(open_batches(), open_batches, 1)
+    if disk_bytes() == before_own:
+        pytest.skip("this file system's reads are not counted")  # as of one in memory
+    data = DataLoader(batches, 1, lambda position: batches.batch(*position))
+    before = _take_tally(data, 0, 0.0)
+    for _ in range(4):
+        data.next()
+    assert _take_tally(data, 16, 0.0).since(before).disk_bytes >= 16 * size
+    data.close()
 
 
 def test_counters_of_the_host(tmp_path):
