@@ -25,6 +25,7 @@ from partial_fc.utils.user_code import place_in_user_code
 Result = TypeVar("Result")
 
 ADVICE = "correct the Dataset"
+MOST_READ = 50_000  # items for their labels; more would take hours without a sign, in every process
 
 
 class LabelledDataset:
@@ -199,10 +200,15 @@ def open_dataset(dataset: Any, name: str) -> Any:
 
 
 def labels_of(dataset: Any, name: str) -> np.ndarray:
-    """Returns labels (N,) int64 of a Dataset: its ``targets``, or those of its items, which are all read for it."""
+    """Returns labels (N,) int64 of a Dataset: its ``targets``, or those of all items, if they are not too many."""
     targets = getattr(dataset, "targets", None)
     if targets is None:
         what = plural(len(dataset), "item")
+        if len(dataset) > MOST_READ:
+            raise ValueError(
+                f"{name} has {what} and no attribute targets: reading each of them for its label may take hours. Give "
+                "the Dataset targets, the labels of all items in order, such as self.targets = [0, 0, 1]"
+            )
         logging.info("%s has no targets: reading %s for their labels", name, what)
         try:
             targets = [read_item(dataset, name, position)[1] for position in range(len(dataset))]

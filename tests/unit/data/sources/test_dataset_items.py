@@ -67,3 +67,27 @@ def test_a_dataset_without_targets_needs_the_label_of_each_item():
     items[3] = None
     with pytest.raises(ValueError, match=r"list\[3\] cannot be read .*: give the Dataset targets"):
         DatasetItems(items)
+
+
+class Many:
+    """So many items without targets, and how many of them were read."""
+
+    def __init__(self, count):
+        self.count, self.read = count, 0
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, position):
+        self.read += 1
+        return np.zeros(1, np.float32), position % 7
+
+
+def test_a_large_dataset_without_targets_is_refused_before_an_item_is_read():
+    assert len(DatasetItems(Many(50_000)).labels) == 50_000
+    many = Many(50_001)
+    with pytest.raises(ValueError, match="Many has 50,001 items and no attribute targets: .* self.targets = "):
+        DatasetItems(many)
+    assert many.read == 0
+    many.targets = np.arange(50_001) % 7
+    assert DatasetItems(many).num_classes == 7 and many.read == 1
