@@ -11,7 +11,8 @@ from pathlib import Path
 
 os.environ |= {"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "1"}  # the latter is for with_fault.py
 
-import torch._dynamo  # noqa: E402, F401  what a training imports
+import matplotlib.figure  # noqa: E402, F401  what a training imports
+import torch._dynamo  # noqa: E402, F401
 
 import default  # noqa: E402
 import image_forms  # noqa: E402

@@ -19,20 +19,18 @@ FILES = ("backbone.pth", "backbone.onnx", "rank_0_softmax_weight.pt", "rank_1_so
 @needs_torch
 def test_a_killed_training_is_resumed_to_the_same_bytes_and_on_another_number_of_ranks(run, tmp_path):
     whole, killed, alone = (tmp_path / name for name in ("whole", "killed", "alone"))
-    launch = LAUNCH["torchrun"]
-    done = run(*launch, "train.py", *OWN, f"output={whole}", **PATHS)
+    saved = whole / "checkpoints" / "step-0000000010"
+    jobs = ["2", "train", *OWN, f"output={whole}", "--", "1", "train", *OWN, f"output={alone}", f"resume={saved}"]
+    done = run(TORCH / "python", "tests/in_turn.py", *jobs, **PATHS)
     assert done.returncode == 0, done.stdout + done.stderr
     ended = run_with_fault(
         "torchrun", "kill", 1, "8", [*OWN, f"output={killed}", f"models_root={tmp_path}"], tmp_path / "mark", **PATHS
     )
     assert ended.code != 0 and not (killed / "backbone.pth").exists()
-    done = run(*launch, "train.py", *OWN, f"output={killed}", "--resume", "auto", **PATHS)
+    done = run(*LAUNCH["torchrun"], "train.py", *OWN, f"output={killed}", "--resume", "auto", **PATHS)
     assert done.returncode == 0, done.stdout + done.stderr
     for name in FILES:
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
-    saved = whole / "checkpoints" / "step-0000000010"
-    done = run(TORCH / "python", "train.py", *OWN, f"output={alone}", f"resume={saved}", **PATHS)
-    assert done.returncode == 0, done.stdout + done.stderr
     of_two, of_one = (json.loads((folder / "curves.json").read_text())["sets"] for folder in (whole, alone))
     points = [[point["num_update"] for point in of_one[name]] for name in ("pairs", "spellings")]
     assert points == [[5, 10, 15], [5, 10, 15]]

@@ -90,6 +90,9 @@ def test_fine_tuning(faces, tmp_path):
         ("--images-per-identity 10", "--images-per-identity 2"),
         ("num-pairs 2000", "num-pairs 40"),
         ("max_update=100 (.*) verify_every=50", r"max_update=3 \1 verify_every=2"),
+        # All trainings in one process, which imports PyTorch once.
+        (r"(?m)^python train\.py (.*)$", r'jobs="$jobs -- 1 train \1"'),
+        ("(partial-fc report compare)", r"python tests/in_turn.py ${jobs# -- }\n\1"),
         OMP_NUM_THREADS="1",
     )
     assert shown.count("starts from the weights in") == 4

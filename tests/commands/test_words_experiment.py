@@ -1,19 +1,36 @@
 """The experiment on the words, quick, with runs that it takes from its folder, its figures, and the layer's share."""
 
+import json
+import shutil
+
 import pytest
 from conftest import TORCH, needs_torch
+
+
+def add_run_with_all_centers(models):
+    """Copies a run for r = 1, with another rank-1, so that it is not trained."""
+    full = models.with_name(models.name.replace("r0.1", "r1"))
+    shutil.copytree(models, full, ignore=shutil.ignore_patterns("training.log"))
+    content = json.loads((full / "words.json").read_text())
+    content["key"]["settings"]["sample_ratio"] = "1"
+    content["figures"]["rank-1"] += 0.1
+    (full / "words.json").write_text(json.dumps(content))
 
 
 @pytest.mark.slow
 @needs_torch
 def test_the_experiment_trains_once_and_is_compared(run, tmp_path):
-    command = [TORCH / "python", "benchmarks/words.py", "--quick", "--ratios", "1", "0.1"]
+    command = [TORCH / "python", "benchmarks/words.py", "--quick"]
     command += ["--root", tmp_path / "words", "--folder", tmp_path / "models"]
-    trained, taken = run(*command, timeout=300), run(*command, timeout=300)
+    trained = run(*command, "--ratios", "0.1", timeout=300)
     assert trained.returncode == 0, trained.stdout + trained.stderr
-    full, sampled = trained.stdout.splitlines()[-2:]
+    (models,) = (tmp_path / "models-quick").iterdir()
+    add_run_with_all_centers(models)
+    taken = run(*command, "--ratios", "1", "0.1", timeout=300)
+    full, sampled = taken.stdout.splitlines()[-2:]
     assert sampled.startswith("| 200 | 20 updates | 0 % | 0.1 | 1 |")
-    assert taken.stdout.splitlines()[-1] == sampled  # also its seconds
+    assert trained.stdout.splitlines()[-1] == sampled  # also its seconds
+    assert len(list((tmp_path / "models-quick").glob("*/training.log"))) == 1
 
     where = ["--root", tmp_path / "words-quick", "--folder", tmp_path / "models-quick"]
     figures = run(TORCH / "python", "benchmarks/words_figures.py", *where)
