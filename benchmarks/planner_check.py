@@ -26,7 +26,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -133,52 +132,10 @@ def torch_trainer() -> Trainer:
     import torch
     import torch.distributed as dist
 
-    from partial_fc.data.batch import Batch, map_inputs
-    from partial_fc.training.tasks import build_task
-    from partial_fc_torch import CosFace, PartialFC, get_model
-    from partial_fc_torch.backbones.recompute import recompute_blocks
+    from benchmarks import case_torch
     from partial_fc_torch.collectives import default_collectives
-    from partial_fc_torch.data_parallel import data_parallel
-    from partial_fc_torch.engine import TorchEngine
-    from partial_fc_torch.layer.margins import margin_named
-    from partial_fc_torch.optimizers import build_optimizer
 
     dist.init_process_group("gloo")
-
-    def build_bank(case: Case):
-        sizes = {"num_classes": case.classes, "sample_rate": case.ratio, "embedding_size": case.embedding}
-        tiling = {"tile_classes": case.tile_classes, "logits_cache_mb": case.logits_cache_mb}
-        margin = CosFace() if case.margin == "combined" else margin_named(case.margin, 64.0, {})
-        return PartialFC(margin_softmax=margin, device="cpu", **sizes, **tiling)
-
-    def build_step(case: Case, bank):
-        linear = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(INPUTS, case.embedding))
-        if case.task:
-            task = build_task(SimpleNamespace(task=case.task, task_options=case.task_options))
-            sizes = {"image_size": None, **task.network_sizes()}
-            backbone = get_model(case.network, num_features=case.embedding, **sizes)
-            number = case.batch * case.gradient_acc
-            items = map_inputs(torch.from_numpy, task.dummy_inputs(number, np.random.default_rng(0)))
-        else:
-            backbone = get_model(case.network, num_features=case.embedding) if case.network else linear
-        backbone = backbone.to(memory_format=torch.channels_last)
-        if case.activation_checkpointing:
-            recompute_blocks(backbone)
-        model = data_parallel(backbone, bank, getattr(torch, case.gradient_dtype))
-        optimizer = partial(build_optimizer, name=case.backbone_optimizer, momentum=0.9)
-        options = {
-            "optimizer": optimizer,
-            "pixels": not case.task,
-            "gradient_acc": case.gradient_acc,
-            "ema_decay": 0.9 * case.ema,
-        }
-        engine = TorchEngine(model, bank, lambda num_update: (0.1, 0.1), **options)
-
-        def step(images: np.ndarray, labels: np.ndarray) -> None:
-            pixels = torch.from_numpy((images * 40 + 128).clip(0, 255).astype(np.uint8))
-            engine.step(Batch(items if case.task else pixels, labels))
-
-        return step
 
     def received(call: Callable[[], Any]) -> dict[str, int]:
         return {}  # benchmarks/scaling.py reads them from PyTorch's profiler
@@ -186,7 +143,8 @@ def torch_trainer() -> Trainer:
     def multiply(left: np.ndarray, right: np.ndarray) -> None:
         torch.mm(torch.from_numpy(left), torch.from_numpy(right))
 
-    return Trainer("torch", default_collectives, build_bank, build_step, received, multiply)
+    build_step = partial(case_torch.build_step, inputs=INPUTS)
+    return Trainer("torch", default_collectives, case_torch.build_bank, build_step, received, multiply)
 
 
 def return_freed_memory() -> None:
