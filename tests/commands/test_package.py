@@ -33,10 +33,8 @@ def pythons():
     return found or [sys.executable]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Path of the wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
+def build(folder):
+    """Writes the wheel into a folder."""
     for name in ("partial_fc", "pytorch"):  # a copy, because setuptools leaves a folder build/ where it builds
         shutil.copytree(ROOT / name, folder / "source" / name)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -48,7 +46,12 @@ def wheel(tmp_path_factory):
         timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder / f"partial_fc-{__version__}-py3-none-any.whl"
+
+
+@pytest.fixture
+def wheel(made_once):
+    """Path of the wheel."""
+    return made_once("wheel", build) / f"partial_fc-{__version__}-py3-none-any.whl"
 
 
 @pytest.fixture(scope="module")

@@ -66,10 +66,10 @@ def test_the_tutorial(tmp_path):
         ("num-pairs 600", "num-pairs 200"),
         # One training is long enough to learn something; the other one is compared with it.
         (r"num_epoch=30 'lr_epochs=\[20\]'(.*mine-cosface)", r"num_epoch=2 'lr_epochs=[2]'\1"),
-        (r"num_epoch=30 'lr_epochs=\[20\]'", "num_epoch=12 'lr_epochs=[8]'"),
+        (r"num_epoch=30 'lr_epochs=\[20\]'", "num_epoch=8 'lr_epochs=[5]'"),
     )
     accuracies = [float(value) for value in re.findall(r"Accuracy-Highest: ([\d.]+)", output)]
-    assert max(accuracies) > 0.6, output  # 10 images of 70 people are few
+    assert max(accuracies) > 0.7, output  # 10 images of 70 people are few; untrained it is 0.685
     assert "verdict" in output and "rank  similarity  name" in output
     assert (tmp_path / "models" / "mine-comparison.html").exists() and (tmp_path / "data" / "sheet.png").exists()
 
