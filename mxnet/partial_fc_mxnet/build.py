@@ -40,13 +40,17 @@ class MXNetFramework:
     """MXNet and Horovod, see partial_fc.training.framework.Framework for the methods; Horovod is initialized."""
 
     collectives = default_collectives
-    command = "bash run.sh"
     model_format = MXNET
     source_folders = (os.path.dirname(__file__),)
     files = {
         "backbone for MXNet": "model-symbol.json, model-0000.params",
         "class centers of each rank": "<rank>_centers.param, ..._mom.param",
     }
+
+    @property
+    def script(self) -> str:
+        path = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "run.sh")
+        return path if os.path.exists(path) else ""
 
     def versions(self) -> dict[str, str]:
         return {"mxnet": mx.__version__, "horovod": horovod.__version__}

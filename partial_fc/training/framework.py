@@ -24,11 +24,12 @@ class Framework(Protocol):
         collectives: between the ranks.
         source_folders: of the framework's part of this program.
         files: what a training writes in the framework's own formats: description -> names.
-        command: that trains on this host.
+        script: path of what trains by settings on this host; empty if there is none.
         model_format: of a new training.
     """
 
-    command: str
+    @property
+    def script(self) -> str: ...
 
     @property
     def model_format(self) -> ModelFormat: ...

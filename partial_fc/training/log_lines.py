@@ -2,17 +2,15 @@
 
 import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
-from shlex import quote
 from typing import Any
 
 from partial_fc.checkpoint import Manifest
 from partial_fc.utils.text import plural
 
+from .next_commands import next_commands
 from .results import TrainingResult
 from .run_folder import data_name
-from .tasks import find_task
 from .verifying import describe_baselines
 
 _SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
@@ -66,8 +64,8 @@ def warn_missing(paths: Sequence[str]) -> None:
         logging.warning("validation set not found, not verified: %s", path)
 
 
-def log_summary(result: TrainingResult, framework_files: Mapping[str, str], command: str) -> None:
-    """Logs the last lines: accuracies, problems, files and suggested next commands."""
+def log_summary(result: TrainingResult, framework_files: Mapping[str, str], script: str) -> None:
+    """Logs the last lines: accuracies, problems, files and `next_commands`."""
     if result.skipped:
         logging.warning("bad samples skipped on all ranks: %d", result.skipped)
     for name, found in result.sets.items():
@@ -82,8 +80,5 @@ def log_summary(result: TrainingResult, framework_files: Mapping[str, str], comm
     logging.info("%d updates in %.1f s, all written to %s", result.updates, result.seconds, result.folder)
     for content, names in {**_FILES, **framework_files}.items():
         logging.info("  %-37s %s", names, content)
-    logging.info("next: %s --loss cosface, %s sample_ratio=0.1, NP=4 %s", command, command, command)
-    items = "a.jpg b.jpg" if find_task(result.settings["task"]).pixels else "A B --reader package.module:function"
-    logging.info("      partial-fc compare %s --model %s", items, quote(result.folder))
-    models = quote(os.path.dirname(result.folder))
-    logging.info("      tensorboard --logdir %s (if missing: pip install tensorboard)", models)
+    for number, command in enumerate(next_commands(result, script)):
+        logging.info("%s %s", "     " if number else "next:", command)

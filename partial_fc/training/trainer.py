@@ -219,7 +219,8 @@ class Trainer:
     def _write_results(self, result: TrainingResult) -> None:
         write_results(result)
         warn_missing(result.missing)
-        log_summary(result, self.framework.files, self.framework.command)
+        on_one_host = self.collectives.local_size == self.collectives.size
+        log_summary(result, self.framework.files, self.framework.script if on_one_host else "")
 
     def _result(self) -> TrainingResult:
         """Returns the results so far. Collectives: all-gather ``skipped``."""

@@ -97,7 +97,6 @@ class TorchFramework:
     """
 
     collectives = default_collectives
-    command = "bash pytorch/run.sh"
     read_pretrained = staticmethod(read_pretrained)
     read_checkpoint = staticmethod(read_checkpoint)
     source_folders = (os.path.dirname(__file__),)
@@ -110,6 +109,12 @@ class TorchFramework:
         self.backbone, self._uses_gpu = backbone, uses_gpu(backend)
         if self._uses_gpu:  # now, because a rank chooses its GPU before the ranks connect
             require_enough_gpus(self.collectives.local_size, torch.cuda.device_count())
+
+    @property
+    def script(self) -> str:
+        """The path of pytorch/run.sh, if there is one, and it would train this backbone."""
+        path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "run.sh")
+        return path if self.backbone is None and os.path.exists(path) else ""
 
     @property
     def device(self) -> torch.device:

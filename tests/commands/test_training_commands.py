@@ -30,6 +30,22 @@ def test_every_launcher_trains(launcher, run, settings, tmp_path):
     assert result.stdout.count("lfw.bin") == 2
 
 
+def test_the_commands_that_a_training_suggests_run_in_any_folder(run, settings, tmp_path):
+    """Those of run.sh without the launcher, whose arguments are those of the program."""
+    out, program = tmp_path / "a folder" / "run", f"{sys.executable} {ROOT}/train_memory.py"
+    trained = run("python", "train_memory.py", *settings, *VERIFIED, "trackers=jsonl", f"output={out}")
+    _, _, suggested = trained.stdout.partition("next: ")
+    commands = [line.rpartition("-      ")[2] for line in suggested.splitlines()]
+    assert len(commands) == 3, trained.stdout + trained.stderr
+    assert sum(command.startswith(f"NP=1 bash {ROOT}/run.sh --config ") for command in commands) == 2
+    for command in commands:
+        command = command.replace(f"bash {ROOT}/run.sh", program)
+        done = run("bash", "-c", f"cd {tmp_path} && unset PYTHONPATH && {command}", PATH="/usr/bin:/bin")
+        assert done.returncode == 0, command + done.stdout + done.stderr
+    made = [json.loads((path / "settings.json").read_text()) for path in sorted(out.parent.iterdir())]
+    assert [(each["loss"], each["sample_ratio"]) for each in made] == [("arcface", 1), ("cosface", 1), ("arcface", 0.1)]
+
+
 def test_run_sh_and_a_run_from_its_settings_json(run, settings, tmp_path):
     """The second run gives the same numbers and keeps the files of the first."""
     folder = tmp_path / "models" / "small-cosface-demo"

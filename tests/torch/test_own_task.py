@@ -1,6 +1,8 @@
 """A task of a user: dicts of letters and lengths are trained on, verified, resumed, and exported as faces are."""
 
 import json
+import logging
+import shlex
 from functools import partial
 
 import numpy as np
@@ -34,8 +36,9 @@ def weights(folder):
     return torch.load(folder / "backbone.pth", weights_only=True)
 
 
-def test_it_is_trained_verified_exported_and_resumed_to_the_same_bytes(tmp_path):
-    train(settings_of(tmp_path / "whole", ema_decay=0.9), TorchFramework())
+def test_it_is_trained_verified_exported_and_resumed_to_the_same_bytes(tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        train(settings_of(tmp_path / "whole", ema_decay=0.9), TorchFramework())
     summary = json.loads((tmp_path / "whole" / "summary.json").read_text())
     assert list(summary["verification"]) == ["pairs", "spellings", "pairs_ema", "spellings_ema"]
     assert set(summary["baselines"]) == {"untrained"}  # those of the first set
@@ -51,9 +54,10 @@ def test_it_is_trained_verified_exported_and_resumed_to_the_same_bytes(tmp_path)
     compared = tmp_path / "comparison.html"
     assert main(["report", "compare", str(tmp_path / "whole"), str(second), "--out", str(compared)]) == 0
     assert "rank1 on spellings" in compared.read_text() and "spellings: distance" in compared.read_text()
-    card = ["report", "card", str(tmp_path / "whole"), "--out", str(tmp_path / "card")]
+    suggested, _ = (record.message for record in caplog.records if "report card" in record.message)
+    card = shlex.split(suggested.partition("partial-fc ")[2])
     assert main(card) == 0
-    text = (tmp_path / "card.md").read_text()
+    text = (tmp_path / "whole" / "card.md").read_text()
     assert f"| spellings | 24 | rank1 | {summary['verification']['spellings']:.4f} |" in text and "letters" in text
     for refused in ([*card, "--groups", "groups.csv", "--force"], ["verify", str(tmp_path / "whole"), "pairs.bin"]):
         assert main(refused) == 2

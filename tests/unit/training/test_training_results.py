@@ -8,7 +8,7 @@ import pytest
 
 from made_up_training import a_set, a_training, log_lines, point
 from partial_fc.checkpoint import Manifest
-from partial_fc.training.log_lines import log_resume, log_summary
+from partial_fc.training.log_lines import log_resume
 from partial_fc.training.report import try_report, write_results
 from partial_fc.training.saving import onnx_metadata
 from partial_fc.training.tasks.pairs import PairVerification
@@ -49,16 +49,6 @@ def test_a_report_that_fails_does_not_end_the_training(tmp_path, caplog):
     try_report(a_training(folder=str(tmp_path), sets={"val": measured}))
     (record,) = caplog.records
     assert record.message.startswith("the report of update 32000 was not written: ") and "set.bin" in record.message
-
-
-@pytest.mark.parametrize(
-    "task, items", [("faces", "a.jpg b.jpg"), ("own_task:Words", "A B --reader package.module:function")]
-)
-def test_the_log_compares_what_the_model_takes(task, items, caplog):
-    training = a_training(folder="models/run")
-    with caplog.at_level(logging.INFO):
-        log_summary(training._replace(settings={**training.settings, "task": task}), {}, "bash run.sh")
-    assert f"partial-fc compare {items} --model models/run" in caplog.text
 
 
 def test_a_resumed_training_logs_what_has_changed_but_how_it_was_started(caplog):

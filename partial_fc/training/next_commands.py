@@ -1,0 +1,49 @@
+"""Commands that a finished training suggests: each is whole, and runs in any folder."""
+
+import os
+import sys
+from shlex import quote
+
+from .results import TrainingResult
+
+
+def next_commands(result: TrainingResult, script: str) -> list[str]:
+    """Returns commands that go on from a training.
+
+    Args:
+        result: of the training.
+        script: path of what trains on this host; empty if it would not train the same.
+    """
+    is_faces = result.settings["task"] == "faces"  # whose sets of pairs are files that `verify` reads
+    pairs = dict.fromkeys(path for found in result.sets.values() if is_faces for path in found.evaluation.paths)
+    folder, tool = quote(result.folder), _installed("partial-fc")
+    commands = _trainings(result, script) if script else []
+    if pairs:
+        commands.append(f"{tool} verify {folder} {' '.join(map(quote, pairs))}")
+    else:
+        commands.append(f"{tool} report card {folder} --out {quote(os.path.join(result.folder, 'card'))}")
+    if "tensorboard" in result.settings["trackers"]:
+        logs = quote(os.path.dirname(result.folder))
+        commands.append(f"{_installed('tensorboard')} --logdir {logs}  # if missing: pip install tensorboard")
+    return commands
+
+
+def _trainings(result: TrainingResult, script: str) -> list[str]:
+    """The same training with another loss, and with sampled classes, each in a folder of its own."""
+    settings, losses = result.settings, ["arcface", "cosface"]
+    again = f"NP={result.ranks} bash {quote(script)} --config {quote(os.path.join(result.folder, 'settings.json'))}"
+    changes = []
+    if settings["loss"] in losses:
+        losses.remove(settings["loss"])
+        changes.append(f"loss={losses[0]}")
+    if settings["sample_ratio"] == 1:
+        changes.append("sample_ratio=0.1")
+    if settings["resume"] not in ("", "auto"):  # else it goes on at the end of another one
+        return []
+    return [f"{again} {change} {quote(f'output={result.folder}-{change}')}" for change in changes]
+
+
+def _installed(name: str) -> str:
+    """Returns the path of a program of this environment, which may not be in PATH; only the name if there is none."""
+    path = os.path.join(os.path.dirname(sys.executable), name)
+    return quote(path) if os.path.exists(path) else name
