@@ -78,7 +78,7 @@ def test_a_data_file_that_shrinks_during_training(settings, faces, tmp_path):
 # just before its first update, and at its end.
 STOPPED_OFTEN = textwrap.dedent("""
     import os, signal, sys, time
-    import onnx, onnxruntime, torch.onnx, train
+    import matplotlib.figure, onnx, onnxruntime, torch._dynamo, torch.onnx, train
     from partial_fc.training import trainer
     from partial_fc_torch import build
     moments, settings, *arguments = sys.argv[1:]
