@@ -23,7 +23,7 @@ def place_in_user_code(error: BaseException | None) -> str:
             place = f"{frame.f_code.co_filename.removeprefix(os.getcwd() + os.sep)}:{line}"
             name = called.f_code.co_name
             owner = f"{type(called.f_locals['self']).__name__}." if "self" in called.f_locals else ""
-            return place if name == "<module>" else f"{owner}{name}, {place}"
+            return place if name.startswith("<") else f"{owner}{name}, {place}"
         error = error.__cause__ or error.__context__
     return ""
 

@@ -1,5 +1,6 @@
 """The collectives of a step, from Horovod's own timeline: their number, bytes and order; and those of the job."""
 
+import os
 import random
 import threading
 import time
@@ -118,8 +119,9 @@ def test_sums_are_bit_identical_whenever_each_gradient_is_ready():
 def test_an_error_on_one_rank_is_raised_on_all():
     assert default_collectives.run_on_all_ranks("test", hvd.rank) == hvd.rank()
     assert default_collectives.on_rank_zero("test", divmod, 7, 2) == ((3, 1) if hvd.rank() == 0 else None)
+    place = rf"\(.*{os.path.basename(__file__)}:\d+\)"  # of the lambda
     for rank in range(2):
-        with pytest.raises(JobError, match=rf"invalid literal .* 'x' \(rank {rank} of {hvd.size()}\)"):
+        with pytest.raises(JobError, match=rf"invalid literal .* 'x' {place} \(rank {rank} of {hvd.size()}\)"):
             default_collectives.run_on_all_ranks("test", lambda failing=rank: int("x" if hvd.rank() == failing else 1))
 
 
