@@ -25,6 +25,8 @@ LAUNCH = {
     "torchrun": [TORCH / "python", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"],
     "launch.py": [TORCH / "python", "pytorch/launch.py", "--nproc_per_node=2"],
 }
+# Two ranks of train.py where the launcher is not what is tested: half of the processor's seconds.
+TWO_RANKS = [TORCH / "python", "tests/in_turn.py", "2", "train"]
 # Settings of a training that would take hours.
 ENDLESS = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000"]
 # What a login shell has, without the environment of this clone.

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from conftest import TORCH, needs_torch
-from groups import LAUNCH, run_with_fault
+from groups import LAUNCH, TWO_RANKS, run_with_fault
 
 from paths import ROOT, SOURCES
 
@@ -20,14 +20,14 @@ FILES = ("backbone.pth", "backbone.onnx", "rank_0_softmax_weight.pt", "rank_1_so
 def test_a_killed_training_is_resumed_to_the_same_bytes_and_on_another_number_of_ranks(run, tmp_path):
     whole, killed, alone = (tmp_path / name for name in ("whole", "killed", "alone"))
     saved = whole / "checkpoints" / "step-0000000010"
-    jobs = ["2", "train", *OWN, f"output={whole}", "--", "1", "train", *OWN, f"output={alone}", f"resume={saved}"]
-    done = run(TORCH / "python", "tests/in_turn.py", *jobs, **PATHS)
+    rest = ["--", "1", "train", *OWN, f"output={alone}", f"resume={saved}"]
+    done = run(*TWO_RANKS, *OWN, f"output={whole}", *rest, **PATHS)
     assert done.returncode == 0, done.stdout + done.stderr
     ended = run_with_fault(
         "torchrun", "kill", 1, "8", [*OWN, f"output={killed}", f"models_root={tmp_path}"], tmp_path / "mark", **PATHS
     )
     assert ended.code != 0 and not (killed / "backbone.pth").exists()
-    done = run(*LAUNCH["torchrun"], "train.py", *OWN, f"output={killed}", "--resume", "auto", **PATHS)
+    done = run(*TWO_RANKS, *OWN, f"output={killed}", "--resume", "auto", **PATHS)
     assert done.returncode == 0, done.stdout + done.stderr
     for name in FILES:
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name

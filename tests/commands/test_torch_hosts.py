@@ -38,7 +38,7 @@ def test_the_tutorials_commands_for_two_hosts_save_what_one_machine_saves(hosts,
             output, _ = group.communicate(timeout=LIMIT)
             assert group.returncode == 0, output
     alone = [word for word in settings if not word.startswith("models_root=")] + [f"models_root={tmp_path / 'one'}"]
-    result = run(*groups.LAUNCH["torchrun"], "train.py", *alone, timeout=LIMIT)
+    result = run(*groups.TWO_RANKS, *alone, timeout=LIMIT)
     assert result.returncode == 0, result.stdout + result.stderr
     patterns = ["rank_*.pt", "checkpoints/step-*/backbone.npz"]
     expected, found = (digests(tmp_path / name, *patterns) for name in ("one", "models"))
