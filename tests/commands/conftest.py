@@ -25,8 +25,8 @@ NO_HOSTS = unavailable()
 needs_hosts = pytest.mark.skipif(bool(NO_HOSTS), reason=NO_HOSTS or "-")
 
 
-# Files of slow tests, from the longest.
-LONG = "oldest_pytorch glyphs_experiment walkthroughs demo_collapse between_trainers slurm restarts package hosts"
+# Files of slow tests, from the longest; those of the glyphs later, as all of them would wait for the set.
+LONG = "oldest_pytorch walkthroughs demo_collapse glyphs_experiment between_trainers slurm restarts package hosts"
 LONG = {f"test_{name}.py": place for place, name in enumerate(LONG.split())}
 
 
