@@ -2,9 +2,9 @@
 
 import atexit
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
 from typing import Any, Generic, TypeVar
@@ -16,6 +16,7 @@ Result = TypeVar("Result")
 END_WAIT = 5.0  # seconds for current reads to end: one of a dead network file system does not
 
 _open: "WeakSet[Prefetcher]" = WeakSet()
+_threads: WeakSet[Thread] = WeakSet()  # also those of deleted ones, which end after their current work
 
 
 class Prefetcher(Generic[Position, Result]):
@@ -45,6 +46,7 @@ class Prefetcher(Generic[Position, Result]):
             thread.start()
         self._end_threads = finalize(self, _end, self._calls, threads)
         _open.add(self)
+        _threads.update(self._threads)
 
     def get(self, position: Position) -> Result:
         """Returns the result at `position`, without waiting if it is the successor of the last position and is ready.
@@ -87,13 +89,11 @@ class Prefetcher(Generic[Position, Result]):
         Returns:
             Whether all have ended. Otherwise what they read from must stay open.
         """
-        deadline = monotonic() + (0.0 if self._closed else END_WAIT)
+        seconds = 0.0 if self._closed else END_WAIT
         self._closed = True
         self._drop()
         self._end_threads()
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return _join(self._threads, seconds)
 
 
 def _run(work: Callable[[Any], Any], calls: "SimpleQueue[tuple[Any, Future] | None]") -> None:
@@ -108,12 +108,26 @@ def _run(work: Callable[[Any], Any], calls: "SimpleQueue[tuple[Any, Future] | No
 
 
 def _end(calls: SimpleQueue, threads: int) -> None:
+    try:
+        while True:
+            calls.get_nowait()
+    except Empty:
+        pass
     for _ in range(threads):
         calls.put(None)
 
 
+def _join(threads: Iterable[Thread], seconds: float) -> bool:
+    """Waits for threads to end; returns whether all have."""
+    threads, deadline = list(threads), monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - monotonic()))
+    return not any(thread.is_alive() for thread in threads)
+
+
 @atexit.register
-def _close_all() -> None:
+def _end_all() -> None:
     """Python's end stops daemon threads within OpenCV, which aborts the process."""
     for prefetcher in list(_open):
-        prefetcher.close()
+        prefetcher._end_threads()
+    _join(_threads, END_WAIT)

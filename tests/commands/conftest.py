@@ -66,10 +66,14 @@ def made_once(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def faces(made_once):
-    """Path of the train.rec of 20 identities of 8 images, and 40 validation pairs beside it."""
-    size = DemoSize(seed=1, identities=CLASSES, images_per_identity=8, held_out=20, pairs=40)
-    return made_once("faces", lambda folder: write_demo(folder, size)) / "train.rec"
+def faces(tmp_path_factory):
+    """Path of the train.rec of 20 identities of 8 images, and 40 validation pairs beside it.
+
+    Each of pytest's processes has its own: tests count and kill the ranks that have this path in their command line.
+    """
+    root = tmp_path_factory.mktemp("data") / "faces"
+    write_demo(root, DemoSize(seed=1, identities=CLASSES, images_per_identity=8, held_out=20, pairs=40))
+    return root / "train.rec"
 
 
 @pytest.fixture

@@ -45,7 +45,8 @@ def test_a_small_machine_without_locale_home_and_temporary_folder(script, settin
     folder = models / "small-arcface-demo"
     assert json.loads((folder / "summary.json").read_text())["verification"].keys() == {"demo_val"}
     assert checkpoints_in(models) == [4, 7]
-    assert f"all written to {folder}\n" in output and f"--model '{folder}'\n" in output  # a command to copy
+    assert f"all written to {folder}\n" in output
+    assert f"partial-fc verify '{folder}' '{data}/demo_val.bin'\n" in output  # a command to copy
 
 
 @needs_torch

@@ -1,6 +1,8 @@
 """Work ahead of time: in order, bounded, overlapping, and never silently lost."""
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -9,6 +11,7 @@ import pytest
 
 from partial_fc.data import prefetch
 from partial_fc.data.prefetch import Prefetcher
+from paths import ROOT
 
 
 def reader_threads():
@@ -131,3 +134,22 @@ def test_a_deleted_prefetcher_ends_its_threads():
     prefetcher.get(0)
     assert len(reader_threads()) >= 1
     del prefetcher
+
+
+DELETED = """
+import time
+from partial_fc.data.prefetch import Prefetcher
+
+def work(position):
+    print("begun", flush=True)
+    time.sleep(0.3)
+    print("ended", flush=True)
+
+Prefetcher(work, lambda position: position + 1, threads=2, ahead=20).get(0)
+"""
+
+
+def test_the_end_of_python_waits_for_current_work_also_of_a_deleted_one():
+    """Threads that end within OpenCV abort the process."""
+    output = subprocess.run([sys.executable, "-c", DELETED], cwd=ROOT, capture_output=True, text=True).stdout
+    assert 2 <= output.count("begun") == output.count("ended") < 20
