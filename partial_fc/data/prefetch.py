@@ -4,6 +4,7 @@ import atexit
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -108,11 +109,9 @@ def _run(work: Callable[[Any], Any], calls: "SimpleQueue[tuple[Any, Future] | No
 
 
 def _end(calls: SimpleQueue, threads: int) -> None:
-    try:
-        while True:
-            calls.get_nowait()
-    except Empty:
-        pass
+    with suppress(Empty):
+        while call := calls.get_nowait():
+            call[1].cancel()  # a thread may wait for it
     for _ in range(threads):
         calls.put(None)
 

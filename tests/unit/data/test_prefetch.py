@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import weakref
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import pytest
 
@@ -134,6 +135,24 @@ def test_a_deleted_prefetcher_ends_its_threads():
     prefetcher.get(0)
     assert len(reader_threads()) >= 1
     del prefetcher
+
+
+def test_closing_wakes_a_thread_that_waits_for_work_that_has_not_begun():
+    release = threading.Event()
+    prefetcher = Prefetcher(lambda position: release.wait(30), following, threads=1, ahead=1)
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(prefetcher.get, position) for position in (0, 10)]
+        deadline = time.monotonic() + 5
+        while prefetcher._calls.qsize() < 2 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        closing = threading.Thread(target=prefetcher.close)
+        closing.start()
+        try:
+            wait(waiting, timeout=5, return_when=FIRST_COMPLETED)
+            assert any(result.done() for result in waiting)
+        finally:
+            release.set()
+            closing.join()
 
 
 DELETED = """
