@@ -1,6 +1,6 @@
 """Exact and approximate search compared: recall of rank 1, queries/s, build time, memory, file, opening from disk.
 
-python benchmarks/index.py --rows 1000000      # pip install usearch faiss-cpu; --candidates names some of them
+python benchmarks/index.py --rows 1000000      # pip install faiss-cpu usearch; --candidates names some of them
 
 Draws embeddings of 512 as a trained network gives them: the center of a person has numbers with variances that fall
 as exp(-i / 64), so that strangers' cosines have a deviation of 0.09, as in about 128 dimensions. An image is the center
@@ -9,7 +9,7 @@ index. Half of the 1,000 queries are further images of persons in it, half are p
 
 Recall is the share of queries for which the row of exact search is found, or, by person, a row of the same person.
 Each candidate is built in one process and opened in another, by one thread each. Seconds are those of the processor,
-as other programs may run. Effort is efSearch of HNSW or nprobe of IVF.
+as other programs may run, without those of drawing. Effort is the number of lists of IVF, and efSearch of HNSW.
 """
 
 import argparse
@@ -30,12 +30,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np  # noqa: E402
 
-from partial_fc.inference.graph import hnsw  # noqa: E402
+from partial_fc.inference.vector_index import ivf  # noqa: E402
 
-E, IMAGES, COSINE, BLOCK, QUERIES, LISTS = 512, 5, 0.6, 20_000, 1000, 4096
+E, IMAGES, COSINE, BLOCK, QUERIES = 512, 5, 0.6, 20_000, 1000
 SCALE = np.exp(-np.arange(E) / 128).astype(np.float32)  # square roots of the variances
 CENTERS, FACES, QUERY, OTHERS = range(4)  # streams of random numbers
 EFFORTS = (32, 64, 128, 256, 512)
+CONNECTIVITY, ADD_EFFORT = 16, 64  # of HNSW: neighbors of an entry, and entries that are tried when one is added
 MB = 1 << 20
 
 
@@ -53,11 +54,33 @@ def images_of(centers: np.ndarray, *seed: int) -> np.ndarray:
     return unit(centers + np.float32((1 / COSINE - 1) ** 0.5) * drawn(len(centers), *seed))
 
 
-def blocks(rows: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields (first row, embeddings) of an index of so many rows."""
-    for first in range(0, rows, BLOCK):
-        centers = np.repeat(drawn(BLOCK // IMAGES, CENTERS, first), IMAGES, axis=0)[: rows - first]
-        yield first, images_of(centers, FACES, first)
+class Drawn:
+    """The embeddings of an index, (rows, E), which are drawn when they are asked for; ``seconds`` is what that took."""
+
+    def __init__(self, rows: int):
+        self.rows, self.seconds = rows, 0.0
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, part: slice | np.ndarray) -> np.ndarray:
+        """Those of a block, or some by number in order."""
+        start = time.process_time()
+        if isinstance(part, slice):
+            found = self._block(part.start)[: part.stop - part.start]
+        else:
+            firsts = part // BLOCK * BLOCK
+            found = np.concatenate([self._block(first)[part[firsts == first] - first] for first in np.unique(firsts)])
+        self.seconds += time.process_time() - start
+        return found
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields (first row, embeddings)."""
+        for first in range(0, self.rows, BLOCK):
+            yield first, self[first : min(first + BLOCK, self.rows)]
+
+    def _block(self, first: int) -> np.ndarray:
+        return images_of(np.repeat(drawn(BLOCK // IMAGES, CENTERS, first), IMAGES, axis=0), FACES, first)
 
 
 def queries(rows: int) -> np.ndarray:
@@ -72,7 +95,7 @@ def exact(rows: int) -> dict[str, Any]:
     """Returns the row of the highest cosine for each query, and seconds per query, without those of drawing."""
     asked = queries(rows)
     best, found, seconds = np.full(QUERIES, -2, np.float32), np.zeros(QUERIES, int), 0.0
-    for first, x in blocks(rows):
+    for first, x in Drawn(rows).blocks():
         start = time.process_time()
         for query in asked[:4]:  # as partial-fc search does, one at a time
             (-(x @ query)).argsort(kind="stable")[:1]
@@ -86,84 +109,75 @@ def exact(rows: int) -> dict[str, Any]:
 
 
 class Candidate(NamedTuple):
-    """A kind of index: make(rows, sample) -> index; add, write, open (mapped); ask(index, queries, effort) -> rows."""
+    """A kind of index: build(rows) -> index; write, open (mapped); ask(index, queries, effort) -> rows."""
 
-    make: Callable
-    add: Callable
-    write: Callable
-    open: Callable
-    ask: Callable
-
-
-def usearch(dtype: str) -> Candidate:
-    """A graph as that of partial-fc index, with usearch's own conversion to a type."""
-    from usearch.index import Index
-
-    def ask(index: Any, x: np.ndarray, effort: int) -> np.ndarray:
-        index.expansion_search = effort
-        return index.search(x, 1, threads=1).keys.astype(int).ravel()
-
-    sizes = {"connectivity": hnsw.CONNECTIVITY, "expansion_add": hnsw.ADD_EFFORT}
-    return Candidate(
-        lambda rows, sample: Index(ndim=E, metric="cos", dtype=dtype, **sizes),
-        lambda index, first, x: index.add(np.arange(first, first + len(x)), x, threads=1),
-        lambda index, path: index.save(path),
-        lambda path: Index.restore(path, view=True),
-        ask,
-    )
+    build: Callable[[Drawn], Any]
+    write: Callable[[Any, str], object]
+    open: Callable[[str], Any]
+    ask: Callable[[Any, np.ndarray, int], np.ndarray]
 
 
 def ours(dtype: str) -> Candidate:
-    """The graph of partial-fc index, but that all queries are given at once, as to the others.
+    """The lists of partial-fc index."""
 
-    partial-fc search calls usearch for each query in a thread of its own, which takes half a millisecond.
-    """
-    index = usearch(hnsw.DTYPES[dtype])
-    return index._replace(
-        make=lambda rows, sample: hnsw.Graph.new(E, dtype),
-        add=lambda graph, first, x: graph.add(first, x.__getitem__, len(x), lambda count: None),
-        write=lambda graph, path: graph.save(path),
-        ask=lambda opened, x, effort: index.ask(opened, hnsw.stored(x, dtype), effort),
-    )
+    def build(rows: Drawn) -> ivf.Lists:
+        lists = ivf.Lists.new(E, dtype)
+        lists.add(0, rows.__getitem__, len(rows), lambda count: None)
+        return lists
+
+    def ask(lists: ivf.Lists, x: np.ndarray, effort: int) -> np.ndarray:
+        ivf.EFFORT = effort
+        return np.array([lists.nearest(query, 1)[0][0] for query in x])
+
+    return Candidate(build, ivf.Lists.save, lambda path: ivf.Lists.open(path, E, dtype, mapped=True), ask)
+
+
+def usearch(dtype: str) -> Candidate:
+    """HNSW by usearch; in int8 each embedding is scaled by its own largest number, which finds more than usearch's."""
+    from usearch.index import Index
+
+    def stored(x: np.ndarray) -> np.ndarray:
+        return x if dtype == "f32" else np.rint(x * (127 / np.abs(x).max(axis=1, keepdims=True))).astype(np.int8)
+
+    def build(rows: Drawn) -> Index:
+        index = Index(ndim=E, metric="cos", dtype=dtype, connectivity=CONNECTIVITY, expansion_add=ADD_EFFORT)
+        for first, x in rows.blocks():
+            index.add(np.arange(first, first + len(x)), stored(x), threads=1)  # several lose entries (2.26.5)
+        return index
+
+    def ask(index: Index, x: np.ndarray, effort: int) -> np.ndarray:
+        index.expansion_search = effort
+        return index.search(stored(x), 1, threads=1).keys.astype(int).ravel()
+
+    return Candidate(build, Index.save, lambda path: Index.restore(path, view=True), ask)
 
 
 def faiss(name: str) -> Candidate:
+    """HNSW by faiss."""
     import faiss
 
-    faiss.omp_set_num_threads(1)
-
-    def make(rows: int, sample: np.ndarray) -> Any:
-        index = faiss.index_factory(E, name.format(lists=min(LISTS, rows // 40)), faiss.METRIC_INNER_PRODUCT)
-        if name.startswith("HNSW"):
-            index.hnsw.efConstruction = hnsw.ADD_EFFORT
-        index.train(sample)
+    def build(rows: Drawn) -> Any:
+        index = faiss.index_factory(E, name, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = ADD_EFFORT
+        index.train(rows[0:BLOCK])
+        for _, x in rows.blocks():
+            index.add(x)
         return index
 
     def ask(index: Any, x: np.ndarray, effort: int) -> np.ndarray:
-        parameter = "efSearch" if name.startswith("HNSW") else "nprobe"
-        faiss.ParameterSpace().set_index_parameter(index, parameter, effort)
+        faiss.ParameterSpace().set_index_parameter(index, "efSearch", effort)
         return index.search(x, 1)[1].ravel()
 
-    flag = faiss.IO_FLAG_MMAP if name.startswith("IVF") else faiss.IO_FLAG_MMAP_IFC
-    return Candidate(
-        make,
-        lambda index, first, x: index.add(x),
-        lambda index, path: faiss.write_index(index, path),
-        lambda path: faiss.read_index(path, flag),
-        ask,
-    )
+    return Candidate(build, faiss.write_index, lambda path: faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC), ask)
 
 
 CANDIDATES: dict[str, Callable[[], Candidate]] = {
-    "usearch HNSW int8": lambda: ours("int8"),
-    "usearch HNSW int8, own scale": lambda: usearch("i8"),
-    "usearch HNSW float16": lambda: usearch("f16"),
-    "usearch HNSW float32": lambda: ours("float32"),
+    "IVF int8": lambda: ours("int8"),
+    "IVF float32": lambda: ours("float32"),
+    "usearch HNSW int8": lambda: usearch("i8"),
+    "usearch HNSW float32": lambda: usearch("f32"),
     "faiss HNSW int8": lambda: faiss("HNSW16_SQ8"),
     "faiss HNSW float32": lambda: faiss("HNSW16"),
-    "faiss IVF int8": lambda: faiss("IVF{lists},SQ8"),
-    "faiss IVF PQ64": lambda: faiss("IVF{lists},PQ64"),
-    "faiss IVF float32": lambda: faiss("IVF{lists},Flat"),
 }
 
 
@@ -174,18 +188,10 @@ def memory() -> float:
 
 def build(name: str, rows: int, path: str) -> dict[str, float]:
     """Writes the index; returns its figures."""
-    candidate = CANDIDATES[name]()
-    sample = np.concatenate([x for _, x in blocks(min(rows, 40 * LISTS))])
+    candidate, drawn_rows = CANDIDATES[name](), Drawn(rows)
     before, start = memory(), time.process_time()
-    index = candidate.make(rows, sample)
-    seconds = time.process_time() - start
-    del sample
-    for first, x in blocks(rows):
-        start = time.process_time()
-        candidate.add(index, first, x)
-        seconds += time.process_time() - start
-        if first % 100_000 == 0:
-            print(f"{name}: {first:,}, {seconds:.0f} s", file=sys.stderr, flush=True)
+    index = candidate.build(drawn_rows)
+    seconds = time.process_time() - start - drawn_rows.seconds
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     candidate.write(index, path)
     return {"build s": seconds, "memory MB": peak - before, "file MB": os.path.getsize(path) / MB}

@@ -18,11 +18,11 @@ SETS = {
     "sheet": Command("draw images of some identities", "partial_fc.data.tools.sheet"),
 }
 INDEX = {
-    "build": Command("embeddings -> an index", "partial_fc.inference.graph.build"),
-    "add": Command("add embeddings", "partial_fc.inference.graph.add"),
-    "remove": Command("remove embeddings by name", "partial_fc.inference.graph.remove"),
-    "merge": Command("add the entries of other indexes", "partial_fc.inference.graph.merge"),
-    "check": Command("recall of rank 1 against exact search", "partial_fc.inference.graph.check"),
+    "build": Command("embeddings -> an index", "partial_fc.inference.vector_index.build"),
+    "add": Command("add embeddings", "partial_fc.inference.vector_index.add"),
+    "remove": Command("remove embeddings by name", "partial_fc.inference.vector_index.remove"),
+    "merge": Command("add the entries of other indexes", "partial_fc.inference.vector_index.merge"),
+    "check": Command("recall of rank 1 against exact search", "partial_fc.inference.vector_index.check"),
 }
 CHECKPOINTS = {
     "list": Command("list the complete checkpoints of a training", "partial_fc.checkpoint.tools.list"),

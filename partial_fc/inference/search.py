@@ -75,14 +75,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _in_index(path: str, query: np.ndarray, model: str, origin: Origin, top: int) -> list[tuple[float, str]]:
     """Searches in embeddings, or in an index of `partial-fc index`; reports on stderr which."""
-    from .graph.folder import IndexFolder, is_index
     from .index import read_index
+    from .vector_index.folder import IndexFolder, is_index
 
     if is_index(path):
         folder = IndexFolder(path)
         folder.check(model, len(query), origin)
         print(f"approximate search in {folder.manifest.entries:,} embeddings", file=sys.stderr)
-        numbers, similarities = folder.graph(mapped=True).nearest(query, top)
+        numbers, similarities = folder.lists(mapped=True).nearest(query, top)
         return [(float(cosine), folder.names[number]) for number, cosine in zip(numbers, similarities)]
     index = read_index(path)
     if index.embeddings.shape[1] != len(query):

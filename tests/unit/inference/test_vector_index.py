@@ -15,13 +15,13 @@ import pytest
 
 from command_line import exit_code, interruptible
 from partial_fc.data.synthetic.draw import draw_face
-from partial_fc.inference.graph import folder as folder_module
-from partial_fc.inference.graph.folder import IndexFolder, changing
 from partial_fc.inference.index import Index, write_index
 from partial_fc.inference.origin import Origin
+from partial_fc.inference.vector_index import folder as folder_module
+from partial_fc.inference.vector_index.folder import IndexFolder, changing
 from tiny_onnx import TinyModel
 
-pytest.importorskip("usearch", reason="pip install usearch")
+pytest.importorskip("faiss", reason="pip install faiss-cpu")
 ORIGIN = Origin("0" * 64, True)
 COUNT, SIZE = 300, 16
 
@@ -50,8 +50,8 @@ def index(*words):
 def found(folder, rows, top=1):
     """The names and similarities that an index finds for some embeddings."""
     opened = IndexFolder(folder)
-    graph = opened.graph(mapped=True)
-    results = [graph.nearest(row, top) for row in rows]
+    lists = opened.lists(mapped=True)
+    results = [lists.nearest(row, top) for row in rows]
     return [[opened.names[number] for number in numbers] for numbers, _ in results], [cosines for _, cosines in results]
 
 
@@ -177,9 +177,10 @@ def test_damage_is_refused(place, capsys):
 
     for name in about["files"]:
         refused(f"{name} is damaged: it has", name, lambda whole: whole[: len(whole) // 2])
-    refused("graph-1.usearch is damaged", "graph-1.usearch", lambda whole: bytes(len(whole)))
-    for place_of_byte in (0, -1, -COUNT * 100):  # usearch would follow the links out of its memory
-        refused("its links are not", "graph-1.usearch", lambda whole: flipped(whole, place_of_byte))  # noqa: B023
+    refused("lists-1.faiss is damaged", "lists-1.faiss", lambda whole: bytes(len(whole)))
+    # The kind of index, the number of the last entry, a size of a list: faiss would read past the end.
+    for place_of_byte in (0, -1, -COUNT * (SIZE + 8) - 3):
+        refused("its checksums are not", "lists-1.faiss", lambda whole: flipped(whole, place_of_byte))  # noqa: B023
     refused("does not belong to", "names-1.npy", lambda whole: whole[:-8] + whole[-16:-8])
     refused("cannot be used", "manifest.json", lambda whole: whole[:-2])
     for key, value in (
@@ -191,7 +192,7 @@ def test_damage_is_refused(place, capsys):
         refused("", "manifest.json", lambda _: json.dumps({**about, key: value}).encode())  # noqa: B023
 
 
-@pytest.mark.parametrize("owner, name", [(folder_module.Graph, "save"), (folder_module, "replace_file")])
+@pytest.mark.parametrize("owner, name", [(folder_module.Lists, "save"), (folder_module, "replace_file")])
 def test_a_change_that_is_interrupted_loses_nothing(place, monkeypatch, owner, name):
     def interrupt(*args):
         raise KeyboardInterrupt
@@ -202,7 +203,7 @@ def test_a_change_that_is_interrupted_loses_nothing(place, monkeypatch, owner, n
         patch.setattr(owner, name, interrupt)
         assert index("add", "index", "b") == 130
     assert content("index") == before
-    (place / "index" / "graph-2.usearch").write_bytes(b"of a command that was killed")
+    (place / "index" / "lists-2.faiss").write_bytes(b"of a command that was killed")
     assert index("add", "index", "b") == 0 and len(os.listdir("index")) == 4
     assert share_found("index", embeddings(seed=1), "b") == 1
 
@@ -249,37 +250,48 @@ def test_search_opens_both_kinds(place, capsys):
 
 
 MEMORY = """
-import sys
+import faiss
 import numpy as np
-from partial_fc.inference.graph.folder import IndexFolder
-import usearch.index
+from partial_fc.inference.vector_index import ivf
+from partial_fc.inference.vector_index.folder import IndexFolder
 
 def megabytes():
     return int(open("/proc/self/statm").read().split()[1]) * 4 / 1024
 
+ivf.EFFORT = 8
 before = megabytes()
 index = IndexFolder("index")
-numbers, _ = index.graph(mapped=True).nearest(np.load("a.npy", mmap_mode="r")[3000], 1)
+numbers, _ = index.lists(mapped=True).nearest(np.load("a.npy", mmap_mode="r")[3000], 1)
 print(index.names[numbers[0]].removeprefix("a/"), megabytes() - before)
 """
 
 
 def test_an_index_is_opened_without_reading_it(place):
-    """Of embeddings on a circle, a search needs the neighbors of its result, which are beside it in the file."""
-    angles = np.linspace(0, 2 * np.pi, 6000, dtype=np.float32)[:, None]
-    axes = np.linalg.qr(np.random.default_rng(0).standard_normal((4096, 2)))[0].astype(np.float32)
-    write("a", np.cos(angles) * axes[:, 0] + np.sin(angles) * axes[:, 1], "a")
-    assert index("build", "a", "--out", "index") == 0
+    """Of 150 lists a search reads as many as it is told to."""
+    write("a", embeddings(6000, size=2048), "a")
+    assert index("build", "a", "--out", "index", "--dtype", "float32") == 0
     with interruptible("-c", MEMORY, stdout=subprocess.PIPE) as child:
         number, grown = map(float, child.communicate(timeout=60)[0].split())
-    assert abs(number - 3000) < 100
-    size = os.path.getsize("index/graph-1.usearch") / 2**20
+    assert number == 3000
+    size = os.path.getsize("index/lists-1.faiss") / 2**20
     assert grown < size / 2, (grown, size)
 
 
-def test_without_usearch(place, monkeypatch):
-    monkeypatch.setitem(sys.modules, "usearch", None)
-    with pytest.raises(ImportError, match="pip install usearch"):
+def test_lists_are_made_anew_for_many_more_entries(place):
+    """Those of one embedding know neither where others lie nor how large their numbers are."""
+    write("first", embeddings(1, seed=2), "first")
+    assert index("build", "first", "--out", "index") == 0 and share_found("index", embeddings(1, seed=2), "first") == 1
+    write("many", embeddings(4000, seed=3), "many")
+    assert index("add", "index", "a") == index("add", "index", "many") == 0
+    for prefix, rows in (("first", embeddings(1, seed=2)), ("a", embeddings()), ("many", embeddings(4000, seed=3))):
+        names, cosines = found("index", rows[:50])
+        assert np.mean([name == f"{prefix}/{row}" for row, (name,) in enumerate(names)]) == 1
+        assert min(np.concatenate(cosines)) > 0.99
+
+
+def test_without_faiss(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ImportError, match="pip install faiss-cpu"):
         index("build", "a", "--out", "index")
     assert not os.path.exists("index")
 
@@ -287,6 +299,6 @@ def test_without_usearch(place, monkeypatch):
 @pytest.mark.slow
 def test_the_benchmark_compares_with_exact_search():
     program = [sys.executable, Path(__file__).parents[3] / "benchmarks/index.py", "--quick", "--candidates"]
-    done = subprocess.run([*program, "usearch HNSW int8"], capture_output=True, text=True, timeout=200, check=True)
+    done = subprocess.run([*program, "IVF int8"], capture_output=True, text=True, timeout=200, check=True)
     rate, *recall = done.stdout.splitlines()[-1].split(": ")[1].split(", ")
     assert int(rate.replace(",", "")) > 0 and min(map(float, recall)) > 0.8 and max(map(float, recall)) <= 1

@@ -1,7 +1,7 @@
 """Makes an index for fast, approximate search in embeddings of embed: below a million, exact search is fast enough.
 
-Writes the folder INDEX: a graph (HNSW) with the embeddings, in int8 or float32, and their names. partial-fc search
-opens it without reading it whole. add, remove and merge change it without a rebuild. pip install usearch.
+Writes the folder INDEX: the embeddings in lists of near ones (IVF), in int8 or float32, and their names. partial-fc
+search opens it and reads some of the lists. add, remove and merge change it without a rebuild. pip install faiss-cpu.
 """
 
 import argparse
@@ -9,7 +9,7 @@ from contextlib import nullcontext
 
 from partial_fc.utils.cli import add_force
 
-from .hnsw import DTYPES
+from .ivf import DTYPES
 
 EXAMPLE = "embeddings --out faces.index"
 
@@ -31,15 +31,15 @@ def run(args: argparse.Namespace) -> int:
 
     from .add import add_rows, check_distinct
     from .folder import create, is_index, locked
-    from .hnsw import Graph
+    from .ivf import Lists
 
     index = read_index(args.embeddings)
     check_distinct(args.embeddings, index.names, set())
     dimension = index.embeddings.shape[1]
-    graph = Graph.new(dimension, args.dtype)
+    lists = Lists.new(dimension, args.dtype)
     replaced = locked(args.out) if is_index(args.out) else nullcontext()
     with replaced, staged_folder(args.out, args.force) as stage:
-        add_rows(graph, 0, index.embeddings.__getitem__, len(index.names))
-        create(stage, graph, args.dtype, dimension, index.names, index.origin)
-    print(f"{args.out}: {plural(len(graph), 'embedding')} of dimension {dimension} in {args.dtype}")
+        add_rows(lists, 0, index.embeddings.__getitem__, len(index.names))
+        create(stage, lists, args.dtype, dimension, index.names, index.origin)
+    print(f"{args.out}: {plural(len(lists), 'embedding')} of dimension {dimension} in {args.dtype}")
     return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-    from .hnsw import Graph
+    from .ivf import Lists
 
 EXAMPLE = "faces.index more.index"
 
@@ -27,8 +27,8 @@ def run(args: argparse.Namespace) -> int:
     from .folder import IndexFolder, changing
 
     with changing(args.index) as index:
-        graph = index.graph(mapped=False)
-        known = set(index.present(graph)[1])
+        lists = index.lists(mapped=False)
+        known = set(index.present(lists)[1])
         added: list[str] = []
         for path in args.others:
             other = IndexFolder(path)
@@ -37,15 +37,15 @@ def run(args: argparse.Namespace) -> int:
             if about.dtype != index.manifest.dtype:
                 dtypes = f"{path} holds {about.dtype}, {args.index} {index.manifest.dtype}"
                 raise ValueError(f"{dtypes}: build one of them again")
-            source = other.graph(mapped=True)
+            source = other.lists(mapped=True)
             numbers, more = other.present(source)
             check_distinct(path, more, known)
-            add_rows(graph, len(index.names) + len(added), partial(_rows, source, numbers), len(more))
+            add_rows(lists, len(index.names) + len(added), partial(_rows, source, numbers), len(more))
             added += more
-        index.write(graph, added)
-    report(args.index, f"added {len(added):,}", graph)
+        index.write(lists, added)
+    report(args.index, f"added {len(added):,}", lists)
     return 0
 
 
-def _rows(source: "Graph", numbers: "np.ndarray", part: slice) -> "np.ndarray":
+def _rows(source: "Lists", numbers: "np.ndarray", part: slice) -> "np.ndarray":
     return source.rows(numbers[part])

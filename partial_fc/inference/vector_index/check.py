@@ -11,7 +11,7 @@ from partial_fc.utils.cli import add_seed, whole_number
 if TYPE_CHECKING:
     import numpy as np
 
-    from .hnsw import Graph
+    from .ivf import Lists
 
 ROUNDING = 1e-6  # of a cosine in float32
 EXAMPLE = "faces.index --queries 1000"
@@ -33,22 +33,22 @@ def run(args: argparse.Namespace) -> int:
     from .folder import IndexFolder
 
     index = IndexFolder(args.index)
-    graph = index.graph(mapped=True)
-    entries = np.flatnonzero(graph.present(len(index.names)))
+    lists = index.lists(mapped=True)
+    entries = np.flatnonzero(lists.present(len(index.names)))
     if len(entries) < 2:
         raise ValueError(f"{args.index} has {len(entries)} entries: no entry has a nearest other one")
     sample = np.random.default_rng(args.seed).choice(entries, min(args.queries, len(entries)), replace=False)
     found = 0
     with progress(len(sample), "query", "searching") as bar:
-        for number, query in zip(sample, graph.rows(sample)):
-            approximate, exact = (_nearest_other(graph, number, query, exact) for exact in (False, True))
+        for number, query in zip(sample, lists.rows(sample)):
+            approximate, exact = (_nearest_other(lists, number, query, exact) for exact in (False, True))
             found += approximate >= exact - ROUNDING
             bar.update(1)
     print(f"{args.index}: recall of rank 1 is {found / len(sample):.4f} ({found} of {len(sample)} entries)")
     return 0
 
 
-def _nearest_other(graph: "Graph", number: int, query: "np.ndarray", exact: bool) -> float:
+def _nearest_other(lists: "Lists", number: int, query: "np.ndarray", exact: bool) -> float:
     """Returns the cosine of the nearest entry besides the query's own, -inf if none is found."""
-    numbers, cosines = graph.nearest(query, 2, exact)
+    numbers, cosines = lists.nearest(query, 2, exact)
     return max(cosines[numbers != number].tolist(), default=float("-inf"))

@@ -24,13 +24,13 @@ def run(args: argparse.Namespace) -> int:
     if not wanted:
         raise ValueError(f"{args.names} holds no names: give a text file with one per line")
     with changing(args.index) as index:
-        graph = index.graph(mapped=False)
-        found = {name: number for number, name in zip(*index.present(graph)) if name in wanted}
+        lists = index.lists(mapped=False)
+        found = {name: number for number, name in zip(*index.present(lists)) if name in wanted}
         missing = sorted(wanted - found.keys())
         if missing:
             share = f"{len(missing)} of {len(wanted)} names are missing"
             raise ValueError(f"{args.index} holds no {missing[0]} ({share}): none was removed")
-        graph.remove(np.array([*found.values()], int))
-        index.write(graph)
-    report(args.index, f"removed {len(found):,}", graph)
+        lists.remove(np.array([*found.values()], int))
+        index.write(lists)
+    report(args.index, f"removed {len(found):,}", lists)
     return 0

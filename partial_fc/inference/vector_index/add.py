@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # loaded only when a command runs, so that --help is fast
-    from .hnsw import Graph, Rows
+    from .ivf import Lists, Rows
 
 EXAMPLE = "faces.index more_embeddings"
 
@@ -25,20 +25,20 @@ def run(args: argparse.Namespace) -> int:
     with changing(args.index) as index:
         new = read_index(args.embeddings)
         index.check(args.embeddings, new.embeddings.shape[1], new.origin)
-        graph = index.graph(mapped=False)
-        check_distinct(args.embeddings, new.names, set(index.present(graph)[1]))
-        add_rows(graph, len(index.names), new.embeddings.__getitem__, len(new.names))
-        index.write(graph, new.names)
-    report(args.index, f"added {len(new.names):,}", graph)
+        lists = index.lists(mapped=False)
+        check_distinct(args.embeddings, new.names, set(index.present(lists)[1]))
+        add_rows(lists, len(index.names), new.embeddings.__getitem__, len(new.names))
+        index.write(lists, new.names)
+    report(args.index, f"added {len(new.names):,}", lists)
     return 0
 
 
-def add_rows(graph: "Graph", first: int, rows: "Rows", count: int) -> None:
-    """Adds embeddings to a graph, see `Graph.add`, with a progress bar."""
+def add_rows(lists: "Lists", first: int, rows: "Rows", count: int) -> None:
+    """Adds embeddings to lists, see `Lists.add`, with a progress bar."""
     from partial_fc.utils.progress import progress
 
     with progress(count, "embedding", "adding") as bar:
-        graph.add(first, rows, count, bar.update)
+        lists.add(first, rows, count, bar.update)
 
 
 def check_distinct(where: str, names: Iterable[str], known: set[str]) -> None:
@@ -49,6 +49,6 @@ def check_distinct(where: str, names: Iterable[str], known: set[str]) -> None:
         known.add(name)
 
 
-def report(folder: str, done: str, graph: "Graph") -> None:
+def report(folder: str, done: str, lists: "Lists") -> None:
     """Prints what a command did with an index."""
-    print(f"{folder}: {done}, now {len(graph):,} embeddings")
+    print(f"{folder}: {done}, now {len(lists):,} embeddings")

@@ -1,4 +1,4 @@
-"""The folder of an index: manifest.json, the graph, and the names of its entries.
+"""The folder of an index: manifest.json, the lists, and the names of its entries.
 
 Every change writes new files beside those in use, then the manifest that names them, then removes the old ones. A
 command that ends before leaves the old index, and a search that has it open goes on in the old files.
@@ -17,7 +17,7 @@ from partial_fc.inference.index import Origin
 from partial_fc.utils.atomic_io import replace_file, sync_folder
 from partial_fc.utils.json_object import read_object
 
-from .hnsw import DTYPES, Graph, links_checksum
+from .ivf import DTYPES, Lists, header_checksum
 from .names import ENDINGS, Names, write_names
 
 MANIFEST = "manifest.json"
@@ -32,11 +32,11 @@ class Manifest(NamedTuple):
         dimension: E.
         dtype: a name of DTYPES.
         entries: number of embeddings.
-        change: number of the last change, which is in the names of the graph's files.
+        change: number of the last change, which is in the name of the file of the lists.
         names: number of the change that wrote the names.
         files: name -> bytes.
         origin: of the embeddings; None if it is unknown.
-        links: checksum of the graph's links.
+        checksums: of the file of the lists up to the entries, and of the entries' numbers.
     """
 
     dimension: int
@@ -46,7 +46,7 @@ class Manifest(NamedTuple):
     names: int
     files: dict[str, int]
     origin: Origin | None
-    links: int
+    checksums: list[int]
 
 
 class IndexFolder:
@@ -69,19 +69,20 @@ class IndexFolder:
                 raise ValueError(f"{path} is damaged: it has {os.path.getsize(path)} bytes instead of {size}")
         self.names = Names(os.path.join(folder, _names(self.manifest.names)))
 
-    def graph(self, mapped: bool) -> Graph:
-        """Opens the graph, see `Graph.open`."""
-        about, path = self.manifest, self._path(_graph(self.manifest.change))
-        if links_checksum(path) != about.links:
-            raise ValueError(f"{path} is damaged: its links are not those of {MANIFEST}; build the index again")
-        graph = Graph.open(path, about.dimension, about.dtype, mapped)
-        if len(graph) != about.entries:
-            raise ValueError(f"{self.folder} has {len(graph)} entries instead of {about.entries}: build it again")
-        return graph
+    def lists(self, mapped: bool) -> Lists:
+        """Opens the lists, see `Lists.open`."""
+        about, path = self.manifest, self._path(_lists(self.manifest.change))
+        damaged = ValueError(f"{path} is damaged: its checksums are not those of {MANIFEST}; build the index again")
+        if header_checksum(path, about.entries, about.dimension, about.dtype) != about.checksums[0]:
+            raise damaged
+        lists = Lists.open(path, about.dimension, about.dtype, mapped)
+        if len(lists) != about.entries or lists.checksum() != about.checksums[1]:
+            raise damaged
+        return lists
 
-    def present(self, graph: Graph) -> tuple[np.ndarray, list[str]]:
+    def present(self, lists: Lists) -> tuple[np.ndarray, list[str]]:
         """Returns the numbers of the entries in order, and their names."""
-        there = graph.present(len(self.names))
+        there = lists.present(len(self.names))
         return np.flatnonzero(there), [name for name, kept in zip(self.names, there) if kept]
 
     def check(self, what: str, dimension: int, origin: Origin | None) -> None:
@@ -94,23 +95,23 @@ class IndexFolder:
         if origin and self.manifest.origin:
             origin.check(what, self.manifest.origin, self.folder)
 
-    def write(self, graph: Graph, new_names: Sequence[str] = ()) -> None:
-        """Replaces the graph, and appends names. Raises OSError."""
+    def write(self, lists: Lists, new_names: Sequence[str] = ()) -> None:
+        """Replaces the lists, and appends names. Raises OSError."""
         about = self.manifest
         change = about.change + 1
         if new_names:
             write_names(self._path(_names(change)), new_names, self._path(_names(about.names)))
         names = change if new_names else about.names
-        _write(self.folder, graph, about._replace(entries=len(graph), change=change, names=names))
+        _write(self.folder, lists, about._replace(entries=len(lists), change=change, names=names))
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
 
-def create(folder: str, graph: Graph, dtype: str, dimension: int, names: Sequence[str], origin: Origin | None) -> None:
+def create(folder: str, lists: Lists, dtype: str, dimension: int, names: Sequence[str], origin: Origin | None) -> None:
     """Writes an index into an empty folder. Raises OSError."""
     write_names(os.path.join(folder, _names(1)), names)
-    _write(folder, graph, Manifest(dimension, dtype, len(graph), 1, 1, {}, origin, 0))
+    _write(folder, lists, Manifest(dimension, dtype, len(lists), 1, 1, {}, origin, []))
 
 
 @contextmanager
@@ -144,8 +145,8 @@ def locked(folder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _graph(change: int) -> str:
-    return f"graph-{change}.usearch"
+def _lists(change: int) -> str:
+    return f"lists-{change}.faiss"
 
 
 def _names(change: int) -> str:
@@ -153,22 +154,20 @@ def _names(change: int) -> str:
 
 
 def _files(about: Manifest) -> list[str]:
-    return [_graph(about.change), *(_names(about.names) + ending for ending in ENDINGS)]
+    return [_lists(about.change), *(_names(about.names) + ending for ending in ENDINGS)]
 
 
-def _write(folder: str, graph: Graph, about: Manifest) -> None:
-    path = os.path.join(folder, _graph(about.change))
-    graph.save(path)
+def _write(folder: str, lists: Lists, about: Manifest) -> None:
+    path = os.path.join(folder, _lists(about.change))
+    lists.save(path)
     sizes = {}
     for name in _files(about):
         with open(os.path.join(folder, name), "r+b") as file:
             os.fsync(file.fileno())  # before the manifest that names it
             sizes[name] = os.fstat(file.fileno()).st_size
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        **about._replace(files=sizes, links=links_checksum(path))._asdict(),
-    }
+    checksums = [header_checksum(path, about.entries, about.dimension, about.dtype), lists.checksum()]
+    about = about._replace(files=sizes, checksums=checksums)
+    content = {"format": FORMAT, "version": VERSION, **about._asdict()}
     content["origin"] = about.origin and about.origin._asdict()
     sync_folder(folder)
     replace_file(os.path.join(folder, MANIFEST), [json.dumps(content, indent=1).encode()])
@@ -176,7 +175,7 @@ def _write(folder: str, graph: Graph, about: Manifest) -> None:
 
 def _clean(folder: str, about: Manifest) -> None:
     for name in set(os.listdir(folder)) - {MANIFEST, *_files(about)}:
-        if name.startswith(("graph-", "names-")):
+        if name.startswith(("lists-", "names-")):
             with suppress(OSError):
                 os.remove(os.path.join(folder, name))
 
@@ -199,9 +198,11 @@ def _read_manifest(path: str) -> Manifest:
 def _checked(content: dict[str, Any]) -> Manifest:
     origin = content.pop("origin")
     about = Manifest(**content, origin=origin and Origin.read(origin))
-    numbers = (about.dimension, about.entries, about.change, about.names, about.links, *about.files.values())
-    if not all(type(number) is int and number >= 0 for number in numbers) or about.dtype not in DTYPES:
-        raise ValueError("a number or the dtype is invalid")
+    numbers = (about.dimension, about.entries, about.change, about.names, *about.checksums, *about.files.values())
+    if not all(type(number) is int and number >= 0 for number in numbers) or len(about.checksums) != 2:
+        raise ValueError("a number is invalid")
+    if about.dtype not in DTYPES:
+        raise ValueError(f"its dtype is none of {', '.join(DTYPES)}")
     if sorted(about.files) != sorted(_files(about)):
         raise ValueError(f"it names the files {', '.join(about.files)}")
     return about
