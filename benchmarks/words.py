@@ -5,6 +5,7 @@
     python benchmarks/words.py --classes 50000 0 --updates 3000 --ratios 1 0.1 0.03           # 0: all classes
     python benchmarks/words.py --ratios 1 0.1 --corrected       # r < 1 also with sampling_correction
     python benchmarks/words.py --ratios 1 [0.1,1]               # sampled, in the last epoch full
+    python benchmarks/words.py --classes 0 --updates 2000 --ratios 1 [0.1,1]       # full in the second half
     python benchmarks/words.py --ratios 1 0.1 --wrong 0.2       # a fifth of the forms have a wrong label
     python benchmarks/words.py --quick                          # a few updates on a hundredth of the set
 
@@ -25,10 +26,12 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.host import cpu_name, run_with_usage  # noqa: E402
+from benchmarks.host import Usage, cpu_name, run_with_usage  # noqa: E402
 from examples.figures import mean_of, percent  # noqa: E402
 from examples.words.lexemes import read_set, split_lexemes  # noqa: E402
 from examples.words.task import SIZES  # noqa: E402
+from partial_fc.checkpoint.layout import step_name  # noqa: E402
+from partial_fc.training.run_folder import CHECKPOINTS  # noqa: E402
 from partial_fc.utils.config import parse_options  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 
@@ -69,6 +72,12 @@ class Case(NamedTuple):
         return self._replace(ratio="1", corrected=False)
 
     @property
+    def halves(self) -> list[str]:
+        """r of the first and of the second half of the updates; empty if r changes with the epochs, or not at all."""
+        ratios = self.ratio.strip("[]").split(",")
+        return ratios if self.updates and len(ratios) > 1 else []
+
+    @property
     def name(self) -> str:
         corrected = "-corrected" if self.corrected else ""
         wrong = f"-wrong{self.wrong:g}" if self.wrong else ""
@@ -90,25 +99,48 @@ class Case(NamedTuple):
     def arguments(self, options: dict[str, object]) -> list[str]:
         """The others, with options of the task."""
         options = options | ({"wrong_labels": self.wrong} if self.wrong else {})
-        length = ["num_epoch=0", f"max_update={self.updates}"] if self.updates else []
-        return ["baselines=False", f"task_options={','.join(f'{name}={value}' for name, value in options.items())}"] + (
-            length
-        )
+        updates = {"num_epoch": 0, "max_update": self.updates, "checkpoint_every": self.updates // 2}
+        length = [f"{name}={value}" for name, value in updates.items()] if self.updates else []
+        task_options = ",".join(f"{name}={value}" for name, value in options.items())
+        return ["baselines=False", f"task_options={task_options}", *length]
 
 
-def measured(case: Case, seed: int, root: Path, models: Path, arguments: list[str]) -> dict:
-    """The figures of a training, or those of an earlier one in ``models`` with the same set and settings."""
-    path, settings = models / "words.json", case.settings(seed)
-    key = {"settings": settings, "arguments": arguments, "set": json.loads((root / "lexemes.json").read_text())}
+class Place(NamedTuple):
+    """Where the set is, and where the runs are."""
+
+    root: Path
+    folder: Path
+
+    def models(self, case: Case, seed: int) -> Path:
+        return self.folder / f"{case.name}-seed{seed}"
+
+
+def measured(case: Case, seed: int, place: Place, arguments: list[str]) -> dict:
+    """The figures of a training, or those of an earlier one with the same set and settings."""
+    models, settings = place.models(case, seed), case.settings(seed)
+    path, of_set = models / "words.json", json.loads((place.root / "lexemes.json").read_text())
+    key = {"settings": settings, "arguments": arguments, "set": of_set}
     if not path.exists() or json.loads(path.read_text())["key"] != key:
-        where = [f"data_root={root.parent}", f"data_name={root.name}", f"output={models}"]
-        words = [f"{name}={value}" for name, value in settings.items()]
-        command = [*LAUNCH, "--config", "examples/words/settings.json", *where, *words, *arguments]
-        usage = run_with_usage(command, {**os.environ, "OMP_NUM_THREADS": "1"})
+        usage = trained(case, seed, place, arguments)
         summary = json.loads((models / "summary.json").read_text())
         figures = {name: summary["verification_details"][kind][figure] for name, (kind, figure) in SHARES.items()}
         path.write_text(json.dumps({"key": key, "figures": figures, **usage._asdict()}, indent=1) + "\n")
     return json.loads(path.read_text())
+
+
+def trained(case: Case, seed: int, place: Place, arguments: list[str]) -> Usage:
+    """What a training took. Of two halves the first is that of the run with its r alone, and so are its seconds."""
+    settings, seconds = case.settings(seed), 0.0
+    if case.halves:
+        first = case._replace(ratio=case.halves[0])
+        seconds = measured(first, seed, place, arguments)["cpu_seconds"] / 2
+        checkpoint = place.models(first, seed) / CHECKPOINTS / step_name(case.updates // 2)
+        settings |= {"sample_ratio": case.halves[1], "resume": checkpoint}
+    where = {"data_root": place.root.parent, "data_name": place.root.name, "output": place.models(case, seed)}
+    words = [f"{name}={value}" for name, value in {**where, **settings}.items()]
+    command = [*LAUNCH, "--config", "examples/words/settings.json", *words, *arguments]
+    usage = run_with_usage(command, {**os.environ, "OMP_NUM_THREADS": "1"})
+    return usage._replace(cpu_seconds=usage.cpu_seconds + seconds)
 
 
 def row(case: Case, runs: list[dict]) -> list[str]:
@@ -152,8 +184,7 @@ def main() -> None:
     results: dict[Case, list[dict]] = {}
     for seed, case in itertools.product(args.seeds, cases):
         arguments = case.arguments(options) + (["warmup_steps=5"] if args.quick else [])
-        models = args.folder / f"{case.name}-seed{seed}"
-        results.setdefault(case, []).append(measured(case, seed, args.root, models, arguments))
+        results.setdefault(case, []).append(measured(case, seed, Place(args.root, args.folder), arguments))
         print(*row(case, results[case]), flush=True)
     print("\n".join(["", *markdown_table(HEADING, [row(*result) for result in results.items()])]))
 

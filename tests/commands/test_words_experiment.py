@@ -26,21 +26,24 @@ def test_the_experiment_trains_once_and_is_compared(run, tmp_path):
     assert trained.returncode == 0, trained.stdout + trained.stderr
     (models,) = (tmp_path / "models-quick").iterdir()
     add_run_with_all_centers(models)
-    taken = run(*command, "--ratios", "1", "0.1", timeout=300)
-    full, sampled = taken.stdout.splitlines()[-2:]
+    taken = run(*command, "--ratios", "1", "0.1", "[0.1,1]", timeout=300)
+    full, sampled, halves = taken.stdout.splitlines()[-3:]
     assert sampled.startswith("| 200 | 20 updates | 0 % | 0.1 | 1 |")
     assert trained.stdout.splitlines()[-1] == sampled  # also its seconds
-    assert len(list((tmp_path / "models-quick").glob("*/training.log"))) == 1
+    assert len(list((tmp_path / "models-quick").glob("*/training.log"))) == 2
+    assert halves.startswith("| 200 | 20 updates | 0 % | [0.1,1] | 1 |")
+    (log,) = (tmp_path / "models-quick").glob("*r[[]0.1,1]*/training.log")
+    assert "update 10" in log.read_text()
 
     where = ["--root", tmp_path / "words-quick", "--folder", tmp_path / "models-quick"]
     figures = run(TORCH / "python", "benchmarks/words_figures.py", *where)
     assert figures.returncode == 0, figures.stderr
-    assert full in figures.stdout and sampled in figures.stdout
+    assert full in figures.stdout and sampled in figures.stdout and halves in figures.stdout
     page, picture = tmp_path / "page.md", tmp_path / "words.png"
     page.write_text(figures.stdout)
     drawn = run(TORCH / "python", "benchmarks/words_picture.py", page, picture)
     assert drawn.returncode == 0 and picture.exists(), drawn.stderr
-    shown = figures.stdout.splitlines()[-1].split(" | ")
+    shown = figures.stdout.splitlines()[-2].split(" | ")
     rank1 = [float(line.split(" | ")[8]) for line in (full, sampled)]
     assert float(shown[8].split(" ± ")[0]) == pytest.approx(rank1[1] - rank1[0], abs=0.011)
 
