@@ -64,9 +64,10 @@ class Drawn:
         return self.rows
 
     def __getitem__(self, part: slice | np.ndarray) -> np.ndarray:
-        """Those of a block, or some by number in order."""
+        """Those of a block or of its beginning, or some by number in order."""
         start = time.process_time()
         if isinstance(part, slice):
+            assert part.start % BLOCK == 0 and part.stop - part.start <= BLOCK
             found = self._block(part.start)[: part.stop - part.start]
         else:
             firsts = part // BLOCK * BLOCK
@@ -168,7 +169,8 @@ def faiss(name: str) -> Candidate:
         faiss.ParameterSpace().set_index_parameter(index, "efSearch", effort)
         return index.search(x, 1)[1].ravel()
 
-    return Candidate(build, faiss.write_index, lambda path: faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC), ask)
+    mapped = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)  # newer than 1.8
+    return Candidate(build, faiss.write_index, lambda path: faiss.read_index(path, mapped), ask)
 
 
 CANDIDATES: dict[str, Callable[[], Candidate]] = {

@@ -34,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
     from .ivf import Lists
 
     index = read_index(args.embeddings)
+    if not index.names:
+        raise ValueError(f"{args.embeddings} holds no embeddings")
     check_distinct(args.embeddings, index.names, set())
     dimension = index.embeddings.shape[1]
     lists = Lists.new(dimension, args.dtype)

@@ -198,6 +198,8 @@ def _read_manifest(path: str) -> Manifest:
 def _checked(content: dict[str, Any]) -> Manifest:
     origin = content.pop("origin")
     about = Manifest(**content, origin=origin and Origin.read(origin))
+    if not isinstance(about.files, dict):
+        raise ValueError("its files are invalid")
     numbers = (about.dimension, about.entries, about.change, about.names, *about.checksums, *about.files.values())
     if not all(type(number) is int and number >= 0 for number in numbers) or len(about.checksums) != 2:
         raise ValueError("a number is invalid")

@@ -18,8 +18,11 @@ INSTALL = "pip install faiss-cpu"
 DTYPES = {"int8": 1, "float32": 4}  # bytes of a number
 # By benchmarks/index.py: at most so many lists, and of so many entries; lists that a search reads.
 LISTS, OF_A_LIST, EFFORT = 4096, 40, 512
-FEW = 1_000  # entries whose ranges and centers say too little of those that are added to them
+SAMPLE = LISTS * OF_A_LIST  # embeddings that centers and ranges are made from, at most
 MARGIN = 0.05  # of the range of a sample, on either side, for the numbers of other embeddings
+# New embeddings that are looked at, and the length that bytes may cut off one in a hundred of them: a tenth costs 0.005
+# of a cosine.
+LOOK, CUT = 1_000, 0.1
 PART = 20_000  # embeddings between two moments at which Ctrl-C is noticed
 
 Rows = Callable[[Any], np.ndarray]  # a slice or indices of N embeddings -> embeddings (n, E) of length 1
@@ -57,10 +60,11 @@ class Lists:
             ValueError: The file is damaged, or holds other embeddings; names it.
         """
         faiss = _faiss()
-        try:
-            index = faiss.read_index(path, faiss.IO_FLAG_MMAP if mapped else 0)
-        except RuntimeError as error:
-            raise ValueError(f"{path} is damaged: {error}") from None
+        with open(path, "rb") as file:  # by its number, as faiss takes no path that is not UTF-8
+            try:
+                index = faiss.read_index(f"/proc/self/fd/{file.fileno()}", faiss.IO_FLAG_MMAP if mapped else 0)
+            except RuntimeError as error:
+                raise ValueError(f"{path} is damaged: {error}") from None
         if (type(index), index.d) != (_kind(dtype), dimension):
             raise ValueError(f"{path} does not hold {dtype} of dimension {dimension}")
         if mapped:  # 32 threads that read ahead take as long as the search
@@ -71,7 +75,7 @@ class Lists:
         return self._index.ntotal
 
     def add(self, first: int, rows: Rows, count: int, advance: Callable[[int], object]) -> None:
-        """Adds ``count`` embeddings with the numbers from ``first`` on; makes new lists for all if they are outgrown.
+        """Adds ``count`` embeddings with the numbers from ``first`` on; makes new lists for all if these do not fit.
 
         Args:
             first: above the numbers of all entries.
@@ -79,9 +83,12 @@ class Lists:
             count: N.
             advance: called with the number of entries of each finished part.
         """
+        if not count:
+            return
         wanted = _wanted(len(self) + count)
-        if len(self) < FEW or wanted >= 2 * self._index.nlist:
-            self._make_lists(wanted, rows, count)
+        outgrown = not self._index.is_trained or wanted >= 2 * self._index.nlist
+        if outgrown or self._cuts(rows(_some(count, LOOK))):
+            self._make_lists(wanted, rows(_some(count, SAMPLE)))
         for start in range(0, count, PART):
             part = np.ascontiguousarray(rows(slice(start, min(start + PART, count))), np.float32)
             self._add(part, np.arange(first + start, first + start + len(part)))
@@ -112,8 +119,11 @@ class Lists:
 
         ``exact`` compares all entries.
         """
-        self._index.nprobe = self._index.nlist if exact else EFFORT
-        cosines, numbers = self._index.search(query[None].astype(np.float32), min(top, max(1, len(self))))
+        lists, entries = self._index.nlist, max(1, len(self))
+        # More where many entries were removed, and as many as hold twice the results.
+        effort = max(EFFORT * max(1, lists // _wanted(entries)), 2 * top * lists // entries)
+        self._index.nprobe = lists if exact else effort
+        cosines, numbers = self._index.search(query[None].astype(np.float32), min(top, entries))
         found = numbers[0] >= 0
         return numbers[0][found], cosines[0][found].clip(-1, 1)  # those of bytes are not exact
 
@@ -126,10 +136,12 @@ class Lists:
 
     def save(self, path: str) -> None:
         """Writes the lists; raises OSError."""
+        faiss = _faiss()
         try:
-            _faiss().write_index(self._index, path)
-        except RuntimeError as error:  # of a full disk
-            raise OSError(f"{path} cannot be written: {error}") from None
+            with open(path, "wb") as file:  # faiss itself only prints that the last bytes cannot be written
+                faiss.write_index(self._index, faiss.PyCallbackIOWriter(file.write))
+        except OSError as error:
+            raise OSError(error.errno, f"cannot write {path}: {error.strerror}") from None
 
     def _use(self, index: Any) -> None:
         self._index = index
@@ -140,16 +152,22 @@ class Lists:
         self._index.add_with_ids(rows, numbers)
         self._use(self._index)
 
-    def _make_lists(self, count: int, rows: Rows, new: int) -> None:
-        """Makes ``count`` lists of the entries, for these and ``new`` others."""
-        numbers = self._places.numbers
-        entries = self.rows(numbers)
-        size = min(new, count * OF_A_LIST)
-        sample = rows(np.sort(np.random.default_rng(0).choice(new, size, replace=False)))
+    def _cuts(self, sample: np.ndarray) -> bool:
+        """Returns whether numbers of more than a few embeddings are outside the ranges of their bytes."""
+        if self._index.code_size != self._index.d:
+            return False
+        low, width = _faiss().vector_to_array(self._index.sq.trained).reshape(2, -1)
+        return bool(np.quantile(np.linalg.norm(sample - sample.clip(low, low + width), axis=1), 0.99) > CUT)
+
+    def _make_lists(self, count: int, sample: np.ndarray) -> None:
+        """Makes ``count`` lists of the entries, which fit others as well, of which there is a sample."""
+        old, numbers = Lists(self._index), self._places.numbers
         index = _empty(self._index.d, "int8" if self._index.code_size == self._index.d else "float32", count)
-        index.train(np.concatenate([entries, sample]))
+        index.train(np.concatenate([old.rows(numbers[_some(len(numbers), SAMPLE)]), sample]))
         self._use(index)
-        self._add(entries, numbers)
+        for start in range(0, len(numbers), PART):
+            part = numbers[start : start + PART]
+            self._add(old.rows(part), part)
 
     def _numbers(self) -> Iterator[np.ndarray]:
         lists, view = self._index.invlists, _faiss().rev_swig_ptr
@@ -180,14 +198,21 @@ def _wanted(entries: int) -> int:
     return min(LISTS, max(1, entries // OF_A_LIST))
 
 
+def _some(count: int, most: int) -> np.ndarray:
+    """At most so many of the numbers 0 .. count - 1, in order."""
+    return np.sort(np.random.default_rng(0).choice(count, min(count, most), replace=False))
+
+
 def _empty(dimension: int, dtype: str, lists: int) -> Any:
     """An index of faiss that is to be trained."""
     faiss, kind = _faiss(), _kind(dtype)
     about = faiss.IndexFlatIP(dimension), dimension, lists
     if dtype == "float32":
-        return kind(*about, faiss.METRIC_INNER_PRODUCT)
-    index = kind(*about, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT, False)
-    index.sq.rangestat_arg = MARGIN
+        index = kind(*about, faiss.METRIC_INNER_PRODUCT)
+    else:
+        index = kind(*about, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT, False)
+        index.sq.rangestat_arg = MARGIN
+    index.cp.min_points_per_centroid = 1  # else it warns of one list for few entries
     return index
 
 

@@ -47,5 +47,5 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(source: "Lists", numbers: "np.ndarray", part: slice) -> "np.ndarray":
+def _rows(source: "Lists", numbers: "np.ndarray", part: "slice | np.ndarray") -> "np.ndarray":
     return source.rows(numbers[part])

@@ -2,23 +2,26 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-from command_line import exit_code, interruptible
+from command_line import exit_code, interruptible, start
 from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.inference.index import Index, write_index
 from partial_fc.inference.origin import Origin
 from partial_fc.inference.vector_index import folder as folder_module
 from partial_fc.inference.vector_index.folder import IndexFolder, changing
+from partial_fc.inference.vector_index.ivf import Lists
 from tiny_onnx import TinyModel
 
 pytest.importorskip("faiss", reason="pip install faiss-cpu")
@@ -184,7 +187,7 @@ def test_damage_is_refused(place, capsys):
     refused("does not belong to", "names-1.npy", lambda whole: whole[:-8] + whole[-16:-8])
     refused("cannot be used", "manifest.json", lambda whole: whole[:-2])
     for key, value in (
-        *(("version", 2), ("dtype", "int4"), ("dimension", "16"), ("files", {"../a.npy": 1})),
+        *(("version", 2), ("dtype", "int4"), ("dimension", "16"), ("files", {"../a.npy": 1}), ("files", [])),
         *(("change", 2), ("origin", {"model": "x", "mirrored": True}), ("origin", 5)),
     ):
         refused("cannot be used", "manifest.json", lambda _: json.dumps({**about, key: value}).encode())  # noqa: B023
@@ -294,6 +297,71 @@ def test_without_faiss(place, monkeypatch):
     with pytest.raises(ImportError, match="pip install faiss-cpu"):
         index("build", "a", "--out", "index")
     assert not os.path.exists("index")
+
+
+def test_a_full_disk_loses_nothing(place):
+    """faiss writes the last bytes when it closes the file, where it reports no error."""
+    assert index("build", "a", "--out", "index") == index("build", "a", "--out", "larger") == 0
+    assert index("add", "larger", "b") == 0
+    before, size = content("index"), os.path.getsize("larger/lists-2.faiss")
+    for limit in (size - 1, size // 2):
+        limited = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit))
+        done = start("index", "add", "index", "b", preexec_fn=limited)
+        assert (done.returncode, content("index")) == (2, before) and done.stderr.count("\n") == 1, done.stderr
+        assert "File too large" in done.stderr and len(done.stderr) < 200, done.stderr
+
+
+def test_int8_holds_embeddings_unlike_those_of_the_build(place):
+    near = embeddings(1, seed=5, size=64) + 0.05 * embeddings(1000, seed=6, size=64)
+    write("near", near / np.linalg.norm(near, axis=1, keepdims=True), "near")
+    others = embeddings(900, seed=7, size=64)
+    write("others", others, "others")
+    assert index("build", "near", "--out", "index") == index("add", "index", "others") == 0
+    assert share_found("index", others, "others") == 1
+    assert np.abs(np.concatenate(found("index", others)[1]) - 1).max() < 0.02
+
+
+def test_int8_holds_all_embeddings_of_a_small_build(place):
+    rows = embeddings(319, size=64)  # seven lists of 40, and 39 more
+    write("rows", rows, "rows")
+    assert index("build", "rows", "--out", "index") == 0
+    assert np.abs(np.concatenate(found("index", rows)[1]) - 1).max() < 0.005
+
+
+def test_many_small_additions_keep_the_first_embeddings(place):
+    rows = embeddings(300, size=64)
+    lists = Lists.new(64, "int8")
+    for number in range(300):
+        lists.add(number, rows[number : number + 1].__getitem__, 1, lambda count: None)
+    assert np.einsum("ne,ne->n", lists.rows(np.arange(300)), rows).min() > 0.99
+
+
+def test_a_search_finds_as_many_as_are_asked_for(place):
+    """Also in lists from which many were removed."""
+    write("many", embeddings(24_000), "many")
+    assert index("build", "many", "--out", "index", "--dtype", "float32") == 0
+    assert len(found("index", embeddings(1), 30_000)[0][0]) == 24_000
+    (place / "names.txt").write_text("".join(f"many/{row}\n" for row in range(5, 24_000)))
+    assert index("remove", "index", "names.txt") == 0
+    assert {len(names) for names in found("index", embeddings(100, seed=9), 5)[0]} == {5}
+
+
+def test_empty_indexes_and_few_entries(place, capfd):
+    write("a", embeddings(2), "a")
+    write("none", embeddings(0), "none")
+    assert index("build", "a", "--out", "index") == 0
+    assert capfd.readouterr().err == ""  # no warning of faiss
+    assert index("remove", "index", "a.txt") == 0
+    shutil.copytree("index", "other")
+    assert index("merge", "index", "other") == 0
+    capfd.readouterr()
+    assert index("build", "none", "--out", "new") == 2
+    assert capfd.readouterr().err == "error: none holds no embeddings\n"
+
+
+def test_a_path_may_hold_any_bytes(place):
+    assert index("build", "a", "--out", os.fsdecode(b"caf\xe9")) == 0
+    assert index("check", os.fsdecode(b"caf\xe9")) == 0
 
 
 @pytest.mark.slow
