@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import interpreted  # noqa: F401  before PyTorch's compiler imports Triton
 from parallel_hooks import end_if_failed, limited, select, silence
 from partial_fc_torch.collectives import default_collectives
 
