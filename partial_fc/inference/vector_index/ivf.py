@@ -96,7 +96,11 @@ class Lists:
 
     def remove(self, numbers: np.ndarray) -> None:
         """Removes entries."""
-        self._index.remove_ids(np.asarray(numbers, np.int64))
+        chosen = np.zeros(numbers.max() + 1, bool)
+        chosen[numbers] = True
+        bits = np.packbits(chosen, bitorder="little")
+        # A plain array crashes where Horovod is loaded, whose symbols of the C++ library hide those that faiss needs.
+        self._index.remove_ids(_faiss().IDSelectorBitmap(bits))
         self._use(self._index)
 
     def present(self, count: int) -> np.ndarray:
