@@ -5,7 +5,6 @@ another rank does not take part. The watchdog ends the process, and one rank of 
 """
 
 import enum
-import faulthandler
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from .env import RankInfo
 from .errors import FAILED, PREEMPTED
 from .heartbeat import Heartbeat
 from .local_peers import LocalPeers
+from .lock_watch import LockWatch
 from .rank_record import Record, is_stopped, since_boot
 from .rank_status import RankStatusStore
 from .reporter import STORE_TIMEOUT, ErrorReporter, run_within
@@ -75,6 +75,7 @@ class Watchdog(threading.Thread):
         self._launchers = processes.launchers() if ranks.size > 1 else []
         self._started_at = self._checked_at = self._progress_at = self._requested_at = time.monotonic()
         self._peers = LocalPeers(self.rank_status, ranks.local_size)
+        self._lock_watch = LockWatch()
         self._heartbeat: Heartbeat | None = None
         self._host_of: Sequence[str] = []
 
@@ -113,7 +114,7 @@ class Watchdog(threading.Thread):
         """Stops watching: the main thread ends this process by itself."""
         self._advance(State.ENDING)
         self.reporter.closed = True
-        faulthandler.cancel_dump_traceback_later()
+        self._lock_watch.close()
 
     def leave(self) -> None:
         """Notifies the other ranks that this process ends now."""
@@ -166,8 +167,7 @@ class Watchdog(threading.Thread):
         if self.state is State.STARTING:
             self.rank_status.refresh()
         if self.timeout:
-            # The last resort if the main thread never releases Python's lock, without which this thread cannot run.
-            faulthandler.dump_traceback_later(self._limit + 2 * PRECEDENCE, exit=True)
+            self._lock_watch.postpone(self._limit + 2 * PRECEDENCE)
         lost = self._peers.find_lost()
         if lost is not None:
             self.end(diagnosis.exited_message(lost))

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from partial_fc.distributed.env import RankInfo
@@ -107,9 +108,24 @@ def test_the_setup_may_take_longer_than_a_step(rank):
 
 def test_a_main_thread_that_keeps_the_lock_is_ended_too(rank):
     lines = "guard.mark(num_update=0)\nguard.timeout = 1.0\n"
-    lines += "wait_for_checks(2 * watchdog.TICK)\nctypes.PyDLL(None).sleep(600)"
-    errors = ends(rank(lines), 1)
-    assert "Timeout (" in errors and "error: " not in errors
+    lines += "wait_for_checks(2 * watchdog.TICK)\nwhile True:\n    ctypes.PyDLL(None).sleep(600)"
+    errors = ends(rank(lines), -signal.SIGKILL)
+    assert "holds Python's lock; it ends" in errors and 'File "<string>", line ' in errors, errors
+
+
+def test_a_job_that_is_suspended_for_longer_than_a_step_goes_on(rank):
+    """With the process that watches it."""
+    lines = "guard.mark(num_update=0)\nguard.timeout = 1.0\nwait_for_checks(2 * watchdog.TICK)\nprint(flush=True)\n"
+    process = rank(lines + "for _ in range(20):\n    time.sleep(0.1)\n    guard.mark(num_update=1)")
+    assert process.stdout.readline() == "\n"
+    suspended = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
+    assert len(suspended) == 2
+    for each in suspended:
+        each.suspend()
+    time.sleep(7)
+    for each in suspended:
+        each.resume()
+    assert ends(process, 0) == ""
 
 
 def test_a_rank_that_waits_for_a_busy_rank_waits_on(rank):
