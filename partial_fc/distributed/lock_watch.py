@@ -34,10 +34,14 @@ class LockWatch:
         with self._lock:
             if self._closed:
                 return
-            if self._process is None:
-                self._start()
-            with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            try:
+                if self._process is None:
+                    self._start()
                 os.write(self._pipe, LIMIT.pack(seconds))
+            except BlockingIOError:  # it is suspended
+                pass
+            except OSError:  # no process can be started, or it was killed: training goes on without this last resort
+                self._closed = True
 
     def close(self) -> None:
         """Stops watching."""
