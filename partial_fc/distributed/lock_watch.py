@@ -5,6 +5,7 @@ suspended job or virtual machine) and would end a training when it goes on. This
 """
 
 import contextlib
+import ctypes
 import faulthandler
 import os
 import select
@@ -13,7 +14,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 
 SECOND = 1.0
 SHOW = signal.SIGUSR2  # shows where the threads are
@@ -34,35 +34,51 @@ class LockWatch:
         with self._lock:
             if self._closed:
                 return
+            if os.getpid() == 1:  # of a container: the kernel lets no process in it kill this one
+                faulthandler.dump_traceback_later(seconds, exit=True, file=2)
+                return
             try:
                 if self._process is None:
                     self._start()
+            except OSError:  # no process can be started: training goes on without this last resort
+                self._closed = True
+                return
+            try:
                 os.write(self._pipe, LIMIT.pack(seconds))
             except BlockingIOError:  # it is suspended
                 pass
-            except OSError:  # no process can be started, or it was killed: training goes on without this last resort
+            except OSError:  # it was killed
                 self._closed = True
 
     def close(self) -> None:
         """Stops watching."""
         with self._lock:
             self._closed = True
+            if os.getpid() == 1:
+                faulthandler.cancel_dump_traceback_later()
             if self._process is not None:
                 self._process.kill()
                 self._process.wait()
 
     def _start(self) -> None:
-        faulthandler.register(SHOW, file=2, all_threads=True)
-        read, self._pipe = os.pipe()
-        os.set_blocking(self._pipe, False)  # the reader may be suspended, while the pipe fills up
+        chain = signal.getsignal(SHOW) is not signal.SIG_DFL  # to a handler of the user's code
+        faulthandler.register(SHOW, file=2, all_threads=True, chain=chain)
         command = [sys.executable, "-I", "-S", __file__, str(os.getpid())]
-        self._process = subprocess.Popen(command, stdin=read, stdout=subprocess.DEVNULL)
-        os.close(read)
+        read, self._pipe = os.pipe()
+        try:
+            os.set_blocking(self._pipe, False)  # the reader may be suspended, while the pipe fills up
+            self._process = subprocess.Popen(command, stdin=read, stdout=subprocess.DEVNULL)
+        except OSError:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(read)
 
 
 def watch(pid: int) -> None:
     """Watches over the parent of this process, which writes its limit to standard input."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the ranks
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: also where this process is suspended
     limit = waited = 0.0
     while os.getppid() == pid:
         if select.select([0], [], [], SECOND)[0]:
@@ -74,9 +90,11 @@ def watch(pid: int) -> None:
             waited += SECOND
         if limit and waited > limit:
             text = f"error: process {pid} did nothing for {waited:.0f} s and holds Python's lock; it ends. It is here:"
-            print(text, file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # the reader may be gone, the disk full
+                os.write(2, f"{text}\n".encode())
             os.kill(pid, SHOW)
-            time.sleep(SECOND)
+            if select.select([0], [], [], SECOND)[0]:  # it goes on after all, or has ended
+                continue
             os.kill(pid, signal.SIGKILL)
             return
 

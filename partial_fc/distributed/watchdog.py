@@ -144,6 +144,8 @@ class Watchdog(threading.Thread):
             kill: ranks that are stopped by SIGSTOP. horovodrun sends them SIGTERM, which they cannot receive.
             grace_period: whether to wait until mpirun has detected the lost host.
         """
+        if self.timeout:  # this thread postpones no more while it waits here
+            self._lock_watch.postpone(max(self._limit, GRACE_PERIOD) + 10 * PRECEDENCE)
         self.reporter.report(f"error: {text}", code, REPORT_TIMEOUT)
         code = self.reporter.exit_code(code)
         if self.state is not State.ENDING:

@@ -1,5 +1,7 @@
 """The thread that ends a rank where its main thread cannot, in plain processes without MPI."""
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import psutil
 import pytest
 
 from partial_fc.distributed.env import RankInfo
+from partial_fc.distributed.lock_watch import LockWatch
 from partial_fc.distributed.rank_status import RankStatusStore
 from partial_fc.distributed.watchdog import State, Watchdog
 from paths import with_root
@@ -106,11 +109,32 @@ def test_the_setup_may_take_longer_than_a_step(rank):
     assert errors.startswith("alive\nerror: rank 0 (process ") and "made no progress for 3 s: it is in setup" in errors
 
 
-def test_a_main_thread_that_keeps_the_lock_is_ended_too(rank):
-    lines = "guard.mark(num_update=0)\nguard.timeout = 1.0\n"
-    lines += "wait_for_checks(2 * watchdog.TICK)\nwhile True:\n    ctypes.PyDLL(None).sleep(600)"
-    errors = ends(rank(lines), -signal.SIGKILL)
-    assert "holds Python's lock; it ends" in errors and 'File "<string>", line ' in errors, errors
+@pytest.mark.parametrize(
+    "call, code, report",
+    [
+        ("pthread_mutex_lock(mutex)", -signal.SIGKILL, ""),  # which no signal interrupts
+        ("sleep(300)", 1, "error: rank 0 (process "),  # the watchdog reports once the lock is free
+    ],
+)
+def test_a_main_thread_that_keeps_the_lock_shows_where_and_is_ended(rank, call, code, report):
+    lines = "lib, mutex = ctypes.PyDLL(None), (ctypes.c_char * 64)()\nlib.pthread_mutex_lock(mutex)\n"
+    lines += (
+        f"guard.mark(num_update=0)\nguard.timeout = 1.0\nwait_for_checks(2 * watchdog.TICK)\nlib.{call}\ntime.sleep(60)"
+    )
+    errors = ends(rank(lines), code)
+    assert "holds Python's lock; it ends" in errors and 'File "<string>", line ' in errors and report in errors, errors
+
+
+def test_where_no_process_can_be_started_nothing_is_left_open(monkeypatch):
+    def refuse(*args, **options):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    watch, before = LockWatch(), len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        watch.postpone(1.0)
+    watch.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_job_that_is_suspended_for_longer_than_a_step_goes_on(rank):
