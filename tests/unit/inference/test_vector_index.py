@@ -270,7 +270,7 @@ print(index.names[numbers[0]].removeprefix("a/"), megabytes() - before)
 
 
 def test_an_index_is_opened_without_reading_it(place):
-    """Of 150 lists a search reads as many as it is told to."""
+    """Of 150 lists a search reads those of its effort."""
     write("a", embeddings(6000, size=2048), "a")
     assert index("build", "a", "--out", "index", "--dtype", "float32") == 0
     with interruptible("-c", MEMORY, stdout=subprocess.PIPE) as child:
