@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing and runs the tests of both trainers:
-#   bash tests/run.sh             8 minutes on 2 cores
+#   bash tests/run.sh             9 minutes on 2 cores
 #   bash tests/run.sh --slow      the long ones only, 16 minutes: several hosts, random kills, collapse of the demo, the
 #                                 oldest PyTorch
 #   bash tests/run.sh --all       both
