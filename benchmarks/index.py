@@ -9,18 +9,20 @@ index. Half of the 1,000 queries are further images of persons in it, half are p
 
 Recall is the share of queries for which the row of exact search is found, or, by person, a row of the same person.
 Each candidate is built in one process and opened in another, by one thread each. Seconds are those of the processor,
-as other programs may run, without those of drawing. Effort is the number of lists of IVF, and efSearch of HNSW.
+as other programs may run, without those of drawing; a build ends with the file. Memory is the most of a build without
+mapped files, and what opening the index adds with them. Effort is the number of lists of IVF, and efSearch of HNSW.
 """
 
 import argparse
 import multiprocessing
 import os
-import resource
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np  # noqa: E402
 
 from partial_fc.inference.vector_index import ivf  # noqa: E402
+from partial_fc.inference.vector_index.writer import Writer  # noqa: E402
 
 E, IMAGES, COSINE, BLOCK, QUERIES = 512, 5, 0.6, 20_000, 1000
 SCALE = np.exp(-np.arange(E) / 128).astype(np.float32)  # square roots of the variances
@@ -110,10 +113,9 @@ def exact(rows: int) -> dict[str, Any]:
 
 
 class Candidate(NamedTuple):
-    """A kind of index: build(rows) -> index; write, open (mapped); ask(index, queries, effort) -> rows."""
+    """A kind of index: build(rows, path); open (mapped); ask(index, queries, effort) -> rows."""
 
-    build: Callable[[Drawn], Any]
-    write: Callable[[Any, str], object]
+    build: Callable[[Drawn, str], object]
     open: Callable[[str], Any]
     ask: Callable[[Any, np.ndarray, int], np.ndarray]
 
@@ -121,16 +123,16 @@ class Candidate(NamedTuple):
 def ours(dtype: str) -> Candidate:
     """The lists of partial-fc index."""
 
-    def build(rows: Drawn) -> ivf.Lists:
-        lists = ivf.Lists.new(E, dtype)
+    def build(rows: Drawn, path: str) -> None:
+        lists = Writer(os.path.dirname(path), E, dtype)
         lists.add(0, rows.__getitem__, len(rows), lambda count: None)
-        return lists
+        lists.save(path)
 
     def ask(lists: ivf.Lists, x: np.ndarray, effort: int) -> np.ndarray:
         ivf.EFFORT = effort
         return np.array([lists.nearest(query, 1)[0][0] for query in x])
 
-    return Candidate(build, ivf.Lists.save, lambda path: ivf.Lists.open(path, E, dtype, mapped=True), ask)
+    return Candidate(build, lambda path: ivf.Lists.open(path, E, dtype), ask)
 
 
 def usearch(dtype: str) -> Candidate:
@@ -140,37 +142,37 @@ def usearch(dtype: str) -> Candidate:
     def stored(x: np.ndarray) -> np.ndarray:
         return x if dtype == "f32" else np.rint(x * (127 / np.abs(x).max(axis=1, keepdims=True))).astype(np.int8)
 
-    def build(rows: Drawn) -> Index:
+    def build(rows: Drawn, path: str) -> None:
         index = Index(ndim=E, metric="cos", dtype=dtype, connectivity=CONNECTIVITY, expansion_add=ADD_EFFORT)
         for first, x in rows.blocks():
             index.add(np.arange(first, first + len(x)), stored(x), threads=1)  # several lose entries (2.26.5)
-        return index
+        index.save(path)
 
     def ask(index: Index, x: np.ndarray, effort: int) -> np.ndarray:
         index.expansion_search = effort
         return index.search(stored(x), 1, threads=1).keys.astype(int).ravel()
 
-    return Candidate(build, Index.save, lambda path: Index.restore(path, view=True), ask)
+    return Candidate(build, lambda path: Index.restore(path, view=True), ask)
 
 
 def faiss(name: str) -> Candidate:
     """HNSW by faiss."""
     import faiss
 
-    def build(rows: Drawn) -> Any:
+    def build(rows: Drawn, path: str) -> None:
         index = faiss.index_factory(E, name, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = ADD_EFFORT
         index.train(rows[0:BLOCK])
         for _, x in rows.blocks():
             index.add(x)
-        return index
+        faiss.write_index(index, path)
 
     def ask(index: Any, x: np.ndarray, effort: int) -> np.ndarray:
         faiss.ParameterSpace().set_index_parameter(index, "efSearch", effort)
         return index.search(x, 1)[1].ravel()
 
     mapped = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)  # newer than 1.8
-    return Candidate(build, faiss.write_index, lambda path: faiss.read_index(path, mapped), ask)
+    return Candidate(build, lambda path: faiss.read_index(path, mapped), ask)
 
 
 CANDIDATES: dict[str, Callable[[], Candidate]] = {
@@ -183,20 +185,38 @@ CANDIDATES: dict[str, Callable[[], Candidate]] = {
 }
 
 
-def memory() -> float:
-    """Returns MB of this process in memory, with mapped files."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / MB
+def memory(of: str = "VmRSS") -> float:
+    """Returns MB of this process in memory, with mapped files or (RssAnon) without."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(of))
+    return int(line.split()[1]) / 1024
+
+
+@contextmanager
+def peak_memory() -> Iterator[list[float]]:
+    """Yields MB of this process, without mapped files, ten times a second."""
+    measured, ended = [memory("RssAnon")], threading.Event()
+
+    def measure() -> None:
+        while not ended.wait(0.1):
+            measured.append(memory("RssAnon"))
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    try:
+        yield measured
+    finally:
+        ended.set()
+        thread.join()
 
 
 def build(name: str, rows: int, path: str) -> dict[str, float]:
     """Writes the index; returns its figures."""
     candidate, drawn_rows = CANDIDATES[name](), Drawn(rows)
-    before, start = memory(), time.process_time()
-    index = candidate.build(drawn_rows)
-    seconds = time.process_time() - start - drawn_rows.seconds
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    candidate.write(index, path)
-    return {"build s": seconds, "memory MB": peak - before, "file MB": os.path.getsize(path) / MB}
+    with peak_memory() as most:
+        start = time.process_time()
+        candidate.build(drawn_rows, path)
+        seconds = time.process_time() - start - drawn_rows.seconds
+    return {"build s": seconds, "memory MB": max(most) - most[0], "file MB": os.path.getsize(path) / MB}
 
 
 def use(name: str, rows: int, path: str, truth: np.ndarray) -> dict[str, Any]:

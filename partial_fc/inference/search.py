@@ -82,7 +82,7 @@ def _in_index(path: str, query: np.ndarray, model: str, origin: Origin, top: int
         folder = IndexFolder(path)
         folder.check(model, len(query), origin)
         print(f"approximate search in {folder.manifest.entries:,} embeddings", file=sys.stderr)
-        numbers, similarities = folder.lists(mapped=True).nearest(query, top)
+        numbers, similarities = folder.lists.nearest(query, top)
         return [(float(cosine), folder.names[number]) for number, cosine in zip(numbers, similarities)]
     index = read_index(path)
     if index.embeddings.shape[1] != len(query):

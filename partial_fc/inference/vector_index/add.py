@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # loaded only when a command runs, so that --help is fast
-    from .ivf import Lists, Rows
+    from .writer import Rows, Writer
 
 EXAMPLE = "faces.index more_embeddings"
 
@@ -25,16 +25,16 @@ def run(args: argparse.Namespace) -> int:
     with changing(args.index) as index:
         new = read_index(args.embeddings)
         index.check(args.embeddings, new.embeddings.shape[1], new.origin)
-        lists = index.lists(mapped=False)
-        check_distinct(args.embeddings, new.names, set(index.present(lists)[1]))
+        lists = index.writer()
+        check_distinct(args.embeddings, new.names, set(index.present()[1]))
         add_rows(lists, len(index.names), new.embeddings.__getitem__, len(new.names))
         index.write(lists, new.names)
     report(args.index, f"added {len(new.names):,}", lists)
     return 0
 
 
-def add_rows(lists: "Lists", first: int, rows: "Rows", count: int) -> None:
-    """Adds embeddings to lists, see `Lists.add`, with a progress bar."""
+def add_rows(lists: "Writer", first: int, rows: "Rows", count: int) -> None:
+    """Adds embeddings, see `Writer.add`, with a progress bar."""
     from partial_fc.utils.progress import progress
 
     with progress(count, "embedding", "adding") as bar:
@@ -49,6 +49,6 @@ def check_distinct(where: str, names: Iterable[str], known: set[str]) -> None:
         known.add(name)
 
 
-def report(folder: str, done: str, lists: "Lists") -> None:
+def report(folder: str, done: str, lists: "Writer") -> None:
     """Prints what a command did with an index."""
     print(f"{folder}: {done}, now {len(lists):,} embeddings")

@@ -31,16 +31,16 @@ def run(args: argparse.Namespace) -> int:
 
     from .add import add_rows, check_distinct
     from .folder import create, is_index, locked
-    from .ivf import Lists
+    from .writer import Writer
 
     index = read_index(args.embeddings)
     if not index.names:
         raise ValueError(f"{args.embeddings} holds no embeddings")
     check_distinct(args.embeddings, index.names, set())
     dimension = index.embeddings.shape[1]
-    lists = Lists.new(dimension, args.dtype)
     replaced = locked(args.out) if is_index(args.out) else nullcontext()
     with replaced, staged_folder(args.out, args.force) as stage:
+        lists = Writer(stage, dimension, args.dtype)
         add_rows(lists, 0, index.embeddings.__getitem__, len(index.names))
         create(stage, lists, args.dtype, dimension, index.names, index.origin)
     print(f"{args.out}: {plural(len(lists), 'embedding')} of dimension {dimension} in {args.dtype}")

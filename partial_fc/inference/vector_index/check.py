@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from .folder import IndexFolder
 
     index = IndexFolder(args.index)
-    lists = index.lists(mapped=True)
+    lists = index.lists
     entries = np.flatnonzero(lists.present(len(index.names)))
     if len(entries) < 2:
         raise ValueError(f"{args.index} has {len(entries)} entries: no entry has a nearest other one")

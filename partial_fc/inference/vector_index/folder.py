@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from partial_fc.utils.json_object import read_object
 
 from .ivf import DTYPES, Lists, header_checksum
 from .names import ENDINGS, Names, write_names
+from .writer import Writer
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "partial_fc index", 1
@@ -69,20 +71,25 @@ class IndexFolder:
                 raise ValueError(f"{path} is damaged: it has {os.path.getsize(path)} bytes instead of {size}")
         self.names = Names(os.path.join(folder, _names(self.manifest.names)))
 
-    def lists(self, mapped: bool) -> Lists:
-        """Opens the lists, see `Lists.open`."""
+    @cached_property
+    def lists(self) -> Lists:
+        """The lists, see `Lists.open`."""
         about, path = self.manifest, self._path(_lists(self.manifest.change))
         damaged = ValueError(f"{path} is damaged: its checksums are not those of {MANIFEST}; build the index again")
         if header_checksum(path, about.entries, about.dimension, about.dtype) != about.checksums[0]:
             raise damaged
-        lists = Lists.open(path, about.dimension, about.dtype, mapped)
+        lists = Lists.open(path, about.dimension, about.dtype)
         if len(lists) != about.entries or lists.checksum() != about.checksums[1]:
             raise damaged
         return lists
 
-    def present(self, lists: Lists) -> tuple[np.ndarray, list[str]]:
+    def writer(self) -> Writer:
+        """Returns a writer of these entries and others."""
+        return Writer(self.folder, self.manifest.dimension, self.manifest.dtype, self.lists)
+
+    def present(self) -> tuple[np.ndarray, list[str]]:
         """Returns the numbers of the entries in order, and their names."""
-        there = lists.present(len(self.names))
+        there = self.lists.present(len(self.names))
         return np.flatnonzero(there), [name for name, kept in zip(self.names, there) if kept]
 
     def check(self, what: str, dimension: int, origin: Origin | None) -> None:
@@ -95,7 +102,7 @@ class IndexFolder:
         if origin and self.manifest.origin:
             origin.check(what, self.manifest.origin, self.folder)
 
-    def write(self, lists: Lists, new_names: Sequence[str] = ()) -> None:
+    def write(self, lists: Writer, new_names: Sequence[str] = ()) -> None:
         """Replaces the lists, and appends names. Raises OSError."""
         about = self.manifest
         change = about.change + 1
@@ -108,7 +115,7 @@ class IndexFolder:
         return os.path.join(self.folder, name)
 
 
-def create(folder: str, lists: Lists, dtype: str, dimension: int, names: Sequence[str], origin: Origin | None) -> None:
+def create(folder: str, lists: Writer, dtype: str, dimension: int, names: Sequence[str], origin: Origin | None) -> None:
     """Writes an index into an empty folder. Raises OSError."""
     write_names(os.path.join(folder, _names(1)), names)
     _write(folder, lists, Manifest(dimension, dtype, len(lists), 1, 1, {}, origin, []))
@@ -157,15 +164,15 @@ def _files(about: Manifest) -> list[str]:
     return [_lists(about.change), *(_names(about.names) + ending for ending in ENDINGS)]
 
 
-def _write(folder: str, lists: Lists, about: Manifest) -> None:
+def _write(folder: str, lists: Writer, about: Manifest) -> None:
     path = os.path.join(folder, _lists(about.change))
-    lists.save(path)
+    of_numbers = lists.save(path)
     sizes = {}
     for name in _files(about):
         with open(os.path.join(folder, name), "r+b") as file:
             os.fsync(file.fileno())  # before the manifest that names it
             sizes[name] = os.fstat(file.fileno()).st_size
-    checksums = [header_checksum(path, about.entries, about.dimension, about.dtype), lists.checksum()]
+    checksums = [header_checksum(path, about.entries, about.dimension, about.dtype), of_numbers]
     about = about._replace(files=sizes, checksums=checksums)
     content = {"format": FORMAT, "version": VERSION, **about._asdict()}
     content["origin"] = about.origin and about.origin._asdict()

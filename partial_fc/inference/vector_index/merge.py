@@ -27,8 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from .folder import IndexFolder, changing
 
     with changing(args.index) as index:
-        lists = index.lists(mapped=False)
-        known = set(index.present(lists)[1])
+        lists, known = index.writer(), set(index.present()[1])
         added: list[str] = []
         for path in args.others:
             other = IndexFolder(path)
@@ -37,10 +36,9 @@ def run(args: argparse.Namespace) -> int:
             if about.dtype != index.manifest.dtype:
                 dtypes = f"{path} holds {about.dtype}, {args.index} {index.manifest.dtype}"
                 raise ValueError(f"{dtypes}: build one of them again")
-            source = other.lists(mapped=True)
-            numbers, more = other.present(source)
+            numbers, more = other.present()
             check_distinct(path, more, known)
-            add_rows(lists, len(index.names) + len(added), partial(_rows, source, numbers), len(more))
+            add_rows(lists, len(index.names) + len(added), partial(_rows, other.lists, numbers), len(more))
             added += more
         index.write(lists, added)
     report(args.index, f"added {len(added):,}", lists)

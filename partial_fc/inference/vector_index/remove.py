@@ -24,8 +24,8 @@ def run(args: argparse.Namespace) -> int:
     if not wanted:
         raise ValueError(f"{args.names} holds no names: give a text file with one per line")
     with changing(args.index) as index:
-        lists = index.lists(mapped=False)
-        found = {name: number for number, name in zip(*index.present(lists)) if name in wanted}
+        lists = index.writer()
+        found = {name: number for number, name in zip(*index.present()) if name in wanted}
         missing = sorted(wanted - found.keys())
         if missing:
             share = f"{len(missing)} of {len(wanted)} names are missing"

@@ -22,6 +22,7 @@ from partial_fc.inference.origin import Origin
 from partial_fc.inference.vector_index import folder as folder_module
 from partial_fc.inference.vector_index.folder import IndexFolder, changing
 from partial_fc.inference.vector_index.ivf import Lists
+from partial_fc.inference.vector_index.writer import Writer
 from tiny_onnx import TinyModel
 
 pytest.importorskip("faiss", reason="pip install faiss-cpu")
@@ -53,8 +54,7 @@ def index(*words):
 def found(folder, rows, top=1):
     """The names and similarities that an index finds for some embeddings."""
     opened = IndexFolder(folder)
-    lists = opened.lists(mapped=True)
-    results = [lists.nearest(row, top) for row in rows]
+    results = [opened.lists.nearest(row, top) for row in rows]
     return [[opened.names[number] for number in numbers] for numbers, _ in results], [cosines for _, cosines in results]
 
 
@@ -195,7 +195,7 @@ def test_damage_is_refused(place, capsys):
         refused("", "manifest.json", lambda _: json.dumps({**about, key: value}).encode())  # noqa: B023
 
 
-@pytest.mark.parametrize("owner, name", [(folder_module.Lists, "save"), (folder_module, "replace_file")])
+@pytest.mark.parametrize("owner, name", [(folder_module.Writer, "save"), (folder_module, "replace_file")])
 def test_a_change_that_is_interrupted_loses_nothing(place, monkeypatch, owner, name):
     def interrupt(*args):
         raise KeyboardInterrupt
@@ -264,7 +264,7 @@ def megabytes():
 ivf.EFFORT = 8
 before = megabytes()
 index = IndexFolder("index")
-numbers, _ = index.lists(mapped=True).nearest(np.load("a.npy", mmap_mode="r")[3000], 1)
+numbers, _ = index.lists.nearest(np.load("a.npy", mmap_mode="r")[3000], 1)
 print(index.names[numbers[0]].removeprefix("a/"), megabytes() - before)
 """
 
@@ -277,6 +277,35 @@ def test_an_index_is_opened_without_reading_it(place):
         number, grown = map(float, child.communicate(timeout=60)[0].split())
     assert number == 3000
     size = os.path.getsize("index/lists-1.faiss") / 2**20
+    assert grown < size / 2, (grown, size)
+
+
+HELD = """
+import faiss
+import numpy as np
+from partial_fc.inference.vector_index import writer
+
+def megabytes():
+    return int(open("/proc/self/status").read().split("RssAnon:")[1].split()[0]) / 1024
+
+def advance(count):
+    grown.append(megabytes() - before)
+
+writer.HELD, writer.SAMPLE, writer.PART = 1 << 20, 400, 400
+rows, before, grown = np.load("a.npy", mmap_mode="r"), megabytes(), []
+lists = writer.Writer(".", 2048, "float32")
+lists.add(0, rows.__getitem__, len(rows), advance)
+lists.save("lists")
+advance(0)
+print(max(grown))
+"""
+
+
+def test_an_index_is_built_without_holding_it(place):
+    write("a", embeddings(10_000, size=2048), "a")
+    with interruptible("-c", HELD, stdout=subprocess.PIPE) as child:
+        grown = float(child.communicate(timeout=60)[0])
+    size = os.path.getsize("lists") / 2**20
     assert grown < size / 2, (grown, size)
 
 
@@ -330,10 +359,12 @@ def test_int8_holds_all_embeddings_of_a_small_build(place):
 
 def test_many_small_additions_keep_the_first_embeddings(place):
     rows = embeddings(300, size=64)
-    lists = Lists.new(64, "int8")
+    writer = Writer(place, 64, "int8")
     for number in range(300):
-        lists.add(number, rows[number : number + 1].__getitem__, 1, lambda count: None)
-    assert np.einsum("ne,ne->n", lists.rows(np.arange(300)), rows).min() > 0.99
+        writer.add(number, rows[number : number + 1].__getitem__, 1, lambda count: None)
+    writer.save("lists")
+    held = Lists.open("lists", 64, "int8").rows(np.arange(300))
+    assert np.einsum("ne,ne->n", held, rows).min() > 0.99
 
 
 def test_a_search_finds_as_many_as_are_asked_for(place):
