@@ -31,6 +31,8 @@ def to_half(content: bytes) -> bytes:
 def to_int8(content: bytes, batches: Iterable[np.ndarray]) -> bytes:
     """Returns a file whose products are in int8, a quarter as large: static quantization, a scale for each channel.
 
+    The numbers of the weights are -64 to 64.
+
     ``batches`` of the file's input, (n, 3, H, W) float32, show in what range each activation is. Raises ValueError if
     the file has an operator that does not exist in opset 13.
     """
@@ -64,6 +66,9 @@ def to_int8(content: bytes, batches: Iterable[np.ndarray]) -> bytes:
             per_channel=True,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
+            # 7 bits: with 8, sums of two products exceed 16 bits on CPUs without VNNI, which makes the cosine to the
+            # original 4 to 20 times worse.
+            reduce_range=True,
         )
         return _ordered(onnx.load(small)).SerializeToString()
 

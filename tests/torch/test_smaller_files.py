@@ -76,6 +76,16 @@ def test_networks_with_convolutions(network):
         assert 0 < squared_distances(found, expected).max() / 2 < error
 
 
+def test_sums_of_products_stay_in_16_bits():
+    """255 * 64 + 255 * 64 does; CPUs without VNNI cut off larger ones."""
+    content = OnnxExport(get_model("small", num_features=16), NO_FACES)(0)
+    pixels = FaceModel(content, "small").pixels(random_faces((112, 112), 8))
+    graph = onnx.load_model_from_string(to_int8(content, [pixels])).graph
+    weights = [each for each in map(onnx.numpy_helper.to_array, graph.initializer) if each.dtype == np.int8]
+    largest = [np.abs(each.astype(int)).max() for each in weights if each.size > 100]
+    assert len(largest) > 2 and max(largest) == 64
+
+
 @pytest.mark.parametrize("kind", ["half", "int8"])
 def test_a_file_that_verifies_worse_is_refused_with_the_figures(kind, pairs, tmp_path, capsys):
     model = large()
