@@ -35,7 +35,9 @@ for packages in .venv-torch/lib/python3.*/site-packages; do
 done >"$("$python" -c 'import site; print(site.getsitepackages()[0])')/others.pth"
 "$python" -c 'import torch; print("== PyTorch", torch.__version__)'
 # What the trainer needs of PyTorch: not all numbers, not what the planner and a benchmark predict for the newest, no
-# trackers, and of the networks those that compute fast. In one process, which compiles PyTorch's files once.
+# trackers, pages, examples and files in int8, and of the networks those that compute fast. In one process, which
+# compiles PyTorch's files once.
+read -r -a without <<<"$(printf -- '--ignore=tests/torch/test_%s.py ' \
+    {planner_torch,gpu_benchmark,trackers,extend_page,tasks_page,words,smaller_files,arrow_sources})"
 PYTHONPATH=tests "$python" -m pytest -q -p two_cases tests/torch tests/parallel/torch -m 'not slow' -k 'not r18' \
-    --ignore=tests/torch/test_planner_torch.py --ignore=tests/torch/test_gpu_benchmark.py \
-    --ignore=tests/torch/test_trackers.py
+    "${without[@]}"
