@@ -79,7 +79,7 @@ def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = l
     Raises:
         OSError: the file could not be written completely; names the path and the reason.
     """
-    with _named(path), open(path, "wb", opener=no_follow) as file:
+    with named_in_errors(path), open(path, "wb", opener=no_follow) as file:
         return _write(file, lambda file: file.writelines(chunks), alive)
 
 
@@ -90,7 +90,7 @@ def replace_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] =
 
 def replace_file_by(path: str, write: Callable[[FileWriter], object], alive: Callable[[], None]) -> Entry:
     """As replace_file, but ``write(file)`` writes the content."""
-    with _named(path):
+    with named_in_errors(path):
         with replacing(path) as file:
             entry = _write(file, write, alive)
         sync_folder(os.path.dirname(path) or ".")
@@ -104,7 +104,8 @@ def _write(file: BinaryIO, write: Callable[[FileWriter], object], alive: Callabl
 
 
 @contextmanager
-def _named(path: str) -> Iterator[None]:
+def named_in_errors(path: str) -> Iterator[None]:
+    """Adds the path to errors of the disk."""
     try:
         yield
     except OSError as error:

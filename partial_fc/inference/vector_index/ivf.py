@@ -10,7 +10,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from functools import cached_property
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 

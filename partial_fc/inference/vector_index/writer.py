@@ -9,10 +9,11 @@ Shapes: N embeddings, E embedding.
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+
+from partial_fc.utils.atomic_io import named_in_errors
 
 from .ivf import LISTS, OF_A_LIST, Lists, decoded, empty_index, entries, load_faiss, wanted_lists
 
@@ -81,7 +82,7 @@ class Writer:
     def save(self, path: str) -> int:
         """Writes all entries, in the format of faiss; returns `Lists.checksum` of the file. Raises OSError."""
         checksum = 0
-        with _named(path), open(path, "wb") as file:
+        with named_in_errors(path), open(path, "wb") as file:
             file.write(self._header())
             for place in range(self._memory.nlist):
                 parts = [entries(source, place) for source in self._sources]
@@ -145,7 +146,7 @@ class Writer:
     def _store(self) -> None:
         """Moves the entries in memory to a file."""
         faiss, index = load_faiss(), self._memory
-        with _named(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
+        with named_in_errors(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
             faiss.write_InvertedLists(index.invlists, faiss.PyCallbackIOWriter(file.write))
             file.flush()
             reader = faiss.FileIOReader(f"/proc/self/fd/{file.fileno()}")
@@ -174,15 +175,6 @@ def _like(old: Any, dtype: str) -> Any:
         index.sq = old.sq
     index.is_trained = True
     return index
-
-
-@contextmanager
-def _named(path: str) -> Iterator[None]:
-    """Names the path in errors of the disk."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, f"cannot write {path}: {error.strerror}") from None
 
 
 def _some(count: int, most: int) -> np.ndarray:
