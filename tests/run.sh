@@ -25,7 +25,8 @@ export OMP_NUM_THREADS=1
 # The groups have more ranks than most machines have GPUs, and their reference numbers are those of the CPU.
 export CUDA_VISIBLE_DEVICES=
 
-# group NAME LIMIT COMMAND...: stops a group that hangs after LIMIT seconds, with an error.
+# group NAME LIMIT COMMAND...: stops a group that hangs after LIMIT seconds, with an error. Limits are several times what a
+# slow, busy machine takes.
 times=()
 group() {
     local name=$1 limit=$2 start=$SECONDS code=0
@@ -50,25 +51,25 @@ pytest=(-m pytest -q --durations=10 --durations-min=1)
 fast=("${pytest[@]}" -m 'not slow')
 torch=$here/.venv-torch/bin/python
 if [ "${1:-}" != --slow ]; then
-    group 'one process' 600 python "${fast[@]}" -n 3 --dist worksteal tests/unit tests/mx tests/parallel/mx
-    ranks '2 ranks, MPI' 180 mpirun -q -np 2 python "${fast[@]}" tests/parallel/mx
+    group 'one process' 1200 python "${fast[@]}" -n 3 --dist worksteal tests/unit tests/mx tests/parallel/mx
+    ranks '2 ranks, MPI' 600 mpirun -q -np 2 python "${fast[@]}" tests/parallel/mx
     # With three, shares of classes and images are uneven or empty, and what is saved goes to other ranks.
-    ranks '3 ranks, MPI' 180 mpirun -q -np 3 python "${fast[@]}" \
+    ranks '3 ranks, MPI' 600 mpirun -q -np 3 python "${fast[@]}" \
         tests/parallel/mx/test_{checkpoint,collectives,layer_oracle,module,pretrained,training,verifying}.py
     # Gloo transports the same bytes, and its cycles keep both cores busy: only what calls each collective.
-    ranks '2 ranks, Gloo' 300 horovodrun --gloo -np 2 -H localhost:2 python "${fast[@]}" \
+    ranks '2 ranks, Gloo' 600 horovodrun --gloo -np 2 -H localhost:2 python "${fast[@]}" \
         tests/parallel/mx/test_{collectives,fp16,module}.py
-    group 'PyTorch, one process' 300 "$torch" "${fast[@]}" -n 2 --dist worksteal tests/torch tests/parallel/torch
+    group 'PyTorch, one process' 1200 "$torch" "${fast[@]}" -n 2 --dist worksteal tests/torch tests/parallel/torch
     # The commands below train on two.
-    ranks 'PyTorch, 3 processes' 180 "$torch" -m torch.distributed.run --standalone --nproc_per_node=3 \
+    ranks 'PyTorch, 3 processes' 900 "$torch" -m torch.distributed.run --standalone --nproc_per_node=3 \
         "${fast[@]}" tests/parallel/torch
 fi
 if [ -n "${1:-}" ]; then
-    ranks 'PyTorch, slow, 2 processes' 300 "$torch" -m torch.distributed.run --standalone --nproc_per_node=2 \
+    ranks 'PyTorch, slow, 2 processes' 900 "$torch" -m torch.distributed.run --standalone --nproc_per_node=2 \
         "${pytest[@]}" -m slow tests/parallel/torch
-    group 'PyTorch, slow, one process' 300 "$torch" "${pytest[@]}" -m slow -n 2 --dist worksteal tests/torch
+    group 'PyTorch, slow, one process' 900 "$torch" "${pytest[@]}" -m slow -n 2 --dist worksteal tests/torch
 fi
 # Many of these wait: for a launcher, for a time limit, for a host that is away, for the package index.
-group "$last" 1500 python "${pytest[@]}" -m "$marks" -n 4 --dist worksteal "${paths[@]}"
+group "$last" 3600 python "${pytest[@]}" -m "$marks" -n 4 --dist worksteal "${paths[@]}"
 printf '\n== seconds by group\n'
 printf '%s\n' "${times[@]}"
