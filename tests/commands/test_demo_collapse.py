@@ -29,7 +29,7 @@ def outcome(run, tmp_path, command, *words, **environment):
 
 
 def test_the_recipe_is_sound_from_the_start(run, demo, tmp_path):
-    words = [*demo, "max_update=150", "verify_every=150"]
+    words = [*demo, "max_update=250", "verify_every=250"]
     summary, output = outcome(run, tmp_path, [sys.executable, "train_memory.py"], *words)
     last = summary["verification_details"]["demo_val"]
     assert last["accuracy"] > summary["baselines"]["raw_pixels"] + 0.05

@@ -42,7 +42,8 @@ class Writer:
 
     def __init__(self, folder: str, dimension: int, dtype: str, old: Lists | None = None):
         self._folder, self._dimension, self._dtype = folder, dimension, dtype
-        self._old, self._stored = old, 0 if old is None else len(old)
+        self._old = old  # owns the first source, and the centers of the lists
+        self._stored = 0 if old is None else len(old)
         self._sources = [] if old is None else [old.index.invlists]
         self._memory = empty_index(dimension, dtype, 1) if old is None else _like(old.index, dtype)
         self._dropped = np.zeros(0, bool)  # by number
