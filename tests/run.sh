@@ -69,7 +69,9 @@ if [ -n "${1:-}" ]; then
         "${pytest[@]}" -m slow tests/parallel/torch
     group 'PyTorch, slow, one process' 900 "$torch" "${pytest[@]}" -m slow -n 2 --dist worksteal tests/torch
 fi
-# Many of these wait: for a launcher, for a time limit, for a host that is away, for the package index.
-group "$last" 3600 python "${pytest[@]}" -m "$marks" -n 4 --dist worksteal "${paths[@]}"
+# Beside other tests, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
+group "$last, timed" 2400 python "${pytest[@]}" -m "timed and ($marks)" tests/commands
+# Many of these wait: for a launcher, for the package index.
+group "$last" 3600 python "${pytest[@]}" -m "not timed and ($marks)" -n 4 --dist worksteal "${paths[@]}"
 printf '\n== seconds by group\n'
 printf '%s\n' "${times[@]}"

@@ -231,7 +231,7 @@ def _child_of(pid: int) -> int:
 
 
 def _wait(condition, what: str) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not condition():
         if time.monotonic() > end:
             raise TimeoutError(f"timed out waiting for {what}")

@@ -61,7 +61,7 @@ class Slurm:
         self._start(self._first, "slurmctld", "-c")
         for host in hosts.address:
             self._start(host, "slurmd", "-c", "-N", host)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while self.run("sinfo", "-h", "-t", "idle", "-o", "%D").strip() != str(len(hosts.address)):
             assert time.monotonic() < end, (folder / "slurmctld.log").read_text()
             time.sleep(0.2)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 import pytest
-from conftest import TORCH, needs_torch
+from conftest import LIMIT, TORCH, needs_torch
 
 from partial_fc.checkpoint import SavedClasses, read_arrays, read_manifest
 from paths import ROOT, SOURCES
@@ -32,8 +32,7 @@ ENDLESS = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "s
 # What a login shell has, without the environment of this clone.
 SHELL = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": os.environ["HOME"]}
 SILENCE = 4  # seconds of host_timeout
-LEAVE = 5  # seconds for the ranks to end after their launcher, on a busy machine
-LIMIT = 60  # seconds after which a group that has not ended is killed, and its test fails
+LEAVE = 5  # seconds for the ranks to end after their launcher
 
 
 class Outcome(NamedTuple):
@@ -151,9 +150,9 @@ def checkpoint_contents(path):
     return {**read_arrays(f"{path}/backbone.npz"), **numbers}, manifest
 
 
-def wait_until(happened, group=None, seconds=60):
+def wait_until(happened, group=None):
     """Waits until a function returns something true, and returns that; fails if the group ends before."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + LIMIT
     while not happened():
         assert group is None or group.poll() is None, group.stdout.read()
         assert time.monotonic() < end

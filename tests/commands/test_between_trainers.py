@@ -27,7 +27,7 @@ def train(run, settings, tmp_path):
         """Returns the oldest checkpoint of a training, and the loss of each update."""
         own = ["sample_ratio=0.5", "frequent=1", f"output={tmp_path / name}", f"max_update={update}", "save_every=100"]
         own += [f"checkpoint_every={SAVED}", "checkpoints_kept=2"]
-        result = run(*COMMANDS[trainer][ranks], *settings, *own, *more, timeout=120)
+        result = run(*COMMANDS[trainer][ranks], *settings, *own, *more)
         assert result.returncode == 0, result.stdout + result.stderr
         (*_, (_, path)) = CheckpointFolder(str(tmp_path / name / "checkpoints"), 2).complete()
         log = (tmp_path / name / "training.log").read_text()

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import needs_torch
+from conftest import LIMIT, needs_torch
 
 from paths import ROOT
 from virtual_hosts import Hosts, unavailable
@@ -49,7 +49,7 @@ def check(hosts):
 
     def run_check(*arguments, options=BOTH, **environment):
         named = [f"{name}={value}" for name, value in environment.items()]
-        done = hosts.run("hosta", ["env", *named, "bash", CHECK, *options, "--", *arguments], timeout=60)
+        done = hosts.run("hosta", ["env", *named, "bash", CHECK, *options, "--", *arguments], timeout=LIMIT)
         blocks = {re.split("[,:]", block)[0]: block for block in done.stdout.split("\n\n")}
         return done.returncode, blocks, done.stdout + done.stderr
 
@@ -94,7 +94,7 @@ def test_two_equal_hosts(hosts, check, arguments, tmp_path):
     assert has(blocks["hosta"], "ok", "network", "hostb") and has(blocks["hostb"], "ok", "network", "hosta")
     assert list((tmp_path / "models").iterdir()) == []  # the marker file is removed
     # No process is left on the other host.
-    end = time.monotonic() + 5
+    end = time.monotonic() + LIMIT
     while "json.loads(input" in hosts.run("hostb", ["ps", "-A", "-o", "args"]).stdout and time.monotonic() < end:
         time.sleep(0.1)
     assert "json.loads(input" not in hosts.run("hostb", ["ps", "-A", "-o", "args"]).stdout
@@ -103,7 +103,7 @@ def test_two_equal_hosts(hosts, check, arguments, tmp_path):
 def result_of(hosts, tmp_path, *options, arguments=()):
     """(the result for run.sh, exit code, output)."""
     path = tmp_path / "result"
-    done = hosts.run("hosta", ["bash", CHECK, *options, "--for-run", path, "--", *arguments], timeout=60)
+    done = hosts.run("hosta", ["bash", CHECK, *options, "--for-run", path, "--", *arguments], timeout=LIMIT)
     source = f'. {shlex.quote(str(path))}; echo "$PFC_NETWORKS|$PFC_USABLE|$PFC_RANKS"'
     return hosts.run("hosta", ["bash", "-euc", source]).stdout.strip(), done.returncode, done.stdout + done.stderr
 

@@ -7,6 +7,8 @@ from groups import checkpoints_in, run_with_fault
 from command_line import start
 from small_disk import small_disk
 
+pytestmark = pytest.mark.timed
+
 FAST = 10  # seconds
 HANG = 3  # step_timeout for a rank that hangs, seconds
 

@@ -6,12 +6,12 @@ import time
 
 import groups
 import pytest
-from conftest import needs_hosts
+from conftest import LIMIT, needs_hosts
 from groups import SHELL, SILENCE, checkpoints_in, digests, endless, processes_with, ranks_with, read_until, wait_until
 
-pytestmark = [pytest.mark.slow, needs_hosts]
+# A host that is silent for a few seconds is lost.
+pytestmark = [pytest.mark.slow, pytest.mark.timed, needs_hosts]
 
-LIMIT = 120  # seconds after which a training that has not ended is killed, and its test fails
 # mpirun then detects a lost host within 8 to 13 s instead of 25: the first probe, the interval, the number of probes.
 # With an interval of 1 s it did after 5.03 s or more, and the ranks name a host that has been silent for 5.
 PROBES = {f"OMPI_MCA_oob_tcp_keepalive_{name}": n for name, n in (("time", "5"), ("intvl", "2"), ("probes", "3"))}
@@ -70,7 +70,7 @@ def test_a_lost_host_is_named_and_the_others_continue_without_it(hosts, settings
         wait_until(lambda: max(checkpoints_in(tmp_path / "models")) > last + 2, group)
         assert len(ranks_with(settings[1])) == 2
         os.kill(own_process(settings[1], "run.sh"), 15)
-        rest, _ = group.communicate(timeout=30)
+        rest, _ = group.communicate(timeout=LIMIT)
     output = "".join(lines)
     assert f"error: nothing received from host hostc (rank 2) for {SILENCE} s at update" in output
     assert re.search(r"\[bad\] +ssh +.*(No route to host|timed out|no answer)", output)
@@ -147,7 +147,7 @@ def test_a_restart_waits_for_a_host_that_is_away_unless_ctrl_c_ends_it(hosts, se
         hosts.kill_sshd("hostb")
         lines += read_until(group, waits)
         os.kill(own_process(settings[1], "run.sh"), 2)
-        rest, _ = group.communicate(timeout=30)
+        rest, _ = group.communicate(timeout=LIMIT)
     output = "".join(lines)
     assert "Connection to hostb closed by remote host" in output and "port 22: Connection refused" in output
     assert group.returncode == 130, output + rest

@@ -3,13 +3,11 @@
 import groups
 import pytest
 import yaml
-from conftest import TORCH, needs_hosts, needs_torch
+from conftest import LIMIT, TORCH, needs_hosts, needs_torch
 
 from paths import ROOT
 
 pytestmark = [pytest.mark.slow, needs_hosts]
-
-LIMIT = 120  # seconds
 
 
 def container(name, kind):

@@ -15,8 +15,8 @@ import subprocess
 import textwrap
 
 import pytest
-from conftest import TORCH, VERIFIED, needs_torch
-from groups import ENDLESS, LIMIT, checkpoint_contents, checkpoints_in, read_until, started
+from conftest import LIMIT, TORCH, VERIFIED, needs_torch
+from groups import ENDLESS, checkpoint_contents, checkpoints_in, read_until, started
 
 from paths import ROOT
 from small_disk import small_disk
@@ -116,7 +116,7 @@ def test_a_training_stopped_at_twenty_moments_ends_with_the_bytes_of_an_undistur
         folder = tmp_path / name / "small-arcface-demo"
         command = [PYTHON, "-c", STOPPED_OFTEN, " ".join(map(str, moments)), folder / "settings.json", *arguments]
         paths = f"{ROOT}:{ROOT / 'pytorch'}"
-        result = run(*command, "--resume", "auto", f"models_root={tmp_path / name}", PYTHONPATH=paths, timeout=300)
+        result = run(*command, "--resume", "auto", f"models_root={tmp_path / name}", PYTHONPATH=paths)
         codes, starts, ends = zip(*re.findall(r"^ended (\S+) (\S+) (\S+)$", result.stdout, re.MULTILINE))
         assert result.returncode == 0 and codes == ("75",) * len(moments) + ("0",), result.stdout + result.stderr
         _, manifest = checkpoint_contents(folder / "checkpoints" / "step-0000000100")

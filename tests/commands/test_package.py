@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TORCH, needs_torch
+from conftest import LIMIT, TORCH, needs_torch
 
 from partial_fc import __version__
 from paths import ROOT
@@ -43,7 +43,7 @@ def build(folder):
         [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder, folder / "source"],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=LIMIT,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -68,7 +68,7 @@ def training(faces, tmp_path_factory):
         "lr_steps=[3]",
     ]
     words = ["train_memory.py", *settings, "frequent=2", "verify_every=2", "save_every=4", "checkpoint_every=2"]
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     return output
 
@@ -78,7 +78,7 @@ def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces,
     (tmp_path / "model").mkdir()
     TinyModel().write(tmp_path / "model" / "backbone.onnx")
     environment = tmp_path / "environment"
-    subprocess.run([python, "-m", "venv", "--without-pip", environment], check=True, timeout=120)
+    subprocess.run([python, "-m", "venv", "--without-pip", environment], check=True, timeout=LIMIT)
     pip = [sys.executable, "-m", "pip", "--python", environment / "bin" / "python"]
     installed = [*pip, "install", "--quiet", "--no-compile", wheel]
     subprocess.run(installed, check=True, timeout=400, stderr=subprocess.DEVNULL)
@@ -87,7 +87,7 @@ def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces,
         """Runs a command outside the clone, with nothing but the environment."""
         command = [environment / "bin" / program, *words]
         home = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-        done = subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, text=True, timeout=LIMIT)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -125,7 +125,7 @@ def test_the_newest_python_compiles_the_wheel_without_a_warning(wheel, tmp_path)
     *_, python = pythons()
     shutil.unpack_archive(wheel, tmp_path, "zip")
     command = [python, "-W", "error", "-m", "compileall", "-q", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -136,9 +136,9 @@ def test_the_wheel_has_the_layer_of_pytorch(wheel, tmp_path):
     subprocess.run(
         [TORCH / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--target", tmp_path, wheel],
         check=True,
-        timeout=120,
+        timeout=LIMIT,
     )
     done = subprocess.run(
-        [TORCH / "python", "-c", code], env={"PYTHONPATH": tmp_path}, capture_output=True, text=True, timeout=60
+        [TORCH / "python", "-c", code], env={"PYTHONPATH": tmp_path}, capture_output=True, text=True, timeout=LIMIT
     )
     assert str(tmp_path / "partial_fc_torch") in done.stdout, done.stderr

@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from conftest import LAUNCHERS, TORCH, needs_torch, slow
+from conftest import LAUNCHERS, LIMIT, TORCH, needs_torch, slow
 from groups import (
     ENDLESS,
     checkpoints_in,
@@ -20,9 +20,10 @@ from groups import (
 
 from small_disk import fill, small_disk
 
+pytestmark = pytest.mark.timed  # horovodrun kills its ranks 5 s after it has asked them to stop
+
 PREEMPTED = 75
 STOPPED = "stopped after update {}, checkpoint saved: continue with --resume auto"
-LIMIT = 30  # seconds
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from conftest import LIMIT
 
 from made_up_training import SETTINGS, a_set, a_training, point
 from partial_fc.training.report import write_report
@@ -82,7 +83,7 @@ def show(tmp_path):
                 ],
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=LIMIT,
             )
             assert done.returncode == 0, done.stderr
             requests = [address for address in proxy.requests if not BROWSER_REQUESTS.match(address)]

@@ -4,7 +4,7 @@ import re
 import time
 
 import pytest
-from conftest import needs_torch
+from conftest import LIMIT, needs_torch
 from groups import checkpoints_in
 
 import virtual_hosts
@@ -15,7 +15,7 @@ from virtual_slurm import Slurm
 REASON = virtual_hosts.unavailable() or virtual_slurm.unavailable()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
 
-UPDATES, LIMIT = 120, 120  # the latter in seconds
+UPDATES = 120
 
 
 @pytest.fixture

@@ -7,14 +7,12 @@ import time
 
 import groups
 import pytest
-from conftest import TORCH, needs_hosts, needs_torch
+from conftest import LIMIT, TORCH, needs_hosts, needs_torch
 from groups import SILENCE, checkpoints_in, digests, endless, ranks_with, wait_until
 
 from partial_fc.checkpoint import CheckpointFolder, read_manifest
 
-pytestmark = [pytest.mark.slow, needs_torch, needs_hosts]
-
-LIMIT = 120  # seconds
+pytestmark = [pytest.mark.slow, pytest.mark.timed, needs_torch, needs_hosts]
 
 
 def launch(host, *options):
@@ -38,7 +36,7 @@ def test_the_tutorials_commands_for_two_hosts_save_what_one_machine_saves(hosts,
             output, _ = group.communicate(timeout=LIMIT)
             assert group.returncode == 0, output
     alone = [word for word in settings if not word.startswith("models_root=")] + [f"models_root={tmp_path / 'one'}"]
-    result = run(*groups.TWO_RANKS, *alone, timeout=LIMIT)
+    result = run(*groups.TWO_RANKS, *alone)
     assert result.returncode == 0, result.stdout + result.stderr
     patterns = ["rank_*.pt", "checkpoints/step-*/backbone.npz"]
     expected, found = (digests(tmp_path / name, *patterns) for name in ("one", "models"))
@@ -65,7 +63,7 @@ def signal_processes(hosts, host, folder, number):
 def test_a_lost_host_is_named_and_both_sides_end(hosts, settings, tmp_path):
     with contextlib.ExitStack() as stack:
         both = [stack.enter_context(started(hosts, h, launch(h), endless(settings))) for h in ("hosta", "hostb")]
-        wait_until(lambda: checkpoints_in(tmp_path / "models"), both[0], LIMIT)
+        wait_until(lambda: checkpoints_in(tmp_path / "models"), both[0])
         lost = time.monotonic()
         hosts.drop("hostb")
         outputs = [group.communicate(timeout=LIMIT)[0] for group in both]
@@ -89,13 +87,13 @@ def test_an_elastic_job_goes_on_without_a_lost_host_and_takes_it_back(hosts, set
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(started(hosts, "hosta", command, endless(settings), **own_store))
         stack.enter_context(started(hosts, "hostb", command, endless(settings), **own_store))
-        wait_until(lambda: trained_by(2), first, LIMIT)
+        wait_until(lambda: trained_by(2), first)
         hosts.drop("hostb")
         signal_processes(hosts, "hostb", models, signal.SIGKILL)
-        alone = wait_until(lambda: trained_by(1), first, LIMIT)
+        alone = wait_until(lambda: trained_by(1), first)
         hosts.heal("hostb")
         again = stack.enter_context(started(hosts, "hostb", command, endless(settings), **own_store))
-        assert wait_until(lambda: trained_by(2), first, LIMIT) > alone
+        assert wait_until(lambda: trained_by(2), first) > alone
         signal_processes(hosts, "hosta", models, signal.SIGTERM)
         output, _ = first.communicate(timeout=LIMIT)
         again.communicate(timeout=LIMIT)

@@ -15,7 +15,7 @@ def in_turn(run):
 
     def run_in_turn(*programs):
         command = [TORCH / "python", "tests/in_turn.py", *" -- ".join(programs).split()]
-        done = run(*command, timeout=240, CUDA_VISIBLE_DEVICES="")
+        done = run(*command, CUDA_VISIBLE_DEVICES="")
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

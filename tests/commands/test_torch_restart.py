@@ -6,8 +6,8 @@ import signal
 import socket
 
 import pytest
-from conftest import TORCH, needs_torch
-from groups import LIMIT, checkpoints_in, endless, processes_with, started, wait_until
+from conftest import LIMIT, TORCH, needs_torch
+from groups import checkpoints_in, endless, processes_with, started, wait_until
 
 from paths import SOURCES
 
@@ -20,15 +20,15 @@ def test_a_restart_does_not_believe_the_records_of_the_killed_job(settings, tmp_
         port = free.getsockname()[1]
     launch = [TORCH / "python", "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
     with started([*launch, "train.py", *endless(settings)]) as group:
-        wait_until(lambda: checkpoints_in(models), group, 2 * LIMIT)
+        wait_until(lambda: checkpoints_in(models), group)
         for pid in processes_with(models):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        group.communicate(timeout=2 * LIMIT)  # four tests share two cores
+        group.communicate(timeout=LIMIT)
     (left,) = models.glob(".job-*")
     # Rank 0 waits for rank 1, of which there is only the old record.
     late = [*launch, "tests/commands/with_fault.py", "late", "1", "start", mark, "--"]
     with started([*late, "--resume", "auto", *settings, "max_update=3"], PYTHONPATH=SOURCES) as group:
-        output, _ = group.communicate(timeout=2 * LIMIT)  # four tests share two cores
+        output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == 0 and mark.exists(), output
     assert not left.exists() and "exited" not in output, output

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import LAUNCHERS, VERIFIED, slow
+from conftest import LAUNCHERS, LIMIT, VERIFIED, slow
 from outcome import check_outcome
 
 from paths import ROOT
@@ -106,7 +106,7 @@ def test_a_terminal_shows_a_progress_bar(settings):
             if not piece:
                 break
             output += piece
-        assert process.wait(timeout=60) == 0, output
+        assert process.wait(timeout=LIMIT) == 0, output
     os.close(leader)
     assert b"7/7" in output and b"step" in output
     assert b"Global Step: 6" in output

@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import TORCH, needs_torch
+from conftest import LIMIT, TORCH, needs_torch
 
 from paths import ROOT
 
@@ -56,7 +56,6 @@ def test_the_quick_start(faces, tmp_path):
 
 @pytest.mark.slow
 @needs_torch
-@pytest.mark.timeout(530)
 def test_the_tutorial(tmp_path):
     (tmp_path / "data").mkdir()
     output = run_blocks(
@@ -81,7 +80,7 @@ def test_fine_tuning(faces, tmp_path):
     output = f"output={tmp_path}/models/small-arcface-demo"
     env = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
     train = [TORCH / "python", "train.py", *base, output]
-    done = subprocess.run(train, cwd=ROOT, capture_output=True, text=True, timeout=120, env=env)
+    done = subprocess.run(train, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     (tmp_path / "data").mkdir()
     shown = run_blocks(
@@ -112,5 +111,5 @@ for words in {commands}:
     program = TorchTraining()
     program.load_settings(program.parse_args([*{new}, *words.split()]))
 """
-    done = subprocess.run([TORCH / "python", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([TORCH / "python", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
