@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing and runs the tests of both trainers:
-#   bash tests/run.sh             9 minutes on 2 cores
-#   bash tests/run.sh --slow      the long ones only, 16 minutes: several hosts, random kills, collapse of the demo, the
-#                                 oldest PyTorch
+#   bash tests/run.sh             9 to 19 minutes on 2 cores
+#   bash tests/run.sh --slow      the long ones only, 16 to 35 minutes: several hosts, random kills, collapse of the demo,
+#                                 the oldest PyTorch
 #   bash tests/run.sh --all       both
 # Prints the ten slowest tests of each group, and the seconds of all groups at the end.
 set -euo pipefail
