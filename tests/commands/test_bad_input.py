@@ -1,4 +1,4 @@
-"""Bad input to either trainer ends all ranks, with a non-zero exit code and one error message."""
+"""Bad input to either trainer ends all ranks fast, with a non-zero exit code and one error message."""
 
 import json
 import re
@@ -11,6 +11,9 @@ from conftest import TORCH, needs_torch
 
 from partial_fc.data.recordio.reader import RecordReader
 from partial_fc.utils.text import plural
+
+# Starting two ranks that import MXNet takes about 4 s on two free cores; a hang would take forever.
+FAST = 45
 
 # What the launchers add: run.sh repeats the arguments; torchrun logs, and reports the exit codes at the end.
 OF_LAUNCHER = re.compile(r"^(run\.sh: |W\d{4} ).*\n|^E\d{4} (.|\n)*", re.MULTILINE)
@@ -38,7 +41,7 @@ either_trainer = pytest.mark.parametrize(
 
 def refused(run, program, *arguments, message, **environment):
     """Runs all ranks with these arguments and checks that they end with `message`, once."""
-    result = run(*program.command, *arguments, **environment)
+    result = run(*program.command, *arguments, timeout=FAST, **environment)
     output = result.stdout + result.stderr
     assert result.returncode == program.code, output
     own = OF_LAUNCHER.sub("", output)
@@ -141,7 +144,7 @@ IN_VENV, IN_TORCH = "bash setup-utils/install.sh", "pip install -r requirement.t
 def test_a_missing_package_says_what_to_run(run, python, program, missing, message, install, settings):
     if not TORCH.exists():
         pytest.skip(needs_torch.kwargs["reason"])
-    result = run(python, "-c", WITHOUT, missing, program, *settings)
+    result = run(python, "-c", WITHOUT, missing, program, *settings, timeout=FAST)
     assert result.returncode == 2, result.stderr
     assert message in result.stderr and f"run `{install}`" in result.stderr
     assert result.stderr.count("\n") == 1, result.stderr

@@ -14,7 +14,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from conftest import CLASSES, LAUNCHERS, LIMIT
+from conftest import CLASSES, LAUNCHERS
 
 from partial_fc.data.face_records import write_face_set
 from paths import ROOT
@@ -107,7 +107,7 @@ def test_an_interrupted_rank_stops_all_ranks_with_one_line(launcher, arguments, 
         assert any(sign in line for line in job.stdout)
         os.kill(job.pid if launcher == "python" else _last_started(job.pid), signal.SIGINT)
         start = time.monotonic()
-        _, errors = job.communicate(timeout=LIMIT)
+        _, errors = job.communicate(timeout=30)
     assert job.returncode == 130, errors
     assert [line for line in errors.splitlines() if line.strip()][-1:] == ["interrupted"]
     assert "Traceback" not in errors and "unexpected error" not in errors
@@ -127,5 +127,5 @@ def test_ctrl_c_while_the_program_loads(settings):
         while "libmxnet" not in Path(f"/proc/{job.pid}/maps").read_text():
             time.sleep(0.01)
         job.send_signal(signal.SIGINT)
-        _, errors = job.communicate(timeout=LIMIT)
+        _, errors = job.communicate(timeout=30)
     assert (job.returncode, errors.strip()) == (130, "interrupted")

@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from conftest import LAUNCHERS, LIMIT, TORCH, needs_torch, slow
+from conftest import LAUNCHERS, TORCH, needs_torch, slow
 from groups import (
     ENDLESS,
     checkpoints_in,
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.timed  # horovodrun kills its ranks 5 s after it has as
 
 PREEMPTED = 75
 STOPPED = "stopped after update {}, checkpoint saved: continue with --resume auto"
+SOON = 30  # seconds for ranks that are asked to stop, or have lost their launcher
 
 
 @pytest.fixture
@@ -38,13 +39,13 @@ def stop(group, *signals):
     for number in signals:
         group.send_signal(number)
         time.sleep(0.05)
-    rest, _ = group.communicate(timeout=LIMIT)
+    rest, _ = group.communicate(timeout=SOON)
     return "".join(lines) + rest, group.returncode
 
 
 def wait_for_end(models):
     """Waits until no process of the training is left; launchers may end before the ranks."""
-    end = time.monotonic() + LIMIT
+    end = time.monotonic() + SOON
     while processes_with(models):
         assert time.monotonic() < end, processes_with(models)
         time.sleep(0.1)
@@ -114,7 +115,7 @@ def test_a_full_disk_ends_a_training_only_when_a_checkpoint_cannot_be_written(ar
             read_until(group, "training.log (No space left on device): the training goes on without it")
             read_until(group, "Global Step: ")
             group.send_signal(signal.SIGTERM)
-            output, _ = group.communicate(timeout=LIMIT)
+            output, _ = group.communicate(timeout=SOON)
             wait_for_end(disk)
         assert group.returncode == 1 and "No space left on device" in output and not checkpoints_in(disk), output
 
@@ -137,7 +138,7 @@ def test_when_a_launcher_is_killed_its_ranks_save_and_end(launcher, killed, code
         read_until(group, "Global Step: 4 ")
         launcher_of(group, killed).kill()
         wait_for_end(models)
-        output, _ = group.communicate(timeout=LIMIT)
+        output, _ = group.communicate(timeout=SOON)
     assert group.returncode == code and len(checkpoints_in(models)) == 1, output
 
 
@@ -176,7 +177,7 @@ def test_a_paused_training_goes_on(script, arguments, tmp_path):
             lines += read_until(group, logged, 2)
         lines += read_until(group, logged, 5)
         group.send_signal(signal.SIGTERM)
-        rest, _ = group.communicate(timeout=LIMIT)
+        rest, _ = group.communicate(timeout=SOON)
     output = "".join(lines) + rest
     assert len(ranks) == 2 and group.returncode == PREEMPTED and "error: " not in output, output
 
@@ -188,6 +189,6 @@ def test_a_stop_before_training_saves_nothing(arguments, tmp_path):
             assert group.poll() is None
             time.sleep(0.02)
         group.send_signal(signal.SIGTERM)
-        output, _ = group.communicate(timeout=LIMIT)
+        output, _ = group.communicate(timeout=SOON)
     assert group.returncode == PREEMPTED, output
     assert output.strip() == "error: stop requested before training began: there is nothing to save"

@@ -6,11 +6,12 @@ import signal
 import subprocess
 
 import pytest
-from conftest import LIMIT, TORCH, needs_torch
+from conftest import TORCH, needs_torch
 
 from partial_fc.utils.cores import usable_cores
 from paths import ROOT
 
+LIMIT = 90  # seconds
 # Runs until it is asked to stop. If it shall fail, the second rank does so in every attempt.
 PROGRAM = """
 import os, signal, sys, time
