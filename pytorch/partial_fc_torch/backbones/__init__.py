@@ -4,6 +4,7 @@ A file of this folder that has a dictionary ``NETWORKS``, from names to function
 setting ``network`` and the planner know them without another line.
 """
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
@@ -108,15 +109,21 @@ def network_with(shapes: Mapping[str, tuple[int, ...]], image_size: int) -> tupl
     given = _without_counters(shapes)
     same_keys = []
     for name in NETWORKS:
+        *_, embedding = own = _keys_of(name)
+        if {*own} != given.keys():
+            continue
+        same_keys.append((name, given[embedding][0]))
         with torch.device("meta"):
-            *_, embedding = own = _without_counters(get_model(name, num_features=1).state_dict())
-            if own.keys() != given.keys():
-                continue
-            same_keys.append((name, given[embedding][0]))
             sized = get_model(name, num_features=given[embedding][0], image_size=image_size).state_dict()
         if {key: tuple(value.shape) for key, value in _without_counters(sized).items()} == given:
             return same_keys[-1]
     return same_keys[0] if same_keys else None
+
+
+@functools.cache
+def _keys_of(name: str) -> tuple[str, ...]:
+    with torch.device("meta"):
+        return tuple(_without_counters(get_model(name, num_features=1).state_dict()))
 
 
 def _without_counters(state: Mapping[str, Any]) -> dict[str, Any]:
