@@ -27,7 +27,7 @@ needs_hosts = pytest.mark.skipif(bool(NO_HOSTS), reason=NO_HOSTS or "-")
 
 
 # Files of slow tests, from the longest; those of the glyphs later, as all of them would wait for the set.
-LONG = "oldest_pytorch walkthroughs demo_collapse glyphs_experiment between_trainers slurm restarts package"
+LONG = "walkthroughs demo_collapse glyphs_experiment between_trainers slurm restarts package"
 LONG = {f"test_{name}.py": place for place, name in enumerate(LONG.split())}
 
 
@@ -37,6 +37,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker("commands")
+            if item.get_closest_marker("timed"):
+                item.add_marker("slow")
     yield  # here the tests that -m does not select are left out
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     long = sorted((item for item in items if item.path.name in LONG), key=lambda item: LONG[item.path.name])
@@ -117,11 +119,6 @@ def hosts(tmp_path):
     """Three virtual hosts."""
     with Hosts(["hosta", "hostb", "hostc"], tmp_path / "hosts") as made:
         yield made
-
-
-def slow(*values):
-    """A parametrized case that runs with --slow only."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def horovodrun(transport, *words):

@@ -1,7 +1,6 @@
 """One rank fails: all processes end within ten seconds, and the rank is named once, with what it did."""
 
 import pytest
-from conftest import slow
 from groups import checkpoints_in, run_with_fault
 
 from command_line import start
@@ -43,11 +42,11 @@ CASES = [
     # launcher, rank, place, message, complete checkpoints; before update 4 there is none
     ("mpi", 0, "3", "last seen at update 3", []),
     ("torchrun", 0, "3", "last seen at update 3", []),
-    slow("gloo", 0, "evaluation", "last seen at update 6, in embed.demo_val", None),  # 4 may still be written
+    ("gloo", 0, "evaluation", "last seen at update 6, in embed.demo_val", None),  # 4 may still be written
     # tests/unit/checkpoint/test_checkpoint_manager.py has the other moments of a save.
-    slow("torchrun", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
-    slow("horovodrun over MPI", 0, "save.write", "last seen at update", [4]),
-    slow("mpi", 0, "results", "last seen at update 12", [12]),
+    ("torchrun", 1, "save.copy", "last seen at update 8, in checkpoint.copy", [4]),
+    ("horovodrun over MPI", 0, "save.write", "last seen at update", [4]),
+    ("mpi", 0, "results", "last seen at update 12", [12]),
 ]
 
 
@@ -62,7 +61,7 @@ def test_a_rank_is_killed(launcher, rank, place, message, complete, arguments, t
         check_checkpoints(tmp_path / "models")
 
 
-@pytest.mark.parametrize("launcher, rank", [("mpi", 1), slow("torchrun", 1)])
+@pytest.mark.parametrize("launcher, rank", [("mpi", 1), ("torchrun", 1)])
 def test_a_bug_is_reported_with_its_traceback(launcher, rank, arguments, tmp_path):
     outcome = run_with_fault(launcher, "fail", rank, "3", arguments, tmp_path / "mark")
     check(outcome, f"error on rank {rank} at update 3: unexpected error, a bug in this program or in a library:")
@@ -77,7 +76,7 @@ def test_a_file_that_cannot_be_read(arguments, tmp_path):
     assert checkpoints_in(tmp_path / "models") == []
 
 
-@pytest.mark.parametrize("launcher, rank", [("mpi", 0), slow("torchrun", 0)])
+@pytest.mark.parametrize("launcher, rank", [("mpi", 0), ("torchrun", 0)])
 def test_a_rank_that_hangs_shows_where(launcher, rank, arguments, tmp_path):
     outcome = run_with_fault(launcher, "hang", rank, "3", [*arguments, f"step_timeout={HANG}"], tmp_path / "mark")
     check(outcome, f"error: rank {rank} (process ", allowed=HANG + FAST)
@@ -85,20 +84,19 @@ def test_a_rank_that_hangs_shows_where(launcher, rank, arguments, tmp_path):
     assert waits in outcome.output and "in hang" in outcome.output
 
 
-@pytest.mark.slow
 def test_a_rank_that_is_stopped(arguments, tmp_path):
     outcome = run_with_fault("gloo", "stop", 0, "3", [*arguments, f"step_timeout={HANG}"], tmp_path / "mark")
     check(outcome, "and is stopped (SIGSTOP or a debugger): it is at update 3", allowed=HANG + FAST)
     assert "error: rank 0 (process " in outcome.output
 
 
-@pytest.mark.parametrize("launcher", ["gloo", slow("torchrun")])
+@pytest.mark.parametrize("launcher", ["gloo", ("torchrun")])
 def test_a_rank_that_never_starts(launcher, arguments, tmp_path):
     outcome = run_with_fault(launcher, "hang", 1, "start", arguments, tmp_path / "mark", PARTIAL_FC_START_SECONDS="6")
     check(outcome, "rank 1 of 2 did not start within 6 s", allowed=6 + FAST)
 
 
-@pytest.mark.parametrize("launcher, code", [("mpi", 3), slow("torchrun", 1)])
+@pytest.mark.parametrize("launcher, code", [("mpi", 3), ("torchrun", 1)])
 def test_a_rank_that_ends_before_it_has_started(launcher, code, arguments, tmp_path):
     outcome = run_with_fault(launcher, "leave", 1, "start", arguments, tmp_path / "mark")
     check(outcome, "the launcher ended the job before rank 1 of 2 started", code)
@@ -109,8 +107,8 @@ def test_a_rank_that_ends_before_it_has_started(launcher, code, arguments, tmp_p
     [
         ("mpi", "other_seed", 2, "setting seed differs between ranks: 7 on rank 1, but 0 on rank 0"),
         ("mpi", "broken_settings", 2, "error on rank 1: seed is 'many', but must be of type int"),
-        slow("gloo", "other_code", 1, 'code differs between ranks: "another" on rank 1, but '),
-        slow("torchrun", "other_data", 1, 'data set differs between ranks: "another" on rank 1, but '),
+        ("gloo", "other_code", 1, 'code differs between ranks: "another" on rank 1, but '),
+        ("torchrun", "other_data", 1, 'data set differs between ranks: "another" on rank 1, but '),
     ],
 )
 def test_a_rank_with_settings_code_or_data_of_its_own(launcher, fault, code, message, arguments, tmp_path):
@@ -125,7 +123,6 @@ def disk(tmp_path):
         yield folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher, free", [("mpi", 500_000), ("torchrun", 2_900_000)], ids=["half a file fits", "all but its tail fits"]
 )

@@ -10,7 +10,7 @@ from conftest import LIMIT, needs_hosts
 from groups import SHELL, SILENCE, checkpoints_in, digests, endless, processes_with, ranks_with, read_until, wait_until
 
 # A host that is silent for a few seconds is lost.
-pytestmark = [pytest.mark.slow, pytest.mark.timed, needs_hosts]
+pytestmark = [pytest.mark.timed, needs_hosts]
 
 # mpirun then detects a lost host within 8 to 13 s instead of 25: the first probe, the interval, the number of probes.
 # With an interval of 1 s it did after 5.03 s or more, and the ranks name a host that has been silent for 5.

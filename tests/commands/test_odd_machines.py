@@ -29,6 +29,7 @@ SMALL_MACHINE = ["unshare", "-m", "--propagation", "private", "bash", "-c", SMAL
 BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "OMP_NUM_THREADS": "1", "NP": "2"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=needs_torch)])
 def test_a_small_machine_without_locale_home_and_temporary_folder(script, settings, faces, tmp_path):
     """Paths have spaces and letters that ASCII lacks."""

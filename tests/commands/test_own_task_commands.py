@@ -64,6 +64,7 @@ def test_an_error_of_its_class_is_one_line_with_its_place(classes, method, run, 
 
 
 @needs_torch
+@pytest.mark.slow
 def test_the_reading_of_its_set_is_measured(run, tmp_path):
     words = [word for word in OWN if "trackers" not in word]
     options = ["--profile-io", "--profile-seconds", "0.1", f"models_root={tmp_path}"]

@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from conftest import LAUNCHERS, TORCH, needs_torch, slow
+from conftest import LAUNCHERS, TORCH, needs_torch
 from groups import (
     ENDLESS,
     checkpoints_in,
@@ -57,8 +57,8 @@ def wait_for_end(models):
         ("run.sh", [signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM], PREEMPTED),
         # The exit codes of horovodrun itself.
         ("horovodrun over Gloo", [signal.SIGTERM], 1),
-        slow("horovodrun over MPI", [signal.SIGTERM], -signal.SIGTERM),
-        pytest.param("torchrun", [signal.SIGTERM], 1, marks=[pytest.mark.slow, needs_torch]),
+        ("horovodrun over MPI", [signal.SIGTERM], -signal.SIGTERM),
+        pytest.param("torchrun", [signal.SIGTERM], 1, marks=needs_torch),
     ],
 )
 def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, arguments, tmp_path):
@@ -86,7 +86,6 @@ def test_a_stopped_training_resumes(arguments, run, tmp_path):
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == update + 3
 
 
-@pytest.mark.slow
 @needs_torch
 def test_a_stop_during_a_verification_is_answered_and_the_verification_done_later(settings, run, tmp_path):
     """With one trainer: verification_cases.py has the rest with both."""
@@ -98,7 +97,6 @@ def test_a_stop_during_a_verification_is_answered_and_the_verification_done_late
     assert result.stdout.count("[demo_val][2]Accuracy-Flip") == 1
 
 
-@pytest.mark.slow
 def test_a_stop_during_an_export_ends_at_its_update(settings, tmp_path):
     arguments = [*settings, "save_every=2"]
     outcome = run_with_fault("mpi", "ask_to_stop", 1, "export", arguments, tmp_path / "mark")
@@ -125,9 +123,9 @@ def test_a_full_disk_ends_a_training_only_when_a_checkpoint_cannot_be_written(ar
     [
         ("run.sh", "bash", -signal.SIGKILL),
         ("run.sh", "mpirun", 128 + signal.SIGKILL),
-        pytest.param("pytorch/run.sh", "python", 128 + signal.SIGKILL, marks=[needs_torch, pytest.mark.slow]),
-        pytest.param("torchrun", "python", -signal.SIGKILL, marks=[needs_torch, pytest.mark.slow]),
-        slow("horovodrun over Gloo", "python", -signal.SIGKILL),
+        pytest.param("pytorch/run.sh", "python", 128 + signal.SIGKILL, marks=needs_torch),
+        pytest.param("torchrun", "python", -signal.SIGKILL, marks=needs_torch),
+        ("horovodrun over Gloo", "python", -signal.SIGKILL),
     ],
 )
 def test_when_a_launcher_is_killed_its_ranks_save_and_end(launcher, killed, code, arguments, tmp_path):
@@ -146,8 +144,8 @@ def test_when_a_launcher_is_killed_its_ranks_save_and_end(launcher, killed, code
     "launcher, code",
     [
         ("run.sh", 130),  # test_pytorch_run.py has pytorch/run.sh
-        pytest.param("torchrun", 1, marks=[needs_torch, pytest.mark.slow]),
-        slow("horovodrun over Gloo", 1),
+        pytest.param("torchrun", 1, marks=needs_torch),
+        ("horovodrun over Gloo", 1),
     ],
 )
 def test_an_interrupt_ends_all(launcher, code, arguments, tmp_path):

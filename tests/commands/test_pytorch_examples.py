@@ -31,6 +31,7 @@ def run_example(run, tmp_path):
     return run_program
 
 
+@pytest.mark.slow
 def test_the_layer_in_a_program_of_a_user(run_example, tmp_path):
     losses = re.findall(r"loss ([\d.]+)", run_example('prefix="centers"', LAUNCH["torchrun"]))
     assert len(losses) == 2 and losses[0] == losses[1]

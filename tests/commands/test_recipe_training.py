@@ -4,6 +4,7 @@ import json
 
 import cv2
 import numpy as np
+import pytest
 from conftest import CLASSES, TORCH, needs_torch
 
 from partial_fc.data.face_records import write_face_set
@@ -21,6 +22,7 @@ def write_noise(folder, side):
     return folder / "train.rec"
 
 
+@pytest.mark.slow
 @needs_torch
 def test_recipes_for_a_cpu_train(run, tmp_path):
     small = f"num_classes={CLASSES} batch_size=4 max_update={UPDATES} val_targets=[]"

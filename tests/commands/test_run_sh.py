@@ -49,6 +49,7 @@ def test_a_host_without_a_network_interface_is_named(script, settings, run):
     assert script == "pytorch/run.sh" or done.stderr == f"run.sh: {message}\n"
 
 
+@pytest.mark.slow
 def test_a_training_whose_reader_is_gone_goes_on_and_logs_so_once(settings, run, tmp_path):
     command = 'set -o pipefail; bash "$@" 2>&1 | head -3'
     done = run("bash", "-c", command, "-", "run.sh", *settings, NP="2", OMP_NUM_THREADS="1")

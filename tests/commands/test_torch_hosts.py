@@ -12,7 +12,7 @@ from groups import SILENCE, checkpoints_in, digests, endless, ranks_with, wait_u
 
 from partial_fc.checkpoint import CheckpointFolder, read_manifest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timed, needs_torch, needs_hosts]
+pytestmark = [pytest.mark.timed, needs_torch, needs_hosts]
 
 
 def launch(host, *options):

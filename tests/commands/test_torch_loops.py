@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import TORCH, needs_torch
 
-pytestmark = needs_torch
+pytestmark = [pytest.mark.slow, needs_torch]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from outcome import check_outcome
 
 from partial_fc.checkpoint import CheckpointFolder
 
-pytestmark = needs_torch
+pytestmark = [pytest.mark.slow, needs_torch]
 
 PYTHON = TORCH / "python"
 # Prints what each file with tensors holds.

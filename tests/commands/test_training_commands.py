@@ -8,15 +8,16 @@ import subprocess
 import sys
 
 import pytest
-from conftest import LAUNCHERS, LIMIT, VERIFIED, slow
+from conftest import LAUNCHERS, LIMIT, VERIFIED
 from outcome import check_outcome
 
 from paths import ROOT
 
 GOLDEN = ROOT / "tests" / "assets" / "demo_losses.json"
+HOROVODRUN = [pytest.param(f"horovodrun over {transport}", marks=pytest.mark.slow) for transport in ("MPI", "Gloo")]
 
 
-@pytest.mark.parametrize("launcher", [slow("horovodrun over MPI"), "horovodrun over Gloo", "python"])
+@pytest.mark.parametrize("launcher", [*HOROVODRUN, "python"])
 def test_every_launcher_trains(launcher, run, settings, tmp_path):
     ranks, command, environment = LAUNCHERS[launcher]
     words = [*VERIFIED, "val_targets=['demo_val','lfw']", "decode_processes=1"]
@@ -30,6 +31,7 @@ def test_every_launcher_trains(launcher, run, settings, tmp_path):
     assert result.stdout.count("lfw.bin") == 2
 
 
+@pytest.mark.slow
 def test_the_commands_that_a_training_suggests_run_in_any_folder(run, settings, tmp_path):
     """Those of run.sh without the launcher, whose arguments are those of the program."""
     out, program = tmp_path / "a folder" / "run", f"{sys.executable} {ROOT}/train_memory.py"
