@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing and runs the tests of both trainers:
-#   bash tests/run.sh             MINUTES on 2 cores: one process, two ranks, the layer on three, the short commands
+#   bash tests/run.sh             6 minutes on 2 cores: one process, two ranks of MPI, three of PyTorch, short commands
 #   bash tests/run.sh --slow      the others, MINUTES: three ranks and Gloo, several hosts, faults, signals, restarts,
 #                                 every page's commands, the oldest PyTorch
 #   bash tests/run.sh --all       both
@@ -31,8 +31,13 @@ if [ "$(df --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 2000000 ] 2>/de
     rmdir "$folder"
     folder=$(mktemp -d /dev/shm/partial_fc.XXXXXX)
 fi
-beside=
-trap '[ -z "$beside" ] || kill -- "-$beside" 2>/dev/null || true; rm -rf "$folder"' EXIT
+started=()
+end() {
+    local leader
+    for leader in "${started[@]}"; do kill -- "-$leader" 2>/dev/null || true; done
+    rm -rf "$folder"
+}
+trap end EXIT
 
 # group NAME LIMIT COMMAND...: stops a group that hangs after LIMIT seconds, with an error. Limits are several times what a
 # slow, busy machine takes.
@@ -47,7 +52,16 @@ group() {
 }
 ranks() { PYTEST_DEBUG_TEMPROOT=$folder group "$@"; }
 
-times=$folder/times
+# beside NAME LIMIT COMMAND...: a group at the lowest priority, beside those that follow. Linux may divide a processor by
+# sessions, so it is one, of the lowest priority too.
+export -f group
+export times=$folder/times
+beside() {
+    setsid nice -n 19 bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; group "$@"' - "$@" \
+        >"$folder/beside.${#started[@]}" 2>&1 &
+    started+=($!)
+}
+
 pytest=(-m pytest -q --durations=10 --durations-min=1)
 fast=("${pytest[@]}" -m 'not slow')
 slow=("${pytest[@]}" -m slow)
@@ -60,9 +74,13 @@ if [[ $parts = *fast* ]]; then
 fi
 if [[ $parts = fast ]]; then
     ranks 'PyTorch, 3 processes' 900 "${torchrun[@]}" --nproc_per_node=3 "${fast[@]}" \
-        tests/parallel/torch/test_torch_{exchange,layer_oracle}.py
+        tests/parallel/torch/test_torch_{engine,exchange,pretrained,textbook,verifying}.py
     group commands 2400 python "${fast[@]}" -n 4 --dist worksteal tests/commands
 else
+    # Ranks wait for each other, for launchers and for limits of time. What needs none of them runs in the meantime.
+    beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/mx
+    beside 'PyTorch, slow, one process' 3600 "$torch" "${slow[@]}" tests/torch
+    beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh
     # With three, shares of classes and images are uneven or empty, and what is saved goes to other ranks.
     ranks '3 ranks, MPI' 600 mpirun -q -np 3 python "${fast[@]}" \
         tests/parallel/mx/test_{checkpoint,collectives,layer_oracle,module,pretrained,training,verifying}.py
@@ -72,27 +90,15 @@ else
     # The commands below train on two.
     ranks 'PyTorch, 3 processes' 900 "${torchrun[@]}" --nproc_per_node=3 "${fast[@]}" tests/parallel/torch
     ranks 'PyTorch, slow, 2 processes' 900 "${torchrun[@]}" --nproc_per_node=2 "${slow[@]}" tests/parallel/torch
-
-    # The groups below wait for limits of time, launchers and the package index. What needs one core and has no limit
-    # runs in the meantime, at the lowest priority, also of its session: the kernel may give sessions equal shares.
-    export times torch
-    export -f group
-    # shellcheck disable=SC2016
-    setsid nice -n 19 bash -euc '
-        { echo 19 >/proc/self/autogroup; } 2>/dev/null || true
-        group "slow, one process" 3600 python "$@" tests/unit tests/mx
-        group "PyTorch, slow, one process" 3600 "$torch" "$@" tests/torch
-        group "oldest PyTorch" 3600 bash tests/torch_versions.sh
-    ' - "${slow[@]}" >"$folder/beside" 2>&1 &
-    beside=$!
     # Beside other tests, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
     group 'commands, timed' 2400 python "${pytest[@]}" -m timed tests/commands
     group commands 3600 python "${pytest[@]}" -m "$commands" -n 4 --dist worksteal tests/commands
-    code=0
-    wait "$beside" || code=$?
-    beside=
-    cat "$folder/beside"
-    [ "$code" -eq 0 ] || exit "$code"
+    for number in "${!started[@]}"; do
+        code=0
+        wait "${started[number]}" || code=$?
+        cat "$folder/beside.$number"
+        [ "$code" -eq 0 ] || exit "$code"
+    done
 fi
 printf '\n== seconds by group\n'
 cat "$times"

@@ -65,6 +65,7 @@ def test_settings(run, program, arguments, message):
     refused(run, program, *arguments, message=message)
 
 
+@pytest.mark.slow
 @needs_torch
 def test_a_label_past_the_classes_names_the_record(run, settings, faces):
     refused(run, TORCHRUN, *settings, "num_classes=15", message=f"{faces}: image with key 121 at offset")

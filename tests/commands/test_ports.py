@@ -34,14 +34,8 @@ def listening(group):
     return found
 
 
-QUICK = ("pytorch/run.sh", "run.sh")
-CASES = [
-    pytest.param(name, marks=[*[needs_torch][: "torch" in name], *[pytest.mark.slow][: name not in QUICK]])
-    for name in LAUNCHERS
-]
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[needs_torch][: "torch" in name]) for name in LAUNCHERS])
 def test_one_host_listens_on_the_loopback_alone(name, settings):
     command, exceptions = LAUNCHERS[name]
     found = set()

@@ -6,6 +6,7 @@ import sys
 
 import mxnet as mx
 import numpy as np
+import pytest
 
 from benchmarks.host import resident, start_peak
 from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer
@@ -42,6 +43,7 @@ def measure(classes, logits_cache_bytes):
     return resident("VmHWM") - before
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_classes_beyond_the_limit_of_cached_logits():
     logits = 4 * G * 150_000
     small, large = peak_of_a_step(10_000, 0), peak_of_a_step(150_000, logits - 1)
