@@ -4,6 +4,7 @@ Shapes: G global batch, C classes, E embedding.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -95,8 +96,8 @@ class CurricularFace(Combined):
         return cosine * (self.t + cosine) if cosine > target else cosine
 
 
-def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0, counts=None):
-    """Mean cross entropy of the margin softmax over the centers `classes`, one row after the other.
+def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0, counts=None, rows=None):
+    """Mean cross entropy of the margin softmax over the centers `classes`, one row after the other, or of some `rows`.
 
     The margins are (m1, m2, m3) or a Combined. With a threshold, other centers than the label's count only up to this
     cosine. A class in `counts` counts so many times. A row whose label is not among the classes has no loss.
@@ -105,11 +106,12 @@ def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0,
     total, lengths = 0.0, np.linalg.norm(features, axis=1)
     scales = np.outer(lengths, np.linalg.norm(centers[classes], axis=1))
     of_rows = (features @ centers[classes].T / scales).tolist()
-    for row, (label, length) in enumerate(zip(labels.tolist(), lengths.tolist())):
+    for row in range(len(labels)) if rows is None else rows:
+        label = int(labels[row])
         if label not in classes:
             continue
         cosines = dict(zip(classes, of_rows[row]))
-        target, penalty = margin.target(row, max(-1.0, min(1.0, cosines.pop(label))), length)
+        target, penalty = margin.target(row, max(-1.0, min(1.0, cosines.pop(label))), float(lengths[row]))
         logits = {c: margin.negative(cosine, target) for c, cosine in cosines.items()} | {label: target}
         logits = {c: scale * value for c, value in logits.items() if value is not None}
         top = max(logits.values())
@@ -139,6 +141,19 @@ def gradient(function, point, step=1e-6):
         point[i] = kept
         result[i] = (above - below) / (2 * step)
     return result
+
+
+def gradients(features, centers, labels, classes, *arguments):
+    """Gradients of `mean_loss` by features and centers.
+
+    The features of a row change no other row's loss, and centers that are not among the classes change none.
+    """
+    loss = partial(mean_loss, features, centers, labels, classes, *arguments)
+    of_features = [gradient(partial(loss, rows=[row]), feature) for row, feature in enumerate(features)]
+    of_centers = np.zeros_like(centers)
+    for c in classes:
+        of_centers[c] = gradient(loss, centers[c])
+    return np.stack(of_features), of_centers
 
 
 def sgd_momentum(weight, momentum_state, grad, lr, momentum=0.9, wd=5e-4):

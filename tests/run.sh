@@ -67,6 +67,12 @@ fast=("${pytest[@]}" -m 'not slow')
 slow=("${pytest[@]}" -m slow)
 torch=$here/.venv-torch/bin/python
 torchrun=("$torch" -m torch.distributed.run --standalone)
+# Ranks wait for each other, for launchers and for limits of time. What needs none of them runs in the meantime.
+if [[ $parts = *slow* ]]; then
+    beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/mx
+    beside 'PyTorch, slow, one process' 3600 "$torch" "${slow[@]}" tests/torch
+    beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh
+fi
 if [[ $parts = *fast* ]]; then
     group 'one process' 1200 python "${fast[@]}" -n 3 --dist worksteal tests/unit tests/mx tests/parallel/mx
     ranks '2 ranks, MPI' 600 mpirun -q -np 2 python "${fast[@]}" tests/parallel/mx
@@ -77,10 +83,6 @@ if [[ $parts = fast ]]; then
         tests/parallel/torch/test_torch_{engine,exchange,pretrained,textbook,verifying}.py
     group commands 2400 python "${fast[@]}" -n 4 --dist worksteal tests/commands
 else
-    # Ranks wait for each other, for launchers and for limits of time. What needs none of them runs in the meantime.
-    beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/mx
-    beside 'PyTorch, slow, one process' 3600 "$torch" "${slow[@]}" tests/torch
-    beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh
     # With three, shares of classes and images are uneven or empty, and what is saved goes to other ranks.
     ranks '3 ranks, MPI' 600 mpirun -q -np 3 python "${fast[@]}" \
         tests/parallel/mx/test_{checkpoint,collectives,layer_oracle,module,pretrained,training,verifying}.py
@@ -90,9 +92,9 @@ else
     # The commands below train on two.
     ranks 'PyTorch, 3 processes' 900 "${torchrun[@]}" --nproc_per_node=3 "${fast[@]}" tests/parallel/torch
     ranks 'PyTorch, slow, 2 processes' 900 "${torchrun[@]}" --nproc_per_node=2 "${slow[@]}" tests/parallel/torch
-    # Beside other tests, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
-    group 'commands, timed' 2400 python "${pytest[@]}" -m timed tests/commands
-    group commands 3600 python "${pytest[@]}" -m "$commands" -n 4 --dist worksteal tests/commands
+    # Beside more, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
+    group 'commands, timed' 2400 python "${pytest[@]}" -m timed -n 2 --dist worksteal tests/commands
+    beside commands 3600 python "${pytest[@]}" -m "$commands" -n 4 --dist worksteal tests/commands
     for number in "${!started[@]}"; do
         code=0
         wait "${started[number]}" || code=$?

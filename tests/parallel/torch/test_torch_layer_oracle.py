@@ -72,10 +72,8 @@ class Expected:
             margins = margins[0](features.copy(), centers.copy(), labels, classes, *margins[1])
         self.margins = margins
         arguments = features, centers, labels, classes.tolist(), margins, SCALE, threshold, counts
-        loss = functools.partial(oracle.mean_loss, *arguments)
-        self.centers, self.loss = centers, loss()
-        self.d_features = oracle.gradient(loss, features)
-        self.d_centers = oracle.gradient(loss, centers)
+        self.centers, self.loss = centers, oracle.mean_loss(*arguments)
+        self.d_features, self.d_centers = oracle.gradients(*arguments)
 
 
 KNOWN: dict = {}

