@@ -9,7 +9,7 @@ from partial_fc.data.synthetic import DemoSize, write_demo
 
 pytestmark = pytest.mark.slow
 
-UPDATES = 200
+UPDATES = 100
 SIZE = {"identities": 250, "images_per_identity": 20, "held_out": 100, "pairs": 500}  # a quarter of the demo's
 
 
@@ -29,7 +29,7 @@ def outcome(run, tmp_path, command, *words, **environment):
 
 
 def test_the_recipe_is_sound_from_the_start(run, demo, tmp_path):
-    words = [*demo, "max_update=250", "verify_every=250"]
+    words = [*demo, "max_update=150", "verify_every=150"]
     summary, output = outcome(run, tmp_path, [sys.executable, "train_memory.py"], *words)
     last = summary["verification_details"]["demo_val"]
     assert last["accuracy"] > summary["baselines"]["raw_pixels"] + 0.05
@@ -39,7 +39,7 @@ def test_the_recipe_is_sound_from_the_start(run, demo, tmp_path):
 
 
 def test_a_collapse_is_reported_with_what_to_change(run, demo, tmp_path):
-    words = [*demo, "lr=0.8", "warmup_steps=0", "max_grad_norm=0", "verify_every=100"]
+    words = [*demo, "lr=0.8", "warmup_steps=0", "max_grad_norm=0", "verify_every=50"]
     summary, output = outcome(run, tmp_path, [sys.executable, "train_memory.py"], *words, OMP_NUM_THREADS="2")
     problem, *_ = summary["problems"]["demo_val"]
     assert "they have collapsed into a cone" in problem

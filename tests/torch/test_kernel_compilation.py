@@ -23,13 +23,14 @@ GPUS = {
     100: (227, "tcgen05"),
     120: (99, "mma"),
 }
-# Cards for graphics have blocks, instructions and shared memory as 12.0: of these the kernels of one step.
-LIKE_120 = (86, 89)
+# Every tensor core instruction, with the least shared memory that has it. Of the others, the kernels of one step.
+ALL_KERNELS = (90, 100, 120)
 
 
 @pytest.mark.parametrize(
     "capability, cases",
-    [(90, "one")] + [pytest.param(each, "one" if each in LIKE_120 else "all", marks=pytest.mark.slow) for each in GPUS],
+    [(90, "one")]
+    + [pytest.param(each, "all" if each in ALL_KERNELS else "one", marks=pytest.mark.slow) for each in GPUS],
 )
 @pytest.mark.timeout(1000)
 def test_kernels_compile(tmp_path, capability, cases):
