@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs what is missing and runs the tests of both trainers:
 #   bash tests/run.sh             6 minutes on 2 cores: one process, two ranks of MPI, three of PyTorch, short commands
-#   bash tests/run.sh --slow      the others, MINUTES: three ranks and Gloo, several hosts, faults, signals, restarts,
-#                                 every page's commands, the oldest PyTorch
-#   bash tests/run.sh --all       both
+#   bash tests/run.sh --slow      the others: three ranks and Gloo, several hosts, faults, signals, restarts, every
+#                                 page's commands, the oldest PyTorch
+#   bash tests/run.sh --all       both, 25 minutes
 # Prints the ten slowest tests of each group, and the seconds of all groups at the end.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
