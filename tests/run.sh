@@ -67,12 +67,6 @@ fast=("${pytest[@]}" -m 'not slow')
 slow=("${pytest[@]}" -m slow)
 torch=$here/.venv-torch/bin/python
 torchrun=("$torch" -m torch.distributed.run --standalone)
-# Ranks wait for each other, for launchers and for limits of time. What needs none of them runs in the meantime.
-if [[ $parts = *slow* ]]; then
-    beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/mx
-    beside 'PyTorch, slow, one process' 3600 "$torch" "${slow[@]}" tests/torch
-    beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh
-fi
 if [[ $parts = *fast* ]]; then
     group 'one process' 1200 python "${fast[@]}" -n 3 --dist worksteal tests/unit tests/mx tests/parallel/mx
     ranks '2 ranks, MPI' 600 mpirun -q -np 2 python "${fast[@]}" tests/parallel/mx
@@ -83,6 +77,10 @@ if [[ $parts = fast ]]; then
         tests/parallel/torch/test_torch_{engine,exchange,pretrained,textbook,verifying}.py
     group commands 2400 python "${fast[@]}" -n 4 --dist worksteal tests/commands
 else
+    # Ranks wait for each other, for launchers and for limits of time. What needs none of them runs in the meantime.
+    beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/mx
+    beside 'PyTorch, slow, one process' 3600 "$torch" "${slow[@]}" tests/torch
+    beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh
     # With three, shares of classes and images are uneven or empty, and what is saved goes to other ranks.
     ranks '3 ranks, MPI' 600 mpirun -q -np 3 python "${fast[@]}" \
         tests/parallel/mx/test_{checkpoint,collectives,layer_oracle,module,pretrained,training,verifying}.py
