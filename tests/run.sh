@@ -3,7 +3,7 @@
 #   bash tests/run.sh             6 minutes on 2 cores: one process, two ranks of MPI, three of PyTorch, short commands
 #   bash tests/run.sh --slow      the others: three ranks and Gloo, several hosts, faults, signals, restarts, every
 #                                 page's commands, the oldest PyTorch
-#   bash tests/run.sh --all       both, 25 minutes
+#   bash tests/run.sh --all       both
 # Prints the ten slowest tests of each group, and the seconds of all groups at the end.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
