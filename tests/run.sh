@@ -70,6 +70,8 @@ torchrun=("$torch" -m torch.distributed.run --standalone)
 if [[ $parts = *fast* ]]; then
     group 'one process' 1200 python "${fast[@]}" -n 3 --dist worksteal tests/unit tests/mx tests/parallel/mx
     ranks '2 ranks, MPI' 600 mpirun -q -np 2 python "${fast[@]}" tests/parallel/mx
+    ranks 'collectives of a step' 300 env HOROVOD_TIMELINE=DYNAMIC mpirun -q -np 3 python "${fast[@]}" \
+        tests/parallel/mx/test_collectives.py -k three_collectives
     group 'PyTorch, one process' 1200 "$torch" "${fast[@]}" -n 2 --dist worksteal tests/torch tests/parallel/torch
 fi
 if [[ $parts = fast ]]; then
@@ -77,21 +79,22 @@ if [[ $parts = fast ]]; then
         tests/parallel/torch/test_torch_{engine,exchange,pretrained,textbook,verifying}.py
     group commands 2400 python "${fast[@]}" -n 4 --dist worksteal tests/commands
 else
-    # Ranks wait for each other, for launchers and for limits of time. What needs none of them runs in the meantime.
-    beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/mx
+    # Ranks wait for each other, for launchers and for limits of time. In the meantime runs what needs none of them and
+    # compares no times.
     beside 'PyTorch, slow, one process' 3600 "$torch" "${slow[@]}" tests/torch
     beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh
     # With three, shares of classes and images are uneven or empty, and what is saved goes to other ranks.
     ranks '3 ranks, MPI' 600 mpirun -q -np 3 python "${fast[@]}" \
         tests/parallel/mx/test_{checkpoint,collectives,layer_oracle,module,pretrained,training,verifying}.py
     # Gloo transports the same bytes, and its cycles keep both cores busy: only what calls each collective.
-    ranks '2 ranks, Gloo' 600 horovodrun --gloo -np 2 -H localhost:2 python "${fast[@]}" \
+    ranks '2 ranks, Gloo' 600 env HOROVOD_TIMELINE=DYNAMIC horovodrun --gloo -np 2 -H localhost:2 python "${fast[@]}" \
         tests/parallel/mx/test_{collectives,fp16,module}.py
     # The commands below train on two.
     ranks 'PyTorch, 3 processes' 900 "${torchrun[@]}" --nproc_per_node=3 "${fast[@]}" tests/parallel/torch
     ranks 'PyTorch, slow, 2 processes' 900 "${torchrun[@]}" --nproc_per_node=2 "${slow[@]}" tests/parallel/torch
     # Beside more, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
     group 'commands, timed' 2400 python "${pytest[@]}" -m timed -n 2 --dist worksteal tests/commands
+    beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/mx
     beside commands 3600 python "${pytest[@]}" -m "$commands" -n 4 --dist worksteal tests/commands
     for number in "${!started[@]}"; do
         code=0

@@ -24,7 +24,7 @@ def peak_of_a_step(classes, logits_cache_bytes):
         env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=800,
     )
     assert result.returncode == 0, result.stderr
     return int(result.stdout)

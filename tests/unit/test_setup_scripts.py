@@ -32,7 +32,7 @@ def clone(tmp_path):
 def bash(*command, **variables):
     """Runs bash in a clean environment: no PYTHON, CC or virtual environment of the caller."""
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables}
-    return subprocess.run(["bash", *map(str, command)], env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(["bash", *map(str, command)], env=environment, capture_output=True, text=True, timeout=800)
 
 
 @pytest.fixture

@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 import torch
 
+from ..eager_optimizer import EagerOptimizer
 
-class CenterOptimizer(torch.optim.Optimizer):
+
+class CenterOptimizer(EagerOptimizer):
     """Applies the gradient that the backward passes of PartialFC with ``update_in_backward=False`` have left.
 
     It has one group, whose ``lr`` schedulers may change, with one parameter, ``rows``: clipping of gradients,

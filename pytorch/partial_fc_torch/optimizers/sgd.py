@@ -1,11 +1,14 @@
 """SGD with momentum in both conventions."""
 
+import inspect
 from typing import Any
 
 import torch
 
+from ..eager_optimizer import EagerOptimizer
 
-class SGD(torch.optim.SGD):
+
+class SGD(EagerOptimizer, torch.optim.SGD):
     """torch.optim.SGD, or with momentum that sums steps as MXNet's, see SGDParams.
 
     Args:
@@ -13,6 +16,8 @@ class SGD(torch.optim.SGD):
         momentum_convention: "gradients" or "steps", what the momentum sums.
         options: of torch.optim.SGD.
     """
+
+    _update = inspect.unwrap(torch.optim.SGD.step)
 
     def __init__(self, groups: list[dict[str, Any]], momentum_convention: str = "gradients", **options: Any):
         super().__init__(groups, **options)
@@ -31,13 +36,13 @@ class SGD(torch.optim.SGD):
     def step(self, closure=None):
         """See torch.optim.SGD; momentum that sums steps gets the gradients of this step times its learning rate."""
         if self.momentum_convention == "gradients":
-            return super().step(closure)
+            return self._update(closure)
         rates = [(group["lr"], group["weight_decay"]) for group in self.param_groups]
         for group, (rate, decay) in zip(self.param_groups, rates):
             gradients = [parameter.grad for parameter in group["params"] if parameter.grad is not None]
             torch._foreach_mul_(gradients, rate)
             group["lr"], group["weight_decay"] = 1.0, rate * decay
-        loss = super().step(closure)
+        loss = self._update(closure)
         for group, (rate, decay) in zip(self.param_groups, rates):
             group["lr"], group["weight_decay"] = rate, decay
         return loss

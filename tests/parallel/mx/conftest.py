@@ -9,7 +9,6 @@ from parallel_hooks import end_if_failed, limited, select, silence
 from partial_fc.distributed.env import deterministic_allreduce
 from partial_fc_mxnet.collectives import default_collectives
 
-os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # tests can start and stop a timeline
 deterministic_allreduce(os.environ)  # as train_memory.py does
 hvd.init()
 

@@ -23,7 +23,12 @@ ONCE = ("class_start", "shards", "status.bind", "everyone_is_done")  # before an
 
 @pytest.fixture
 def timeline(tmp_path):
-    """Starts the timeline; calling it stops it and returns the collectives of rank 0, None on the others."""
+    """Starts the timeline; calling it stops it and returns the collectives of rank 0, None on the others.
+
+    Horovod's thread that writes it does not wait but yields, with every rank: tests/run.sh asks for it here only.
+    """
+    if os.environ.get("HOROVOD_TIMELINE") != "DYNAMIC":
+        pytest.skip("Horovod has a timeline if HOROVOD_TIMELINE=DYNAMIC is set when it starts")
     path = tmp_path / "timeline.json"
     hvd.start_timeline(str(path))
 
