@@ -80,7 +80,7 @@ def check_end(child, tmp_path, send, number, expected):
         # Lets a worker that waits for the pipe end its chunk. On a busy machine it may open the pipe after the signal.
         with suppress(OSError):
             os.close(os.open(tmp_path / "tree" / "1" / "pipe.jpg", os.O_WRONLY | os.O_NONBLOCK))
-    _, errors = child.communicate(timeout=30)  # when the last of its processes has ended
+    _, errors = child.communicate(timeout=1)
     assert (child.returncode, errors) == expected
     assert os.listdir(tmp_path) == ["tree"]
     wait_until(lambda: not processes_of(child.pid))
