@@ -21,9 +21,12 @@ def test_a_restart_does_not_believe_the_records_of_the_killed_job(settings, tmp_
     launch = [TORCH / "python", "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
     with started([*launch, "train.py", *endless(settings)]) as group:
         wait_until(lambda: checkpoints_in(models), group)
-        for pid in processes_with(models):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        killed = processes_with(models)
+        # Stopped first: a rank that sees another one's end before its own reports it, and removes the records.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in killed:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
         group.communicate(timeout=LIMIT)
     (left,) = models.glob(".job-*")
     # Rank 0 waits for rank 1, of which there is only the old record.
