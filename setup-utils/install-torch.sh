@@ -107,12 +107,13 @@ install_everything() {
     phase packages-checked "$pins" step "check: PyTorch and the other packages import and compute" check_packages
 }
 
-# In the versions of the other environment's test tools, and beside the chosen torch.
+# In the versions of the other environment's test tools, and beside the chosen torch. Not compiled: of thousands of
+# files a test imports few.
 install_dev() {
     local lists=$SETUP_DIR/requirements
     phase dev "$(cat "$lists"/{dev,loops,trackers,sources,words}.txt | sha256sum)" \
         step "test tools (pytest), Accelerate, Lightning Fabric, Triton, trackers, datasets, a dictionary" \
-        pip_install pytest pytest-timeout pytest-xdist -r "$lists/loops.txt" -r "$lists/trackers.txt" \
+        pip_install --no-compile pytest pytest-timeout pytest-xdist -r "$lists/loops.txt" -r "$lists/trackers.txt" \
         -r "$lists/sources.txt" -r "$lists/words.txt" \
         -c "$lists/dev.txt" -c "$STATE/constraint.txt"
 }

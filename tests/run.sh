@@ -67,6 +67,10 @@ fast=("${pytest[@]}" -m 'not slow')
 slow=("${pytest[@]}" -m slow)
 torch=$here/.venv-torch/bin/python
 torchrun=("$torch" -m torch.distributed.run --standalone)
+if [[ $parts = *slow* ]]; then
+    # Compiles, waits for nobody and compares no times.
+    beside 'PyTorch, slow, one process' 3600 "$torch" "${slow[@]}" tests/torch
+fi
 if [[ $parts = *fast* ]]; then
     group 'one process' 1200 python "${fast[@]}" -n 3 --dist worksteal tests/unit tests/mx tests/parallel/mx
     ranks '2 ranks, MPI' 600 mpirun -q -np 2 python "${fast[@]}" tests/parallel/mx
@@ -79,9 +83,7 @@ if [[ $parts = fast ]]; then
         tests/parallel/torch/test_torch_{engine,exchange,pretrained,textbook,verifying}.py
     group commands 2400 python "${fast[@]}" -n 4 --dist worksteal tests/commands
 else
-    # Ranks wait for each other, for launchers and for limits of time. In the meantime runs what needs none of them and
-    # compares no times.
-    beside 'PyTorch, slow, one process' 3600 "$torch" "${slow[@]}" tests/torch
+    # Ranks wait for each other, for launchers and for limits of time. This one does not, and compares no times.
     beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh
     # With three, shares of classes and images are uneven or empty, and what is saved goes to other ranks.
     ranks '3 ranks, MPI' 600 mpirun -q -np 3 python "${fast[@]}" \
@@ -92,10 +94,14 @@ else
     # The commands below train on two.
     ranks 'PyTorch, 3 processes' 900 "${torchrun[@]}" --nproc_per_node=3 "${fast[@]}" tests/parallel/torch
     ranks 'PyTorch, slow, 2 processes' 900 "${torchrun[@]}" --nproc_per_node=2 "${slow[@]}" tests/parallel/torch
+    # What computes for long without a launcher. Ranks of launchers are in sessions of their own, of normal priority.
+    computing=(tests/commands/test_{demo_collapse,glyphs_experiment,package,recipe_training,torch_loops,words_experiment}.py)
+    beside 'commands, computing' 3600 python "${pytest[@]}" -m "$commands" "${computing[@]}"
     # Beside more, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
     group 'commands, timed' 2400 python "${pytest[@]}" -m timed -n 2 --dist worksteal tests/commands
     beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/mx
-    beside commands 3600 python "${pytest[@]}" -m "$commands" -n 4 --dist worksteal tests/commands
+    beside commands 3600 python "${pytest[@]}" -m "$commands" -n 5 --dist worksteal "${computing[@]/#/--ignore=}" \
+        tests/commands
     for number in "${!started[@]}"; do
         code=0
         wait "${started[number]}" || code=$?

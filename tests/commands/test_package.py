@@ -81,7 +81,7 @@ def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces,
     subprocess.run([python, "-m", "venv", "--without-pip", environment], check=True, timeout=LIMIT)
     pip = [sys.executable, "-m", "pip", "--python", environment / "bin" / "python"]
     installed = [*pip, "install", "--quiet", "--no-compile", wheel]
-    subprocess.run(installed, check=True, timeout=400, stderr=subprocess.DEVNULL)
+    subprocess.run(installed, check=True, timeout=LIMIT, stderr=subprocess.DEVNULL)
 
     def run(*words, program="partial-fc", code=0):
         """Runs a command outside the clone, with nothing but the environment."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from contextlib import contextmanager, suppress
 
@@ -54,6 +55,15 @@ def processes_of(session):
     return found
 
 
+def description(process):
+    """What a process runs, where it waits, and its signals."""
+    shown = []
+    for name in ("cmdline", "wchan", "status"):
+        with suppress(OSError), open(f"/proc/{process}/{name}") as file:
+            shown.append(file.read().replace("\0", " "))
+    return "\n".join(shown)
+
+
 @pytest.mark.parametrize(
     "send, number, expected",
     [
@@ -80,7 +90,10 @@ def check_end(child, tmp_path, send, number, expected):
         # Lets a worker that waits for the pipe end its chunk. On a busy machine it may open the pipe after the signal.
         with suppress(OSError):
             os.close(os.open(tmp_path / "tree" / "1" / "pipe.jpg", os.O_WRONLY | os.O_NONBLOCK))
-    _, errors = child.communicate(timeout=1)
+    try:
+        _, errors = child.communicate(timeout=1)
+    except subprocess.TimeoutExpired:
+        pytest.fail("\n".join(["standard error is still open in:", *map(description, processes_of(child.pid))]))
     assert (child.returncode, errors) == expected
     assert os.listdir(tmp_path) == ["tree"]
     wait_until(lambda: not processes_of(child.pid))
