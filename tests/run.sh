@@ -22,6 +22,8 @@ bash "$here/setup-utils/install-torch.sh" --dev
 . "$here/setup-utils/env.sh"
 cd "$here"
 export OMP_NUM_THREADS=1
+# Containers often set it, and a thousand processes would compile the project's files again.
+unset PYTHONDONTWRITEBYTECODE
 # The groups have more ranks than most machines have GPUs, and their reference numbers are those of the CPU.
 export CUDA_VISIBLE_DEVICES=
 
