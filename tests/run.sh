@@ -102,7 +102,8 @@ else
     # Beside more, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
     group 'commands, timed' 2400 python "${pytest[@]}" -m timed -n 2 --dist worksteal tests/commands
     beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/mx
-    beside commands 3600 python "${pytest[@]}" -m "$commands" -n 5 --dist worksteal "${computing[@]/#/--ignore=}" \
+    # With more beside these groups, refusals take longer than their tests allow.
+    beside commands 3600 python "${pytest[@]}" -m "$commands" -n 3 --dist worksteal "${computing[@]/#/--ignore=}" \
         tests/commands
     for number in "${!started[@]}"; do
         code=0
