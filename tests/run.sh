@@ -70,7 +70,7 @@ slow=("${pytest[@]}" -m slow)
 torch=$here/.venv-torch/bin/python
 torchrun=("$torch" -m torch.distributed.run --standalone)
 if [[ $parts = *slow* ]]; then
-    # Compiles, waits for nobody and compares no times.
+    # Mostly compiles kernels: waits for nobody and compares no times.
     beside 'PyTorch, slow, one process' 3600 "$torch" "${slow[@]}" tests/torch
 fi
 if [[ $parts = *fast* ]]; then
@@ -96,7 +96,7 @@ else
     # The commands below train on two.
     ranks 'PyTorch, 3 processes' 900 "${torchrun[@]}" --nproc_per_node=3 "${fast[@]}" tests/parallel/torch
     ranks 'PyTorch, slow, 2 processes' 900 "${torchrun[@]}" --nproc_per_node=2 "${slow[@]}" tests/parallel/torch
-    # What computes for long without a launcher. Ranks of launchers are in sessions of their own, of normal priority.
+    # What mostly computes. Ranks that a launcher starts would be in sessions of normal priority: few here are.
     computing=(tests/commands/test_{demo_collapse,glyphs_experiment,package,recipe_training,torch_loops,words_experiment}.py)
     beside 'commands, computing' 3600 python "${pytest[@]}" -m "$commands" "${computing[@]}"
     # Beside more, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
