@@ -6,7 +6,8 @@ python benchmarks/reading.py              # about two minutes, on an idle machin
 Draws 9,600 faces of 112x112 (JPEG, about 7.5 KB) and stores them twice: in the layout of training sets, and without
 identity records, which ImageRecordIter does not support. Every reader shuffles, mirrors and returns batches of 64 as
 float32 NDArrays (64, 3, 112, 112), that of PyTorch as uint8 tensors. Each runs in a separate process, the readers run
-in turn, and the median of the rounds counts. Without .venv-torch (setup-utils/install-torch.sh) PyTorch's is left out.
+in turn, and the median of the rounds counts. The processor time of all threads of a reader is measured too: other
+programs on the machine change it little. Without .venv-torch (setup-utils/install-torch.sh) PyTorch's is left out.
 """
 
 import argparse
@@ -147,12 +148,12 @@ READERS = {
 }
 
 
-def measure(name: str, folder: Path, threads: int, batches: int) -> float:
-    """Returns images/s."""
+def measure(name: str, folder: Path, threads: int, batches: int) -> tuple[float, float]:
+    """Returns images per second, and per second of processor time of all threads."""
     reader = READERS[name](folder, threads)
     for number in range(WARM_UP + batches):
         if number == WARM_UP:
-            start = time.perf_counter()
+            start, busy = time.perf_counter(), time.process_time()
         try:
             batch = reader.next()
         except StopIteration:
@@ -160,18 +161,19 @@ def measure(name: str, folder: Path, threads: int, batches: int) -> float:
             batch = reader.next()
         if name != TORCH_READER:  # a tensor is complete
             batch.data[0].wait_to_read()
-    return batches * BATCH / (time.perf_counter() - start)
+    images = batches * BATCH
+    return images / (time.perf_counter() - start), images / (time.process_time() - busy)
 
 
 # The comparison ------------------------------------------------------------------------------------
 
 
-def measure_in_process(name: str, folder: Path, threads: int, batches: int) -> float:
+def measure_in_process(name: str, folder: Path, threads: int, batches: int) -> list[float]:
     options = {"--reader": name, "--folder": folder, "--threads": threads, "--batches": batches}
     python = str(TORCH_PYTHON) if name == TORCH_READER else sys.executable
     command = [python, __file__, *(str(part) for option in options.items() for part in option)]
     result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return float(result.stdout.split()[-1])
+    return [float(figure) for figure in result.stdout.split()[-2:]]
 
 
 def compare(folder: Path, rounds: int, batches: int) -> None:
@@ -188,14 +190,17 @@ def compare(folder: Path, rounds: int, batches: int) -> None:
     for _ in range(rounds):
         for case, values in speeds.items():
             values.append(measure_in_process(case[0], folder, case[1], batches))
-    median = {case: statistics.median(values) for case, values in speeds.items()}
+    median = {case: statistics.median(speed for speed, _ in values) for case, values in speeds.items()}
+    busy = {case: statistics.median(speed for _, speed in values) for case, values in speeds.items()}
     for (name, threads), values in speeds.items():
-        spread = f"{min(values):.0f} to {max(values):.0f}"
-        print(f"{name:16s} {threads:3d} threads {median[name, threads]:8.0f} images/s  ({spread} in {rounds} rounds)")
-    ours = median["FaceImageIter", half]
-    print(f"FaceImageIter / ImageRecordIter, {half} threads each: {ours / median['ImageRecordIter', half]:.2f}")
-    for name in {name for name, threads in median if threads == cores} - {"textbook", "ImageRecordIter"}:
-        print(f"{name}, {cores} threads / textbook: {median[name, cores] / median['textbook', 1]:.2f}")
+        spread = f"{min(values)[0]:.0f} to {max(values)[0]:.0f} in {rounds} rounds"
+        per_busy = f"{busy[name, threads]:.0f} per second of a processor"
+        print(f"{name:16s} {threads:3d} threads {median[name, threads]:8.0f} images/s  ({spread}; {per_busy})")
+    for what, speed in (("", median), (", processor time", busy)):
+        ratio = speed["FaceImageIter", half] / speed["ImageRecordIter", half]
+        print(f"FaceImageIter / ImageRecordIter, {half} threads each{what}: {ratio:.2f}")
+        for name in {name for name, threads in median if threads == cores} - {"textbook", "ImageRecordIter"}:
+            print(f"{name}, {cores} threads / textbook{what}: {speed[name, cores] / speed['textbook', 1]:.2f}")
 
 
 def main() -> None:
@@ -208,7 +213,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     if args.reader:
-        print(measure(args.reader, args.folder, args.threads, args.batches))
+        print(*measure(args.reader, args.folder, args.threads, args.batches))
         return
     with tempfile.TemporaryDirectory() as folder:
         write_sets(Path(folder), args.identities)

@@ -16,7 +16,9 @@ def test_reading_is_faster_than_the_textbook_and_close_to_mxnets_own():
     result = subprocess.run(command, capture_output=True, text=True, timeout=800)
     assert result.returncode == 0, result.stderr
     assert "1440 images of 7" in result.stdout
-    against_mxnet = re.search(r"FaceImageIter / ImageRecordIter, \d+ threads each: (\d+\.\d+)", result.stdout)
-    against_textbook = re.search(r"FaceImageIter, \d+ threads / textbook: (\d+\.\d+)", result.stdout)
-    # The targets, 0.9 and 6, are for a quiet machine and five rounds; tests share theirs with others.
+    # Seconds of a short measurement depend on what the other tests do meanwhile, processor time much less.
+    against_mxnet, against_textbook = (
+        re.search(rf"FaceImageIter{case}, processor time: (\d+\.\d+)", result.stdout)
+        for case in (r" / ImageRecordIter, \d+ threads each", r", \d+ threads / textbook")
+    )
     assert float(against_mxnet[1]) > 0.5 and float(against_textbook[1]) > 2.5, result.stdout
