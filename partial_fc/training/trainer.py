@@ -16,6 +16,7 @@ from tqdm import tqdm
 from partial_fc.data.batch import Inputs
 from partial_fc.distributed.errors import JobError, Preempted, StopRequested
 from partial_fc.utils.config import parse_options, write_settings
+from partial_fc.utils.garbage import few_collections
 
 from . import resume
 from .building import Training, build_data, build_log, build_training, build_verification, job_facts, versions
@@ -159,7 +160,8 @@ class Trainer:
         self._log_start()
         metadata = partial(onnx_metadata, self.settings, self.verification.metadata)
         # A network that cannot be exported is refused now, not after days of training.
-        savers = self.framework.build_savers(self.settings, self.engine, self.run_folder.path, examples, metadata)
+        with few_collections():  # imports exporters
+            savers = self.framework.build_savers(self.settings, self.engine, self.run_folder.path, examples, metadata)
         if self.plan.checkpoint is not None:
             self._restore_state(self.plan.checkpoint.manifest.state)
             self.plan.checkpoint.restore(self.engine, self.data, self.loop)
