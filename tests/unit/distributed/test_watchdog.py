@@ -139,7 +139,7 @@ def test_where_no_process_can_be_started_nothing_is_left_open(monkeypatch):
 
 def test_a_job_that_is_suspended_for_longer_than_a_step_goes_on(rank):
     """With the process that watches it."""
-    lines = "guard.mark(num_update=0)\nguard.timeout = 1.0\nwait_for_checks(2 * watchdog.TICK)\nprint(flush=True)\n"
+    lines = "guard.mark(num_update=0)\nguard.timeout = 2.0\nwait_for_checks(2 * watchdog.TICK)\nprint(flush=True)\n"
     process = rank(lines + "for _ in range(20):\n    time.sleep(0.1)\n    guard.mark(num_update=1)")
     assert process.stdout.readline() == "\n"
     suspended = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
