@@ -55,13 +55,20 @@ group() {
 ranks() { PYTEST_DEBUG_TEMPROOT=$folder group "$@"; }
 
 # beside NAME LIMIT COMMAND...: a group at the lowest priority, beside those that follow. Linux may divide a processor by
-# sessions, so it is one, of the lowest priority too.
+# sessions, so it is one, of the lowest priority too until share_equally is called.
 export -f group
-export times=$folder/times
+export times=$folder/times session_nice=19
 beside() {
-    setsid nice -n 19 bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; group "$@"' - "$@" \
+    setsid nice -n 19 bash -c '{ printenv session_nice >/proc/self/autogroup; } 2>/dev/null; group "$@"' - "$@" \
         >"$folder/beside.${#started[@]}" 2>&1 &
     started+=($!)
+}
+# share_equally: the launchers of tests begin sessions of normal priority, for which the tests of a session of the lowest
+# one wait longer than a command may take.
+share_equally() {
+    local leader
+    session_nice=0
+    for leader in "${started[@]}"; do { echo 0 >"/proc/$leader/autogroup"; } 2>/dev/null || true; done
 }
 
 pytest=(-m pytest -q --durations=10 --durations-min=1)
@@ -101,6 +108,7 @@ else
     beside 'commands, computing' 3600 python "${pytest[@]}" -m "$commands" "${computing[@]}"
     # Beside more, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
     group 'commands, timed' 2400 python "${pytest[@]}" -m timed -n 2 --dist worksteal tests/commands
+    share_equally
     beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/mx
     # With more beside these groups, refusals take longer than their tests allow.
     beside commands 3600 python "${pytest[@]}" -m "$commands" -n 3 --dist worksteal "${computing[@]/#/--ignore=}" \

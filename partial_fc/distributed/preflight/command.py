@@ -1,8 +1,8 @@
 """Checks whether hosts can train together, and prints what is wrong with each and how to fix it.
 
 Arguments after -- are those of the training: they name its data set and output folder. The check logs in to the hosts
-by ssh, also for PyTorch, whose trainer does not need that. It changes nothing on any host and takes at most half a
-minute. Exit codes: 0; 1: a check failed; 2: invalid arguments.
+by ssh, also for PyTorch, whose trainer does not need that. It changes nothing on any host and takes at most a minute.
+Exit codes: 0; 1: a check failed; 2: invalid arguments.
 """
 
 import argparse

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from partial_fc.data.sources.forms import RECORDS, form_of, set_in
 
-READ_TIMEOUT = 8  # seconds to read the settings
+READ_TIMEOUT = 30  # seconds to read the settings: the first import from a network file system may take many
 
 
 class Software(NamedTuple):
