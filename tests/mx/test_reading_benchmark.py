@@ -11,14 +11,16 @@ from paths import ROOT
 
 @pytest.mark.slow
 def test_reading_is_faster_than_the_textbook_and_close_to_mxnets_own():
-    options = ["--rounds", "1", "--batches", "20", "--identities", "60"]
+    # Three rounds: of a single short measurement the other tests may take most. The targets, 0.9 and 6, are for a quiet
+    # machine and five rounds.
+    options = ["--rounds", "3", "--batches", "20", "--identities", "60"]
     command = [sys.executable, ROOT / "benchmarks" / "reading.py", *options]
     result = subprocess.run(command, capture_output=True, text=True, timeout=800)
     assert result.returncode == 0, result.stderr
     assert "1440 images of 7" in result.stdout
-    # Seconds of a short measurement depend on what the other tests do meanwhile, processor time much less.
-    against_mxnet, against_textbook = (
-        re.search(rf"FaceImageIter{case}, processor time: (\d+\.\d+)", result.stdout)
-        for case in (r" / ImageRecordIter, \d+ threads each", r", \d+ threads / textbook")
-    )
-    assert float(against_mxnet[1]) > 0.5 and float(against_textbook[1]) > 2.5, result.stdout
+    for what in ("", ", processor time"):
+        against_mxnet = re.search(
+            rf"FaceImageIter / ImageRecordIter, \d+ threads each{what}: (\d+\.\d+)", result.stdout
+        )
+        against_textbook = re.search(rf"FaceImageIter, \d+ threads / textbook{what}: (\d+\.\d+)", result.stdout)
+        assert float(against_mxnet[1]) > 0.5 and float(against_textbook[1]) > 2.5, result.stdout
