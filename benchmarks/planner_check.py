@@ -49,7 +49,7 @@ CASES = (
     {"classes": 100_000, "logits_cache_mb": 0},
     {"classes": 10_000, "network": "r18", "batch": 8},
 )
-INPUTS, STEPS = 16, 5  # size of an "image" for the small FullyConnected in place of a network
+INPUTS, STEPS = 16, 3  # size of an "image" for the small FullyConnected in place of a network
 PRODUCT, COPY, REPEATS = 1024, 64 << 20, 30  # rows of a square product, bytes of a copy, how often to measure the rates
 _M_MMAP_THRESHOLD = -3  # of malloc.h
 _TCP_BYTES_ACKED = 120  # offset in struct tcp_info of linux/tcp.h, before tcpi_bytes_received

@@ -1,0 +1,71 @@
+"""Every launcher on one host: the training that it starts, and the addresses at which its processes listen."""
+
+import contextlib
+import subprocess
+
+import psutil
+import pytest
+from conftest import LAUNCHERS, VERIFIED, needs_torch
+from groups import started
+from outcome import check_outcome
+
+LOOPBACK = {"127.0.0.1", "::1"}
+EVERYWHERE = {"0.0.0.0", "::"}
+# Launcher -> the program that listens on all interfaces, which is what docs/security.md says of it; no other may.
+EXCEPTIONS = {
+    "torchrun": "torchrun",
+    "run.sh": "mpirun",
+    "horovodrun over MPI": "mpirun",
+    "horovodrun over Gloo": "horovodrun",
+}
+
+
+def listening(group):
+    """(address, command line) of each TCP socket at which the processes of a group listen."""
+    found = set()
+    for process in [group, *group.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            line = " ".join(process.cmdline())  # first: that of a process which ends meanwhile is empty
+            for connection in process.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    found.add((connection.laddr.ip, line))
+    return found
+
+
+def watched(command, **environment):
+    """Runs a training; returns its output, and all at which it listened meanwhile."""
+    found = set()
+    with started(command, **environment) as group:
+        tree = psutil.Process(group.pid)
+        while True:
+            with contextlib.suppress(psutil.Error):
+                found |= listening(tree)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                output, _ = group.communicate(timeout=0.4)
+                break
+    assert group.returncode == 0, output
+    return output, found
+
+
+def marks(launcher):
+    return [pytest.mark.slow][: launcher != "python"] + [needs_torch][: "torch" in launcher]
+
+
+@pytest.mark.parametrize("launcher", [pytest.param(name, marks=marks(name)) for name in LAUNCHERS])
+def test_a_training_is_complete_and_listens_on_the_loopback_alone(launcher, settings, tmp_path):
+    ranks, command, environment = LAUNCHERS[launcher]
+    words = [*VERIFIED, "val_targets=['demo_val','lfw']", "decode_processes=1"]
+    output, found = watched([*command, *settings, *words], **environment)
+    folder = tmp_path / "models" / "small-arcface-demo"
+    check_outcome(folder, ranks, "torch" if "torch" in launcher else "mxnet")
+    assert "\r" not in output  # no progress bar without a terminal
+    assert str(folder) in output and "next:" in output
+    assert output.count("lfw.bin") == 2  # a missing validation set is reported at the start and at the end
+
+    outside = {(address, line) for address, line in found if address not in LOOPBACK}
+    assert {address for address, _ in outside} <= EVERYWHERE
+    exception = EXCEPTIONS.get(launcher)
+    unexpected = [line for _, line in outside if exception is None or exception not in line]
+    assert not unexpected, sorted(outside)
+    if ranks > 1 and ("torch" in launcher or "Gloo" in launcher):  # ranks of MPI use shared memory
+        assert any("train" in line for _, line in found), found
