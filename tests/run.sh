@@ -97,7 +97,7 @@ else
     # With three, shares of classes and images are uneven or empty, and what is saved goes to other ranks.
     ranks '3 ranks, MPI' 600 mpirun -q -np 3 python "${fast[@]}" \
         tests/parallel/mx/test_{checkpoint,collectives,layer_oracle,module,pretrained,training,verifying}.py
-    # Gloo transports the same bytes, and its cycles keep both cores busy: only what calls each collective.
+    # Gloo transports the same bytes: only what calls each collective.
     ranks '2 ranks, Gloo' 600 env HOROVOD_TIMELINE=DYNAMIC horovodrun --gloo -np 2 -H localhost:2 python "${fast[@]}" \
         tests/parallel/mx/test_{collectives,fp16,module}.py
     # The commands below train on two.
