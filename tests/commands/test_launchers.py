@@ -1,6 +1,7 @@
 """Every launcher on one host: the training that it starts, and the addresses at which its processes listen."""
 
 import contextlib
+import re
 import subprocess
 
 import psutil
@@ -18,6 +19,7 @@ EXCEPTIONS = {
     "horovodrun over MPI": "mpirun",
     "horovodrun over Gloo": "horovodrun",
 }
+RANK = re.compile(r"python\S* (-u )?\S*train(_memory)?\.py ")  # begins the command line of one
 
 
 def listening(group):
@@ -41,14 +43,15 @@ def watched(command, **environment):
             with contextlib.suppress(psutil.Error):
                 found |= listening(tree)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                output, _ = group.communicate(timeout=0.4)
+                output, _ = group.communicate(timeout=0.2)
                 break
     assert group.returncode == 0, output
     return output, found
 
 
 def marks(launcher):
-    return [pytest.mark.slow][: launcher != "python"] + [needs_torch][: "torch" in launcher]
+    slow = [] if launcher == "python" else [pytest.mark.slow]
+    return [*slow, needs_torch] if "torch" in launcher else slow
 
 
 @pytest.mark.parametrize("launcher", [pytest.param(name, marks=marks(name)) for name in LAUNCHERS])
@@ -68,4 +71,4 @@ def test_a_training_is_complete_and_listens_on_the_loopback_alone(launcher, sett
     unexpected = [line for _, line in outside if exception is None or exception not in line]
     assert not unexpected, sorted(outside)
     if ranks > 1 and ("torch" in launcher or "Gloo" in launcher):  # ranks of MPI use shared memory
-        assert any("train" in line for _, line in found), found
+        assert any(RANK.search(line) for _, line in found), found
