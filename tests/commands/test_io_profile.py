@@ -83,12 +83,16 @@ def test_a_data_set_that_is_slow_to_decode_is_detected(run, settings, tmp_path):
 
 
 def slow_image(seed):
-    """Returns a PNG of 16x16 pixels that takes longer to decode than the network takes: it contains a 1 MiB chunk."""
+    """Returns a PNG of 16x16 pixels with a chunk of 4 MiB: decoding takes several times as long as the network.
+
+    Other tests may slow down the network while it trains on dummy images, and then stop.
+    """
     pixels = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
     png = cv2.imencode(".png", pixels)[1].tobytes()
-    chunk = b"prVt" + bytes(2**20)
+    size = 2**22
+    chunk = b"prVt" + bytes(size)
     after_header = 8 + 25
-    extra = struct.pack(">I", 2**20) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    extra = struct.pack(">I", size) + chunk + struct.pack(">I", zlib.crc32(chunk))
     return png[:after_header] + extra + png[after_header:]
 
 

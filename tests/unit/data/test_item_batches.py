@@ -95,7 +95,7 @@ def test_what_a_set_reads_wrongly_is_refused(changes, message):
 def test_the_time_that_a_set_waits_is_that_of_reading():
     class Slow(ArrayItems):
         def read(self, positions, epoch):
-            time.sleep(0.05)
+            time.sleep(0.3)  # much longer than a busy machine delays what follows
             return super().read(positions, epoch)
 
     batches = ItemBatches(Slow(INPUTS, LABELS), 3, True)
