@@ -17,6 +17,7 @@ from conftest import LIMIT, TORCH, needs_torch
 
 from partial_fc.checkpoint import SavedClasses, read_arrays, read_manifest
 from paths import ROOT, SOURCES
+from waiting import happens
 
 LAUNCH = {
     "mpi": ["mpirun", "-q", "-np", "2"],
@@ -52,10 +53,8 @@ def run_with_fault(launcher, fault, rank, place, arguments, mark, **environment)
     program = [*interpreter, "tests/commands/with_fault.py", fault, str(rank), place, str(mark)]
     with started([*LAUNCH[launcher], *program, "--", *arguments], **{"PYTHONPATH": SOURCES, **environment}) as group:
         output, _ = group.communicate(timeout=LIMIT)
-        end = time.monotonic() + LEAVE
-        while (left := processes_with(mark)) and time.monotonic() < end:
-            time.sleep(0.05)
-        ended = time.time()
+        happens(lambda: not processes_with(mark), LEAVE)
+        left, ended = processes_with(mark), time.time()
     assert mark.exists(), output
     return Outcome(group.returncode, output, ended - float(mark.read_text()), left)
 

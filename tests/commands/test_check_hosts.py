@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from conftest import LIMIT, needs_torch
 
 from paths import ROOT
 from virtual_hosts import Hosts, unavailable
+from waiting import happens
 
 BASHRC = Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".bashrc"  # sshd ignores HOME
 CHECK = ROOT / "setup-utils" / "check.sh"
@@ -94,10 +94,7 @@ def test_two_equal_hosts(hosts, check, arguments, tmp_path):
     assert has(blocks["hosta"], "ok", "network", "hostb") and has(blocks["hostb"], "ok", "network", "hosta")
     assert list((tmp_path / "models").iterdir()) == []  # the marker file is removed
     # No process is left on the other host.
-    end = time.monotonic() + 5
-    while "json.loads(input" in hosts.run("hostb", ["ps", "-A", "-o", "args"]).stdout and time.monotonic() < end:
-        time.sleep(0.1)
-    assert "json.loads(input" not in hosts.run("hostb", ["ps", "-A", "-o", "args"]).stdout
+    assert happens(lambda: "json.loads(input" not in hosts.run("hostb", ["ps", "-A", "-o", "args"]).stdout, 5)
 
 
 def result_of(hosts, tmp_path, *options, arguments=()):

@@ -9,6 +9,8 @@ import pytest
 from conftest import LIMIT, needs_hosts
 from groups import SHELL, SILENCE, checkpoints_in, digests, endless, processes_with, ranks_with, read_until, wait_until
 
+from waiting import happens
+
 # A host that is silent for a few seconds is lost.
 pytestmark = [pytest.mark.timed, needs_hosts]
 
@@ -203,9 +205,7 @@ def lose(hosts, launcher, fault, settings, tmp_path):
         fault()
         output, _ = group.communicate(timeout=LIMIT)
         seconds = time.time() - began
-        end = time.time() + 10
-        while ranks_with(settings[1]) and time.time() < end:
-            time.sleep(0.1)
+        happens(lambda: not ranks_with(settings[1]), 10)
         return group.returncode, output, seconds, ranks_with(settings[1])
 
 

@@ -19,6 +19,7 @@ from groups import (
 )
 
 from small_disk import fill, small_disk
+from waiting import happens
 
 pytestmark = pytest.mark.timed  # horovodrun kills its ranks 5 s after it has asked them to stop
 
@@ -45,10 +46,7 @@ def stop(group, *signals):
 
 def wait_for_end(models):
     """Waits until no process of the training is left; launchers may end before the ranks."""
-    end = time.monotonic() + SOON
-    while processes_with(models):
-        assert time.monotonic() < end, processes_with(models)
-        time.sleep(0.1)
+    assert happens(lambda: not processes_with(models), SOON), processes_with(models)
 
 
 @pytest.mark.parametrize(

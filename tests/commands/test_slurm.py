@@ -1,7 +1,6 @@
 """The batch scripts under Slurm: a job that is asked to stop saves, is requeued, and goes on to its end."""
 
 import re
-import time
 
 import pytest
 from conftest import LIMIT, needs_torch
@@ -11,6 +10,7 @@ import virtual_hosts
 import virtual_slurm
 from paths import ROOT
 from virtual_slurm import Slurm
+from waiting import happens
 
 REASON = virtual_hosts.unavailable() or virtual_slurm.unavailable()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
@@ -45,7 +45,4 @@ def test_a_job_that_is_asked_to_stop_goes_on_after_its_requeue(trainer, slurm, s
 
 
 def wait_for(happened, output):
-    end = time.monotonic() + LIMIT
-    while not happened():
-        assert time.monotonic() < end, output.read_text() if output.exists() else "no output"
-        time.sleep(0.1)
+    assert happens(happened, LIMIT), output.read_text() if output.exists() else "no output"

@@ -13,6 +13,7 @@ import pytest
 from partial_fc.data.face_records import write_face_set
 from partial_fc_mxnet.image_iter import DummyIter, FaceImageIter
 from partial_fc_mxnet.ops.memory import host_array
+from waiting import happens
 
 SHAPE = (3, 16, 12)
 IDENTITIES, EACH = 10, 5  # 50 images
@@ -112,9 +113,7 @@ def test_a_batch_is_returned_while_the_engine_is_busy(rec):
 def resources_after_threads_end():
     """Returns the resources of this process after the threads of deleted iterators have ended."""
     gc.collect()
-    deadline = time.monotonic() + 5
-    while threading.active_count() > 1 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    happens(lambda: threading.active_count() <= 1, 5)
     return resources()
 
 

@@ -13,6 +13,7 @@ import pytest
 from partial_fc.data import prefetch
 from partial_fc.data.prefetch import Prefetcher
 from paths import ROOT
+from waiting import happens
 
 
 def reader_threads():
@@ -24,10 +25,7 @@ def no_thread_is_left():
     before = len(reader_threads())
     yield
     gc.collect()
-    deadline = time.monotonic() + 5
-    while len(reader_threads()) > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert len(reader_threads()) == before
+    assert happens(lambda: len(reader_threads()) == before)
 
 
 def following(position):
@@ -47,9 +45,7 @@ def test_work_is_done_ahead_up_to_the_limit():
     done = []
     prefetcher = Prefetcher(done.append, following, threads=2, ahead=4)
     prefetcher.get(10)
-    deadline = time.monotonic() + 5
-    while len(done) < 5 and time.monotonic() < deadline:
-        time.sleep(0.005)
+    assert happens(lambda: len(done) >= 5)
     time.sleep(0.05)
     assert sorted(done) == [10, 11, 12, 13, 14]
 
@@ -142,9 +138,7 @@ def test_closing_wakes_a_thread_that_waits_for_work_that_has_not_begun():
     prefetcher = Prefetcher(lambda position: release.wait(30), following, threads=1, ahead=1)
     with ThreadPoolExecutor(2) as threads:
         waiting = [threads.submit(prefetcher.get, position) for position in (0, 10)]
-        deadline = time.monotonic() + 5
-        while prefetcher._calls.qsize() < 2 and time.monotonic() < deadline:
-            time.sleep(0.005)
+        assert happens(lambda: prefetcher._calls.qsize() == 3)  # one is at work
         closing = threading.Thread(target=prefetcher.close)
         closing.start()
         try:

@@ -16,6 +16,7 @@ from partial_fc.data import worker_batches
 from partial_fc.data.training_data import DataLoader
 from partial_fc.data.worker_batches import WorkerBatches
 from paths import ROOT
+from waiting import LIMIT, happens
 
 
 def load(open_batches, processes):
@@ -178,10 +179,7 @@ def test_workers_ignore_signals_and_end_with_the_program(end, tmp_path):
                 process.stdin.flush()
                 assert process.stdout.readline() == "read\n"
                 process.stdin.close()  # it ends without having closed the batches
-                assert process.wait(30) == 0
-            deadline = time.monotonic() + 30
-            while any(map(is_alive, workers)) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            assert not any(map(is_alive, workers))
+                assert process.wait(LIMIT) == 0
+            assert happens(lambda: not any(map(is_alive, workers)))
         finally:
             process.kill()

@@ -13,8 +13,8 @@ from partial_fc.distributed import heartbeat
 from partial_fc.distributed.heartbeat import Contact, Heartbeat, open_listeners
 from paths import ROOT
 from virtual_hosts import unavailable
+from waiting import LIMIT, happens
 
-LIMIT = 60  # seconds, for what hangs
 CLIENT = """
 import sys, time
 from partial_fc.distributed import heartbeat
@@ -80,14 +80,6 @@ def greeted(contact, name="b"):
     connection = socket.create_connection(contact.addresses[0], timeout=LIMIT)
     connection.sendall(f"{contact.token} {name}\n".encode())
     return connection
-
-
-def happens(condition, seconds=LIMIT):
-    """Waits until a condition holds; False if it never does."""
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    return condition()
 
 
 @pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")

@@ -14,6 +14,7 @@ from partial_fc.distributed.local_peers import LocalPeers
 from partial_fc.distributed.processes import has_ended, process_state
 from partial_fc.distributed.rank_record import is_gone, is_stopped, since_boot
 from partial_fc.distributed.rank_status import RankStatusStore, job_key
+from waiting import happens
 
 
 def test_all_ranks_of_a_job_have_the_same_key():
@@ -272,13 +273,6 @@ def sleeper():
         process.kill()
 
 
-def wait_for_state(pid, states):
-    end = time.monotonic() + 10
-    while process_state(pid)[0] not in states:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_a_process_is_running_stopped_or_gone(sleeper, tmp_path):
     store = store_in(tmp_path)
     store.update("batch", False, 1)
@@ -288,10 +282,10 @@ def test_a_process_is_running_stopped_or_gone(sleeper, tmp_path):
     assert not is_gone(record) and not is_stopped(record)
     assert has_ended(sleeper.pid, started + 1)  # another process with the same id
     sleeper.send_signal(19)
-    wait_for_state(sleeper.pid, "T")
+    assert happens(lambda: process_state(sleeper.pid)[0] == "T")
     assert is_stopped(record) and not is_gone(record)
     sleeper.kill()
-    wait_for_state(sleeper.pid, "Z")  # it has not been waited for yet
+    assert happens(lambda: process_state(sleeper.pid)[0] == "Z")  # it has not been waited for yet
     assert is_gone(record) and not is_stopped(record)
     sleeper.wait()
     assert is_gone(record)

@@ -15,8 +15,8 @@ from partial_fc.distributed.lock_watch import LockWatch
 from partial_fc.distributed.rank_status import RankStatusStore
 from partial_fc.distributed.watchdog import State, Watchdog
 from paths import with_root
+from waiting import LIMIT, happens
 
-LIMIT = 60  # seconds, for a process that hangs
 BEGIN = """
 import ctypes, os, sys, time
 from partial_fc.distributed import watchdog
@@ -168,10 +168,8 @@ def test_a_lost_rank_is_reported_once_by_the_others(rank, number, message, tmp_p
     lines = "guard.mark('all-gather x', waiting=True, num_update=3)\nsys.stdin.readline()\n"
     lines += "guard.timeout = 1.0\ntime.sleep(600)"
     group = [rank(lines, number, 3) for number in range(3)]
-    store, limit = RankStatusStore(str(tmp_path), "test", 3, key_repeats=False).open(), time.monotonic() + LIMIT
-    while [record.num_update for record in store.records()] != [3, 3, 3]:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    store = RankStatusStore(str(tmp_path), "test", 3, key_repeats=False).open()
+    assert happens(lambda: [record.num_update for record in store.records()] == [3, 3, 3])
     group[1].send_signal(number)
     for index in (0, 2):
         if number == signal.SIGSTOP:

@@ -16,6 +16,7 @@ from partial_fc.data.synthetic.draw import draw_face, encode_face
 from partial_fc.inference.index import read_index
 from paths import with_root
 from tiny_onnx import TinyModel
+from waiting import LIMIT, happens
 
 NAMES = ["a.jpg", "b/1.png", "b/2.jpg", "b/deep/3.JPG", "c.webp", "d.jpg", "e.jpg"]
 RUN = (
@@ -199,11 +200,9 @@ def test_a_signal_leaves_no_files(place, number, code, message):
         endless.loop(10**12)  # within onnxruntime
         endless.write(place / "backbone.onnx")
     with interruptible("-m", "partial_fc", "embed", "faces", "--model", "backbone.onnx") as child:
-        deadline = time.time() + 30
-        while not any(name.startswith(".partial_fc-") for name in os.listdir(place)) and time.time() < deadline:
-            time.sleep(0.05)
+        assert happens(lambda: any(name.startswith(".partial_fc-") for name in os.listdir(place)))
         time.sleep(0.5)
         child.send_signal(number)
-        _, errors = child.communicate(timeout=30)
+        _, errors = child.communicate(timeout=LIMIT)
     assert (child.returncode, errors) == (code, message)
     assert sorted(os.listdir(place)) == ["backbone.onnx", "faces"]

@@ -10,6 +10,7 @@ import pytest
 
 from command_line import interruptible
 from partial_fc.data.synthetic.draw import encode_face
+from waiting import happens
 
 
 @contextmanager
@@ -24,7 +25,7 @@ def at_work(tmp_path, *command, images=200):
     (tmp_path / "tree" / "2" / "0.jpg").write_bytes(face)
     words = ["-m", "partial_fc", "sets", *command, "--workers", "2"]
     with interruptible(*words, cwd=tmp_path, start_new_session=True) as child:
-        wait_until(lambda: len(os.listdir(tmp_path)) > 1 and len(processes_of(child.pid)) >= 3)
+        assert happens(lambda: len(os.listdir(tmp_path)) > 1 and len(processes_of(child.pid)) >= 3)
         time.sleep(0.5)  # the workers' imports
         yield child
         for process in processes_of(child.pid):
@@ -36,12 +37,6 @@ def at_work(tmp_path, *command, images=200):
 def packing(tmp_path):
     with at_work(tmp_path, "pack", "tree", "out") as child:
         yield child
-
-
-def wait_until(condition):
-    deadline = time.time() + 30
-    while not condition() and time.time() < deadline:
-        time.sleep(0.05)
 
 
 def processes_of(session):
@@ -83,25 +78,24 @@ def test_ctrl_c_ends_the_alignment_of_photos_and_leaves_nothing(tmp_path):
 
 
 def check_end(child, tmp_path, send, number, expected):
-    send(child.pid, number)
-    deadline = time.time() + 30
-    while child.poll() is None and time.time() < deadline:
-        time.sleep(0.2)
+    def ends():
         # Lets a worker that waits for the pipe end its chunk. On a busy machine it may open the pipe after the signal.
         with suppress(OSError):
             os.close(os.open(tmp_path / "tree" / "1" / "pipe.jpg", os.O_WRONLY | os.O_NONBLOCK))
+        return child.poll() is not None
+
+    send(child.pid, number)
+    happens(ends)
     try:
         _, errors = child.communicate(timeout=1)
     except subprocess.TimeoutExpired:
         pytest.fail("\n".join(["standard error is still open in:", *map(description, processes_of(child.pid))]))
     assert (child.returncode, errors) == expected
     assert os.listdir(tmp_path) == ["tree"]
-    wait_until(lambda: not processes_of(child.pid))
-    assert processes_of(child.pid) == []
+    assert happens(lambda: not processes_of(child.pid))
 
 
 def test_workers_end_when_the_command_is_killed(packing):
     packing.kill()
     packing.wait()
-    wait_until(lambda: not processes_of(packing.pid))
-    assert processes_of(packing.pid) == []
+    assert happens(lambda: not processes_of(packing.pid))
