@@ -2,8 +2,8 @@
 
 import time
 
-# Seconds after which what has not happened hangs. A virtual machine's kernel was seen to run nothing for 30 s.
-LIMIT = 120
+# Seconds after which what a test only prepares hangs: a stalled machine was seen to delay tests by 50 s.
+LIMIT = 60
 
 
 def happens(condition, seconds=LIMIT):

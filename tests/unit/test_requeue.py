@@ -7,7 +7,6 @@ import time
 import pytest
 
 from paths import ROOT
-from waiting import LIMIT
 
 # The command ignores the signal that asks it to stop, as a training that is saving, and ends by itself.
 SCRIPT = """
@@ -27,7 +26,7 @@ def run(seconds, code, signals):
         for _ in range(signals):
             job.send_signal(signal.SIGUSR1)
             time.sleep(0.2)
-        output, _ = job.communicate(timeout=LIMIT)
+        output, _ = job.communicate(timeout=20)
     return job.returncode, output.splitlines()
 
 

@@ -25,7 +25,7 @@ def no_thread_is_left():
     before = len(reader_threads())
     yield
     gc.collect()
-    assert happens(lambda: len(reader_threads()) == before)
+    assert happens(lambda: len(reader_threads()) == before, 5)
 
 
 def following(position):
@@ -45,7 +45,7 @@ def test_work_is_done_ahead_up_to_the_limit():
     done = []
     prefetcher = Prefetcher(done.append, following, threads=2, ahead=4)
     prefetcher.get(10)
-    assert happens(lambda: len(done) >= 5)
+    assert happens(lambda: len(done) >= 5, 5)
     time.sleep(0.05)
     assert sorted(done) == [10, 11, 12, 13, 14]
 

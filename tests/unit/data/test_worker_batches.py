@@ -16,7 +16,7 @@ from partial_fc.data import worker_batches
 from partial_fc.data.training_data import DataLoader
 from partial_fc.data.worker_batches import WorkerBatches
 from paths import ROOT
-from waiting import LIMIT, happens
+from waiting import happens
 
 
 def load(open_batches, processes):
@@ -179,7 +179,7 @@ def test_workers_ignore_signals_and_end_with_the_program(end, tmp_path):
                 process.stdin.flush()
                 assert process.stdout.readline() == "read\n"
                 process.stdin.close()  # it ends without having closed the batches
-                assert process.wait(LIMIT) == 0
-            assert happens(lambda: not any(map(is_alive, workers)))
+                assert process.wait(30) == 0
+            assert happens(lambda: not any(map(is_alive, workers)), 30)
         finally:
             process.kill()

@@ -282,10 +282,10 @@ def test_a_process_is_running_stopped_or_gone(sleeper, tmp_path):
     assert not is_gone(record) and not is_stopped(record)
     assert has_ended(sleeper.pid, started + 1)  # another process with the same id
     sleeper.send_signal(19)
-    assert happens(lambda: process_state(sleeper.pid)[0] == "T")
+    assert happens(lambda: process_state(sleeper.pid)[0] == "T", 10)
     assert is_stopped(record) and not is_gone(record)
     sleeper.kill()
-    assert happens(lambda: process_state(sleeper.pid)[0] == "Z")  # it has not been waited for yet
+    assert happens(lambda: process_state(sleeper.pid)[0] == "Z", 10)  # it has not been waited for yet
     assert is_gone(record) and not is_stopped(record)
     sleeper.wait()
     assert is_gone(record)

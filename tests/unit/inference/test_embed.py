@@ -16,7 +16,7 @@ from partial_fc.data.synthetic.draw import draw_face, encode_face
 from partial_fc.inference.index import read_index
 from paths import with_root
 from tiny_onnx import TinyModel
-from waiting import LIMIT, happens
+from waiting import happens
 
 NAMES = ["a.jpg", "b/1.png", "b/2.jpg", "b/deep/3.JPG", "c.webp", "d.jpg", "e.jpg"]
 RUN = (
@@ -203,6 +203,6 @@ def test_a_signal_leaves_no_files(place, number, code, message):
         assert happens(lambda: any(name.startswith(".partial_fc-") for name in os.listdir(place)))
         time.sleep(0.5)
         child.send_signal(number)
-        _, errors = child.communicate(timeout=LIMIT)
+        _, errors = child.communicate(timeout=30)
     assert (child.returncode, errors) == (code, message)
     assert sorted(os.listdir(place)) == ["backbone.onnx", "faces"]

@@ -24,7 +24,7 @@ from partial_fc.inference.vector_index.folder import IndexFolder, changing
 from partial_fc.inference.vector_index.ivf import Lists
 from partial_fc.inference.vector_index.writer import Writer
 from tiny_onnx import TinyModel
-from waiting import LIMIT, happens
+from waiting import happens
 
 pytest.importorskip("faiss", reason="pip install faiss-cpu")
 ORIGIN = Origin("0" * 64, True)
@@ -219,7 +219,7 @@ def test_ctrl_c_during_a_build_leaves_nothing(place):
         assert happens(lambda: sorted(os.listdir(place)) != there)
         time.sleep(0.5)
         child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=LIMIT)
+        _, errors = child.communicate(timeout=60)
     assert (child.returncode, errors, sorted(os.listdir(place))) == (130, "interrupted\n", there)
 
 
@@ -273,7 +273,7 @@ def test_an_index_is_opened_without_reading_it(place):
     write("a", embeddings(6000, size=2048), "a")
     assert index("build", "a", "--out", "index", "--dtype", "float32") == 0
     with interruptible("-c", MEMORY, stdout=subprocess.PIPE) as child:
-        number, grown = map(float, child.communicate(timeout=LIMIT)[0].split())
+        number, grown = map(float, child.communicate(timeout=60)[0].split())
     assert number == 3000
     size = os.path.getsize("index/lists-1.faiss") / 2**20
     assert grown < size / 2, (grown, size)
@@ -303,7 +303,7 @@ print(max(grown))
 def test_an_index_is_built_without_holding_it(place):
     write("a", embeddings(10_000, size=2048), "a")
     with interruptible("-c", HELD, stdout=subprocess.PIPE) as child:
-        grown = float(child.communicate(timeout=LIMIT)[0])
+        grown = float(child.communicate(timeout=60)[0])
     size = os.path.getsize("lists") / 2**20
     assert grown < size / 2, (grown, size)
 

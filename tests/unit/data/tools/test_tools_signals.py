@@ -85,17 +85,17 @@ def check_end(child, tmp_path, send, number, expected):
         return child.poll() is not None
 
     send(child.pid, number)
-    happens(ends)
+    happens(ends, 30)
     try:
         _, errors = child.communicate(timeout=1)
     except subprocess.TimeoutExpired:
         pytest.fail("\n".join(["standard error is still open in:", *map(description, processes_of(child.pid))]))
     assert (child.returncode, errors) == expected
     assert os.listdir(tmp_path) == ["tree"]
-    assert happens(lambda: not processes_of(child.pid))
+    assert happens(lambda: not processes_of(child.pid), 30)
 
 
 def test_workers_end_when_the_command_is_killed(packing):
     packing.kill()
     packing.wait()
-    assert happens(lambda: not processes_of(packing.pid))
+    assert happens(lambda: not processes_of(packing.pid), 30)

@@ -19,7 +19,6 @@ from partial_fc.evaluation.ijb.protocol import read_protocol
 from partial_fc.inference.model import FaceModel
 from paths import ROOT
 from tiny_onnx import TinyModel
-from waiting import LIMIT
 
 FILES = ["IJBC.csv", "IJBC.json", "IJBC.md", "IJBC_roc.pdf", "IJBC_roc.png", "IJBC_scores.npy"]
 
@@ -189,7 +188,7 @@ def test_ctrl_c(place, tmp_path):
         with open(opened_by_reader(pipe), "wb") as file:
             child.send_signal(signal.SIGINT)
             file.write(image)  # the interrupt takes effect only after the blocking read returns
-        _, error = child.communicate(timeout=LIMIT)
+        _, error = child.communicate(timeout=30)
     assert (child.returncode, error) == (130, "interrupted\n")
     assert os.listdir(tmp_path / "out") == []
 
