@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.process_pool import in_chunks, ordered_map
+from partial_fc.utils.staging import MARKER
 
 from .encoding import ImageOptions, WrongSizeError, encode_for_set
 
@@ -40,7 +41,7 @@ def identity_folders(root: str) -> tuple[list[str], int]:
     if not os.path.isdir(root):
         raise FileNotFoundError(f"{root} is not a folder, expected one with a folder of images for each identity")
     with os.scandir(root) as entries:
-        listed = [(entry.name, entry.is_dir()) for entry in entries]
+        listed = [(entry.name, entry.is_dir()) for entry in entries if entry.name != MARKER]
     names = sorted(name for name, is_folder in listed if is_folder and not name.startswith("."))
     if not names:
         raise ValueError(f"{root} contains no folders, expected one for each identity, with its images")

@@ -7,6 +7,7 @@ command that ends before leaves the old index, and a search that has it open goe
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -25,6 +26,7 @@ from .writer import Writer
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "partial_fc index", 1
 LARGEST = 1 << 16  # bytes of a manifest
+WRITTEN = re.compile(r"lists-\d+\.faiss|names-\d+\.(?:txt|npy)")
 
 
 class Manifest(NamedTuple):
@@ -138,6 +140,14 @@ def is_index(path: str) -> bool:
     return os.path.isfile(os.path.join(path, MANIFEST))
 
 
+def files_of(path: str) -> list[str]:
+    """Returns the names of the files of an index; none where no index can be read."""
+    try:
+        return [MANIFEST, *_files(_read_manifest(os.path.join(path, MANIFEST)))]
+    except (OSError, ValueError):
+        return []
+
+
 @contextmanager
 def locked(folder: str) -> Iterator[None]:
     """Keeps other commands from changing an index. Raises OSError if one does."""
@@ -182,7 +192,7 @@ def _write(folder: str, lists: Writer, about: Manifest) -> None:
 
 def _clean(folder: str, about: Manifest) -> None:
     for name in set(os.listdir(folder)) - {MANIFEST, *_files(about)}:
-        if name.startswith(("lists-", "names-")):
+        if WRITTEN.fullmatch(name):
             with suppress(OSError):
                 os.remove(os.path.join(folder, name))
 

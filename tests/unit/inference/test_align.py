@@ -13,6 +13,7 @@ from partial_fc.data.alignment import ARCFACE
 from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.tools import pack
 from partial_fc.inference import align, photo_faces
+from partial_fc.utils.staging import MARKER
 from paths import ROOT
 
 SQUARES = ("--detector", "red_squares:RedSquares")
@@ -97,9 +98,9 @@ def test_every_photo_is_listed_and_faces_fill_the_template(photos, tmp_path, cap
     # Turned right by 90 degrees: what was (90, 20) .. (150, 80) of 160 x 120 is at 120 - 80 = 40 from the left.
     assert float(rows["b/turned.jpg"][0]["left_eye_x"]) == pytest.approx(40 + 60 * 38.2946 / 112, abs=1)
     written = sorted(os.path.relpath(os.path.join(at, name), out) for at, _, names in os.walk(out) for name in names)
-    assert written == ["a/1.jpg.jpg", "a/1.png.jpg", "b/turned.jpg", "b/two.jpg"]
-    assert written == sorted(row["file"] for (row,) in rows.values() if row["file"])
-    assert all(is_face(out / name) for name in written)
+    assert written == [MARKER, "a/1.jpg.jpg", "a/1.png.jpg", "b/turned.jpg", "b/two.jpg"]
+    assert written[1:] == sorted(row["file"] for (row,) in rows.values() if row["file"])
+    assert all(is_face(out / name) for name in written[1:])
     call(pack, out, tmp_path / "set")
     assert [label for _, label in images_of(tmp_path / "set")] == [0, 0, 1, 1]
 
@@ -170,3 +171,8 @@ def test_what_is_refused_leaves_nothing(photos, tmp_path, capsys):
     assert exit_code("sets", "align", photos, tmp_path / "out", *SQUARES) == 2
     assert exit_code("sets", "align", photos, tmp_path / "out", *SQUARES, "--force") == 0
     assert sorted(os.listdir(tmp_path)) == ["out", "out.csv", "photos"]
+    assert exit_code("sets", "align", photos, tmp_path / "out", *SQUARES, "--force") == 0
+    (tmp_path / "out" / "a" / "thesis.txt").write_text("mine")
+    assert exit_code("sets", "align", photos, tmp_path / "out", *SQUARES, "--force") == 2
+    assert "/out holds a/thesis.txt, " in capsys.readouterr().err
+    assert (tmp_path / "out" / "a" / "thesis.txt").read_text() == "mine"

@@ -95,7 +95,7 @@ def test_entries_are_added_removed_and_merged(place, capsys):
     assert index("merge", "index", "other") == 0
     assert "added 299, now 749 embeddings" in capsys.readouterr().out
     assert sorted(os.listdir("other")) == before
-    assert len(os.listdir("index")) == 4  # nothing of earlier changes
+    assert len(os.listdir("index")) == 5  # nothing of earlier changes
     assert share_found("index", rows["b"], "b") == 1
     names = [name for (name,) in found("index", rows["a"])[0]]
     kept = [f"a/{row}" for row in range(1, COUNT, 2)]
@@ -157,6 +157,11 @@ def test_refused_changes(place, capsys):
     with changing("index"):
         for words in (["add", "index", "b"], ["build", "b", "--out", "index", "--force"]):
             refused("is being changed by another command", *words)
+    (place / "index" / "thesis.txt").write_text("mine")
+    refused("index holds thesis.txt, ", "build", "b", "--out", "index", "--force")
+    refused("/index holds thesis.txt, ", "build", "b", "--out", "index/../index/.", "--force")
+    os.remove("index/thesis.txt")
+    assert index("add", "index", "b") == 0  # in files that build has not written
     assert index("build", "b", "--out", "index", "--force") == 0 and share_found("index", embeddings(seed=1), "b") == 1
 
 
@@ -208,7 +213,8 @@ def test_a_change_that_is_interrupted_loses_nothing(place, monkeypatch, owner, n
         assert index("add", "index", "b") == 130
     assert content("index") == before
     (place / "index" / "lists-2.faiss").write_bytes(b"of a command that was killed")
-    assert index("add", "index", "b") == 0 and len(os.listdir("index")) == 4
+    (place / "index" / "names-of-guests.txt").write_text("mine")
+    assert index("add", "index", "b") == 0 and len(os.listdir("index")) == 6
     assert share_found("index", embeddings(seed=1), "b") == 1
 
 
