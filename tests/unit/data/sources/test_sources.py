@@ -1,15 +1,27 @@
 """Sets in other forms than train.rec: the same batches, and what is wrong with a damaged one."""
 
+import gzip
 import os
 import resource
 import sys
+from itertools import combinations
 
 import numpy as np
 import pytest
 
 from image_forms import PLAIN, SIZE, draw, write_folders, write_shard, write_shards
 from partial_fc.data.batch_loader import FaceBatches
-from partial_fc.data.sources.forms import is_name, set_path
+from partial_fc.data.sources.forms import (
+    HUB,
+    PARQUET,
+    RECORDS,
+    form_of,
+    is_name,
+    set_folder,
+    set_name,
+    set_path,
+    split_columns,
+)
 from partial_fc.data.sources.opening import open_images
 from partial_fc.data.sources.shards import expand_shards, open_shard
 from partial_fc.data.transforms import Augmentation
@@ -118,13 +130,51 @@ def test_the_index_of_a_shard_is_written_once_and_again_when_the_shard_changes(t
         ({"1.jpg": b"image"}, "sample 1 has no .cls"),
         ({"a/1.cls": b"3"}, "sample a/1 has no image"),
         ({"1.jpg": b"image", "1.cls": b"three"}, "1.cls is b'three', expected a class label"),
+        ({"1.jpg": b"image", "1.cls": b"9" * 19}, "1.cls is b'9+', expected a class label"),
         ({"notes": b"text"}, "contains no samples"),
+        ({"1.jpg": b"image", "1.cls": b"0", "1.png": b"image"}, "1.png is a second image of sample 1"),
+        ([("1.jpg", b"image"), ("1.cls", b"0"), ("2.cls", b"0"), ("1.jpg", b"other")], "1.jpg is a second image"),
+        ([("1.jpg", b"image"), ("1.cls", b"0"), ("1.cls", b"0")], "1.cls is a second label of sample 1"),
+        ({"22.05.jpg": b"image", "22.05.cls": b"0"}, "22.05 .* first dot"),
+        ({"22.jpg": b"image", "22.cls": b"0", "22.05.jpg": b"image", "22.05.cls": b"0"}, "22.05 .* first dot"),
+        ({"1.jpg": b"image", "1.cls": b"0", "2.jpg": None, "2.cls": None}, "2.jpg is a link"),
     ],
 )
 def test_a_shard_without_complete_samples_is_refused(files, message, tmp_path):
     write_shard(tmp_path / "a.tar", files)
     with pytest.raises(ValueError, match=f"a.tar.*{message}"):
         open_images(tmp_path / "a.tar")
+
+
+def test_other_files_of_a_sample_are_ignored(tmp_path):
+    write_shard(tmp_path / "a.tar", {"1.jpg": b"image", "1.seg.png": b"mask", "1.json": b"{}", "1.cls": b"3", "x": b""})
+    images = open_images(tmp_path / "a.tar")
+    assert images.num_images == 1 and images.read(0, 3) == b"image"
+
+
+def test_joined_shards_have_the_images_of_all(tmp_path):
+    """`cat` leaves the end of an archive between them."""
+    for number in range(3):
+        write_shard(tmp_path / f"{number}", {"a/1.jpg": b"%d" % number * 600, "a/1.cls": b"%d" % number})
+    joined = b"".join((tmp_path / f"{number}").read_bytes() for number in range(3))
+    (tmp_path / "joined.tar").write_bytes(joined)
+    images = open_images(tmp_path / "joined.tar")
+    assert [images.read(n, n) for n in range(3)] == [b"%d" % n * 600 for n in range(3)]
+    assert images.labels([0, 1, 2]).tolist() == [0, 1, 2]
+    (tmp_path / "other.tar").write_bytes(joined + b"text" * 200)
+    with pytest.raises(ValueError, match=f"other.tar .* after .* offset {len(joined)}"):
+        open_images(tmp_path / "other.tar")
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz", "a.tar.bz2", "a.tar.xz", "a.tar.zst", "a.tar"])
+def test_a_compressed_shard_is_refused(name, tmp_path):
+    write_shard(tmp_path / "plain", {"1.jpg": b"image", "1.cls": b"0"})
+    (tmp_path / name).write_bytes(gzip.compress((tmp_path / "plain").read_bytes()))
+    (tmp_path / "b.tar").write_bytes((tmp_path / "plain").read_bytes())
+    (tmp_path / "plain").unlink()
+    for rec in (tmp_path / name, tmp_path, tmp_path / f"*{name[1:]}"):
+        with pytest.raises(ValueError, match=f"{name} is compressed"):
+            open_images(rec)
 
 
 @pytest.mark.parametrize("keep", [0, 100, 1024, 4000, -10240])
@@ -146,22 +196,24 @@ def test_a_shard_that_shrinks_while_it_is_read_has_bad_images(tmp_path):
 def test_shards_beyond_the_limit_of_open_files_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr("partial_fc.data.sources.shards.HELD_OPEN", 1)
     for number in range(40):
-        write_shard(tmp_path / f"{number:02}.tar", {"a.jpg": b"image", "a.cls": b"%d" % number})
+        write_shard(tmp_path / f"{number:02}.tar", {"a.jpg": b"%d" % number, "a.cls": b"%d" % number})
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
     try:
         for _ in range(2):  # without and with the indexes
-            assert open_images(tmp_path).num_images == 40
+            images = open_images(tmp_path)
+            assert [images.read(number, number) for number in range(40)] == [b"%d" % number for number in range(40)]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_files_of_another_split_are_not_trained_on(tmp_path):
-    for name in ("train-0.tar", "validation-0.tar"):
+@pytest.mark.parametrize("other", ["validation-0", "data-test", "faces_VAL_000", "dev", "my.eval.0", "x-testing-1"])
+def test_files_of_another_split_are_not_trained_on(other, tmp_path):
+    for name in ("train-0.tar", "latest-0.tar", f"{other}.tar"):
         write_shard(tmp_path / name, {"a.jpg": b"image", "a.cls": b"0"})
-    with pytest.raises(ValueError, match="validation-0.tar is not for training by its name"):
+    with pytest.raises(ValueError, match=f"{other}.tar is not for training by its name"):
         open_images(tmp_path)
-    assert open_images(tmp_path / "train-*.tar").num_images == 1
+    assert open_images(tmp_path / "[tl]*.tar").num_images == 2
 
 
 def test_a_pattern_names_every_shard(tmp_path):
@@ -172,6 +224,8 @@ def test_a_pattern_names_every_shard(tmp_path):
     assert expand_shards(str(tmp_path / "*.tar"), ".tar") == names
     with pytest.raises(FileNotFoundError, match="a-11.tar does not exist"):
         expand_shards(str(tmp_path / "a-{08..11}.tar"), ".tar")
+    with pytest.raises(ValueError, match=r"a-\{10\.\.08\}.tar names no files"):
+        expand_shards(str(tmp_path / "a-{10..08}.tar"), ".tar")
 
 
 # Datasets of a user ----------------------------------------------------------------------------------
@@ -227,3 +281,42 @@ def test_a_folder_is_what_is_in_it(tmp_path):
     (tmp_path / "photos" / "train.rec").touch()
     assert set_path(str(tmp_path / "photos")) == str(tmp_path / "photos" / "train.rec")
     assert set_path(str(tmp_path / "none")) == str(tmp_path / "none" / "train.rec")
+
+
+FILES = {
+    "a.tar": "a.tar",
+    "b.tar.gz": "b.tar.gz",
+    "c.parquet": "c.parquet",
+    "d.rec": "d.rec",
+    "001/1.JPG": "images in 001",
+}
+
+
+@pytest.mark.parametrize("two", [pair for pair in combinations(FILES, 2) if pair != ("a.tar", "b.tar.gz")], ids=str)
+def test_a_folder_of_several_forms_is_refused(two, tmp_path):
+    for name in (*two, ".hidden/1.jpg", "models/run/backbone.onnx", "._x.tar", "x.tar.index", "val.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).touch()
+    for find in (set_path, form_of):
+        with pytest.raises(
+            ValueError, match=rf"holds several sets \({FILES[two[0]]}, {FILES[two[1]]}\): name the files"
+        ):
+            find(str(tmp_path))
+    os.remove(tmp_path / two[1])
+    assert form_of(str(tmp_path)) == form_of(str(tmp_path / two[0]))
+    (tmp_path / two[1]).touch()
+    (tmp_path / "train.rec").touch()
+    assert form_of(str(tmp_path)) == RECORDS
+
+
+def test_columns_follow_the_path(tmp_path):
+    (tmp_path / "a.parquet").touch()
+    chosen = "#image=my photo,2,label=a#b=c"
+    assert split_columns(f"hf:org/faces{chosen}") == ("hf:org/faces", {"image": "my photo,2", "label": "a#b=c"})
+    for rec, path in ((f"{tmp_path}/a.parquet", f"{tmp_path}/a.parquet"), (str(tmp_path), str(tmp_path))):
+        assert form_of(rec + chosen) == PARQUET and set_path(rec + chosen) == path + chosen
+        assert set_folder(rec + chosen) == str(tmp_path) and set_name(rec + chosen) == tmp_path.name
+    assert form_of("hf:org/faces#label=a") == HUB and set_name("hf:org/faces#label=a") == "faces"
+    assert split_columns("a#b/image=1") == ("a#b/image=1", {})
+    with pytest.raises(ValueError, match="a.tar does not have"):
+        form_of(f"{tmp_path}/a.tar#label=a")
