@@ -9,10 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
-from .label_runs import LabelRuns
+from .label_runs import MOST_CLASSES, LabelRuns
 
 SAMPLES = 64  # images that are part of a digest
-MOST_CLASSES = 1 << 31  # a label above it is a number of something else; counts by class would not fit into memory
 
 
 class ImageSet:

@@ -13,7 +13,7 @@ import numpy as np
 from partial_fc.utils.text import plural
 
 from .batch import Batch, Inputs, arrays_of, joined, map_inputs
-from .label_runs import LabelRuns
+from .label_runs import LabelRuns, class_labels
 from .rank_batches import RankBatches
 from .read_log import ReadLog
 
@@ -60,18 +60,19 @@ class ArrayItems:
             host share a memory map. None: all rows.
 
     Raises:
-        ValueError: the lengths differ, there is no item, or a label is negative.
+        ValueError: the lengths differ, there is no item, or a label is no number of a class.
     """
 
     def __init__(self, inputs: Inputs, labels: np.ndarray, rows: np.ndarray | None = None):
-        self.inputs, self.labels, self.rows = inputs, np.asarray(labels, np.int64), rows
+        self.inputs, self.labels, self.rows = inputs, np.asarray(labels), rows
         arrays = arrays_of(inputs)
         for name, array in arrays.items():
             count = len(array if rows is None else rows)
             if count != len(self.labels):
                 raise ValueError(f"{count} {name}, but {len(self.labels)} labels")
-        if not len(self.labels) or self.labels.min() < 0:
-            raise ValueError(f"{len(self.labels)} labels, expected one or more, of 0 or above")
+        if not len(self.labels) or self.labels.dtype.kind not in "iu":
+            raise ValueError(f"{len(self.labels)} labels of {self.labels.dtype}, expected one integer or more")
+        self.labels = class_labels(self.labels, "labels")
         self.num_classes = int(self.labels.max()) + 1
         digest = hashlib.sha256(self.labels.tobytes())
         for name, array in arrays.items():
@@ -147,7 +148,7 @@ class ItemBatches(RankBatches):
             raise ValueError(
                 "the set has no attribute labels (N,), which new_centers=mean reads: set new_centers=random"
             )
-        return LabelRuns.of_labels(np.asarray(labels, np.int64))
+        return LabelRuns.of_labels(class_labels(np.asarray(labels), "the set"))
 
     def read(self, positions: np.ndarray) -> tuple[Inputs, np.ndarray]:
         """See LabelledBatches; the items are those of epoch 0."""

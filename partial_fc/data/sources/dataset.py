@@ -16,7 +16,7 @@ import numpy as np
 
 from partial_fc.data.batch import Batch, Inputs, map_inputs
 from partial_fc.data.image_set import ImageSet
-from partial_fc.data.label_runs import LabelRuns
+from partial_fc.data.label_runs import LabelRuns, class_labels
 from partial_fc.data.read_log import ReadLog
 from partial_fc.utils.imports import import_object
 from partial_fc.utils.text import plural
@@ -215,12 +215,12 @@ def labels_of(dataset: Any, name: str) -> np.ndarray:
         except ValueError as error:
             raise ValueError(f"{error}: give the Dataset targets, without which its label is not known") from error
     labels = np.asarray(targets)
-    if labels.shape != (len(dataset),) or labels.dtype.kind not in "iu" or labels.min() < 0:
+    if labels.shape != (len(dataset),) or labels.dtype.kind not in "iu":
         raise ValueError(
             f"{name} has {len(dataset)} items, but targets of shape {labels.shape} and type {labels.dtype}: expected "
             "an integer from 0 for each"
         )
-    return labels.astype(np.int64)
+    return class_labels(labels, name)
 
 
 def read_item(dataset: Any, name: str, position: int) -> tuple[Any, int]:

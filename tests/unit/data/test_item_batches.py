@@ -59,7 +59,9 @@ def test_rows_of_larger_arrays_are_a_set_like_their_copy(monkeypatch):
     [
         (lambda: ArrayItems({"values": np.zeros((3, 2))}, np.zeros(4)), "3 values, but 4 labels"),
         (lambda: ArrayItems(np.zeros((3, 2)), np.zeros(3), np.zeros(2, int)), "2 inputs, but 3 labels"),
-        (lambda: ArrayItems(np.zeros((2, 2)), np.array([0, -1])), "of 0 or above"),
+        (lambda: ArrayItems(np.zeros((2, 2)), np.array([0, -1])), "item 1 has the label -1"),
+        (lambda: ArrayItems(np.zeros((2, 2)), np.array([2**63, 0], np.uint64)), f"item 0 has the label {2**63}"),
+        (lambda: ArrayItems(np.zeros((2, 2)), np.array([0.5, 1])), "2 labels of float64"),
         (lambda: batches_of(size=8), "batch_size 3 on 8 ranks needs 24 items, there are 23"),
         (lambda: batches_of(rank=2, size=2), "rank 2 is out of range"),
         (lambda: batches_of().check_labels(4), "the set has 5 classes, but the network has 4: set num_classes=5"),

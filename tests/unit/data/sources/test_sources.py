@@ -246,7 +246,8 @@ def write_module(folder, text):
         ("def Own(): raise OSError('no disk')", "ends with OSError: no disk"),
         ("Own = [(1, 2, 3)]", r"own_set:Own\[0\] cannot be read \(ValueError"),
         ("Own = [(1, 0.5)]", r"own_set:Own\[0\] cannot be read \(TypeError"),
-        ("Own = [(b'', -1)]", "expected an integer from 0"),
+        ("Own = [(b'', -1)]", "item 0 has the label -1"),
+        ("Own = [(b'', 2**63)]", f"item 0 has the label {2**63}"),
     ],
 )
 def test_a_dataset_that_does_not_fit_is_refused(text, message, in_path):
