@@ -98,6 +98,12 @@ def test_a_dataset_is_trained_on_by_name_with_threads_or_processes(tmp_path):
         build_task(settings_of(tmp_path, **{**changes, "rec": "data/glyphs"})).prepare("")
 
 
+def test_reading_all_labels_of_a_dataset_is_logged(tmp_path, capfd):
+    changes = {"task": "items", "rec": "own_items:Untold", "network": "own_items:network", "num_classes": 10}
+    train(settings_of(tmp_path, max_update=1, baselines=False, **changes), TorchFramework())
+    assert capfd.readouterr().out.count("own_items:Untold has no targets: reading ") == 1
+
+
 def test_settings_of_its_own_are_checked():
     make = partial(settings_of, "out")
     assert build_task(make(task_options="classes=40")).classes == 40
