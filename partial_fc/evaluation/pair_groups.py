@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from partial_fc.utils.text import plural, some
+from partial_fc.utils.text import plural, read_lines, some
 
 SAME, EMPTY = "same", "(empty)"
 
@@ -22,11 +22,10 @@ def read_groups(path: str, columns: Sequence[str], issame: np.ndarray) -> dict[s
         ValueError: It has no such column, another number of lines, or does not agree with the set.
     """
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, restval="")
-            rows, names = list(reader), list(reader.fieldnames or ())
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no CSV file in UTF-8: {error}") from None
+        reader = csv.DictReader((f"{line}\n" for line in read_lines(path)), restval="")
+        rows, names = list(reader), list(reader.fieldnames or ())
+    except csv.Error as error:
+        raise ValueError(f"{path} is no CSV file: {error}") from None
     missing = [name for name in columns if name not in names]
     if missing:
         raise ValueError(f"{path} has no column {some(missing)}, but {some(names)}")

@@ -9,14 +9,14 @@ Shapes: N faces or other items, E embedding.
 import json
 import os
 from collections.abc import Callable, Sequence
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from partial_fc.checkpoint.arrays import open_array
 from partial_fc.data.batch import Inputs
 from partial_fc.utils.json_object import read_object
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, read_lines
 
 from .item_model import ItemModel
 from .items import Images, Texts
@@ -117,7 +117,7 @@ def write_index(path: str, index: Index, origin: Origin) -> None:
     np.save(array, index.embeddings)
     with open(about, "w", encoding="utf-8") as file:
         json.dump(origin._asdict(), file)
-    with _open_names(text, "w") as file:
+    with open(text, "w", newline="\n", encoding="utf-8", errors="surrogateescape") as file:
         file.writelines(name + "\n" for name in index.names)
 
 
@@ -146,9 +146,11 @@ def read_index(path: str) -> Index:
 
 
 def read_names(path: str) -> list[str]:
-    """Reads the names in a file, one per line; raises OSError."""
-    with _open_names(path, "r") as file:
-        return file.read().split("\n")[:-1]
+    """Reads the names in a file, one per line, see `read_lines`; ValueError for an empty line between others."""
+    names = list(read_lines(path, any_bytes=True))
+    if "" in names:
+        raise ValueError(f"{path}, line {names.index('') + 1}: it is empty: a file of names has one per line")
+    return names
 
 
 def _read_origin(path: str) -> Origin:
@@ -156,8 +158,3 @@ def _read_origin(path: str) -> Origin:
         return Origin.read(read_object(path, LARGEST_ORIGIN))
     except ValueError as error:
         raise ValueError(f"{path} cannot be used ({error}): make it again with partial-fc embed") from None
-
-
-def _open_names(path: str, mode: str) -> IO[str]:
-    """Opens the file of names, which may contain any bytes."""
-    return open(path, mode, newline="\n", encoding="utf-8", errors="surrogateescape")

@@ -11,6 +11,7 @@ import numpy as np
 
 from partial_fc.data.batch import Inputs
 from partial_fc.utils.imports import import_object
+from partial_fc.utils.text import read_lines
 
 from .image_folder import face_names, read_face, read_faces
 
@@ -74,10 +75,9 @@ class Texts:
 
         Raises:
             OSError: The file cannot be read.
-            ValueError: It holds no text.
+            ValueError: It holds no text, or a line is not UTF-8.
         """
-        with open(path, encoding="utf-8-sig") as file:
-            lines = [line for line in file.read().split("\n") if line]  # no others, as an index has a name per line
+        lines = [line for line in read_lines(path) if line]  # no others, as an index has a name per line
         if not lines:
             raise ValueError(f"{path} holds no lines: give a text file with one item per line")
         return lines

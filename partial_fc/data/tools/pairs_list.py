@@ -7,6 +7,8 @@ by spaces. LFW's first line, one or two numbers, and empty lines are ignored.
 
 import os
 
+from partial_fc.utils.text import read_lines
+
 LFW_ENDINGS = (".jpg", ".png", ".jpeg", ".webp")
 SHOWN = 20  # bad lines in an error message
 
@@ -19,16 +21,15 @@ def read_pairs_list(path: str, folder: str) -> list[tuple[tuple[str, str], bool]
         ValueError: lines are invalid, or their files do not exist; lists them.
     """
     pairs, bad = [], []
-    with open(path, encoding="utf-8-sig", errors="surrogateescape") as lines:
-        for number, line in enumerate(lines, start=1):
-            fields = [field.strip() for field in line.split("\t")] if "\t" in line else line.split()
-            is_head = number == 1 and len(fields) <= 2 and all(field.isdigit() for field in fields)
-            if not fields or is_head:
-                continue
-            try:
-                pairs.append(parse_fields(fields, folder))
-            except ValueError as error:
-                bad.append(f"line {number}: {error}")
+    for number, line in enumerate(read_lines(path, any_bytes=True), start=1):
+        fields = [field.strip() for field in line.split("\t")] if "\t" in line else line.split()
+        is_head = number == 1 and len(fields) <= 2 and all(field.isdigit() for field in fields)
+        if not fields or is_head:
+            continue
+        try:
+            pairs.append(parse_fields(fields, folder))
+        except ValueError as error:
+            bad.append(f"line {number}: {error}")
     if bad:
         more = f"\nand {len(bad) - SHOWN} more lines" if len(bad) > SHOWN else ""
         listed = "\n".join(bad[:SHOWN])

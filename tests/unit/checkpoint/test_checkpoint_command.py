@@ -64,7 +64,7 @@ def test_a_map_by_names(names):
 def test_identities_that_cannot_be_mapped(content, names):
     path = names / "old" / "identities.txt"
     path.write_text(content)
-    assert f"{path} " in command("map", path, names / "new" / "identities.txt", names / "map.txt", code=2)
+    assert str(path) in command("map", path, names / "new" / "identities.txt", names / "map.txt", code=2)
     assert not (names / "map.txt").exists()
 
 

@@ -88,8 +88,8 @@ def test_entries_are_added_removed_and_merged(place, capsys):
     write("c", rows["c"], "c")
     assert index("build", "a", "--out", "index") == index("build", "c", "--out", "other") == 0
     assert index("add", "index", "b") == 0
-    (place / "names.txt").write_text("".join(f"a/{row}\n" for row in range(0, COUNT, 2)))
-    (place / "more.txt").write_text("c/0\n")
+    (place / "names.txt").write_text("\r\n".join(f"a/{row}" for row in range(0, COUNT, 2)))  # the last without an end
+    (place / "more.txt").write_text("c/0", "utf-16")
     assert index("remove", "index", "names.txt") == index("remove", "other", "more.txt") == 0
     before = sorted(os.listdir("other"))
     assert index("merge", "index", "other") == 0
@@ -147,7 +147,7 @@ def test_refused_changes(place, capsys):
 
     assert index("build", "a", "--out", "index") == index("build", "b", "--out", "wide", "--dtype", "float32") == 0
     (place / "names.txt").write_text("a/1\nb/1\n")
-    refused("index holds no b/1 (1 of 2 names are missing)", "remove", "index", "names.txt")
+    refused("names.txt, line 2: index holds no b/1 (1 of 2 names are missing)", "remove", "index", "names.txt")
     (place / "none.txt").write_text("")
     refused("none.txt holds no names", "remove", "index", "none.txt")
     refused("wide holds float32, index int8", "merge", "index", "wide")

@@ -93,10 +93,14 @@ def test_unpack_leaves_out_bad_records(tmp_path, capsys):
 
 
 def test_an_identities_txt_that_does_not_match_is_refused(small):
-    for text in ("0\ta\n1\tb\n", "0\ta\n2\tb\n1\tc\n", "0\n1\n2\n"):
+    for text, message in (
+        ("0\ta\n1\tb\n", " has 2 lines, but .* 3 identities"),
+        ("0\ta\n2\tb\n1\tc\n", ", line 2: it must be '1<TAB>name'"),
+        ("0\n1\n2\n", ", line 1: it must be '0<TAB>name'"),
+    ):
         with open(os.path.join(small, "identities.txt"), "w") as file:
             file.write(text)
-        with pytest.raises(ValueError, match="identities.txt must have one line 'label<TAB>name' for each of the 3"):
+        with pytest.raises(ValueError, match=f"identities.txt{message}"):
             read_names(os.path.join(small, "train.rec"), 3)
 
 
