@@ -28,7 +28,7 @@ from waiting import happens
 
 pytest.importorskip("faiss", reason="pip install faiss-cpu")
 ORIGIN = Origin("0" * 64, True)
-COUNT, SIZE = 300, 16
+COUNT, SIZE, FILES = 300, 16, 7
 
 
 def embeddings(count=COUNT, seed=0, size=SIZE):
@@ -95,7 +95,7 @@ def test_entries_are_added_removed_and_merged(place, capsys):
     assert index("merge", "index", "other") == 0
     assert "added 299, now 749 embeddings" in capsys.readouterr().out
     assert sorted(os.listdir("other")) == before
-    assert len(os.listdir("index")) == 5  # nothing of earlier changes
+    assert len(os.listdir("index")) == FILES  # nothing of earlier changes
     assert share_found("index", rows["b"], "b") == 1
     names = [name for (name,) in found("index", rows["a"])[0]]
     kept = [f"a/{row}" for row in range(1, COUNT, 2)]
@@ -165,9 +165,9 @@ def test_refused_changes(place, capsys):
     assert index("build", "b", "--out", "index", "--force") == 0 and share_found("index", embeddings(seed=1), "b") == 1
 
 
-def flipped(whole, at):
+def flipped(whole, at, bits=0x55):
     changed = bytearray(whole)
-    changed[at] ^= 0x55
+    changed[at] ^= bits
     return bytes(changed)
 
 
@@ -190,15 +190,94 @@ def test_damage_is_refused(place, capsys):
     # The kind of index, the number of the last entry, a size of a list: faiss would read past the end.
     for place_of_byte in (0, -1, -COUNT * (SIZE + 8) - 3):
         refused("its checksums are not", "lists-1.faiss", lambda whole: flipped(whole, place_of_byte))  # noqa: B023
+    refused("lists-1.faiss is damaged", "lists-1.faiss", lambda whole: flipped(whole, -COUNT * 8))  # an embedding
+    refused("checksums-1.npy is damaged", "checksums-1.npy", lambda whole: flipped(whole, -1))
+    refused("added-1.npy is damaged", "added-1.npy", lambda whole: flipped(whole, -1))
+    refused("names-1 is damaged", "names-1.txt", lambda whole: flipped(whole, 2))
+    refused("names-1 is damaged", "names-1.npy", lambda whole: flipped(whole, -24))
     refused("does not belong to", "names-1.npy", lambda whole: whole[:-8] + whole[-16:-8])
     refused("cannot be used", "manifest.json", lambda whole: whole[:-2])
     for key, value in (
-        *(("version", 2), ("dtype", "int4"), ("dimension", "16"), ("files", {"../a.npy": 1}), ("files", [])),
+        *(("version", 3), ("version", 1), ("checksums", {}), ("checksums", [1, 2]), ("dtype", "int4")),
+        *(("dimension", "16"), ("files", {"../a.npy": 1}), ("files", [])),
         *(("change", 2), ("origin", {"model": "x", "mirrored": True}), ("origin", 5)),
     ):
         refused("cannot be used", "manifest.json", lambda _: json.dumps({**about, key: value}).encode())  # noqa: B023
     for key, value in (("dimension", 32), ("dtype", "float32"), ("entries", 3)):
         refused("", "manifest.json", lambda _: json.dumps({**about, key: value}).encode())  # noqa: B023
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+def test_no_search_shows_what_was_not_stored(place, dtype):
+    """After any flipped bit of the embeddings and numbers, a result has its own cosine, or the search is refused."""
+    rows = embeddings(4000)
+    write("a", rows, "a")
+    assert index("build", "a", "--out", "index", "--dtype", dtype) == 0
+    assert index("build", "b", "--out", "b", "--dtype", dtype) == 0
+    path, refused = place / "index" / "lists-1.faiss", 0
+    whole = path.read_bytes()
+    entries = len(rows) * (8 + SIZE * (4 if dtype == "float32" else 1))
+    for place_of_byte in np.random.default_rng(0).integers(-entries, 0, 20):
+        for bit in (6, 7):  # of a byte: the last ones of the exponent and of the number make the largest cosines
+            path.write_bytes(flipped(whole, place_of_byte, 1 << bit))
+            opened = IndexFolder("index")
+            for query in rows[:20]:
+                try:
+                    numbers, cosines = opened.lists.nearest(query, 3)
+                except ValueError as error:
+                    assert "lists-1.faiss is damaged" in str(error)
+                    refused += 1
+                else:
+                    np.testing.assert_allclose(cosines, rows[numbers] @ query, atol=0.03)
+            assert index("check", "index") == index("remove", "index", "a.txt") == index("merge", "b", "index") == 2
+    assert refused
+
+
+def test_names_that_are_cut_elsewhere_are_not_shown(place):
+    assert index("build", "a", "--out", "index") == 0
+    starts = np.load("index/names-1.npy")
+    for change in (-1, 1, -5):
+        np.save("index/names-1.npy", starts + change * (np.arange(len(starts)) == 7))
+        names = IndexFolder("index").names
+        assert names[5] == "a/5" and names[8] == "a/8"
+        for number in (6, 7):
+            with pytest.raises(ValueError, match="names-1.* is damaged"):
+                names[number]
+
+
+def test_an_index_of_an_earlier_version_opens_and_becomes_one_of_this(place, capsys):
+    shutil.copytree(Path(__file__).parents[2] / "assets" / "index_version_1", "index")
+    rows = embeddings(90, size=8)
+    write("b", embeddings(10, seed=1, size=8), "b")
+    assert share_found("index", rows, "a") == 1
+    assert index("check", "index") == 0 and "earlier version" in capsys.readouterr().err
+    assert index("add", "index", "b") == index("check", "index") == 0 and capsys.readouterr().err == ""
+    assert share_found("index", rows, "a") == share_found("index", embeddings(10, seed=1, size=8), "b") == 1
+    shutil.copytree(Path(__file__).parents[2] / "assets" / "index_version_1", "damaged")
+    path = place / "damaged" / "lists-1.faiss"
+    path.write_bytes(flipped(path.read_bytes(), -1))
+    assert index("add", "damaged", "b") == 2 and "lists-1.faiss is damaged" in capsys.readouterr().err
+
+
+CHANGES = """
+import sys
+from partial_fc.__main__ import main
+for _ in range(30):
+    assert main(["index", "add", "index", "b"]) == main(["index", "remove", "index", "b.txt"]) == 0
+"""
+
+
+def test_an_index_opens_while_it_changes(place):
+    assert index("build", "a", "--out", "index") == 0
+    opened = 0
+    with interruptible("-c", CHANGES, stdout=subprocess.DEVNULL) as child:
+        while child.poll() is None:
+            current = IndexFolder("index")
+            numbers, _ = current.lists.nearest(embeddings()[opened % COUNT], 1)
+            assert current.names[numbers[0]] == f"a/{opened % COUNT}"
+            opened += 1
+        assert child.returncode == 0, child.stderr.read()
+    assert opened > 30 and IndexFolder("index").manifest.change == 61
 
 
 @pytest.mark.parametrize("owner, name", [(folder_module.Writer, "save"), (folder_module, "replace_file")])
@@ -214,7 +293,7 @@ def test_a_change_that_is_interrupted_loses_nothing(place, monkeypatch, owner, n
     assert content("index") == before
     (place / "index" / "lists-2.faiss").write_bytes(b"of a command that was killed")
     (place / "index" / "names-of-guests.txt").write_text("mine")
-    assert index("add", "index", "b") == 0 and len(os.listdir("index")) == 6
+    assert index("add", "index", "b") == 0 and len(os.listdir("index")) == FILES + 1
     assert share_found("index", embeddings(seed=1), "b") == 1
 
 
@@ -353,6 +432,51 @@ def test_int8_holds_embeddings_unlike_those_of_the_build(place):
     assert index("build", "near", "--out", "index") == index("add", "index", "others") == 0
     assert share_found("index", others, "others") == 1
     assert np.abs(np.concatenate(found("index", others)[1]) - 1).max() < 0.02
+
+
+@pytest.mark.parametrize("outside", [1, 10, 900])
+def test_int8_holds_every_single_embedding_that_is_added(place, capsys, monkeypatch, outside):
+    """Also those that no sample of the new ones would show: without a look at all, their cosines would be 0.3."""
+    near = embeddings(1, seed=5, size=64) + 0.05 * embeddings(1900, seed=6, size=64)
+    near /= np.linalg.norm(near, axis=1, keepdims=True)
+    more = np.concatenate([near[1000:], embeddings(outside, seed=7, size=64)])
+    write("near", near[:1000], "near")
+    write("more", more, "more")
+    write("both", np.concatenate([near[:1000], more]), "both")
+    monkeypatch.setattr("partial_fc.inference.vector_index.writer.SAMPLE", 100)
+    assert index("build", "near", "--out", "index") == index("add", "index", "more") == 0
+    assert index("build", "both", "--out", "other") == 0
+    for folder in ("index", "other"):
+        names, cosines = found(folder, more[-outside:])
+        assert np.abs(np.concatenate(cosines) - 1).max() < 0.02, folder
+        capsys.readouterr()
+        assert index("check", folder, "--queries", "1000") == 0
+        assert float(capsys.readouterr().out.split("what was added is ")[1].split(" ")[0]) > 0.98
+
+
+def test_check_finds_entries_unlike_those_that_were_added(place, capsys, monkeypatch):
+    near = embeddings() + 8 * np.eye(1, SIZE, 5, dtype=np.float32)
+    write("a", near / np.linalg.norm(near, axis=1, keepdims=True), "a")
+    write("b", embeddings(100), "b")  # so few that no lists are made anew
+    monkeypatch.setattr("partial_fc.inference.vector_index.writer.CUT", 9)
+    assert index("build", "a", "--out", "index") == index("check", "index") == 0
+    assert index("add", "index", "b") == 0 and index("check", "index") == 1
+    assert "is another embedding than was added" in capsys.readouterr().out
+
+
+def test_what_was_added_follows_all_changes(place):
+    """At most as many as are kept, drawn from all entries, and none that was removed."""
+    rows = {"a": embeddings(1500), "b": embeddings(seed=1)}
+    write("a", rows["a"], "a")
+    assert index("build", "a", "--out", "index") == index("build", "b", "--out", "other") == 0
+    (place / "names.txt").write_text("".join(f"a/{row}\n" for row in range(700)))
+    assert index("remove", "index", "names.txt") == index("merge", "index", "other") == 0
+    opened = IndexFolder("index")
+    names = [opened.names[number].split("/") for number in opened.added["number"]]
+    assert len(names) <= 1000 and {prefix for prefix, _ in names} == {"a", "b"}
+    assert all(prefix == "b" or int(row) >= 700 for prefix, row in names)
+    for (prefix, row), embedding in zip(names, opened.added["embedding"]):
+        np.testing.assert_allclose(embedding, rows[prefix][int(row)], atol=0 if prefix == "a" else 0.02)
 
 
 def test_int8_holds_all_embeddings_of_a_small_build(place):
