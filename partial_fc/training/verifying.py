@@ -173,10 +173,11 @@ class CallBackVerification:
             fields: as returned by `fields`; checkpoints of earlier versions have none.
         """
         for name, own in self.fields().items():
-            if (fields or {}).get(name, own) == own:
+            point_type, saved = self.evaluations[name].point_type, (fields or {}).get(name, own)
+            if set(own) - point_type._field_defaults.keys() <= set(saved) <= set(own):
                 # Points of another version had other fields.
-                values = [value for value in history.get(name, []) if len(value) == len(own)]
-                self.history[name] = [self.evaluations[name].point_type(*value) for value in values]
+                values = [value for value in history.get(name, []) if len(value) == len(saved)]
+                self.history[name] = [point_type(**dict(zip(saved, value))) for value in values]
         self.baselines = dict(baselines)
 
     def _check_figures(self) -> None:

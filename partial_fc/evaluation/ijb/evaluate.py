@@ -20,6 +20,7 @@ import numpy as np
 
 from partial_fc.data.alignment import SIZE, align, read_rgb, similarities
 from partial_fc.data.prefetch import Prefetcher
+from partial_fc.evaluation.roc import Roc
 from partial_fc.inference.distances import normalized
 from partial_fc.inference.model import FaceModel
 from partial_fc.utils.progress import progress
@@ -27,7 +28,7 @@ from partial_fc.utils.progress import progress
 from .identification import Identification, identify, mean
 from .lists import ImageList
 from .protocol import IjbSet, Search
-from .verification import Roc, pair_scores
+from .verification import pair_scores
 
 
 class EmbeddingOptions(NamedTuple):

@@ -105,6 +105,9 @@ def test_figures_are_counted_from_the_embeddings(place, truth):
         distance, ISSAME, threshold := np.sort(distance[~ISSAME])[math.floor(FAR * (~ISSAME).sum())]
     )
     assert f"{threshold:.4f}" in text
+    row = text.replace("\N{NARROW NO-BREAK SPACE}", " ").partition("| val ")[2].partition("\n")[0]
+    assert f"| {100 * verification.tar_at_far:.2f} % |" in row and f"| {100 * verification.measured_far:.3f} % |" in row
+    assert "val: too few pairs of different people for FAR 0.001: 60, and it needs 1,000." in text
     assert f"{100 * verification.accuracy:.2f} %" in text and f"{norms.mean():.2f}" in text
     young = np.array(GROUPS) == "young"
     assert rows["young"] == [*cells(distance[young], ISSAME[young], threshold), "small"]
