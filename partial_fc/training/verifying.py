@@ -186,9 +186,14 @@ class CallBackVerification:
             try:
                 if not isinstance(figures, (list, tuple)) or not figures:
                     raise TypeError("it must be a list or tuple of names")
-                namedtuple("Point", ["num_update", *figures, "seconds"])  # checks the names
+                namedtuple("Point", ["num_update", *figures, "seconds", "best"])  # checks the names
             except (TypeError, ValueError) as error:
                 raise ValueError(f"figures of evaluation {name} is {figures!r}: {error}") from error
+            if self.engine.averages_weights and f"{name}{AVERAGED}" in self.evaluations:
+                raise ValueError(
+                    f"{name}{AVERAGED} is the name of a set, and of the results of {name} with the averaged weights: "
+                    "rename the set, or set ema_decay=0"
+                )
 
     def _is_verified(self, name: str, num_update: int) -> bool:
         points = self.history[name]
@@ -246,7 +251,8 @@ class CallBackVerification:
             logging.warning("[%s][%d] %s", name, point.num_update, line)
         if self.trackers is not None:
             figures = {**point._asdict(), "best": best}
-            shown = (metric for metric in figures if metric not in ("num_update", "far"))
+            constant = ("num_update", "far") if "tar_at_far" in figures else ("num_update",)
+            shown = (metric for metric in figures if metric not in constant)
             self.trackers.log({f"verification/{name}/{metric}": figures[metric] for metric in shown}, point.num_update)
 
 
