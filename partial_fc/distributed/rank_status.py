@@ -43,10 +43,10 @@ def job_key(environment: Mapping[str, str], pid: int) -> str:
     """
     if "TORCHELASTIC_RUN_ID" in environment:  # first, as in env.rank_info; it is "none" with a fixed address and port
         names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE")
-        key = "-".join(environment.get(name, "") for name in names)
+        parts = [environment.get(name, "") for name in names]
         if environment.get("WORLD_SIZE") == environment.get("LOCAL_WORLD_SIZE"):
-            key += f"-{socket.gethostname()}"  # of its loopback interface, which other hosts and containers have too
-        return _as_name(key)
+            parts.append(socket.gethostname())  # of its loopback interface, which other hosts and containers have too
+        return _as_name("-".join(parts))
     # mpirun draws 128 random bits for each job.
     key = environment.get("OMPI_MCA_orte_precondition_transports") or environment.get("PMIX_NAMESPACE")
     if not key and "HOROVOD_GLOO_RENDEZVOUS_PORT" in environment:

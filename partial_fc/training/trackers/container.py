@@ -121,7 +121,7 @@ class _Member:
             try:
                 call()
             except Exception as error:
-                if self._threads_of:  # the thread has ended, and the next call may wait forever
+                if self._threads_of and isinstance(error, OSError):  # of the ended thread; a call may wait forever
                     self._fail(error)
                 elif not self._refused:  # the next refusals may have the same cause
                     warn_without(f"values to {self._name} of {self._where}", error)
