@@ -20,6 +20,7 @@ from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.inference.index import Index, write_index
 from partial_fc.inference.origin import Origin
 from partial_fc.inference.vector_index import folder as folder_module
+from partial_fc.inference.vector_index import writer as writer_module
 from partial_fc.inference.vector_index.folder import IndexFolder, changing
 from partial_fc.inference.vector_index.ivf import Lists
 from partial_fc.inference.vector_index.writer import Writer
@@ -106,6 +107,71 @@ def test_entries_are_added_removed_and_merged(place, capsys):
     assert found("index", rows["a"][:1])[0] == [["a/0"]]
 
 
+class Changes:
+    """Changes of an index, and what it should hold: the embeddings by their names."""
+
+    def __init__(self, dtype):
+        self.dtype, self.held, self.made = dtype, {}, 0
+
+    def new(self, count):
+        """Writes embeddings that no index holds yet; returns them by name."""
+        self.made += 1
+        rows = embeddings(count, seed=self.made, size=64)
+        write("new", rows, str(self.made))
+        return {f"{self.made}/{row}": rows[row] for row in range(count)}
+
+    def add(self, count):
+        self.held |= self.new(count)
+        assert index("add", "index", "new") == 0
+
+    def remove(self, every):
+        gone = list(self.held)[::every]
+        self.drop("index", gone)
+        self.held = {name: row for name, row in self.held.items() if name not in gone}
+
+    def merge(self, count):
+        """With one from which entries were removed before."""
+        more = self.new(count)
+        assert index("build", "new", "--out", "other", "--dtype", self.dtype, "--force") == 0
+        gone = list(more)[1::3]
+        self.drop("other", gone)
+        assert index("merge", "index", "other") == 0
+        self.held |= {name: row for name, row in more.items() if name not in gone}
+
+    def add_again(self, every):
+        """The names and embeddings that were removed."""
+        names = list(self.held)[1::every]
+        rows = np.stack([self.held[name] for name in names])
+        self.drop("index", names)
+        write_index("new", Index(rows, names), ORIGIN)
+        assert index("add", "index", "new") == 0
+
+    def drop(self, folder, names):
+        Path("gone.txt").write_text("".join(f"{name}\n" for name in names))
+        assert index("remove", folder, "gone.txt") == 0
+
+
+@pytest.mark.parametrize("dtype, least", [("int8", 0.9), ("float32", 0.9999)])
+@pytest.mark.parametrize("small", [False, True])
+def test_after_each_of_several_changes_every_entry_finds_itself(place, monkeypatch, dtype, least, small):
+    """Also in indexes larger than a sample for their lists, a part, and the memory for new entries."""
+    for name, size in {"SAMPLE": 70, "LOOK": 30, "PART": 40, "HELD": 2_000}.items() if small else ():
+        monkeypatch.setattr(writer_module, name, size)
+    changes = Changes(dtype)
+    changes.held |= changes.new(90)
+    assert index("build", "new", "--out", "index", "--dtype", dtype) == 0
+    for change, number in (
+        *(("remove", 2), ("merge", 100), ("add", 1), ("remove", 5), ("remove", 3), ("add_again", 4), ("merge", 7)),
+        *(("add", 150), ("merge", 60), ("add", 20), ("add_again", 2), ("remove", 1), ("merge", 30), ("add", 5)),
+    ):
+        getattr(changes, change)(number)
+        opened, names = IndexFolder("index"), sorted(changes.held)
+        assert sorted(opened.present()[1]) == names and len(opened.lists) == len(names)
+        if names:
+            best, cosines = found("index", [changes.held[name] for name in names])
+            assert best == [[name] for name in names] and np.min(cosines) > least
+
+
 def test_all_entries_can_be_removed(place):
     assert index("build", "a", "--out", "index") == 0
     assert index("remove", "index", "a.txt") == 0
@@ -117,18 +183,20 @@ def test_all_entries_can_be_removed(place):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda: write("b", embeddings(seed=1), "a"), "b: a/0 would be in the index twice"),
-        (lambda: write("b", embeddings(seed=1, size=8), "b"), "b has embeddings of dimension 8, index those of"),
-        (lambda: write("b", embeddings(seed=1), "b", Origin("1" * 64, True)), "made with another model file than b"),
-        (lambda: write("b", embeddings(seed=1), "b", Origin(None, False)), "made with mirror images, b without"),
+        (lambda: write("b", embeddings(seed=1), "a"), "{}: a/0 would be in the index twice"),
+        (lambda: write("b", embeddings(seed=1, size=8), "b"), "{} has embeddings of dimension 8, index those of"),
+        (lambda: write("b", embeddings(seed=1), "b", Origin("1" * 64, True)), "made with another model file than {}"),
+        (lambda: write("b", embeddings(seed=1), "b", Origin(None, False)), "made with mirror images, {} without"),
     ],
 )
 def test_embeddings_that_do_not_fit_change_nothing(place, capsys, change, message):
     assert index("build", "a", "--out", "index") == 0
     change()
+    assert index("build", "b", "--out", "other") == 0
     before = content("index")
-    assert index("add", "index", "b") == 2
-    assert message in capsys.readouterr().err and content("index") == before
+    for command, given in (("add", "b"), ("merge", "other")):
+        assert index(command, "index", given) == 2
+        assert message.format(given) in capsys.readouterr().err and content("index") == before
     write("only", embeddings(3, seed=1), "b", Origin(None, True))  # nothing is known of its model
     assert index("add", "index", "only") == 0
 
@@ -199,7 +267,7 @@ def test_damage_is_refused(place, capsys):
     refused("cannot be used", "manifest.json", lambda whole: whole[:-2])
     for key, value in (
         *(("version", 3), ("version", 1), ("checksums", {}), ("checksums", [1, 2]), ("dtype", "int4")),
-        *(("dimension", "16"), ("files", {"../a.npy": 1}), ("files", [])),
+        *(("dimension", "16"), ("files", {"../a.npy": 1}), ("files", []), ("entries", -1)),
         *(("change", 2), ("origin", {"model": "x", "mirrored": True}), ("origin", 5)),
     ):
         refused("cannot be used", "manifest.json", lambda _: json.dumps({**about, key: value}).encode())  # noqa: B023
