@@ -1,6 +1,7 @@
 """Parquet and data sets of Hugging Face: the same batches as train.rec."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -33,6 +34,29 @@ def test_every_form_has_the_batches_of_train_rec(tmp_path):
     splits.save_to_disk(str(tmp_path / "splits"))
     for rec in (saved, folder, f"{folder}/train-0.parquet", f"{folder}/*.parquet", f"hf:{folder}", tmp_path / "splits"):
         assert batches(rec) == expected
+
+
+@pytest.mark.parametrize("write", [write_saved, write_parquet])
+def test_a_set_that_is_read_again_is_the_same_until_it_is_written_again(write, tmp_path):
+    people = draw((3, 3, 3, 3, 3, 3))
+    rec = write(tmp_path / "set", people)
+    first = batches(rec), open_images(rec).digest
+    assert (batches(rec), open_images(rec).digest) == first  # with the cache of the first opening
+    shutil.rmtree(rec)
+    write(tmp_path / "set", people[::-1])
+    assert batches(rec) == batches(write_records(tmp_path / "expected", people[::-1]))
+    assert open_images(rec).digest != first[1]
+
+
+@pytest.mark.parametrize("bad, following", [(0, 1), (19, 0)])
+def test_a_bad_first_or_last_image_is_replaced_by_the_following_one(bad, following, tmp_path):
+    people = draw()
+    expected = FaceBatches(write_records(tmp_path / "rec", people), 20, SIZE).batch(0, 0)
+    people[0 if bad == 0 else -1][0 if bad == 0 else -1] = b"no image"
+    faces = FaceBatches(write_saved(tmp_path / "saved", people), 20, SIZE, skip_bad_images=1)
+    images, labels = faces.batch(0, 0)
+    assert (images[bad] == expected.inputs[following]).all() and labels[bad] == expected.labels[following]
+    assert list(faces.log.bad) == [bad]
 
 
 def test_images_may_be_files_and_columns_may_have_other_names(tmp_path):

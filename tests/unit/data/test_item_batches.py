@@ -49,6 +49,10 @@ def test_rows_of_larger_arrays_are_a_set_like_their_copy(monkeypatch):
     larger = {"values": np.arange(4.0 * N).reshape(-1, 2), "mask": np.arange(2 * N) % 3 == 0}
     view, copy = ArrayItems(larger, LABELS, rows), ArrayItems({name: of[rows] for name, of in larger.items()}, LABELS)
     assert view.digest == copy.digest and len(view) == len(copy)
+    for changed in (rows[0], rows[-1]):
+        other = {**larger, "values": larger["values"].copy()}
+        other["values"][changed] += 1
+        assert ArrayItems(other, LABELS, rows).digest != view.digest
     positions = np.array([5, 0, 22])
     for name, array in view.read(positions, 0).inputs.items():
         np.testing.assert_array_equal(array, copy.read(positions, 0).inputs[name])

@@ -220,6 +220,11 @@ def test_refused_changes(place, capsys):
     refused("none.txt holds no names", "remove", "index", "none.txt")
     refused("wide holds float32, index int8", "merge", "index", "wide")
     refused("would be in the index twice", "merge", "index", "index")
+    assert index("build", "b", "--out", "other") == 0
+    refused("other: b/0 would be in the index twice", "merge", "index", "other", "other")
+    write_index("twice", Index(embeddings(2, seed=1), ["c", "c"]), ORIGIN)
+    for words in (["add", "index", "twice"], ["build", "twice", "--out", "index", "--force"]):
+        refused("twice: c would be in the index twice", *words)
     refused("already exists and is not empty", "build", "b", "--out", "index")
     refused("manifest.json does not exist", "add", "a.npy", "b")
     with changing("index"):

@@ -1,8 +1,10 @@
 """Sets in other forms than train.rec: the same batches, and what is wrong with a damaged one."""
 
+import errno
 import gzip
 import os
 import resource
+import shutil
 import sys
 from itertools import combinations
 
@@ -56,6 +58,26 @@ def test_every_form_has_the_batches_of_train_rec(form, in_path):
     assert batches(rec, size=3, min_images_per_class=3) == batches(expected, min_images_per_class=3)
 
 
+@pytest.mark.parametrize("form", PLAIN)
+def test_a_set_that_is_read_again_is_the_same_until_it_is_written_again(form, in_path):
+    people, root = draw((3, 3, 3, 3, 3, 3)), in_path / "set"
+    rec = PLAIN[form](root, people)
+    first = batches(rec), open_images(rec).digest
+    assert (batches(rec), open_images(rec).digest) == first  # with the files that the first opening has left
+    images = open_images(rec)
+    images.close()
+    images.close()
+    files, changed = {"dataset": "set/files"}.get(form, "set"), people[::-1]  # files of the same size
+    shutil.rmtree(in_path / files)
+    if form == "dataset":
+        write_folders(in_path / files, changed)
+    else:
+        PLAIN[form](root, changed)
+    assert batches(rec) == batches(PLAIN["records"](in_path / "expected", changed))
+    if form != "dataset":  # whose digest is that of its labels
+        assert open_images(rec).digest != first[1]
+
+
 def test_a_digest_is_that_of_the_content_at_any_path_and_in_any_form(tmp_path):
     digests = {open_images(write_folders(tmp_path / name, draw())).digest for name in ("one", "two")}
     digests.add(open_images(write_shards(tmp_path / "shards", draw())).digest)
@@ -84,6 +106,42 @@ def test_a_bad_image_is_named_and_skipped_up_to_the_limit(form, in_path):
     faces = FaceBatches(rec, 5, SIZE, skip_bad_images=1)
     assert faces.batch(0, 0)[1].tolist() == [0, 0, 0, 1, 1] and len(faces.log.bad) == 1
     assert len(faces.sample(20)) == 19 and len(faces.sample(4)) == 4
+
+
+@pytest.mark.parametrize("form", PLAIN)
+@pytest.mark.parametrize("bad, following", [(0, 1), (19, 0)])
+def test_a_bad_first_or_last_image_is_replaced_by_the_following_one(form, bad, following, in_path):
+    people = draw()
+    expected = FaceBatches(PLAIN["records"](in_path / "whole", people), 20, SIZE).batch(0, 0)
+    people[0 if bad == 0 else -1][0 if bad == 0 else -1] = b"no image"
+    faces = FaceBatches(PLAIN[form](in_path / "set", people), 20, SIZE, skip_bad_images=1)
+    order = np.arange(20)
+    order[bad] = following
+    images, labels = faces.batch(0, 0)
+    np.testing.assert_array_equal(images, expected.inputs[order])
+    assert labels.tolist() == expected.labels[order].tolist() and list(faces.log.bad) == [bad]
+    np.testing.assert_array_equal(faces.sample(20), np.delete(expected.inputs, bad, axis=0))
+
+
+@pytest.mark.parametrize("form", ["records", "folders", "shards"])
+def test_an_error_of_the_disk_is_no_bad_image(form, tmp_path, monkeypatch):
+    faces = FaceBatches(PLAIN[form](tmp_path / "set", draw()), 5, SIZE, skip_bad_images=20)
+
+    def fails(*arguments):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    if form == "folders":
+        os.remove(tmp_path / "set" / "000" / "001.png")
+        (tmp_path / "set" / "000" / "001.png").mkdir()
+    elif form == "records":
+        monkeypatch.setattr(os, "pread", fails)
+    else:
+        read = os.pread
+        whole = [int(size) for size in faces.records._sizes]
+        monkeypatch.setattr(os, "pread", lambda fd, size, at: (fails if size in whole else read)(fd, size, at))
+    with pytest.raises(OSError, match=r"001\.png|train\.rec|faces-000\.tar: 0000\.png at offset \d+ cannot be read"):
+        faces.batch(0, 0)
+    assert not faces.log.bad
 
 
 def test_an_image_that_has_been_removed_is_bad_and_no_fault_of_the_disk(tmp_path):
@@ -196,13 +254,15 @@ def test_a_shard_that_shrinks_while_it_is_read_has_bad_images(tmp_path):
 def test_shards_beyond_the_limit_of_open_files_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr("partial_fc.data.sources.shards.HELD_OPEN", 1)
     for number in range(40):
-        write_shard(tmp_path / f"{number:02}.tar", {"a.jpg": b"%d" % number, "a.cls": b"%d" % number})
+        write_shard(tmp_path / f"{number:02}.tar", {"a.jpg": b"image %d" % number, "a.cls": b"%d" % number})
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
     try:
         for _ in range(2):  # without and with the indexes
             images = open_images(tmp_path)
-            assert [images.read(number, number) for number in range(40)] == [b"%d" % number for number in range(40)]
+            assert [images.read(place, place) for place in range(40)] == [b"image %d" % place for place in range(40)]
+            assert images.labels(np.arange(40)).tolist() == list(range(40))
+            assert images.describe(39) == f"{tmp_path}/39.tar: a.jpg at offset 512"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
