@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import os
+import shutil
 
 import cv2
 import numpy as np
@@ -117,6 +118,52 @@ def test_a_second_run_takes_the_embeddings_and_other_limits(errors, tmp_path, mo
         "split class",
         "near-duplicate",
     }
+
+
+def another_model(folder):
+    TinyModel(features=64, seed=8).write(folder / "model.onnx")
+
+
+def another_set(folder):
+    """Images of the same sizes: those of the first two classes change places."""
+    records = FaceRecords(folder / "set" / "train.rec")
+    people = [[] for _ in range(PEOPLE + 1)]
+    for position in range(records.num_images):
+        image, label = records.read_image(position)
+        people[label].append(image)
+    records.close()
+    people[0][0], people[2][0] = people[2][0], people[0][0]
+    write_face_set(folder / "set", people)
+
+
+def another_test(folder):
+    write_pairs(folder / "test.bin", [photo(9), photo(9)], [True])
+
+
+@pytest.mark.parametrize(
+    "change, options",
+    [(another_model, []), (another_set, []), (another_test, []), (lambda folder: None, ["--no-flip"])],
+    ids=["model", "set", "test", "options"],
+)
+def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path, change, options):
+    shutil.copytree(errors, tmp_path / "own")
+    own, work = tmp_path / "own", ("--work", tmp_path / "work", "--against", tmp_path / "own" / "test.bin")
+    assert clean(own, tmp_path / "first", *work) == 0
+    change(own)
+    embeddings.opened_model.cache_clear()  # as in a process of its own
+    assert clean(own, tmp_path / "second", *work, *options) == 0
+    shutil.rmtree(tmp_path / "work")
+    assert clean(own, tmp_path / "fresh", *work, *options) == 0
+    assert content(tmp_path / "second") == content(tmp_path / "fresh")
+    assert content(tmp_path / "second")["changes.csv"] != content(tmp_path / "first")["changes.csv"]
+
+
+def test_a_set_that_was_cleaned_is_clean(errors, tmp_path):
+    assert clean(errors, tmp_path / "one") == 0
+    words = ["--model", errors / "model.onnx", "--workers", 1]
+    assert exit_code("sets", "clean", tmp_path / "one", tmp_path / "two", *words) == 0
+    assert changes_of(tmp_path / "two") == set()
+    assert content(tmp_path / "two")["train.rec"] == content(tmp_path / "one")["train.rec"]
 
 
 def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, tmp_path, monkeypatch):

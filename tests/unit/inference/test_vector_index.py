@@ -78,6 +78,23 @@ def test_results_are_those_of_exact_search(place, capsys, dtype, tolerance):
     assert float(capsys.readouterr().out.split(" is ")[1].split(" ")[0]) > 0.95
 
 
+def test_the_recall_is_the_share_of_entries_whose_nearest_other_one_is_found(place, capsys, monkeypatch):
+    monkeypatch.setattr("partial_fc.inference.vector_index.ivf.EFFORT", 1)
+    write("a", rows := embeddings(900), "a")
+    assert index("build", "a", "--out", "index", "--dtype", "float32") == 0
+    cosines = rows @ rows.T
+    np.fill_diagonal(cosines, -1)
+    lists = IndexFolder("index").lists
+    others = [[number for number in lists.nearest(row, 2)[0] if number != own] for own, row in enumerate(rows)]
+    found = sum(own[:1] == [best] for own, best in zip(others, cosines.argmax(axis=1)))
+    assert 100 < found < 800
+    capsys.readouterr()
+    assert index("check", "index", "--queries", 10_000) == 0
+    assert f"recall of rank 1 is {found / 900:.4f} ({found} of 900 entries)" in capsys.readouterr().out
+    assert index("check", "index", "--queries", 7) == 0
+    assert " of 7 entries)" in capsys.readouterr().out
+
+
 def test_any_of_several_equal_entries_is_the_nearest_one(place, capsys):
     write("a", np.repeat(embeddings(60), 5, axis=0), "a")
     assert index("build", "a", "--out", "index") == index("check", "index") == 0
@@ -89,9 +106,11 @@ def test_entries_are_added_removed_and_merged(place, capsys):
     write("c", rows["c"], "c")
     assert index("build", "a", "--out", "index") == index("build", "c", "--out", "other") == 0
     assert index("add", "index", "b") == 0
+    assert "index: added 300, now 600 embeddings" in capsys.readouterr().out
     (place / "names.txt").write_text("\r\n".join(f"a/{row}" for row in range(0, COUNT, 2)))  # the last without an end
     (place / "more.txt").write_text("c/0", "utf-16")
     assert index("remove", "index", "names.txt") == index("remove", "other", "more.txt") == 0
+    assert "index: removed 150, now 450 embeddings" in capsys.readouterr().out
     before = sorted(os.listdir("other"))
     assert index("merge", "index", "other") == 0
     assert "added 299, now 749 embeddings" in capsys.readouterr().out

@@ -121,6 +121,29 @@ def test_merge_gives_consecutive_labels(small, tmp_path, capsys):
     assert open(os.path.join(out, "property")).read() == "9,112,112\n"
 
 
+def test_packed_merged_unpacked_and_packed_again(small, tmp_path):
+    write_names(small, ["ann", "bob", "cid"])
+    more = {"dan": [encode_face(3, 0, image) for image in range(3)], "eve": [encode_face(3, 1, 0)]}
+    for name, images in more.items():
+        (tmp_path / "more" / name).mkdir(parents=True)
+        for number, image in enumerate(images):
+            (tmp_path / "more" / name / f"{number}.jpg").write_bytes(image)
+    call(pack, tmp_path / "more", tmp_path / "packed")
+    call(merge, tmp_path / "both", tmp_path / "packed", small)
+    call(merge, tmp_path / "all", tmp_path / "both", tmp_path / "packed")
+    call(unpack, tmp_path / "all", tmp_path / "tree")
+    call(pack, tmp_path / "tree", tmp_path / "again")
+    people = [*more.values(), *PEOPLE, *more.values()]
+    names = ["both/packed/dan", "both/packed/eve", *(f"both/small/{name}" for name in ("ann", "bob", "cid"))]
+    names += ["packed/dan", "packed/eve"]
+    assert images_of(tmp_path / "all") == [(image, label) for label, own in enumerate(people) for image in own]
+    assert read_names(str(tmp_path / "all" / "train.rec"), 7) == names
+    by_name = sorted(zip([name.replace("/", "_") for name in names], people))
+    assert tree_of(tmp_path / "tree") == dict(by_name)
+    assert images_of(tmp_path / "again") == [(image, label) for label, (_, own) in enumerate(by_name) for image in own]
+    assert read_names(str(tmp_path / "again" / "train.rec"), 7) == [name for name, _ in by_name]
+
+
 def test_merge_requires_one_image_size(small, tmp_path):
     write_face_set(tmp_path / "tiny", [[b"\xff\xd8"]], (96, 112))
     with pytest.raises(ValueError, match="tiny/train.rec has images of 96x112, but .*small/train.rec of 112x112"):
