@@ -132,6 +132,8 @@ def test_bad_items_are_named_replaced_by_the_following_one_and_counted_once(capl
     assert batches.log.bad == {4: "item 4 is damaged"}
     assert "skipped, bad item 1 of at most 2: item 4 is damaged" in caplog.text
     assert batches.sample(4)["values"][:, 0].tolist() == [0, 2, 4, 6]
+    found, good = ItemBatches(batches.items, 3, shuffle=False, skip_bad_items=2).read(np.array([22, 3, 4, 5]))
+    assert found["values"][:, 0].tolist() == [6, 10] and good.tolist() == [False, True, False, True]
     assert batches.sample(5)["values"][-1, 0] == 10 and len(batches.sample(N)["values"]) == N - 2
     with pytest.raises(ValueError, match="item 4 is damaged; or skip it with skip_bad_images=1 or more"):
         ItemBatches(batches.items, 3, shuffle=False).batch(0, 3)

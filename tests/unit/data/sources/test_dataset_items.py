@@ -48,6 +48,8 @@ def test_an_item_of_another_form_is_bad(wrong, message):
 def test_the_form_is_that_of_the_first_item_that_can_be_read():
     items = DatasetItems(Signals(bad=(0, 1)))
     assert items.read(np.array([2]), 0).labels.tolist() == [2]
+    following = Listed([("text", 0), (np.zeros(2), 1), (np.ones(2), 1), (np.zeros(3), 0)])
+    assert DatasetItems(following).read(np.array([1, 2]), 0).labels.tolist() == [1, 1]
     with pytest.raises(ValueError, match="no other item can be used"):
         DatasetItems(Signals(bad=range(N)))
 
