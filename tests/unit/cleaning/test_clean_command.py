@@ -158,6 +158,16 @@ def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path,
     assert content(tmp_path / "second")["changes.csv"] != content(tmp_path / "first")["changes.csv"]
 
 
+def test_a_large_set_is_compared_by_samples(errors, tmp_path, monkeypatch):
+    """Of its images, and of altered copies."""
+    assert clean(errors, tmp_path / "all") == 0
+    monkeypatch.setattr("partial_fc.cleaning.centers.SAMPLED", 50)
+    monkeypatch.setattr("partial_fc.cleaning.copies.SAMPLED", 20)
+    assert clean(errors, tmp_path / "some") == 0
+    assert len(np.load(tmp_path / "some.work" / "copies.npy")) == 20
+    assert changes_of(tmp_path / "some") == changes_of(tmp_path / "all")
+
+
 def test_a_set_that_was_cleaned_is_clean(errors, tmp_path):
     assert clean(errors, tmp_path / "one") == 0
     words = ["--model", errors / "model.onnx", "--workers", 1]

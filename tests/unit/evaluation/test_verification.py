@@ -4,8 +4,9 @@ import cv2
 import numpy as np
 import pytest
 
+from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.evaluation import validation_set
-from partial_fc.evaluation.validation_set import raw_pixel_distances
+from partial_fc.evaluation.validation_set import PairsOfRank, raw_pixel_distances
 from partial_fc.evaluation.verification import describe_tar, verify, verify_distances
 from partial_fc.training.report.charts import roc_curve
 
@@ -160,3 +161,18 @@ def test_a_damaged_image_is_reported():
     images[3] = images[3][:20]
     with pytest.raises(ValueError, match="image 3 of the validation set few cannot be decoded"):
         raw_pixel_distances(images, 6, "few")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+def test_the_ranks_share_the_pairs_of_a_set(tmp_path, size):
+    """And name an image by its place in the set; the last ranks of many have none."""
+    images = encoded(np.random.default_rng(0).integers(0, 256, (14, 6, 6, 3), np.uint8))
+    images[11] = b"no image"
+    write_pairs(tmp_path / "few.bin", images, np.arange(7) % 2 == 0)
+    ranks = [PairsOfRank.read("few", tmp_path / "few.bin", rank, size) for rank in range(size)]
+    assert [image for rank in ranks for image in rank.images] == images
+    assert not any(len(rank.images) % 2 for rank in ranks) and all(len(rank.issame) == 7 for rank in ranks)
+    (owner,) = (rank for rank in ranks if images[11] in rank.images)
+    for start in (0, 1):
+        with pytest.raises(ValueError, match="image 11 of the validation set few"):
+            owner.decode(start, 14, 6)

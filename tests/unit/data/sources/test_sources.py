@@ -89,6 +89,17 @@ def test_a_digest_is_that_of_the_content_at_any_path_and_in_any_form(tmp_path):
     assert len(digests) == 3
 
 
+def test_the_first_and_the_last_image_of_a_large_set_are_part_of_its_digest(tmp_path, monkeypatch):
+    monkeypatch.setattr("partial_fc.data.image_set.SAMPLES", 3)
+    digests = set()
+    for number, changed in enumerate((None, (0, 0), (-1, -1))):
+        people = draw()
+        if changed:
+            people[changed[0]][changed[1]] = b"another"
+        digests.add(open_images(write_folders(tmp_path / str(number), people)).digest)
+    assert len(digests) == 3
+
+
 BAD = {
     "folders": r"001/000\.png cannot be decoded \(8 bytes\); fix or remove it",
     "shards": r"faces-000\.tar: 0003\.png at offset \d+ cannot be decoded",
