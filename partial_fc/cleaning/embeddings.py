@@ -1,7 +1,7 @@
 """Embeddings of all images of a set in a file, computed once: a later run, or one that was interrupted, goes on there.
 
-``<stem>.npy`` holds (N, E) float16 of length 1; a row of zeros is an image that cannot be decoded. ``<stem>.json`` says
-of which images and model they are, and how many rows are finished.
+``<stem>.npy`` holds (N, E) float16 of length 1; a row of zeros is an image that cannot be decoded, or whose embedding
+is zero or not finite. ``<stem>.json`` says of which images and model they are, and how many rows are finished.
 
 Shapes: N images, E embedding.
 """
@@ -43,7 +43,7 @@ def embedded(stem: str, images: Images, model: str, recipe: Recipe, workers: int
 
     Raises:
         OSError: a file cannot be read or written.
-        ValueError: the model fails, or computes an embedding that is zero or not finite.
+        ValueError: the model fails.
     """
     os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
     key = {"images": images.digest, "model": os.path.realpath(model), "time": _changed(model), **recipe._asdict()}
@@ -53,13 +53,13 @@ def embedded(stem: str, images: Images, model: str, recipe: Recipe, workers: int
     if finished < images.length:
         parts = in_chunks(_read(images, finished), PART)
         with one_thread_each(workers):
-            found = ordered_map(partial(embed_part, model, recipe, images.name), parts, workers)
+            found = ordered_map(partial(embed_part, model, recipe), parts, workers)
             _write(stem, key, finished, images.length, (rows for _, rows in found), bar)
     return open_array(f"{stem}.npy")
 
 
-def embed_part(model: str, recipe: Recipe, name: str, part: list[tuple[int, bytes | None]]) -> np.ndarray:
-    """Returns (n, E) float16: the embeddings of some encoded images, zeros for those that cannot be decoded."""
+def embed_part(model: str, recipe: Recipe, part: list[tuple[int, bytes | None]]) -> np.ndarray:
+    """Returns (n, E) float16: the embeddings of some encoded images, zeros for those that have none."""
     opened = opened_model(model)
     height, width = opened.input.image_size
     pixels, usable = np.empty((len(part), height, width, 3), np.uint8), []
@@ -70,10 +70,9 @@ def embed_part(model: str, recipe: Recipe, name: str, part: list[tuple[int, byte
                 usable.append(row)
             except ValueError:
                 continue
-    names = [f"image {part[row][0]} of {name}" for row in usable]
     # A model of which no image of the part can be embedded still has its dimension.
     faces = pixels[usable] if usable else np.full((1, height, width, 3), 128, np.uint8)
-    rows = embed_items(opened, faces, names or [name], recipe)
+    rows = embed_items(opened, faces, recipe)
     result = np.zeros((len(part), rows.shape[1]), np.float16)
     if usable:
         result[usable] = rows

@@ -19,6 +19,8 @@ from partial_fc.utils.progress import progress
 from .copies import ALTERATION, altered, sampled
 from .embeddings import Images, embedded, opened_model
 
+SEARCHED = 256  # embeddings; mostly one of them is not zero, so that not all are read
+
 
 class Stored:
     """Embeds what the working folder does not have yet.
@@ -36,7 +38,7 @@ class Stored:
         tests: (T, E) float16 of each test set.
 
     Raises:
-        ValueError: the images of a set have another size than the model takes.
+        ValueError: the images of a set have another size than the model takes, or none has an embedding.
     """
 
     def __init__(self, records: FaceRecords, tests: Sequence[Images], work: str, args: argparse.Namespace):
@@ -55,6 +57,8 @@ class Stored:
         self.path = os.path.join(work, "images.npy")
         every = Images(name, records.digest, records.num_images, lambda position: records.read_image(position)[0])
         self.images = self._embed("images", every)
+        if not self.images[:SEARCHED].any() and not self.images.any():
+            raise ValueError(f"{model.name} computes no embedding of {name} that is finite and not zero")
         positions = sampled(records.num_images)
         read = self._embed(
             "copies",
@@ -75,8 +79,8 @@ class Stored:
         missing = np.flatnonzero(~rows.any(axis=1))
         if len(missing):
             raise ValueError(
-                f"{test.name}: image {missing[0]} cannot be decoded, or is not of the model's size: leave it out, or "
-                "use --resize"
+                f"{test.name}: image {missing[0]} cannot be decoded, is not of the model's size, or its embedding is "
+                "zero or not finite: leave it out, or use --resize"
             )
         return rows
 

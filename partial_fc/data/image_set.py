@@ -4,6 +4,7 @@ Shapes: N images, C identities, P positions, H, W image size.
 """
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -31,11 +32,13 @@ class ImageSet:
         image_size: (H, W) if the set says it, otherwise None.
         advice: what to do about an image that cannot be decoded.
         finds_all: the command that lists all bad images; empty if there is none.
+        left_out: paths of files in the set that are no images.
     """
 
     image_size: tuple | None = None
     advice = "replace or remove it"
     finds_all = ""
+    left_out: Sequence[str] = ()
 
     def __init__(self, path: str, runs: LabelRuns, num_identities: int):
         if num_identities > MOST_CLASSES:

@@ -7,9 +7,10 @@ by spaces. LFW's first line, one or two numbers, and empty lines are ignored.
 
 import os
 
+from partial_fc.data.folder import list_folder
 from partial_fc.utils.text import read_lines
 
-LFW_ENDINGS = (".jpg", ".png", ".jpeg", ".webp")
+LFW_ENDING = ".jpg"
 SHOWN = 20  # bad lines in an error message
 
 
@@ -51,12 +52,15 @@ def parse_fields(fields: list[str], folder: str) -> tuple[tuple[str, str], bool]
 
 
 def lfw_path(folder: str, name: str, number: str) -> str:
-    """Returns folder/name/name_0001.jpg, or the file with another extension."""
-    stem = os.path.join(folder, name, f"{name}_{int(number):04d}")
-    for ending in LFW_ENDINGS:
-        if os.path.isfile(stem + ending):
-            return stem + ending
-    raise ValueError(f"{stem}{LFW_ENDINGS[0]} does not exist")
+    """Returns folder/name/name_0001.jpg, or the image of that name with another ending, such as .JPG."""
+    person, stem = os.path.join(folder, name), f"{name}_{int(number):04d}"
+    usual = os.path.join(person, stem + LFW_ENDING)
+    if os.path.isfile(usual):
+        return usual
+    for other in list_folder(person).images if os.path.isdir(person) else []:
+        if os.path.splitext(other)[0] == stem:
+            return os.path.join(person, other)
+    raise ValueError(f"{usual} does not exist")
 
 
 def existing(folder: str, path: str) -> str:

@@ -87,7 +87,7 @@ def template_embeddings(model: FaceModel, folder: str, images: ImageList, option
 
     Raises:
         OSError: An image cannot be read.
-        ValueError: An image is damaged (the message names it), or the model fails.
+        ValueError: An image is damaged or its embedding not finite (the message names it), or the model fails.
     """
     sums = np.empty((0, 0))
     weights = media_shares(images.templates, images.media)
@@ -100,6 +100,10 @@ def template_embeddings(model: FaceModel, folder: str, images: ImageList, option
             part = slice(start, start + options.batch_size)
             faces = reader.get(start)
             rows = embed(faces, options.batch_size).astype(np.float64)
+            bad = ~np.isfinite(rows).all(axis=1)
+            if bad.any():
+                name = os.path.join(folder, images.names[start + int(bad.argmax())])
+                raise ValueError(f"{name} has an embedding that is not finite: replace it, or use another model")
             if not options.norm_score:
                 rows = normalized(rows)
             if start == 0:

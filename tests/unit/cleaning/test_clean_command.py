@@ -99,6 +99,22 @@ def test_end_to_end(errors, tmp_path, capsys):
     assert exit_code("sets", "check", out) == 0
 
 
+def test_an_image_without_an_embedding_is_left_out_and_listed(errors, tmp_path, capsys):
+    photos = [[photo(person) for _ in range(IMAGES)] for person in range(PEOPLE)]
+    photos[2][3] = jpeg(np.zeros((112, 112, 3), np.uint8), 95)
+    write_face_set(tmp_path / "set", photos)
+    model = TinyModel(features=64)
+    model.refuse_black("Sqrt")
+    model.write(tmp_path / "model.onnx")
+    assert clean(tmp_path, tmp_path / "out", "--wrong", "keep", "--split", "keep", "--duplicates", "keep") == 0
+    assert changes_of(tmp_path / "out") == {(str(1 + 2 * IMAGES + 3), "2", "", "unreadable")}
+    model.initializers[4].raw_data = np.float32(np.nan).tobytes()  # a factor of all embeddings
+    model.write(tmp_path / "model.onnx")
+    embeddings.opened_model.cache_clear()
+    assert clean(tmp_path, tmp_path / "none") == 2
+    assert "computes no embedding of" in capsys.readouterr().err
+
+
 def test_a_test_person_with_a_split_class_leaves_with_all_of_it(errors, tmp_path):
     write_pairs(tmp_path / "test.bin", [photo(7), photo(7)], [True])
     assert clean(errors, tmp_path / "out", "--against", tmp_path / "test.bin") == 0

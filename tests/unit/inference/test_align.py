@@ -75,7 +75,7 @@ def photos(tmp_path):
 def test_a_photo_that_is_too_large_is_not_decoded(tmp_path, monkeypatch, ending):
     path = tmp_path / f"huge{ending}"
     path.write_bytes(photo((20, 30, 64), size=(1100, 1000), ending=ending))
-    monkeypatch.setattr(photo_faces, "decode_bgr", lambda data: pytest.fail("decoded"))
+    monkeypatch.setattr(photo_faces, "decode_any_size", lambda data: pytest.fail("decoded"))
     options = photo_faces.PhotoOptions("", "all", 0.0, 640, 10**6, ImageOptions())
     found = photo_faces.align_photo(str(path), None, options)
     assert (found.outcome, found.reason) == (photo_faces.TOO_LARGE, "1.1 megapixels")
@@ -86,7 +86,7 @@ def test_every_photo_is_listed_and_faces_fill_the_template(photos, tmp_path, cap
     assert exit_code("sets", "align", photos, out, *SQUARES, "--max-megapixels", "1") == 0
     printed = capsys.readouterr().out
     assert f"{out}: 4 faces of 4 photos; photos: 1 no face, 1 damaged, 1 too large, 0 detector failed, " in printed
-    assert "1 with several faces, 1 turned by EXIF, 1 other file ignored; list: " in printed
+    assert "1 with several faces, 1 turned by EXIF, 1 other file ignored: notes.txt; list: " in printed
     rows = rows_of(out)
     assert {name: row["outcome"] for name, (row,) in rows.items()} == {
         **{"a/1.jpg": "aligned", "a/1.png": "aligned", "a/none.jpg": "no face", "b/cut.jpg": "damaged"},

@@ -163,11 +163,26 @@ def test_an_image_that_has_been_removed_is_bad_and_no_fault_of_the_disk(tmp_path
         faces.batch(0, 0)
 
 
+def test_files_that_are_no_images_are_counted_and_named_once(tmp_path, caplog):
+    rec = write_folders(tmp_path / "set", draw())
+    os.rename(tmp_path / "set" / "000" / "001.png", tmp_path / "set" / "000" / "001.JPG_1")
+    for name in ("001/notes.txt", "readme.md", "001/.hidden"):
+        (tmp_path / "set" / name).write_text("text")
+    faces = [FaceBatches(rec, 3, SIZE, rank=rank, size=2) for rank in range(2)]
+    assert [each.num_images for each in faces] == [20, 20]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{rec}: 2 other files ignored: {rec}/readme.md, {rec}/001/notes.txt"
+    ]
+
+
 def test_a_folder_that_does_not_fit_is_refused(tmp_path):
     root = tmp_path / "set"
     write_folders(root, draw())
     (root / "006").mkdir()
     with pytest.raises(ValueError, match="set/006 contains no images: remove it"):
+        open_images(root)
+    (root / "006" / "a.heic").touch()
+    with pytest.raises(ValueError, match="set/006 contains no images that can be read, only a.heic"):
         open_images(root)
     (root / "006" / "inner").mkdir()
     with pytest.raises(ValueError, match="006/inner is a folder"):
