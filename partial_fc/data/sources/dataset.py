@@ -138,6 +138,10 @@ class DatasetItems:
             stacked = np.stack(inputs)
         return Batch(stacked, self._items.labels[positions])
 
+    def describe(self, position: int) -> str:
+        """Names an item."""
+        return f"{self._items.name}[{position}]"
+
     def close(self) -> None:
         """Does nothing: the Dataset is the user's."""
 

@@ -123,6 +123,22 @@ class SomeBad(ArrayItems):
         return super().read(positions, epoch)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("mapping", [True, False])
+def test_an_item_with_a_number_that_is_not_finite_is_bad(number, mapping, caplog):
+    values = INPUTS["values"].astype(np.float32)
+    values[4, 1] = number
+    inputs = {**INPUTS, "values": values} if mapping else values
+    with pytest.raises(ValueError, match="item 4 of the set has a number in .* that is not finite.*skip_bad_images=1"):
+        ItemBatches(ArrayItems(inputs, LABELS), 3, shuffle=False).batch(0, 3)
+    batches = ItemBatches(ArrayItems(inputs, LABELS), 3, shuffle=False, skip_bad_items=1)
+    assert batches.batch(0, 3).labels.tolist() == LABELS[[3, 5, 5]].tolist() and list(batches.log.bad) == [4]
+    assert batches.read(np.array([3, 4]))[1].tolist() == [True, False]
+    sample = batches.sample(5)
+    assert (sample["values"] if mapping else sample)[-1, 0] == values[5, 0]
+    assert caplog.text.count("item 4 of the set") == 1
+
+
 def test_bad_items_are_named_replaced_by_the_following_one_and_counted_once(caplog):
     batches = ItemBatches(SomeBad({4, 22}), 3, shuffle=False, skip_bad_items=2)
     for _ in range(2):
