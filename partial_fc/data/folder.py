@@ -53,7 +53,9 @@ def identity_folders(root: str) -> tuple[list[str], list[str]]:
 
 def list_folder(path: str) -> Folder:
     """Lists a folder. A file is an image by the ending of its name, or by its content: x.JPG_1, and x without one."""
-    images, folders, others = [], [], []
+    images: list[str] = []
+    folders: list[str] = []
+    others: list[str] = []
     with os.scandir(path) as entries:
         for entry in entries:
             if entry.name.startswith("."):

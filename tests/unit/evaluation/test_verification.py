@@ -159,7 +159,7 @@ def test_the_mean_image_is_subtracted(chunk, monkeypatch):
 def test_a_damaged_image_is_reported():
     images = encoded(np.zeros((4, 6, 6, 3), np.uint8))
     images[3] = images[3][:20]
-    with pytest.raises(ValueError, match="image 3 of the validation set few cannot be decoded"):
+    with pytest.raises(ValueError, match="image 3 of the validation set few is truncated"):
         raw_pixel_distances(images, 6, "few")
 
 
