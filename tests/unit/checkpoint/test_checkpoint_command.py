@@ -1,8 +1,8 @@
 import os
 
 import pytest
-from checkpoint_files import write_checkpoint
 
+from checkpoint_files import write_checkpoint
 from command_line import start
 from partial_fc.checkpoint import read_class_map
 from partial_fc.data.tools.names import write_names

@@ -10,10 +10,10 @@ from collections import defaultdict
 import cv2
 import numpy as np
 import pytest
-from ijb_files import write_protocol
 from test_ijb_embedding import umeyama
 
 from command_line import exit_code, interruptible
+from ijb_files import write_protocol
 from partial_fc.evaluation.ijb.evaluate import EmbeddingOptions, evaluate
 from partial_fc.evaluation.ijb.protocol import read_protocol
 from partial_fc.inference.model import FaceModel
