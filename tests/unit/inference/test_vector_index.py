@@ -174,7 +174,7 @@ class Changes:
 @pytest.mark.parametrize("small", [False, True])
 def test_after_each_of_several_changes_every_entry_finds_itself(place, monkeypatch, dtype, least, small):
     """Also in indexes larger than a sample for their lists, a part, and the memory for new entries."""
-    for name, size in {"SAMPLE": 70, "LOOK": 30, "PART": 40, "HELD": 2_000}.items() if small else ():
+    for name, size in {"SAMPLE": 70, "ADDED": 30, "PART": 40, "HELD": 2_000}.items() if small else ():
         monkeypatch.setattr(writer_module, name, size)
     changes = Changes(dtype)
     changes.held |= changes.new(90)
