@@ -115,7 +115,7 @@ def _files_below(folder: str) -> set[str]:
         if not isinstance(error, FileNotFoundError):
             raise error
 
-    found = set()
+    found: set[str] = set()
     for path, folders, files in os.walk(folder, onerror=unread):
         links = (name for name in folders if os.path.islink(os.path.join(path, name)))
         found.update(os.path.relpath(os.path.join(path, name), folder) for name in (*files, *links))

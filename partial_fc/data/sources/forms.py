@@ -25,7 +25,8 @@ SAVED = Form("partial_fc.data.sources.arrow:open_saved")
 HUB = Form("partial_fc.data.sources.arrow:open_hub", makes_files=True)
 DATASET = Form("partial_fc.data.sources.dataset:DatasetImages")
 ENDINGS = {".parquet": PARQUET, ".tar": SHARDS}
-COMPRESSED = re.compile(r"\.(?:tar\.(?:gz|bz2|xz|zst|lz4|Z)|tgz|tbz2?|txz|tzst)$")  # shards, which opening refuses
+# Compressed shards, which opening refuses.
+COMPRESSED = re.compile(r"\.(?:tar\.(?:gz|bz2|xz|zst|lz4|z)|tgz|tbz2?|txz|tzst)$", re.IGNORECASE)
 COLUMNS = re.compile(r"(.*?)#((?:image|label)=.*)", re.DOTALL)
 
 
@@ -42,8 +43,8 @@ def split_columns(rec: str) -> tuple[str, dict[str, str]]:
 
 
 def ending_of(file: str) -> str:
-    """Returns the ending of a file's name; that of shards also if they are compressed."""
-    return ".tar" if COMPRESSED.search(file) else os.path.splitext(file)[1]
+    """Returns the ending of a file's name in lower case; that of shards also if they are compressed."""
+    return ".tar" if COMPRESSED.search(file) else os.path.splitext(file)[1].lower()
 
 
 def form_of(rec: str) -> Form:

@@ -14,7 +14,7 @@ import re
 import tarfile
 import weakref
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -136,13 +136,6 @@ def open_shard(path: str) -> np.ndarray:
     return images
 
 
-class Sample(NamedTuple):
-    """Offset and size of a sample's image, and its label; None for what has not been found."""
-
-    image: tuple[int, int] | None = None
-    label: int | None = None
-
-
 def index_shard(path: str) -> np.ndarray:
     """Returns (K, 3) int64, offset, size and label of each image, from the headers of a .tar, or of several joined.
 
@@ -173,15 +166,19 @@ def index_shard(path: str) -> np.ndarray:
     return np.array(images, np.int64)
 
 
-def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, Sample]:
-    """Returns the samples of an archive by name. Raises ValueError if one is not clear."""
-    samples: dict[str, Sample] = {}
-    others: dict[str, str] = {}  # name up to the last dot -> ending, of images and labels that are none of a sample
+def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
+    """Returns the samples of an archive by name: offset and size of the image, and the label, as far as they are there.
+
+    Raises:
+        ValueError: a sample is not clear.
+    """
+    samples: dict[str, dict[str, Any]] = {}
+    others: dict[str, str] = {}  # name up to the last dot -> kind, of images and labels that are none of a sample
     for member in tar:
         parts = SAMPLE.fullmatch(member.name)
         if parts is None or member.isdir():
             continue
-        sample, (name, _, last) = samples.setdefault(parts[1], Sample()), member.name.lower().rpartition(".")
+        sample, (name, _, last) = samples.setdefault(parts[1], {}), member.name.lower().rpartition(".")
         kind = "image" if f".{last}" in IMAGE_ENDINGS else "label" if last == "cls" else ""
         if kind and not member.isreg():
             raise ValueError(f"{path}: {member.name} is a link: {ShardImages.advice}")
@@ -192,20 +189,20 @@ def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, Sample]:
                     "without dots"
                 )
         elif kind:
-            if getattr(sample, kind) is not None:
+            if kind in sample:
                 raise ValueError(f"{path}: {member.name} is a second {kind} of sample {parts[1]}: {ShardImages.advice}")
-            found = (member.offset_data, member.size) if kind == "image" else read_label(path, tar, member)
-            samples[parts[1]] = sample._replace(**{kind: found})
+            place = member.offset_data, member.size
+            sample[kind] = place if kind == "image" else read_label(path, tar, member)
     return samples
 
 
-def images_of(path: str, samples: dict[str, Sample]) -> Iterator[tuple[int, int, int]]:
+def images_of(path: str, samples: dict[str, dict[str, Any]]) -> Iterator[tuple[int, int, int]]:
     """Yields offset, size and label of each sample's image. Raises ValueError if one has no image or no label."""
-    for name, (image, label) in samples.items():
-        if image is None or label is None:
-            missing = "image" if image is None else ".cls, the class label in decimal digits"
-            raise ValueError(f"{path}: sample {name} has no {missing}: {ShardImages.advice}")
-        yield *image, label
+    for name, sample in samples.items():
+        for kind, what in (("image", "image"), ("label", ".cls, the class label in decimal digits")):
+            if kind not in sample:
+                raise ValueError(f"{path}: sample {name} has no {what}: {ShardImages.advice}")
+        yield *sample["image"], sample["label"]
 
 
 def read_label(path: str, tar: tarfile.TarFile, member: tarfile.TarInfo) -> int:

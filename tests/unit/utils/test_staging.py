@@ -33,6 +33,11 @@ def test_files_appear_only_together_and_replace_others_only_if_forced(tmp_path):
     assert read() == {"a": "1", "b": "1"}
     write("2", force=True)
     assert read() == {"a": "2", "b": "2"}
+    os.remove(os.path.join(out, "a"))
+    os.mkdir(os.path.join(out, "a"))
+    with pytest.raises(IsADirectoryError, match="out/a is a folder"):
+        write("3", force=True)
+    assert open(os.path.join(out, "b")).read() == "2"
 
 
 @pytest.mark.parametrize("force", [False, True])
