@@ -99,7 +99,7 @@ def staged_folder(folder: str | os.PathLike, force: bool | None = None, own: Ite
 def _refuse_others(folder: str, name: str, own: Iterable[str]) -> None:
     """Raises FileExistsError if a folder, which messages call `name`, holds files that staged_folder did not write."""
     known = {MARKER, *own}
-    with suppress(OSError, ValueError), open(os.path.join(folder, MARKER), encoding="utf-8") as file:
+    with suppress(OSError, ValueError, TypeError), open(os.path.join(folder, MARKER), encoding="utf-8") as file:
         known.update(json.load(file))
     if others := sorted(_files_below(folder) - known):
         raise FileExistsError(
