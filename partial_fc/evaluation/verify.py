@@ -118,8 +118,10 @@ def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: in
     """Returns (2P, E) float64, the embeddings of the images of P pairs; the mean of both with ``mirrored``.
 
     Raises:
-        ValueError: an image is damaged or has another size than the model takes; the message names it.
+        ValueError: an image is damaged, has another size than the model takes, or its embedding is not finite; the
+            message names it.
     """
+    from partial_fc.inference.distances import check_finite
     from partial_fc.utils.progress import progress
 
     from .validation_set import decode_faces
@@ -129,6 +131,8 @@ def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: in
     with progress(len(images), "image", os.path.basename(name)) as bar:
         for start in range(0, len(images), batch_size):
             faces = decode_faces(images[start : start + batch_size], model.input.image_size[0], name, start)
-            parts.append(share * embed(faces, batch_size).astype(np.float64))
+            rows = share * embed(faces, batch_size).astype(np.float64)
+            check_finite(rows, lambda row, first=start: f"{model.name}: image {first + row} of {name}")
+            parts.append(rows)
             bar.update(len(faces))
     return np.concatenate(parts)

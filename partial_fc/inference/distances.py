@@ -3,6 +3,8 @@
 Shapes: N embeddings, P pairs, E embedding.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 
@@ -13,6 +15,13 @@ def normalized(rows: np.ndarray) -> np.ndarray:
     unit = np.zeros_like(rows)
     unit[good] = rows[good] / lengths[good, None]
     return unit
+
+
+def check_finite(rows: np.ndarray, describe: Callable[[int], str]) -> None:
+    """Raises ValueError, which names the item, if an embedding of rows (N, E) is not finite."""
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(bad):
+        raise ValueError(f"{describe(int(bad[0]))} has an embedding that is not finite: replace it, or the model")
 
 
 def squared_distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:

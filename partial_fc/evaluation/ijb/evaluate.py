@@ -21,7 +21,7 @@ import numpy as np
 from partial_fc.data.alignment import SIZE, align, read_rgb, similarities
 from partial_fc.data.prefetch import Prefetcher
 from partial_fc.evaluation.roc import Roc
-from partial_fc.inference.distances import normalized
+from partial_fc.inference.distances import check_finite, normalized
 from partial_fc.inference.model import FaceModel
 from partial_fc.utils.progress import progress
 
@@ -100,10 +100,7 @@ def template_embeddings(model: FaceModel, folder: str, images: ImageList, option
             part = slice(start, start + options.batch_size)
             faces = reader.get(start)
             rows = embed(faces, options.batch_size).astype(np.float64)
-            bad = ~np.isfinite(rows).all(axis=1)
-            if bad.any():
-                name = os.path.join(folder, images.names[start + int(bad.argmax())])
-                raise ValueError(f"{name} has an embedding that is not finite: replace it, or use another model")
+            check_finite(rows, lambda row, first=start: os.path.join(folder, images.names[first + row]))
             if not options.norm_score:
                 rows = normalized(rows)
             if start == 0:

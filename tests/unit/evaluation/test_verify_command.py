@@ -52,6 +52,18 @@ def test_sets_of_one_name_have_curves_of_their_own(place, tmp_path):
     assert len(curves) == 2
 
 
+def test_an_image_whose_embedding_is_not_finite_is_named(place, tmp_path, capsys):
+    images, issame = read_pairs(place / "set.bin")
+    images[7] = cv2.imencode(".png", np.zeros((112, 112, 3), np.uint8))[1].tobytes()
+    write_pairs(tmp_path / "set.bin", images, issame)
+    model = TinyModel()
+    model.refuse_black("Sqrt")
+    model.write(tmp_path / "model.onnx")
+    assert exit_code("verify", tmp_path / "model.onnx", tmp_path / "set.bin") == 2
+    error = capsys.readouterr().err
+    assert "model.onnx: image 7 of " in error and "set.bin has an embedding that is not finite" in error
+
+
 def test_what_is_missing_is_said_before_a_model_runs(place, capsys):
     assert exit_code("verify", place / "a.onnx") == 2
     assert "one set of pairs (.bin) or more" in capsys.readouterr().err

@@ -68,6 +68,16 @@ def results_of(folder, **options):
     return evaluate(FaceModel.open(folder), read_protocol(folder / "IJBC"), EmbeddingOptions(**options))
 
 
+def test_an_image_whose_embedding_is_not_finite_is_named(tmp_path):
+    folder = prepare(tmp_path)
+    cv2.imwrite(str(folder / "IJBC" / "loose_crop" / "5.png"), np.zeros((140, 140, 3), np.uint8))
+    model = TinyModel()
+    model.refuse_black("Sqrt")
+    model.write(folder / "model.onnx")
+    with pytest.raises(ValueError, match="loose_crop/5.png has an embedding that is not finite"):
+        results_of(folder)
+
+
 @pytest.mark.parametrize(
     "flip, detector_score, norm_score",
     [(True, True, True), (False, True, True), (True, False, True), (True, True, False), (False, False, False)],
