@@ -159,6 +159,28 @@ def test_pixels_without_a_defined_range_are_refused(dtype):
         as_image(np.dstack([SIXTEEN] * 3))
 
 
+@pytest.mark.parametrize("ending", ["jpeg", "png", "tiff", "webp", "gif", pytest.param("avif", marks=with_avif)])
+def test_a_truncated_file_is_refused(ending):
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (H, W, 3)).astype(np.uint8))
+    file = written(noise, ending)
+    for end in (20, len(file) // 2, len(file) - 40):
+        with pytest.raises(ValueError, match="truncated|cannot be decoded"):
+            decode_any_size(file[:end])
+
+
+@pytest.mark.parametrize("ending", ["tiff", "gif"])
+def test_a_file_of_too_many_pixels_is_refused_before_it_is_decoded(ending):
+    how = {"compression": "group4"} if ending == "tiff" else {}
+    with pytest.raises(ValueError, match="is larger than OPENCV_IO_MAX_IMAGE_PIXELS allows"):
+        decode_any_size(written(Image.new("1", (8200, 8200)), ending, **how))
+
+
+@pytest.mark.skipif("avif" in features.modules, reason="this Pillow reads AVIF")
+def test_a_pillow_without_avif_is_named():
+    with pytest.raises(ValueError, match="does not read AVIF, 11.3 does"):
+        decode_any_size(b"\0\0\0\x1cftypavif\0\0\0\0mif1miafMA1B" + bytes(400))
+
+
 # The doors --------------------------------------------------------------------------------------------
 
 
