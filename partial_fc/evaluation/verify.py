@@ -132,7 +132,7 @@ def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: in
         for start in range(0, len(images), batch_size):
             faces = decode_faces(images[start : start + batch_size], model.input.image_size[0], name, start)
             rows = share * embed(faces, batch_size).astype(np.float64)
-            check_finite(rows, lambda row, first=start: f"{model.name}: image {first + row} of {name}")
+            check_finite(rows, [f"{model.name}: image {start + row} of {name}" for row in range(len(rows))])
             parts.append(rows)
             bar.update(len(faces))
     return np.concatenate(parts)

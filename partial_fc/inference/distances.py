@@ -3,7 +3,7 @@
 Shapes: N embeddings, P pairs, E embedding.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,11 +17,11 @@ def normalized(rows: np.ndarray) -> np.ndarray:
     return unit
 
 
-def check_finite(rows: np.ndarray, describe: Callable[[int], str]) -> None:
+def check_finite(rows: np.ndarray, names: Sequence[str]) -> None:
     """Raises ValueError, which names the item, if an embedding of rows (N, E) is not finite."""
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
-        raise ValueError(f"{describe(int(bad[0]))} has an embedding that is not finite: replace it, or the model")
+        raise ValueError(f"{names[bad[0]]} has an embedding that is not finite: replace it, or the model")
 
 
 def squared_distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -100,7 +100,7 @@ def template_embeddings(model: FaceModel, folder: str, images: ImageList, option
             part = slice(start, start + options.batch_size)
             faces = reader.get(start)
             rows = embed(faces, options.batch_size).astype(np.float64)
-            check_finite(rows, lambda row, first=start: os.path.join(folder, images.names[first + row]))
+            check_finite(rows, [os.path.join(folder, name) for name in images.names[part]])
             if not options.norm_score:
                 rows = normalized(rows)
             if start == 0:
