@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import time
 
 import numpy as np
@@ -76,6 +77,24 @@ class OnDisk(Signals):
             file.read()
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return super().__getitem__(position)
+
+
+class Sought:
+    """Images of one color each, read from one file by seek and read, which two threads must not do at once."""
+
+    targets = range(N)
+
+    def __init__(self):
+        self.file = tempfile.TemporaryFile(buffering=0)
+        self.file.write(bytes(range(N)))
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, position):
+        self.file.seek(position)
+        time.sleep(0.001)
+        return np.full((4, 4, 3), self.file.read(1)[0], np.uint8), position
 
 
 class OfProcess(Signals):

@@ -21,7 +21,7 @@ DIGESTED = 1 << 16  # items at a time
 
 
 class Items(Protocol):
-    """A set of N items with labels; ``len(items)`` is N. Threads read it at once.
+    """A set of N items with labels; ``len(items)`` is N. Threads call ``read`` at once, which DatasetItems allows.
 
     If it has an attribute ``labels``, (N,) integers of all items, ``new_centers=mean`` works with it. Messages name an
     item by ``describe(position)``, if there is such a method.

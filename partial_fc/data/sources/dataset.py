@@ -1,6 +1,7 @@
 """A map-style Dataset of a user, by name: an object with `__len__` and `__getitem__`, such as one of PyTorch.
 
-An item is a pair of what is learned from, and the class label, an integer.
+An item is a pair of what is learned from, and the class label, an integer. Threads read items one at a time: a Dataset
+may have an open file, as PyTorch calls one from one thread. Processes (`decode_processes`) have one each.
 
 Shapes: N items, H, W image size.
 """
@@ -8,6 +9,7 @@ Shapes: N items, H, W image size.
 import hashlib
 import logging
 import operator
+import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
@@ -27,6 +29,7 @@ from partial_fc.utils.user_code import place_in_user_code
 Result = TypeVar("Result")
 
 ADVICE = "correct the Dataset"
+READING = threading.RLock()  # one for all Datasets: parts of one, such as Subsets, share its files
 MOST_READ = 50_000  # items for their labels; more would take hours without a sign, in every process
 
 
@@ -233,9 +236,13 @@ def labels_of(dataset: Any, name: str) -> np.ndarray:
 def read_item(dataset: Any, name: str, position: int) -> tuple[Any, int]:
     """Returns (inputs, label) of an item. Raises ValueError, which names it, if it cannot be read."""
     try:
-        inputs, label = dataset[position]
+        with READING:
+            inputs, label = dataset[position]
         return inputs, operator.index(label)
     except Exception as error:  # the user's: a missing file, a damaged image, another form
         # The place here, too: a worker process sends the message without the error's traceback.
         where = f" in {place}" if (place := place_in_user_code(error)) else ""
-        raise ValueError(f"{name}[{position}] cannot be read ({type(error).__name__}{where}: {error})") from error
+        text = f"{name}[{position}] cannot be read ({type(error).__name__}{where}: {error})"
+        if "thread" in str(error) and threading.current_thread() is not threading.main_thread():  # sqlite3, for example
+            text += "; to read in the thread that opens it, set decode_processes=1 or more"
+        raise ValueError(text) from error

@@ -68,7 +68,7 @@ class Phase(NamedTuple):
 class Profile(NamedTuple):
     """All measurements: the three phases, a RankHost for each rank, and whether the network runs on a ``gpu``.
 
-    ``python``: items are read by Python code, such as a Dataset's, in threads that share the interpreter's lock.
+    ``python``: items are read by Python code, such as a Dataset's, in threads that wait for each other.
     """
 
     reader: Phase

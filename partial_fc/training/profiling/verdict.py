@@ -22,8 +22,9 @@ READING_DOMINATES, READING_FROM_DISK = 0.5, 0.25
 OTHER_CONDITIONS, RESERVE = 1.1, 1.2
 # Share of the cores used by other programs above which the figures are unreliable.
 DISTURBED = 0.1
-# Cores that a reader in Python keeps busy if the interpreter's lock limits it: one, beside what releases the lock. One
-# that leaves more idle than the first number waits for files or a network.
+# Cores that a reader in Python keeps busy if its code runs in one thread at a time, because of the interpreter's lock,
+# or that of Datasets: one, beside what needs neither. One that leaves more idle than the first number waits for files
+# or a network.
 LOCKED = (0.5, 1.3)
 # Idle cores per rank that suffice for another thread.
 FREE_CORE = 0.5
@@ -36,7 +37,7 @@ HEADROOM = 1.1
 KINDS = {  # name -> title of the chart
     "compute": "compute-bound",  # training on the data set is as fast as without reading
     "storage": "I/O-bound by storage",  # slower: the decoding threads are too slow because they wait for files
-    "python": "I/O-bound by Python's lock",  # slower: threads read by Python code, of which one runs at a time
+    "python": "I/O-bound by Python code in one thread",  # slower: threads read by code of which one runs at a time
     "threads": "I/O-bound by too few decoding threads",  # slower: they are too slow, and there are cores for more
     "cores": "too few cores for decoding",  # slower: they are too slow or take cores from the network; no core is idle
     "unclear": "unclear",  # slower, but none of these explains it
@@ -90,7 +91,7 @@ def _judge(profile: Profile, files: SetFiles | None, costly: tuple[str, ...]) ->
 
 
 def _is_locked(profile: Profile) -> bool:
-    """Whether the reader alone, whose code is Python, was limited by the interpreter's lock, or by a lack of cores."""
+    """Whether the reader alone, whose code is Python, was limited to one thread at a time, or by a lack of cores."""
     rank = profile.bottleneck
     tally = profile.reader.tallies[rank]
     cores = tally.cpu_seconds / tally.seconds
@@ -101,8 +102,12 @@ def _is_locked(profile: Profile) -> bool:
 def _needed_threads(profile: Profile) -> tuple[int, int]:
     """Returns the decoding threads of the busiest rank, and those it needs for the speed on dummy images."""
     threads = profile.rank_hosts[profile.bottleneck].threads
-    faster = profile.dummies.samples_per_second / profile.training.samples_per_second
-    return threads, max(threads + 1, math.ceil(threads * faster * HEADROOM))
+    return threads, max(threads + 1, math.ceil(threads * _speed_up(profile) * HEADROOM))
+
+
+def _speed_up(profile: Profile) -> float:
+    """Returns how many times as fast training would be without reading."""
+    return profile.dummies.samples_per_second / profile.training.samples_per_second
 
 
 def _of_rank(profile: Profile) -> str:
@@ -136,7 +141,13 @@ def _compute(profile: Profile, loss: float) -> Verdict:
 
 def _storage(profile: Profile, loss: float, files: SetFiles | None, idle: float) -> Verdict:
     threads, copy = None, "Copy" if files else "Put"
-    if idle >= FREE_CORE:
+    if profile.python:  # from Datasets, which threads read one at a time, or from a task's own set
+        threads = max(2, math.ceil(_speed_up(profile) * HEADROOM))
+        copy = (
+            f"Try decode_processes={threads} or more, which read at once, while threads read a Dataset one at a time. "
+            f"Otherwise {copy.lower()}"
+        )
+    elif idle >= FREE_CORE:
         now, threads = _needed_threads(profile)
         copy = (
             f"Try {profile.readers}={threads} (now {now}): waiting uses no core, and more "
@@ -149,8 +160,6 @@ def _storage(profile: Profile, loss: float, files: SetFiles | None, idle: float)
     )
     if files is None:
         text += "the data set on a local SSD, or into a train.rec."
-        if profile.python:
-            text += " Python code that reads items waits for the lock of the interpreter as well: try decode_processes."
         return Verdict("storage", text, [], loss, threads)
     gib, (setting, lines) = files.ram_disk_gib, ram_disk_copy(files)
     text += f"the data set into memory on each host, and train with {setting}"
@@ -170,8 +179,8 @@ def _python(profile: Profile, loss: float, idle: float) -> Verdict:
     needed = max(1, math.ceil(wanted * alone.cpu_seconds / alone.images * HEADROOM))
     processes = min(needed, max(1, host.cores // len(profile.on_host_of(profile.training, rank))))
     text = (
-        f"I/O-bound: training loses {percent(loss)} to reading: the Python code that reads items holds the lock of the "
-        f"interpreter, so that decoding threads wait for each other, and the training for them. Set "
+        f"I/O-bound: training loses {percent(loss)} to reading: the Python code that reads items runs in one thread at "
+        f"a time, so that decoding threads wait for each other, and the training for them. Set "
         f"decode_processes={processes}"
     )
     text += "." if needed <= processes else f": this uses all cores; {needed} would be needed."

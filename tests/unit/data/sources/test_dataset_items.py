@@ -1,11 +1,16 @@
 """Datasets of any items: arrays or dicts of them, and what is wrong with one that does not fit."""
 
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pytest
 
-from own_items import N, Signals
+from own_items import N, Signals, Sought
 from partial_fc.data.item_batches import ItemBatches
-from partial_fc.data.sources.dataset import DatasetItems
+from partial_fc.data.sources.dataset import DatasetItems, LabelledDataset
+from partial_fc.data.sources.opening import open_images
 
 
 def test_items_are_those_of_the_dataset_by_name_or_as_they_are():
@@ -94,3 +99,34 @@ def test_a_large_dataset_without_targets_is_refused_before_an_item_is_read():
     assert many.read == 0
     many.targets = np.arange(50_001) % 7
     assert DatasetItems(many).num_classes == 7 and many.read == 1
+
+
+@pytest.mark.parametrize("form", [DatasetItems, open_images])
+def test_threads_call_a_dataset_one_at_a_time(form):
+    opened = form("own_items:Sought")
+
+    def color_of(position):
+        is_image = form is open_images
+        pixels = opened.read(position, position) if is_image else opened.read(np.array([position]), 0).inputs
+        return int(pixels.max())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(color_of, range(N))) == list(range(N))
+
+
+def test_threads_convert_items_at_once():
+    dataset, both = LabelledDataset(Sought()), Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(lambda position: dataset.read(position, lambda _: both.wait(20)), range(2))) == [0, 1]
+
+
+def test_a_dataset_for_one_thread_alone_is_told_of_processes():
+    class Database(Signals):
+        connection = sqlite3.connect(":memory:")
+
+        def __getitem__(self, position):
+            return [np.array(self.connection.execute("SELECT 1").fetchone()), self.targets[position]]
+
+    items = DatasetItems(Database())
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match=r"Database\[1\] .*set decode_processes=1"):
+        pool.submit(items.read, np.array([1]), 0).result()

@@ -57,7 +57,7 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
     ),
     "by Python code, of which one thread runs at a time": (
         profile(tally(260), tally(1000), DECODING, cores=8)._replace(python=True),
-        ("python", 4, ["holds the lock", "Set decode_processes=4: this uses all cores; 5 would"], ["decode_threads"]),
+        ("python", 4, ["in one thread", "Set decode_processes=4: this uses all cores; 5 would"], ["decode_threads"]),
     ),
     "by Python code, that seems to wait for files": (
         profile(tally(250), tally(800), [tally(250, waits=0.6, busy=0.99, reading=0.9)])._replace(python=True),
@@ -69,7 +69,7 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
     ),
     "by Python code that waits for the network": (
         profile(tally(250, cores=0.1), tally(800), [READING._replace(disk_bytes=0)])._replace(python=True),
-        ("storage", 2, ["Otherwise copy"], ["decode_processes"]),
+        ("storage", 2, ["Try decode_processes=2 or more", "Otherwise copy"], ["decode_threads"]),
     ),
     "by Python code that releases the lock": (
         profile(tally(520, cores=2.0), tally(2000), DECODING, cores=64, threads=2)._replace(python=True),
