@@ -6,6 +6,7 @@ Shapes: B local batch, R ranks, C classes, L classes of one rank, E embedding.
 """
 
 import os
+import time
 from collections.abc import Callable, Mapping
 
 import horovod
@@ -55,10 +56,17 @@ class MXNetFramework:
     def versions(self) -> dict[str, str]:
         return {"mxnet": mx.__version__, "horovod": horovod.__version__}
 
-    def open_writer(self, folder: str):
+    def open_writer(self, folder: str, first_update: int):
         from mxboard import SummaryWriter  # only rank 0 needs it
+        from mxboard.proto.event_pb2 import Event, SessionLog
 
-        return SummaryWriter(logdir=folder, verbose=False)
+        writer = SummaryWriter(logdir=folder, verbose=False)
+        begun = {"wall_time": time.time(), "step": first_update}
+        writer._file_writer.add_event(
+            Event(file_version="brain.Event:2", **begun)
+        )  # TensorBoard reads the next since 2
+        writer._file_writer.add_event(Event(session_log=SessionLog(status=SessionLog.START), **begun))
+        return writer
 
     def require_device(self, settings) -> None:
         context = rank_context(self.collectives.local_rank)

@@ -46,8 +46,8 @@ class Framework(Protocol):
     def versions(self) -> dict[str, str]:
         """Returns the versions of the libraries on which the numbers of a training depend."""
 
-    def open_writer(self, folder: str) -> ScalarWriter:
-        """Opens a writer of TensorBoard events; on rank 0."""
+    def open_writer(self, folder: str, first_update: int) -> ScalarWriter:
+        """Opens a writer of TensorBoard events, which hides those from an update on that are there; on rank 0."""
 
     def require_device(self, settings: Any) -> None:
         """Checks, before anything is read or written, that the device of this rank can run the training.

@@ -46,16 +46,23 @@ def log_start(settings: Mapping[str, Any], ranks: int, device: object, rates: st
 
 
 def log_resume(path: str, manifest: Manifest, facts: Mapping[str, Any]) -> None:
-    """Logs the checkpoint that a training resumes from, and which of its settings and versions have changed.
-
-    ``facts`` are settings, versions and digests of this training, by name; ``origin`` of the manifest has the former
-    ones.
-    """
+    """Logs the checkpoint that a training resumes from, and `changes_since`."""
     logging.info("resumes from update %d, saved by %s in %s", manifest.num_update, plural(manifest.ranks, "rank"), path)
-    for name, value in facts.items():
-        before = manifest.origin.get(name, value)
-        if json.dumps(value) != json.dumps(before) and name not in _START_SETTINGS:
-            logging.info("  %s was %s, now it is %s", name, before, value)
+    for name, (before, value) in changes_since(manifest, facts).items():
+        logging.info("  %s was %s, now it is %s", name, before, value)
+
+
+def changes_since(manifest: Manifest, facts: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Returns which settings, versions and digests of a resumed training have changed: name -> before, now.
+
+    ``facts`` are those of this training; ``origin`` of the manifest has the former ones.
+    """
+    pairs = {name: (manifest.origin.get(name, value), value) for name, value in facts.items()}
+    return {
+        name: (before, value)
+        for name, (before, value) in pairs.items()
+        if json.dumps(value) != json.dumps(before) and name not in _START_SETTINGS
+    }
 
 
 def warn_missing(paths: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from .building import Training, build_data, build_log, build_training, build_ver
 from .callbacks import CallBackFinite
 from .checkpointing import CallBackCheckpoint
 from .framework import Framework
-from .log_lines import log_resume, log_start, log_summary, warn_missing
+from .log_lines import changes_since, log_resume, log_start, log_summary, warn_missing
 from .loop import LoopState, seed_step, updates
 from .new_centers import take_new_centers
 from .report import try_report, write_results
@@ -211,7 +211,11 @@ class Trainer:
                 logging.warning("not resumed from a newer checkpoint; it is kept as %s", path)
         begin_run(folder.path, os.environ.get(RUN, ""), folder.earlier)
         write_settings(os.path.join(folder.path, "settings.json"), self.settings)
-        self.trackers.begin(folder.path, self.settings)
+        if resumed_update is None or self.plan.checkpoint is None:
+            self.trackers.begin(folder.path, self.settings)
+        else:
+            changes = changes_since(self.plan.checkpoint.manifest, self.facts)
+            self.trackers.begin(folder.path, self.settings, resumed_update + 1, changes)
 
     def _update_report(self, param) -> None:
         """Writes the report after each verification but the last, so that a training that is killed leaves one."""

@@ -133,11 +133,11 @@ class TorchFramework:
         """Returns the version of PyTorch."""
         return {"torch": torch.__version__}
 
-    def open_writer(self, folder: str):
+    def open_writer(self, folder: str, first_update: int):
         """Opens a writer of TensorBoard events."""
         from torch.utils.tensorboard import SummaryWriter  # only rank 0 needs it
 
-        return SummaryWriter(folder)
+        return SummaryWriter(folder, purge_step=first_update)
 
     def require_device(self, settings) -> None:
         """Raises ValueError if the device of this rank cannot compute in the precision of the training."""

@@ -1,8 +1,10 @@
 """Curves written by torch.utils.tensorboard."""
 
+from functools import partial
+
 from curves_cases import check_full_disk
 from partial_fc_torch.build import TorchFramework
 
 
 def test_a_full_disk_ends_the_curves_alone(tmp_path, capfd):
-    check_full_disk(lambda folder: TorchFramework.open_writer(None, folder), tmp_path, capfd)
+    check_full_disk(partial(TorchFramework.open_writer, None), tmp_path, capfd)

@@ -10,45 +10,72 @@ import time
 from contextlib import closing
 
 import pytest
-from torch.utils.tensorboard import SummaryWriter
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from partial_fc.training.trackers import Trackers, build_trackers, container
+from partial_fc.training.trackers import TrackedRun, Trackers, build_trackers, container
 from partial_fc.training.trackers.jsonl import JsonLines
 from partial_fc.utils.config import SettingsError
+from partial_fc_torch.build import TorchFramework
 
 SETTINGS = {"batch_size": 64, "margins": [1.0, 0.5, 0.0]}
 
 
-def train(names, folder, updates, options=(), results=()):
-    """Logs a loss after each of the updates, the first one before the run begins, as baselines are."""
-    with closing(build_trackers(names, dict(options), None)) as trackers:
-        trackers.log({"loss": 1 / updates[0]}, updates[0])
-        trackers.begin(str(folder), SETTINGS)
-        for update in updates[1:]:
-            trackers.log({"loss": 1 / update, "verification/lfw/accuracy": 0.5}, update)
-        for name in results:
-            (folder / name).write_text("<p>done</p>")
+# Updates that log, and how each start begins: the second one resumes after update 1, with another batch size.
+STARTS = [([1, 2, 4], ()), ([2, 3], (2, {"setting batch_size": (32, 64)}))]
+CHANGE = "setting batch_size from update 2"
 
 
-def test_json_lines_of_a_resumed_training_follow_those_before(tmp_path):
-    train(["jsonl"], tmp_path, [1, 2])
-    train(["jsonl"], tmp_path, [2, 3])
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["num_update"] for line in lines] == [1, 2, 2, 3]
-    assert lines[1] == {"num_update": 2, "loss": 0.5, "verification/lfw/accuracy": 0.5}
+def train(names, folder, options=(), results=()):
+    """Trains and resumes, with a loss after each of the updates, the first before the run begins, as baselines are."""
+    for updates, resumed in STARTS:
+        with closing(build_trackers(names, dict(options), open_writer)) as trackers:
+            trackers.log({"loss": 1 / updates[0]}, updates[0])
+            trackers.begin(str(folder), SETTINGS, *resumed)
+            for update in updates[1:]:
+                trackers.log({"loss": 1 / update, "verification/lfw/accuracy": 0.5}, update)
+            for name in results:
+                (folder / name).write_text("<p>done</p>")
+
+
+def open_writer(folder, first_update):
+    return TorchFramework.open_writer(None, folder, first_update)
+
+
+def test_tensorboard_shows_each_update_of_a_resumed_training_once(tmp_path):
+    train(["tensorboard"], tmp_path)
+    shown = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [point.step for point in shown.Scalars("loss")] == [1, 2, 3]
+
+
+def test_json_lines_have_each_update_of_a_resumed_training_once(tmp_path):
+    train(["jsonl"], tmp_path)
+    file = tmp_path / "metrics.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["num_update"] for line in lines] == [1, 2, 3]
+    assert lines[2] == {"num_update": 3, "loss": 1 / 3, "verification/lfw/accuracy": 0.5}
+    file.write_text(file.read_text() + '{"num_upd')  # as a killed training leaves it
+    JsonLines().begin(TrackedRun(str(tmp_path), "", {}, 4))
+    assert [json.loads(line) for line in file.read_text().splitlines()] == lines
 
 
 def test_weights_and_biases(tmp_path, monkeypatch):
     """Offline it writes a folder for each process; both have the identifier of the training."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     options = {"project": "faces", "entity": "team", "run_name": "first", "artifacts": True}
-    for updates in ([1, 2], [2, 3]):
-        train(["wandb"], tmp_path, updates, options, results=["report.html"])
+    train(["wandb"], tmp_path, options, results=["report.html"])
     run_id = (tmp_path / "run_id").read_text()
     files = list(tmp_path.glob(f"wandb/offline-run-*/run-{run_id}.wandb"))
     assert files and len(list(tmp_path.glob("wandb/offline-run-*"))) == len(files)
     content = b"".join(file.read_bytes() for file in files)
-    for text in (b"faces", b"team", b"first", b"margins", b"verification/lfw/accuracy", b"report.html"):
+    for text in (
+        b"faces",
+        b"team",
+        b"first",
+        b"margins",
+        b"verification/lfw/accuracy",
+        b"report.html",
+        CHANGE.encode(),
+    ):
         assert text in content, text
 
 
@@ -57,25 +84,26 @@ def test_mlflow(tmp_path, monkeypatch):
 
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # without the packages for a database
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
-    for updates in ([1, 2], [2, 3]):
-        train(["mlflow"], tmp_path, updates, {"project": "faces", "artifacts": True}, results=["report.html"])
+    train(["mlflow"], tmp_path, {"project": "faces", "artifacts": True}, results=["report.html"])
     client = MlflowClient()
     (run,) = client.search_runs([client.get_experiment_by_name("faces").experiment_id])
     assert run.info.status == "FINISHED" and run.info.run_name == tmp_path.name
     assert run.data.params == {"batch_size": "64", "margins": "[1.0, 0.5, 0.0]"}
+    assert run.data.tags[CHANGE] == "32, now 64"
     history = client.get_metric_history(run.info.run_id, "loss")
-    assert sorted(metric.step for metric in history) == [1, 2, 2, 3]
+    assert sorted(metric.step for metric in history) == [1, 2, 2, 3, 4]
     assert [artifact.path for artifact in client.list_artifacts(run.info.run_id)] == ["report.html"]
 
 
 def test_trackio(tmp_path):
-    code = "import sys; from test_trackers import train; [train(['trackio'], sys.argv[1], u) for u in ([1, 2], [2, 3])]"
+    code = "import sys; from test_trackers import train; train(['trackio'], sys.argv[1])"
     environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio"), "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True, timeout=120)
     with closing(sqlite3.connect(tmp_path / "trackio" / "partial-fc.db")) as database:
         rows = database.execute("select run_name, step, metrics from metrics").fetchall()
+        configs = database.execute("select config from configs").fetchall()
     assert {name for name, _, _ in rows} == {f"{tmp_path.name}-{(tmp_path / 'run_id').read_text()}"}
-    assert sorted(step for _, step, _ in rows) == [1, 2, 2, 3]
+    assert sorted(step for _, step, _ in rows) == [1, 2, 2, 3, 4] and CHANGE in str(configs)
 
 
 @pytest.mark.parametrize("tracker", ["mlflow", "jsonl", "tensorboard", "wandb"])
@@ -91,7 +119,7 @@ def test_every_curve_goes_on_whatever_it_is_called(tracker, tmp_path, monkeypatc
         "\udcff": "__3",
         "x" * 300: "x" * 100,
     }
-    with closing(build_trackers([tracker], {}, SummaryWriter)) as trackers:
+    with closing(build_trackers([tracker], {}, open_writer)) as trackers:
         trackers.begin(str(tmp_path), {})
         for update in (1, 2, 3):
             trackers.log({"loss": 1 / update}, update)

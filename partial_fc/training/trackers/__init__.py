@@ -27,7 +27,7 @@ TRACKERS = {
 
 
 def build_trackers(
-    names: Sequence[str], options: Mapping[str, Any], open_writer: Callable[[str], ScalarWriter]
+    names: Sequence[str], options: Mapping[str, Any], open_writer: Callable[[str, int], ScalarWriter]
 ) -> Trackers:
     """Builds the trackers of a training; nothing is written before `Trackers.begin`.
 

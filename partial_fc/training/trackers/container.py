@@ -31,8 +31,18 @@ class Trackers:
         self._members = [_Member(name, tracker) for name, tracker in members.items()]
         self._parts: dict[str, str] = {}  # of the names of curves, as given -> as passed on
 
-    def begin(self, folder: str, settings: Mapping[str, Any]) -> None:
+    def begin(
+        self,
+        folder: str,
+        settings: Mapping[str, Any],
+        first_update: int = 0,
+        changes: Mapping[str, tuple[Any, Any]] = {},  # noqa: B006  is not changed
+    ) -> None:
         """Starts the runs, with what was logged so far; those of the training that ``folder`` holds go on.
+
+        Args:
+            folder, settings, first_update: see TrackedRun.
+            changes: name -> what it was, and what it is from there on.
 
         Raises:
             OSError: the identifier of the run cannot be read or written.
@@ -41,7 +51,11 @@ class Trackers:
         if not exists(path):
             replace_file(path, [uuid.uuid4().hex[:8].encode()])
         with open(path, encoding="ascii") as file:
-            run = TrackedRun(folder, file.read(), settings)
+            run_id = file.read()
+        changed = {
+            f"{name} from update {first_update}": f"{before}, now {now}" for name, (before, now) in changes.items()
+        }
+        run = TrackedRun(folder, run_id, settings, first_update, changed)
         for member in self._members:
             member.begin(run)
 

@@ -2,16 +2,19 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import TextIO
 
 from .tracker import TrackedRun
 
+UPDATE = re.compile(rb'\{"num_update": (\d+)')
+
 
 class JsonLines:
     """Writes a line {"num_update": n, name: value, ...} for each call of `log`.
 
-    A training that resumes repeats the updates after its checkpoint: the last line of an update counts.
+    A training that resumes removes the lines of the updates that it repeats.
     """
 
     def __init__(self) -> None:
@@ -19,7 +22,16 @@ class JsonLines:
 
     def begin(self, run: TrackedRun) -> None:
         """Opens the file; new lines follow those of the same training."""
-        self._file = open(os.path.join(run.folder, "metrics.jsonl"), "a", encoding="utf-8", buffering=1)
+        path = os.path.join(run.folder, "metrics.jsonl")
+        self._file = open(path, "a", encoding="utf-8", buffering=1)
+        with open(path, "rb+") as file:
+            end = 0
+            for line in file:
+                update = UPDATE.match(line)
+                if not line.endswith(b"\n") or (update and int(update[1]) >= run.first_update):
+                    break
+                end += len(line)
+            file.truncate(end)
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
         """Writes a line."""

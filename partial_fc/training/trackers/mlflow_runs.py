@@ -38,6 +38,8 @@ class MlflowRuns:
         if found:
             self._run_id = found[0].info.run_id
             client.update_run(self._run_id, status="RUNNING")
+            for change, values in run.changes.items():  # a parameter cannot change
+                client.set_tag(self._run_id, change, values)
             return
         name = self._run_name or os.path.basename(run.folder)
         self._run_id = client.create_run(experiment_id, tags={TAG: run.run_id}, run_name=name).info.run_id

@@ -7,17 +7,17 @@ from .tracker import ScalarWriter, TrackedRun
 
 
 class TensorBoard:
-    """Writes events by mxboard or torch.utils.tensorboard; ``open_writer`` opens the writer in a folder."""
+    """Writes events by mxboard or torch.utils.tensorboard; ``open_writer`` is that of Framework."""
 
     threads_of = ("mxboard", "tensorboard")
 
-    def __init__(self, open_writer: Callable[[str], ScalarWriter]):
+    def __init__(self, open_writer: Callable[[str, int], ScalarWriter]):
         self._open_writer = open_writer
         self._writer: ScalarWriter | None = None
 
     def begin(self, run: TrackedRun) -> None:
         """Opens a new file of events; TensorBoard shows those of a folder as one run."""
-        self._writer = self._open_writer(os.path.join(run.folder, "tensorboard"))
+        self._writer = self._open_writer(os.path.join(run.folder, "tensorboard"), run.first_update)
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
         """Writes an event for each value."""

@@ -24,7 +24,9 @@ class TrackioRuns:
     def begin(self, run: TrackedRun) -> None:
         """Starts or continues the run."""
         name = f"{self._run_name or os.path.basename(run.folder)}-{run.run_id}"
-        self._run = trackio.init(project=self._project, name=name, config=dict(run.settings), resume="allow")
+        self._run = trackio.init(
+            project=self._project, name=name, config={**run.settings, **run.changes}, resume="allow"
+        )
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
         """Logs the values at the step ``num_update``."""

@@ -42,7 +42,7 @@ class WeightsAndBiases:
             id=run.run_id,
             resume="allow",
             dir=run.folder,
-            config=dict(run.settings),
+            config={**run.settings, **run.changes},
         )
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
