@@ -2,7 +2,7 @@
 
 from partial_fc.utils.atomic_io import Entry, replace_file, write_file
 
-from .arrays import array_chunks, npz_chunks, open_rows, read_arrays
+from .arrays import array_chunks, check_finite, npz_chunks, open_rows, read_arrays
 from .class_centers import SavedClasses
 from .class_map import read_class_map
 from .manager import CheckpointFolder
@@ -17,6 +17,7 @@ __all__ = [
     "Manifest",
     "SavedClasses",
     "array_chunks",
+    "check_finite",
     "npz_chunks",
     "open_rows",
     "read_arrays",

@@ -17,6 +17,13 @@ BLOCK = 1 << 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of zip; a fixed one, so that equal arrays give equal bytes
 
 
+def check_finite(path: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises ValueError, which names the file and the array, if a number in one is not finite."""
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise ValueError(f"{path}: {name} has numbers that are not finite: take other weights")
+
+
 def array_chunks(arrays: Iterable[np.ndarray], total: int | None = None) -> Iterator[bytes | memoryview]:
     """Yields a .npy file of arrays (rows, E) float32, C-contiguous, stacked along their first axis.
 

@@ -113,7 +113,7 @@ class SavedClasses:
     def rows(self, field: str, classes: np.ndarray) -> np.ndarray:
         """Returns the rows (n, width) float32 of some classes (n,) int64, each in 0..C-1, in any order.
 
-        Raises ValueError for other classes. ``field`` is a key of ``widths``.
+        Raises ValueError for other classes, or if a number is not finite. ``field`` is a key of ``widths``.
         """
         if len(classes) and not 0 <= classes.min() <= classes.max() < self.num_classes:
             raise ValueError(
@@ -125,6 +125,9 @@ class SavedClasses:
         for number in np.unique(shard_of):
             selected, shard = shard_of == number, shards[number]
             rows[selected] = shard[classes[selected] - (self._stops[number] - len(shard))]
+        finite = np.isfinite(rows).all(axis=1)
+        if not finite.all():
+            raise ValueError(f"the {field} of class {classes[finite.argmin()]} is not finite: take other centers")
         return rows
 
     def blocks(

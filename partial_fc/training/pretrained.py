@@ -2,22 +2,26 @@
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from partial_fc.checkpoint import ModelFormat, SavedClasses
+from partial_fc.checkpoint import ModelFormat, SavedClasses, check_finite
 from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.checkpoint.mxnet_params import named_arrays
 
 
-class Pretrained(NamedTuple):
-    """Weights and, if requested, class centers."""
+@dataclass(frozen=True)
+class Pretrained:
+    """Weights and, if requested, class centers. Raises ValueError for a weight that is not finite."""
 
     source: str  # their path, for messages
     weights: dict[str, np.ndarray]  # ``arg:<name>`` and ``aux:<name>`` -> float32 array
     model_format: ModelFormat | None  # of the weights; None if the file does not say, and the network keeps its own
     classes: SavedClasses | None = None  # centers by class; None if not requested
+
+    def __post_init__(self) -> None:
+        check_finite(self.source, self.weights)
 
 
 # See Framework.read_pretrained.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from partial_fc.checkpoint import Manifest, SavedClasses
+from partial_fc.checkpoint import Manifest, SavedClasses, check_finite
 from partial_fc.checkpoint.backbone import mean_statistics
 from partial_fc.checkpoint.layout import MANIFEST
 from partial_fc.checkpoint.model_format import TORCH
@@ -76,7 +76,10 @@ def read_checkpoint(path: str, gradient_acc: int) -> ForeignCheckpoint | None:
     SavedClasses.of_ranks(folder, [[rows] for rows in weight], [])  # checks that they are of one training
     names = of_centers[0] if taken else {}
     classes = SavedClasses({"weight": weight, **{name: [of_rank[name] for of_rank in of_centers] for name in names}})
-    _read(paths[0], states[0], _backbone)  # checks it; a copy would stay in memory with the plan of the training
+    for each, state in zip(paths, states):
+        check_finite(each, _read(each, state, _statistics))
+    # A copy would stay in memory with the plan of the training.
+    check_finite(paths[0], _read(paths[0], states[0], _backbone))
     epoch, step = moments[0]
     manifest = _manifest(epoch, step // gradient_acc, weight, classes)
     messages = _messages(states[0], len(paths), bool(names))

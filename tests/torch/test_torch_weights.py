@@ -1,5 +1,7 @@
 """Weights from every kind of file, and the message about files that do not fit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +9,9 @@ from test_mxnet_weights import embed
 from torch import nn
 
 from partial_fc.checkpoint.model_format import MXNET
-from partial_fc.training.pretrained import pretrained_from_files
+from partial_fc.training.pretrained import Pretrained, pretrained_from_files
 from partial_fc_torch.backbones import get_model
+from partial_fc_torch.export import export
 from partial_fc_torch.published_files import read_pretrained
 from partial_fc_torch.weights import parameter_arrays, published_state, set_weights, statistic_arrays
 
@@ -33,7 +36,7 @@ def test_a_state_dict_of_pytorch(tmp_path, name, of_folder):
     torch.save(saved.state_dict(), tmp_path / name)
     path = str(tmp_path if of_folder else tmp_path / name)
     pretrained = pretrained_from_files(path, False, read_pretrained)
-    assert pretrained._replace(weights=None) == (str(tmp_path / name), None, None, None)
+    assert replace(pretrained, weights={}) == Pretrained(str(tmp_path / name), {}, None)
     assert not same(model, saved)
     set_weights(model, pretrained.weights, "small")
     assert same(model, saved)
@@ -93,6 +96,16 @@ def test_damaged_centers_are_named_and_no_code_is_run(tmp_path, name, content, c
     with pytest.raises(ValueError, match=str(tmp_path if content == "of another rank" else tmp_path / name)):
         read_pretrained(str(tmp_path / "backbone.pth"), True)
     assert "must not run" not in capsys.readouterr().out
+
+
+def test_weights_that_are_not_finite_are_named(tmp_path):
+    state = small().state_dict()
+    state["fc.weight"][0, 1] = torch.nan
+    path = tmp_path / "backbone.pth"
+    torch.save(state, path)
+    for read in (read_pretrained, lambda path, _: export(path, 112, np.empty((0, 112, 112, 3), np.uint8))):
+        with pytest.raises(ValueError, match=f"{path}: arg:fc.weight has numbers that are not finite"):
+            read(str(path), False)
 
 
 def test_a_state_dict_without_counters_and_in_float16(tmp_path):

@@ -105,6 +105,13 @@ def test_weights_of_another_shape_name_file_and_parameter(folder):
         start_from(folder)
 
 
+def test_weights_that_are_not_finite_name_file_and_parameter(folder):
+    write_original(folder, [7], **{"arg:fc1_weight": mx.nd.full((E, D), np.nan)})
+    path = os.path.join(folder, "model-0000.params")
+    with pytest.raises(JobError, match=f"{path}: arg:fc1_weight has numbers that are not finite"):
+        start_from(folder)
+
+
 def test_more_classes_than_saved_centers_need_a_class_map(folder):
     write_original(folder, [7])
     with pytest.raises(JobError, match="the saved centers are of 7 classes and this training has 9"):

@@ -202,6 +202,10 @@ BAD = {
         "_1.pt is no .*: its optimizer has momentum_buffer, square_avg of the centers, and is not SGD or AdamW",
     ),
     "other rows": (edited(lambda content: content.update(state_dict_softmax_fc={"weight": torch.ones(9, E)})), "rows"),
+    "no number among the weights": (
+        edited(lambda content: content["state_dict_backbone"]["norm.running_var"].fill_(torch.inf)),
+        "checkpoint_gpu_1.pt: aux:norm.running_var has numbers that are not finite",
+    ),
     "a missing rank": (
         lambda textbook, folder: torch.save(textbook.content(2, 3), f"{folder}/checkpoint_gpu_3.pt"),
         "checkpoint_gpu_2.pt",

@@ -115,6 +115,17 @@ def test_files_of_different_trainings_are_refused(files, message, tmp_path):
         SavedClasses.of_original(str(tmp_path))
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_center_that_is_not_finite_is_named(wrong, tmp_path):
+    pieces = rows(4)
+    pieces[0][2, 1] = wrong
+    bank_file(tmp_path, 0, pieces)
+    saved = SavedClasses.of_original(str(tmp_path))
+    assert saved.rows("weight", np.array([3, 1])).shape == (2, E)
+    with pytest.raises(ValueError, match="weight of class 2 .* not finite"):
+        saved.rows("weight", np.array([3, 2]))
+
+
 def test_a_damaged_file_of_a_memory_bank_is_named(tmp_path):
     bank_file(tmp_path, 0, rows(4))
     bank_file(tmp_path, 1, rows(4))
