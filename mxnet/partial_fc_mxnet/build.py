@@ -62,10 +62,8 @@ class MXNetFramework:
 
         writer = SummaryWriter(logdir=folder, verbose=False)
         begun = {"wall_time": time.time(), "step": first_update}
-        writer._file_writer.add_event(
-            Event(file_version="brain.Event:2", **begun)
-        )  # TensorBoard reads the next since 2
-        writer._file_writer.add_event(Event(session_log=SessionLog(status=SessionLog.START), **begun))
+        for content in ({"file_version": "brain.Event:2"}, {"session_log": SessionLog(status=SessionLog.START)}):
+            writer._file_writer.add_event(Event(**begun, **content))  # the latter has an effect since version 2
         return writer
 
     def require_device(self, settings) -> None:

@@ -79,6 +79,12 @@ def test_images_may_be_files_and_columns_may_have_other_names(tmp_path):
         ({"a": [b"1"], "b": [b"2"], "label": [0]}, "expected one of encoded images"),
         ({"a": [[b"1"]], "b": [[{"bytes": b"1"}]], "c": [{"bytes": [b"1"]}], "label": [0]}, "one of encoded images"),
         ({"image": [b"1"]}, "expected one of integer labels: .*#label="),
+        *[
+            ({"image": [b"1"], "label": [wrong]}, "'label' to be one .* class_encode_column")
+            for wrong in ("a", 0.5, True)
+        ],
+        ({"image": [b"1"], "label": ["a"], "age": [30]}, r"label \(string\).* expected 'label' to be one .*#label="),
+        ({"image": ["text"], "photo": [b"1"], "label": [0]}, r"expected 'image' to be one of encoded .*#image="),
         ({"image": [b"1"], "label": [None]}, "columns"),
         ({"image": [b"1", b"2"], "label": [0, None]}, "has 1 images without a label"),
         ({"image": [b"1", b"2"], "label": [0, -1]}, "item 1 has the label -1: "),

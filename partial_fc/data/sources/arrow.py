@@ -149,15 +149,19 @@ def is_integer(kind: Any) -> bool:
 def choose(
     path: str, use: str, what: str, fits: Callable[[Any], bool], columns: Mapping[str, Any], chosen: Mapping[str, str]
 ) -> Any:
-    """Returns the chosen column, the only one that fits, or that named as its use.
+    """Returns the chosen column, that named as its use, or without one the only one that fits.
 
     Raises:
         ValueError: It is not clear, or the chosen one does not fit.
     """
     names = [name for name, column in columns.items() if fits(column.type)]
-    name = chosen.get(use, names[0] if len(names) == 1 else use)
+    name = chosen.get(use, names[0] if len(names) == 1 and use not in columns else use)
     if name in names:
         return columns[name]
     types = ", ".join(f"{name} ({column.type})" for name, column in columns.items())
-    expected = f"{chosen[use]!r} to be one" if use in chosen else "one"
-    raise ValueError(f"{path} has the columns {types}, expected {expected} of {what}: set rec={path}#{use}=NAME")
+    expected = f"{name!r} to be one" if use in chosen or name in columns else "one"
+    encode = f"number its values by class_encode_column({name!r}) of datasets, or " if use == "label" else ""
+    raise ValueError(
+        f"{path} has the columns {types}, expected {expected} of {what}: {encode * (name in columns)}set "
+        f"rec={path}#{use}=NAME"
+    )

@@ -223,7 +223,7 @@ def labels_of(dataset: Any, name: str) -> np.ndarray:
         try:
             targets = [read_item(dataset, name, position)[1] for position in range(len(dataset))]
         except ValueError as error:
-            raise ValueError(f"{error}: give the Dataset targets, without which its label is not known") from error
+            raise ValueError(f"{error}; it has no targets, so that each item is read for its label") from error
     labels = np.asarray(targets)
     if labels.shape != (len(dataset),) or labels.dtype.kind not in "iu":
         raise ValueError(
@@ -237,7 +237,16 @@ def read_item(dataset: Any, name: str, position: int) -> tuple[Any, int]:
     """Returns (inputs, label) of an item. Raises ValueError, which names it, if it cannot be read."""
     try:
         with READING:
-            inputs, label = dataset[position]
+            item = dataset[position]
+        if isinstance(item, Mapping):  # its keys could be taken for a pair
+            keys = ", ".join(map(str, item))
+            raise TypeError(
+                f"it is a {type(item).__name__} with the keys {keys}, expected a pair of inputs and label; of a set of "
+                "Hugging Face, set rec to the folder that its save_to_disk writes"
+            )
+        inputs, label = item
+        if not hasattr(label, "__index__"):
+            raise TypeError(f"its label is of type {type(label).__name__}, expected an integer from 0")
         return inputs, operator.index(label)
     except Exception as error:  # the user's: a missing file, a damaged image, another form
         # The place here, too: a worker process sends the message without the error's traceback.

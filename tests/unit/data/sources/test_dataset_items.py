@@ -73,7 +73,7 @@ def test_a_dataset_without_targets_needs_the_label_of_each_item():
     items = [Signals()[position] for position in range(4)]
     assert DatasetItems(items).labels.tolist() == [0, 1, 2, 3]
     items[3] = None
-    with pytest.raises(ValueError, match=r"list\[3\] cannot be read .*: give the Dataset targets"):
+    with pytest.raises(ValueError, match=r"list\[3\] cannot be read .* has no targets"):
         DatasetItems(items)
 
 

@@ -333,6 +333,8 @@ def write_module(folder, text):
         ("def Own(): raise OSError('no disk')", "ends with OSError: no disk"),
         ("Own = [(1, 2, 3)]", r"own_set:Own\[0\] cannot be read \(ValueError"),
         ("Own = [(1, 0.5)]", r"own_set:Own\[0\] cannot be read \(TypeError"),
+        ("Own = [(b'', 'a')]", "its label is of type str, expected an integer"),
+        ("Own = [dict(image=b'', label=0)]", "dict with the keys image, label, .* pair"),
         ("Own = [(b'', -1)]", "item 0 has the label -1"),
         ("Own = [(b'', 2**63)]", f"item 0 has the label {2**63}"),
     ],
