@@ -21,7 +21,7 @@ DIGESTED = 1 << 16  # items at a time
 
 
 class Items(Protocol):
-    """A set of N items with labels; ``len(items)`` is N. Threads call ``read`` at once, which DatasetItems allows.
+    """A set of N items with labels; ``len(items)`` is N. Threads call ``read`` at the same time: make it thread-safe.
 
     If it has an attribute ``labels``, (N,) integers of all items, ``new_centers=mean`` works with it. Messages name an
     item by ``describe(position)``, if there is such a method.
