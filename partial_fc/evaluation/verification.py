@@ -133,7 +133,7 @@ def too_few(different: int, far: float) -> str:
     """Returns that so many different pairs cannot show a FAR, as text; empty if they can."""
     if max_accepted(far, different):
         return ""
-    return f"too few pairs of different people for FAR {far:g}: {different:,}, and it needs {math.ceil(1 / far):,}"
+    return f"too few impostor pairs for FAR {far:g}: {different:,}, and it needs {math.ceil(1 / far):,}"
 
 
 def check_kinds(issame: np.ndarray, name: str, folds: int = FOLDS) -> None:

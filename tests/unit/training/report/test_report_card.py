@@ -112,7 +112,7 @@ def test_figures_are_counted_from_the_embeddings(place, truth):
     assert cells_of_set[-1] == f"{norms.mean():.2f}"
     assert cells_of_set[5] == f"{100 * verification.measured_far:.3f} %"
     assert cells_of_set[6] == f"{100 * verification.tar_interpolated:.2f} %"
-    assert "val: too few pairs of different people for FAR 0.001: 60, and it needs 1,000." in text
+    assert "val: too few impostor pairs for FAR 0.001: 60, and it needs 1,000." in text
     young = np.array(GROUPS) == "young"
     assert rows["young"] == [*cells(distance[young], ISSAME[young], threshold), "small"]
     assert rows[r"old \| \<b\>"] == [*cells(distance[~young], ISSAME[~young], threshold), "small"]
