@@ -4,12 +4,13 @@ import csv
 import hashlib
 import os
 import shutil
+from contextlib import ExitStack
 
 import cv2
 import numpy as np
 import pytest
 
-from command_line import exit_code
+from command_line import exit_code, interruptible
 from partial_fc.cleaning import embeddings
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.pairs_bin import write_pairs
@@ -17,6 +18,7 @@ from partial_fc.data.tools.names import read_names, write_names
 from tiny_onnx import TinyModel
 
 PEOPLE, IMAGES = 12, 8
+SLOW = 20_000  # loops of a model that takes seconds for the set
 RANDOM = np.random.default_rng(0)
 PATTERNS = RANDOM.integers(0, 256, (PEOPLE, 14, 14, 3))
 
@@ -204,7 +206,8 @@ def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, tm
 
     monkeypatch.setattr(embeddings, "embed_part", interrupted)
     assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 2
-    assert os.listdir(tmp_path) == ["work"] and sorted(os.listdir(tmp_path / "work")) == ["images.json", "images.npy"]
+    kept = [os.path.splitext(name)[1] for name in sorted(os.listdir(tmp_path / "work"))]
+    assert os.listdir(tmp_path) == ["work"] and kept == [".json", ".npy"]
     count = []
     monkeypatch.setattr(embeddings, "embed_part", lambda *arguments: count.append(arguments) or original(*arguments))
     assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 0
@@ -219,6 +222,33 @@ def test_processes_change_nothing(errors, tmp_path, monkeypatch):
     monkeypatch.setattr("partial_fc.cleaning.nearest.MAX_SIDE", 8)
     assert clean(errors, tmp_path / "two", "--workers", 2, "--memory-mb", 1) == 0
     assert content(tmp_path / "one")["changes.csv"] == content(tmp_path / "two")["changes.csv"]
+
+
+def test_two_at_once_with_one_working_folder(errors, tmp_path):
+    """With two models, which embed for seconds: each has its own result or is refused, and later runs have theirs."""
+    command, work = ["sets", "clean", errors / "set"], ["--work", tmp_path / "work"]
+    options, right = [], []
+    for seed in (3, 9):
+        model = TinyModel(features=64, seed=seed)
+        model.loop(SLOW)
+        model.write(tmp_path / f"{seed}.onnx")
+        options.append(["--model", tmp_path / f"{seed}.onnx", "--workers", 1])
+        assert exit_code(*command, tmp_path / f"right-{seed}", *options[-1]) == 0
+        right.append(content(tmp_path / f"right-{seed}")["changes.csv"])
+    assert right[0] != right[1]
+    outs = [tmp_path / "0", tmp_path / "1"]
+    with ExitStack() as stack:
+        calls = [("-m", "partial_fc", *command, out, *more, *work) for out, more in zip(outs, options)]
+        both = [stack.enter_context(interruptible(*words)) for words in calls]
+        messages = [child.communicate(timeout=300)[1] for child in both]
+    for child, message, out, more, expected in zip(both, messages, outs, options, right):
+        if child.returncode:
+            assert child.returncode == 2 and f"{tmp_path}/work is being changed" in message
+        else:
+            assert content(out)["changes.csv"] == expected
+        assert exit_code(*command, out, *more, *work, "--force") == 0
+        assert content(out)["changes.csv"] == expected
+    assert 0 in [child.returncode for child in both]
 
 
 @pytest.mark.parametrize(
