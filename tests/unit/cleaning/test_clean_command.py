@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import cv2
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 from command_line import exit_code, interruptible
 from partial_fc.cleaning import embeddings
@@ -262,6 +263,27 @@ def test_errors_leave_nothing(errors, tmp_path, capsys, options, message):
     assert clean(errors, tmp_path / "out", *options) == 2
     assert message in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("factor", [0, 0.02, None], ids=["constant", "cone", "random labels"])
+def test_a_model_that_does_not_separate_the_classes_is_refused(errors, tmp_path, capsys, factor):
+    """Else the near-duplicates of a collapsed model would be all images but one of each class."""
+    model, folder = TinyModel(features=64), errors / "set"
+    if factor is None:
+        folder = tmp_path / "set"
+        write_face_set(folder, [[photo(RANDOM.integers(PEOPLE)) for _ in range(IMAGES)] for _ in range(PEOPLE)])
+    else:
+        model.initializers += [numpy_helper.from_array(np.float32(value), str(value)) for value in (factor, 1)]
+        model.replace_last(
+            helper.make_node("Mul", ["double", str(factor)], ["small"]),
+            helper.make_node("Add", ["small", "1"], ["embedding"]),
+        )
+    model.write(tmp_path / "model.onnx")
+    command = ["sets", "clean", folder, tmp_path / "out", "--model", tmp_path / "model.onnx", "--workers", 1]
+    assert exit_code(*command) == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path}/model.onnx cannot clean this set" in error and error.count("\n") == 1, error
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_set_itself_and_a_model_of_another_size_are_refused(errors, tmp_path, capsys):
