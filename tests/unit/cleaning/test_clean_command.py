@@ -130,6 +130,24 @@ def test_a_test_person_with_a_split_class_leaves_with_all_of_it(errors, tmp_path
     assert persons == {"7", "12"}
 
 
+def test_of_several_test_sets_each_is_named(errors, tmp_path):
+    """By the number of the image in it."""
+    records = FaceRecords(errors / "set" / "train.rec")
+    first = {9: 1 + 9 * IMAGES, 10: 1 + 10 * IMAGES, 2: 2 * IMAGES}  # after the additional image of class 5
+    copies = {label: [again(records.read_image(first[label] + number)[0]) for number in (1, 5)] for label in first}
+    records.close()
+    write_pairs(tmp_path / "a.bin", copies[9], [True])
+    write_pairs(tmp_path / "b.bin", copies[10] + copies[2], [True, True])
+    assert clean(errors, tmp_path / "out", "--against", tmp_path / "a.bin", tmp_path / "b.bin") == 0
+    found = {}
+    with open(tmp_path / "out" / "changes.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["reason"].startswith("test"):
+                found.setdefault(row["class"], set()).add(row["other"])
+    expected = {"9": {"a.bin 0", "a.bin 1"}, "10": {"b.bin 0", "b.bin 1"}, "2": {"b.bin 2", "b.bin 3"}}
+    assert found.keys() == expected.keys() and all(names <= expected[label] for label, names in found.items())
+
+
 def test_a_second_run_takes_the_embeddings_and_other_limits(errors, tmp_path, monkeypatch):
     assert clean(errors, tmp_path / "one", "--work", tmp_path / "work") == 0
     monkeypatch.setattr(embeddings, "embed_part", None)
