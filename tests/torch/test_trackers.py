@@ -33,7 +33,9 @@ def train(names, folder, updates, options=(), results=()):
 
 def test_json_lines_of_a_resumed_training_follow_those_before(tmp_path):
     train(["jsonl"], tmp_path, [1, 2])
+    run_id = (tmp_path / "run_id").read_text()
     train(["jsonl"], tmp_path, [2, 3])
+    assert len(run_id) == 8 and (tmp_path / "run_id").read_text() == run_id
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(line["num_update"], line["loss"]) for line in lines] == LOGGED
     assert lines[1] == {"num_update": 2, "loss": 0.5, "verification/lfw/accuracy": 0.5}

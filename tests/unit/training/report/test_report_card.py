@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from command_line import exit_code
-from made_up_training import a_training
+from made_up_training import a_set, a_training
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.evaluation.verification import verify
@@ -173,6 +173,18 @@ def test_a_run_without_sets_says_so(place, tmp_path):
     assert (
         "Not measured: no set of pairs" in text and "/nowhere/val.bin" in text and "data, as given | not given" in text
     )
+
+
+def test_without_a_set_the_card_has_the_figures_and_problems_of_the_training(place, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    write_report(a_training(folder=str(run), sets={"lfw": a_set(run, problems=["they collapsed"])}))
+    (run / "settings.json").write_text(json.dumps({"rec": "/nowhere/train.rec", "val_targets": []}))
+    TinyModel().write(run / "backbone.onnx")
+    assert exit_code("report", "card", run, "--out", tmp_path / "card") == 0
+    text = (tmp_path / "card.md").read_text().replace("\N{NARROW NO-BREAK SPACE}", " ")
+    assert "- Problem on lfw: they collapsed." in text
+    assert re.search(r"\| lfw +\| +1[ ,]?000 +\| accuracy +\| +0\.9000 +\|", text), text
 
 
 @pytest.mark.parametrize(
