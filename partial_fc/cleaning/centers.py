@@ -86,7 +86,7 @@ def fit(embeddings: np.ndarray, classes: Classes, far: float, memory: int) -> Fi
         usable[part] = embeddings[part].any(axis=1)
     found = _figures_of_all(embeddings, classes, usable, images)
     between = between_classes(embeddings, classes, found.centers, usable, images)
-    separation = _share_above(found.own[usable & np.isfinite(found.own)], between)
+    separation = share_above(found.own[usable & np.isfinite(found.own)], between)
     for number in range(ROUNDS):
         if number:
             between = between_classes(embeddings, classes, found.centers, usable, images)
@@ -97,11 +97,11 @@ def fit(embeddings: np.ndarray, classes: Classes, far: float, memory: int) -> Fi
     return Fit(found, typical, limit, between, np.concatenate(halves), separation)
 
 
-def _share_above(values: np.ndarray, others: np.ndarray) -> float:
-    """Returns the probability that a value is above another one; ties count half. 0.5 without values."""
+def share_above(values: np.ndarray, others: np.ndarray) -> float:
+    """Returns the probability that a value is above another one; ties count half. 0.5 without either."""
     ordered = np.sort(others)
     below = np.searchsorted(ordered, values) + np.searchsorted(ordered, values, "right")
-    return float(below.mean()) / 2 / len(others) if len(values) else 0.5
+    return float(below.mean()) / 2 / len(others) if len(values) and len(others) else 0.5
 
 
 def figures(x: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> Figures:
