@@ -167,6 +167,17 @@ def test_an_error_leaves_the_centers_as_they_are():
     assert layer.step(features, labels)[1].isfinite()
 
 
+def test_steps_after_a_refused_one_equal_those_with_centers_on_the_device():
+    plain, staged = build(False), build(True)
+    features, labels = next(batches(1))
+    for layer in (plain, staged):
+        layer.step(features, labels)
+        for wrong in ((features * np.nan, labels), (features, np.full(B, CLASSES))):
+            with pytest.raises((FloatingPointError, ValueError)):
+                layer.step(*wrong)
+    assert_same(plain, staged, 3, **TOLERANCE)
+
+
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # a maximum over no center at all
 def test_a_sample_without_a_center():
     layers = [build(False), build(True)]
