@@ -185,22 +185,20 @@ def another_test(folder):
     write_pairs(folder / "test.bin", [photo(9), photo(9)], [True])
 
 
-@pytest.mark.parametrize(
-    "change, options",
-    [(another_model, []), (another_set, []), (another_test, []), (lambda folder: None, ["--no-flip"])],
-    ids=["model", "set", "test", "options"],
-)
-def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path, change, options):
+def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path):
     shutil.copytree(errors, tmp_path / "own")
-    own, work = tmp_path / "own", ("--work", tmp_path / "work", "--against", tmp_path / "own" / "test.bin")
-    assert clean(own, tmp_path / "first", *work) == 0
-    change(own)
-    embeddings.opened_model.cache_clear()  # as in a process of its own
-    assert clean(own, tmp_path / "second", *work, *options) == 0
-    shutil.rmtree(tmp_path / "work")
-    assert clean(own, tmp_path / "fresh", *work, *options) == 0
-    assert content(tmp_path / "second") == content(tmp_path / "fresh")
-    assert content(tmp_path / "second")["changes.csv"] != content(tmp_path / "first")["changes.csv"]
+    own, before = tmp_path / "own", ""
+    for change in (lambda folder: None, another_model, another_set, another_test, None):
+        options = ["--against", own / "test.bin", *["--no-flip"] * (change is None)]
+        if change:
+            change(own)
+        embeddings.opened_model.cache_clear()  # as in a process of its own
+        for name, work in (("again", "work"), ("fresh", "new")):
+            shutil.rmtree(tmp_path / "new", ignore_errors=True)
+            assert clean(own, tmp_path / name, "--work", tmp_path / work, "--force", *options) == 0
+        assert content(tmp_path / "again") == content(tmp_path / "fresh")
+        assert content(tmp_path / "again")["changes.csv"] != before
+        before = content(tmp_path / "again")["changes.csv"]
 
 
 def test_a_large_set_is_compared_by_samples(errors, tmp_path, monkeypatch):
