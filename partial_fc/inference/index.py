@@ -20,8 +20,8 @@ from partial_fc.utils.text import plural
 
 from .item_model import ItemModel
 from .items import Images, Texts
-from .model import FaceModel
-from .origin import Origin, file_digest
+from .model import FaceModel, model_files
+from .origin import Origin, files_digest
 
 LARGEST_ORIGIN = 1 << 12  # bytes
 LENGTH_TOLERANCE = 1e-3  # allowed deviation from length 1; float16 rounding is below it
@@ -45,7 +45,7 @@ class Index(NamedTuple):
 
 def origin_of(model: FaceModel | ItemModel, recipe: Recipe) -> Origin:
     """Returns the origin of embeddings that a model computes by a recipe; raises OSError."""
-    return Origin(model.path and file_digest(model.path), recipe.mirrored)
+    return Origin(model.path and files_digest(model_files(model.path)), recipe.mirrored)
 
 
 def embed_items(model: FaceModel | ItemModel, items: Inputs, names: Sequence[str], recipe: Recipe) -> np.ndarray:

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.data.pairs_bin import read_pairs
     from partial_fc.evaluation.validation_set import decode_faces
     from partial_fc.export.smaller import HALF, INT8
-    from partial_fc.inference.model import HALF_NAME, INT8_NAME
+    from partial_fc.inference.model import HALF_NAME, INT8_NAME, model_content
 
     from .saving import ONNX_NAME
 
@@ -58,8 +58,7 @@ def run(args: argparse.Namespace) -> int:
     # An existing file may have metadata, such as a threshold, that this one does not have.
     with staged_files(folder, [name], args.force) as stage:
         if smaller and (source := _onnx_of(args.model)):
-            with open(source, "rb") as file:
-                content, compared = file.read(), ""
+            content, compared = model_content(source), ""
         else:
             images = read_pairs(args.pairs)[0][:FACES] if args.pairs else []
             content, compared = _export(

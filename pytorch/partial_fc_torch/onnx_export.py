@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from partial_fc.data.batch import Inputs, map_inputs
-from partial_fc.export.onnx import BATCH, INPUT, OPSET
+from partial_fc.export.onnx import BATCH, INPUT, LARGEST, OPSET
 
 from .backbones import Backbone
 from .batches import Tensors, as_tensors
@@ -25,7 +25,6 @@ from .pixels import normalized
 
 OUTPUT = "embedding"
 EPS = "bn_eps"  # in the metadata
-LARGEST = 2**31  # bytes of a file in protobuf's format
 
 
 class OnnxExport:
