@@ -4,7 +4,8 @@ Names of the arrays: ``arg:<key>``, and ``aux:<key>`` for a statistic that each 
 of the state_dict.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -63,6 +64,35 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
                 f"{key} has the shape {shapes[key]}, expected {tuple(value.shape)} as in this training{hint}"
             )
     model.load_state_dict({key: torch.from_numpy(np.array(array)) for key, array in state.items()})
+
+
+@contextmanager
+def borrowed(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[nn.Module]:
+    """A context in which the module itself has what ``replace`` makes of its parameters and buffers.
+
+    At its end the module has its own tensors, modes and attributes again, also those that a forward pass has set. Its
+    objects are not copied: they may hold locks, or activations of the last batch, which PyTorch refuses to copy.
+    """
+    saved = [(module, dict(vars(module)), {**module._parameters, **module._buffers}) for module in model.modules()]
+    replaced: dict[int, torch.Tensor] = {}
+    try:
+        for module, _, tensors in saved:
+            for name, tensor in tensors.items():
+                if tensor is None:
+                    continue
+                if id(tensor) not in replaced:
+                    value = replace(tensor)
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    replaced[id(tensor)] = nn.Parameter(value, requires_grad=False) if is_parameter else value
+                setattr(module, name, replaced[id(tensor)])  # not into the dict alone: RNNs keep a list as well
+        yield model
+    finally:
+        for module, attributes, tensors in saved:
+            for name, tensor in tensors.items():
+                setattr(module, name, tensor)
+            for name in vars(module).keys() - attributes.keys():
+                del vars(module)[name]
+            vars(module).update(attributes)
 
 
 def published_state(model: nn.Module) -> dict[str, torch.Tensor]:
