@@ -10,17 +10,17 @@ written such a file already: this is for models of other programs, and of older 
 """
 
 import argparse
-import importlib
 import os
 
 from partial_fc.export.torch_files import export_torch_model, is_torch_model
 from partial_fc.utils.cli import add_force, number_above_0, whole_number
+from partial_fc.utils.imports import import_trainer
 from partial_fc.utils.staging import staged_files
 
 EXAMPLE = """models/r50-arcface-emore/model-0000.params --pairs lfw.bin
 models/r50-arcface-emore --int8 --pairs lfw.bin"""
 FACES = 8
-MXNET = "partial_fc_mxnet.export"  # which this package must not import
+MXNET = "partial_fc_mxnet.export"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +93,7 @@ def _export(model: str, image_size: int, faces) -> tuple[bytes, str]:
     if is_torch_model(model):
         return export_torch_model(model, image_size, faces), f"{same} as in PyTorch"
     try:
-        exporter = importlib.import_module(MXNET)
+        exporter = import_trainer(MXNET)
     except (ImportError, OSError) as error:  # not installed, without Horovod, or without a library of CUDA
         from partial_fc.export.onnx import read_checkpoint, to_onnx
         from partial_fc.inference.parity import check_form

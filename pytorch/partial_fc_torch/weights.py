@@ -4,6 +4,7 @@ Names of the arrays: ``arg:<key>``, and ``aux:<key>`` for a statistic that each 
 of the state_dict.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -11,7 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from partial_fc.checkpoint.torch_names import COUNTER, require_same_names, with_torch_names
+from partial_fc.checkpoint.torch_names import COUNTER, prefix_of, require_same_names, with_torch_names
+from partial_fc.utils.text import some
 
 from .backbones import Backbone, network_with
 
@@ -35,7 +37,8 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
 
     Args:
         model: the backbone.
-        arrays: see above, or ``arg:`` and ``aux:`` arrays of MXNet; others, such as optimizer states, are ignored.
+        arrays: see above, or ``arg:`` and ``aux:`` arrays of MXNet; others, such as optimizer states, are ignored. The
+            keys may have a prefix, see prefix_of.
         network: name of the backbone, which determines the names of MXNet's arrays.
 
     Raises:
@@ -45,6 +48,13 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
     named = with_torch_names(network, arrays)
     state = {name.partition(":")[2]: array for name, array in named.items() if name.startswith(("arg:", "aux:"))}
     own = model.state_dict()
+    known = [key for key in state if not key.endswith(COUNTER)]
+    prefix = prefix_of([key for key in own if not key.endswith(COUNTER)], known)
+    if prefix:
+        others = [key for key in known if not key.startswith(prefix)]
+        if others:
+            logging.warning("of the weights only %s* are taken, not %s", prefix, some(others))
+        state = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
     # Old files have no counters, and no batch norm of these networks uses them.
     counters = {key: to_array(value) for key, value in own.items() if key.endswith(COUNTER)}
     state = {**counters, **state}

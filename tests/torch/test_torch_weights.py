@@ -1,5 +1,8 @@
 """Weights from every kind of file, and the message about files that do not fit."""
 
+from argparse import Namespace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +11,7 @@ from torch import nn
 
 from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.training.pretrained import pretrained_from_files
-from partial_fc_torch.backbones import get_model
+from partial_fc_torch.backbones import get_model, network_with
 from partial_fc_torch.published_files import read_pretrained
 from partial_fc_torch.weights import parameter_arrays, published_state, set_weights, statistic_arrays
 
@@ -39,6 +42,52 @@ def test_a_state_dict_of_pytorch(tmp_path, name, of_folder):
     assert same(model, saved)
     with pytest.raises(ValueError, match=f"{tmp_path} has no class centers, rank_0_softmax_weight.pt or checkpoint_g"):
         pretrained_from_files(path, True, read_pretrained)
+
+
+class Config:
+    """Of a user's program, whose pickle a checkpoint has."""
+
+    def __init__(self):
+        self.lr = 0.1
+
+
+FORMS = {
+    "DistributedDataParallel": lambda state: {f"module.{key}": value for key, value in state.items()},
+    "torch.compile": lambda state: {f"_orig_mod.{key}": value for key, value in state.items()},
+    "both": lambda state: {f"module._orig_mod.{key}": value for key, value in state.items()},
+    "a compiled part": lambda state: {key.replace("layer1.", "layer1._orig_mod."): state[key] for key in state},
+    "Lightning": lambda state: {
+        "state_dict": {"head.weight": torch.ones(2), **{f"model.backbone.{key}": state[key] for key in state}},
+        "hyper_parameters": Namespace(lr=0.1),
+        "path": Path("runs"),
+    },
+    "objects": lambda state: {"model": state, "config": Config()},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_state_dicts_as_other_programs_save_them(form, tmp_path, caplog):
+    saved, model = small(), small(seed=1)
+    torch.save(FORMS[form](saved.state_dict()), tmp_path / "model.pt")
+    weights = read_pretrained(str(tmp_path), False).weights
+    set_weights(model, weights, "small")
+    assert same(model, saved)
+    shapes = {name.partition(":")[2]: array.shape for name, array in weights.items()}
+    assert network_with(shapes, 112) == ("small", 8)
+    assert ("not head.weight" in caplog.text) == (form == "Lightning")
+
+
+@pytest.mark.parametrize("content", ["two", "more"])
+def test_a_prefix_that_does_not_fit_is_not_stripped(content):
+    """Two backbones, or one with a layer more."""
+    state = parameter_arrays(small()) | statistic_arrays(small())
+    given = {name.replace(":", ":model."): array for name, array in state.items()}
+    if content == "two":
+        given |= {name.replace(":", ":backbone."): array for name, array in state.items()}
+    else:
+        given["arg:model.head"] = np.ones(2, np.float32)
+    with pytest.raises(ValueError, match=r"lacks conv1.weight.* has the unexpected model\."):
+        set_weights(small(), given, "small")
 
 
 def centers_of_ranks(*ranks):
