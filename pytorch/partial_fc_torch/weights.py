@@ -98,11 +98,11 @@ def borrowed(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor]) 
         yield model
     finally:
         for module, attributes, tensors in saved:
-            for name, tensor in tensors.items():
-                setattr(module, name, tensor)
             for name in vars(module).keys() - attributes.keys():
                 del vars(module)[name]
             vars(module).update(attributes)
+            for name, tensor in tensors.items():
+                setattr(module, name, tensor)
 
 
 def published_state(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -13,7 +13,7 @@ from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.training.pretrained import pretrained_from_files
 from partial_fc_torch.backbones import get_model, network_with
 from partial_fc_torch.published_files import read_pretrained
-from partial_fc_torch.weights import parameter_arrays, published_state, set_weights, statistic_arrays
+from partial_fc_torch.weights import borrowed, parameter_arrays, published_state, set_weights, statistic_arrays
 
 
 def small(seed=0, **options):
@@ -88,6 +88,31 @@ def test_a_prefix_that_does_not_fit_is_not_stripped(content):
         given["arg:model.head"] = np.ones(2, np.float32)
     with pytest.raises(ValueError, match=r"lacks conv1.weight.* has the unexpected model\."):
         set_weights(small(), given, "small")
+
+
+class Recurrent(nn.Module):
+    """PyTorch's RNNs keep a list of their weights; a forward pass sets an attribute and replaces a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(3, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, rows):
+        self.last, self.calls = rows, self.calls + 1
+        return self.rnn(rows)[0]
+
+
+def test_borrowed_tensors_are_used_everywhere_and_nothing_of_them_stays():
+    model, rows = Recurrent().train(), torch.randn(2, 3)
+    before, state = model(rows), {name: value.clone() for name, value in model.state_dict().items()}
+    last, own = model.last, dict(model.named_parameters())
+    with borrowed(model, torch.zeros_like):
+        assert not model.eval()(rows * 2).any() and model.calls == 1
+    assert model.last is last and model.training and model.rnn.training
+    assert all(parameter is own[name] and parameter.requires_grad for name, parameter in model.named_parameters())
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert torch.equal(model(rows), before)
 
 
 def centers_of_ranks(*ranks):
