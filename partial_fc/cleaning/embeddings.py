@@ -18,6 +18,7 @@ import numpy as np
 from partial_fc.checkpoint.arrays import open_array
 from partial_fc.data.encoding import resize
 from partial_fc.data.transforms import decode_any_size
+from partial_fc.export.torch_files import ENDINGS
 from partial_fc.inference.index import Recipe, embed_items
 from partial_fc.inference.model import FaceModel, model_files
 from partial_fc.utils.atomic_io import replace_file
@@ -129,7 +130,7 @@ def _changed(model: str) -> int:
     return max((os.stat(file).st_mtime_ns for file in files), default=0)
 
 
-MODELS = (".onnx", ".params", ".pt", ".pth")
+MODELS = (".onnx", ".params", *ENDINGS)
 
 
 def _finished(stem: str, key: dict[str, Any], length: int) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 from partial_fc.utils.imports import import_trainer
 
 EXPORTER = "partial_fc_torch.export"
-ENDINGS = (".pth", ".pt")
+ENDINGS = (".pth", ".pt", ".ckpt")  # .ckpt: Lightning's
 
 
 def is_torch_model(path: str) -> bool:

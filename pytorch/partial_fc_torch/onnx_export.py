@@ -92,10 +92,8 @@ class OnnxExport:
             content = self._content(model, 0)
         if self._note:
             logging.warning("%s", self._note)
-        if self.pixels:
-            file = parity.check_form(content, raw_pixels=False)
-        else:
-            file = parity.open_named(content, self.examples)
+        named, examples = not self.pixels, self.examples
+        file = parity.open_named(content, examples) if named else parity.check_form(content, raw_pixels=False)
         # The exporter has seen one item: a forward pass may have made it a constant.
         run_session(file.session, map_inputs(torch.Tensor.numpy, _by_name(self._examples(2))), parity.NAME)
 

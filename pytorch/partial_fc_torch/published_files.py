@@ -20,6 +20,7 @@ import torch
 from partial_fc.checkpoint import SavedClasses
 from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, files_of_ranks
 from partial_fc.checkpoint.torch_names import without_wrappers
+from partial_fc.export.torch_files import ENDINGS
 from partial_fc.training.pretrained import Pretrained
 from partial_fc.utils.text import some
 
@@ -27,7 +28,6 @@ from .layer.center_files import center_file, load_tensors
 from .weights import to_array
 
 STATE_DICTS = ("backbone.pth", "model.pt")  # of this trainer and the tutorial's; of later arcface_torch
-ENDINGS = (".pth", ".pt")
 # Keys of the state_dict in a checkpoint: of arcface_torch, of Lightning and many others.
 WITHIN = ("state_dict_backbone", "state_dict", "model_state_dict", "model", "backbone")
 IN_ARCFACE_CHECKPOINT = ("state_dict_softmax_fc", "weight")  # keys of the centers
