@@ -18,7 +18,7 @@ from partial_fc.utils.text import plural
 
 from .pair_rates import correct_pairs
 from .validation_set import decode_faces
-from .verification import FOLDS
+from .verification import FOLDS, describe_tar
 from .verify import verify_model
 
 CALIBRATED, BATCH = 256, 32  # images that show the ranges of the activations, and how many at a time
@@ -56,6 +56,7 @@ def make_smaller(content: bytes, kind: str, pairs: str, limit: float) -> Smaller
             f"the original has accuracy {before.accuracy:.5f} on {pairs}, where chance is {chance:.5f}: give pairs "
             "that it can tell apart, else no fall could be seen"
         )
+    different = int(np.sum(~issame))
     if kind == HALF:
         smaller = to_half(content)
     else:
@@ -65,8 +66,8 @@ def make_smaller(content: bytes, kind: str, pairs: str, limit: float) -> Smaller
     model = check_form(smaller, original.input.normalizes)
     after, _, _ = verify_model(model, images, issame, pairs)
     figures = (
-        f"accuracy {after.accuracy:.5f} instead of {before.accuracy:.5f}, TAR@FAR={after.far:g} {after.tar_at_far:.5f} "
-        f"instead of {before.tar_at_far:.5f}"
+        f"accuracy {after.accuracy:.5f} instead of {before.accuracy:.5f}, {describe_tar(after, different)} instead of "
+        f"{before.tar_at_far:.5f}"
     )
     fall = max(before.accuracy - after.accuracy, before.tar_at_far - after.tar_at_far)
     if not fall <= limit:

@@ -6,8 +6,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from checkpoint_files import write_checkpoint
 
+from checkpoint_files import write_checkpoint
 from partial_fc.checkpoint import CheckpointFolder, read_manifest, write_file
 from partial_fc.checkpoint.tools.check import check
 from paths import ROOT

@@ -43,6 +43,8 @@ def test_the_tables(runs, capsys):
     assert "seed" not in rows and "numpy" not in rows  # the same in both
     (accuracy,) = [line.split() for line in lines if line.startswith("lfw: accuracy")]
     assert accuracy == ["lfw:", "accuracy", "90.00", "%", "70.00", "%"]
+    (far,) = [line.split() for line in lines if line.startswith("lfw: measured FAR")]
+    assert far[3:] == ["0.067", "%", "0.067", "%"]
     (best,) = [line.split() for line in lines if line.startswith("lfw: best accuracy")]
     assert best[3:] == ["90.00", "%", "80.00", "%"]
 
