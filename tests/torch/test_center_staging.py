@@ -81,8 +81,8 @@ def test_a_sample_beyond_the_classes_is_an_error(first):
         layer.step(*next(batches(1)))
 
 
-def test_parts_of_the_rows_move_in_any_order(monkeypatch):
-    monkeypatch.setattr(host, "PART_BYTES", 7 * 4 * E)  # the last part of 100 rows is a smaller one
+def test_the_last_part_of_the_rows_may_be_smaller(monkeypatch):
+    monkeypatch.setattr(host, "PART_BYTES", 7 * 4 * E)  # of 100 rows
     assert_same(build(False), build(True), **TOLERANCE)
 
 

@@ -16,6 +16,7 @@ from partial_fc.training.trackers import Trackers, build_trackers, container
 from partial_fc.training.trackers.jsonl import JsonLines
 from partial_fc.utils.config import SettingsError
 
+LOGGED = [(1, 1.0), (2, 0.5), (2, 0.5), (3, 1 / 3)]  # by two trainings, of which the second resumes from update 1
 SETTINGS = {"batch_size": 64, "margins": [1.0, 0.5, 0.0]}
 
 
@@ -32,9 +33,11 @@ def train(names, folder, updates, options=(), results=()):
 
 def test_json_lines_of_a_resumed_training_follow_those_before(tmp_path):
     train(["jsonl"], tmp_path, [1, 2])
+    run_id = (tmp_path / "run_id").read_text()
     train(["jsonl"], tmp_path, [2, 3])
+    assert len(run_id) == 8 and (tmp_path / "run_id").read_text() == run_id
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["num_update"] for line in lines] == [1, 2, 2, 3]
+    assert [(line["num_update"], line["loss"]) for line in lines] == LOGGED
     assert lines[1] == {"num_update": 2, "loss": 0.5, "verification/lfw/accuracy": 0.5}
 
 
@@ -64,7 +67,7 @@ def test_mlflow(tmp_path, monkeypatch):
     assert run.info.status == "FINISHED" and run.info.run_name == tmp_path.name
     assert run.data.params == {"batch_size": "64", "margins": "[1.0, 0.5, 0.0]"}
     history = client.get_metric_history(run.info.run_id, "loss")
-    assert sorted(metric.step for metric in history) == [1, 2, 2, 3]
+    assert sorted((metric.step, metric.value) for metric in history) == LOGGED
     assert [artifact.path for artifact in client.list_artifacts(run.info.run_id)] == ["report.html"]
 
 
@@ -75,7 +78,7 @@ def test_trackio(tmp_path):
     with closing(sqlite3.connect(tmp_path / "trackio" / "partial-fc.db")) as database:
         rows = database.execute("select run_name, step, metrics from metrics").fetchall()
     assert {name for name, _, _ in rows} == {f"{tmp_path.name}-{(tmp_path / 'run_id').read_text()}"}
-    assert sorted(step for _, step, _ in rows) == [1, 2, 2, 3]
+    assert sorted((step, json.loads(metrics)["loss"]) for _, step, metrics in rows) == LOGGED
 
 
 @pytest.mark.parametrize("tracker", ["mlflow", "jsonl", "tensorboard", "wandb"])
@@ -177,8 +180,18 @@ def test_a_tracker_that_hangs_is_named_and_the_others_go_on(tmp_path, capfd, mon
     assert errors.count("\n") == 8 and "curves of mine 7" in errors and "0.5 s" in errors
 
 
-def test_errors_of_other_threads_are_reported_as_before(tmp_path):
+def test_errors_of_other_threads_are_reported_as_before(tmp_path, monkeypatch):
+    class WithThreads(JsonLines):
+        threads_of = ("somewhere",)
+
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
     hook = threading.excepthook
-    with closing(Trackers({"first": JsonLines(), "second": JsonLines()})) as trackers:
+    with closing(Trackers({"first": WithThreads(), "second": JsonLines()})) as trackers:
         trackers.begin(str(tmp_path), SETTINGS)
-    assert threading.excepthook is hook
+        other = threading.Thread(target=int, args=("no number",))
+        other.start()
+        other.join()
+        trackers.log({"loss": 1.0}, 1)
+    assert threading.excepthook == hook and [type(failure.exc_value) for failure in reported] == [ValueError]
+    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 2  # of both

@@ -102,7 +102,8 @@ def test_end_to_end(errors, tmp_path, capsys):
     assert exit_code("sets", "check", out) == 0
 
 
-def test_an_image_without_an_embedding_is_left_out_and_listed(errors, tmp_path, capsys):
+def test_an_image_without_an_embedding_is_left_out_and_listed(errors, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("partial_fc.cleaning.find.MIN_DIMENSIONS", 1)  # this model's embeddings span few
     photos = [[photo(person) for _ in range(IMAGES)] for person in range(PEOPLE)]
     photos[2][3] = jpeg(np.zeros((112, 112, 3), np.uint8), 95)
     write_face_set(tmp_path / "set", photos)
@@ -123,6 +124,24 @@ def test_a_test_person_with_a_split_class_leaves_with_all_of_it(errors, tmp_path
     assert clean(errors, tmp_path / "out", "--against", tmp_path / "test.bin") == 0
     persons = {row[1] for row in changes_of(tmp_path / "out") if row[3] == "test person"}
     assert persons == {"7", "12"}
+
+
+def test_of_several_test_sets_each_is_named(errors, tmp_path):
+    """By the number of the image in it."""
+    records = FaceRecords(errors / "set" / "train.rec")
+    first = {9: 1 + 9 * IMAGES, 10: 1 + 10 * IMAGES, 2: 2 * IMAGES}  # after the additional image of class 5
+    copies = {label: [again(records.read_image(first[label] + number)[0]) for number in (1, 5)] for label in first}
+    records.close()
+    write_pairs(tmp_path / "a.bin", copies[9], [True])
+    write_pairs(tmp_path / "b.bin", copies[10] + copies[2], [True, True])
+    assert clean(errors, tmp_path / "out", "--against", tmp_path / "a.bin", tmp_path / "b.bin") == 0
+    found = {}
+    with open(tmp_path / "out" / "changes.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["reason"].startswith("test"):
+                found.setdefault(row["class"], set()).add(row["other"])
+    expected = {"9": {"a.bin 0", "a.bin 1"}, "10": {"b.bin 0", "b.bin 1"}, "2": {"b.bin 2", "b.bin 3"}}
+    assert found.keys() == expected.keys() and all(names <= expected[label] for label, names in found.items())
 
 
 def test_a_second_run_takes_the_embeddings_and_other_limits(errors, tmp_path, monkeypatch):
@@ -183,7 +202,9 @@ def test_a_large_set_is_compared_by_samples(errors, tmp_path, monkeypatch):
     monkeypatch.setattr("partial_fc.cleaning.centers.SAMPLED", 50)
     monkeypatch.setattr("partial_fc.cleaning.copies.SAMPLED", 20)
     assert clean(errors, tmp_path / "some") == 0
-    assert len(np.load(tmp_path / "some.work" / "copies.npy")) == 20
+    (path,) = (tmp_path / "some.work").glob("copies-*.npy")
+    copies = np.load(path)
+    assert len(copies) == 20 and copies.any(axis=1).all()
     assert changes_of(tmp_path / "some") == changes_of(tmp_path / "all")
 
 

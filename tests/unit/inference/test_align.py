@@ -13,6 +13,7 @@ from partial_fc.data.alignment import ARCFACE
 from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.tools import pack
 from partial_fc.inference import align, photo_faces
+from partial_fc.inference.detection import Face
 from partial_fc.utils.staging import MARKER
 from paths import ROOT, with_root
 
@@ -125,6 +126,14 @@ def test_one_or_all_faces_of_a_photo(which, eyes, tmp_path):
     assert [float(row["left_eye_x"]) for row in rows] == pytest.approx(eyes, abs=1)
     assert len(os.listdir(tmp_path / "out" / "x")) == len(eyes) + 1
     assert all(is_face(tmp_path / "out" / row["file"]) and row["file"].endswith(".png") for row in rows)
+
+
+@pytest.mark.parametrize("which, chosen", [("largest", [2]), ("central", [1]), ("all", [0, 2, 1])])
+def test_the_chosen_faces_of_a_wide_photo(which, chosen):
+    boxes = np.array([[50, 80, 70, 100], [140, 40, 160, 60], [80, 0, 90, 100]], float)
+    faces = [Face(0.9, box, ARCFACE) for box in boxes]
+    found = photo_faces.choose(faces, which, (100, 300))
+    assert [face.box.tolist() for face in found] == boxes[chosen].tolist()
 
 
 def test_a_large_photo_gives_the_face_of_a_small_one(tmp_path):
