@@ -162,6 +162,15 @@ def another_model(folder):
     TinyModel(features=64, seed=8).write(folder / "model.onnx")
 
 
+def other_weights(folder):
+    """In the second file of the model alone."""
+    path = folder / "model.onnx"
+    graph, times = path.read_bytes(), path.stat()
+    TinyModel(features=64, seed=8).write_in_two(path)
+    path.write_bytes(graph)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
 def another_set(folder):
     """Images of the same sizes: those of the first two classes change places."""
     records = FaceRecords(folder / "set" / "train.rec")
@@ -180,11 +189,18 @@ def another_test(folder):
 
 @pytest.mark.parametrize(
     "change, options",
-    [(another_model, []), (another_set, []), (another_test, []), (lambda folder: None, ["--no-flip"])],
-    ids=["model", "set", "test", "options"],
+    [
+        (another_model, []),
+        (other_weights, []),
+        (another_set, []),
+        (another_test, []),
+        (lambda folder: None, ["--no-flip"]),
+    ],
+    ids=["model", "weights", "set", "test", "options"],
 )
 def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path, change, options):
     shutil.copytree(errors, tmp_path / "own")
+    TinyModel(features=64).write_in_two(tmp_path / "own" / "model.onnx")
     own, work = tmp_path / "own", ("--work", tmp_path / "work", "--against", tmp_path / "own" / "test.bin")
     assert clean(own, tmp_path / "first", *work) == 0
     change(own)
