@@ -20,8 +20,9 @@ import numpy as np
 from partial_fc.checkpoint.arrays import open_array
 from partial_fc.data.encoding import resize
 from partial_fc.data.transforms import decode_any_size
+from partial_fc.export.torch_files import ENDINGS
 from partial_fc.inference.index import Recipe, embed_items
-from partial_fc.inference.model import FaceModel
+from partial_fc.inference.model import FaceModel, model_files
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.process_pool import in_chunks, ordered_map
@@ -123,13 +124,15 @@ def _read(images: Images, start: int) -> Iterator[tuple[int, bytes | None]]:
 
 
 def _changed(model: str) -> int:
-    """Returns the time of the last change of a model's file, or of the files in its folder."""
+    """Returns the time of the last change of a model's files, or of those in its folder."""
     folder = os.path.isdir(model)
     paths = [os.path.join(model, name) for name in os.listdir(model)] if folder else [model]
-    return max((os.stat(path).st_mtime_ns for path in paths if path.endswith(MODELS) or not folder), default=0)
+    models = [path for path in paths if path.endswith(MODELS) or not folder]
+    files = [file for path in models for file in (model_files(path) if path.endswith(".onnx") else [path])]
+    return max((os.stat(file).st_mtime_ns for file in files), default=0)
 
 
-MODELS = (".onnx", ".params", ".pt", ".pth")
+MODELS = (".onnx", ".params", *ENDINGS)
 
 
 def _finished(stem: str, key: dict[str, Any], length: int) -> int:

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
@@ -133,8 +133,7 @@ class Trainer:
             self.check_finite(update)
             with self.log.excluded_time():
                 self.verification(update)
-                for save in savers:
-                    save(update)
+                self._save_model(savers, update)
                 if update.num_update % self.settings.save_every == 0:
                     # The export of a large network takes longer than a step, and who asks to stop waits for seconds.
                     self.collectives.end_if_stopped()
@@ -142,6 +141,21 @@ class Trainer:
                 self._update_report(update)
             self._prepare_step(update.num_update)  # last, because the verification draws random numbers too
         self._finish(savers)
+
+    def _save_model(self, savers: Sequence[SaveCallback], update) -> None:
+        """Calls the savers. If one fails, which ends the training, its updates are in a checkpoint."""
+        try:
+            for save in savers:
+                save(update)
+        except JobError:
+            if self._writes_checkpoints and update.num_update > 1:
+                with suppress(JobError):  # perhaps of the same full disk: the first error is the one to report
+                    self.checkpoint.save(update.num_update)
+            raise
+
+    @property
+    def _writes_checkpoints(self) -> bool:
+        return bool(self.settings.checkpoint_every or self.settings.checkpoint_minutes)
 
     def _start(self) -> Sequence[SaveCallback]:
         """Reads the held-out sets, restores or initializes the training, and takes ownership of the output folder.
@@ -186,7 +200,7 @@ class Trainer:
         """Verifies and saves the trained model, and writes the results."""
         num_update = self.engine.num_update
         self.log.write(self.loop.num_epoch, num_update)
-        if self.settings.checkpoint_every or self.settings.checkpoint_minutes:
+        if self._writes_checkpoints:
             # Before the running statistics are averaged: a training resumed from here continues with each rank's own.
             self.checkpoint.save(num_update)
         try:

@@ -2,10 +2,15 @@
 
 import ast
 import importlib
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .text import quoted
+
+# Source roots of the trainers in a clone. Environments that setup-utils has made contain them, those of users do not.
+SOURCE_ROOTS = {"partial_fc_torch": "pytorch", "partial_fc_mxnet": "mxnet"}
 
 named_modules: set[str] = set()  # those of users whose objects settings name
 
@@ -15,6 +20,17 @@ def check_object_name(text: str, setting: str) -> None:
     module, colon, name = text.partition(":")
     if not (colon and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))):
         raise ValueError(f"{setting} is {quoted(text)}, but must be a known name or package.module:name")
+
+
+def import_trainer(name: str) -> ModuleType:
+    """Returns a module of a trainer, which this package must not import: tools load it for files of that trainer alone.
+
+    Raises ImportError if it, or the framework, is not installed, and OSError if a library of the framework is missing.
+    """
+    root = str(Path(__file__).parents[2] / SOURCE_ROOTS[name.partition(".")[0]])
+    if root not in sys.path:
+        sys.path.append(root)  # last: an installed trainer wins
+    return importlib.import_module(name)
 
 
 def import_object(text: str, setting: str) -> Any:

@@ -144,6 +144,8 @@ def test_a_rank_that_changes_its_number_alone_is_an_error_on_all_that_names_it(n
     with pytest.raises(JobError, match=f"had {count} items .* has {number} now.* .rank {rank} of {SIZE}."):
         engine.step(second)
     assert torch.equal(engine.layer.rows("weight"), centers) and engine.num_update == 1
+    engine.layer.step(torch.rand(count // COUNT, E), np.arange(count // COUNT))  # says nothing of that error
+    assert engine.num_update == 2
 
 
 def test_ranks_may_change_their_number_together():

@@ -169,6 +169,15 @@ def another_model(folder):
     TinyModel(features=64, seed=8).write(folder / "model.onnx")
 
 
+def other_weights(folder):
+    """In the second file of the model alone."""
+    path = folder / "model.onnx"
+    graph, times = path.read_bytes(), path.stat()
+    TinyModel(features=64, seed=8).write_in_two(path)
+    path.write_bytes(graph)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
 def another_set(folder):
     """Images of the same sizes: those of the first two classes change places."""
     records = FaceRecords(folder / "set" / "train.rec")
@@ -188,7 +197,8 @@ def another_test(folder):
 def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path):
     shutil.copytree(errors, tmp_path / "own")
     own, before = tmp_path / "own", ""
-    for change in (lambda folder: None, another_model, another_set, another_test, None):
+    TinyModel(features=64).write_in_two(own / "model.onnx")
+    for change in (lambda folder: None, other_weights, another_model, another_set, another_test, None):
         options = ["--against", own / "test.bin", *["--no-flip"] * (change is None)]
         if change:
             change(own)

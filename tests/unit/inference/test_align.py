@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from command_line import call, exit_code
+from command_line import call, exit_code, start
 from face_sets import images_of, with_orientation
 from partial_fc.data.alignment import ARCFACE
 from partial_fc.data.encoding import ImageOptions
@@ -15,7 +15,7 @@ from partial_fc.data.tools import pack
 from partial_fc.inference import align, photo_faces
 from partial_fc.inference.detection import Face
 from partial_fc.utils.staging import MARKER
-from paths import ROOT
+from paths import ROOT, with_root
 
 SQUARES = ("--detector", "red_squares:RedSquares")
 ASTRONAUT = ROOT / "tests" / "assets" / "astronaut.jpg"
@@ -80,6 +80,17 @@ def test_a_photo_that_is_too_large_is_not_decoded(tmp_path, monkeypatch, ending)
     options = photo_faces.PhotoOptions("", "all", 0.0, 640, 10**6, ImageOptions())
     found = photo_faces.align_photo(str(path), None, options)
     assert (found.outcome, found.reason) == (photo_faces.TOO_LARGE, "1.1 megapixels")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_photo_above_opencvs_usual_bound(workers, tmp_path, monkeypatch):
+    """Of 70 megapixels; in processes that have not imported OpenCV before."""
+    large = np.full((7000, 10_000), 200, np.uint8)
+    encoded = cv2.imencode(".png", large, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()
+    write_photos(tmp_path / "photos", {f"a/{name}.png": encoded for name in range(workers + 1)})
+    monkeypatch.setattr("command_line.with_root", lambda: {**with_root(), "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"})
+    done = start("sets", "align", tmp_path / "photos", tmp_path / "out", *SQUARES, "--workers", workers)
+    assert f"photos: {workers + 1} no face, 0 damaged, 0 too large" in done.stdout + done.stderr
 
 
 def test_every_photo_is_listed_and_faces_fill_the_template(photos, tmp_path, capsys):
