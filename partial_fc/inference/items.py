@@ -11,6 +11,7 @@ import numpy as np
 
 from partial_fc.data.batch import Inputs
 from partial_fc.utils.imports import import_object
+from partial_fc.utils.user_code import errors_of
 
 from .image_folder import face_names, read_face, read_faces
 
@@ -55,8 +56,8 @@ class Texts:
     """Items that a function makes of texts: of words or sentences, or of the paths of any files.
 
     Args:
-        make: text -> one array, or several by name, without the axis of the items; raises ValueError or OSError for a
-            text of which there is no item.
+        make: text -> one array, or several by name, without the axis of the items; raises an error for a text of
+            which there is no item.
     """
 
     noun = "item"
@@ -87,15 +88,19 @@ class Texts:
         kept, items, skipped = [], [], []
         for name in names:
             try:
-                items.append(self.make(name))
+                items.append(self._made(name))
                 kept.append(name)
-            except (ValueError, OSError) as error:
-                skipped.append(f"{os.fspath(path)}: {name}: {error}")
+            except ValueError as error:
+                skipped.append(f"{os.fspath(path)}: {error}")
         return Read(kept, _stacked(items), skipped)
 
     def read_one(self, text: str) -> Inputs:
         """Makes the item of a text; N is 1."""
-        return _stacked([self.make(text)])
+        return _stacked([self._made(text)])
+
+    def _made(self, text: str) -> Item:
+        with errors_of(text):
+            return self.make(text)
 
 
 def _stacked(items: list[Any]) -> Inputs:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .text import quoted
-
-named_modules: set[str] = set()  # those of users whose objects settings name
+from .user_code import errors_of, named_modules
 
 
 def check_object_name(text: str, setting: str) -> None:
@@ -25,13 +24,9 @@ def import_object(text: str, setting: str) -> Any:
     """
     check_object_name(text, setting)
     module_name, _, name = text.partition(":")
-    try:
+    advice = "; put it beside the program, install it, or add its folder to PYTHONPATH"
+    with errors_of(f"{setting} is {text!r}, but {module_name} cannot be imported", advice):
         found = importlib.import_module(module_name)
-    except Exception as error:  # the module is the user's, and may raise anything
-        raise ValueError(
-            f"{setting} is {text!r}, but {module_name} cannot be imported ({type(error).__name__}: {error}): put it "
-            "beside the program, install it, or add its folder to PYTHONPATH"
-        ) from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise ValueError(f"{setting} is {text!r}, but {module_name} has no {name}")
