@@ -99,6 +99,8 @@ def _check_rates(settings: Settings) -> None:
         if settings[name] != sorted(set(settings[name])):
             raise SettingsError(f"{name} is {settings[name]}, but must be increasing numbers of {unit}")
     warm_up = [name for name in ("warmup_epoch", "warmup_steps") if settings[name] > 0]
+    if settings["warmup"] == "quadratic" and "warmup_epoch" not in warm_up:
+        raise SettingsError("warmup is 'quadratic', which is a growth by epoch: set warmup_epoch, or remove it")
     if factors and warm_up:
         raise SettingsError(f"lr_func is the whole course of the rates, but {warm_up[0]} is set: remove one of them")
     if factors and len(factors) < epochs:
@@ -115,6 +117,9 @@ def _check_objects(settings: Settings, typed: Collection[str], known: Known) -> 
             _check_named(setting, name, names)
     for name in ("task_options", "tracker_options"):
         parse_options(name, settings[name])
+    momentum, optimizers = settings["momentum"], {settings["optimizer"], settings["center_optimizer"]}
+    if "momentum" in typed and momentum != known.defaults["momentum"] and "sgd" not in optimizers:
+        raise SettingsError(f"momentum is {momentum}, which sgd alone takes: remove it, or set optimizer_options")
     options = parse_options("optimizer_options", settings["optimizer_options"])
     check_optimizer_options(settings["optimizer"], options)
 

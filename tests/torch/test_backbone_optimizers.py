@@ -11,6 +11,7 @@ from torch import nn
 import default
 from partial_fc.data.batch import Batch
 from partial_fc_torch import CosFace, PartialFC, get_model
+from partial_fc_torch.build import check_optimizer
 from partial_fc_torch.engine import TorchEngine
 from partial_fc_torch.optimizers import OPTIMIZERS, build_optimizer, freeze, frozen_modules, read_factors
 
@@ -209,6 +210,25 @@ def test_parts_that_are_not_there_are_refused(given, message):
 
 def test_the_settings_know_the_same_names():
     assert tuple(OPTIMIZERS) == default.OPTIMIZERS
+
+
+class Listing(torch.optim.SGD):
+    """Keeps what no checkpoint holds."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter]["history"] = []
+
+
+@pytest.mark.parametrize(
+    "name, message", [("torch.optim:LBFGS", "TypeError: .*closure"), (f"{__name__}:Listing", "keeps history as list")]
+)
+def test_an_optimizer_that_fails_in_an_update_is_refused_at_the_start(name, message):
+    of = partial(default.generate_config, trainer="torch")
+    with pytest.raises(ValueError, match=f"optimizer is '{name}', which fails in an update: .*{message}"):
+        check_optimizer(of(changes={"optimizer": name}))
+    check_optimizer(of(changes={"optimizer": "adamw", "optimizer_options": "capturable=True"}))  # on GPUs
 
 
 @pytest.mark.parametrize(

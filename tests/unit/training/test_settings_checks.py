@@ -119,6 +119,11 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
             for name in ("sgd", "adamw", "torch.optim:RMSprop", "torch.optim.adam:Adam")
             for option in ("momentum=1", "dampening=-1", "weight_decay=1e300", "betas=(0.9, 1)", "eps=-1", "alpha=nan")
         ),
+        (
+            {"optimizer": "adamw", "center_optimizer": "adamw", "momentum": 0.5},
+            "momentum is 0.5, which sgd alone takes: remove it",
+        ),
+        ({"warmup": "quadratic", "warmup_steps": 5}, "warmup is 'quadratic', which is a growth by epoch: set warmup_e"),
         *(
             ({"optimizer": name, "optimizer_options": "lr=5"}, "optimizer_options has lr: remove it, and set lr or")
             for name in ("sgd", "adamw", "torch.optim:Adam", "own:Own")
