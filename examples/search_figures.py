@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from partial_fc.evaluation.ijb.verification import max_accepted
+from partial_fc.evaluation.roc import max_accepted
 
 from .figures import Figure, half_width
 

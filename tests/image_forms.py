@@ -32,11 +32,14 @@ def write_folders(root, identities):
 
 
 def write_shard(path, samples):
-    """Writes {file name: content}."""
+    """Writes {file name: content}, or pairs of them; None is a link to the first file."""
     Path(path).parent.mkdir(exist_ok=True)
+    samples = list(samples.items() if isinstance(samples, dict) else samples)
     with tarfile.open(path, "w") as tar:
-        for name, content in samples.items():
+        for name, content in samples:
             member = tarfile.TarInfo(name)
+            if content is None:
+                member.type, member.linkname, content = tarfile.LNKTYPE, samples[0][0], b""
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
 

@@ -37,6 +37,15 @@ class SomeBad(Signals):
         super().__init__(bad=(3,))
 
 
+class Untold(Signals):
+    """Its labels are those of its items alone."""
+
+    targets = None
+
+    def __getitem__(self, position):
+        return Signals()[position]
+
+
 class Deadly(Signals):
     """Kills the process that reads item 20."""
 

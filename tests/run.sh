@@ -89,7 +89,7 @@ if [[ $parts = *fast* ]]; then
 fi
 if [[ $parts = fast ]]; then
     ranks 'PyTorch, 3 processes' 900 "${torchrun[@]}" --nproc_per_node=3 "${fast[@]}" \
-        tests/parallel/torch/test_torch_{engine,exchange,pretrained,textbook,verifying}.py
+        tests/parallel/torch/test_{new_centers,torch_{accumulation,engine,exchange,pretrained,textbook,verifying}}.py
     group commands 2400 python "${fast[@]}" -n 4 --dist worksteal tests/commands
 else
     # Ranks wait for each other, for launchers and for limits of time. This one does not, and compares no times.

@@ -45,8 +45,7 @@ def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
     with progress(len(images), "image", f"embedding {name}") as bar:
         for first in range(0, len(images), RECIPE.batch_size):
             part = images[first : first + RECIPE.batch_size]
-            names = [f"image {first + place} of {name}" for place in range(len(part))]
-            parts.append(embed_items(model, decode_faces(part, SIZE, name, first), names, RECIPE))
+            parts.append(embed_items(model, decode_faces(part, SIZE, name, first), RECIPE))
             bar.update(len(part))
     return np.concatenate(parts)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from partial_fc.data.encoding import decode_bgr
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.pairs_bin import read_pairs, write_pairs
 from partial_fc.data.synthetic.identity import random_stream
+from partial_fc.data.transforms import decode_any_size
 
 from .dataset import PAIR_SETS, TRAINED
 from .drawing import SIZE
@@ -58,7 +58,7 @@ def write_planted(source: Path, stage: Path, share: float, persons: int, seed: i
 
 def altered(encoded: bytes) -> bytes:
     """Returns a copy that is turned, coarse, of more contrast, and a WebP: other changes than those of the limit."""
-    image = decode_bgr(encoded)
+    image = cv2.cvtColor(decode_any_size(encoded), cv2.COLOR_RGB2BGR)
     turn = cv2.getRotationMatrix2D((SIZE / 2, SIZE / 2), 1.0, 1.0)  # degrees, scale
     turned = cv2.warpAffine(image, turn, (SIZE, SIZE), borderMode=cv2.BORDER_REPLICATE)
     coarse = cv2.resize(turned, None, fx=0.75, fy=0.75, interpolation=cv2.INTER_AREA)

@@ -10,6 +10,8 @@ from array import array
 
 import numpy as np
 
+from partial_fc.utils.text import read_lines
+
 from .arrays import open_array
 
 NEW = -1
@@ -52,10 +54,9 @@ def _read_npy(path: str) -> np.ndarray:
 
 def _read_text(path: str) -> np.ndarray:
     numbers = array("q")
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                numbers.append(int(line))
-            except (ValueError, OverflowError):
-                raise ValueError(f"{path}, line {number}: {line.strip()[:40]!r} is not a class number") from None
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            numbers.append(int(line))
+        except (ValueError, OverflowError):
+            raise ValueError(f"{path}, line {number}: {line.strip()[:40]!r} is not a class number") from None
     return np.array(numbers, np.int64)

@@ -1,7 +1,8 @@
 """Embeddings of all images of a set in a file, computed once: a later run, or one that was interrupted, goes on there.
 
-``<stem>.npy`` holds (N, E) float16 of length 1; a row of zeros is an image that cannot be decoded. ``<stem>.json`` says
-of which images and model they are, and how many rows are finished.
+``<stem>-<key>.npy`` holds (N, E) float16 of length 1; a row of zeros is an image that cannot be decoded, or whose
+embedding is zero or not finite. The key is a hash of what the embeddings are of and made by, so that others are in
+other files. ``<stem>-<key>.json`` says how many rows are finished, and is written after them.
 
 Shapes: N images, E embedding.
 """
@@ -11,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,30 +38,31 @@ class Images(NamedTuple):
     read: Callable[[int], bytes]
 
 
-def embedded(stem: str, images: Images, model: str, recipe: Recipe, workers: int, bar: Any) -> np.ndarray:
-    """Returns the embeddings of all images (N, E) float16, memory-mapped; computes those that the file does not have.
+def embedded(stem: str, images: Images, model: str, recipe: Recipe, workers: int, bar: Any) -> str:
+    """Returns the path of the embeddings of all images (N, E) float16; computes those that the file does not have.
 
-    ``stem`` is the path of the file without extension, whose folder is created; ``bar`` counts finished images.
+    ``stem`` is where the path of the file begins, see above; nothing else may write there. ``bar`` counts finished
+    images.
 
     Raises:
         OSError: a file cannot be read or written.
-        ValueError: the model fails, or computes an embedding that is zero or not finite.
+        ValueError: the model fails.
     """
-    os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
     key = {"images": images.digest, "model": os.path.realpath(model), "time": _changed(model), **recipe._asdict()}
     del key["batch_size"]
+    stem = f"{stem}-{sha256(json.dumps(key).encode()).hexdigest()[:16]}"
     finished = _finished(stem, key, images.length)
     bar.update(finished)
     if finished < images.length:
         parts = in_chunks(_read(images, finished), PART)
         with one_thread_each(workers):
-            found = ordered_map(partial(embed_part, model, recipe, images.name), parts, workers)
+            found = ordered_map(partial(embed_part, model, recipe), parts, workers)
             _write(stem, key, finished, images.length, (rows for _, rows in found), bar)
-    return open_array(f"{stem}.npy")
+    return f"{stem}.npy"
 
 
-def embed_part(model: str, recipe: Recipe, name: str, part: list[tuple[int, bytes | None]]) -> np.ndarray:
-    """Returns (n, E) float16: the embeddings of some encoded images, zeros for those that cannot be decoded."""
+def embed_part(model: str, recipe: Recipe, part: list[tuple[int, bytes | None]]) -> np.ndarray:
+    """Returns (n, E) float16: the embeddings of some encoded images, zeros for those that have none."""
     opened = opened_model(model)
     height, width = opened.input.image_size
     pixels, usable = np.empty((len(part), height, width, 3), np.uint8), []
@@ -70,10 +73,9 @@ def embed_part(model: str, recipe: Recipe, name: str, part: list[tuple[int, byte
                 usable.append(row)
             except ValueError:
                 continue
-    names = [f"image {part[row][0]} of {name}" for row in usable]
     # A model of which no image of the part can be embedded still has its dimension.
     faces = pixels[usable] if usable else np.full((1, height, width, 3), 128, np.uint8)
-    rows = embed_items(opened, faces, names or [name], recipe)
+    rows = embed_items(opened, faces, recipe)
     result = np.zeros((len(part), rows.shape[1]), np.float16)
     if usable:
         result[usable] = rows

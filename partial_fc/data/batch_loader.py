@@ -4,6 +4,8 @@ Shapes: N images in use, B local batch, R ranks, G = B*R global batch, H, W imag
 """
 
 import contextlib
+import logging
+import multiprocessing
 import os
 import time
 
@@ -11,6 +13,7 @@ import cv2
 import numpy as np
 
 from .batch import Batch
+from .folder import others_text
 from .image_set import ImageSet
 from .label_runs import KeptImages, LabelRuns
 from .order import uniform_draws
@@ -52,6 +55,8 @@ class FaceBatches(RankBatches):
             raise ValueError(f"image_size must be (height, width) of at least 1, got {tuple(image_size)}")
         augmentation.check()
         self.records = open_images(rec_path)
+        if self.records.left_out and not rank and multiprocessing.parent_process() is None:  # once, not by workers
+            logging.getLogger(__name__).warning("%s: %s", rec_path, others_text(self.records.left_out))
         log = ReadLog(skip_bad_images, self.records.finds_all)
         check_image_size(self.records, image_size)
         self._kept = images_to_read(self.records, min_images_per_class)

@@ -4,17 +4,19 @@ Shapes: C identities.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.process_pool import in_chunks, ordered_map
+from partial_fc.utils.text import plural, some
 
 from .encoding import ImageOptions, WrongSizeError, encode_for_set
+from .image_formats import HEADER, extension
 
 IMAGE_ENDINGS = (
-    ".jpg .jpeg .jpe .jp2 .png .webp .bmp .dib .tif .tiff .ppm .pgm .pbm .pnm .avif .sr .ras .hdr .exr"
+    ".jpg .jpeg .jpe .jfif .jp2 .png .webp .bmp .dib .tif .tiff .gif .ppm .pgm .pbm .pnm .avif .sr .ras .hdr .exr"
 ).split()
 CHUNK = 32  # files of a task: some milliseconds of work
 
@@ -28,39 +30,65 @@ class Encoded(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """The content of an identity's folder: sorted image files, sorted folders, and the number of other files."""
+    """The names in an identity's folder, sorted and without hidden ones: image files, folders, and other files."""
 
     images: list[str]
     folders: list[str]
-    others: int
+    others: list[str]
 
 
-def identity_folders(root: str) -> tuple[list[str], int]:
-    """Returns (sorted names of the C folders, number of other entries). Raises OSError or ValueError."""
+def identity_folders(root: str) -> tuple[list[str], list[str]]:
+    """Returns the sorted names of the C folders and of the files beside them, without hidden ones.
+
+    Raises:
+        OSError, ValueError: there are no folders.
+    """
     if not os.path.isdir(root):
         raise FileNotFoundError(f"{root} is not a folder, expected one with a folder of images for each identity")
-    with os.scandir(root) as entries:
-        listed = [(entry.name, entry.is_dir()) for entry in entries]
-    names = sorted(name for name, is_folder in listed if is_folder and not name.startswith("."))
-    if not names:
+    content = list_folder(root)
+    if not content.folders:
         raise ValueError(f"{root} contains no folders, expected one for each identity, with its images")
-    return names, len(listed) - len(names)
+    return content.folders, sorted(content.images + content.others)
 
 
 def list_folder(path: str) -> Folder:
-    """Lists one identity's folder; hidden files count as others."""
-    images, folders, others = [], [], 0
+    """Lists a folder. A file is an image by the ending of its name, or by its content: x.JPG_1, and x without one."""
+    images: list[str] = []
+    folders: list[str] = []
+    others: list[str] = []
     with os.scandir(path) as entries:
         for entry in entries:
             if entry.name.startswith("."):
-                others += 1
-            elif entry.is_dir():
+                continue
+            if entry.is_dir():
                 folders.append(entry.name)
-            elif os.path.splitext(entry.name)[1].lower() in IMAGE_ENDINGS:
-                images.append(entry.name)
             else:
-                others += 1
-    return Folder(sorted(images), sorted(folders), others)
+                is_image = os.path.splitext(entry.name)[1].lower() in IMAGE_ENDINGS or _has_image_content(entry)
+                (images if is_image else others).append(entry.name)
+    return Folder(sorted(images), sorted(folders), sorted(others))
+
+
+def others_text(paths: Sequence[str]) -> str:
+    """Counts and names files that are no images: "2 other files ignored: a/x.mov, a/y.txt"."""
+    return plural(len(paths), "other file") + " ignored" + (f": {some(paths)}" if paths else "")
+
+
+def no_images(folder: str, others: Sequence[str]) -> ValueError:
+    """Returns the error for an identity's folder without images."""
+    if others:
+        return ValueError(f"{folder} contains no images that can be read, only {some(others)}: convert or remove them")
+    return ValueError(f"{folder} contains no images: remove it")
+
+
+def _has_image_content(entry: os.DirEntry) -> bool:
+    """Whether a file begins as an image; not if it cannot be read, or is no regular file."""
+    if not entry.is_file():
+        return False
+    try:
+        with open(entry.path, "rb", buffering=0) as file:
+            return bool(extension(file.read(HEADER)))
+    except OSError:
+        return False
 
 
 def encode_files(paths: Iterator[str], options: ImageOptions, workers: int) -> Iterator[tuple[str, Encoded]]:

@@ -4,15 +4,15 @@ Shapes: N images, C identities, P positions, H, W image size.
 """
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
 
-from .label_runs import LabelRuns
+from .label_runs import MOST_CLASSES, LabelRuns
 
 SAMPLES = 64  # images that are part of a digest
-MOST_CLASSES = 1 << 31  # a label above it is a number of something else; counts by class would not fit into memory
 
 
 class ImageSet:
@@ -32,11 +32,13 @@ class ImageSet:
         image_size: (H, W) if the set says it, otherwise None.
         advice: what to do about an image that cannot be decoded.
         finds_all: the command that lists all bad images; empty if there is none.
+        left_out: paths of files in the set that are no images.
     """
 
     image_size: tuple | None = None
     advice = "replace or remove it"
     finds_all = ""
+    left_out: Sequence[str] = ()
 
     def __init__(self, path: str, runs: LabelRuns, num_identities: int):
         if num_identities > MOST_CLASSES:

@@ -13,7 +13,7 @@ import numpy as np
 from partial_fc.utils.text import plural
 
 from .batch import Batch, Inputs, arrays_of, joined, map_inputs
-from .label_runs import LabelRuns
+from .label_runs import LabelRuns, class_labels
 from .rank_batches import RankBatches
 from .read_log import ReadLog
 
@@ -23,7 +23,8 @@ DIGESTED = 1 << 16  # items at a time
 class Items(Protocol):
     """A set of N items with labels; ``len(items)`` is N. Threads read it at once.
 
-    If it has an attribute ``labels``, (N,) integers of all items, ``new_centers=mean`` works with it.
+    If it has an attribute ``labels``, (N,) integers of all items, ``new_centers=mean`` works with it. Messages name an
+    item by ``describe(position)``, if there is such a method.
     """
 
     @property
@@ -41,6 +42,8 @@ class Items(Protocol):
 
         An item may depend on (seed, epoch, position) alone, not on the others that are read with it: then a resumed
         training reads the same. For what is random in it see partial_fc.data.order.uniform_draws.
+
+        An item with a number that is not finite is bad.
 
         Raises:
             ValueError: an item is bad; names it. It is then read alone.
@@ -60,18 +63,19 @@ class ArrayItems:
             host share a memory map. None: all rows.
 
     Raises:
-        ValueError: the lengths differ, there is no item, or a label is negative.
+        ValueError: the lengths differ, there is no item, or a label is no number of a class.
     """
 
     def __init__(self, inputs: Inputs, labels: np.ndarray, rows: np.ndarray | None = None):
-        self.inputs, self.labels, self.rows = inputs, np.asarray(labels, np.int64), rows
+        self.inputs, self.labels, self.rows = inputs, np.asarray(labels), rows
         arrays = arrays_of(inputs)
         for name, array in arrays.items():
             count = len(array if rows is None else rows)
             if count != len(self.labels):
                 raise ValueError(f"{count} {name}, but {len(self.labels)} labels")
-        if not len(self.labels) or self.labels.min() < 0:
-            raise ValueError(f"{len(self.labels)} labels, expected one or more, of 0 or above")
+        if not len(self.labels) or self.labels.dtype.kind not in "iu":
+            raise ValueError(f"{len(self.labels)} labels of {self.labels.dtype}, expected one integer or more")
+        self.labels = class_labels(self.labels, "labels")
         self.num_classes = int(self.labels.max()) + 1
         digest = hashlib.sha256(self.labels.tobytes())
         for name, array in arrays.items():
@@ -132,11 +136,11 @@ class ItemBatches(RankBatches):
     def _read(self, positions: np.ndarray, epoch: int) -> Batch:
         """Returns the items at positions (B,), bad ones replaced by the following one."""
         try:
-            return self.items.read(positions, epoch)
+            return read_finite(self.items, positions, epoch)
         except ValueError:  # one of them is bad
 
             def read(position: int) -> tuple[int, Batch]:
-                return position, self.items.read(np.array([position]), epoch)
+                return position, read_finite(self.items, np.array([position]), epoch)
 
             return in_one([self.log.first_good(position, read, self._after) for position in positions.tolist()])
 
@@ -147,7 +151,7 @@ class ItemBatches(RankBatches):
             raise ValueError(
                 "the set has no attribute labels (N,), which new_centers=mean reads: set new_centers=random"
             )
-        return LabelRuns.of_labels(np.asarray(labels, np.int64))
+        return LabelRuns.of_labels(class_labels(np.asarray(labels), "the set"))
 
     def read(self, positions: np.ndarray) -> tuple[Inputs, np.ndarray]:
         """See LabelledBatches; the items are those of epoch 0."""
@@ -191,6 +195,19 @@ class ItemBatches(RankBatches):
         self.items.close()
 
 
+def read_finite(items: Items, positions: np.ndarray, epoch: int) -> Batch:
+    """Returns ``items.read``. Raises ValueError for an item with a number that is not finite, too, and names it."""
+    found = items.read(positions, epoch)
+    for name, array in arrays_of(found[0]).items():
+        numbers = np.asarray(array)
+        if numbers.dtype.kind not in "fc" or np.isfinite(numbers).all() or numbers.shape[:1] != positions.shape:
+            continue
+        bad = positions[~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)][0]
+        item = items.describe(bad) if hasattr(items, "describe") else f"item {bad} of the set"
+        raise ValueError(f"{item} has a number in {name} that is not finite: correct or remove it")
+    return found
+
+
 def first_items(items: Items, count: int) -> tuple[Batch, np.ndarray]:
     """Returns the first `count` good items, or all, of epoch 0, and their positions (n,).
 
@@ -200,7 +217,7 @@ def first_items(items: Items, count: int) -> tuple[Batch, np.ndarray]:
     found: list[tuple[int, Batch]] = []
     for position in range(len(items)):
         try:
-            found.append((position, items.read(np.array([position]), 0)))
+            found.append((position, read_finite(items, np.array([position]), 0)))
         except ValueError:
             if not found and position == len(items) - 1:
                 raise
@@ -216,7 +233,7 @@ def good_items(
     found, good = [], np.ones(len(positions), bool)
     for row, position in enumerate(positions.tolist()):
         try:
-            found.append((position, items.read(np.array([position]), 0)))
+            found.append((position, read_finite(items, np.array([position]), 0)))
         except ValueError as error:
             on_bad(position, error)
             good[row] = False

@@ -7,6 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
+MOST_CLASSES = 1 << 31  # a label above it is a number of something else; counts by class would not fit into memory
+
+
+def class_labels(labels: np.ndarray, name: str) -> np.ndarray:
+    """Returns labels (N,) of any integer type as int64, N > 0. Raises ValueError if one is no number of a class."""
+    for item in (int(labels.argmin()), int(labels.argmax())):
+        if not 0 <= int(labels[item]) < MOST_CLASSES:  # before the conversion, which makes large ones negative
+            raise ValueError(f"{name}: item {item} has the label {labels[item]}: number the classes from 0")
+    return labels.astype(np.int64)
+
 
 class LabelRuns:
     """Runs of consecutive images with one label.

@@ -10,6 +10,8 @@ import numpy as np
 
 from partial_fc.utils.staging import staged_files
 
+VERSION_BITS = 8  # of the number for a layout: what earlier versions have written is replaced
+
 
 def file_stamp(path: str, form: int) -> np.ndarray:
     """Returns (3,) int64: a number for the layout, and the size in bytes and time in ns of the file at `path`."""
@@ -27,12 +29,16 @@ def read_words(path: str, stamp: np.ndarray) -> np.ndarray | None:
     return words[len(stamp) :] if is_current else None
 
 
-def write_words(path: str, *parts: np.ndarray) -> None:
-    """Writes the parts, the stamp first, atomically; a read-only folder is not an error."""
+def write_words(path: str, stamp: np.ndarray, *parts: np.ndarray) -> None:
+    """Writes the stamp and the parts atomically; neither a read-only folder nor a file of the user's is an error."""
     folder, name = os.path.split(path)
-    # Other ranks may write it at the same time, each in a temporary folder of its own.
-    with suppress(OSError), staged_files(folder, [name], True) as stage, open(os.path.join(stage, name), "wb") as file:
-        for part in parts:
-            part.astype("<i8", copy=False).tofile(file)
-        file.flush()
-        os.fsync(file.fileno())
+    with suppress(OSError):
+        there = np.fromfile(path, "<i8", 1) if os.path.exists(path) else stamp[:1]
+        if (there >> VERSION_BITS).tolist() != (stamp[:1] >> VERSION_BITS).tolist():
+            return
+        # Other ranks may write it at the same time, each in a temporary folder of its own.
+        with staged_files(folder, [name], True) as stage, open(os.path.join(stage, name), "wb") as file:
+            for part in (stamp, *parts):
+                part.astype("<i8", copy=False).tofile(file)
+            file.flush()
+            os.fsync(file.fileno())

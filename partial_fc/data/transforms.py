@@ -1,27 +1,35 @@
 """Decodes and augments one face image.
 
+Every reader of images passes here, so that their orientation and colour are decided once. OpenCV decodes most formats,
+Pillow those that OpenCV reads differently by its version (GIF, AVIF), or whose colour it changes with alpha and in
+other colour spaces (TIFF). The EXIF orientation is applied here: OpenCV applies that of some formats in some versions.
+
 Shapes: H, W image size; images are (H, W, 3) uint8 RGB.
 """
 
-import re
-import struct
+import io
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import cv2
 import numpy as np
+from PIL import Image
 
 from partial_fc.utils.text import plural
 
-JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
-# The frame of a JPEG (ITU-R T.81, B.2.2): marker, length, 8 bits, height, width, channels. In the pixels no 0xFF is
-# followed by such a marker.
-JPEG_FRAME = re.compile(
-    rb"\xff[\xc0-\xc3\xc5-\xc7\xc9-\xcb\xcd-\xcf]\x00[\x0b\x11\x14]\x08(....[\x01\x03\x04])", re.DOTALL
+from .image_formats import (
+    GIF_START,
+    TIFF_STARTS,
+    check_whole,
+    color_channels,
+    exif_orientation,
+    is_avif,
+    orientation,
 )
-COLOR_FRAME = b"\xff\xc0\x00\x11\x08"  # of a baseline JPEG of three channels: a search is faster than the pattern
-PNG_START = b"\x89PNG"
-PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the color type of the header; a palette contains RGB
+
+BY_PILLOW = (*TIFF_STARTS, GIF_START)
+FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 ERASED = 128  # gray: close to zero after the networks' (x - 127.5) / 128
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601, as in JPEG
 DRAWS = 9  # random numbers that `augment` uses for an image
@@ -45,8 +53,30 @@ class Augmentation(NamedTuple):
             raise ValueError(f"jpeg_compression must be a quality from 1 to 100, or 0, got {self.jpeg_compression}")
 
 
+def decode_any_size(encoded: bytes) -> np.ndarray:
+    """Decodes an image file to (H, W, 3) uint8 RGB, upright.
+
+    Damage inside a JPEG that libjpeg tolerates is not detected, see utils/decoder_messages.py.
+
+    Raises:
+        ValueError: it is truncated, too large or damaged, or its pixels have no defined range; does not name the file.
+    """
+    check_whole(encoded)
+    if encoded.startswith(BY_PILLOW) or is_avif(encoded):
+        return _decode_by_pillow(encoded)
+    try:
+        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), FLAGS) if encoded else None
+    except cv2.error as error:
+        if "MAX_IMAGE" in error.err:
+            raise too_large(encoded) from None
+        image = None
+    if image is None:
+        raise ValueError(f"cannot be decoded ({len(encoded)} bytes)")
+    return turned(image, orientation(encoded))
+
+
 def decode_rgb(encoded: bytes, image_size: tuple) -> np.ndarray:
-    """Decodes a JPEG, PNG or WebP to (H, W, 3) uint8 RGB. Raises ValueError if it is damaged or has another size."""
+    """As `decode_any_size`; raises ValueError if the image is not (H, W), too."""
     image = decode_any_size(encoded)
     check_size(image, image_size)
     return image
@@ -66,43 +96,36 @@ def decode_color(encoded: bytes, image_size: tuple) -> np.ndarray:
     return decode_rgb(encoded, image_size)
 
 
-def decode_any_size(encoded: bytes) -> np.ndarray:
-    """Decodes a JPEG, PNG or WebP of any size to (H, W, 3) uint8 RGB. Raises ValueError if it is damaged.
+def rgb_of(image: Image.Image) -> np.ndarray:
+    """Returns the pixels of an image of Pillow as `decode_any_size` does for its file: (H, W, 3) uint8 RGB, upright.
 
-    Damage inside a JPEG that libjpeg tolerates is not detected; `partial-fc sets check` detects it.
+    Raises:
+        ValueError: its mode has no defined range (I, F), or cannot be converted.
+        OSError: its file is damaged.
     """
-    # OpenCV fills the missing rows of a truncated JPEG with gray, in some versions without an error.
-    if encoded.startswith(JPEG_START) and encoded.rfind(JPEG_END) < 0:
-        raise ValueError(f"is a JPEG truncated after {len(encoded)} bytes")
-    return decode(encoded, cv2.IMREAD_COLOR_RGB)
+    if image.mode in ("I", "F"):
+        raise ValueError(f"has pixels of 32 bits (mode {image.mode}), whose range is not known: save it with 8 bits")
+    if image.mode.startswith("I;16"):
+        return np.repeat((upright(image) >> 8).astype(np.uint8)[..., None], 3, axis=2)
+    converted = image.convert("RGBA" if image.mode in ("P", "PA") else "RGB")  # RGB would warn of a transparent palette
+    return upright(image, np.asarray(converted)[..., :3])
 
 
-def decode(encoded: bytes, flag: int) -> np.ndarray:
-    """Returns (H, W, 3) uint8 in the order of ``flag``, of cv2. Raises ValueError if the file cannot be decoded."""
-    try:
-        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flag) if encoded else None
-    except cv2.error as error:
-        if "MAX_IMAGE" in error.err:
-            raise ValueError(f"is larger than OPENCV_IO_MAX_IMAGE_PIXELS allows ({len(encoded)} bytes)") from None
-        image = None
-    if image is None:
-        raise ValueError(f"cannot be decoded ({len(encoded)} bytes)")
-    return image
+def upright(image: Image.Image, pixels: np.ndarray | None = None) -> np.ndarray:
+    """Returns (H, W, ...), the pixels of an image of Pillow in its own mode, or others of it, as EXIF shows them."""
+    stored = np.asarray(image) if pixels is None else pixels  # Pillow itself turns a TIFF when it reads the pixels
+    return np.array(turned(stored, exif_orientation(image.info.get("exif", b""))), order="C")
 
 
-def color_channels(encoded: bytes) -> int | None:
-    """Reads the number of channels of a JPEG or PNG, None for another format; decoding always returns three."""
-    if encoded.startswith(PNG_START):
-        return PNG_CHANNELS.get(encoded[25]) if len(encoded) > 25 else None
-    if not encoded.startswith(JPEG_START):
-        return None
-    channels = [3] if COLOR_FRAME in encoded else [frame[2] for frame in jpeg_frames(encoded)]
-    return max(channels) if channels else None
-
-
-def jpeg_frames(encoded: bytes) -> list[tuple[int, int, int]]:
-    """Returns (height, width, channels) of a JPEG as stored, and of thumbnails in it."""
-    return [struct.unpack(">HHB", frame) for frame in JPEG_FRAME.findall(encoded)]
+def turned(image: np.ndarray, orientation: int) -> np.ndarray:
+    """Returns a stored image (H, W, ...) as an EXIF orientation 1 .. 8 shows it."""
+    if orientation == 1:
+        return image
+    if orientation >= 5:
+        image = image.swapaxes(0, 1)
+    if orientation in (3, 4, 7, 8):
+        image = image[::-1]
+    return np.ascontiguousarray(image[:, ::-1] if orientation in (2, 3, 6, 7) else image)
 
 
 def augment(image: np.ndarray, draws: Sequence[float], how: Augmentation) -> np.ndarray:
@@ -140,3 +163,24 @@ def erase_square(image: np.ndarray, side: int, row: float, column: float) -> Non
     top = int(row * image.shape[0]) - side // 2
     left = int(column * image.shape[1]) - side // 2
     image[max(top, 0) : top + side, max(left, 0) : left + side] = ERASED
+
+
+def _decode_by_pillow(encoded: bytes) -> np.ndarray:
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:  # reads the header only
+            if image.width * image.height > int(os.environ["OPENCV_IO_MAX_IMAGE_PIXELS"]):
+                raise too_large(encoded)
+            return rgb_of(image)
+    except Image.DecompressionBombError:
+        raise too_large(encoded) from None
+    except ValueError:
+        raise
+    except Exception:  # its readers of many formats raise any
+        lacks = is_avif(encoded) and ".avif" not in Image.registered_extensions()
+        reason = f": Pillow {Image.__version__} does not read AVIF, 11.3 does" if lacks else ""
+        raise ValueError(f"cannot be decoded ({len(encoded)} bytes){reason}") from None
+
+
+def too_large(encoded: bytes) -> ValueError:
+    """Returns the error for an image with too many pixels."""
+    return ValueError(f"is larger than OPENCV_IO_MAX_IMAGE_PIXELS allows ({len(encoded)} bytes)")

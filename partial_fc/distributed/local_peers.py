@@ -10,7 +10,7 @@ from .rank_status import RankStatusStore
 
 
 class LocalPeers:
-    """The other ranks on this host, as far as they have written their status."""
+    """The other ranks on this host and in its namespace of processes, as far as they have written their status."""
 
     def __init__(self, rank_status: RankStatusStore, local_size: int):
         self._rank_status, self._local_size = rank_status, local_size
@@ -37,5 +37,5 @@ class LocalPeers:
                     os.kill(self._peers[rank].pid, signal.SIGKILL)
 
     def _read(self) -> dict[int, Record]:
-        records = self._rank_status.records(self._rank_status.host)
-        return {record.rank: record for record in records if record.rank != self._rank_status.rank}
+        store = self._rank_status
+        return {each.rank: each for each in store.records() if each.rank != store.rank and store.is_here(each)}

@@ -2,6 +2,8 @@
 
 import os
 
+from .env import RankInfo, rank_info
+
 MPI_LAUNCHERS = ("mpirun", "orterun", "mpiexec", "orted", "prted", "prterun")
 
 
@@ -18,19 +20,44 @@ def has_ended(pid: int, started: int) -> bool:
 
 
 def started_by_mpi() -> bool:
-    """Returns whether the parent of this process is a launcher of MPI."""
-    return _command_line(os.getppid())[0] in MPI_LAUNCHERS
+    """Returns whether a launcher of MPI has started this process, or a program around it."""
+    return _command_line(_starters()[-1])[0] in MPI_LAUNCHERS
 
 
 def launchers() -> list[tuple[int, int]]:
-    """Returns (process id, start time) of the parent, and of the grandparent if it is mpirun or the shell of run.sh."""
-    parent = os.getppid()
-    pids = [parent]
-    fields = _stat(parent)
-    grandparent = int(fields[1]) if fields else 0
-    if any(argument.endswith("run.sh") or "mpirun" in argument for argument in _command_line(grandparent)):
-        pids.append(grandparent)
-    return [(pid, process_state(pid)[1]) for pid in pids]
+    """Returns (process id, start time) of what has started this rank, as far as it is in this namespace of processes.
+
+    These are the programs around it, the launcher, and the launcher's parent if it is mpirun or the shell of run.sh.
+    """
+    pids = _starters()
+    above = _parent(pids[-1])
+    if any(argument.endswith("run.sh") or "mpirun" in argument for argument in _command_line(above)):
+        pids.append(above)
+    return [(pid, process_state(pid)[1]) for pid in pids if pid]
+
+
+def _starters() -> list[int]:
+    """The parent, and its parents as long as they have the variables of this rank: scripts that start its program."""
+    pids, own = [os.getppid()], rank_info(os.environ)
+    while pids[-1] > 1 and _rank_of(pids[-1]) == own:
+        pids.append(_parent(pids[-1]))
+    return pids
+
+
+def _parent(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
+
+
+def _rank_of(pid: int) -> RankInfo | None:
+    """The rank that a launcher gave a process; None without a launcher."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            pairs = (entry.partition("=") for entry in os.fsdecode(file.read()).split("\0"))
+    except OSError:
+        return None
+    found = rank_info({name: value for name, _, value in pairs})
+    return found if found.size > 1 else None
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -30,6 +30,7 @@ class Record(NamedTuple):
     ended: bool  # whether the rank ended as it should, or after it reported an error
     # When it last made progress: seconds since the boot of its host; in RankStatusStore.records(), of the reader's.
     progress_time: float
+    namespace: str = ""  # of its process id, see pid_namespace
 
 
 def since_boot() -> float:
@@ -44,8 +45,15 @@ def boot_id() -> str:
     return ""
 
 
+def pid_namespace() -> str:
+    """Returns what tells apart the containers of a host whose process ids mean nothing to each other; "" if unknown."""
+    with suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return ""
+
+
 def is_gone(record: Record) -> bool:
-    """Returns whether the process of a record of this host has ended."""
+    """Returns whether the process of a record of this host and namespace has ended."""
     return has_ended(record.pid, record.started)
 
 
@@ -77,7 +85,7 @@ def read_record(name: str, folder: int | None, owner: int) -> Record | None:
 def _is_valid(record: Record) -> bool:
     """Whether all fields have their types, and the numbers those that a process can have: kill(-1) ends everything."""
     seconds = (int, float)
-    types: Sequence[Any] = (int, str, str, int, int, str, seconds, int, str, bool, bool, seconds)
+    types: Sequence[Any] = (int, str, str, int, int, str, seconds, int, str, bool, bool, seconds, str)
     numbers = (record.rank, record.pid, record.started, record.num_update, record.met, record.progress_time)
     typed = all(isinstance(field, kind) for field, kind in zip(record, types))
     if not typed or any(isinstance(number, bool) for number in numbers):

@@ -26,7 +26,7 @@ from contextlib import suppress
 
 from .errors import FAILED
 from .processes import process_state
-from .rank_record import FLAGS, LENGTH, Record, boot_id, is_gone, is_own, read_record, since_boot
+from .rank_record import FLAGS, LENGTH, Record, boot_id, is_gone, is_own, pid_namespace, read_record, since_boot
 
 PREFIX = ".job-"
 REPORTED = "error_reported"  # the file that the rank creates which reports why the job ends; holds its exit code
@@ -43,7 +43,10 @@ def job_key(environment: Mapping[str, str], pid: int) -> str:
     """
     if "TORCHELASTIC_RUN_ID" in environment:  # first, as in env.rank_info; it is "none" with a fixed address and port
         names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE")
-        return _as_name("-".join(environment.get(name, "") for name in names))
+        parts = [environment.get(name, "") for name in names]
+        if environment.get("WORLD_SIZE") == environment.get("LOCAL_WORLD_SIZE"):
+            parts.append(socket.gethostname())  # of its loopback interface, which other hosts and containers have too
+        return _as_name("-".join(parts))
     # mpirun draws 128 random bits for each job.
     key = environment.get("OMPI_MCA_orte_precondition_transports") or environment.get("PMIX_NAMESPACE")
     if not key and "HOROVOD_GLOO_RENDEZVOUS_PORT" in environment:
@@ -74,6 +77,7 @@ class RankStatusStore:
         self.rank, self.host, self.pid = rank, socket.gethostname(), os.getpid()
         self.num_update, self.doing, self.waiting = -1, "startup", False
         self._root, self._key_repeats, self._boot = root, key_repeats, boot_id()
+        self._namespace = pid_namespace()
         self._attempt, self._met = "", 0.0
         self._started = process_state(self.pid)[1]
         self._started_at = self._started / os.sysconf("SC_CLK_TCK")  # seconds since boot
@@ -108,9 +112,9 @@ class RankStatusStore:
             os.utime(file)  # the present time of the file server
             self._folder, self._file = folder, file
             if self._key_repeats:
-                self._earlier = {name: record for name, record in self._read_all().items() if not self._is_here(record)}
+                self._earlier = {name: record for name, record in self._read_all().items() if not self.is_here(record)}
                 self._remove_earlier_report()
-            remove_dead(self._root, self.host, self._boot, os.fstat(file), keep=self.path)
+            remove_dead(self._root, self, os.fstat(file))
         return self
 
     def join(self, attempt: str) -> None:
@@ -135,7 +139,7 @@ class RankStatusStore:
         self.waiting, self._ended = False, True
         self._write()
         others = [record for record in self._read_all().values() if record.rank != self.rank]
-        if self._folder is not None and all(record.ended or self._is_gone_here(record) for record in others):
+        if self._folder is not None and all(record.ended or self.is_gone_here(record) for record in others):
             shutil.rmtree(self.path, ignore_errors=True)
 
     def records(self, host: str | None = None) -> list[Record]:
@@ -212,7 +216,7 @@ class RankStatusStore:
         with self._lock, suppress(OSError):  # the watchdog writes as well
             self._progress_time = since_boot()
             process = (self.rank, self.host, self._boot, self.pid, self._started, self._attempt, self._met)
-            status = (self.num_update, self.doing[:99], self.waiting, self._ended, self._progress_time)
+            status = (self.num_update, self.doing[:99], self.waiting, self._ended, self._progress_time, self._namespace)
             os.pwrite(self._file, json.dumps(Record(*process, *status)).encode().ljust(LENGTH), 0)
 
     def _read_all(self) -> dict[str, Record]:
@@ -225,55 +229,58 @@ class RankStatusStore:
         found = {name: read_record(name, self._folder, owner) for name in names}
         return {name: record for name, record in found.items() if record is not None}
 
-    def _is_here(self, record: Record) -> bool:
-        """Whether a record is of this host, since it booted."""
-        return record.host == self.host and record.boot == self._boot
+    def is_here(self, record: Record) -> bool:
+        """Returns whether a record is of this host, since it booted, and of a process that can be seen from here."""
+        return (record.host, record.boot, record.namespace) == (self.host, self._boot, self._namespace)
 
-    def _is_gone_here(self, record: Record) -> bool:
-        return record.host == self.host and (record.boot != self._boot or is_gone(record))
+    def is_gone_here(self, record: Record) -> bool:
+        """Returns whether a record is of this host, and its process is known to have ended."""
+        if self.is_here(record):
+            return is_gone(record)
+        return record.host == self.host and record.boot != self._boot
 
     def _is_of_this_attempt(self, name: str, record: Record) -> bool:
         if not self._key_repeats:
             return True
         if self._attempt:
             return record.attempt == self._attempt
-        if self._is_here(record):
+        if self.is_here(record):
             return not is_gone(record) or (not record.attempt and record.progress_time >= self._started_at)
-        return record.host != self.host and record != self._earlier.get(name)
+        return not self.is_gone_here(record) and record != self._earlier.get(name)
 
     def _on_own_clock(self, record: Record) -> Record:
-        if self._is_here(record):
+        if self.is_here(record):
             return record
         # All ranks met at the same moment, which each has read on the clock of its host.
         return record._replace(progress_time=record.progress_time - record.met + self._met)
 
 
-def remove_dead(root: str, host: str, boot: str, own: os.stat_result, keep: str) -> None:
-    """Removes the folders in ``root`` of jobs that were killed, so that no rank was left to do it, but for ``keep``.
+def remove_dead(root: str, store: RankStatusStore, own: os.stat_result) -> None:
+    """Removes the folders in ``root`` of jobs that were killed, so that no rank was left to do it, but that of a store.
 
     ``own`` is of a file that has just been written there: its owner, and the time of the file server. Raises OSError if
     ``root`` cannot be listed.
     """
     for name in os.listdir(root):
         path = os.path.join(root, name)
-        if not name.startswith(PREFIX) or path == keep:
+        if not name.startswith(PREFIX) or path == store.path:
             continue
         with suppress(OSError):
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | FLAGS)
             try:
                 files = [entry for entry in os.listdir(folder) if "@" in entry] if is_own(folder, own.st_uid) else []
-                dead = all(_is_dead(file, folder, host, boot, own) for file in files)
+                dead = all(_is_dead(file, folder, store, own) for file in files)
             finally:
                 os.close(folder)
             if files and dead:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_dead(name: str, folder: int, host: str, boot: str, own: os.stat_result) -> bool:
+def _is_dead(name: str, folder: int, store: RankStatusStore, own: os.stat_result) -> bool:
     record = read_record(name, folder, own.st_uid)
-    if record is not None and record.host == host:
-        return record.boot != boot or is_gone(record)
-    # An empty file may be of a rank that is just starting. The processes of other hosts cannot be seen from here, but
-    # every living rank writes within a day.
+    if record is not None and (store.is_here(record) or store.is_gone_here(record)):
+        return store.is_gone_here(record)
+    # An empty file may be of a rank that is just starting. The processes of other hosts and containers cannot be seen
+    # from here, but every living rank writes within a day.
     age = own.st_mtime - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
     return age > (UNWRITTEN if record is None else SILENT)

@@ -280,7 +280,7 @@ class Watchdog(threading.Thread):
         # The rank that the others wait for may be busy, with a large file for example, and report progress.
         if not stalled_here and self._idle_seconds(now, records) <= limit + PRECEDENCE:
             return
-        stopped = [record.rank for record in records if record.host == self.rank_status.host and is_stopped(record)]
+        stopped = [record.rank for record in records if self.rank_status.is_here(record) and is_stopped(record)]
         if self._heartbeat is not None:
             stopped += [self._host_of.index(host) for host in self._heartbeat.stopped(SILENT)]
         text = diagnosis.no_progress_message(records, self.ranks.size, since_boot(), limit, stopped)

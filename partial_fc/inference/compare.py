@@ -61,11 +61,11 @@ def threshold_of(model: FaceModel | ItemModel) -> tuple[float, str] | None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     from .distances import squared_distances
-    from .index import embed_items
+    from .index import embed_one
 
     model, items, recipe = open_model(args)
     threshold = threshold_of(model) if args.threshold is None else (args.threshold, "from --threshold")
-    left, right = (embed_items(model, items.read_one(name), [name], recipe) for name in (args.first, args.second))
+    left, right = (embed_one(model, items, name, recipe)[None] for name in (args.first, args.second))
     distance = float(squared_distances(left, right)[0])
     print(f"similarity        {1 - distance / 2:.4f}")
     print(f"squared distance  {distance:.4f}")

@@ -3,13 +3,25 @@
 Shapes: N embeddings, P pairs, E embedding.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
 def normalized(rows: np.ndarray) -> np.ndarray:
-    """Returns rows (N, E) of length 1; zero rows stay zero, as in scikit-learn's ``normalize``."""
-    lengths = np.sqrt(np.einsum("ne,ne->n", rows, rows))
-    return rows / np.where(lengths > 0, lengths, 1.0)[:, None]
+    """Returns rows (N, E) of length 1; one that is zero or not finite becomes zeros."""
+    lengths = np.sqrt(np.einsum("ne,ne->n", rows, rows, dtype=np.float64))
+    good = np.isfinite(lengths) & (lengths > 0)
+    unit = np.zeros_like(rows)
+    unit[good] = rows[good] / lengths[good, None]
+    return unit
+
+
+def check_finite(rows: np.ndarray, names: Sequence[str]) -> None:
+    """Raises ValueError, which names the item, if an embedding of rows (N, E) is not finite."""
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(bad):
+        raise ValueError(f"{names[bad[0]]} has an embedding that is not finite: replace it, or the model")
 
 
 def squared_distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:

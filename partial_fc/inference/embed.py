@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     files = [os.path.basename(path) for path in (array, text, about)]
     with staged_files(os.path.dirname(array), files, args.force) as stage:
         model, items, recipe = open_model(args)
-        names = items.names(args.images)
+        names, others = items.names(args.images)
         with progress(len(names), items.noun, "embedding") as bar:
             index, skipped = embed_all(model, items, args.images, names, recipe, bar.update)
         write_index(os.path.join(stage, files[0]), index, origin_of(model, recipe))
@@ -49,4 +49,4 @@ def run(args: argparse.Namespace) -> int:
         f"{array}: {plural(count, 'embedding')} of dimension {dimension} and length 1{flip}; "
         f"{text}: names of the {items.noun}s"
     )
-    return report_skipped(skipped)
+    return report_skipped(skipped, others)

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from typing import Any
 
-from partial_fc.data.encoding import extension
+from partial_fc.data.image_formats import extension
 from partial_fc.utils.text import plural
 
 from .detection.detector import LANDMARKS

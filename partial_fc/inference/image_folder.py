@@ -8,13 +8,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from partial_fc.data.encoding import decode_bgr, resize
-from partial_fc.data.folder import list_folder
+from partial_fc.data.encoding import resize
+from partial_fc.data.folder import Folder, list_folder
+from partial_fc.data.transforms import decode_any_size
 from partial_fc.utils.decoder_messages import DecoderMessages
+from partial_fc.utils.text import some
 
 
-def face_names(root: str | os.PathLike) -> list[str]:
-    """Returns the image files in a folder and its subfolders, sorted, relative to the folder, without hidden ones.
+def face_names(root: str | os.PathLike) -> tuple[list[str], list[str]]:
+    """Returns the image files in a folder and its subfolders, and the other files, see `list_folder`.
+
+    Both are sorted, and relative to the folder.
 
     Raises:
         NotADirectoryError: ``root`` is not a folder.
@@ -23,20 +27,23 @@ def face_names(root: str | os.PathLike) -> list[str]:
     root = os.fspath(root)
     if not os.path.isdir(root):
         raise NotADirectoryError(f"{root} is not a folder: give a folder of images")
-    names = sorted(_names_below(root, "", []))
+    names: list[str] = []
+    others: list[str] = []
+    for folder, content in _folders_below(root, "", []):
+        names += (os.path.join(folder, name) for name in content.images)
+        others += (os.path.join(folder, name) for name in content.others)
     if not names:
-        raise ValueError(f"{root} and its subfolders hold no images")
+        raise ValueError(f"{root} and its subfolders hold no images" + (f", only {some(others)}" if others else ""))
     for name in names:
         if "\n" in name or "\r" in name:
             raise ValueError(f"{os.path.join(root, name)!r}: the name contains a line break: rename the file")
-    return names
+    return sorted(names), sorted(others)
 
 
 def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarray:
     """Reads one image file: (H, W, 3) uint8 RGB.
 
-    The EXIF orientation is applied, gray is expanded to three channels and alpha is dropped. Images of another size
-    than (H, W) are scaled with ``scale``, otherwise refused.
+    Images of another size than (H, W) are scaled with ``scale``, otherwise refused.
 
     Raises:
         OSError: The file cannot be read.
@@ -67,23 +74,22 @@ def read_faces(
     return kept, np.array(images, np.uint8).reshape(-1, *size, 3), skipped
 
 
-def _names_below(root: str, folder: str, above: list[str]) -> Iterator[str]:
-    """Yields the image files below root/folder; ``above``: its real parent folders, to stop at loops of links."""
+def _folders_below(root: str, folder: str, above: list[str]) -> Iterator[tuple[str, Folder]]:
+    """Yields root/folder, and the folders in it; ``above``: its real parent folders, to stop at loops of links."""
     real = os.path.realpath(os.path.join(root, folder))
     if real in above:
         return
     content = list_folder(os.path.join(root, folder))
-    for name in content.images:
-        yield os.path.join(folder, name)
+    yield folder, content
     for name in content.folders:
-        yield from _names_below(root, os.path.join(folder, name), [*above, real])
+        yield from _folders_below(root, os.path.join(folder, name), [*above, real])
 
 
 def _decode(path: str, size: tuple[int, int], scale: bool, messages: DecoderMessages) -> np.ndarray:
     with open(path, "rb") as file:
         data = file.read()
     try:
-        image = messages.checked(lambda: decode_bgr(data))
+        image = messages.checked(lambda: decode_any_size(data))
     except ValueError as error:
         raise ValueError(f"{path} {error}: replace or remove it") from None
     if image.shape[:2] != size:
@@ -93,4 +99,4 @@ def _decode(path: str, size: tuple[int, int], scale: bool, messages: DecoderMess
                 "size, or use --resize to scale it"
             )
         image = resize(image, size)
-    return np.ascontiguousarray(image[:, :, ::-1])
+    return image

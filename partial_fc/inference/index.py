@@ -9,21 +9,23 @@ Shapes: N faces or other items, E embedding.
 import json
 import os
 from collections.abc import Callable, Sequence
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from partial_fc.checkpoint.arrays import open_array
 from partial_fc.data.batch import Inputs
 from partial_fc.utils.json_object import read_object
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, read_lines
 
+from .distances import normalized
 from .item_model import ItemModel
 from .items import Images, Texts
 from .model import FaceModel
 from .origin import Origin, file_digest
 
 LARGEST_ORIGIN = 1 << 12  # bytes
+UNUSABLE = "has an embedding that is zero or not finite: replace or remove it"
 LENGTH_TOLERANCE = 1e-3  # allowed deviation from length 1; float16 rounding is below it
 
 
@@ -48,20 +50,24 @@ def origin_of(model: FaceModel | ItemModel, recipe: Recipe) -> Origin:
     return Origin(model.path and file_digest(model.path), recipe.mirrored)
 
 
-def embed_items(model: FaceModel | ItemModel, items: Inputs, names: Sequence[str], recipe: Recipe) -> np.ndarray:
+def embed_items(model: FaceModel | ItemModel, items: Inputs, recipe: Recipe) -> np.ndarray:
     """Returns embeddings (N, E) float32 of length 1 of items, such as images (N, H, W, 3) uint8 RGB.
 
-    Raises:
-        ValueError: An embedding is zero or not finite. The message names the item of a zero embedding.
+    A row of zeros is an item whose embedding is zero or not finite. Raises ValueError if the model fails.
     """
     if recipe.mirrored and isinstance(model, FaceModel):
         embeddings = model.embed_with_mirrored(items, recipe.batch_size)
     else:
         embeddings = model.embed(items, recipe.batch_size)
-    lengths = np.sqrt(np.einsum("ne,ne->n", embeddings, embeddings, dtype=np.float64))
-    if not lengths.all():
-        raise ValueError(f"{model.name} computes a zero embedding for {names[lengths.argmin()]}")
-    return (embeddings / lengths[:, None]).astype(np.float32)
+    return normalized(embeddings).astype(np.float32)
+
+
+def embed_one(model: FaceModel | ItemModel, items: Images | Texts, name: str, recipe: Recipe) -> np.ndarray:
+    """Returns the embedding (E,) of length 1 of a file or a text; raises OSError or ValueError, which names it."""
+    (embedding,) = embed_items(model, items.read_one(name), recipe)
+    if not embedding.any():
+        raise ValueError(f"{name} {UNUSABLE}")
+    return embedding
 
 
 def embed_all(
@@ -80,7 +86,7 @@ def embed_all(
         The index, and a message for each skipped item.
 
     Raises:
-        ValueError: No item can be used, or an embedding is invalid, see `embed_items`.
+        ValueError: No item can be used, or the model fails.
     """
     size = model.batch or recipe.batch_size
     kept: list[str] = []
@@ -90,7 +96,10 @@ def embed_all(
         part = names[start : start + size]
         usable, inputs, unusable = items.read(path, part)
         if usable:
-            rows = embed_items(model, inputs, usable, recipe)
+            rows = embed_items(model, inputs, recipe)
+            good = rows.any(axis=1)
+            unusable += [f"{items.describe(path, name)} {UNUSABLE}" for name, fits in zip(usable, good) if not fits]
+            usable, rows = [name for name, fits in zip(usable, good) if fits], rows[good]
             if not kept:  # allocated once: joining a list of batches would need twice the memory
                 embeddings = np.empty((len(names), rows.shape[1]), np.float32)
             embeddings[len(kept) : len(kept) + len(rows)] = rows
@@ -117,7 +126,7 @@ def write_index(path: str, index: Index, origin: Origin) -> None:
     np.save(array, index.embeddings)
     with open(about, "w", encoding="utf-8") as file:
         json.dump(origin._asdict(), file)
-    with _open_names(text, "w") as file:
+    with open(text, "w", newline="\n", encoding="utf-8", errors="surrogateescape") as file:
         file.writelines(name + "\n" for name in index.names)
 
 
@@ -146,9 +155,11 @@ def read_index(path: str) -> Index:
 
 
 def read_names(path: str) -> list[str]:
-    """Reads the names in a file, one per line; raises OSError."""
-    with _open_names(path, "r") as file:
-        return file.read().split("\n")[:-1]
+    """Reads the names in a file, one per line, see `read_lines`; ValueError for an empty line between others."""
+    names = list(read_lines(path, any_bytes=True))
+    if "" in names:
+        raise ValueError(f"{path}, line {names.index('') + 1}: it is empty: a file of names has one per line")
+    return names
 
 
 def _read_origin(path: str) -> Origin:
@@ -156,8 +167,3 @@ def _read_origin(path: str) -> Origin:
         return Origin.read(read_object(path, LARGEST_ORIGIN))
     except ValueError as error:
         raise ValueError(f"{path} cannot be used ({error}): make it again with partial-fc embed") from None
-
-
-def _open_names(path: str, mode: str) -> IO[str]:
-    """Opens the file of names, which may contain any bytes."""
-    return open(path, mode, newline="\n", encoding="utf-8", errors="surrogateescape")

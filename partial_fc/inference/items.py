@@ -11,6 +11,7 @@ import numpy as np
 
 from partial_fc.data.batch import Inputs
 from partial_fc.utils.imports import import_object
+from partial_fc.utils.text import read_lines
 from partial_fc.utils.user_code import errors_of
 
 from .image_folder import face_names, read_face, read_faces
@@ -39,9 +40,13 @@ class Images:
     def __init__(self, size: tuple[int, int], scale: bool):
         self.size, self.scale = size, scale
 
-    def names(self, path: str) -> list[str]:
-        """Returns the names of the images in a folder, see `face_names`."""
+    def names(self, path: str) -> tuple[list[str], list[str]]:
+        """Returns the names of the images in a folder, and of other files, see `face_names`."""
         return face_names(path)
+
+    def describe(self, path: str | os.PathLike, name: str) -> str:
+        """Names an image of a folder, for messages."""
+        return os.path.join(path, name)
 
     def read(self, path: str | os.PathLike, names: Sequence[str]) -> Read:
         """Reads images of a folder, see `read_faces`."""
@@ -70,37 +75,38 @@ class Texts:
         """Returns the items of the function ``package.module:function``; ValueError if there is none."""
         return cls(import_object(name, "--reader"))
 
-    def names(self, path: str) -> list[str]:
-        """Returns the lines of a text file without empty ones.
+    def names(self, path: str) -> tuple[list[str], list[str]]:
+        """Returns the lines of a text file without empty ones, and no other files.
 
         Raises:
             OSError: The file cannot be read.
-            ValueError: It holds no text.
+            ValueError: It holds no text, or a line is not UTF-8.
         """
-        with open(path, encoding="utf-8-sig") as file:
-            lines = [line for line in file.read().split("\n") if line]  # no others, as an index has a name per line
+        lines = [line for line in read_lines(path) if line]  # no others, as an index has a name per line
         if not lines:
             raise ValueError(f"{path} holds no lines: give a text file with one item per line")
-        return lines
+        return lines, []
+
+    def describe(self, path: str | os.PathLike, name: str) -> str:
+        """Names a line of a text file, for messages."""
+        return f"{os.fspath(path)}: {name}"
 
     def read(self, path: str | os.PathLike, names: Sequence[str]) -> Read:
         """Makes the items of some lines; skips those that the function refuses."""
         kept, items, skipped = [], [], []
         for name in names:
             try:
-                items.append(self._made(name))
+                with errors_of(self.describe(path, name)):
+                    items.append(self.make(name))
                 kept.append(name)
             except ValueError as error:
-                skipped.append(f"{os.fspath(path)}: {error}")
+                skipped.append(str(error))
         return Read(kept, _stacked(items), skipped)
 
     def read_one(self, text: str) -> Inputs:
         """Makes the item of a text; N is 1."""
-        return _stacked([self._made(text)])
-
-    def _made(self, text: str) -> Item:
         with errors_of(text):
-            return self.make(text)
+            return _stacked([self.make(text)])
 
 
 def _stacked(items: list[Any]) -> Inputs:

@@ -59,8 +59,12 @@ def open_model(args: argparse.Namespace) -> tuple[FaceModel | ItemModel, Images 
     return model, Images(model.input.image_size, args.resize), recipe_of(args, model)
 
 
-def report_skipped(skipped: list[str]) -> int:
-    """Prints a message for each skipped item; returns the exit code: 1 if there are any."""
+def report_skipped(skipped: list[str], others: list[str]) -> int:
+    """Prints a message for each skipped item, and of other files; returns the exit code: 1 if items were skipped."""
+    from partial_fc.data.folder import others_text
+
+    if others:
+        print(others_text(others), file=sys.stderr)
     for message in skipped:
         print(f"skipped: {message}", file=sys.stderr)
     return 1 if skipped else 0

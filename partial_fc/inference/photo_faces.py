@@ -15,8 +15,9 @@ import numpy as np
 from PIL import Image
 
 from partial_fc.data.alignment import align, similarities
-from partial_fc.data.encoding import ImageOptions, decode_bgr, encode, is_upright
-from partial_fc.data.transforms import JPEG_START
+from partial_fc.data.encoding import ImageOptions, encode
+from partial_fc.data.image_formats import orientation
+from partial_fc.data.transforms import decode_any_size
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.process_pool import in_chunks, ordered_map
 
@@ -71,12 +72,12 @@ def align_photo(path: str, detector: Detector, options: PhotoOptions) -> Aligned
         if pixels > options.max_pixels:
             return AlignedPhoto(TOO_LARGE, f"{pixels / 1e6:.1f} megapixels")
         with DecoderMessages() as messages:
-            photo = messages.checked(lambda: decode_bgr(data))
+            photo = messages.checked(lambda: decode_any_size(data))
     except (ValueError, OSError) as error:
         return AlignedPhoto(DAMAGED, (error.strerror if isinstance(error, OSError) else None) or str(error))
     if photo.shape[0] * photo.shape[1] > options.max_pixels:
         return AlignedPhoto(TOO_LARGE, f"{photo.shape[0] * photo.shape[1] / 1e6:.1f} megapixels")
-    turned = data.startswith(JPEG_START) and not is_upright(data, photo)
+    turned = orientation(data) != 1
     try:
         found = [face for face in find_faces(photo, detector, options.detect_side) if face.score >= options.min_score]
         chosen = choose(found, options.which, (photo.shape[0], photo.shape[1]))
@@ -87,7 +88,7 @@ def align_photo(path: str, detector: Detector, options: PhotoOptions) -> Aligned
 
 
 def find_faces(photo: np.ndarray, detector: Detector, side: int) -> list[Face]:
-    """Returns the faces of a photo (H, W, 3) uint8 BGR, found in a copy of at most ``side`` pixels a side.
+    """Returns the faces of a photo (H, W, 3) uint8 RGB, found in a copy of at most ``side`` pixels a side.
 
     Faces without a finite similarity transform to the template are left out.
     """
@@ -95,7 +96,7 @@ def find_faces(photo: np.ndarray, detector: Detector, side: int) -> list[Face]:
     small = cv2.resize(photo, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else photo
     stretch = np.array(photo.shape[1::-1]) / small.shape[1::-1]
     faces = []
-    for face in detector.detect(np.ascontiguousarray(small[:, :, ::-1])):
+    for face in detector.detect(small.copy()):
         box, landmarks = (
             (np.reshape(points, (-1, 2)) + 0.5) * stretch - 0.5 for points in (face.box, face.landmarks)
         )  # the center of the first pixel is (0, 0)

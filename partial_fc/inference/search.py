@@ -55,22 +55,23 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("give either a folder of IMAGES or an --index to search in")
     from partial_fc.utils.progress import progress
 
-    from .index import embed_all, embed_items, origin_of
+    from .index import embed_all, embed_one, origin_of
 
     model, items, recipe = open_model(args)
-    query = embed_items(model, items.read_one(args.query), [args.query], recipe)[0]
+    query = embed_one(model, items, args.query, recipe)
     skipped: list[str] = []
+    others: list[str] = []
     if args.index is not None:
         results = _in_index(args.index, query, model.name, origin_of(model, recipe), args.top)
     else:
-        names = items.names(args.images)
+        names, others = items.names(args.images)
         with progress(len(names), items.noun, "embedding") as bar:
             index, skipped = embed_all(model, items, args.images, names, recipe, bar.update)
         results = most_similar(index, query, args.top)
     print("rank  similarity  name")
     for rank, (similarity, name) in enumerate(results, 1):
         print(f"{rank:4}  {similarity:10.4f}  {name}")
-    return report_skipped(skipped)
+    return report_skipped(skipped, others)
 
 
 def _in_index(path: str, query: np.ndarray, model: str, origin: Origin, top: int) -> list[tuple[float, str]]:

@@ -203,28 +203,46 @@ class RunFolder(NamedTuple):
 
 
 @contextlib.contextmanager
+def console(rank: int) -> Iterator[None]:
+    """A context in which rank 0 logs to standard output, and others their warnings to standard error.
+
+    Handlers that logging itself has installed, for a line of a user's module, are removed: they would repeat all lines.
+    """
+    main, logger = rank == 0, logging.getLogger()
+    for other in logger.handlers[:]:
+        if type(other) is logging.StreamHandler:
+            logger.removeHandler(other)
+    logger.setLevel(logging.INFO if main else logging.WARNING)
+    with _logging_to(_StdoutHandler() if main else logging.StreamHandler(sys.stderr), rank):
+        yield
+
+
+@contextlib.contextmanager
 def open_run_folder(path: str, rank: int, keep: bool) -> Iterator[RunFolder]:
-    """A context with log file and log lines of one rank; others than 0 only log warnings.
+    """A context with the output folder, in which rank 0 also logs to its file.
 
     A log on a disk that is full does not end the training. Without ``keep`` the log has another name until begin_run.
     Raises OSError if another training writes to the folder, or a link is in the place of its log.
     """
-    main, logger = rank == 0, logging.getLogger()
-    earlier: list[str] = []
-    handlers: list[logging.Handler] = [_StdoutHandler() if main else logging.StreamHandler(sys.stderr)]
-    with contextlib.ExitStack() as stack:
-        if main:
-            lock = stack.enter_context(open(os.path.join(path, _LOCK), "a", opener=no_follow))
-            _lock(lock, fcntl.LOCK_EX)  # fails if a training was started at the same time
-            earlier = [] if keep else _earlier_training(path)
-            handlers.append(_LogFile(_log_file(path, keep)))
-        logger.setLevel(logging.INFO if main else logging.WARNING)
-        for handler in handlers:
-            handler.setFormatter(_Formatter(LOG_FORMAT if main else f"rank {rank}: %(message)s"))
-            logger.addHandler(handler)
-            stack.callback(handler.close)
-            stack.callback(logger.removeHandler, handler)
-        yield RunFolder(path, earlier)
+    if rank:
+        yield RunFolder(path, [])
+        return
+    with open(os.path.join(path, _LOCK), "a", opener=no_follow) as lock:
+        _lock(lock, fcntl.LOCK_EX)  # fails if a training was started at the same time
+        earlier = [] if keep else _earlier_training(path)
+        with _logging_to(_LogFile(_log_file(path, keep)), rank):
+            yield RunFolder(path, earlier)
+
+
+@contextlib.contextmanager
+def _logging_to(handler: logging.Handler, rank: int) -> Iterator[None]:
+    handler.setFormatter(_Formatter(f"rank {rank}: %(message)s" if rank else LOG_FORMAT))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
 
 
 def _log_file(folder: str, keep: bool) -> str:

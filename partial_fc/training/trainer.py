@@ -29,7 +29,7 @@ from .new_centers import take_new_centers
 from .report import try_report, write_results
 from .results import TrainingResult
 from .resume import RUN, ResumePlan, checkpoint_folder
-from .run_folder import RunFolder, begin_run, open_run_folder, output_folder, progress_bar
+from .run_folder import RunFolder, begin_run, console, open_run_folder, output_folder, progress_bar
 from .saving import SaveCallback, onnx_metadata
 from .schedule import describe_rates
 from .schedules import value_in_epoch
@@ -47,7 +47,7 @@ def train(settings, framework: Framework) -> None:
     collectives = framework.collectives
     collectives.watch(settings.step_timeout, settings.host_timeout)
     folder, task = output_folder(settings), build_task(settings)
-    with closing(build_data(settings, task, framework)) as data:
+    with console(collectives.rank), closing(build_data(settings, task, framework)) as data:
         facts = job_facts(settings, data, framework)
         collectives.assert_same_on_all_ranks(facts)
         plan = resume.find_checkpoint(settings, folder, collectives, framework.read_checkpoint)

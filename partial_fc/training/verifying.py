@@ -173,10 +173,11 @@ class CallBackVerification:
             fields: as returned by `fields`; checkpoints of earlier versions have none.
         """
         for name, own in self.fields().items():
-            if (fields or {}).get(name, own) == own:
+            point_type, saved = self.evaluations[name].point_type, (fields or {}).get(name, own)
+            if set(own) - point_type._field_defaults.keys() <= set(saved) <= set(own):
                 # Points of another version had other fields.
-                values = [value for value in history.get(name, []) if len(value) == len(own)]
-                self.history[name] = [self.evaluations[name].point_type(*value) for value in values]
+                values = [value for value in history.get(name, []) if len(value) == len(saved)]
+                self.history[name] = [point_type(**dict(zip(saved, value))) for value in values]
         self.baselines = dict(baselines)
 
     def _check_figures(self) -> None:
@@ -185,9 +186,14 @@ class CallBackVerification:
             try:
                 if not isinstance(figures, (list, tuple)) or not figures:
                     raise TypeError("it must be a list or tuple of names")
-                namedtuple("Point", ["num_update", *figures, "seconds"])  # checks the names
+                namedtuple("Point", ["num_update", *figures, "seconds", "best"])  # checks the names
             except (TypeError, ValueError) as error:
                 raise ValueError(f"figures of evaluation {name} is {figures!r}: {error}") from error
+            if self.engine.averages_weights and f"{name}{AVERAGED}" in self.evaluations:
+                raise ValueError(
+                    f"{name}{AVERAGED} is the name of a set, and of the results of {name} with the averaged weights: "
+                    "rename the set, or set ema_decay=0"
+                )
 
     def _is_verified(self, name: str, num_update: int) -> bool:
         points = self.history[name]
@@ -245,7 +251,8 @@ class CallBackVerification:
             logging.warning("[%s][%d] %s", name, point.num_update, line)
         if self.trackers is not None:
             figures = {**point._asdict(), "best": best}
-            shown = (metric for metric in figures if metric not in ("num_update", "far"))
+            constant = ("num_update", "far") if "tar_at_far" in figures else ("num_update",)
+            shown = (metric for metric in figures if metric not in constant)
             self.trackers.log({f"verification/{name}/{metric}": figures[metric] for metric in shown}, point.num_update)
 
 

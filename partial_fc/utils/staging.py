@@ -1,13 +1,17 @@
 """Groups of files and whole folders that appear only when they are complete; utils/atomic_io.py writes single files."""
 
 import errno
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from .text import some
+
 PREFIX = ".partial_fc-"  # of temporary folders
+MARKER = f"{PREFIX}files.json"  # the files of a staged folder, which --force may replace
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -27,6 +31,8 @@ def staged_files(folder: str | os.PathLike, names: Sequence[str], force: bool) -
     folder = os.fspath(folder) or "."
     for name in names:
         path = os.path.join(folder, name)
+        if os.path.isdir(path):
+            raise IsADirectoryError(f"{path} is a folder: name another path")
         if os.path.lexists(path) and not force:
             raise FileExistsError(f"{path} already exists: name another path, or replace it with --force")
     created = not os.path.isdir(folder)
@@ -47,19 +53,25 @@ def staged_files(folder: str | os.PathLike, names: Sequence[str], force: bool) -
 
 
 @contextmanager
-def staged_folder(folder: str | os.PathLike, force: bool = False) -> Iterator[str]:
+def staged_folder(folder: str | os.PathLike, force: bool | None = None, own: Iterable[str] = ()) -> Iterator[str]:
     """Yields an empty folder that is renamed to `folder` when the block ends without an exception.
 
     Args:
-        folder: must be missing or empty.
-        force: replace an existing folder with all that is in it.
+        folder: must be missing or empty. A link to a folder stays one.
+        force: replace a folder in which all files were written by this function, or are `own`. None if the caller
+            never does: then the files are not recorded in MARKER.
+        own: relative paths of other files that may be replaced.
 
     Raises:
-        FileExistsError: `folder` is not empty and `force` is not set.
+        FileExistsError: `folder` is not empty and `force` is not set, or there are other files in it.
         OSError: it cannot be written; names `folder`.
     """
-    folder = os.path.abspath(folder)
-    if not force and os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+    folder = os.path.realpath(folder)
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise FileExistsError(f"{folder} is no folder: name another one")
+    if force:
+        _refuse_others(folder, folder, own)
+    elif os.path.isdir(folder) and os.listdir(folder):
         raise FileExistsError(f"{folder} already exists and is not empty: name another folder, or empty this one")
     parent = os.path.dirname(folder)
     os.makedirs(parent, exist_ok=True)
@@ -67,16 +79,47 @@ def staged_folder(folder: str | os.PathLike, force: bool = False) -> Iterator[st
         stage = os.path.join(temporary, "new")
         os.mkdir(stage)  # not the temporary folder itself, which only its owner may read
         yield stage
+        if force is not None:
+            written = sorted(_files_below(stage))
+            with open(os.path.join(stage, MARKER), "w", encoding="utf-8") as file:
+                json.dump(written, file, indent=0)
         old = os.path.join(temporary, "old")
         try:
             if force:
                 with suppress(FileNotFoundError):
                     os.rename(folder, old)
+                _refuse_others(old, folder, own)  # which came while the block ran
             os.rename(stage, folder)
         finally:  # after Ctrl-C between both, the old folder would be removed with the temporary one
             if not os.path.lexists(folder):
                 with suppress(FileNotFoundError):
                     os.rename(old, folder)
+
+
+def _refuse_others(folder: str, name: str, own: Iterable[str]) -> None:
+    """Raises FileExistsError if a folder, which messages call `name`, holds files that staged_folder did not write."""
+    known = {MARKER, *own}
+    with suppress(OSError, ValueError, TypeError), open(os.path.join(folder, MARKER), encoding="utf-8") as file:
+        known.update(json.load(file))
+    if others := sorted(_files_below(folder) - known):
+        raise FileExistsError(
+            f"{name} holds {some(others)}, which it does not record as written by a command of partial-fc: move them "
+            "elsewhere, or name another folder"
+        )
+
+
+def _files_below(folder: str) -> set[str]:
+    """Returns the relative paths of all files and links in a folder, if there is one, and in those below."""
+
+    def unread(error: OSError) -> None:  # it may hold others
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    found: set[str] = set()
+    for path, folders, files in os.walk(folder, onerror=unread):
+        links = (name for name in folders if os.path.islink(os.path.join(path, name)))
+        found.update(os.path.relpath(os.path.join(path, name), folder) for name in (*files, *links))
+    return found
 
 
 @contextmanager

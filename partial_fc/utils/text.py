@@ -1,6 +1,12 @@
-"""Numbers and names as text for people. Standard library only: the checks before a job starts use it too."""
+"""Numbers and names as text for people, and the lists that people write.
 
-from collections.abc import Sequence
+Standard library only: the checks before a job starts use it too.
+"""
+
+import codecs
+import io
+import os
+from collections.abc import Iterator, Sequence
 
 
 def plural(count: int, singular: str, plural: str = "") -> str:
@@ -20,6 +26,45 @@ def amount(size: float) -> str:
 def some(names: Sequence[str]) -> str:
     """The first three names, and how many others there are: "a, b, c and 2 others"."""
     return ", ".join(names[:3]) + (f" and {plural(len(names) - 3, 'other')}" if len(names) > 3 else "")
+
+
+def encoding_of(beginning: bytes) -> str:
+    """Returns the encoding of a text file by its first two bytes: UTF-16 has a byte order mark, UTF-8 may have one."""
+    return "utf-16" if beginning[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+
+
+def read_lines(path: str | os.PathLike, any_bytes: bool = False) -> Iterator[str]:
+    """Yields the lines of a list that a person may have edited, without line ends and without empty lines at the end.
+
+    Args:
+        path: of a file or pipe with text in UTF-8, or in UTF-16 with a byte order mark. Lines end with LF or CRLF; the
+            last one needs no end.
+        any_bytes: decode bytes that are not UTF-8 as in names of files (surrogateescape) instead of refusing them.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: A line is no such text; names file and line.
+    """
+    with open(path, "rb") as file:
+        encoding = encoding_of(file.peek(2))
+        wide, empty = encoding == "utf-16", 0
+        text = io.TextIOWrapper(file, encoding, "replace" if wide else "surrogateescape", newline="\n")
+        for number, line in enumerate(text, start=1):
+            line = line.removesuffix("\n").removesuffix("\r")
+            invalid = "\0" in line or (wide and "\ufffd" in line) or not (any_bytes or wide or _is_unicode(line))
+            if invalid or "\r" in line:
+                problem = "is neither UTF-8 nor UTF-16 with its mark" if invalid else "has a carriage return inside"
+                raise ValueError(f"{os.fspath(path)}, line {number}: it {problem}: save the file as UTF-8 text")
+            if not line.strip():
+                empty += 1
+                continue
+            yield from [""] * empty
+            empty = 0
+            yield line
+
+
+def _is_unicode(line: str) -> bool:
+    return line.isascii() or not any("\ud800" <= character <= "\udfff" for character in line)
 
 
 # C0 but tab and newline, DEL, C1, what reverses the direction of a line, and bytes that are no UTF-8: a name in a

@@ -1,15 +1,10 @@
 """Connects the processes that a launcher such as torchrun has started, and disconnects them."""
 
-import contextlib
 import datetime
-import glob
 import json
 import os
 import secrets
-import shutil
 import socket
-import stat
-import tempfile
 import time
 from collections.abc import Mapping
 
@@ -17,7 +12,6 @@ import torch
 import torch.distributed as dist
 
 from partial_fc.distributed.env import rank_info
-from partial_fc.distributed.processes import has_ended, process_state
 from partial_fc.distributed.watchdog import start_limit
 
 from .collectives import default_collectives, gloo_beside, uses_gpu
@@ -65,35 +59,18 @@ def _rendezvous(limit: datetime.timedelta) -> tuple[dist.Store, int, int]:
     """Returns a store that all ranks share, the rank and the size.
 
     The store has the addresses of the ranks, to which they send pickles, and it takes commands from whoever connects.
-    So that of one host is a file which no other user can read or write, not a port of torchrun.
+    So that of one host is a file which no other user can read or write, not a port of torchrun. torchrun tells each
+    rank, whatever program is around it, a file for its error in a folder of this attempt, below one of mode 0700.
     """
     ranks = rank_info(os.environ)
-    if ranks.size > ranks.local_size or "TORCHELASTIC_RUN_ID" not in os.environ:  # others may start a rank by a shell
+    error_file = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
+    folder = os.path.dirname(os.path.dirname(error_file))
+    own = error_file == os.path.join(folder, str(ranks.local_rank), "error.json") and os.path.isdir(folder)
+    if ranks.size > ranks.local_size or not own:  # other launchers name no file, nor does torchrun --log-dir=/dev/null
         return next(dist.rendezvous("env://", timeout=limit))
-    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = dist.FileStore(os.path.join(private_folder(os.getppid()), count))
+    store = dist.FileStore(os.path.join(folder, "store"))
     store.set_timeout(limit)
     return store, ranks.rank, ranks.size
-
-
-def private_folder(launcher: int) -> str:
-    """Makes a temporary folder of this user alone, the same for all processes that a launcher has started.
-
-    Raises:
-        OSError: the folder cannot be made, or another user has made it.
-    """
-    prefix = os.path.join(tempfile.gettempdir(), f"partial_fc-{os.geteuid()}-")
-    for path in glob.glob(f"{glob.escape(prefix)}*-*"):  # of jobs that were killed
-        pid, _, started = path.removeprefix(prefix).partition("-")
-        if pid.isdigit() and started.isdigit() and has_ended(int(pid), int(started)):
-            shutil.rmtree(path, ignore_errors=True)
-    path = f"{prefix}{launcher}-{process_state(launcher)[1]}"
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise OSError(f"{path} is not a folder of this user alone: remove it, or set TMPDIR to another folder")
-    return path
 
 
 def collective_limit(timeout: float, environment: Mapping[str, str]) -> float:

@@ -1,15 +1,20 @@
 """Parquet and data sets of Hugging Face: the same batches as train.rec."""
 
 import os
+import shutil
 
+import numpy as np
 import pytest
 
 from image_forms import SIZE, draw, hugging_face, write_parquet, write_records, write_saved
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.arrow import ArrowImages
 from partial_fc.data.sources.opening import open_images
+from small_disk import small_disk
 
 datasets = pytest.importorskip("datasets")
+pyarrow = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 
 
 @pytest.fixture(autouse=True)
@@ -31,14 +36,41 @@ def test_every_form_has_the_batches_of_train_rec(tmp_path):
         assert batches(rec) == expected
 
 
+@pytest.mark.parametrize("write", [write_saved, write_parquet])
+def test_a_set_that_is_read_again_is_the_same_until_it_is_written_again(write, tmp_path):
+    people = draw((3, 3, 3, 3, 3, 3))
+    rec = write(tmp_path / "set", people)
+    first = batches(rec), open_images(rec).digest
+    assert (batches(rec), open_images(rec).digest) == first  # with the cache of the first opening
+    shutil.rmtree(rec)
+    write(tmp_path / "set", people[::-1])
+    assert batches(rec) == batches(write_records(tmp_path / "expected", people[::-1]))
+    assert open_images(rec).digest != first[1]
+
+
+@pytest.mark.parametrize("bad, following", [(0, 1), (19, 0)])
+def test_a_bad_first_or_last_image_is_replaced_by_the_following_one(bad, following, tmp_path):
+    people = draw()
+    expected = FaceBatches(write_records(tmp_path / "rec", people), 20, SIZE).batch(0, 0)
+    people[0 if bad == 0 else -1][0 if bad == 0 else -1] = b"no image"
+    faces = FaceBatches(write_saved(tmp_path / "saved", people), 20, SIZE, skip_bad_images=1)
+    images, labels = faces.batch(0, 0)
+    assert (images[bad] == expected.inputs[following]).all() and labels[bad] == expected.labels[following]
+    assert list(faces.log.bad) == [bad]
+
+
 def test_images_may_be_files_and_columns_may_have_other_names(tmp_path):
-    people = draw((2, 1))
-    (tmp_path / "0.png").write_bytes(people[0][0])
-    rows = {"photo": [{"bytes": None, "path": str(tmp_path / "0.png")}, {"bytes": people[0][1], "path": None}]}
+    people = draw((3, 1))
+    files = [tmp_path / f"{number}.png" for number in (0, 2)]
+    for file, image in zip(files, people[0][::2]):
+        file.write_bytes(image)
+    from_file, of_last = ({"bytes": None, "path": str(file)} for file in files)
+    rows = {"photo": [from_file, {"bytes": people[0][1], "path": None}, of_last]}
     features = {"photo": datasets.Image(), "person": datasets.ClassLabel(num_classes=2)}
-    made = datasets.Dataset.from_dict({**rows, "person": [1, 0]}, features=datasets.Features(features))
+    made = datasets.Dataset.from_dict({**rows, "person": [1, 0, 1]}, features=datasets.Features(features))
     images = ArrowImages("faces", made.data)  # datasets puts the files into what it saves
-    assert [images.read(0, 1), images.read(1, 0)] == people[0] and images.labels([0, 1]).tolist() == [1, 0]
+    assert [images.read(row, label) for row, label in enumerate((1, 0, 1))] == people[0]
+    assert images.labels([0, 1, 2]).tolist() == [1, 0, 1]
     os.remove(tmp_path / "0.png")
     with pytest.raises(ValueError, match=r"faces: image in row 0: .*0\.png cannot be read"):
         images.read(0, 1)
@@ -47,18 +79,78 @@ def test_images_may_be_files_and_columns_may_have_other_names(tmp_path):
 @pytest.mark.parametrize(
     "columns, message",
     [
-        ({"label": [0]}, r"has the columns label \(int64\), expected one of encoded images: name it image"),
+        ({"label": [0]}, r"has the columns label \(int64\), expected one of encoded images: .*#image="),
         ({"a": [b"1"], "b": [b"2"], "label": [0]}, "expected one of encoded images"),
-        ({"image": [b"1"]}, "expected one of integer labels: name it label"),
+        ({"a": [[b"1"]], "b": [[{"bytes": b"1"}]], "c": [{"bytes": [b"1"]}], "label": [0]}, "one of encoded images"),
+        ({"image": [b"1"]}, "expected one of integer labels: .*#label="),
         ({"image": [b"1"], "label": [None]}, "columns"),
         ({"image": [b"1", b"2"], "label": [0, None]}, "has 1 images without a label"),
-        ({"image": [b"1", b"2"], "label": [0, -1]}, "row 1 has label -1, expected 0 or above"),
+        ({"image": [b"1", b"2"], "label": [0, -1]}, "item 1 has the label -1: "),
+        ({"image": [b"1", b"2"], "label": np.array([0, 2**63 + 5], np.uint64)}, f"item 1 has the label {2**63 + 5}: "),
+        ({"image": np.zeros(0, "S1"), "label": np.zeros(0, int)}, "has no rows"),
     ],
 )
 def test_tables_without_images_or_labels_are_refused(columns, message, tmp_path):
     datasets.Dataset.from_dict(columns).save_to_disk(str(tmp_path / "saved"))
     with pytest.raises(ValueError, match=f"saved.*({message})"):
         open_images(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_labels_are_integers_of_any_type(kind):
+    table = pyarrow.table({"image": [b"a", b"b"], "label": pyarrow.array([3, 127], kind)})
+    images = ArrowImages("faces", table)
+    assert images.labels([0, 1]).tolist() == [3, 127] and images.num_identities == 128
+
+
+ROWS = {
+    "image": [b"a", b"b"],
+    "photo": [{"bytes": b"c", "path": None}, {"bytes": b"d", "path": None}],
+    "large": pyarrow.array([b"e", b"f"], pyarrow.large_binary()),
+    "crops": [[b"g"], [b"h"]],
+    "label": [0, 1],
+    "person": [3, 2],
+}
+
+
+def test_columns_are_chosen_by_rec(tmp_path):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    rec = f"{folder}/a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(ROWS), rec)
+    for chosen, read, labels in (
+        ("", b"a", [0, 1]),  # beside a column of lists
+        ("#image=photo", b"c", [0, 1]),
+        ("#label=person,image=large", b"e", [3, 2]),
+    ):
+        for path in (rec, f"{folder}/*.parquet", folder, f"hf:{folder}"):
+            images = open_images(f"{path}{chosen}")
+            assert images.read(0, labels[0]) == read and images.labels([0, 1]).tolist() == labels
+    for wrong, message in (
+        ("image=crops", r"crops \(list.*'crops' to be one of encoded images"),
+        ("label=name", "'name'.*integer labels"),
+    ):
+        with pytest.raises(ValueError, match=f"a.parquet has the columns .*{message}"):
+            open_images(f"{rec}#{wrong}")
+
+
+def test_an_image_that_is_missing_is_bad_and_named(tmp_path):
+    rows = {"image": [None, {"bytes": draw()[0][0], "path": None}, {"bytes": None, "path": None}], "label": [0, 1, 2]}
+    pyarrow.parquet.write_table(pyarrow.table(rows), tmp_path / "a.parquet")
+    faces = FaceBatches(tmp_path / "a.parquet", 3, SIZE, skip_bad_images=2)
+    assert faces.batch(0, 0)[1].tolist() == [1, 1, 1] and "a.parquet: image in row 0 is empty" in faces.log.bad[0]
+
+
+def test_a_table_without_rows_and_a_full_cache_are_named(tmp_path, monkeypatch):
+    table = pyarrow.table({"image": [bytes(2_000_000)], "label": [0]})
+    for name, rows in (("a", table), ("b", table[:0])):
+        pyarrow.parquet.write_table(rows, tmp_path / f"{name}.parquet")
+    with pytest.raises(ValueError, match="b.parquet has no rows"):
+        open_images(f"{tmp_path}/*.parquet")
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(disk))
+        with pytest.raises(OSError, match=f"a.parquet .*{disk}.*HF_HOME"):
+            open_images(tmp_path / "a.parquet")
 
 
 def test_a_bad_image_is_named_by_its_row(tmp_path):

@@ -173,6 +173,26 @@ def test_states_of_another_optimizer_are_refused_where_parts_are_thawed(other):
         partly(network(), other, ["2=0"]).restore(saved.states())
 
 
+@pytest.mark.parametrize(
+    "factors, trained, still",
+    [
+        (["blocks.1=0"], {"blocks.0", "blocks.10", "blocks", "blocks_1"}, {"blocks.1"}),
+        (["blocks.10=0"], {"blocks.0", "blocks.1", "blocks", "blocks_1"}, {"blocks.10"}),
+        (["blocks=0", "blocks.1=0.5"], {"blocks.1", "blocks", "blocks_1"}, {"blocks.0", "blocks.10"}),
+    ],
+)
+def test_a_part_is_not_another_one_whose_name_begins_like_it(factors, trained, still):
+    blocks = nn.ModuleDict({str(number): nn.BatchNorm1d(2) for number in (0, 1, 10)})
+    model, factors = nn.ModuleDict({"blocks": blocks, "blocks_1": nn.BatchNorm1d(2)}), read_factors(factors)
+    freeze(model, factors)
+    groups = build_optimizer(model, factors=factors).optimizer.param_groups
+    rates = {id(parameter): group["rate_factor"] for group in groups for parameter in group["params"]}
+    for name in (trained | still) - {"blocks"}:
+        expected = None if name in still else factors.get(name, 1.0)
+        assert rates.get(id(model.get_submodule(name).weight)) == expected, name
+    assert frozen_modules(model, factors) == [model.get_submodule(name) for name in sorted(still)]
+
+
 def test_running_statistics_of_frozen_parts_stay():
     """Also where other parts train; the parts resume by the same settings."""
     model = get_model("small", num_features=8)

@@ -1,5 +1,6 @@
 """Centers on the host whose rows are copied to the device of a step: the same training, rows fetched ahead, files."""
 
+import time
 from functools import partial
 
 import numpy as np
@@ -12,6 +13,7 @@ from partial_fc_torch.layer.device import HostCopy
 from partial_fc_torch.layer.optimizers import Adagrad, AdamW
 from partial_fc_torch.layer.stores import host
 from partial_fc_torch.layer.stores.host import replacements
+from partial_fc_torch.sharded_state import ShardedState
 
 CLASSES, E, B = 500, 16, 8
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}  # the order of the centers differs, and with it that of float32 sums
@@ -79,8 +81,8 @@ def test_a_sample_beyond_the_classes_is_an_error(first):
         layer.step(*next(batches(1)))
 
 
-def test_parts_of_the_rows_move_in_any_order(monkeypatch):
-    monkeypatch.setattr(host, "PART_BYTES", 7 * 4 * E)  # the last part of 100 rows is a smaller one
+def test_the_last_part_of_the_rows_may_be_smaller(monkeypatch):
+    monkeypatch.setattr(host, "PART_BYTES", 7 * 4 * E)  # of 100 rows
     assert_same(build(False), build(True), **TOLERANCE)
 
 
@@ -184,6 +186,46 @@ def test_a_state_dict_has_the_last_update_and_replaces_rows_that_were_fetched_ah
     loaded.load_state_dict(state)
     loaded.sampler.restore(layer.sampler.state())
     assert_same(layer, loaded, 2, **TOLERANCE)
+
+
+def load_files(layer, other):
+    other.save_params()
+    layer.load_params()
+
+
+def load_sharded(layer, other):
+    own, saved = ShardedState(layer).state_dict(), ShardedState(other).state_dict()
+    layer._store._ahead.result()
+    for name in layer.widths:
+        own[name].copy_(saved[name])  # as torch.distributed.checkpoint does
+    ShardedState(layer).load_state_dict({**own, "progress": saved["progress"]})
+
+
+def set_rows(layer, other):
+    for field in layer.widths:
+        layer.copy_rows(field, [(0, other.rows(field).numpy().copy())])
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+@pytest.mark.parametrize(
+    "load",
+    [lambda layer, other: layer.load_state_dict(other.state_dict()), load_files, load_sharded, set_rows],
+    ids=["state_dict", "files", "sharded", "rows"],
+)
+def test_what_is_loaded_after_a_step_outlasts_its_update(load, in_files, tmp_path, monkeypatch):
+    """The rows of the step are still being written back, and those of the next one have been fetched."""
+    put = host._put
+    monkeypatch.setattr(host, "_put", lambda *arguments: time.sleep(0.02) or put(*arguments))
+    make = partial(build, True, prefix=str(tmp_path), **({"folder": str(tmp_path / "bank")} if in_files else {}))
+    layer, other = make(), make()
+    for batch in batches(2):
+        other.step(*batch)
+    layer.step(*next(batches(1, seed=1)))
+    load(layer, other)
+    for field in layer.widths:
+        assert torch.equal(layer.rows(field), other.rows(field))
+    layer.sampler.restore(other.sampler.state())
+    assert_same(layer, other, 2, **TOLERANCE)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])

@@ -16,11 +16,14 @@ from partial_fc.__main__ import main
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc.data.item_batches import ArrayItems, ItemBatches
 from partial_fc.distributed.errors import JobError
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.parity import random_faces
 from partial_fc.training.tasks import Task, build_task
 from partial_fc.training.trainer import train
 from partial_fc.utils.config import Setting, SettingsError
 from partial_fc_torch import get_model
 from partial_fc_torch.build import TorchFramework
+from partial_fc_torch.pixels import normalized, to_images
 
 SIZES = {"num_classes": 30, "embedding_size": 16, "batch_size": 12, "max_update": 24, "lr_steps": []}
 EVERY = {"verify_every": 12, "checkpoint_every": 12, "log_every": 6}
@@ -98,6 +101,12 @@ def test_a_dataset_is_trained_on_by_name_with_threads_or_processes(tmp_path):
         build_task(settings_of(tmp_path, **{**changes, "rec": "data/glyphs"})).prepare("")
 
 
+def test_reading_all_labels_of_a_dataset_is_logged(tmp_path, capfd):
+    changes = {"task": "items", "rec": "own_items:Untold", "network": "own_items:network", "num_classes": 10}
+    train(settings_of(tmp_path, max_update=1, baselines=False, **changes), TorchFramework())
+    assert capfd.readouterr().out.count("own_items:Untold has no targets: reading ") == 1
+
+
 def test_settings_of_its_own_are_checked():
     make = partial(settings_of, "out")
     assert build_task(make(task_options="classes=40")).classes == 40
@@ -158,4 +167,10 @@ def test_pixels_that_are_not_images_of_the_size_of_the_settings_are_refused(tmp_
 def test_a_task_of_pixels_trains_networks_of_images(tmp_path):
     sizes = {"image_size": 32, "max_update": 2, "baselines": False}
     train(settings_of(tmp_path, task=f"{__name__}:Pixels", network="small", **sizes), TorchFramework())
-    assert (tmp_path / "backbone.onnx").exists()
+    model = get_model("small", num_features=16, image_size=32).eval()
+    assert not all(map(torch.equal, model.state_dict().values(), weights(tmp_path).values()))
+    model.load_state_dict(weights(tmp_path))
+    faces = random_faces((32, 32), 2)
+    with torch.no_grad():
+        expected = model(normalized(to_images(torch.from_numpy(faces)))).numpy()
+    np.testing.assert_allclose(FaceModel.open(tmp_path).embed(faces), expected, rtol=1e-3, atol=1e-4)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from partial_fc.distributed.watchdog import PRECEDENCE, START
 from partial_fc_torch import process_group
-from partial_fc_torch.process_group import _store_of_attempt, collective_limit, private_folder
+from partial_fc_torch.process_group import _store_of_attempt, collective_limit
 
 
 @pytest.fixture(params=["a file", "a port"])
@@ -66,30 +66,29 @@ def test_a_process_that_does_not_come_is_an_error(connect, monkeypatch):
             _store_of_attempt(connect(), rank, 2, seconds=0.2)
 
 
-@pytest.fixture
-def temporary(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path
+PROGRAM = """
+import os
+from partial_fc_torch.collectives import default_collectives
+from partial_fc_torch.process_group import end_process_group, start_process_group
+start_process_group("gloo", 20)
+names = default_collectives.gather_object("names", os.environ["RANK"])
+assert names == ["0", "1"] and "MASTER_PORT" in os.environ, names
+end_process_group()
+"""
+AROUND = {"a script": '"$@"', "a container": 'unshare --pid --fork --mount-proc "$@"', "exec": 'exec "$@"'}
 
 
-def test_the_folder_of_a_store_is_the_users_alone_and_goes_with_its_launcher(temporary):
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as launcher:
-        folder = private_folder(launcher.pid)
-        assert folder == private_folder(launcher.pid) and stat.S_IMODE(os.stat(folder).st_mode) == 0o700
-    own = private_folder(os.getpid())
-    assert [str(path) for path in temporary.iterdir()] == [own] != [folder]
-
-
-@pytest.mark.parametrize("planted", ["folder", "link", "file"])
-def test_a_folder_that_others_could_have_made_is_refused(temporary, planted):
-    path = private_folder(os.getpid())
-    os.rmdir(path)
-    if planted == "folder":
-        os.mkdir(path)
-        os.chmod(path, 0o755)
-    elif planted == "link":
-        os.symlink(temporary, path)
-    else:
-        open(path, "w").close()
-    with pytest.raises(OSError, match="is not a folder of this user alone: remove it, or set TMPDIR"):
-        private_folder(os.getpid())
+@pytest.mark.parametrize("around", AROUND)
+def test_ranks_of_torchrun_meet_whatever_program_is_around_them(around, tmp_path):
+    """In a file that no other user can reach, of their attempt alone."""
+    if "unshare" in AROUND[around] and subprocess.run(["unshare", "--pid", "--fork", "true"]).returncode:
+        pytest.skip("needs root for namespaces of processes")
+    (tmp_path / "around.sh").write_text(f"#!/bin/bash\n{AROUND[around]}\nexit $?\n")
+    (tmp_path / "around.sh").chmod(0o755)
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--no-python"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [*run, tmp_path / "around.sh", sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    (store,) = tmp_path.glob("torchelastic_*/*/attempt_0/store")
+    assert stat.S_IMODE(store.parent.parent.stat().st_mode) == 0o700

@@ -10,11 +10,13 @@ import time
 from contextlib import closing
 
 import pytest
+from torch.utils.tensorboard import SummaryWriter
 
 from partial_fc.training.trackers import Trackers, build_trackers, container
 from partial_fc.training.trackers.jsonl import JsonLines
 from partial_fc.utils.config import SettingsError
 
+LOGGED = [(1, 1.0), (2, 0.5), (2, 0.5), (3, 1 / 3)]  # by two trainings, of which the second resumes from update 1
 SETTINGS = {"batch_size": 64, "margins": [1.0, 0.5, 0.0]}
 
 
@@ -31,9 +33,11 @@ def train(names, folder, updates, options=(), results=()):
 
 def test_json_lines_of_a_resumed_training_follow_those_before(tmp_path):
     train(["jsonl"], tmp_path, [1, 2])
+    run_id = (tmp_path / "run_id").read_text()
     train(["jsonl"], tmp_path, [2, 3])
+    assert len(run_id) == 8 and (tmp_path / "run_id").read_text() == run_id
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["num_update"] for line in lines] == [1, 2, 2, 3]
+    assert [(line["num_update"], line["loss"]) for line in lines] == LOGGED
     assert lines[1] == {"num_update": 2, "loss": 0.5, "verification/lfw/accuracy": 0.5}
 
 
@@ -63,7 +67,7 @@ def test_mlflow(tmp_path, monkeypatch):
     assert run.info.status == "FINISHED" and run.info.run_name == tmp_path.name
     assert run.data.params == {"batch_size": "64", "margins": "[1.0, 0.5, 0.0]"}
     history = client.get_metric_history(run.info.run_id, "loss")
-    assert sorted(metric.step for metric in history) == [1, 2, 2, 3]
+    assert sorted((metric.step, metric.value) for metric in history) == LOGGED
     assert [artifact.path for artifact in client.list_artifacts(run.info.run_id)] == ["report.html"]
 
 
@@ -74,7 +78,63 @@ def test_trackio(tmp_path):
     with closing(sqlite3.connect(tmp_path / "trackio" / "partial-fc.db")) as database:
         rows = database.execute("select run_name, step, metrics from metrics").fetchall()
     assert {name for name, _, _ in rows} == {f"{tmp_path.name}-{(tmp_path / 'run_id').read_text()}"}
-    assert sorted(step for _, step, _ in rows) == [1, 2, 2, 3]
+    assert sorted((step, json.loads(metrics)["loss"]) for _, step, metrics in rows) == LOGGED
+
+
+@pytest.mark.parametrize("tracker", ["mlflow", "jsonl", "tensorboard", "wandb"])
+def test_every_curve_goes_on_whatever_it_is_called(tracker, tmp_path, monkeypatch, capfd, caplog):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    sets = {
+        "lfw@112": "lfw_112",
+        "lfw_112": "lfw_112_2",
+        "../a//b": "_/a/__2/b",
+        "人 脸": "人_脸",
+        "\udcff": "__3",
+        "x" * 300: "x" * 100,
+    }
+    with closing(build_trackers([tracker], {}, SummaryWriter)) as trackers:
+        trackers.begin(str(tmp_path), {})
+        for update in (1, 2, 3):
+            trackers.log({"loss": 1 / update}, update)
+            trackers.log({f"verification/{name}/accuracy": update / 4 for name in sets}, update)
+    assert not capfd.readouterr().err.replace("wandb: ", "").count("warning") and "illegal" not in caplog.text
+    names = [f"verification/{name}/accuracy" for name in sets.values()]
+    if tracker == "mlflow":
+        found = [path.read_text().split("\n") for path in (tmp_path / "mlruns").rglob("metrics/**/accuracy*")]
+        assert len(found) == len(names) and all(len(lines) == 4 for lines in found)
+        (path,) = (tmp_path / "mlruns").rglob("metrics/loss")
+        assert len(path.read_text().splitlines()) == 3
+    elif tracker == "jsonl":
+        lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+        assert len(lines) == 6 and set(names) < lines[-1].keys()
+
+
+def test_a_refusal_is_a_warning_and_the_next_values_come(tmp_path, capfd):
+    class Choosy(JsonLines):
+        def log(self, values, num_update):
+            if num_update % 2:
+                raise RuntimeError("odd\nupdates are refused")
+            super().log(values, num_update)
+
+    with closing(Trackers({"mine": Choosy()})) as trackers:
+        trackers.begin(str(tmp_path), SETTINGS)
+        for update in range(6):
+            trackers.log({"loss": 1.0}, update)
+    first, last = capfd.readouterr().err.splitlines()
+    assert "values to mine" in first and "odd updates are refused" in first and "3 times" in last
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("missing", ["begin", "log", "close"])
+def test_a_tracker_without_a_method_ends_nothing(missing, tmp_path, capfd):
+    methods = {name: lambda self, *values: None for name in ("begin", "log", "close") if name != missing}
+    with closing(Trackers({"mine": type("Mine", (), methods)(), "jsonl": JsonLines()})) as trackers:
+        trackers.begin(str(tmp_path), SETTINGS)
+        trackers.log({"loss": 1.0}, 1)
+    assert f"has no attribute '{missing}'" in capfd.readouterr().err
+    assert os.path.getsize(tmp_path / "metrics.jsonl")
 
 
 def test_what_cannot_be_tracked_is_refused(monkeypatch):
@@ -120,8 +180,18 @@ def test_a_tracker_that_hangs_is_named_and_the_others_go_on(tmp_path, capfd, mon
     assert errors.count("\n") == 8 and "curves of mine 7" in errors and "0.5 s" in errors
 
 
-def test_errors_of_other_threads_are_reported_as_before(tmp_path):
+def test_errors_of_other_threads_are_reported_as_before(tmp_path, monkeypatch):
+    class WithThreads(JsonLines):
+        threads_of = ("somewhere",)
+
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
     hook = threading.excepthook
-    with closing(Trackers({"first": JsonLines(), "second": JsonLines()})) as trackers:
+    with closing(Trackers({"first": WithThreads(), "second": JsonLines()})) as trackers:
         trackers.begin(str(tmp_path), SETTINGS)
-    assert threading.excepthook is hook
+        other = threading.Thread(target=int, args=("no number",))
+        other.start()
+        other.join()
+        trackers.log({"loss": 1.0}, 1)
+    assert threading.excepthook == hook and [type(failure.exc_value) for failure in reported] == [ValueError]
+    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 2  # of both

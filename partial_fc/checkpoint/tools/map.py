@@ -32,8 +32,6 @@ def run(args: argparse.Namespace) -> int:
 def _read_names(path: str) -> list[str]:
     """Reads the names of lines ``class<TAB>name``."""
     names = parse_names(path)
-    if names is None:
-        raise ValueError(f"{path} must have lines 'class<TAB>name' in the order of the classes: give an identities.txt")
     if len(set(names)) != len(names):
         raise ValueError(f"{path} contains a name more than once, so classes cannot be mapped by name")
     return names

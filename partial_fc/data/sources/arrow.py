@@ -6,38 +6,59 @@ files, which are mapped into memory and read in any order.
 Shapes: N images.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from partial_fc.data.image_set import ImageSet
-from partial_fc.data.label_runs import LabelRuns
+from partial_fc.data.label_runs import LabelRuns, class_labels
+from partial_fc.utils.staging import NO_SPACE
 
-from .forms import HUB_PREFIX
+from .forms import HUB_PREFIX, split_columns
 from .shards import expand_shards
 
 INSTALL = "pip install datasets"
+BINARY = re.compile(r"(?:large_|fixed_size_)?binary(?:_view)?(?:\[\d+\])?")  # as pyarrow writes these types
+INTEGER = re.compile(r"u?int\d+")
 
 
 def open_hub(rec: str) -> ImageSet:
     """Opens hf:NAME. See _open."""
-    return _open(rec, lambda datasets: datasets.load_dataset(rec.removeprefix(HUB_PREFIX), split="train"))
+    return _open(rec, lambda datasets, name: datasets.load_dataset(name.removeprefix(HUB_PREFIX), split="train"))
 
 
 def open_parquet(rec: str) -> ImageSet:
     """Opens Parquet files. See _open."""
-    files = expand_shards(rec, ".parquet")
-    return _open(rec, lambda datasets: datasets.Dataset.from_parquet(files))
+
+    def load(datasets: Any, pattern: str) -> Any:
+        files = expand_shards(pattern, ".parquet")
+        try:
+            return datasets.Dataset.from_parquet(files)
+        except Exception:  # among others, that the size of a batch is 0
+            from pyarrow.parquet import read_metadata
+
+            for file in files:
+                if not read_metadata(file).num_rows:
+                    raise ValueError(f"{file} has no rows: remove it") from None
+            raise
+
+    return _open(rec, load)
 
 
 def open_saved(rec: str) -> ImageSet:
     """Opens a data set that was saved by `save_to_disk`. See _open."""
-    return _open(rec, lambda datasets: datasets.load_from_disk(rec))
+
+    def load(datasets: Any, folder: str) -> Any:
+        try:
+            return datasets.load_from_disk(folder)
+        except IndexError:  # it takes the first of no files
+            raise ValueError("it has no rows, or one of its splits has none") from None
+
+    return _open(rec, load)
 
 
-def _open(rec: str, load: Callable[[Any], Any]) -> ImageSet:
-    """Opens what `load` returns, with the module `datasets` as its argument.
+def _open(rec: str, load: Callable[[Any, str], Any]) -> ImageSet:
+    """Opens what `load` returns for the module `datasets` and what `rec` names without columns.
 
     Raises:
         ImportError: `datasets` is not installed.
@@ -47,15 +68,24 @@ def _open(rec: str, load: Callable[[Any], Any]) -> ImageSet:
         import datasets
     except ImportError as error:
         raise ImportError(f"{rec} needs the package datasets ({error}): {INSTALL}") from None
+    path, columns = split_columns(rec)
     try:
-        found = load(datasets)
+        found = load(datasets, path)
     except Exception as error:  # its own, of its file formats, of the network
-        raise ValueError(f"{rec} cannot be loaded by datasets ({type(error).__name__}: {error})") from error
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # "An error occurred while generating the dataset" says nothing
+            cause = cause.__cause__
+        if isinstance(cause, OSError) and cause.errno in NO_SPACE:
+            raise OSError(
+                f"{path} does not fit into {datasets.config.HF_DATASETS_CACHE}, the cache of datasets "
+                f"({cause.strerror}): free space there, or set HF_HOME to another folder"
+            ) from error
+        raise ValueError(f"{path} cannot be loaded by datasets ({type(cause).__name__}: {cause})") from error
     if isinstance(found, dict):
         if "train" not in found:
-            raise ValueError(f"{rec} has the splits {', '.join(found)}, expected train: save that one alone")
+            raise ValueError(f"{path} has the splits {', '.join(found)}, expected train: save that one alone")
         found = found["train"]
-    return ArrowImages(rec, found.data)
+    return ArrowImages(path, found.data, columns)
 
 
 class ArrowImages(ImageSet):
@@ -63,18 +93,19 @@ class ArrowImages(ImageSet):
 
     Images are a column of encoded images, binary or as `datasets.Image`; labels one of integers. If there are several,
     those named image and label.
+
+    Args:
+        chosen: names of the columns by ``image`` and ``label``; others for those that it does not have.
     """
 
     advice = "write the set again"
 
-    def __init__(self, path: str, table: Any):
+    def __init__(self, path: str, table: Any, chosen: Mapping[str, str] | None = None):
         columns = {name: table.column(name) for name in table.column_names}
-        image_columns = [name for name, column in columns.items() if is_image(column.type)]
-        label_columns = [name for name, column in columns.items() if str(column.type).startswith(("int", "uint"))]
-        images = columns[choose(path, image_columns, "image", "encoded images", columns)]
-        labels = columns[choose(path, label_columns, "label", "integer labels", columns)]
+        images = choose(path, "image", "encoded images", is_image, columns, chosen or {})
+        labels = choose(path, "label", "integer labels", is_integer, columns, chosen or {})
         self._files = None
-        if "struct" in str(images.type):
+        if str(images.type).startswith("struct"):
             fields = dict(zip((field.name for field in images.type), images.flatten()))
             images, self._files = fields["bytes"], fields.get("path")
         self._images = images
@@ -82,9 +113,7 @@ class ArrowImages(ImageSet):
             raise ValueError(f"{path} contains no images")
         if labels.null_count:
             raise ValueError(f"{path} has {labels.null_count} images without a label: remove them")
-        numbers = labels.to_numpy().astype(np.int64)
-        if numbers.min() < 0:
-            raise ValueError(f"{path}: row {int(numbers.argmin())} has label {numbers.min()}, expected 0 or above")
+        numbers = class_labels(labels.to_numpy(), path)
         super().__init__(path, LabelRuns.of_labels(numbers), int(numbers.max()) + 1)
 
     def read(self, position: int, label: int) -> bytes:
@@ -108,12 +137,27 @@ class ArrowImages(ImageSet):
 
 def is_image(kind: Any) -> bool:
     """Whether a pyarrow type holds encoded images: binary, or a struct with such a field ``bytes``."""
-    return "binary" in str(kind) and ("struct" not in str(kind) or any(field.name == "bytes" for field in kind))
+    fields = {field.name: str(field.type) for field in kind} if str(kind).startswith("struct") else {"bytes": str(kind)}
+    return BINARY.fullmatch(fields.get("bytes", "")) is not None
 
 
-def choose(path: str, names: list[str], preferred: str, what: str, columns: dict) -> str:
-    """Returns the only name, or the preferred one. Raises ValueError if it is not clear."""
-    if len(names) == 1 or preferred in names:
-        return names[0] if len(names) == 1 else preferred
+def is_integer(kind: Any) -> bool:
+    """Whether a pyarrow type holds integers."""
+    return INTEGER.fullmatch(str(kind)) is not None
+
+
+def choose(
+    path: str, use: str, what: str, fits: Callable[[Any], bool], columns: Mapping[str, Any], chosen: Mapping[str, str]
+) -> Any:
+    """Returns the chosen column, the only one that fits, or that named as its use.
+
+    Raises:
+        ValueError: It is not clear, or the chosen one does not fit.
+    """
+    names = [name for name, column in columns.items() if fits(column.type)]
+    name = chosen.get(use, names[0] if len(names) == 1 else use)
+    if name in names:
+        return columns[name]
     types = ", ".join(f"{name} ({column.type})" for name, column in columns.items())
-    raise ValueError(f"{path} has the columns {types}, expected one of {what}: name it {preferred}")
+    expected = f"{chosen[use]!r} to be one" if use in chosen else "one"
+    raise ValueError(f"{path} has the columns {types}, expected {expected} of {what}: set rec={path}#{use}=NAME")

@@ -13,11 +13,13 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
+from PIL import Image
 
 from partial_fc.data.batch import Batch, Inputs, map_inputs
 from partial_fc.data.image_set import ImageSet
-from partial_fc.data.label_runs import LabelRuns
+from partial_fc.data.label_runs import LabelRuns, class_labels
 from partial_fc.data.read_log import ReadLog
+from partial_fc.data.transforms import rgb_of, upright
 from partial_fc.utils.imports import import_object
 from partial_fc.utils.text import plural
 from partial_fc.utils.user_code import place_in_user_code, refusal
@@ -70,8 +72,7 @@ class LabelledDataset:
 class DatasetImages(ImageSet):
     """The images of a Dataset. See ImageSet.
 
-    An image is a tensor or array (3, H, W) or (H, W, 3) uint8 RGB, an RGB image of Pillow, or an encoded image as
-    bytes.
+    An image is a tensor or array (3, H, W) or (H, W, 3) uint8 RGB, an image of Pillow, or an encoded image as bytes.
 
     Args:
         name: see LabelledDataset.
@@ -137,6 +138,10 @@ class DatasetItems:
             stacked = np.stack(inputs)
         return Batch(stacked, self._items.labels[positions])
 
+    def describe(self, position: int) -> str:
+        """Names an item."""
+        return f"{self._items.name}[{position}]"
+
     def close(self) -> None:
         """Does nothing: the Dataset is the user's."""
 
@@ -148,8 +153,8 @@ class DatasetItems:
 
 
 def as_arrays(inputs: Any) -> Inputs:
-    """Returns the inputs of an item as arrays. Raises ValueError if they are no numbers."""
-    arrays = map_inputs(np.asarray, inputs)
+    """Returns the inputs of an item as arrays, an image of Pillow upright. Raises ValueError if they are no numbers."""
+    arrays = map_inputs(lambda each: upright(each) if isinstance(each, Image.Image) else np.asarray(each), inputs)
     for array in arrays.values() if isinstance(arrays, Mapping) else [arrays]:
         if array.dtype.kind not in "biufc":
             raise ValueError(f"is {type(inputs).__name__} of {array.dtype}, expected a tensor, or a dict of tensors")
@@ -165,6 +170,8 @@ def as_image(image: Any) -> bytes | np.ndarray:
     """Returns an image of a Dataset as ImageSet.read does."""
     if isinstance(image, bytes):
         return image
+    if isinstance(image, Image.Image):
+        return rgb_of(image)
     pixels = np.asarray(image)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or 3 not in (pixels.shape[0], pixels.shape[2]):
         raise ValueError(
@@ -215,12 +222,12 @@ def labels_of(dataset: Any, name: str) -> np.ndarray:
         except ValueError as error:
             raise ValueError(f"{error}: give the Dataset targets, without which its label is not known") from error
     labels = np.asarray(targets)
-    if labels.shape != (len(dataset),) or labels.dtype.kind not in "iu" or labels.min() < 0:
+    if labels.shape != (len(dataset),) or labels.dtype.kind not in "iu":
         raise ValueError(
             f"{name} has {len(dataset)} items, but targets of shape {labels.shape} and type {labels.dtype}: expected "
             "an integer from 0 for each"
         )
-    return labels.astype(np.int64)
+    return class_labels(labels, name)
 
 
 def read_item(dataset: Any, name: str, position: int) -> tuple[Any, int]:

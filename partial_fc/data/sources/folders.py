@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-from partial_fc.data.folder import identity_folders, list_folder
+from partial_fc.data.folder import identity_folders, list_folder, no_images
 from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns
 
@@ -30,7 +30,8 @@ class FolderImages(ImageSet):
     advice = "fix or remove it, or convert the set: partial-fc sets pack scales images and makes gray ones RGB"
 
     def __init__(self, root: str):
-        self.folders, _ = identity_folders(root)
+        self.folders, others = identity_folders(root)
+        self.left_out = [os.path.join(root, name) for name in others]
         counts, names = [], []
         for folder in self.folders:
             path = os.path.join(root, folder)
@@ -38,7 +39,8 @@ class FolderImages(ImageSet):
             if content.folders:
                 raise ValueError(f"{os.path.join(path, content.folders[0])} is a folder in an identity's: move it up")
             if not content.images:
-                raise ValueError(f"{path} contains no images: remove it")
+                raise no_images(path, content.others)
+            self.left_out += (os.path.join(path, name) for name in content.others)
             counts.append(len(content.images))
             names += [os.fsencode(name) for name in content.images]
         starts, self._names = np.cumsum([0, *counts]), b"".join(names)

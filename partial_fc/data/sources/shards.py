@@ -13,7 +13,8 @@ import os
 import re
 import tarfile
 import weakref
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -22,10 +23,14 @@ from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns
 from partial_fc.data.stamped_words import file_stamp, read_words, write_words
 
+from .forms import ending_of
+
 SAMPLE = re.compile(r"((?:.*/)?[^./]+)(\.[^/]+)", re.DOTALL)  # name and ending, as webdataset divides them
-HELD_OUT = re.compile(r"(?:test|val|validation|dev)(?![a-z])")  # as of the files that the Hugging Face Hub has
+# As `datasets` names the splits of files.
+HELD_OUT = re.compile(r"(?<![a-z])(?:test|testing|eval|evaluation|validation|valid|dev|val)(?![a-z])")
+COMPRESSED = (b"\x1f\x8b", b"\x1f\x9d", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip .. lz4
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-FORMAT = 0x58444954_43465001
+FORMAT = 0x58444954_43465002
 ENDING = ".index"
 HEADER_WORDS = 2
 HELD_OPEN = 256  # shards; further ones are opened for each image, because the files of a process are limited
@@ -93,17 +98,17 @@ def expand_shards(pattern: str, ending: str) -> list[str]:
 
     Raises:
         FileNotFoundError: there is none, or one of a range is missing.
-        ValueError: a folder has files of another split, too, by their names.
+        ValueError: a folder has files of another split, too, by their names, or a range has no numbers.
     """
     if os.path.isdir(pattern):
-        files = expand_shards(os.path.join(glob.escape(pattern), f"*{ending}"), ending)
-        held_out = [file for file in files if HELD_OUT.match(os.path.basename(file))]
+        names = sorted(name for name in os.listdir(pattern) if ending_of(name) == ending and name[0] != ".")
+        held_out = [name for name in names if HELD_OUT.search(name.lower())]
         if held_out:
             raise ValueError(
-                f"{held_out[0]} is not for training by its name: name the files to train on, such as "
-                f"{os.path.join(pattern, f'train-*{ending}')}"
+                f"{os.path.join(pattern, held_out[0])} is not for training by its name: name the files to train on, "
+                f"such as {os.path.join(pattern, f'train-*{ending}')}"
             )
-        return files
+        return [os.path.join(pattern, name) for name in names]
     span = RANGE.search(pattern)
     if span is None:
         found = sorted(glob.glob(pattern)) or [pattern] * os.path.exists(pattern)
@@ -111,6 +116,8 @@ def expand_shards(pattern: str, ending: str) -> list[str]:
             raise FileNotFoundError(f"{pattern} does not exist: expected {ending} files, or a folder of them")
         return found
     numbers = range(int(span[1]), int(span[2]) + 1)
+    if not numbers:
+        raise ValueError(f"{pattern} names no files: its range begins with {span[1]}, above its end, {span[2]}")
     texts = (f"{number:0{len(span[1])}}" for number in numbers)
     return [
         file for text in texts for file in expand_shards(pattern[: span.start()] + text + pattern[span.end() :], ending)
@@ -129,55 +136,94 @@ def open_shard(path: str) -> np.ndarray:
     return images
 
 
-class Sample(NamedTuple):
-    """Offset and size of a sample's image, and its label; None for what has not been found."""
-
-    image: tuple[int, int] | None = None
-    label: int | None = None
-
-
 def index_shard(path: str) -> np.ndarray:
-    """Returns (K, 3) int64, offset, size and label of each image, from the headers of a .tar.
+    """Returns (K, 3) int64, offset, size and label of each image, from the headers of a .tar, or of several joined.
 
     Raises:
         OSError, ValueError: see ShardImages.
     """
-    samples: dict[str, Sample] = {}
+    images: list[tuple[int, int, int]] = []
+    start: int | None = 0
     try:
-        with tarfile.open(path, "r:") as tar:
-            for member in tar:
-                parts = SAMPLE.fullmatch(member.name)
-                if member.isreg() and parts:
-                    samples[parts[1]] = add_member(samples.get(parts[1], Sample()), tar, member, parts[2].lower())
-            check_end(path, tar.offset)
+        with open(path, "rb") as file:
+            while start is not None:
+                file.seek(start)
+                with tarfile.open(fileobj=file, mode="r:") as tar:
+                    samples = samples_of(path, tar)
+                    if start and tar.offset == start:
+                        raise ValueError(f"{path} has data after its end, at offset {start}, that are no archive")
+                    start = next_archive(path, file, tar.offset)
+                    images += images_of(path, samples)
     except tarfile.TarError as error:
+        with open(path, "rb") as file:
+            if file.read(6).startswith(COMPRESSED):
+                raise ValueError(
+                    f"{path} is compressed, so that no image can be read without those before it: decompress it"
+                ) from None
         raise ValueError(f"{path} is no .tar file, or is damaged ({error}): copy or write it again") from None
-    for name, sample in samples.items():
-        if None in sample:
-            missing = "image" if sample.image is None else ".cls, the class label in decimal digits"
-            raise ValueError(f"{path}: sample {name} has no {missing}: write the shard again")
-    if not samples:
+    if not images:
         raise ValueError(f"{path} contains no samples, expected NAME.jpg and NAME.cls: remove it")
-    return np.array([(*sample.image, sample.label) for sample in samples.values() if sample.image], np.int64)
+    return np.array(images, np.int64)
 
 
-def add_member(sample: Sample, tar: tarfile.TarFile, member: tarfile.TarInfo, ending: str) -> Sample:
-    """Returns the sample with what a file adds to it."""
-    if ending in IMAGE_ENDINGS and sample.image is None:
-        return sample._replace(image=(member.offset_data, member.size))
-    if ending != ".cls":
-        return sample
+def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
+    """Returns the samples of an archive by name: offset and size of the image, and the label, as far as they are there.
+
+    Raises:
+        ValueError: a sample is not clear.
+    """
+    samples: dict[str, dict[str, Any]] = {}
+    others: dict[str, str] = {}  # name up to the last dot -> kind, of images and labels that are none of a sample
+    for member in tar:
+        parts = SAMPLE.fullmatch(member.name)
+        if parts is None or member.isdir():
+            continue
+        sample, (name, _, last) = samples.setdefault(parts[1], {}), member.name.lower().rpartition(".")
+        kind = "image" if f".{last}" in IMAGE_ENDINGS else "label" if last == "cls" else ""
+        if kind and not member.isreg():
+            raise ValueError(f"{path}: {member.name} is a link: {ShardImages.advice}")
+        if kind and parts[2].count(".") > 1:
+            if others.setdefault(name, kind) != kind:
+                raise ValueError(
+                    f"{path}: {name} is no sample, whose name ends at the first dot: write the shard again with names "
+                    "without dots"
+                )
+        elif kind:
+            if kind in sample:
+                raise ValueError(f"{path}: {member.name} is a second {kind} of sample {parts[1]}: {ShardImages.advice}")
+            place = member.offset_data, member.size
+            sample[kind] = place if kind == "image" else read_label(path, tar, member)
+    return samples
+
+
+def images_of(path: str, samples: dict[str, dict[str, Any]]) -> Iterator[tuple[int, int, int]]:
+    """Yields offset, size and label of each sample's image. Raises ValueError if one has no image or no label."""
+    for name, sample in samples.items():
+        for kind, what in (("image", "image"), ("label", ".cls, the class label in decimal digits")):
+            if kind not in sample:
+                raise ValueError(f"{path}: sample {name} has no {what}: {ShardImages.advice}")
+        yield *sample["image"], sample["label"]
+
+
+def read_label(path: str, tar: tarfile.TarFile, member: tarfile.TarInfo) -> int:
+    """Returns the class label in a .cls file."""
     file = tar.extractfile(member)
     text = b"" if file is None else file.read(32).strip()
-    if not text.isdigit() or len(text) > 18 or sample.label is not None:
-        what = f"is {text!r}, expected a class label" if sample.label is None else "is repeated"
-        raise ValueError(f"{tar.name!s}: {member.name} {what}: write the shard again")
-    return sample._replace(label=int(text))
+    if not text.isdigit() or len(text) > 18:
+        raise ValueError(f"{path}: {member.name} is {text!r}, expected a class label: {ShardImages.advice}")
+    return int(text)
 
 
-def check_end(path: str, offset: int) -> None:
-    """Raises ValueError if the archive does not end with zeros at `offset`, where tarfile has stopped."""
-    with open(path, "rb") as file:
-        file.seek(offset)
-        if file.read(BLOCK) != bytes(BLOCK):
-            raise ValueError(f"{path} is damaged or truncated at offset {offset}: copy or write it again")
+def next_archive(path: str, file: BinaryIO, offset: int) -> int | None:
+    """Returns where another archive begins after the zeros at `offset`, where tarfile has stopped; None without one.
+
+    Raises:
+        ValueError: there are no zeros.
+    """
+    file.seek(offset)
+    if file.read(BLOCK) != bytes(BLOCK):
+        raise ValueError(f"{path} is damaged or truncated at offset {offset}: copy or write it again")
+    while block := file.read(BLOCK):
+        if any(block):
+            return file.tell() - len(block)
+    return None

@@ -75,8 +75,8 @@ def write_demo(root: str | Path, size: DemoSize = DEMO, workers: int | None = No
         workers: number of processes (default: one per usable core).
 
     Raises:
-        ValueError: a number is out of range, or `root` contains something else.
-        OSError: the set cannot be written.
+        ValueError: a number is out of range.
+        OSError: the set cannot be written, or `root` contains something else.
     """
     size.check()
     workers = usable_cores() if workers is None else workers

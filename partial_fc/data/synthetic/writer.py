@@ -51,16 +51,11 @@ class SyntheticSet(NamedTuple):
         """Writes the set with `write_files(folder)`; the folder appears when it is complete, and replaces an older set.
 
         Raises:
-            ValueError: the folder contains something else.
-            OSError: the set cannot be written.
+            OSError: the set cannot be written, or the folder contains something else.
         """
-        root = self.root
-        if root.exists() and not (root / self.meta).exists() and (not root.is_dir() or any(root.iterdir())):
-            raise ValueError(
-                f"{root} contains something else than a set with {self.meta}: name another folder, or empty this one"
-            )
+        own = (self.meta, *self.files) if (self.root / self.meta).exists() else ()  # a set of an earlier version
         try:
-            with staged_folder(root, force=True) as stage:
+            with staged_folder(self.root, force=True, own=own) as stage:
                 write_files(Path(stage))
                 (Path(stage) / self.meta).write_text(json.dumps(self.parameters, indent=1) + "\n")
         except OSError:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from partial_fc.data.encoding import extension
 from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.image_formats import extension
 from partial_fc.utils.text import amount
 
 from .source import decoded_size, open_set

@@ -6,6 +6,8 @@ Names are those of the folders that the set was packed from. Bytes that are not 
 import os
 from collections.abc import Iterable, Sequence
 
+from partial_fc.utils.text import read_lines
+
 FILE = "identities.txt"
 
 
@@ -32,21 +34,26 @@ def read_names(rec_path: str | os.PathLike, identities: int) -> list[str] | None
     if not os.path.isfile(path):
         return None
     names = parse_names(path)
-    if names is None or len(names) != identities:
+    if len(names) != identities:
         raise ValueError(
-            f"{path} must have one line 'label<TAB>name' for each of the {identities} identities, in order: fix or "
-            "remove it"
+            f"{path} has {len(names)} lines, but must have one line 'label<TAB>name' for each of the {identities} "
+            "identities: fix or remove it"
         )
     return names
 
 
-def parse_names(path: str) -> list[str] | None:
-    """Reads the names of a file by label, None if a line is not ``label<TAB>name`` with the label of its place."""
-    with open(path, newline="\n", encoding="utf-8", errors="surrogateescape") as file:
-        lines = [line.rstrip("\n").split("\t", 1) for line in file]
-    if [line[0] for line in lines] != [str(label) for label in range(len(lines))] or any(len(x) < 2 for x in lines):
-        return None
-    return [line[1] for line in lines]
+def parse_names(path: str) -> list[str]:
+    """Reads the names of a file by label. Raises ValueError for a line that does not have the next label and a name."""
+    names = []
+    for label, line in enumerate(read_lines(path, any_bytes=True)):
+        number, tab, name = line.partition("\t")
+        if number != str(label) or not tab:
+            raise ValueError(
+                f"{path}, line {label + 1}: it must be '{label}<TAB>name', as the labels are in order: fix or remove "
+                "the file"
+            )
+        names.append(name)
+    return names
 
 
 def padded(label: int, identities: int) -> str:

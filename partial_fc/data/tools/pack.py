@@ -3,7 +3,8 @@
 Labels follow the sorted names of the folders, images the sorted names of their files, so the same tree gives the same
 bytes. JPEG images of the right size are stored unchanged; other formats become JPEG (or PNG). Gray becomes three
 channels, alpha is dropped, and an EXIF orientation is applied. Another size is refused, or with --resize the image is
-scaled, without cropping: align faces with `sets align` before. Files without the extension of an image are ignored.
+scaled, without cropping: align faces with `sets align` before. Files that are images neither by the ending of their
+name nor by their content are ignored, and hidden ones.
 """
 
 import argparse
@@ -16,7 +17,14 @@ from typing import Any
 
 from partial_fc.data.encoding import ENCODED, RESIZED, ImageOptions
 from partial_fc.data.face_records import write_face_set
-from partial_fc.data.folder import encode_files, encoding_error, identity_folders, list_folder
+from partial_fc.data.folder import (
+    encode_files,
+    encoding_error,
+    identity_folders,
+    list_folder,
+    no_images,
+    others_text,
+)
 from partial_fc.utils.cli import add_force, add_workers, whole_number
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_files
@@ -77,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}, "
         f"{amount(size)}; {tree.done[RESIZED]:,} resized, {tree.done[ENCODED]:,} encoded, "
-        f"{len(tree.left_out) - tree.empty:,} left out as bad{empty}, {plural(tree.others, 'other file')} ignored"
+        f"{len(tree.left_out) - tree.empty:,} left out as bad{empty}, {others_text(tree.others)}"
     )
     return 0
 
@@ -90,7 +98,7 @@ class TreeReader:
         done: number of images by KEPT, ENCODED and RESIZED.
         left_out: messages for files and identities that were left out.
         empty: number of identities in `left_out`.
-        others: number of ignored files.
+        others: ignored files, relative to the tree.
     """
 
     def __init__(self, root: str, options: ImageOptions, workers: int, skip_bad: bool):
@@ -128,11 +136,11 @@ class TreeReader:
         for name in self.folders:
             folder = os.path.join(self.root, name)
             content = list_folder(folder)
-            self.others += content.others
+            self.others += (os.path.join(name, file) for file in content.others)
             for inner in content.folders:
                 self._bad(f"{os.path.join(folder, inner)} is a folder in an identity's folder", "move its images up")
             if not content.images and not self.skip_bad:
-                raise ValueError(f"{folder} contains no images: remove it, or use --skip-bad")
+                raise ValueError(f"{no_images(folder, content.others)}, or use --skip-bad")
             yield from (os.path.join(folder, file) for file in content.images)
             self.bar.update()
 

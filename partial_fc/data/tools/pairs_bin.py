@@ -11,13 +11,13 @@ belong to the chosen source are refused.
 
 import argparse
 import os
+import sys
 from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
 
-from partial_fc.data.encoding import check_whole
 from partial_fc.data.face_records import FaceRecords
-from partial_fc.data.folder import encode_files, encoding_error, identity_folders, list_folder
+from partial_fc.data.folder import encode_files, encoding_error, identity_folders, list_folder, others_text
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.transforms import decode_rgb
 from partial_fc.utils.cli import add_force, add_seed, add_workers, whole_number
@@ -105,10 +105,15 @@ def listed_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
 def drawn_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
     """Returns the same of random pairs of the labels [A, B) of a set, or of the sorted folders [A, B) of a tree."""
     if args.folder is not None:
-        names, _ = identity_folders(args.folder)
+        names, others = identity_folders(args.folder)
         first, last = bounds(args.identities, len(names), args.folder)
         folders = [os.path.join(args.folder, name) for name in names[first:last]]
-        files_of = [[os.path.join(folder, file) for file in list_folder(folder).images] for folder in folders]
+        contents = [list_folder(folder) for folder in folders]
+        files_of = [[os.path.join(at, file) for file in content.images] for at, content in zip(folders, contents)]
+        for name, content in zip(names[first:last], contents):
+            others += (os.path.join(name, file) for file in content.others)
+        if others:
+            print(others_text(others), file=sys.stderr)
         wanted, same = draw(files_of, args)
         return encode_each(wanted, args), same
     with closing(open_set(args.set)) as records:
@@ -128,7 +133,6 @@ def valid_images(records: FaceRecords, positions: Iterable[int]) -> dict[int, by
         for position in positions:
             images[position], _ = records.read_image(position)
             try:
-                check_whole(images[position])
                 messages.checked(partial(decode_rgb, images[position], size))
             except ValueError as error:
                 fix = "use other --identities, or another --seed"

@@ -7,7 +7,10 @@ by spaces. LFW's first line, one or two numbers, and empty lines are ignored.
 
 import os
 
-LFW_ENDINGS = (".jpg", ".png", ".jpeg", ".webp")
+from partial_fc.data.folder import list_folder
+from partial_fc.utils.text import read_lines
+
+LFW_ENDING = ".jpg"
 SHOWN = 20  # bad lines in an error message
 
 
@@ -19,16 +22,15 @@ def read_pairs_list(path: str, folder: str) -> list[tuple[tuple[str, str], bool]
         ValueError: lines are invalid, or their files do not exist; lists them.
     """
     pairs, bad = [], []
-    with open(path, encoding="utf-8-sig", errors="surrogateescape") as lines:
-        for number, line in enumerate(lines, start=1):
-            fields = [field.strip() for field in line.split("\t")] if "\t" in line else line.split()
-            is_head = number == 1 and len(fields) <= 2 and all(field.isdigit() for field in fields)
-            if not fields or is_head:
-                continue
-            try:
-                pairs.append(parse_fields(fields, folder))
-            except ValueError as error:
-                bad.append(f"line {number}: {error}")
+    for number, line in enumerate(read_lines(path, any_bytes=True), start=1):
+        fields = [field.strip() for field in line.split("\t")] if "\t" in line else line.split()
+        is_head = number == 1 and len(fields) <= 2 and all(field.isdigit() for field in fields)
+        if not fields or is_head:
+            continue
+        try:
+            pairs.append(parse_fields(fields, folder))
+        except ValueError as error:
+            bad.append(f"line {number}: {error}")
     if bad:
         more = f"\nand {len(bad) - SHOWN} more lines" if len(bad) > SHOWN else ""
         listed = "\n".join(bad[:SHOWN])
@@ -50,12 +52,15 @@ def parse_fields(fields: list[str], folder: str) -> tuple[tuple[str, str], bool]
 
 
 def lfw_path(folder: str, name: str, number: str) -> str:
-    """Returns folder/name/name_0001.jpg, or the file with another extension."""
-    stem = os.path.join(folder, name, f"{name}_{int(number):04d}")
-    for ending in LFW_ENDINGS:
-        if os.path.isfile(stem + ending):
-            return stem + ending
-    raise ValueError(f"{stem}{LFW_ENDINGS[0]} does not exist")
+    """Returns folder/name/name_0001.jpg, or the image of that name with another ending, such as .JPG."""
+    person, stem = os.path.join(folder, name), f"{name}_{int(number):04d}"
+    usual = os.path.join(person, stem + LFW_ENDING)
+    if os.path.isfile(usual):
+        return usual
+    for other in list_folder(person).images if os.path.isdir(person) else []:
+        if os.path.splitext(other)[0] == stem:
+            return os.path.join(person, other)
+    raise ValueError(f"{usual} does not exist")
 
 
 def existing(folder: str, path: str) -> str:

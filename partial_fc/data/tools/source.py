@@ -4,11 +4,10 @@ import os
 from collections.abc import Iterator
 from itertools import chain, groupby
 
-import cv2
 import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
-from partial_fc.data.transforms import decode
+from partial_fc.data.transforms import decode_any_size
 from partial_fc.utils.decoder_messages import DecoderMessages
 
 SIZE_SAMPLES = 16  # images to read for the image size, without a property file
@@ -46,7 +45,7 @@ def decoded_size(encoded: bytes) -> tuple | None:
     """Returns (H, W) of an encoded image, None if it cannot be decoded."""
     try:
         with DecoderMessages():  # suppress warnings of the C libraries, which do not name the image
-            return decode(encoded, cv2.IMREAD_COLOR).shape[:2]
+            return decode_any_size(encoded).shape[:2]
     except ValueError:
         return None
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 
-from partial_fc.data.encoding import extension
 from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.image_formats import extension
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_folder
 from partial_fc.utils.text import plural

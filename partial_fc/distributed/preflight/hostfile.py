@@ -24,7 +24,7 @@ def read_hostfile(path: str) -> list[Host]:
         ValueError: A line cannot be parsed, or the file lists no host.
         OSError: The file cannot be read.
     """
-    with open(path, encoding="utf-8-sig") as stream:
+    with open(path, encoding="utf-8-sig", errors="replace") as stream:
         lines = {f"{path} line {number}": line.partition("#")[0] for number, line in enumerate(stream, 1)}
     hosts = _merge((where, line) for where, line in lines.items() if line.strip())
     if not hosts:

@@ -20,14 +20,15 @@ import numpy as np
 
 from partial_fc.data.alignment import SIZE, align, read_rgb, similarities
 from partial_fc.data.prefetch import Prefetcher
-from partial_fc.inference.distances import normalized
+from partial_fc.evaluation.roc import Roc
+from partial_fc.inference.distances import check_finite, normalized
 from partial_fc.inference.model import FaceModel
 from partial_fc.utils.progress import progress
 
 from .identification import Identification, identify, mean
 from .lists import ImageList
 from .protocol import IjbSet, Search
-from .verification import Roc, pair_scores
+from .verification import pair_scores
 
 
 class EmbeddingOptions(NamedTuple):
@@ -86,7 +87,7 @@ def template_embeddings(model: FaceModel, folder: str, images: ImageList, option
 
     Raises:
         OSError: An image cannot be read.
-        ValueError: An image is damaged (the message names it), or the model fails.
+        ValueError: An image is damaged or its embedding not finite (the message names it), or the model fails.
     """
     sums = np.empty((0, 0))
     weights = media_shares(images.templates, images.media)
@@ -99,6 +100,7 @@ def template_embeddings(model: FaceModel, folder: str, images: ImageList, option
             part = slice(start, start + options.batch_size)
             faces = reader.get(start)
             rows = embed(faces, options.batch_size).astype(np.float64)
+            check_finite(rows, [os.path.join(folder, name) for name in images.names[part]])
             if not options.norm_score:
                 rows = normalized(rows)
             if start == 0:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .verification import max_accepted
+from partial_fc.evaluation.roc import highest_refused
 
 RANKS = (1, 5, 10)
 FPIRS = (0.01, 0.1)
@@ -85,8 +85,7 @@ def tpirs(mate: np.ndarray, other: np.ndarray, mated: np.ndarray) -> dict[float,
     if not len(best):
         return None
     first = mate[mated] > other[mated]
-    thresholds = {fpir: best[len(best) - 1 - max_accepted(fpir, len(best))] for fpir in FPIRS}
-    return {fpir: float(np.mean(first & (mate[mated] > value))) for fpir, value in thresholds.items()}
+    return {fpir: float(np.mean(first & (mate[mated] > highest_refused(best, fpir)))) for fpir in FPIRS}
 
 
 def mean(results: list[Identification]) -> Identification:

@@ -12,6 +12,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from partial_fc.utils.text import encoding_of, read_lines
+
 MAX_DIGITS = 9  # of an id, so that it fits into int32; the largest id of IJB-C has six digits
 MAX_SHOWN = 60  # characters of an invalid line in an error message
 Row = TypeVar("Row")
@@ -61,21 +63,20 @@ def read_rows(
         OSError: The file cannot be read.
     """
     count = len(columns.split())
-    # Image names may have any encoding; surrogateescape passes their bytes on to the file system.
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        for number, line in enumerate(file, start=1):
-            if number <= skip or not line.strip():
-                continue
-            values = split(line)
-            try:
-                if len(values) != count:
-                    raise ValueError(f"{len(values)} columns instead of {count} ({columns})")
-                row = parse(*values)
-            except ValueError as problem:
-                shown = line.strip()
-                shown = shown if len(shown) <= MAX_SHOWN else shown[:MAX_SHOWN] + "..."
-                raise ValueError(f"{os.fspath(path)}, line {number}: {problem}: {shown!r}") from None
-            yield row
+    # Image names may have any encoding; their bytes are passed on to the file system.
+    for number, line in enumerate(read_lines(path, any_bytes=True), start=1):
+        if number <= skip or not line.strip():
+            continue
+        values = split(line)
+        try:
+            if len(values) != count:
+                raise ValueError(f"{len(values)} columns instead of {count} ({columns})")
+            row = parse(*values)
+        except ValueError as problem:
+            shown = line.strip()
+            shown = shown if len(shown) <= MAX_SHOWN else shown[:MAX_SHOWN] + "..."
+            raise ValueError(f"{os.fspath(path)}, line {number}: {problem}: {shown!r}") from None
+        yield row
 
 
 def whole_number(text: str) -> int:
@@ -171,7 +172,9 @@ def read_pairs(path: str | os.PathLike, template_ids: np.ndarray) -> Pairs:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a file without lines, which is an error below
             warnings.simplefilter("error", DeprecationWarning)  # 0.5 would become 0
-            table = np.loadtxt(path, np.int32, comments=None, ndmin=2, encoding="utf-8").reshape(-1, 3)
+            with open(path, "rb") as file:
+                encoding = encoding_of(file.read(2))
+            table = np.loadtxt(path, np.int32, comments=None, ndmin=2, encoding=encoding).reshape(-1, 3)
         left, right = (rows_of(column, template_ids) for column in table.T[:2])
         issame = table[:, 2] == 1
         valid = min(left.min(initial=0), right.min(initial=0)) >= 0 and (issame | (table[:, 2] == 0)).all()

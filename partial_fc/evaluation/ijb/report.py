@@ -4,10 +4,11 @@ import csv
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from partial_fc.evaluation.roc import RocPoint
 from partial_fc.evaluation.roc_picture import draw_roc
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import markdown_table
@@ -54,7 +55,11 @@ def far_text(far: float) -> str:
 
 def pair_rows(results: Results) -> dict[str, list[float]]:
     """Returns the rows of 1:1: a TAR for each of FARS."""
-    return {AT_MOST: list(map(results.roc.at_most, FARS)), NEAREST: list(map(results.roc.nearest, FARS))}
+    return {name: [at(far).tar for far in FARS] for name, at in _readings(results).items()}
+
+
+def _readings(results: Results) -> dict[str, Callable[[float], RocPoint]]:
+    return {AT_MOST: results.roc.at_most, NEAREST: results.roc.nearest}
 
 
 def search_rows(results: Results) -> dict[str, list[float | None]]:
@@ -72,6 +77,8 @@ def markdown(title: str, results: Results) -> str:
     lines = [f"# {title}", ""]
     lines += _percent_table(["TAR (%) at FAR", *map(far_text, FARS)], pair_rows(results))
     lines += ["", f'{pairs} "{AT_MOST}": at most the given FAR; "nearest point": as insightface reads the curve.']
+    for name, at in _readings(results).items():
+        lines += ["", f'Measured FAR of "{name}": {", ".join(f"{at(far).far:.3g}" for far in FARS)}.']
     few = [far for far in FARS if impostor * far < 1]
     if few:
         lines.append(
@@ -126,8 +133,10 @@ def json_text(target: str, model: str, counts: dict[str, int], options: Embeddin
         "genuine_pairs": len(results.roc.genuine),
         "impostor_pairs": len(results.roc.impostor),
         **{name: used[name] for name in WEIGHTS},
-        "tar_at_far": {far_text(far): results.roc.at_most(far) for far in FARS},
-        "tar_at_nearest_far": {far_text(far): results.roc.nearest(far) for far in FARS},
+        "tar_at_far": {far_text(far): results.roc.at_most(far).tar for far in FARS},
+        "measured_far": {far_text(far): results.roc.at_most(far).far for far in FARS},
+        "tar_at_nearest_far": {far_text(far): results.roc.nearest(far).tar for far in FARS},
+        "measured_nearest_far": {far_text(far): results.roc.nearest(far).far for far in FARS},
         "identification": searches,
         "seconds": {part: round(seconds, 3) for part, seconds in results.seconds.items()},
     }

@@ -7,10 +7,13 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from partial_fc.utils.text import read_lines
+
 MEGABYTE = 1 << 20
 REFERENCE_DEVICE = "a Tesla V100 with onnxruntime-gpu 1.6"  # of the time limits
 IMAGE_SIZE = (112, 112)  # H, W
 CROP, PIXELS = "crop.txt", "pixel_norm.txt"
+LARGEST = 1000  # bytes of either
 CROP_LINES, PIXEL_LINES = "left, top, right, bottom, width, height", "mean, deviation"
 
 
@@ -61,8 +64,10 @@ def _read(
     path = os.path.join(folder, name)
     if not os.path.exists(path):
         return Rule(name, True, "none"), []
-    with open(path, encoding="utf-8", errors="replace") as file:
-        lines = file.read(1000).splitlines()  # more is not valid
+    try:
+        lines = list(read_lines(path)) if os.path.getsize(path) <= LARGEST else []
+    except ValueError as error:
+        return Rule(name, False, str(error)), []
     try:
         numbers = [kind(line) for line in lines]
     except ValueError:

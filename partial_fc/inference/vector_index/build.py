@@ -26,11 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     from partial_fc.inference.index import read_index
+    from partial_fc.utils.folder_lock import locked
     from partial_fc.utils.staging import staged_folder
     from partial_fc.utils.text import plural
 
     from .add import add_rows, check_distinct
-    from .folder import create, is_index, locked
+    from .folder import create, files_of, is_index
     from .writer import Writer
 
     index = read_index(args.embeddings)
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     check_distinct(args.embeddings, index.names, set())
     dimension = index.embeddings.shape[1]
     replaced = locked(args.out) if is_index(args.out) else nullcontext()
-    with replaced, staged_folder(args.out, args.force) as stage:
+    with replaced, staged_folder(args.out, args.force, files_of(args.out)) as stage:
         lists = Writer(stage, dimension, args.dtype)
         add_rows(lists, 0, index.embeddings.__getitem__, len(index.names))
         create(stage, lists, args.dtype, dimension, index.names, index.origin)

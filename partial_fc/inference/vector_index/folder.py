@@ -1,12 +1,13 @@
-"""The folder of an index: manifest.json, the lists, and the names of its entries.
+"""The folder of an index: manifest.json, the lists with their checksums, the names, and some embeddings as added.
 
 Every change writes new files beside those in use, then the manifest that names them, then removes the old ones. A
 command that ends before leaves the old index, and a search that has it open goes on in the old files.
 """
 
-import fcntl
 import json
 import os
+import re
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -14,33 +15,40 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from partial_fc.checkpoint.arrays import open_array
 from partial_fc.inference.index import Origin
 from partial_fc.utils.atomic_io import replace_file, sync_folder
+from partial_fc.utils.folder_lock import locked
 from partial_fc.utils.json_object import read_object
 
-from .ivf import DTYPES, Lists, header_checksum
+from .ivf import DTYPES, Lists, damaged, header_checksum
 from .names import ENDINGS, Names, write_names
-from .writer import Writer
+from .writer import Writer, added_type, drawn
 
 MANIFEST = "manifest.json"
-FORMAT, VERSION = "partial_fc index", 1
+FORMAT, VERSION = "partial_fc index", 2
+# By version: what has a CRC-32 in the manifest. In version 1 that was, beside the header, the numbers of all entries.
+CHECKED = {1: ("header", "numbers"), 2: ("header", "lists", "added", "names")}
 LARGEST = 1 << 16  # bytes of a manifest
+WRITTEN = re.compile(r"lists-\d+\.faiss|(?:checksums|added)-\d+\.npy|names-\d+\.(?:txt|npy)")
 
 
 class Manifest(NamedTuple):
     """Content of the manifest.
 
     Attributes:
+        version: of the format.
         dimension: E.
         dtype: a name of DTYPES.
         entries: number of embeddings.
-        change: number of the last change, which is in the name of the file of the lists.
+        change: number of the last change, which is in the names of the files but those of the names.
         names: number of the change that wrote the names.
         files: name -> bytes.
         origin: of the embeddings; None if it is unknown.
-        checksums: of the file of the lists up to the entries, and of the entries' numbers.
+        checksums: by CHECKED; the header is the file of the lists up to the entries.
     """
 
+    version: int
     dimension: int
     dtype: str
     entries: int
@@ -48,44 +56,84 @@ class Manifest(NamedTuple):
     names: int
     files: dict[str, int]
     origin: Origin | None
-    checksums: list[int]
+    checksums: dict[str, int]
 
 
 class IndexFolder:
-    """An index on disk.
+    """An index on disk, all of whose files are open.
 
     Args:
         folder: of the index.
 
+    Attributes:
+        manifest: its content.
+        names: of the entries by number, and of entries that were removed.
+        lists: the embeddings.
+
     Raises:
+        ImportError: faiss is missing.
         OSError: There is no index, or a file cannot be read.
         ValueError: A file is damaged or belongs to another version; names it.
     """
 
+    names: Names
+    lists: Lists
+    _added: np.ndarray | None  # of `added_type`; None in version 1
+
     def __init__(self, folder: str):
         self.folder = folder
-        self.manifest = _read_manifest(os.path.join(folder, MANIFEST))
-        for name, size in self.manifest.files.items():
-            path = os.path.join(folder, name)
+        while True:
+            self.manifest = _read_manifest(self._path(MANIFEST))
+            try:
+                return self._open()
+            except (OSError, ValueError):
+                if _read_manifest(self._path(MANIFEST)) == self.manifest:  # else a change has replaced the files
+                    raise
+
+    def _open(self) -> None:
+        about, self._added, checksums = self.manifest, None, None
+        for name, size in about.files.items():
+            path = self._path(name)
             if os.path.getsize(path) != size:
                 raise ValueError(f"{path} is damaged: it has {os.path.getsize(path)} bytes instead of {size}")
-        self.names = Names(os.path.join(folder, _names(self.manifest.names)))
+        self.names = Names(self._path(_names(about.names)))
+        path = self._path(_lists(about.change))
+        if header_checksum(path, about.entries, about.dimension, about.dtype) != about.checksums["header"]:
+            raise damaged(path)
+        if about.version > 1:
+            self._added, checksums = (self._array(file(about.change)) for file in (_added, _checksums))
+            if self._added.dtype != added_type(about.dimension) or _crc(checksums) != about.checksums["lists"]:
+                raise damaged(self._path(_checksums(about.change)))
+        self.lists = Lists.open(path, about.dimension, about.dtype, checksums)
+        if len(self.lists) != about.entries:
+            raise damaged(path)
+        if about.version == 1 and _crc(*self.lists.numbers()) != about.checksums["numbers"]:
+            raise damaged(path)
+
+    def verify(self) -> None:
+        """Reads all that the index holds. Raises ValueError for a file that is damaged; version 1 shows less of it."""
+        self.lists.verify()
+        about = self.manifest
+        if self._added is not None:
+            if _crc(self._added) != about.checksums["added"]:
+                raise damaged(self._path(_added(about.change)))
+            if self.names.checksum() != about.checksums["names"]:
+                raise damaged(self._path(_names(about.names)))
 
     @cached_property
-    def lists(self) -> Lists:
-        """The lists, see `Lists.open`."""
-        about, path = self.manifest, self._path(_lists(self.manifest.change))
-        damaged = ValueError(f"{path} is damaged: its checksums are not those of {MANIFEST}; build the index again")
-        if header_checksum(path, about.entries, about.dimension, about.dtype) != about.checksums[0]:
-            raise damaged
-        lists = Lists.open(path, about.dimension, about.dtype)
-        if len(lists) != about.entries or lists.checksum() != about.checksums[1]:
-            raise damaged
-        return lists
+    def added(self) -> np.ndarray:
+        """Some embeddings as they were added, see `Writer.added`; those in the lists of version 1, which kept none."""
+        if self._added is not None:
+            return self._added
+        numbers = np.sort(np.concatenate(list(self.lists.numbers())))
+        numbers = numbers[drawn(numbers)]
+        added = np.empty(len(numbers), added_type(self.manifest.dimension))
+        added["number"], added["embedding"] = numbers, self.lists.rows(numbers)
+        return added
 
     def writer(self) -> Writer:
         """Returns a writer of these entries and others."""
-        return Writer(self.folder, self.manifest.dimension, self.manifest.dtype, self.lists)
+        return Writer(self.folder, self.manifest.dimension, self.manifest.dtype, self.lists, self.added)
 
     def present(self) -> tuple[np.ndarray, list[str]]:
         """Returns the numbers of the entries in order, and their names."""
@@ -114,21 +162,31 @@ class IndexFolder:
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
+    def _array(self, name: str) -> np.ndarray:
+        return open_array(self._path(name))
+
 
 def create(folder: str, lists: Writer, dtype: str, dimension: int, names: Sequence[str], origin: Origin | None) -> None:
     """Writes an index into an empty folder. Raises OSError."""
     write_names(os.path.join(folder, _names(1)), names)
-    _write(folder, lists, Manifest(dimension, dtype, len(lists), 1, 1, {}, origin, []))
+    _write(folder, lists, Manifest(VERSION, dimension, dtype, len(lists), 1, 1, {}, origin, {}))
 
 
 @contextmanager
 def changing(folder: str) -> Iterator[IndexFolder]:
-    """Yields the index for a command that changes it. Raises OSError if another one does at the same time."""
+    """Yields the index for a command that changes it.
+
+    Raises:
+        OSError: Another command changes it at the same time.
+        ValueError: It is damaged; new checksums would hide that.
+    """
     path = os.path.join(folder, MANIFEST)
     _read_manifest(path)  # for its error where there is no folder
     with locked(folder):
         try:
-            yield IndexFolder(folder)
+            index = IndexFolder(folder)
+            index.verify()
+            yield index
         finally:
             _clean(folder, _read_manifest(path))  # of a change that failed, or was killed before
 
@@ -138,22 +196,24 @@ def is_index(path: str) -> bool:
     return os.path.isfile(os.path.join(path, MANIFEST))
 
 
-@contextmanager
-def locked(folder: str) -> Iterator[None]:
-    """Keeps other commands from changing an index. Raises OSError if one does."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def files_of(path: str) -> list[str]:
+    """Returns the names of the files of an index; none where no index can be read."""
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OSError(f"{folder} is being changed by another command: wait for its end") from None
-        yield
-    finally:
-        os.close(descriptor)
+        return [MANIFEST, *_files(_read_manifest(os.path.join(path, MANIFEST)))]
+    except (OSError, ValueError):
+        return []
 
 
 def _lists(change: int) -> str:
     return f"lists-{change}.faiss"
+
+
+def _checksums(change: int) -> str:
+    return f"checksums-{change}.npy"
+
+
+def _added(change: int) -> str:
+    return f"added-{change}.npy"
 
 
 def _names(change: int) -> str:
@@ -161,20 +221,31 @@ def _names(change: int) -> str:
 
 
 def _files(about: Manifest) -> list[str]:
-    return [_lists(about.change), *(_names(about.names) + ending for ending in ENDINGS)]
+    arrays = [_checksums(about.change), _added(about.change)] if about.version > 1 else []
+    return [_lists(about.change), *arrays, *(_names(about.names) + ending for ending in ENDINGS)]
+
+
+def _crc(*arrays: np.ndarray) -> int:
+    checksum = 0
+    for array in arrays:
+        checksum = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, checksum)
+    return checksum
 
 
 def _write(folder: str, lists: Writer, about: Manifest) -> None:
     path = os.path.join(folder, _lists(about.change))
-    of_numbers = lists.save(path)
-    sizes = {}
+    about, of_lists, sizes = about._replace(version=VERSION), lists.save(path), {}
+    np.save(os.path.join(folder, _checksums(about.change)), of_lists)
+    np.save(os.path.join(folder, _added(about.change)), lists.added)
     for name in _files(about):
         with open(os.path.join(folder, name), "r+b") as file:
             os.fsync(file.fileno())  # before the manifest that names it
             sizes[name] = os.fstat(file.fileno()).st_size
-    checksums = [header_checksum(path, about.entries, about.dimension, about.dtype), of_numbers]
+    header = header_checksum(path, about.entries, about.dimension, about.dtype)
+    names = Names(os.path.join(folder, _names(about.names))).checksum()
+    checksums = {"header": header, "lists": _crc(of_lists), "added": _crc(lists.added), "names": names}
     about = about._replace(files=sizes, checksums=checksums)
-    content = {"format": FORMAT, "version": VERSION, **about._asdict()}
+    content = {"format": FORMAT, **about._asdict()}
     content["origin"] = about.origin and about.origin._asdict()
     sync_folder(folder)
     replace_file(os.path.join(folder, MANIFEST), [json.dumps(content, indent=1).encode()])
@@ -182,7 +253,7 @@ def _write(folder: str, lists: Writer, about: Manifest) -> None:
 
 def _clean(folder: str, about: Manifest) -> None:
     for name in set(os.listdir(folder)) - {MANIFEST, *_files(about)}:
-        if name.startswith(("lists-", "names-")):
+        if WRITTEN.fullmatch(name):
             with suppress(OSError):
                 os.remove(os.path.join(folder, name))
 
@@ -194,9 +265,11 @@ def _read_manifest(path: str) -> Manifest:
         content = read_object(path, LARGEST)
         if content.pop("format") != FORMAT:
             raise ValueError("it describes no index")
-        version = content.pop("version")
-        if version != VERSION:
-            raise ValueError(f"it is of version {version} of the format, this program reads {VERSION}")
+        version = content["version"]
+        if version not in CHECKED:
+            raise ValueError(f"it is of version {version} of the format, this program reads up to {VERSION}")
+        if version == 1:
+            content["checksums"] = dict(zip(CHECKED[1], content["checksums"]))
         return _checked(content)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be used ({error}): build the index again") from None
@@ -205,10 +278,13 @@ def _read_manifest(path: str) -> Manifest:
 def _checked(content: dict[str, Any]) -> Manifest:
     origin = content.pop("origin")
     about = Manifest(**content, origin=origin and Origin.read(origin))
-    if not isinstance(about.files, dict):
+    if not isinstance(about.files, dict) or not isinstance(about.checksums, dict):
         raise ValueError("its files are invalid")
-    numbers = (about.dimension, about.entries, about.change, about.names, *about.checksums, *about.files.values())
-    if not all(type(number) is int and number >= 0 for number in numbers) or len(about.checksums) != 2:
+    if sorted(about.checksums) != sorted(CHECKED[about.version]):
+        raise ValueError(f"it has checksums of {', '.join(about.checksums)}")
+    numbers = [about.dimension, about.entries, about.change, about.names]
+    numbers += [*about.checksums.values(), *about.files.values()]
+    if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("a number is invalid")
     if about.dtype not in DTYPES:
         raise ValueError(f"its dtype is none of {', '.join(DTYPES)}")

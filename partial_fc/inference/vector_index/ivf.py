@@ -8,7 +8,7 @@ Shapes: N embeddings, E embedding, M results.
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ DTYPES = {"int8": 1, "float32": 4}  # bytes of a number
 # By benchmarks/index.py: at most so many lists, and of so many entries; lists that a search reads.
 LISTS, OF_A_LIST, EFFORT = 4096, 40, 512
 MARGIN = 0.05  # of the range of a sample, on either side, for the numbers of other embeddings
+CUT = 0.1  # length that bytes may cut off an embedding, which costs 0.005 of a cosine
+LONGEST = {"int8": 1 + CUT, "float32": 1.01}  # no cosine is above the length of what is stored
 
 
 class Places(NamedTuple):
@@ -34,15 +36,19 @@ class Lists:
 
     Args:
         index: of faiss.
+        path: of its file, for errors.
+        dtype: a name of DTYPES.
+        checksums: those of `Writer.save`; None if an earlier version wrote the file, which stored none.
     """
 
-    def __init__(self, index: Any):
-        self.index = index
+    def __init__(self, index: Any, path: str, dtype: str, checksums: np.ndarray | None):
+        self.index, self._path, self._longest, self._checksums = index, path, LONGEST[dtype], checksums
+        self._checked = np.zeros(index.nlist, bool)
         index.parallel_mode = 1  # the threads share the lists of a query
 
     @classmethod
-    def open(cls, path: str, dimension: int, dtype: str) -> "Lists":
-        """Maps a file written by `Writer.save`.
+    def open(cls, path: str, dimension: int, dtype: str, checksums: np.ndarray | None = None) -> "Lists":
+        """Maps a file written by `Writer.save`, which returned the ``checksums``.
 
         Raises:
             ImportError: faiss is missing.
@@ -56,9 +62,11 @@ class Lists:
                 raise ValueError(f"{path} is damaged: {error}") from None
         if (type(index), index.d) != (_kind(dtype), dimension):
             raise ValueError(f"{path} does not hold {dtype} of dimension {dimension}")
+        if checksums is not None and checksums.shape != (index.nlist,):
+            raise damaged(path)
         # 32 threads that read ahead take as long as the search.
         faiss.downcast_InvertedLists(index.invlists).prefetch_nthread = 0
-        return cls(index)
+        return cls(index, path, dtype, checksums)
 
     def __len__(self) -> int:
         return self.index.ntotal
@@ -81,21 +89,34 @@ class Lists:
         """Returns numbers (M,) and cosines (M,) of at most ``top`` entries near a unit ``query`` (E,), best first.
 
         ``exact`` compares all entries.
+
+        Raises:
+            ValueError: A list that a result is in is damaged: its checksum is another, or a cosine clearly above 1.
         """
         lists, entries = self.index.nlist, max(1, len(self))
         # More where many entries were removed, and as many as hold twice the results.
         effort = max(EFFORT * max(1, lists // wanted_lists(entries)), 2 * top * lists // entries)
         self.index.nprobe = lists if exact else effort
-        cosines, numbers = self.index.search(query[None].astype(np.float32), min(top, entries))
-        found = numbers[0] >= 0
-        return numbers[0][found], cosines[0][found].clip(-1, 1)  # those of bytes are not exact
+        results = self.index.search_and_return_codes(query[None], min(top, entries), include_listnos=True)
+        found = results[1][0] >= 0
+        cosines, numbers, codes = (each[0][found] for each in results)
+        # A code begins with the number of its list. To check all lists that a search reads would take as long as it.
+        for place in {bytes(code[: self.index.coarse_code_size()]) for code in codes}:
+            self._check(int.from_bytes(place, "little"))
+        if not (np.abs(cosines) <= self._longest).all():
+            raise damaged(self._path)
+        return numbers, cosines.clip(-1, 1)  # those of bytes are not exact
 
-    def checksum(self) -> int:
-        """Returns the CRC-32 of the numbers of the entries, in the order of the lists."""
-        checksum = 0
-        for numbers in self.numbers():
-            checksum = zlib.crc32(numbers.tobytes(), checksum)
-        return checksum
+    def verify(self) -> None:
+        """Reads all entries. Raises ValueError if a checksum is another than when they were written."""
+        for place in range(self.index.nlist):
+            self._check(place)
+
+    def _check(self, place: int) -> None:
+        if self._checksums is not None and not self._checked[place]:
+            if list_checksum([entries(self.index.invlists, place)]) != self._checksums[place]:
+                raise damaged(self._path)
+            self._checked[place] = True
 
     def numbers(self) -> Iterator[np.ndarray]:
         """Yields the numbers of each list."""
@@ -111,6 +132,20 @@ class Lists:
         joined = np.concatenate(numbers)
         order = joined.argsort()
         return Places(joined[order], lists[order], places[order])
+
+
+def list_checksum(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> int:
+    """Returns the CRC-32 of a list whose codes and numbers are those of all parts."""
+    checksum = 0
+    for column in zip(*parts):
+        for array in column:
+            checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
+    return checksum
+
+
+def damaged(path: str) -> ValueError:
+    """Returns the error of a file whose content is another than was written."""
+    return ValueError(f"{path} is damaged: its checksums are not those of its index; build the index again")
 
 
 def entries(lists: Any, place: int) -> tuple[np.ndarray, np.ndarray]:

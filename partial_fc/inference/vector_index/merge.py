@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
             if about.dtype != index.manifest.dtype:
                 dtypes = f"{path} holds {about.dtype}, {args.index} {index.manifest.dtype}"
                 raise ValueError(f"{dtypes}: build one of them again")
+            other.verify()
             numbers, more = other.present()
             check_distinct(path, more, known)
             add_rows(lists, len(index.names) + len(added), partial(_rows, other.lists, numbers), len(more))

@@ -6,11 +6,14 @@ Shapes: N names.
 import mmap
 import os
 import shutil
+import zlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from partial_fc.checkpoint.arrays import open_array
+
+from .ivf import damaged
 
 ENDINGS = (".txt", ".npy")
 ENCODING = ("utf-8", "surrogateescape")  # as in the names of embeddings: any bytes
@@ -25,6 +28,7 @@ class Names:
     """
 
     def __init__(self, stem: str):
+        self._stem = stem
         self.starts = open_array(f"{stem}.npy")
         size = os.path.getsize(f"{stem}.txt")
         if self.starts.ndim != 1 or self.starts.dtype != np.int64 or not len(self.starts) or self.starts[-1] != size:
@@ -36,11 +40,19 @@ class Names:
         return len(self.starts) - 1
 
     def __getitem__(self, number: int) -> str:
-        return self._text[self.starts[number] : self.starts[number + 1] - 1].decode(*ENCODING)
+        start = self.starts[number]
+        line = self._text[start : self.starts[number + 1]]
+        if line.find(b"\n") + 1 != max(1, len(line)) or (start and self._text[start - 1 : start] != b"\n"):
+            raise damaged(self._stem)
+        return line[:-1].decode(*ENCODING)
 
     def __iter__(self) -> Iterator[str]:
         self._text.seek(0)
         return (line[:-1].decode(*ENCODING) for line in iter(self._text.readline, b""))
+
+    def checksum(self) -> int:
+        """Returns the CRC-32 of both files."""
+        return zlib.crc32(self.starts.data, zlib.crc32(self._text))
 
 
 def write_names(stem: str, names: Sequence[str], before: str | None = None) -> None:

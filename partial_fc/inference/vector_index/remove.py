@@ -20,16 +20,18 @@ def run(args: argparse.Namespace) -> int:
     from .add import report
     from .folder import changing
 
-    wanted = set(read_names(args.names))
+    listed = read_names(args.names)
+    wanted = set(listed)
     if not wanted:
         raise ValueError(f"{args.names} holds no names: give a text file with one per line")
     with changing(args.index) as index:
         lists = index.writer()
         found = {name: number for number, name in zip(*index.present()) if name in wanted}
-        missing = sorted(wanted - found.keys())
+        missing = [line for line, name in enumerate(listed) if name not in found]
         if missing:
-            share = f"{len(missing)} of {len(wanted)} names are missing"
-            raise ValueError(f"{args.index} holds no {missing[0]} ({share}): none was removed")
+            where, name = f"{args.names}, line {missing[0] + 1}", listed[missing[0]]
+            share = f"{len(missing)} of {len(listed)} names are missing"
+            raise ValueError(f"{where}: {args.index} holds no {name} ({share}): none was removed")
         lists.remove(np.array([*found.values()], int))
         index.write(lists)
     report(args.index, f"removed {len(found):,}", lists)

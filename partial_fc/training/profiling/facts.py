@@ -66,7 +66,10 @@ class Phase(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """All measurements: the three phases, a RankHost for each rank, and whether the network runs on a ``gpu``."""
+    """All measurements: the three phases, a RankHost for each rank, and whether the network runs on a ``gpu``.
+
+    ``python``: items are read by Python code, such as a Dataset's, in threads that share the interpreter's lock.
+    """
 
     reader: Phase
     dummies: Phase
@@ -74,6 +77,7 @@ class Profile(NamedTuple):
     rank_hosts: tuple[RankHost, ...]
     gpu: bool
     readers: str = "decode_threads"  # the setting that says how many read; or decode_processes
+    python: bool = False
 
     @property
     def phases(self) -> tuple[Phase, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from partial_fc.data.sources.forms import DATASET, form_of
 from partial_fc.data.training_data import TrainingData
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import cores_of_rank
@@ -19,7 +20,7 @@ from partial_fc.training.building import build_data, build_dummies, build_traini
 from partial_fc.training.engine import Engine
 from partial_fc.training.framework import Framework
 from partial_fc.training.loop import LoopState, updates
-from partial_fc.training.run_folder import check_writable, data_name
+from partial_fc.training.run_folder import check_writable, console, data_name
 from partial_fc.training.schedule import items_of_update
 from partial_fc.training.tasks import build_task
 from partial_fc.utils.memory import free_memory
@@ -53,7 +54,8 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     settings.lr = settings.backbone_lr = settings.memory_bank_lr = 0.0
     collectives.watch(settings.step_timeout, settings.host_timeout)
     task = build_task(settings)
-    data = build_data(settings, task, framework)
+    with console(collectives.rank):
+        data = build_data(settings, task, framework)
     name = "" if settings.rec else settings.data_name
     files = collectives.run_on_all_ranks("files", lambda: find_set_files(task.source(), name))
     network = settings.network.rpartition(":")[2]
@@ -65,6 +67,8 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     measured = _measure(items_of_update(settings), seconds, data, dummies, engine, f"dummy {kind}")
     if settings.decode_processes:
         measured = measured._replace(readers="decode_processes")
+    elif not task.source() or form_of(task.source()) == DATASET:
+        measured = measured._replace(python=True)
     data.close()
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
 

@@ -22,6 +22,9 @@ READING_DOMINATES, READING_FROM_DISK = 0.5, 0.25
 OTHER_CONDITIONS, RESERVE = 1.1, 1.2
 # Share of the cores used by other programs above which the figures are unreliable.
 DISTURBED = 0.1
+# Cores that a reader in Python keeps busy if the interpreter's lock limits it: one, beside what releases the lock. One
+# that leaves more idle than the first number waits for files or a network.
+LOCKED = (0.5, 1.3)
 # Idle cores per rank that suffice for another thread.
 FREE_CORE = 0.5
 # A rank stands out if its threads are busier than the mean of the ranks by this factor.
@@ -33,6 +36,7 @@ HEADROOM = 1.1
 KINDS = {  # name -> title of the chart
     "compute": "compute-bound",  # training on the data set is as fast as without reading
     "storage": "I/O-bound by storage",  # slower: the decoding threads are too slow because they wait for files
+    "python": "I/O-bound by Python's lock",  # slower: threads read by Python code, of which one runs at a time
     "threads": "I/O-bound by too few decoding threads",  # slower: they are too slow, and there are cores for more
     "cores": "too few cores for decoding",  # slower: they are too slow or take cores from the network; no core is idle
     "unclear": "unclear",  # slower, but none of these explains it
@@ -71,6 +75,8 @@ def _judge(profile: Profile, files: SetFiles | None, costly: tuple[str, ...]) ->
     tally, on_host = training.tallies[rank], profile.on_host_of(training, rank)
     idle = profile.idle_cores(training, rank) / len(on_host)
     from_disk = (tally.disk_bytes or 0) >= tally.bytes / 2
+    if profile.python and not from_disk and _is_locked(profile):
+        return _python(profile, loss, idle)
     reading_dominates = tally.read_share >= (READING_FROM_DISK if from_disk else READING_DOMINATES)
     if reading_dominates and (saturated or tally.waited / tally.seconds >= loss / 2):
         return _storage(profile, loss, files, idle)
@@ -81,6 +87,15 @@ def _judge(profile: Profile, files: SetFiles | None, costly: tuple[str, ...]) ->
     if saturated or decoding >= loss * profile.rank_hosts[rank].cores / 2:
         return _cores(profile, loss, costly)
     return _unclear(profile, loss)
+
+
+def _is_locked(profile: Profile) -> bool:
+    """Whether the reader alone, whose code is Python, was limited by the interpreter's lock, or by a lack of cores."""
+    rank = profile.bottleneck
+    tally = profile.reader.tallies[rank]
+    cores = tally.cpu_seconds / tally.seconds
+    waits = cores < LOCKED[0] and profile.idle_cores(profile.reader, rank) >= FREE_CORE
+    return cores <= LOCKED[1] and not waits
 
 
 def _needed_threads(profile: Profile) -> tuple[int, int]:
@@ -134,7 +149,7 @@ def _storage(profile: Profile, loss: float, files: SetFiles | None, idle: float)
     )
     if files is None:
         text += "the data set on a local SSD, or into a train.rec."
-        if profile.readers == "decode_threads":
+        if profile.python:
             text += " Python code that reads items waits for the lock of the interpreter as well: try decode_processes."
         return Verdict("storage", text, [], loss, threads)
     gib, (setting, lines) = files.ram_disk_gib, ram_disk_copy(files)
@@ -146,6 +161,23 @@ def _storage(profile: Profile, loss: float, files: SetFiles | None, idle: float)
             "or use a local SSD instead"
         )
     return Verdict("storage", f"{text}:", lines, loss, threads)
+
+
+def _python(profile: Profile, loss: float, idle: float) -> Verdict:
+    rank = profile.bottleneck
+    alone, host = profile.reader.tallies[rank], profile.rank_hosts[rank]
+    wanted = profile.dummies.samples_per_second / len(profile.rank_hosts)
+    needed = max(1, math.ceil(wanted * alone.cpu_seconds / alone.images * HEADROOM))
+    processes = min(needed, max(1, host.cores // len(profile.on_host_of(profile.training, rank))))
+    text = (
+        f"I/O-bound: training loses {percent(loss)} to reading: the Python code that reads items holds the lock of the "
+        f"interpreter, so that decoding threads wait for each other, and the training for them. Set "
+        f"decode_processes={processes}"
+    )
+    text += "." if needed <= processes else f": this uses all cores; {needed} would be needed."
+    if idle < FREE_CORE:
+        text += f" {busy_cores(profile, profile.training)} cores are busy: more cores would help as well."
+    return Verdict("python", text, [], loss, processes)
 
 
 def _threads(profile: Profile, loss: float, idle: float) -> Verdict:

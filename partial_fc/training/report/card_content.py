@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from partial_fc.evaluation.pair_rates import CONFIDENCE, PairRates, Rate
+from partial_fc.evaluation.verification import too_few
 from partial_fc.inference.item_model import ItemModel
 from partial_fc.inference.model import FaceModel
 from partial_fc.utils.text import plural
@@ -171,14 +172,21 @@ def _accuracy(figures: Figures) -> list[str | Table | Chart]:
                 interval(found.correct),
                 percent(tar),
                 interval(Rate(round(tar * same), same)),
+                percent(found.verification.measured_far, 3),
+                percent(found.verification.tar_interpolated),
                 number(found.xnorm, 2),
             ]
         )
     far = next(iter(figures.sets.values())).verification.far
-    names = ("set", "pairs", "accuracy", CONFIDENCE, f"TAR at FAR {far:g}", CONFIDENCE, "mean norm")
+    tar_names = (f"TAR at FAR {far:g}", CONFIDENCE, "measured FAR", "insightface's TAR")
+    names = ("set", "pairs", "accuracy", CONFIDENCE, *tar_names, "mean norm")
     pairs = {name: (found.distance, found.issame) for name, found in figures.sets.items()}
-    text = "Ten folds; the threshold of each is chosen on the nine others, as insightface does."
-    return [text, Table("accuracy", names, rows), INTERVALS, *roc_charts("ROC", pairs, [far])]
+    text = (
+        "Accuracy by ten folds; the threshold of each is chosen on the nine others, as insightface does. TAR is the "
+        f"largest at a threshold whose measured FAR is at most {far:g}; insightface interpolates thresholds."
+    )
+    few = [f"{name}: {few}." for name, (_, issame) in pairs.items() if (few := too_few(int(np.sum(~issame)), far))]
+    return [text, Table("accuracy", names, rows), *few, INTERVALS, *roc_charts("ROC", pairs, [far])]
 
 
 def _rates(figures: Figures) -> list[str | Table]:

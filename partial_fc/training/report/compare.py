@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from partial_fc.evaluation.verification import tar_differs
 from partial_fc.utils.cli import add_force
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import format_table
@@ -56,15 +57,15 @@ def results(runs: Sequence[Run]) -> Table:
             rows += _figure_rows(name, [figures_of(p[-1]) if p else {} for p in points])
             continue
         fars = ", ".join(f"{far:g}" for far in sorted({p[-1]["far"] for p in points if p}))
-        shown: dict[str, Callable[[list[dict[str, Any]]], float]] = {
-            "accuracy": lambda p: p[-1]["accuracy"],
-            "best accuracy": lambda p: max(point["accuracy"] for point in p),
-            f"TAR at FAR {fars}": lambda p: p[-1]["tar_at_far"],
+        shown: dict[str, Callable[[list[dict[str, Any]]], str]] = {
+            "accuracy": lambda p: formatting.percent(p[-1]["accuracy"]),
+            "best accuracy": lambda p: formatting.percent(max(point["accuracy"] for point in p)),
+            f"TAR at FAR {fars}": lambda p: formatting.percent(p[-1]["tar_at_far"]),
+            "measured FAR": lambda p: formatting.percent(p[-1].get("measured_far"), 3),
         }
-        rows += [
-            [f"{name}: {figure}", *(formatting.percent(value(p)) if p else "-" for p in points)]
-            for figure, value in shown.items()
-        ]
+        if any(tar_differs(p[-1]["tar_at_far"], p[-1].get("tar_interpolated")) for p in points if p):
+            shown["insightface's TAR"] = lambda p: formatting.percent(p[-1].get("tar_interpolated"))
+        rows += [[f"{name}: {figure}", *(show(p) if p else "-" for p in points)] for figure, show in shown.items()]
     return rows
 
 

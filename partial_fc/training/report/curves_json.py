@@ -18,6 +18,7 @@ from partial_fc.utils.text import quoted
 
 from . import formatting
 
+PAIRS = {"accuracy", "far", "tar_at_far"}  # figures of all points of PairVerification
 CURVES, SETTINGS = "curves.json", "settings.json"
 # What is read may come from others: these bound the size of the tables, and what matplotlib draws.
 LARGEST = 64 << 20  # bytes of a file
@@ -82,8 +83,9 @@ def _curves(curves: dict[str, Any]) -> dict[str, Any]:
         for point in points:
             _check_number("num_update", point["num_update"])
             if is_of_pairs(point):
-                for key in ("accuracy", "far", "tar_at_far"):
-                    _check_number(key, point[key], 1)
+                for key in ("accuracy", "far", "tar_at_far", "measured_far", "tar_interpolated"):
+                    if key in PAIRS or point.get(key) is not None:  # points of earlier versions lack the last two
+                        _check_number(key, point[key], 1)
             elif not 1 <= len(figures_of(point)) <= MOST_NAMES or not all(map(_is_figure, figures_of(point).values())):
                 raise ValueError(f"{quoted(name)} has a point without figures, or with what is none")
     return {**curves, **{key: _series(key, curves[key]) for key in SERIES}}
@@ -91,7 +93,7 @@ def _curves(curves: dict[str, Any]) -> dict[str, Any]:
 
 def is_of_pairs(point: Mapping[str, Any]) -> bool:
     """Returns whether a point is one of PairVerification."""
-    return {"accuracy", "far", "tar_at_far"} <= point.keys()
+    return point.keys() >= PAIRS
 
 
 def figures_of(point: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,9 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+import numpy as np
+
+from partial_fc.evaluation.verification import tar_differs, too_few
 from partial_fc.training.results import SetResult, TrainingResult
 from partial_fc.training.run_folder import data_name
 from partial_fc.training.tasks.pairs import PairVerification
@@ -29,6 +32,8 @@ PAIRS: Columns = {
     "std": ("std", partial(percent, digits=3)),
     "TAR": ("tar_at_far", percent),
     "at FAR": ("far", "{:g}".format),
+    "measured FAR": ("measured_far", partial(percent, digits=3)),
+    "insightface's TAR": ("tar_interpolated", percent),
     "threshold": ("threshold", partial(number, digits=3)),
     "XNorm": ("xnorm", partial(number, digits=2)),
     "dimensions": ("dimensions", partial(number, digits=1)),
@@ -116,6 +121,10 @@ def _lead(result: TrainingResult) -> str:
 def _notices(result: TrainingResult) -> list[str]:
     """Returns the warnings above the figures."""
     notices = [f"Not verified because the file does not exist: {path}" for path in result.missing]
+    for name, found in result.sets.items():
+        if isinstance(found.evaluation, PairVerification):
+            few = too_few(int(np.sum(~found.evaluation.share.issame)), found.points[-1].far)
+            notices += [f"{name}: {few}."] if few else []
     for name, problems in result.problems.items():
         notices += [f"{name}: {problem}." for problem in problems]
     if result.problems:
@@ -169,12 +178,15 @@ def _card(name: str, result: SetResult) -> Element:
         return tag("li", tag("h3", name), tag("p", _form(result)(result.value), class_="big"), facts([best, *others]))
     figures = [
         (f"TAR at FAR {last.far:g}", percent(last.tar_at_far)),
+        ("measured FAR", percent(last.measured_far, 3)),
         best,
         ("XNorm", number(last.xnorm, 2)),
         ("dimensions", number(last.dimensions, 1)),
         ("train/eval agreement", number(last.agreement, 3)),
         ("pairs", number(len(evaluation.share.issame))),
     ]
+    if tar_differs(last.tar_at_far, last.tar_interpolated):
+        figures.insert(2, ("insightface's TAR", percent(last.tar_interpolated)))
     spread = tag("small", f"±{formatting.SPACE}{percent(last.std)}")
     return tag("li", tag("h3", name), tag("p", percent(last.accuracy), " ", spread, class_="big"), facts(figures))
 

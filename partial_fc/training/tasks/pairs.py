@@ -12,7 +12,13 @@ import numpy as np
 from partial_fc.data.batch import Inputs
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.evaluation.collapse import find_problems
-from partial_fc.evaluation.verification import VerificationPoint, check_kinds, effective_dimensions, verify_distances
+from partial_fc.evaluation.verification import (
+    VerificationPoint,
+    check_kinds,
+    describe_tar,
+    effective_dimensions,
+    verify_distances,
+)
 from partial_fc.inference.distances import squared_distances
 from partial_fc.layer.sharding import shard_of
 from partial_fc.training.embedder import Embedder, Read
@@ -60,8 +66,8 @@ class PairVerification(Evaluation):
         last: PairFigures of the last verification in this process; None before it.
     """
 
-    figures = VerificationPoint._fields[1:-1]
-    shares = ("accuracy", "std", "tar_at_far")
+    figures = tuple(name for name in VerificationPoint._fields if name not in ("num_update", "seconds"))
+    shares = ("accuracy", "std", "tar_at_far", "measured_far", "tar_interpolated")
     point_type = VerificationPoint
     kinds = ("same class", "different classes")
 
@@ -132,7 +138,7 @@ class PairVerification(Evaluation):
             f"XNorm: {point.xnorm:f}",
             f"Accuracy-Flip: {point.accuracy:1.5f}+-{point.std:1.5f}",
             f"Accuracy-Highest: {best:1.5f}",
-            f"TAR@FAR={point.far:g}: {point.tar_at_far:.5f}   Dimensions: {point.dimensions:.1f}   "
+            f"{describe_tar(point, int(np.sum(~self.share.issame)))}   Dimensions: {point.dimensions:.1f}   "
             f"Train/eval agreement: {point.agreement:.3f}   in {point.seconds:.1f} s",
         ]
 

@@ -1,7 +1,8 @@
 """Passes the figures of a training to all of its trackers; one that fails or hangs does not hold up the training."""
 
-import functools
+import itertools
 import queue
+import re
 import sys
 import threading
 import time
@@ -18,6 +19,9 @@ from .tracker import TrackedRun, Tracker
 
 RUN_ID = "run_id"  # file in the output folder
 CLOSING = 30  # seconds
+# Of a part of a curve's name between slashes: what mxboard replaces, or MLflow refuses, whose names may be paths, with
+# 250 characters in all.
+ILLEGAL, LONGEST = re.compile(r"[^\w.-]|^\.{0,2}$"), 100
 
 
 class Trackers:
@@ -25,6 +29,7 @@ class Trackers:
 
     def __init__(self, members: Mapping[str, Tracker]):
         self._members = [_Member(name, tracker) for name, tracker in members.items()]
+        self._parts: dict[str, str] = {}  # of the names of curves, as given -> as passed on
 
     def begin(self, folder: str, settings: Mapping[str, Any]) -> None:
         """Starts the runs, with what was logged so far; those of the training that ``folder`` holds go on.
@@ -41,9 +46,20 @@ class Trackers:
             member.begin(run)
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
-        """Logs the values of curves, by name, after an update."""
+        """Logs the values of curves, by name, after an update; each tracker gets names that all of them take."""
+        legal = {"/".join(map(self._legal, name.split("/"))): value for name, value in values.items()}
         for member in self._members:
-            member.log(values, num_update)
+            member.log(legal, num_update)
+
+    def _legal(self, part: str) -> str:
+        if part not in self._parts:
+            first = legal = ILLEGAL.sub("_", part)[:LONGEST]
+            for number in itertools.count(2):
+                if legal not in self._parts.values():  # two sets must not share a curve
+                    break
+                legal = f"{first}_{number}"
+            self._parts[part] = legal
+        return self._parts[part]
 
     def close(self) -> None:
         """Closes all of them at once; waits for 30 seconds at most, and reports those that take longer."""
@@ -55,7 +71,7 @@ class Trackers:
 
 
 class _Member:
-    """Makes the calls of one tracker in a thread, which the training does not wait for, until one of them fails.
+    """Makes the calls of one tracker in a thread, which the training does not wait for; what `log` refuses is left out.
 
     The writers of TensorBoard events write in a thread of theirs through a bounded queue. When a write has failed that
     thread ends, and a call may wait for it forever.
@@ -64,6 +80,7 @@ class _Member:
     def __init__(self, name: str, tracker: Tracker):
         self._name, self._tracker = name, tracker
         self._where, self._failed, self._hook = "", False, threading.excepthook
+        self._refused = 0  # calls
         self._failing = threading.Lock()
         self._threads_of: Collection[str] = getattr(tracker, "threads_of", ())
         self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
@@ -76,10 +93,10 @@ class _Member:
         self._caller.start()
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
-        self._calls.put(functools.partial(self._tracker.log, values, num_update))
+        self._calls.put(lambda: self._tracker.log(values, num_update))
 
     def begin_closing(self) -> None:
-        self._calls.put(self._tracker.close)
+        self._calls.put(lambda: self._tracker.close())
         self._calls.put(None)
 
     def wait_until(self, end: float) -> None:
@@ -90,18 +107,25 @@ class _Member:
         if self._caller.is_alive():
             self._fail(TimeoutError(f"it has not closed after {CLOSING} seconds"))
         threading.excepthook = self._hook
+        if self._refused > 1 and not self._failed:
+            print(f"warning: {self._name} has refused values {self._refused:,} times", file=sys.stderr, flush=True)
 
     def _make_calls(self, run: TrackedRun) -> None:
-        self._attempt(functools.partial(self._tracker.begin, run))
-        while (call := self._calls.get()) is not None:
-            if not self._failed:
-                self._attempt(call)
-
-    def _attempt(self, call: Callable[[], Any]) -> None:
-        try:
-            call()
-        except Exception as error:  # the libraries have classes of their own
+        try:  # the libraries have classes of errors of their own
+            self._tracker.begin(run)
+        except Exception as error:
             self._fail(error)
+        while (call := self._calls.get()) is not None:
+            if self._failed:
+                continue
+            try:
+                call()
+            except Exception as error:
+                if self._threads_of and isinstance(error, OSError):  # of the ended thread; a call may wait forever
+                    self._fail(error)
+                elif not self._refused:  # the next refusals may have the same cause
+                    warn_without(f"values to {self._name} of {self._where}", error)
+                self._refused += 1
 
     def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
         library = type(failure.thread).__module__.partition(".")[0]
@@ -119,6 +143,6 @@ class _Member:
 
 def warn_without(what: str, error: BaseException) -> None:
     """Reports on standard error that the training goes on without a file or a tracker."""
-    reason = getattr(error, "strerror", None) or error
+    reason = " ".join(str(getattr(error, "strerror", None) or error).split())
     text = with_user_place(f"warning: cannot write {what} ({reason}): the training goes on without it", error)
     print(printable(text), file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ class TrackedRun(NamedTuple):
 
 
 class Tracker(Protocol):
-    """Receives the figures of a training on rank 0, in a thread of its own; an error ends the tracker alone.
+    """Receives the figures of a training on rank 0, in a thread of its own; an error of `begin` ends the tracker alone.
 
     Its class, or the function that makes it, takes the options that it has as keyword arguments. An attribute
     ``threads_of`` may name packages that write in threads with classes of theirs, whose errors end the tracker, too.
@@ -23,7 +23,10 @@ class Tracker(Protocol):
         """Starts a run, or continues that of ``run.run_id``."""
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
-        """Writes the values of curves, by name, after an update."""
+        """Writes the values of curves, by name, after an update; an error is a warning, and the next values come.
+
+        Names have letters, digits and ``_ - . /`` alone.
+        """
 
     def close(self) -> None:
         """Writes what is left, after the results of the training are complete or when it ends early."""

@@ -137,6 +137,15 @@ def test_centers_of_the_classes_that_a_class_map_calls_new(folder):
     np.testing.assert_array_equal(np.delete(centers, new, axis=0), np.delete(before, new, axis=0))
 
 
+@pytest.mark.world_size(2, 3)
+def test_class_maps_that_differ_between_the_ranks_are_refused(folder):
+    write(folder)
+    class_map = np.arange(CLASSES)
+    class_map[RANK] = -1
+    with pytest.raises(JobError, match="new classes"):
+        take(build(), folder, class_map)
+
+
 def test_bad_images_are_left_out(folder, caplog):
     damaged = [(1, 0), (5, 3), (5, 8)]
     images = write(folder, damaged)

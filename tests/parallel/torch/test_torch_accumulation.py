@@ -64,6 +64,13 @@ def test_micro_batches_equal_one_batch(arguments):
     assert found[3] == expected[3]  # one sample an update
 
 
+def test_micro_batches_refuse_what_a_batch_refuses():
+    engine, (batch,) = build_engine(backbone(), gradient_acc=COUNT, of_layer={"sampling_correction": True}), batches(1)
+    engine.layer.sample = lambda labels: torch.arange(engine.layer.num_local)
+    with pytest.raises(ValueError, match="knows no probabilities of a sample"):
+        engine.step(batch)
+
+
 def test_the_first_update_of_a_bank_in_files_equals_that_of_one_batch(folder):
     found, expected = (trained(count, ratio=0.5, folder=f"{folder}/{count}") for count in (COUNT, 1))
     np.testing.assert_allclose(found[2]["weight"], expected[2]["weight"], rtol=1e-3, atol=2e-5)

@@ -4,6 +4,7 @@ test_torch_layer_oracle.py and test_torch_center_optimizers.py compare the kerne
 """
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,30 @@ def test_a_training_with_kernels_equals_one_without(ratio, arguments):
     arguments = {"device": "cpu", **arguments}
     for found, expected in zip(steps(build(31, ratio, **FUSED, **arguments)), steps(build(31, ratio, **arguments))):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.world_size(1)
+@pytest.mark.parametrize(
+    "batch, size, classes, ratio, tile_classes, processors, optimizer",
+    [
+        (6, 10, 21, 1.0, 24, 24, SGD()),  # six parts of the centers for four programs, which add up two each
+        (5, 5, 27, 1.0, 16, 4, AdamW()),  # a chunk of 16 centers and one of 11; no block divides rows of 5 numbers
+        (3, 7, 19, 0.9, 8, 2, Adagrad()),
+        (9, 3, 9, 1.0, 0, 12, SGD(momentum_convention="steps")),  # the last tiles hold one row and one center
+    ],
+)
+def test_parts_that_do_not_divide_evenly(monkeypatch, batch, size, classes, ratio, tile_classes, processors, optimizer):
+    monkeypatch.setattr(interpreted, "SMALLEST", replace(SMALLEST, processors=processors))
+    rng = np.random.default_rng(0)
+    features, labels = torch.from_numpy(rng.standard_normal((batch, size), np.float32)), rng.integers(0, classes, batch)
+    labels[:2] = classes - 1, 0
+    sizes = {"embedding_size": size, "tile_classes": tile_classes, "optimizer": optimizer, "device": "cpu"}
+    layers = [build(classes, ratio, **sizes, **kernels) for kernels in ({}, {"layer_kernel": "triton"})]
+    assert isinstance(layers[1]._softmax.passes, TritonPasses)
+    for _ in range(2):
+        expected, found = ([*layer.step(features, labels), *map(layer.rows, layer.widths)] for layer in layers)
+        for one, other in zip(found, expected):
+            np.testing.assert_allclose(one.detach(), other.detach(), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.world_size(1)

@@ -65,8 +65,9 @@ ONE_RANK = pytest.mark.world_size(1)  # what differs concerns a single rank
 @pytest.mark.parametrize(
     "store", [CenterStore, *(pytest.param(own, marks=ONE_RANK) for own in (host_store, ReversedStore))]
 )
-def test_an_explicit_step_equals_the_update_in_backward(name, ratio, store):
-    """A loss scale is divided out; the learning rate follows a scheduler."""
+def test_an_explicit_step_equals_the_update_in_backward(name, ratio, store, monkeypatch):
+    """A loss scale is divided out; the learning rate follows a scheduler; rows are updated in several parts."""
+    monkeypatch.setattr("partial_fc_torch.layer.gradients.UPDATE_ROWS", 4)
     losses, layers = [], []
     for update_in_backward in (True, False):
         layer = build(CLASSES, ratio, optimizer=OPTIMIZERS[name](), update_in_backward=update_in_backward, store=store)

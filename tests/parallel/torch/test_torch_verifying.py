@@ -13,6 +13,7 @@ import verification_cases
 from partial_fc.distributed.errors import JobError
 from partial_fc.training.tasks import Evaluation
 from partial_fc.training.verifying import CallBackVerification
+from partial_fc_torch.averaged import AveragedBackbone
 from partial_fc_torch.pixels import normalized, to_images
 from verification_cases import PAIRS, SIDE, E
 
@@ -82,13 +83,21 @@ def test_what_an_evaluation_measures_wrongly_on_one_rank_is_an_error_on_all(meas
 
 
 @pytest.mark.parametrize(
-    "figures", [None, "rank1", (), (1,), ("rank 1",), ("rank1", "rank1"), ("seconds",), {"rank1"}], ids=repr
+    "figures", [None, "rank1", (), (1,), ("rank 1",), ("rank1", "rank1"), ("seconds",), ("best",), {"rank1"}], ids=repr
 )
 def test_figures_without_proper_names_are_refused_before_the_training(figures):
     evaluation = Measured({})
     evaluation.figures = figures
     with pytest.raises(JobError, match="figures of evaluation set is "):
         CallBackVerification(own_engine(), 6, {"set": evaluation}, 5).prepare()
+
+
+def test_a_set_with_the_name_of_another_sets_averaged_results_is_refused():
+    engine = own_engine()
+    engine.averaged = AveragedBackbone(engine.backbone, 0.9)
+    sets = {name: Measured({"rank1": 0.5, "loss": 1}) for name in ("val_ema", "val")}
+    with pytest.raises(JobError, match="val_ema is the name of a set.*rename the set, or set ema_decay=0"):
+        CallBackVerification(engine, 6, sets, 5).prepare()
 
 
 def test_points_of_other_figures_are_not_restored():

@@ -1,8 +1,8 @@
 import os
 
 import pytest
-from checkpoint_files import write_checkpoint
 
+from checkpoint_files import write_checkpoint
 from command_line import start
 from partial_fc.checkpoint import read_class_map
 from partial_fc.data.tools.names import write_names
@@ -64,7 +64,7 @@ def test_a_map_by_names(names):
 def test_identities_that_cannot_be_mapped(content, names):
     path = names / "old" / "identities.txt"
     path.write_text(content)
-    assert f"{path} " in command("map", path, names / "new" / "identities.txt", names / "map.txt", code=2)
+    assert str(path) in command("map", path, names / "new" / "identities.txt", names / "map.txt", code=2)
     assert not (names / "map.txt").exists()
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint_files import E, write_checkpoint
 
+from checkpoint_files import E, write_checkpoint
 from partial_fc.checkpoint import array_chunks, read_manifest, verify_share, write_file, write_manifest
 from partial_fc.checkpoint.tools.check import check
 from partial_fc.checkpoint.verify import verify_file

@@ -6,8 +6,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from checkpoint_files import write_checkpoint
 
+from checkpoint_files import write_checkpoint
 from partial_fc.checkpoint import CheckpointFolder, read_manifest, write_file
 from partial_fc.checkpoint.tools.check import check
 from paths import ROOT
@@ -216,7 +216,7 @@ folder.prune()
 )
 def test_killed_in_each_phase_of_a_save(module, name, count, complete, tmp_path):
     write_checkpoint(tmp_path, 1)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests/unit/checkpoint"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
     command = [sys.executable, "-c", PHASE, str(tmp_path), module, name, str(count)]
     assert subprocess.run(command, env=environment).returncode == -9
     folder = CheckpointFolder(str(tmp_path), kept=1)

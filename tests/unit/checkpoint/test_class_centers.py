@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from checkpoint_files import E, centers, write_checkpoint
 
+from checkpoint_files import E, centers, write_checkpoint
 from partial_fc.checkpoint import SavedClasses, read_manifest, write_file
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.layer.sharding import shard_of

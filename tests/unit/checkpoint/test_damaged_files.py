@@ -6,8 +6,8 @@ import os
 import zipfile
 
 import numpy as np
-from checkpoint_files import write_checkpoint
 
+from checkpoint_files import write_checkpoint
 from damage import EXTREME, check_damaged
 from partial_fc.checkpoint import array_chunks, npz_chunks, open_rows, read_arrays, read_manifest
 from partial_fc.checkpoint.mxnet_params import array_file_chunks

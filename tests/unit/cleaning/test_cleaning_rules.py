@@ -106,8 +106,12 @@ def test_limits_are_quantiles_of_the_typical_images():
     x = people(labels)
     found = fit(x, Classes.of(labels), 0.02, MEMORY)
     other = Nearest(np.zeros(60, np.int64), np.full(60, 0.1, np.float32), np.zeros(60, np.float32))
-    limits = limits_of(found, other, np.linspace(0.9, 1, 101), Shares(near=0.5, sure=0.5, copy=0.5, person=0.25))
+    shares = Shares(near=0.5, sure=0.5, split=0.25, copy=0.5, person=0.25)
+    limits = limits_of(found, other, np.linspace(0.9, 1, 101), shares)
     own = found.figures.own[found.typical]
+    assert limits.far == found.far and limits.split == pytest.approx(np.quantile(found.halves, 0.25))
+    few = limits_of(found._replace(halves=np.empty(0)), other, np.empty(0), shares)  # nothing is found by these
+    assert (few.split, few.duplicate) == (-np.inf, np.inf)
     assert limits.near == pytest.approx(np.median(own)) and limits.sure == pytest.approx(np.median(own) - 0.1)
     assert limits.person == pytest.approx(np.quantile(own, 0.25)) and limits.duplicate == pytest.approx(0.95)
 

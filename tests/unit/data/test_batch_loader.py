@@ -117,7 +117,7 @@ JPEG = cv2.imencode(".jpg", picture(1, 1))[1].tobytes()
 BAD = [
     (b"no image", r"cannot be decoded \(8 bytes\)"),
     (b"", r"cannot be decoded \(0 bytes\)"),
-    (JPEG[: len(JPEG) // 2], r"is a JPEG truncated after \d+ bytes"),
+    (JPEG[: len(JPEG) // 2], r"is truncated after \d+ bytes"),
     (encode(np.zeros((8, 9, 3), np.uint8)), "has 8x9 pixels instead of 16x12"),
     (GREY, "has 1 channel instead of 3"),
     (ALPHA, "has 4 channels instead of 3"),

@@ -49,6 +49,10 @@ def test_rows_of_larger_arrays_are_a_set_like_their_copy(monkeypatch):
     larger = {"values": np.arange(4.0 * N).reshape(-1, 2), "mask": np.arange(2 * N) % 3 == 0}
     view, copy = ArrayItems(larger, LABELS, rows), ArrayItems({name: of[rows] for name, of in larger.items()}, LABELS)
     assert view.digest == copy.digest and len(view) == len(copy)
+    for changed in (rows[0], rows[-1]):
+        other = {**larger, "values": larger["values"].copy()}
+        other["values"][changed] += 1
+        assert ArrayItems(other, LABELS, rows).digest != view.digest
     positions = np.array([5, 0, 22])
     for name, array in view.read(positions, 0).inputs.items():
         np.testing.assert_array_equal(array, copy.read(positions, 0).inputs[name])
@@ -59,7 +63,9 @@ def test_rows_of_larger_arrays_are_a_set_like_their_copy(monkeypatch):
     [
         (lambda: ArrayItems({"values": np.zeros((3, 2))}, np.zeros(4)), "3 values, but 4 labels"),
         (lambda: ArrayItems(np.zeros((3, 2)), np.zeros(3), np.zeros(2, int)), "2 inputs, but 3 labels"),
-        (lambda: ArrayItems(np.zeros((2, 2)), np.array([0, -1])), "of 0 or above"),
+        (lambda: ArrayItems(np.zeros((2, 2)), np.array([0, -1])), "item 1 has the label -1"),
+        (lambda: ArrayItems(np.zeros((2, 2)), np.array([2**63, 0], np.uint64)), f"item 0 has the label {2**63}"),
+        (lambda: ArrayItems(np.zeros((2, 2)), np.array([0.5, 1])), "2 labels of float64"),
         (lambda: batches_of(size=8), "batch_size 3 on 8 ranks needs 24 items, there are 23"),
         (lambda: batches_of(rank=2, size=2), "rank 2 is out of range"),
         (lambda: batches_of().check_labels(4), "the set has 5 classes, but the network has 4: set num_classes=5"),
@@ -117,6 +123,22 @@ class SomeBad(ArrayItems):
         return super().read(positions, epoch)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("mapping", [True, False])
+def test_an_item_with_a_number_that_is_not_finite_is_bad(number, mapping, caplog):
+    values = INPUTS["values"].astype(np.float32)
+    values[4, 1] = number
+    inputs = {**INPUTS, "values": values} if mapping else values
+    with pytest.raises(ValueError, match="item 4 of the set has a number in .* that is not finite.*skip_bad_images=1"):
+        ItemBatches(ArrayItems(inputs, LABELS), 3, shuffle=False).batch(0, 3)
+    batches = ItemBatches(ArrayItems(inputs, LABELS), 3, shuffle=False, skip_bad_items=1)
+    assert batches.batch(0, 3).labels.tolist() == LABELS[[3, 5, 5]].tolist() and list(batches.log.bad) == [4]
+    assert batches.read(np.array([3, 4]))[1].tolist() == [True, False]
+    sample = batches.sample(5)
+    assert (sample["values"] if mapping else sample)[-1, 0] == values[5, 0]
+    assert caplog.text.count("item 4 of the set") == 1
+
+
 def test_bad_items_are_named_replaced_by_the_following_one_and_counted_once(caplog):
     batches = ItemBatches(SomeBad({4, 22}), 3, shuffle=False, skip_bad_items=2)
     for _ in range(2):
@@ -126,6 +148,8 @@ def test_bad_items_are_named_replaced_by_the_following_one_and_counted_once(capl
     assert batches.log.bad == {4: "item 4 is damaged"}
     assert "skipped, bad item 1 of at most 2: item 4 is damaged" in caplog.text
     assert batches.sample(4)["values"][:, 0].tolist() == [0, 2, 4, 6]
+    found, good = ItemBatches(batches.items, 3, shuffle=False, skip_bad_items=2).read(np.array([22, 3, 4, 5]))
+    assert found["values"][:, 0].tolist() == [6, 10] and good.tolist() == [False, True, False, True]
     assert batches.sample(5)["values"][-1, 0] == 10 and len(batches.sample(N)["values"]) == N - 2
     with pytest.raises(ValueError, match="item 4 is damaged; or skip it with skip_bad_images=1 or more"):
         ItemBatches(batches.items, 3, shuffle=False).batch(0, 3)

@@ -14,10 +14,11 @@ from face_sets import images_of
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.data.synthetic import DemoSize, dataset, draw_face, encode_face, plan_pairs, write_demo
 from partial_fc.data.synthetic.dataset import DEMO, FOLDS, HELD_OUT_START, VALIDATION
+from partial_fc.utils.staging import MARKER
 
 TINY = DemoSize(identities=3, images_per_identity=2, held_out=20, pairs=20)
 SEED = DEMO.seed
-FILES = ["demo.json", "demo_val.bin", "property", "train.idx", "train.rec"]
+FILES = [MARKER, "demo.json", "demo_val.bin", "property", "train.idx", "train.rec"]
 
 # SHA-256 of the pixels. When they change with a change of the drawing: raise dataset.VERSION and store the new ones.
 # When they change without one, a new OpenCV draws differently, and the demo's figures no longer compare.
@@ -51,7 +52,7 @@ def test_two_writings_give_the_same_files(tmp_path):
     for name in FILES:
         content = (tmp_path / "one" / name).read_bytes()
         assert (tmp_path / "two" / name).read_bytes() == content
-        if name.endswith((".rec", ".bin", ".json")):
+        if name.endswith((".rec", ".bin", "demo.json")):
             assert (tmp_path / "other" / name).read_bytes() != content
 
 
@@ -115,9 +116,22 @@ def test_an_interrupted_run_leaves_the_old_set_or_nothing(tmp_path, monkeypatch)
 
 def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "train.rec").write_text("a real set")
-    with pytest.raises(ValueError, match="something else than a set with demo.json: name another folder"):
+    with pytest.raises(OSError, match="holds train.rec, "):
         write_demo(tmp_path, TINY)
     assert (tmp_path / "train.rec").read_text() == "a real set"
+
+
+def test_a_set_is_not_drawn_again_over_files_of_the_user(tmp_path):
+    write_demo(tmp_path / "demo", TINY, workers=1)
+    (tmp_path / "demo" / MARKER).unlink()  # as an earlier version has written it
+    write_demo(tmp_path / "demo", TINY._replace(seed=1), workers=1)
+    own = [tmp_path / "demo" / "lfw.bin", tmp_path / "demo" / "models" / "backbone.pt"]
+    own[1].parent.mkdir()
+    for path in own:
+        path.write_text("mine")
+    with pytest.raises(OSError, match="/demo holds lfw.bin, models/backbone.pt, "):
+        write_demo(tmp_path / "demo", TINY, workers=1)
+    assert [path.read_text() for path in own] == ["mine"] * 2
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from partial_fc.data.transforms import DRAWS, Augmentation, augment, color_channels, decode_rgb
+from partial_fc.data.image_formats import color_channels
+from partial_fc.data.transforms import DRAWS, Augmentation, augment, decode_rgb
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -24,6 +25,7 @@ def test_all_ranks_of_a_job_have_the_same_key():
     assert job_key(gloo, 1) == "fd00--2-64-4711"
     assert job_key({}, 1) != job_key({}, 2)
     torchrun = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "fd00::2", "MASTER_PORT": "1234", "WORLD_SIZE": "2"}
+    assert job_key({**torchrun, "LOCAL_WORLD_SIZE": "2"}, 1).endswith(f"-{socket.gethostname()}")  # of one host
     keys = [job_key({**mpi, **torchrun, "TORCHELASTIC_RESTART_COUNT": count}, 1) for count in "01"]
     assert keys == ["none-fd00--2-1234-0-2", "none-fd00--2-1234-1-2"]
 
@@ -185,9 +187,40 @@ def test_the_folder_of_a_killed_job_is_removed_by_the_next(tmp_path):
     living.update("batch", False, 1)
     (own,) = living.records()
     (tmp_path / ".job-booted" / f"0@{own.host}").write_text(json.dumps(own._replace(boot="an earlier one")))
-    assert {path.name for path in tmp_path.iterdir()} == {".job-living", ".job-begun", ".job-booted"}
+    (tmp_path / ".job-container").mkdir()
+    elsewhere = own._replace(namespace="pid:[1]", started=own.started + 1)  # whose process cannot be seen
+    (tmp_path / ".job-container" / f"0@{own.host}").write_text(json.dumps(elsewhere))
+    assert {path.name for path in tmp_path.glob(".job-[!c]*")} == {".job-living", ".job-begun", ".job-booted"}
     RankStatusStore(str(tmp_path), "third", 0).open()
-    assert {path.name for path in tmp_path.iterdir()} == {".job-living", ".job-begun", ".job-third"}
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {".job-living", ".job-begun", ".job-third", ".job-container"}
+
+
+def test_a_rank_in_another_container_of_this_host_is_like_one_on_another_host(tmp_path):
+    """Its process id means nothing here: it is neither missed nor killed, and not taken for one of an earlier job."""
+    store, other = (RankStatusStore(str(tmp_path), "key", rank) for rank in (0, 1))
+    other._namespace, other._started = "pid:[1]", other._started + 1
+    for each in (store, other):
+        each.open().update("batch", False, 1)
+    peers = LocalPeers(store, 2)
+    assert [record.rank for record in store.records()] == [0, 1] and peers.find_lost() is None
+    peers.kill([1])
+    store.leave()
+    assert os.path.exists(store.path)
+
+
+def test_the_launcher_is_what_started_the_scripts_around_a_rank():
+    """A process whose parents cannot be seen, as the first one of a container, has none."""
+    program = "from partial_fc.distributed.processes import launchers; print(*(pid for pid, _ in launchers()))"
+    rank = {"TORCHELASTIC_RUN_ID": "1", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    wrapped = ["bash", "-c", 'bash -c \'"$@"; true\' 0 "$@"; echo $$', "0", sys.executable, "-c", program]
+    command = {"env": {**os.environ, **rank}, "capture_output": True, "text": True, "timeout": 60}
+    found, outer = subprocess.run(wrapped, **command).stdout.splitlines()
+    assert found.split()[1:3] == [outer, str(os.getpid())]  # perhaps followed by tests/run.sh
+    alone = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", *wrapped[-3:]], **command)
+    if alone.returncode:
+        pytest.skip("needs root for namespaces of processes")
+    assert alone.stdout.split() == []
 
 
 def test_a_folder_that_cannot_be_made_is_ignored(tmp_path):

@@ -4,9 +4,11 @@ import cv2
 import numpy as np
 import pytest
 
+from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.evaluation import validation_set
-from partial_fc.evaluation.validation_set import raw_pixel_distances
-from partial_fc.evaluation.verification import verify
+from partial_fc.evaluation.validation_set import PairsOfRank, raw_pixel_distances
+from partial_fc.evaluation.verification import describe_tar, verify, verify_distances
+from partial_fc.training.report.charts import roc_curve
 
 
 def random_pairs(pairs, dimension, noise, seed):
@@ -41,7 +43,7 @@ def slow_verify(embeddings, issame, folds):
     return np.array(accuracies), np.array(chosen)
 
 
-def slow_tar(embeddings, issame, folds, far):
+def slow_interpolated_tar(embeddings, issame, folds, far):
     """Returns the TAR by its definition: a pass over all pairs for each of the 4,000 thresholds."""
     left, right = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (embeddings[0::2], embeddings[1::2]))
     distances = np.sum((left.astype(np.float64) - right) ** 2, axis=1)
@@ -75,10 +77,53 @@ def test_accuracy_matches_the_definition(pairs, folds, noise):
 
 @pytest.mark.parametrize("far", [1e-3, 1.0])
 @pytest.mark.parametrize("pairs, folds, noise", [(123, 10, 1.5), (57, 4, 0.1)])
-def test_tar_matches_the_definition(pairs, folds, noise, far):
+def test_the_interpolated_tar_matches_the_definition(pairs, folds, noise, far):
     embeddings, issame = random_pairs(pairs, 8, noise, seed=pairs)
     result = verify(embeddings, issame, folds, far)
-    assert result.tar_at_far == pytest.approx(slow_tar(embeddings, issame, folds, far), abs=1e-9)
+    assert result.tar_interpolated == pytest.approx(slow_interpolated_tar(embeddings, issame, folds, far), abs=1e-9)
+
+
+SAME, RISING = np.tile([True] * 5 + [False] * 5, 300), np.arange(3000) / 1000
+
+
+@pytest.mark.parametrize(
+    "distance, far, tar, measured",
+    [
+        (np.zeros(3000), 1e-3, 0, 0),  # a collapsed model: no threshold separates ties
+        (np.ones(3000), 1e-3, 0, 0),
+        (np.where(SAME | (np.arange(3000) % 2 == 0), 0.0, 2.0), 1e-3, 0, 0),  # every second impostor as near
+        (np.where(SAME, 1e-6, 9e-4), 1e-3, 1, 0),  # below a grid of 0.001
+        (np.where(SAME, 0.0, 4.0), 1e-3, 1, 0),
+        (np.where(SAME, 4.0, 0.0), 1e-3, 0, 0),
+        (np.where(SAME, 0.0065, RISING), 3 / 1500, 1, 3 / 1500),  # impostors at 0.005, 0.006, ...
+        (np.where(SAME, 0.008, RISING), 3 / 1500, 0, 3 / 1500),  # a tie with the fourth
+    ],
+)
+def test_tar_is_counted_at_a_far_that_is_not_exceeded(distance, far, tar, measured):
+    found = verify_distances(distance, SAME, far=far)
+    assert (found.tar_at_far, found.measured_far) == (tar, measured)
+    roc_far, roc_tar = roc_curve(distance, SAME)  # the chart's curve has the same points
+    assert roc_tar[np.searchsorted(roc_far, far, side="right") - 1] == tar
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tar_matches_trying_every_threshold(seed):
+    rng = np.random.default_rng(seed)
+    issame = rng.random(400) < 0.4
+    distance = np.clip(rng.normal(np.where(issame, 0.9, 1.8), 0.5), 0, 4).round(2)  # with ties
+    for far in (0.001, 0.01, 0.1, 0.5):
+        points = [(np.mean(distance[issame] < t), np.mean(distance[~issame] < t)) for t in [*np.unique(distance), 5.0]]
+        found = verify_distances(distance, issame, far=far)
+        assert found.tar_at_far == max(tar for tar, measured in points if measured <= far)
+        assert (found.tar_at_far, found.measured_far) in points and found.measured_far <= far
+
+
+def test_what_is_beside_the_tar_is_said():
+    figures = verify_distances(np.where(SAME, 1e-6, 9e-4), SAME)
+    text = describe_tar(figures, 1500)
+    assert text == "TAR@FAR=0.001: 1.00000 (measured FAR 0.00000, insightface's TAR 0.00000)"
+    assert "too few impostor pairs for FAR 0.001: 999, and it needs 1,000" in describe_tar(figures, 999)
+    assert "insightface" not in describe_tar(verify_distances(np.where(SAME, 0.0, 3.0), SAME), 1500)
 
 
 def test_invalid_input_is_refused():
@@ -114,5 +159,20 @@ def test_the_mean_image_is_subtracted(chunk, monkeypatch):
 def test_a_damaged_image_is_reported():
     images = encoded(np.zeros((4, 6, 6, 3), np.uint8))
     images[3] = images[3][:20]
-    with pytest.raises(ValueError, match="image 3 of the validation set few cannot be decoded"):
+    with pytest.raises(ValueError, match="image 3 of the validation set few is truncated"):
         raw_pixel_distances(images, 6, "few")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+def test_the_ranks_share_the_pairs_of_a_set(tmp_path, size):
+    """And name an image by its place in the set; the last ranks of many have none."""
+    images = encoded(np.random.default_rng(0).integers(0, 256, (14, 6, 6, 3), np.uint8))
+    images[11] = b"no image"
+    write_pairs(tmp_path / "few.bin", images, np.arange(7) % 2 == 0)
+    ranks = [PairsOfRank.read("few", tmp_path / "few.bin", rank, size) for rank in range(size)]
+    assert [image for rank in ranks for image in rank.images] == images
+    assert not any(len(rank.images) % 2 for rank in ranks) and all(len(rank.issame) == 7 for rank in ranks)
+    (owner,) = (rank for rank in ranks if images[11] in rank.images)
+    for start in (0, 1):
+        with pytest.raises(ValueError, match="image 11 of the validation set few"):
+            owner.decode(start, 14, 6)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 import zipfile
 
 import cv2
@@ -12,6 +13,7 @@ from command_line import exit_code
 from partial_fc.data.pairs_bin import read_pairs, write_pairs
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.evaluation.verification import verify
+from partial_fc.evaluation.verify import verify_models
 from tiny_onnx import TinyModel
 
 PEOPLE = [(pair % 8, (pair + pair % 2) % 8) for pair in range(20)]
@@ -37,10 +39,29 @@ def test_figures_are_those_of_the_definition(place, capsys):
     expected = verify(unit, issame)
     assert first["accuracy"] == expected.accuracy and first["tar_at_far"] == pytest.approx(expected.tar_at_far)
     assert second["accuracy"] != first["accuracy"]
-    out = capsys.readouterr().out
+    out, warned = capsys.readouterr()
     assert f"{expected.accuracy:.5f}" in out and len(out.splitlines()) == 3
+    assert "set.bin: too few impostor pairs for FAR 0.001: 10, and it needs 1,000" in warned
     picture = cv2.imread(str(place / "all_roc.png"))
     assert picture.shape == (720, 960, 3) and len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
+
+
+def test_sets_of_one_name_have_curves_of_their_own(place, tmp_path):
+    shutil.copy(place / "set.bin", tmp_path)
+    _, curves = verify_models([str(place / "a.onnx")], [str(place / "set.bin"), str(tmp_path / "set.bin")], 8, False)
+    assert len(curves) == 2
+
+
+def test_an_image_whose_embedding_is_not_finite_is_named(place, tmp_path, capsys):
+    images, issame = read_pairs(place / "set.bin")
+    images[7] = cv2.imencode(".png", np.zeros((112, 112, 3), np.uint8))[1].tobytes()
+    write_pairs(tmp_path / "set.bin", images, issame)
+    model = TinyModel()
+    model.refuse_black("Sqrt")
+    model.write(tmp_path / "model.onnx")
+    assert exit_code("verify", tmp_path / "model.onnx", tmp_path / "set.bin") == 2
+    error = capsys.readouterr().err
+    assert "model.onnx: image 7 of " in error and "set.bin has an embedding that is not finite" in error
 
 
 def test_what_is_missing_is_said_before_a_model_runs(place, capsys):

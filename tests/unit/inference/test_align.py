@@ -13,6 +13,8 @@ from partial_fc.data.alignment import ARCFACE
 from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.tools import pack
 from partial_fc.inference import align, photo_faces
+from partial_fc.inference.detection import Face
+from partial_fc.utils.staging import MARKER
 from paths import ROOT
 
 SQUARES = ("--detector", "red_squares:RedSquares")
@@ -74,7 +76,7 @@ def photos(tmp_path):
 def test_a_photo_that_is_too_large_is_not_decoded(tmp_path, monkeypatch, ending):
     path = tmp_path / f"huge{ending}"
     path.write_bytes(photo((20, 30, 64), size=(1100, 1000), ending=ending))
-    monkeypatch.setattr(photo_faces, "decode_bgr", lambda data: pytest.fail("decoded"))
+    monkeypatch.setattr(photo_faces, "decode_any_size", lambda data: pytest.fail("decoded"))
     options = photo_faces.PhotoOptions("", "all", 0.0, 640, 10**6, ImageOptions())
     found = photo_faces.align_photo(str(path), None, options)
     assert (found.outcome, found.reason) == (photo_faces.TOO_LARGE, "1.1 megapixels")
@@ -85,7 +87,7 @@ def test_every_photo_is_listed_and_faces_fill_the_template(photos, tmp_path, cap
     assert exit_code("sets", "align", photos, out, *SQUARES, "--max-megapixels", "1") == 0
     printed = capsys.readouterr().out
     assert f"{out}: 4 faces of 4 photos; photos: 1 no face, 1 damaged, 1 too large, 0 detector failed, " in printed
-    assert "1 with several faces, 1 turned by EXIF, 1 other file ignored; list: " in printed
+    assert "1 with several faces, 1 turned by EXIF, 1 other file ignored: notes.txt; list: " in printed
     rows = rows_of(out)
     assert {name: row["outcome"] for name, (row,) in rows.items()} == {
         **{"a/1.jpg": "aligned", "a/1.png": "aligned", "a/none.jpg": "no face", "b/cut.jpg": "damaged"},
@@ -97,9 +99,9 @@ def test_every_photo_is_listed_and_faces_fill_the_template(photos, tmp_path, cap
     # Turned right by 90 degrees: what was (90, 20) .. (150, 80) of 160 x 120 is at 120 - 80 = 40 from the left.
     assert float(rows["b/turned.jpg"][0]["left_eye_x"]) == pytest.approx(40 + 60 * 38.2946 / 112, abs=1)
     written = sorted(os.path.relpath(os.path.join(at, name), out) for at, _, names in os.walk(out) for name in names)
-    assert written == ["a/1.jpg.jpg", "a/1.png.jpg", "b/turned.jpg", "b/two.jpg"]
-    assert written == sorted(row["file"] for (row,) in rows.values() if row["file"])
-    assert all(is_face(out / name) for name in written)
+    assert written == [MARKER, "a/1.jpg.jpg", "a/1.png.jpg", "b/turned.jpg", "b/two.jpg"]
+    assert written[1:] == sorted(row["file"] for (row,) in rows.values() if row["file"])
+    assert all(is_face(out / name) for name in written[1:])
     call(pack, out, tmp_path / "set")
     assert [label for _, label in images_of(tmp_path / "set")] == [0, 0, 1, 1]
 
@@ -113,6 +115,14 @@ def test_one_or_all_faces_of_a_photo(which, eyes, tmp_path):
     assert [float(row["left_eye_x"]) for row in rows] == pytest.approx(eyes, abs=1)
     assert len(os.listdir(tmp_path / "out" / "x")) == len(eyes) + 1
     assert all(is_face(tmp_path / "out" / row["file"]) and row["file"].endswith(".png") for row in rows)
+
+
+@pytest.mark.parametrize("which, chosen", [("largest", [2]), ("central", [1]), ("all", [0, 2, 1])])
+def test_the_chosen_faces_of_a_wide_photo(which, chosen):
+    boxes = np.array([[50, 80, 70, 100], [140, 40, 160, 60], [80, 0, 90, 100]], float)
+    faces = [Face(0.9, box, ARCFACE) for box in boxes]
+    found = photo_faces.choose(faces, which, (100, 300))
+    assert [face.box.tolist() for face in found] == boxes[chosen].tolist()
 
 
 def test_a_large_photo_gives_the_face_of_a_small_one(tmp_path):
@@ -170,3 +180,8 @@ def test_what_is_refused_leaves_nothing(photos, tmp_path, capsys):
     assert exit_code("sets", "align", photos, tmp_path / "out", *SQUARES) == 2
     assert exit_code("sets", "align", photos, tmp_path / "out", *SQUARES, "--force") == 0
     assert sorted(os.listdir(tmp_path)) == ["out", "out.csv", "photos"]
+    assert exit_code("sets", "align", photos, tmp_path / "out", *SQUARES, "--force") == 0
+    (tmp_path / "out" / "a" / "thesis.txt").write_text("mine")
+    assert exit_code("sets", "align", photos, tmp_path / "out", *SQUARES, "--force") == 2
+    assert "/out holds a/thesis.txt, " in capsys.readouterr().err
+    assert (tmp_path / "out" / "a" / "thesis.txt").read_text() == "mine"

@@ -19,6 +19,7 @@ from tiny_onnx import TinyModel
 from waiting import happens
 
 NAMES = ["a.jpg", "b/1.png", "b/2.jpg", "b/deep/3.JPG", "c.webp", "d.jpg", "e.jpg"]
+OTHERS = "1 other file ignored: notes.txt\n"
 RUN = (
     "import sys; from partial_fc.__main__ import main; code = main(['embed', *sys.argv[1:]]); "
     "sys.exit('mxnet' in sys.modules or code)"
@@ -54,7 +55,7 @@ def run(*arguments):
 def test_end_to_end_without_mxnet(place):
     command = [sys.executable, "-c", RUN, "faces", "--model", str(place)]
     done = subprocess.run(command, env=with_root(), capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, OTHERS)
     assert done.stdout == (
         "embeddings.npy: 7 embeddings of dimension 16 and length 1, with mirror images; "
         "embeddings.txt: names of the images\n"
@@ -95,7 +96,7 @@ def test_unusable_images_are_reported_and_skipped(place, capsys):
     (place / "faces" / "large.jpg").write_bytes(cv2.imencode(".jpg", np.zeros((120, 90, 3), np.uint8))[1].tobytes())
     os.symlink("nowhere.jpg", place / "faces" / "lost.jpg")
     assert run("--batch-size", "2") == 1
-    messages = capsys.readouterr().err.splitlines()
+    messages = capsys.readouterr().err.removeprefix(OTHERS).splitlines()
     unusable = ["cut.jpg", "empty.jpg", "garbage.png", "large.jpg", "lost.jpg", "torn.jpg"]
     assert [line.split(" ")[1] for line in messages] == [f"faces/{name}" for name in unusable]
     assert messages[0].endswith(f"is truncated after {len(whole) // 2} bytes: replace or remove it")
@@ -112,7 +113,7 @@ def test_unusable_images_are_reported_and_skipped(place, capsys):
 def test_resize_scales(place, capsys):
     large = cv2.resize(draw_face(1, 3, 1), (224, 224), interpolation=cv2.INTER_NEAREST)
     (place / "faces" / "large.png").write_bytes(cv2.imencode(".png", large[:, :, ::-1])[1].tobytes())
-    assert run("--resize") == 0 and capsys.readouterr().err == ""
+    assert run("--resize") == 0 and capsys.readouterr().err == OTHERS
     index = read_index("embeddings")
     row = index.embeddings[index.names.index("large.png")]  # scaling by half averages four equal pixels
     np.testing.assert_allclose(row, TinyModel().slow_unit(draw_face(1, 3, 1)), atol=1e-5)
@@ -179,13 +180,31 @@ def test_errors_leave_no_files(place, capsys, arguments, message):
     assert sorted(os.listdir(place)) == there
 
 
-def test_zero_and_nonfinite_embeddings_are_refused(place, capsys):
-    for change, message in ((0.0, "a zero embedding for a.jpg"), (np.nan, "not finite")):
-        model = TinyModel()
-        model.initializers[4].raw_data = np.float32(change).tobytes()  # a factor of all embeddings
-        model.write(place / "backbone.onnx")
-        assert run() == 2
-        assert message in capsys.readouterr().err
+@pytest.mark.parametrize("kind", ["Relu", "Sqrt"])
+def test_an_item_without_an_embedding_is_skipped_and_named_by_every_command(place, capsys, kind):
+    (place / "faces" / "b" / "black.png").write_bytes(
+        cv2.imencode(".png", np.zeros((112, 112, 3), np.uint8))[1].tobytes()
+    )
+    model = TinyModel()
+    model.refuse_black(kind)
+    model.write(place / "backbone.onnx")
+    assert run() == 1
+    assert capsys.readouterr().err.count("has an embedding that is zero or not finite") == 1
+    assert read_index("embeddings").names == NAMES
+    model = ["--model", "backbone.onnx"]
+    assert main(["search", "faces/a.jpg", "faces", *model]) == 1
+    assert "skipped: faces/b/black.png has an embedding that" in capsys.readouterr().err
+    for words in (["compare", "faces/a.jpg"], ["search", "--index", "embeddings"]):
+        assert main([*words, "faces/b/black.png", *model]) == 2
+        assert "error: faces/b/black.png has an embedding that is zero or not finite" in capsys.readouterr().err
+
+
+def test_a_model_without_any_embedding_is_refused(place, capsys):
+    model = TinyModel()
+    model.initializers[4].raw_data = np.float32(np.nan).tobytes()  # a factor of all embeddings
+    model.write(place / "backbone.onnx")
+    assert run() == 2
+    assert "no usable image among 7 images in faces: faces/a.jpg has an embedding" in capsys.readouterr().err
     assert not (place / "embeddings.npy").exists()
 
 

@@ -20,6 +20,7 @@ from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.inference.index import Index, write_index
 from partial_fc.inference.origin import Origin
 from partial_fc.inference.vector_index import folder as folder_module
+from partial_fc.inference.vector_index import writer as writer_module
 from partial_fc.inference.vector_index.folder import IndexFolder, changing
 from partial_fc.inference.vector_index.ivf import Lists
 from partial_fc.inference.vector_index.writer import Writer
@@ -28,7 +29,7 @@ from waiting import happens
 
 pytest.importorskip("faiss", reason="pip install faiss-cpu")
 ORIGIN = Origin("0" * 64, True)
-COUNT, SIZE = 300, 16
+COUNT, SIZE, FILES = 300, 16, 7
 
 
 def embeddings(count=COUNT, seed=0, size=SIZE):
@@ -77,6 +78,23 @@ def test_results_are_those_of_exact_search(place, capsys, dtype, tolerance):
     assert float(capsys.readouterr().out.split(" is ")[1].split(" ")[0]) > 0.95
 
 
+def test_the_recall_is_the_share_of_entries_whose_nearest_other_one_is_found(place, capsys, monkeypatch):
+    monkeypatch.setattr("partial_fc.inference.vector_index.ivf.EFFORT", 1)
+    write("a", rows := embeddings(900), "a")
+    assert index("build", "a", "--out", "index", "--dtype", "float32") == 0
+    cosines = rows @ rows.T
+    np.fill_diagonal(cosines, -1)
+    lists = IndexFolder("index").lists
+    others = [[number for number in lists.nearest(row, 2)[0] if number != own] for own, row in enumerate(rows)]
+    found = sum(own[:1] == [best] for own, best in zip(others, cosines.argmax(axis=1)))
+    assert 100 < found < 800
+    capsys.readouterr()
+    assert index("check", "index", "--queries", 10_000) == 0
+    assert f"recall of rank 1 is {found / 900:.4f} ({found} of 900 entries)" in capsys.readouterr().out
+    assert index("check", "index", "--queries", 7) == 0
+    assert " of 7 entries)" in capsys.readouterr().out
+
+
 def test_any_of_several_equal_entries_is_the_nearest_one(place, capsys):
     write("a", np.repeat(embeddings(60), 5, axis=0), "a")
     assert index("build", "a", "--out", "index") == index("check", "index") == 0
@@ -88,14 +106,16 @@ def test_entries_are_added_removed_and_merged(place, capsys):
     write("c", rows["c"], "c")
     assert index("build", "a", "--out", "index") == index("build", "c", "--out", "other") == 0
     assert index("add", "index", "b") == 0
-    (place / "names.txt").write_text("".join(f"a/{row}\n" for row in range(0, COUNT, 2)))
-    (place / "more.txt").write_text("c/0\n")
+    assert "index: added 300, now 600 embeddings" in capsys.readouterr().out
+    (place / "names.txt").write_text("\r\n".join(f"a/{row}" for row in range(0, COUNT, 2)))  # the last without an end
+    (place / "more.txt").write_text("c/0", "utf-16")
     assert index("remove", "index", "names.txt") == index("remove", "other", "more.txt") == 0
+    assert "index: removed 150, now 450 embeddings" in capsys.readouterr().out
     before = sorted(os.listdir("other"))
     assert index("merge", "index", "other") == 0
     assert "added 299, now 749 embeddings" in capsys.readouterr().out
     assert sorted(os.listdir("other")) == before
-    assert len(os.listdir("index")) == 4  # nothing of earlier changes
+    assert len(os.listdir("index")) == FILES  # nothing of earlier changes
     assert share_found("index", rows["b"], "b") == 1
     names = [name for (name,) in found("index", rows["a"])[0]]
     kept = [f"a/{row}" for row in range(1, COUNT, 2)]
@@ -104,6 +124,72 @@ def test_entries_are_added_removed_and_merged(place, capsys):
     write("again", rows["a"][:1], "a")  # a removed name may come back
     assert index("add", "index", "again") == 0
     assert found("index", rows["a"][:1])[0] == [["a/0"]]
+
+
+class Changes:
+    """Changes of an index, and what it should hold: the embeddings by their names."""
+
+    def __init__(self, dtype):
+        self.dtype, self.held, self.made = dtype, {}, 0
+
+    def new(self, count):
+        """Writes embeddings that no index holds yet; returns them by name."""
+        self.made += 1
+        rows = embeddings(count, seed=self.made, size=64)
+        write("new", rows, str(self.made))
+        return {f"{self.made}/{row}": rows[row] for row in range(count)}
+
+    def add(self, count):
+        self.held |= self.new(count)
+        assert index("add", "index", "new") == 0
+
+    def remove(self, every):
+        gone = list(self.held)[::every]
+        self.drop("index", gone)
+        self.held = {name: row for name, row in self.held.items() if name not in gone}
+
+    def merge(self, count):
+        """With two, from which entries were removed before."""
+        for other in ("other", "last"):
+            more = self.new(count)
+            assert index("build", "new", "--out", other, "--dtype", self.dtype, "--force") == 0
+            gone = list(more)[1::3]
+            self.drop(other, gone)
+            self.held |= {name: row for name, row in more.items() if name not in gone}
+        assert index("merge", "index", "other", "last") == 0
+
+    def add_again(self, every):
+        """The names and embeddings that were removed."""
+        names = list(self.held)[1::every]
+        rows = np.stack([self.held[name] for name in names])
+        self.drop("index", names)
+        write_index("new", Index(rows, names), ORIGIN)
+        assert index("add", "index", "new") == 0
+
+    def drop(self, folder, names):
+        Path("gone.txt").write_text("".join(f"{name}\n" for name in names))
+        assert index("remove", folder, "gone.txt") == 0
+
+
+@pytest.mark.parametrize("dtype, least", [("int8", 0.9), ("float32", 0.9999)])
+@pytest.mark.parametrize("small", [False, True])
+def test_after_each_of_several_changes_every_entry_finds_itself(place, monkeypatch, dtype, least, small):
+    """Also in indexes larger than a sample for their lists, a part, and the memory for new entries."""
+    for name, size in {"SAMPLE": 70, "ADDED": 30, "PART": 40, "HELD": 2_000}.items() if small else ():
+        monkeypatch.setattr(writer_module, name, size)
+    changes = Changes(dtype)
+    changes.held |= changes.new(90)
+    assert index("build", "new", "--out", "index", "--dtype", dtype) == 0
+    for change, number in (
+        *(("remove", 2), ("merge", 100), ("add", 1), ("remove", 5), ("remove", 3), ("add_again", 4), ("merge", 7)),
+        *(("add", 150), ("merge", 60), ("add", 20), ("add_again", 2), ("remove", 1), ("merge", 30), ("add", 5)),
+    ):
+        getattr(changes, change)(number)
+        opened, names = IndexFolder("index"), sorted(changes.held)
+        assert sorted(opened.present()[1]) == names and len(opened.lists) == len(names)
+        if names:
+            best, cosines = found("index", [changes.held[name] for name in names])
+            assert best == [[name] for name in names] and np.min(cosines) > least
 
 
 def test_all_entries_can_be_removed(place):
@@ -117,18 +203,20 @@ def test_all_entries_can_be_removed(place):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda: write("b", embeddings(seed=1), "a"), "b: a/0 would be in the index twice"),
-        (lambda: write("b", embeddings(seed=1, size=8), "b"), "b has embeddings of dimension 8, index those of"),
-        (lambda: write("b", embeddings(seed=1), "b", Origin("1" * 64, True)), "made with another model file than b"),
-        (lambda: write("b", embeddings(seed=1), "b", Origin(None, False)), "made with mirror images, b without"),
+        (lambda: write("b", embeddings(seed=1), "a"), "{}: a/0 would be in the index twice"),
+        (lambda: write("b", embeddings(seed=1, size=8), "b"), "{} has embeddings of dimension 8, index those of"),
+        (lambda: write("b", embeddings(seed=1), "b", Origin("1" * 64, True)), "made with another model file than {}"),
+        (lambda: write("b", embeddings(seed=1), "b", Origin(None, False)), "made with mirror images, {} without"),
     ],
 )
 def test_embeddings_that_do_not_fit_change_nothing(place, capsys, change, message):
     assert index("build", "a", "--out", "index") == 0
     change()
+    assert index("build", "b", "--out", "other") == 0
     before = content("index")
-    assert index("add", "index", "b") == 2
-    assert message in capsys.readouterr().err and content("index") == before
+    for command, given in (("add", "b"), ("merge", "other")):
+        assert index(command, "index", given) == 2
+        assert message.format(given) in capsys.readouterr().err and content("index") == before
     write("only", embeddings(3, seed=1), "b", Origin(None, True))  # nothing is known of its model
     assert index("add", "index", "only") == 0
 
@@ -147,22 +235,32 @@ def test_refused_changes(place, capsys):
 
     assert index("build", "a", "--out", "index") == index("build", "b", "--out", "wide", "--dtype", "float32") == 0
     (place / "names.txt").write_text("a/1\nb/1\n")
-    refused("index holds no b/1 (1 of 2 names are missing)", "remove", "index", "names.txt")
+    refused("names.txt, line 2: index holds no b/1 (1 of 2 names are missing)", "remove", "index", "names.txt")
     (place / "none.txt").write_text("")
     refused("none.txt holds no names", "remove", "index", "none.txt")
     refused("wide holds float32, index int8", "merge", "index", "wide")
     refused("would be in the index twice", "merge", "index", "index")
+    assert index("build", "b", "--out", "other") == 0
+    refused("other: b/0 would be in the index twice", "merge", "index", "other", "other")
+    write_index("twice", Index(embeddings(2, seed=1), ["c", "c"]), ORIGIN)
+    for words in (["add", "index", "twice"], ["build", "twice", "--out", "index", "--force"]):
+        refused("twice: c would be in the index twice", *words)
     refused("already exists and is not empty", "build", "b", "--out", "index")
     refused("manifest.json does not exist", "add", "a.npy", "b")
     with changing("index"):
         for words in (["add", "index", "b"], ["build", "b", "--out", "index", "--force"]):
             refused("is being changed by another command", *words)
+    (place / "index" / "thesis.txt").write_text("mine")
+    refused("index holds thesis.txt, ", "build", "b", "--out", "index", "--force")
+    refused("/index holds thesis.txt, ", "build", "b", "--out", "index/../index/.", "--force")
+    os.remove("index/thesis.txt")
+    assert index("add", "index", "b") == 0  # in files that build has not written
     assert index("build", "b", "--out", "index", "--force") == 0 and share_found("index", embeddings(seed=1), "b") == 1
 
 
-def flipped(whole, at):
+def flipped(whole, at, bits=0x55):
     changed = bytearray(whole)
-    changed[at] ^= 0x55
+    changed[at] ^= bits
     return bytes(changed)
 
 
@@ -185,15 +283,94 @@ def test_damage_is_refused(place, capsys):
     # The kind of index, the number of the last entry, a size of a list: faiss would read past the end.
     for place_of_byte in (0, -1, -COUNT * (SIZE + 8) - 3):
         refused("its checksums are not", "lists-1.faiss", lambda whole: flipped(whole, place_of_byte))  # noqa: B023
+    refused("lists-1.faiss is damaged", "lists-1.faiss", lambda whole: flipped(whole, -COUNT * 8))  # an embedding
+    refused("checksums-1.npy is damaged", "checksums-1.npy", lambda whole: flipped(whole, -1))
+    refused("added-1.npy is damaged", "added-1.npy", lambda whole: flipped(whole, -1))
+    refused("names-1 is damaged", "names-1.txt", lambda whole: flipped(whole, 2))
+    refused("names-1 is damaged", "names-1.npy", lambda whole: flipped(whole, -24))
     refused("does not belong to", "names-1.npy", lambda whole: whole[:-8] + whole[-16:-8])
     refused("cannot be used", "manifest.json", lambda whole: whole[:-2])
     for key, value in (
-        *(("version", 2), ("dtype", "int4"), ("dimension", "16"), ("files", {"../a.npy": 1}), ("files", [])),
+        *(("version", 3), ("version", 1), ("checksums", {}), ("checksums", [1, 2]), ("dtype", "int4")),
+        *(("dimension", "16"), ("files", {"../a.npy": 1}), ("files", []), ("entries", -1)),
         *(("change", 2), ("origin", {"model": "x", "mirrored": True}), ("origin", 5)),
     ):
         refused("cannot be used", "manifest.json", lambda _: json.dumps({**about, key: value}).encode())  # noqa: B023
     for key, value in (("dimension", 32), ("dtype", "float32"), ("entries", 3)):
         refused("", "manifest.json", lambda _: json.dumps({**about, key: value}).encode())  # noqa: B023
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+def test_no_search_shows_what_was_not_stored(place, dtype):
+    """After any flipped bit of the embeddings and numbers, a result has its own cosine, or the search is refused."""
+    rows = embeddings(4000)
+    write("a", rows, "a")
+    assert index("build", "a", "--out", "index", "--dtype", dtype) == 0
+    assert index("build", "b", "--out", "b", "--dtype", dtype) == 0
+    path, refused = place / "index" / "lists-1.faiss", 0
+    whole = path.read_bytes()
+    entries = len(rows) * (8 + SIZE * (4 if dtype == "float32" else 1))
+    for place_of_byte in np.random.default_rng(0).integers(-entries, 0, 20):
+        for bit in (6, 7):  # of a byte: the last ones of the exponent and of the number make the largest cosines
+            path.write_bytes(flipped(whole, place_of_byte, 1 << bit))
+            opened = IndexFolder("index")
+            for query in rows[:20]:
+                try:
+                    numbers, cosines = opened.lists.nearest(query, 3)
+                except ValueError as error:
+                    assert "lists-1.faiss is damaged" in str(error)
+                    refused += 1
+                else:
+                    np.testing.assert_allclose(cosines, rows[numbers] @ query, atol=0.03)
+            assert index("check", "index") == index("remove", "index", "a.txt") == index("merge", "b", "index") == 2
+    assert refused
+
+
+def test_names_that_are_cut_elsewhere_are_not_shown(place):
+    assert index("build", "a", "--out", "index") == 0
+    starts = np.load("index/names-1.npy")
+    for change in (-1, 1, -5):
+        np.save("index/names-1.npy", starts + change * (np.arange(len(starts)) == 7))
+        names = IndexFolder("index").names
+        assert names[5] == "a/5" and names[8] == "a/8"
+        for number in (6, 7):
+            with pytest.raises(ValueError, match="names-1.* is damaged"):
+                names[number]
+
+
+def test_an_index_of_an_earlier_version_opens_and_becomes_one_of_this(place, capsys):
+    shutil.copytree(Path(__file__).parents[2] / "assets" / "index_version_1", "index")
+    rows = embeddings(90, size=8)
+    write("b", embeddings(10, seed=1, size=8), "b")
+    assert share_found("index", rows, "a") == 1
+    assert index("check", "index") == 0 and "earlier version" in capsys.readouterr().err
+    assert index("add", "index", "b") == index("check", "index") == 0 and capsys.readouterr().err == ""
+    assert share_found("index", rows, "a") == share_found("index", embeddings(10, seed=1, size=8), "b") == 1
+    shutil.copytree(Path(__file__).parents[2] / "assets" / "index_version_1", "damaged")
+    path = place / "damaged" / "lists-1.faiss"
+    path.write_bytes(flipped(path.read_bytes(), -1))
+    assert index("add", "damaged", "b") == 2 and "lists-1.faiss is damaged" in capsys.readouterr().err
+
+
+CHANGES = """
+import sys
+from partial_fc.__main__ import main
+for _ in range(30):
+    assert main(["index", "add", "index", "b"]) == main(["index", "remove", "index", "b.txt"]) == 0
+"""
+
+
+def test_an_index_opens_while_it_changes(place):
+    assert index("build", "a", "--out", "index") == 0
+    opened = 0
+    with interruptible("-c", CHANGES, stdout=subprocess.DEVNULL) as child:
+        while child.poll() is None:
+            current = IndexFolder("index")
+            numbers, _ = current.lists.nearest(embeddings()[opened % COUNT], 1)
+            assert current.names[numbers[0]] == f"a/{opened % COUNT}"
+            opened += 1
+        assert child.returncode == 0, child.stderr.read()
+    assert opened > 30 and IndexFolder("index").manifest.change == 61
 
 
 @pytest.mark.parametrize("owner, name", [(folder_module.Writer, "save"), (folder_module, "replace_file")])
@@ -208,7 +385,8 @@ def test_a_change_that_is_interrupted_loses_nothing(place, monkeypatch, owner, n
         assert index("add", "index", "b") == 130
     assert content("index") == before
     (place / "index" / "lists-2.faiss").write_bytes(b"of a command that was killed")
-    assert index("add", "index", "b") == 0 and len(os.listdir("index")) == 4
+    (place / "index" / "names-of-guests.txt").write_text("mine")
+    assert index("add", "index", "b") == 0 and len(os.listdir("index")) == FILES + 1
     assert share_found("index", embeddings(seed=1), "b") == 1
 
 
@@ -347,6 +525,51 @@ def test_int8_holds_embeddings_unlike_those_of_the_build(place):
     assert index("build", "near", "--out", "index") == index("add", "index", "others") == 0
     assert share_found("index", others, "others") == 1
     assert np.abs(np.concatenate(found("index", others)[1]) - 1).max() < 0.02
+
+
+@pytest.mark.parametrize("outside", [1, 10, 900])
+def test_int8_holds_every_single_embedding_that_is_added(place, capsys, monkeypatch, outside):
+    """Also those that no sample of the new ones would show: without a look at all, their cosines would be 0.3."""
+    near = embeddings(1, seed=5, size=64) + 0.05 * embeddings(1900, seed=6, size=64)
+    near /= np.linalg.norm(near, axis=1, keepdims=True)
+    more = np.concatenate([near[1000:], embeddings(outside, seed=7, size=64)])
+    write("near", near[:1000], "near")
+    write("more", more, "more")
+    write("both", np.concatenate([near[:1000], more]), "both")
+    monkeypatch.setattr("partial_fc.inference.vector_index.writer.SAMPLE", 100)
+    assert index("build", "near", "--out", "index") == index("add", "index", "more") == 0
+    assert index("build", "both", "--out", "other") == 0
+    for folder in ("index", "other"):
+        names, cosines = found(folder, more[-outside:])
+        assert np.abs(np.concatenate(cosines) - 1).max() < 0.02, folder
+        capsys.readouterr()
+        assert index("check", folder, "--queries", "1000") == 0
+        assert float(capsys.readouterr().out.split("what was added is ")[1].split(" ")[0]) > 0.98
+
+
+def test_check_finds_entries_unlike_those_that_were_added(place, capsys, monkeypatch):
+    near = embeddings() + 8 * np.eye(1, SIZE, 5, dtype=np.float32)
+    write("a", near / np.linalg.norm(near, axis=1, keepdims=True), "a")
+    write("b", embeddings(100), "b")  # so few that no lists are made anew
+    monkeypatch.setattr("partial_fc.inference.vector_index.writer.CUT", 9)
+    assert index("build", "a", "--out", "index") == index("check", "index") == 0
+    assert index("add", "index", "b") == 0 and index("check", "index") == 1
+    assert "is another embedding than was added" in capsys.readouterr().out
+
+
+def test_what_was_added_follows_all_changes(place):
+    """At most as many as are kept, drawn from all entries, and none that was removed."""
+    rows = {"a": embeddings(1500), "b": embeddings(seed=1)}
+    write("a", rows["a"], "a")
+    assert index("build", "a", "--out", "index") == index("build", "b", "--out", "other") == 0
+    (place / "names.txt").write_text("".join(f"a/{row}\n" for row in range(700)))
+    assert index("remove", "index", "names.txt") == index("merge", "index", "other") == 0
+    opened = IndexFolder("index")
+    names = [opened.names[number].split("/") for number in opened.added["number"]]
+    assert len(names) <= 1000 and {prefix for prefix, _ in names} == {"a", "b"}
+    assert all(prefix == "b" or int(row) >= 700 for prefix, row in names)
+    for (prefix, row), embedding in zip(names, opened.added["embedding"]):
+        np.testing.assert_allclose(embedding, rows[prefix][int(row)], atol=0 if prefix == "a" else 0.02)
 
 
 def test_int8_holds_all_embeddings_of_a_small_build(place):

@@ -89,6 +89,10 @@ def test_every_key_becomes_a_setting(tmp_path):
     assert translation.environment == {"WANDB_API_KEY": "SECRET"}
     assert "SECRET" not in json.dumps(dict(settings)) + "".join(translation.lines())
     assert {row[0] for row in translation.rows} >= set(recipe(tmp_path, THEIRS).config)
+    few = "config = dict(rec='/data', num_classes=10, num_epoch=2, warmup_epoch=0, val_targets=[], num_image=9999)"
+    rows = {key: result for key, _, result in translate(recipe(tmp_path, few), 1).rows}
+    defaults = {key: result for key, result in rows.items() if key not in recipe(tmp_path, few).config}
+    assert rows["num_classes"] == "num_classes=10" and defaults and all("=" in result for result in defaults.values())
 
 
 def test_rates_are_absolute_and_fall_to_zero_with_every_update():

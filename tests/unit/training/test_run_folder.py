@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -12,6 +12,7 @@ import default
 from partial_fc.training.run_folder import (
     begin_run,
     check_writable,
+    console,
     open_run_folder,
     output_folder,
     prepare_folder,
@@ -46,8 +47,20 @@ def test_losses_of_ones_own_have_folders_of_their_own():
     assert output_folder(settings) == default.absolute("models/small-Softer-demo")
 
 
+@contextmanager
 def open_folder(folder, keep=False):
-    return open_run_folder(str(folder), 0, keep)
+    with console(0), open_run_folder(str(folder), 0, keep) as opened:
+        yield opened
+
+
+def test_a_line_of_a_users_module_before_does_not_repeat_all_others(monkeypatch, capsys):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    logging.warning("early")
+    for rank, stream in ((0, "out"), (1, "err")):
+        with console(rank):
+            logging.warning("late")
+        lines = capsys.readouterr()
+        assert (lines.out + lines.err).count("late") == getattr(lines, stream).count("late") == 1
 
 
 def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):

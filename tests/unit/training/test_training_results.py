@@ -64,6 +64,16 @@ def test_a_resumed_training_logs_what_has_changed_but_how_it_was_started(caplog)
     ]
 
 
+def test_points_of_a_version_that_did_not_count_the_far_are_kept():
+    verification = CallBackVerification(SimpleNamespace(collectives=None), 8, {"set": PairVerification()}, 5)
+    saved = verification.fields()["set"][:-2]
+    values = list(point(10, 0.8))[:-2]
+    verification.restore({"set": [values]}, {}, {"set": saved})
+    assert verification.history["set"] == [point(10, 0.8)._replace(measured_far=None, tar_interpolated=None)]
+    verification.restore({"set": [values[:-1]]}, {}, {"set": saved[:-1]})  # without what every point has
+    assert len(verification.history["set"]) == 1
+
+
 @pytest.mark.parametrize("num_update, has_threshold", [(5, False), (10, True), (0, False)])
 def test_the_onnx_file_has_the_threshold_of_a_verification_at_the_same_update(num_update, has_threshold):
     origin = dict(network="r18", dataset="demo", loss="arcface", num_classes=7, sample_ratio=0.5, rand_mirror=True)

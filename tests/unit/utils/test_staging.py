@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from partial_fc.utils.staging import staged_files, staged_folder
+from partial_fc.utils.staging import MARKER, staged_files, staged_folder
 
 
 def test_files_appear_only_together_and_replace_others_only_if_forced(tmp_path):
@@ -33,6 +33,11 @@ def test_files_appear_only_together_and_replace_others_only_if_forced(tmp_path):
     assert read() == {"a": "1", "b": "1"}
     write("2", force=True)
     assert read() == {"a": "2", "b": "2"}
+    os.remove(os.path.join(out, "a"))
+    os.mkdir(os.path.join(out, "a"))
+    with pytest.raises(IsADirectoryError, match="out/a is a folder"):
+        write("3", force=True)
+    assert open(os.path.join(out, "b")).read() == "2"
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -49,10 +54,48 @@ def test_a_folder_appears_only_when_it_is_complete(force, tmp_path):
     write("old")
     with pytest.raises(KeyboardInterrupt if force else FileExistsError):
         write("new", fail=True)
-    assert os.listdir(tmp_path / "x") == ["old"]
+    assert sorted(os.listdir(tmp_path / "x")) == [MARKER, "old"]
     if force:
         write("new")
-        assert os.listdir(tmp_path / "x") == ["new"] and os.listdir(tmp_path) == ["x"]
+        assert sorted(os.listdir(tmp_path / "x")) == [MARKER, "new"] and os.listdir(tmp_path) == ["x"]
+
+
+def tree(root):
+    return {str(path.relative_to(root)): path.is_file() and path.read_bytes() for path in root.rglob("*")}
+
+
+def write_tree(folder, name="a/old", **options):
+    with staged_folder(folder, True, **options) as stage:
+        os.makedirs(os.path.dirname(os.path.join(stage, name)), exist_ok=True)
+        open(os.path.join(stage, name), "w").close()
+
+
+@pytest.mark.parametrize("mine", ["thesis.txt", "a/notes.txt", "b/c/.hidden", "a/link", "new"])
+@pytest.mark.parametrize("given", ["x", ".", "link"])
+def test_only_what_a_command_wrote_is_replaced(mine, given, tmp_path, monkeypatch):
+    root = tmp_path / "x"
+    write_tree(root)
+    (tmp_path / "link").symlink_to(root)
+    monkeypatch.chdir(root if given == "." else tmp_path)
+    path = root / mine
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(tmp_path) if mine == "a/link" else path.write_text("mine")
+    before = tree(root)
+    with pytest.raises(FileExistsError, match=f"/x holds {mine}, "):
+        write_tree(given, "new")
+    assert tree(root) == before and sorted(os.listdir(tmp_path)) == ["link", "x"]
+    write_tree(given, "new", own=[mine])
+    assert sorted(os.listdir(root)) == [MARKER, "new"] and sorted(os.listdir(tmp_path)) == ["link", "x"]
+
+
+def test_neither_a_file_nor_what_came_meanwhile_is_replaced(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(FileExistsError, match="/file holds|/file is no folder"):
+        write_tree(tmp_path / "file")
+    write_tree(tmp_path / "x")
+    with pytest.raises(FileExistsError, match="/x holds thesis"), staged_folder(tmp_path / "x", True):
+        (tmp_path / "x" / "thesis").write_text("mine")
+    assert sorted(tree(tmp_path)) == ["file", "x", f"x/{MARKER}", "x/a", "x/a/old", "x/thesis"]
 
 
 @pytest.mark.parametrize("done", [1, 2])
@@ -69,7 +112,7 @@ def test_an_interrupt_while_folders_are_renamed_keeps_the_old_or_the_new_one(don
     monkeypatch.setattr(os, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt), staged_folder(tmp_path / "x", force=True) as stage:
         os.mkdir(os.path.join(stage, "new"))
-    assert os.listdir(tmp_path) == ["x"] and os.listdir(tmp_path / "x") == [["old"], ["new"]][done - 1]
+    assert os.listdir(tmp_path) == ["x"] and ["old", "new"][done - 1] in os.listdir(tmp_path / "x")
 
 
 def test_concurrent_stages_are_different_folders(tmp_path):

@@ -123,7 +123,9 @@ def test_a_shared_index_that_is_damaged_is_not_used(idx, shared, damaged):
     else:
         with open(shared, "wb") as file:
             file.write(damaged)
+    before = open(shared, "rb").read()
     assert content(open_index(idx, SIZE)) == content(open_index(idx, SIZE)) == TABLE
+    assert (open(shared, "rb").read() == before) == isinstance(damaged, bytes)  # it is not ours
 
 
 def test_an_index_that_is_replaced_while_it_is_read_is_not_shared(idx, shared, monkeypatch):

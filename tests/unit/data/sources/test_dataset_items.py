@@ -35,12 +35,13 @@ class Listed(list):
         ((np.zeros(2, np.float32), 1), r"is float32 \(2,\), but"),
         (("text", 1), "is str of <U4, expected a tensor, or a dict of tensors"),
         ((np.zeros(2), 1, 2), r"Listed\[2\] cannot be read \(ValueError: too many values"),
+        ((np.array([0, np.nan]), 1), r"Listed\[2\] has a number in inputs that is not finite"),
     ],
 )
 def test_an_item_of_another_form_is_bad(wrong, message):
     dataset = Listed([(np.zeros(2), 0), (np.ones(2), 1), wrong, (np.ones(2), 0)])
     with pytest.raises(ValueError, match=message):
-        DatasetItems(dataset).read(np.arange(4), 0)
+        ItemBatches(DatasetItems(dataset), 4, shuffle=False).batch(0, 0)
     batches = ItemBatches(DatasetItems(dataset), 4, shuffle=False, skip_bad_items=1)
     assert batches.batch(0, 0).labels.tolist() == [0, 1, 0, 0] and list(batches.log.bad) == [2]
 
@@ -48,6 +49,8 @@ def test_an_item_of_another_form_is_bad(wrong, message):
 def test_the_form_is_that_of_the_first_item_that_can_be_read():
     items = DatasetItems(Signals(bad=(0, 1)))
     assert items.read(np.array([2]), 0).labels.tolist() == [2]
+    following = Listed([("text", 0), (np.zeros(2), 1), (np.ones(2), 1), (np.zeros(3), 0)])
+    assert DatasetItems(following).read(np.array([1, 2]), 0).labels.tolist() == [1, 1]
     with pytest.raises(ValueError, match="no other item can be used"):
         DatasetItems(Signals(bad=range(N)))
 

@@ -1,15 +1,29 @@
 """Sets in other forms than train.rec: the same batches, and what is wrong with a damaged one."""
 
+import errno
+import gzip
 import os
 import resource
+import shutil
 import sys
+from itertools import combinations
 
 import numpy as np
 import pytest
 
 from image_forms import PLAIN, SIZE, draw, write_folders, write_shard, write_shards
 from partial_fc.data.batch_loader import FaceBatches
-from partial_fc.data.sources.forms import is_name, set_path
+from partial_fc.data.sources.forms import (
+    HUB,
+    PARQUET,
+    RECORDS,
+    form_of,
+    is_name,
+    set_folder,
+    set_name,
+    set_path,
+    split_columns,
+)
 from partial_fc.data.sources.opening import open_images
 from partial_fc.data.sources.shards import expand_shards, open_shard
 from partial_fc.data.transforms import Augmentation
@@ -44,6 +58,26 @@ def test_every_form_has_the_batches_of_train_rec(form, in_path):
     assert batches(rec, size=3, min_images_per_class=3) == batches(expected, min_images_per_class=3)
 
 
+@pytest.mark.parametrize("form", PLAIN)
+def test_a_set_that_is_read_again_is_the_same_until_it_is_written_again(form, in_path):
+    people, root = draw((3, 3, 3, 3, 3, 3)), in_path / "set"
+    rec = PLAIN[form](root, people)
+    first = batches(rec), open_images(rec).digest
+    assert (batches(rec), open_images(rec).digest) == first  # with the files that the first opening has left
+    images = open_images(rec)
+    images.close()
+    images.close()
+    files, changed = {"dataset": "set/files"}.get(form, "set"), people[::-1]  # files of the same size
+    shutil.rmtree(in_path / files)
+    if form == "dataset":
+        write_folders(in_path / files, changed)
+    else:
+        PLAIN[form](root, changed)
+    assert batches(rec) == batches(PLAIN["records"](in_path / "expected", changed))
+    if form != "dataset":  # whose digest is that of its labels
+        assert open_images(rec).digest != first[1]
+
+
 def test_a_digest_is_that_of_the_content_at_any_path_and_in_any_form(tmp_path):
     digests = {open_images(write_folders(tmp_path / name, draw())).digest for name in ("one", "two")}
     digests.add(open_images(write_shards(tmp_path / "shards", draw())).digest)
@@ -52,6 +86,17 @@ def test_a_digest_is_that_of_the_content_at_any_path_and_in_any_form(tmp_path):
     changed[1].reverse()
     digests.add(open_images(write_folders(tmp_path / "three", changed)).digest)
     digests.add(open_images(write_folders(tmp_path / "four", draw((3, 2, 4, 5, 3, 3)))).digest)
+    assert len(digests) == 3
+
+
+def test_the_first_and_the_last_image_of_a_large_set_are_part_of_its_digest(tmp_path, monkeypatch):
+    monkeypatch.setattr("partial_fc.data.image_set.SAMPLES", 3)
+    digests = set()
+    for number, changed in enumerate((None, (0, 0), (-1, -1))):
+        people = draw()
+        if changed:
+            people[changed[0]][changed[1]] = b"another"
+        digests.add(open_images(write_folders(tmp_path / str(number), people)).digest)
     assert len(digests) == 3
 
 
@@ -74,6 +119,42 @@ def test_a_bad_image_is_named_and_skipped_up_to_the_limit(form, in_path):
     assert len(faces.sample(20)) == 19 and len(faces.sample(4)) == 4
 
 
+@pytest.mark.parametrize("form", PLAIN)
+@pytest.mark.parametrize("bad, following", [(0, 1), (19, 0)])
+def test_a_bad_first_or_last_image_is_replaced_by_the_following_one(form, bad, following, in_path):
+    people = draw()
+    expected = FaceBatches(PLAIN["records"](in_path / "whole", people), 20, SIZE).batch(0, 0)
+    people[0 if bad == 0 else -1][0 if bad == 0 else -1] = b"no image"
+    faces = FaceBatches(PLAIN[form](in_path / "set", people), 20, SIZE, skip_bad_images=1)
+    order = np.arange(20)
+    order[bad] = following
+    images, labels = faces.batch(0, 0)
+    np.testing.assert_array_equal(images, expected.inputs[order])
+    assert labels.tolist() == expected.labels[order].tolist() and list(faces.log.bad) == [bad]
+    np.testing.assert_array_equal(faces.sample(20), np.delete(expected.inputs, bad, axis=0))
+
+
+@pytest.mark.parametrize("form", ["records", "folders", "shards"])
+def test_an_error_of_the_disk_is_no_bad_image(form, tmp_path, monkeypatch):
+    faces = FaceBatches(PLAIN[form](tmp_path / "set", draw()), 5, SIZE, skip_bad_images=20)
+
+    def fails(*arguments):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    if form == "folders":
+        os.remove(tmp_path / "set" / "000" / "001.png")
+        (tmp_path / "set" / "000" / "001.png").mkdir()
+    elif form == "records":
+        monkeypatch.setattr(os, "pread", fails)
+    else:
+        read = os.pread
+        whole = [int(size) for size in faces.records._sizes]
+        monkeypatch.setattr(os, "pread", lambda fd, size, at: (fails if size in whole else read)(fd, size, at))
+    with pytest.raises(OSError, match=r"001\.png|train\.rec|faces-000\.tar: 0000\.png at offset \d+ cannot be read"):
+        faces.batch(0, 0)
+    assert not faces.log.bad
+
+
 def test_an_image_that_has_been_removed_is_bad_and_no_fault_of_the_disk(tmp_path):
     rec = write_folders(tmp_path / "set", draw())
     faces = FaceBatches(rec, 5, SIZE)
@@ -82,11 +163,26 @@ def test_an_image_that_has_been_removed_is_bad_and_no_fault_of_the_disk(tmp_path
         faces.batch(0, 0)
 
 
+def test_files_that_are_no_images_are_counted_and_named_once(tmp_path, caplog):
+    rec = write_folders(tmp_path / "set", draw())
+    os.rename(tmp_path / "set" / "000" / "001.png", tmp_path / "set" / "000" / "001.JPG_1")
+    for name in ("001/notes.txt", "readme.md", "001/.hidden"):
+        (tmp_path / "set" / name).write_text("text")
+    faces = [FaceBatches(rec, 3, SIZE, rank=rank, size=2) for rank in range(2)]
+    assert [each.num_images for each in faces] == [20, 20]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{rec}: 2 other files ignored: {rec}/readme.md, {rec}/001/notes.txt"
+    ]
+
+
 def test_a_folder_that_does_not_fit_is_refused(tmp_path):
     root = tmp_path / "set"
     write_folders(root, draw())
     (root / "006").mkdir()
     with pytest.raises(ValueError, match="set/006 contains no images: remove it"):
+        open_images(root)
+    (root / "006" / "a.heic").touch()
+    with pytest.raises(ValueError, match="set/006 contains no images that can be read, only a.heic"):
         open_images(root)
     (root / "006" / "inner").mkdir()
     with pytest.raises(ValueError, match="006/inner is a folder"):
@@ -118,13 +214,51 @@ def test_the_index_of_a_shard_is_written_once_and_again_when_the_shard_changes(t
         ({"1.jpg": b"image"}, "sample 1 has no .cls"),
         ({"a/1.cls": b"3"}, "sample a/1 has no image"),
         ({"1.jpg": b"image", "1.cls": b"three"}, "1.cls is b'three', expected a class label"),
+        ({"1.jpg": b"image", "1.cls": b"9" * 19}, "1.cls is b'9+', expected a class label"),
         ({"notes": b"text"}, "contains no samples"),
+        ({"1.jpg": b"image", "1.cls": b"0", "1.png": b"image"}, "1.png is a second image of sample 1"),
+        ([("1.jpg", b"image"), ("1.cls", b"0"), ("2.cls", b"0"), ("1.jpg", b"other")], "1.jpg is a second image"),
+        ([("1.jpg", b"image"), ("1.cls", b"0"), ("1.cls", b"0")], "1.cls is a second label of sample 1"),
+        ({"22.05.jpg": b"image", "22.05.cls": b"0"}, "22.05 .* first dot"),
+        ({"22.jpg": b"image", "22.cls": b"0", "22.05.jpg": b"image", "22.05.cls": b"0"}, "22.05 .* first dot"),
+        ({"1.jpg": b"image", "1.cls": b"0", "2.jpg": None, "2.cls": None}, "2.jpg is a link"),
     ],
 )
 def test_a_shard_without_complete_samples_is_refused(files, message, tmp_path):
     write_shard(tmp_path / "a.tar", files)
     with pytest.raises(ValueError, match=f"a.tar.*{message}"):
         open_images(tmp_path / "a.tar")
+
+
+def test_other_files_of_a_sample_are_ignored(tmp_path):
+    write_shard(tmp_path / "a.tar", {"1.jpg": b"image", "1.seg.png": b"mask", "1.json": b"{}", "1.cls": b"3", "x": b""})
+    images = open_images(tmp_path / "a.tar")
+    assert images.num_images == 1 and images.read(0, 3) == b"image"
+
+
+def test_joined_shards_have_the_images_of_all(tmp_path):
+    """`cat` leaves the end of an archive between them."""
+    for number in range(3):
+        write_shard(tmp_path / f"{number}", {"a/1.jpg": b"%d" % number * 600, "a/1.cls": b"%d" % number})
+    joined = b"".join((tmp_path / f"{number}").read_bytes() for number in range(3))
+    (tmp_path / "joined.tar").write_bytes(joined)
+    images = open_images(tmp_path / "joined.tar")
+    assert [images.read(n, n) for n in range(3)] == [b"%d" % n * 600 for n in range(3)]
+    assert images.labels([0, 1, 2]).tolist() == [0, 1, 2]
+    (tmp_path / "other.tar").write_bytes(joined + b"text" * 200)
+    with pytest.raises(ValueError, match=f"other.tar .* after .* offset {len(joined)}"):
+        open_images(tmp_path / "other.tar")
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz", "a.tar.bz2", "a.tar.xz", "a.tar.zst", "a.tar"])
+def test_a_compressed_shard_is_refused(name, tmp_path):
+    write_shard(tmp_path / "plain", {"1.jpg": b"image", "1.cls": b"0"})
+    (tmp_path / name).write_bytes(gzip.compress((tmp_path / "plain").read_bytes()))
+    (tmp_path / "b.tar").write_bytes((tmp_path / "plain").read_bytes())
+    (tmp_path / "plain").unlink()
+    for rec in (tmp_path / name, tmp_path, tmp_path / f"*{name[1:]}"):
+        with pytest.raises(ValueError, match=f"{name} is compressed"):
+            open_images(rec)
 
 
 @pytest.mark.parametrize("keep", [0, 100, 1024, 4000, -10240])
@@ -146,22 +280,27 @@ def test_a_shard_that_shrinks_while_it_is_read_has_bad_images(tmp_path):
 def test_shards_beyond_the_limit_of_open_files_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr("partial_fc.data.sources.shards.HELD_OPEN", 1)
     for number in range(40):
-        write_shard(tmp_path / f"{number:02}.tar", {"a.jpg": b"image", "a.cls": b"%d" % number})
+        write_shard(tmp_path / f"{number:02}.tar", {"a.jpg": b"image %d" % number, "a.cls": b"%d" % number})
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
     try:
         for _ in range(2):  # without and with the indexes
-            assert open_images(tmp_path).num_images == 40
+            images = open_images(tmp_path)
+            assert [images.read(place, place) for place in range(40)] == [b"image %d" % place for place in range(40)]
+            assert images.labels(np.arange(40)).tolist() == list(range(40))
+            assert images.describe(39) == f"{tmp_path}/39.tar: a.jpg at offset 512"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_files_of_another_split_are_not_trained_on(tmp_path):
-    for name in ("train-0.tar", "validation-0.tar"):
+@pytest.mark.parametrize("other", ["validation-0", "data-test", "faces_VAL_000", "dev", "my.eval.0", "x-testing-1"])
+def test_files_of_another_split_are_not_trained_on(other, tmp_path):
+    for name in ("train-0.tar", "latest-0.TAR", f"{other}.tar"):
         write_shard(tmp_path / name, {"a.jpg": b"image", "a.cls": b"0"})
-    with pytest.raises(ValueError, match="validation-0.tar is not for training by its name"):
+    with pytest.raises(ValueError, match=f"{other}.tar is not for training by its name"):
         open_images(tmp_path)
-    assert open_images(tmp_path / "train-*.tar").num_images == 1
+    os.remove(tmp_path / f"{other}.tar")
+    assert open_images(tmp_path).num_images == 2 and open_images(tmp_path / "l*.TAR").num_images == 1
 
 
 def test_a_pattern_names_every_shard(tmp_path):
@@ -172,6 +311,8 @@ def test_a_pattern_names_every_shard(tmp_path):
     assert expand_shards(str(tmp_path / "*.tar"), ".tar") == names
     with pytest.raises(FileNotFoundError, match="a-11.tar does not exist"):
         expand_shards(str(tmp_path / "a-{08..11}.tar"), ".tar")
+    with pytest.raises(ValueError, match=r"a-\{10\.\.08\}.tar names no files"):
+        expand_shards(str(tmp_path / "a-{10..08}.tar"), ".tar")
 
 
 # Datasets of a user ----------------------------------------------------------------------------------
@@ -192,7 +333,8 @@ def write_module(folder, text):
         ("def Own(): raise OSError('no disk')", "ends with OSError: no disk"),
         ("Own = [(1, 2, 3)]", r"own_set:Own\[0\] cannot be read \(ValueError"),
         ("Own = [(1, 0.5)]", r"own_set:Own\[0\] cannot be read \(TypeError"),
-        ("Own = [(b'', -1)]", "expected an integer from 0"),
+        ("Own = [(b'', -1)]", "item 0 has the label -1"),
+        ("Own = [(b'', 2**63)]", f"item 0 has the label {2**63}"),
     ],
 )
 def test_a_dataset_that_does_not_fit_is_refused(text, message, in_path):
@@ -227,3 +369,42 @@ def test_a_folder_is_what_is_in_it(tmp_path):
     (tmp_path / "photos" / "train.rec").touch()
     assert set_path(str(tmp_path / "photos")) == str(tmp_path / "photos" / "train.rec")
     assert set_path(str(tmp_path / "none")) == str(tmp_path / "none" / "train.rec")
+
+
+FILES = {
+    "a.tar": "a.tar",
+    "b.tar.gz": "b.tar.gz",
+    "c.parquet": "c.parquet",
+    "d.rec": "d.rec",
+    "001/1.JPG": "images in 001",
+}
+
+
+@pytest.mark.parametrize("two", [pair for pair in combinations(FILES, 2) if pair != ("a.tar", "b.tar.gz")], ids=str)
+def test_a_folder_of_several_forms_is_refused(two, tmp_path):
+    for name in (*two, ".hidden/1.jpg", "models/run/backbone.onnx", "._x.tar", "x.tar.index", "val.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).touch()
+    for find in (set_path, form_of):
+        with pytest.raises(
+            ValueError, match=rf"holds several sets \({FILES[two[0]]}, {FILES[two[1]]}\): name the files"
+        ):
+            find(str(tmp_path))
+    os.remove(tmp_path / two[1])
+    assert form_of(str(tmp_path)) == form_of(str(tmp_path / two[0]))
+    (tmp_path / two[1]).touch()
+    (tmp_path / "train.rec").touch()
+    assert form_of(str(tmp_path)) == RECORDS
+
+
+def test_columns_follow_the_path(tmp_path):
+    (tmp_path / "a.parquet").touch()
+    chosen = "#image=my photo,2,label=a#b=c"
+    assert split_columns(f"hf:org/faces{chosen}") == ("hf:org/faces", {"image": "my photo,2", "label": "a#b=c"})
+    for rec, path in ((f"{tmp_path}/a.parquet", f"{tmp_path}/a.parquet"), (str(tmp_path), str(tmp_path))):
+        assert form_of(rec + chosen) == PARQUET and set_path(rec + chosen) == path + chosen
+        assert set_folder(rec + chosen) == str(tmp_path) and set_name(rec + chosen) == tmp_path.name
+    assert form_of("hf:org/faces#label=a") == HUB and set_name("hf:org/faces#label=a") == "faces"
+    assert split_columns("a#b/image=1") == ("a#b/image=1", {})
+    with pytest.raises(ValueError, match="a.tar does not have"):
+        form_of(f"{tmp_path}/a.tar#label=a")

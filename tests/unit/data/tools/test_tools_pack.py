@@ -10,9 +10,9 @@ import pytest
 from command_line import call, start
 from face_sets import images_of, picture, with_orientation
 from partial_fc.data.encoding import ImageOptions, WrongSizeError, encode_for_set
+from partial_fc.data.image_formats import jpeg_frames
 from partial_fc.data.tools import pack
 from partial_fc.data.tools.names import read_names
-from partial_fc.data.transforms import jpeg_frames
 
 SMALL, SIZE = ImageOptions(size=16), ("--size", 16)
 
@@ -147,12 +147,15 @@ def test_damaged_files_are_refused_or_skipped(tmp_path, content, what, capsys):
 
 
 def test_other_files_in_a_tree(tmp_path, capsys):
-    others = ("a/note.txt", "a/film.gif", "a/.hidden.jpg", "readme.md", ".cache/1.jpg")
+    others = ("a/note.txt", "a/film.mov", "a/.hidden.jpg", "readme.md", ".cache/1.jpg")
     tree = write_tree(tmp_path / "tree", {"a/1.jpg": encoded(), **dict.fromkeys(others, b"")})
     call(pack, tree, tmp_path / "set", *SIZE)
-    assert capsys.readouterr().out.endswith(", 5 other files ignored\n")
+    assert capsys.readouterr().out.endswith(", 3 other files ignored: readme.md, a/film.mov, a/note.txt\n")
     os.makedirs(os.path.join(tree, "b"))
-    with pytest.raises(ValueError, match="tree/b contains no images"):
+    with pytest.raises(ValueError, match="tree/b contains no images: remove it, or use --skip-bad"):
+        call(pack, tree, tmp_path / "other", *SIZE)
+    write_tree(tmp_path / "tree", {"b/1.heic": b""})
+    with pytest.raises(ValueError, match="tree/b contains no images that can be read, only 1.heic: convert"):
         call(pack, tree, tmp_path / "other", *SIZE)
     write_tree(tmp_path / "tree", {"b/1.jpg": encoded(), "b/deep/2.jpg": encoded()})
     with pytest.raises(ValueError, match="tree/b/deep is a folder in an identity's folder"):

@@ -55,6 +55,13 @@ def test_lfws_pairs(tree, tmp_path, head):
         assert pickle.load(file, encoding="bytes") == (images, [True, False])
 
 
+@pytest.mark.parametrize("ending", [".JPG", ".Jpeg", ".jfif", ".png", "", ".JPG_1"])
+def test_an_image_of_lfws_list_may_have_any_ending(tree, tmp_path, ending):
+    path = os.path.join(tree, "P03", "P03_0001")
+    os.rename(path + ".jpg", path + ending)
+    assert read_pairs_list(listed(tmp_path, "P03 1 3\n"), tree)[0][0][0] == path + ending
+
+
 def test_bad_lines_are_listed_by_number(tree, tmp_path):
     text = "10 300\nP00 1 2\nP00 1 9\none two\nP00/P00_0001.jpg P00/none.jpg 1\n"
     text += "P00/P00_0001.jpg P00/P00_0002.jpg 2\n10 300\n"

@@ -74,11 +74,11 @@ def test_unpack_refuses_a_folder_with_files_and_a_damaged_set(small, tmp_path):
 
 def test_unpack_leaves_out_bad_records(tmp_path, capsys):
     """Broken, of an unknown format, and all of an identity: what is left packs again."""
-    people = [PEOPLE[0], [b"GIF89a", *PEOPLE[1]], [b"no image"]]
+    people = [PEOPLE[0], [b"PK\3\4zip", *PEOPLE[1]], [b"no image"]]
     write_face_set(tmp_path / "set", people)
     rec, tree = str(tmp_path / "set" / "train.rec"), str(tmp_path / "tree")
     offset = dict(map(int, line.split("\t")) for line in (tmp_path / "set" / "train.idx").read_text().splitlines())
-    with pytest.raises(ValueError, match=f"key 3 at offset {offset[3]} has an unknown format .*GIF89a.*--skip-bad"):
+    with pytest.raises(ValueError, match=f"key 3 at offset {offset[3]} has an unknown format .*PK.*--skip-bad"):
         call(unpack, rec, tree)
     overwrite(rec, offset[5] + 8, b"\xff\xff\xff\0")  # labels that are not there
     call(unpack, rec, tree, "--skip-bad")
@@ -93,10 +93,14 @@ def test_unpack_leaves_out_bad_records(tmp_path, capsys):
 
 
 def test_an_identities_txt_that_does_not_match_is_refused(small):
-    for text in ("0\ta\n1\tb\n", "0\ta\n2\tb\n1\tc\n", "0\n1\n2\n"):
+    for text, message in (
+        ("0\ta\n1\tb\n", " has 2 lines, but .* 3 identities"),
+        ("0\ta\n2\tb\n1\tc\n", ", line 2: it must be '1<TAB>name'"),
+        ("0\n1\n2\n", ", line 1: it must be '0<TAB>name'"),
+    ):
         with open(os.path.join(small, "identities.txt"), "w") as file:
             file.write(text)
-        with pytest.raises(ValueError, match="identities.txt must have one line 'label<TAB>name' for each of the 3"):
+        with pytest.raises(ValueError, match=f"identities.txt{message}"):
             read_names(os.path.join(small, "train.rec"), 3)
 
 
@@ -115,6 +119,29 @@ def test_merge_gives_consecutive_labels(small, tmp_path, capsys):
     first, last = ["small/ann", "small/bob", "small/cid"], ["small-2/ann", "small-2/bob", "small-2/cid"]
     assert read_names(os.path.join(out, "train.rec"), 9) == first + ["other/0", "other/1", "other/4"] + last
     assert open(os.path.join(out, "property")).read() == "9,112,112\n"
+
+
+def test_packed_merged_unpacked_and_packed_again(small, tmp_path):
+    write_names(small, ["ann", "bob", "cid"])
+    more = {"dan": [encode_face(3, 0, image) for image in range(3)], "eve": [encode_face(3, 1, 0)]}
+    for name, images in more.items():
+        (tmp_path / "more" / name).mkdir(parents=True)
+        for number, image in enumerate(images):
+            (tmp_path / "more" / name / f"{number}.jpg").write_bytes(image)
+    call(pack, tmp_path / "more", tmp_path / "packed")
+    call(merge, tmp_path / "both", tmp_path / "packed", small)
+    call(merge, tmp_path / "all", tmp_path / "both", tmp_path / "packed")
+    call(unpack, tmp_path / "all", tmp_path / "tree")
+    call(pack, tmp_path / "tree", tmp_path / "again")
+    people = [*more.values(), *PEOPLE, *more.values()]
+    names = ["both/packed/dan", "both/packed/eve", *(f"both/small/{name}" for name in ("ann", "bob", "cid"))]
+    names += ["packed/dan", "packed/eve"]
+    assert images_of(tmp_path / "all") == [(image, label) for label, own in enumerate(people) for image in own]
+    assert read_names(str(tmp_path / "all" / "train.rec"), 7) == names
+    by_name = sorted(zip([name.replace("/", "_") for name in names], people))
+    assert tree_of(tmp_path / "tree") == dict(by_name)
+    assert images_of(tmp_path / "again") == [(image, label) for label, (_, own) in enumerate(by_name) for image in own]
+    assert read_names(str(tmp_path / "again" / "train.rec"), 7) == [name for name, _ in by_name]
 
 
 def test_merge_requires_one_image_size(small, tmp_path):

@@ -1,6 +1,7 @@
 """What a training requires of a host, derived from its arguments."""
 
 import os
+import sys
 
 import pytest
 
@@ -13,9 +14,10 @@ MXNET = TRAINERS["mxnet"]
 
 @pytest.fixture
 def clone(tmp_path):
-    """A clone with a config.py of its own."""
-    for name in (".venv", "partial_fc", "mxnet"):
+    """A clone with a config.py of its own; its environment is the one of this test."""
+    for name in ("partial_fc", "mxnet"):
         (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
     for name in ("train_memory.py", "default.py", "config.py"):  # of a link, Python would import what is beside it
         (tmp_path / name).write_text((ROOT / name).read_text())
     return tmp_path

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from ijb_files import edit, write, write_protocol
 
+from ijb_files import edit, write, write_protocol
 from partial_fc.evaluation.ijb.lists import read_pairs, read_subjects
 from partial_fc.evaluation.ijb.protocol import read_protocol
 

@@ -11,13 +11,14 @@ from partial_fc.evaluation.ijb.evaluate import EmbeddingOptions, Results
 from partial_fc.evaluation.ijb.identification import Identification
 from partial_fc.evaluation.ijb.report import csv_text, json_text, markdown
 from partial_fc.evaluation.ijb.verification import FARS
+from partial_fc.evaluation.roc import RocPoint
 
 FAR, TAR = np.array([0.001, 0.01, 0.1, 1]), np.array([0.4, 0.5, 0.5, 1])
 
 
 def results(impostor=1000, searches=None):
-    at_most = dict(zip(FARS, (0, 0, 0, 0.4, 0.5, 0.654321)))
-    nearest = dict(zip(FARS, (0, 0, 0, 0.45, 0.5, 0.7)))
+    at_most = {far: RocPoint(tar, far) for far, tar in zip(FARS, (0, 0, 0, 0.4, 0.5, 0.654321))}
+    nearest = {far: RocPoint(tar, 2 * far) for far, tar in zip(FARS, (0, 0, 0, 0.45, 0.5, 0.7))}
     roc = SimpleNamespace(
         genuine=range(9), impostor=range(impostor), at_most=at_most.__getitem__, nearest=nearest.__getitem__
     )

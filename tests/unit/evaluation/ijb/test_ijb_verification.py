@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from partial_fc.evaluation.ijb.verification import CHUNK, FARS, Roc, pair_scores
+from partial_fc.evaluation.ijb.verification import CHUNK, FARS, pair_scores
+from partial_fc.evaluation.roc import Roc, max_accepted
 from partial_fc.utils.progress import progress
 
 BAR = progress(None, "", "")
@@ -44,13 +45,23 @@ def test_both_readings_match_their_definitions(pairs, levels, seed):
     roc = Roc(scores, issame)
     for far in (*FARS, 0.005, 0.037, 0.25, 0.5, 0.9, 1.0):
         at_most, nearest = slow_tars(scores, issame, far)
-        assert roc.at_most(far) == pytest.approx(at_most, abs=1e-12)
-        assert roc.nearest(far) == pytest.approx(nearest, abs=1e-12)
+        assert roc.at_most(far).tar == pytest.approx(at_most, abs=1e-12)
+        assert roc.nearest(far).tar == pytest.approx(nearest, abs=1e-12)
+        assert roc.at_most(far).far <= far  # exactly
 
 
 def test_a_constant_model_has_tar_zero():
     roc = Roc(np.ones(100, np.float32), np.arange(100) < 50)
-    assert [roc.at_most(far) for far in FARS] == [0.0] * 6 and roc.at_most(1.0) == 1.0
+    assert [roc.at_most(far) for far in FARS] == [(0, 0)] * 6 and roc.at_most(1.0) == (1, 1)
+
+
+@pytest.mark.parametrize("count", [1, 7, 100, 999, 1000, 3000, 15_658_489])
+def test_shares_are_counted_exactly(count):
+    for accepted in {0, 1, 3, 29, count // 3, count - 1, count} & set(range(count + 1)):
+        share = accepted / count
+        assert max_accepted(share, count) == max_accepted(min(np.nextafter(share, 1), 1.0), count) == accepted
+        assert max_accepted(np.nextafter(share, -1), count) == max(accepted - 1, 0)
+    assert max_accepted(0.29, 100) == 29 and max_accepted(0.5, 0) == 0
 
 
 def test_the_curve_matches_the_definition():

@@ -55,6 +55,26 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
         profile(tally(260), tally(1000), DECODING)._replace(readers="decode_processes"),
         ("threads", 4, ["Set decode_processes=4 (now 1)"], ["decode_threads"]),
     ),
+    "by Python code, of which one thread runs at a time": (
+        profile(tally(260), tally(1000), DECODING, cores=8)._replace(python=True),
+        ("python", 4, ["holds the lock", "Set decode_processes=4: this uses all cores; 5 would"], ["decode_threads"]),
+    ),
+    "by Python code, that seems to wait for files": (
+        profile(tally(250), tally(800), [tally(250, waits=0.6, busy=0.99, reading=0.9)])._replace(python=True),
+        ("python", 4, ["Set decode_processes=4."], ["more cores", "storage"]),
+    ),
+    "by Python code, and no core is idle": (
+        profile(tally(500), tally(1000), [tally(480, waits=0.2, busy=0.5, cores=2.0)], cores=2)._replace(python=True),
+        ("python", 2, ["decode_processes=2: this uses all cores; 3", "2.0 of 2 cores are busy: more cores"], []),
+    ),
+    "by Python code that waits for the network": (
+        profile(tally(250, cores=0.1), tally(800), [READING._replace(disk_bytes=0)])._replace(python=True),
+        ("storage", 2, ["Otherwise copy"], ["decode_processes"]),
+    ),
+    "by Python code that releases the lock": (
+        profile(tally(520, cores=2.0), tally(2000), DECODING, cores=64, threads=2)._replace(python=True),
+        ("threads", 18, [], ["decode_processes"]),
+    ),
     "with 2.2 idle cores": (
         profile(tally(260), tally(1000), [tally(250, waits=0.7, busy=0.95, cores=5.8)]),
         ("threads", 3, [], []),
