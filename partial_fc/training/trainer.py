@@ -23,7 +23,7 @@ from .building import Training, build_data, build_log, build_training, build_ver
 from .callbacks import CallBackFinite
 from .checkpointing import CallBackCheckpoint
 from .framework import Framework
-from .log_lines import log_resume, log_start, log_summary, warn_missing
+from .log_lines import log_resume, log_start, log_summary, warn_empty_classes, warn_missing
 from .loop import LoopState, seed_step, updates
 from .new_centers import take_new_centers
 from .report import try_report, write_results
@@ -34,7 +34,7 @@ from .saving import SaveCallback, onnx_metadata
 from .schedule import describe_rates
 from .schedules import value_in_epoch
 from .tasks import build_task
-from .trackers import Trackers, build_trackers
+from .trackers import Trackers, build_trackers, find_tracker
 
 EXAMPLES = 4  # items on which the ONNX file is compared with the framework
 
@@ -63,7 +63,7 @@ def train(settings, framework: Framework) -> None:
 
 
 def _build_trackers(settings, framework: Framework) -> Trackers:
-    options = parse_options("tracker_options", settings.tracker_options)
+    options = parse_options("tracker_options", settings.tracker_options, *map(find_tracker, settings.trackers))
     return build_trackers(settings.trackers, options, framework.open_writer)
 
 
@@ -294,6 +294,7 @@ class Trainer:
             log_resume(self.plan.checkpoint.path, self.plan.checkpoint.manifest, self.facts)
         if self.rank == 0:
             warn_missing(self.verification.missing)
+            warn_empty_classes(getattr(self.data, "classes_of_set", None), self.settings.num_classes)
 
 
 def _save(savers: Sequence[SaveCallback], num_update: int) -> None:

@@ -8,11 +8,10 @@ from types import ModuleType
 from typing import Any
 
 from .text import quoted
+from .user_code import errors_of, named_modules
 
 # Source roots of the trainers in a clone. Environments that setup-utils has made contain them, those of users do not.
 SOURCE_ROOTS = {"partial_fc_torch": "pytorch", "partial_fc_mxnet": "mxnet"}
-
-named_modules: set[str] = set()  # those of users whose objects settings name
 
 
 def check_object_name(text: str, setting: str) -> None:
@@ -41,13 +40,9 @@ def import_object(text: str, setting: str) -> Any:
     """
     check_object_name(text, setting)
     module_name, _, name = text.partition(":")
-    try:
+    advice = "; put it beside the program, install it, or add its folder to PYTHONPATH"
+    with errors_of(f"{setting} is {text!r}, but {module_name} cannot be imported", advice):
         found = importlib.import_module(module_name)
-    except Exception as error:  # the module is the user's, and may raise anything
-        raise ValueError(
-            f"{setting} is {text!r}, but {module_name} cannot be imported ({type(error).__name__}: {error}): put it "
-            "beside the program, install it, or add its folder to PYTHONPATH"
-        ) from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise ValueError(f"{setting} is {text!r}, but {module_name} has no {name}")

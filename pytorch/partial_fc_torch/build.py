@@ -21,8 +21,10 @@ from partial_fc.layer.center_states import center_widths
 from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
 from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
+from partial_fc.training.settings_checks import check_batch_norms
 from partial_fc.training.tasks.task import Task
 from partial_fc.utils.config import parse_options
+from partial_fc.utils.user_code import errors_of
 
 from .arcface_checkpoint import read_checkpoint
 from .backbones import NETWORKS, Backbone, get_model
@@ -34,11 +36,18 @@ from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_
 from .device_report import device_line, precision_line
 from .engine import TorchEngine
 from .layer.center_files import center_file
-from .layer.margins import margin_named
+from .layer.margins import find_margin, margin_named
 from .layer.optimizers import optimizer_named
 from .memory_format import takes_channels_last, use_channels_last
 from .onnx_export import OnnxExport
-from .optimizers import BackboneOptimizer, build_optimizer, freeze, frozen_modules, read_factors
+from .optimizers import (
+    BackboneOptimizer,
+    build_optimizer,
+    freeze,
+    frozen_modules,
+    optimizer_class,
+    read_factors,
+)
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
 from .saving import save_model
@@ -50,7 +59,7 @@ def build_margin(settings) -> Any:
     Raises:
         ValueError: ``margin`` names no object, or one that does not take ``margin_options``.
     """
-    options = parse_options("margin_options", settings.margin_options)
+    options = parse_options("margin_options", settings.margin_options, find_margin(settings.margin))
     if settings.margin == "combined":
         options = dict(zip(("m1", "m2", "m3"), settings.margins))
         options["interclass_filtering_threshold"] = settings.interclass_filtering_threshold
@@ -64,14 +73,18 @@ def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
         name=settings.optimizer,
         weight_decay=settings.wd,
         decay_on=settings.decay_on,
-        options=parse_options("optimizer_options", settings.optimizer_options),
+        options=parse_options("optimizer_options", settings.optimizer_options, optimizer_class(settings.optimizer)),
         momentum=settings.momentum,
     )
 
 
 def check_optimizer(settings) -> None:
-    """Raises ValueError if ``optimizer`` names nothing, or what does not take ``optimizer_options``."""
-    optimizer_of(settings)(nn.Linear(1, 1))
+    """Raises ValueError if ``optimizer`` names nothing, does not take ``optimizer_options``, or fails in an update."""
+    optimizer = optimizer_of(settings)(nn.Linear(1, 1))
+    if not optimizer.optimizer.defaults.get("capturable"):  # which GPUs alone have
+        with errors_of(f"optimizer is {settings.optimizer!r}, which fails in an update"):
+            optimizer.create_states()
+            optimizer.states()
 
 
 def rates_of(settings, rate_factor: RateFactor, ranks: int) -> Callable[[int], tuple[float, float]]:
@@ -252,11 +265,8 @@ class TorchFramework:
             num_features=settings.embedding_size,
             **{"image_size": None, **task.network_sizes()},
         )
-        if settings.batch_size < 2 and any(isinstance(module, nn.BatchNorm1d) for module in backbone.modules()):
-            raise ValueError(
-                f"batch_size is 1, but the batch norms of {settings.network} need 2 items or more of each rank: set "
-                "batch_size=2"
-            )
+        if any(isinstance(module, nn.BatchNorm1d) for module in backbone.modules()):
+            check_batch_norms(settings)
         if isinstance(backbone, Backbone):
             backbone.eps, backbone.pixel_scale = model_format.eps, model_format.pixel_scale
         freeze(backbone, read_factors(settings.part_rates))

@@ -287,7 +287,9 @@ class TorchEngine:
         Where there is no state of this margin, it starts anew: the training goes on with another loss.
         """
         self.set_weights(arrays)
-        self.optimizer.restore(with_torch_names(self.network, arrays))
+        thawed = self.optimizer.restore(with_torch_names(self.network, arrays))
+        if thawed and self.collectives.rank == 0:
+            logging.info("not trained before, their states of the optimizer start anew: %s", some(thawed))
         self._restore_margin(arrays)
         average = {name.removeprefix(AVERAGE): array for name, array in arrays.items() if name.startswith(AVERAGE)}
         if self.averaged and average:

@@ -16,6 +16,7 @@ from torch import nn
 from partial_fc.checkpoint.torch_names import COUNTER, prefix_of
 from partial_fc.utils.config import choose
 from partial_fc.utils.imports import import_object
+from partial_fc.utils.user_code import errors_of
 
 from .backbone import EPS, Backbone, Options
 
@@ -91,10 +92,9 @@ def _side_of_images(name: str, image_size: int | None) -> int:
 
 def _own_model(name: str, **given: Any) -> nn.Module:
     sizes = {key: value for key, value in given.items() if value or key not in ("image_size", "dropout")}
-    try:
-        model = import_object(name, "network")(**sizes)
-    except TypeError as error:
-        raise ValueError(f"network is {name!r}, which cannot be called with {', '.join(sizes)}: {error}") from error
+    make = import_object(name, "network")
+    with errors_of(f"network is {name!r}, which cannot be called with {', '.join(sizes)}"):
+        model = make(**sizes)
     if not isinstance(model, nn.Module):
         raise ValueError(f"network is {name!r}, which returns {type(model).__name__}, expected a torch.nn.Module")
     return model

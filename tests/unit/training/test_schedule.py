@@ -1,6 +1,7 @@
 """Schedules in updates and in epochs."""
 
 import math
+import sys
 
 import pytest
 
@@ -184,6 +185,19 @@ def test_a_schedule_replaces_what_another_source_describes():
     assert settings.lr_epochs == [] and {factor(t) for t in range(1, 41)} == {1}
     settings, _ = resolved(Epochs(100, 10), "emore", schedule="epochs", lr_epochs=[2])
     assert (settings.schedule, settings.lr_epochs) == ("epochs", [2])
+
+
+@pytest.mark.parametrize(
+    "factor, message",
+    [("None", "None"), ("1e300", "1e.300"), ("sys.exit(0)", "SystemExit: 0"), ("{}[0]", "KeyError: 0")],
+)
+def test_a_schedule_of_the_user_that_returns_no_factor_is_named(factor, message, tmp_path, monkeypatch):
+    (tmp_path / "own_factor.py").write_text(f"import sys\n\ndef own(length):\n    return lambda moment: {factor}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_factor", raising=False)
+    _, made = resolved(Epochs(30, 10), schedule="own_factor:own", warmup_steps=0)
+    with pytest.raises(ValueError, match=f"schedule is 'own_factor:own', which fails in update 3: .*{message}"):
+        made(3)
 
 
 def test_a_users_own_schedule(tmp_path, monkeypatch):
