@@ -126,6 +126,8 @@ def test_batches_that_do_not_fit_are_an_error_on_all_ranks_before_the_centers_ch
     centers = engine.layer.rows("weight").clone()
     with pytest.raises(JobError, match="cannot be divided into gradient_acc=2"):
         Accumulation(engine.layer, np.arange(3 if RANK == SIZE - 1 else 4), 2)
+    with pytest.raises(JobError, match="0 items cannot be divided"):
+        Accumulation(engine.layer, np.arange(0 if RANK == SIZE - 1 else 4), 2)
     if SIZE > 1:
         with pytest.raises(ValueError, match="the ranks have"):
             Accumulation(engine.layer, np.arange(2 if RANK == 0 else 4), 2)

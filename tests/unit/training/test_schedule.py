@@ -7,7 +7,15 @@ import pytest
 
 import default
 from partial_fc.data.cursor import Cursor
-from partial_fc.training.schedule import Epochs, describe_rates, resolve_schedule, scaled_rate, step_factor
+from partial_fc.training.schedule import (
+    Epochs,
+    describe_rates,
+    items_of_update,
+    learning_rates,
+    resolve_schedule,
+    scaled_rate,
+    step_factor,
+)
 from partial_fc.training.schedules import value_in_epoch
 
 
@@ -113,6 +121,15 @@ def test_warm_up_in_updates_and_divisions_in_epochs():
 def test_the_rate_follows_the_global_batch(images, rate):
     assert scaled_rate(0.1, images, 512) == pytest.approx(rate)
     assert scaled_rate(0.1, images, 0) == 0.1
+
+
+def test_the_items_of_an_update_are_those_of_its_micro_batches():
+    assert items_of_update({"batch_size": 8, "gradient_acc": 3}) == 24
+    assert items_of_update({"batch_size": 8}) == 8  # as an earlier version has saved it
+    settings, _ = resolved(Epochs(30, 10), batch_size=64, gradient_acc=4, lr=0.1, lr_reference_batch=512)
+    assert learning_rates(settings, 2) == pytest.approx((0.1, 0.1))
+    settings, _ = resolved(Epochs(30, 10), batch_size=64, lr=0.1, lr_reference_batch=512, backbone_lr=0.3)
+    assert learning_rates(settings, 4) == pytest.approx((0.3, 0.05))
 
 
 def test_the_rule_of_the_rates_is_described():
