@@ -185,7 +185,7 @@ def test_a_restored_history_is_continued(folder):
 @pytest.mark.parametrize(
     "pairs, damaged, message",
     [
-        (30, 41, "image 41 of the validation set set cannot be decoded"),
+        (30, 41, "image 41 of the validation set set is truncated"),
         (30, None, None),
         (9, None, r"set\.bin: 9 pairs cannot be divided into 10 folds"),
     ],
