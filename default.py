@@ -7,18 +7,22 @@ starts at the folder of this file.
 
 import os
 from itertools import chain
+from typing import Any
 
 from easydict import EasyDict as edict
 
-from config import config as user_config
 from partial_fc.data.sources.forms import is_name, set_path
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
-from partial_fc.training.schedules import SCHEDULES, SETTING_OF, tabulate_rates
+from partial_fc.training.schedules import LARGEST_FACTOR, SCHEDULES, SETTING_OF, tabulate_rates
 from partial_fc.training.settings_checks import Known, check_loss, check_settings
 from partial_fc.training.trackers import TRACKERS
 from partial_fc.utils.config import Schema, Setting, read_settings
 from partial_fc.utils.imports import declared_keys
+from partial_fc.utils.user_code import errors_of
+
+with errors_of("config.py failed"):
+    from config import config as user_config
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -93,7 +97,8 @@ dataset = edict(
         num_epoch=4,
         val_targets=["unseen_characters", "unseen_typefaces"],
     ),
-    webface=_real("webface", 10575, lr_steps=[20000, 28000], max_update=32000),
+    # Of CASIA-WebFace's 10,575 identities, the train.rec that insightface published has 10,572.
+    webface=_real("webface", 10572, lr_steps=[20000, 28000], max_update=32000),
     emore=_real("emore", 85742, lr_steps=[100000, 160000], max_update=180000),
     # The original has no schedule for ms1mv3: this is that of emore, which is of nearly the same size.
     ms1mv3=_real("ms1mv3", 93431, lr_steps=[100000, 160000], max_update=180000),
@@ -115,16 +120,17 @@ for _count in (100, 1000, 2000, 3000, 10000):
 
 PRESETS = {"dataset": dataset, "network": network, "loss": loss}
 
-# Where the PyTorch trainer, which follows arcface_torch (insightface, commit fb5b42fe), differs from the MXNet trainer,
-# which follows the original: defaults, and data sets of the same name.
+# What the PyTorch trainer, which follows arcface_torch (insightface, commit fb5b42fe), sets otherwise than the presets
+# above, which the MXNet trainer follows as the original: defaults, folders and schedules. The classes are the same, so
+# that one trainer resumes from the other's checkpoints.
 TRAINERS = {
     "mxnet": edict(defaults=edict(), dataset=edict()),
     "torch": edict(
         defaults=edict(log_every=50, max_grad_norm=5.0),
         dataset=edict(
-            emore=_real("faces_emore", 85742, ["lfw"], lr_epochs=[8, 14], num_epoch=16),
-            ms1mv3=dataset["ms1m-retinaface-t1"],
-            webface=_real("faces_webface_112x112", 10572, lr_epochs=[20, 28, 32], num_epoch=34, dropout=0.4),
+            emore=edict(data_name="faces_emore", val_targets=["lfw"], lr_epochs=[8, 14], num_epoch=16),
+            ms1mv3=edict(data_name="ms1m-retinaface-t1", lr_epochs=[11, 17, 22], num_epoch=25),
+            webface=edict(data_name="faces_webface_112x112", lr_epochs=[20, 28, 32], num_epoch=34, dropout=0.4),
         ),
     ),
 }
@@ -138,6 +144,7 @@ BACKENDS = ("", "gloo", "nccl")
 GRADIENT_DTYPES = ("float32", "bfloat16", "float16")
 LAYER_KERNELS = ("auto", "torch", "triton")
 NEW_CENTERS = ("random", "mean")
+RATE: dict[str, Any] = {"at_least": 0, "at_most": LARGEST_FACTOR}
 LAYER_DTYPES = ("auto", "float32", "tf32", "bfloat16", "float16")
 
 SETTINGS = Schema(
@@ -164,7 +171,13 @@ SETTINGS = Schema(
     Setting("sampling_correction", False, "count each sampled negative 1 / its probability times"),
     Setting("bank_on_gpu", True, "False: keep centers and momentum in host memory, not in the GPU's"),
     Setting("bank_folder", "", "keep centers and momentum in files of this folder", path=True),
-    Setting("tile_classes", 0, "classes that the layer processes at a time; 0: what suits the device", at_least=0),
+    Setting(
+        "tile_classes",
+        0,
+        "classes that the layer processes at a time; 0: what suits the device",
+        at_least=0,
+        at_most=2**31,
+    ),
     Setting(
         "center_optimizer",
         "sgd",
@@ -230,15 +243,15 @@ SETTINGS = Schema(
         at_most=65536,
         trainer="torch",
     ),
-    Setting("lr", 0.1, "learning rate for lr_reference_batch images", at_least=0),
+    Setting("lr", 0.1, "learning rate for lr_reference_batch images", **RATE),
     Setting(
         "lr_reference_batch",
         512,
         "images of an update that lr is for, proportional for others; 0: lr is for any batch",
         at_least=0,
     ),
-    Setting("backbone_lr", 0.0, "learning rate of the backbone for any batch; 0: follow lr", at_least=0),
-    Setting("memory_bank_lr", 0.0, "learning rate of the class centers for any batch; 0: follow lr", at_least=0),
+    Setting("backbone_lr", 0.0, "learning rate of the backbone for any batch; 0: follow lr", **RATE),
+    Setting("memory_bank_lr", 0.0, "learning rate of the class centers for any batch; 0: follow lr", **RATE),
     Setting(
         "schedule",
         "",
@@ -256,8 +269,8 @@ SETTINGS = Schema(
     Setting("max_grad_norm", 0.0, "clip the backbone's gradients to this global norm; 0: do not clip", at_least=0),
     Setting("lr_steps", [], "updates after which both rates are divided by 10, set by dataset", item=int, at_least=1),
     Setting("lr_epochs", [], "epochs, from 1, before which both are divided by 10", item=int, at_least=1),
-    Setting("lr_func", [], "factor of the rates by epoch, with no warm-up", item=float, at_least=0, function=True),
-    Setting("max_update", 32000, "length of the training in updates, set by dataset", at_least=0),
+    Setting("lr_func", [], "factor of the rates by epoch, with no warm-up", item=float, **RATE, function=True),
+    Setting("max_update", 32000, "length of the training in updates, set by dataset", at_least=0, at_most=10**9),
     Setting("num_epoch", 0, "epochs to train; 0: max_update decides", at_least=0, at_most=10**5),
     Setting("momentum", 0.9, "momentum of backbone and centers, with sgd", at_least=0, below=1),
     Setting("wd", 5e-4, "weight decay of backbone and centers", at_least=0, at_most=1, alias="weight_decay"),
@@ -415,8 +428,10 @@ def generate_config(
     own = dict(changes or {}, **{kind: name for kind, name in given.items() if name is not None})
     path = absolute(config_file) if config_file else ""
     sources = (("config.py", user_config), (path, {**(recipe or {}), **read_saved(path)}), ("", own))
-    named = set().union(*(values for _, values in sources))  # before `read` adds defaults that a value replaces
-    user, saved, own = (SETTINGS.read(source, values, trainer) for source, values in sources)
+    read = [SETTINGS.read(source, values, trainer) for source, values in sources]
+    typed = {*user_config, *own}
+    named = typed.union(sources[1][1])  # without the defaults, which `read` adds, of what a value replaces
+    user, saved, own = read
     names = {**defaults(), **user, **saved, **own}
     if "dataset" not in named and (names["rec"] or names["data_name"] or names["task"] != "faces"):
         names["dataset"] = own["dataset"] = "own"
@@ -427,7 +442,7 @@ def generate_config(
     presets = (preset(kind, names[kind], trainer) for kind in PRESETS)
     settings = merge(TRAINERS[trainer].defaults, *presets, user, saved, own)
     complete(settings)
-    check_settings(settings, named, preset("dataset", names["dataset"], trainer), trainer, KNOWN)
+    check_settings(settings, named, typed, preset("dataset", names["dataset"], trainer), trainer, KNOWN)
     config.clear()
     config.update(settings)
     return config
@@ -457,8 +472,9 @@ def merge(*layers):
 
 def preset(kind, name, trainer):
     """The settings of a preset for this trainer."""
-    presets = TRAINERS[trainer].dataset if kind == "dataset" else {}
-    return SETTINGS.read(f"preset {name}", presets.get(name, PRESETS[kind].get(name, {})), trainer)
+    of_trainer = TRAINERS[trainer].dataset.get(name, {}) if kind == "dataset" else {}
+    layers = (SETTINGS.read(f"preset {name}", values, trainer) for values in (PRESETS[kind].get(name, {}), of_trainer))
+    return dict(chain.from_iterable(values.items() for values in layers))
 
 
 def read_saved(path):

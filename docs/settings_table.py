@@ -58,7 +58,7 @@ def preset_tables() -> str:
     lines = ["", "| `--dataset` | sets |", "| --- | --- |"]
     for name, values in default.dataset.items():
         other = default.TRAINERS["torch"].dataset.get(name)
-        both = {"": values} if other is None else {" (MXNet)": values, " (PyTorch)": other}
+        both = {"": values} if other is None else {" (MXNet)": values, ", in PyTorch otherwise": other}
         lines += [f"| `{name}`{label} | {assignments(sets)} |" for label, sets in both.items()]
     return "\n".join([*lines, "", ""])
 

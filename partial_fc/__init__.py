@@ -6,8 +6,9 @@ Nothing here imports MXNet, Horovod or PyTorch, so that the trainers can share i
 import os
 
 # OpenCV reads this at its first import: the header of an image of some KB may name 2^30 pixels, 6 GB when decoded.
-# 2^26 is a photo of 67 megapixels.
-os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(2**26))
+# 2^26 is a photo of 67 megapixels; `sets align` sets its own bound.
+MAX_PIXELS_VARIABLE = "OPENCV_IO_MAX_IMAGE_PIXELS"
+os.environ.setdefault(MAX_PIXELS_VARIABLE, str(2**26))
 
 __version__ = "2.0.0"
 

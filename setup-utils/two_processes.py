@@ -15,10 +15,12 @@ def main() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     total = torch.full((3,), rank + 1.0)
     dist.all_reduce(total)
-    assert total.tolist() == [size * (size + 1) / 2] * 3, total
+    if total.tolist() != [size * (size + 1) / 2] * 3:
+        raise SystemExit(f"rank {rank} of {size}: allreduce gave {total}")
     rows = [torch.empty(2) for _ in range(size)]
     dist.all_gather(rows, torch.full((2,), float(rank)))
-    assert torch.stack(rows).tolist() == [[float(other)] * 2 for other in range(size)], rows
+    if torch.stack(rows).tolist() != [[float(other)] * 2 for other in range(size)]:
+        raise SystemExit(f"rank {rank} of {size}: allgather gave {rows}")
     print(f"rank {rank} of {size}: allreduce and allgather are correct")
     end_process_group()
 

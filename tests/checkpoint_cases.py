@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from partial_fc.checkpoint import SavedClasses, read_manifest
+from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
 from partial_fc.distributed.errors import JobError
 from partial_fc.training.checkpointing import CallBackCheckpoint, progress
 from partial_fc.training.loop import LoopState, seed_step
@@ -90,6 +90,17 @@ def a_resumed_training_equals_an_uninterrupted_one(make, folder):
         equal(again.everything(), whole.everything())
         assert again.engine.num_update == STEPS
         assert progress(again.engine, again.loop) == progress(whole.engine, whole.loop)
+    # Saved, resumed, saved and resumed again.
+    last, path = RATES_CHANGE, saved_at[EPOCH - 1]
+    other = CheckpointFolder(f"{folder.path}-again", kept=9)
+    for stop in (last, STEPS):
+        again = make()
+        again.fit(stop, other, every=1, saved=SavedTraining.open(path, again.engine.collectives))
+        again.engine.collectives.barrier("saved")
+        path = dict(other.complete())[stop]
+    assert again.losses == whole.losses[last:]
+    equal(again.everything(), whole.everything())
+    assert [update for update, _ in other.complete()] == [*range(STEPS, EPOCH - 1, -1)]
 
 
 def a_save_in_the_background_saves_the_state_of_its_step(make, folder):

@@ -4,6 +4,7 @@ The model: pixels normalised, means of 8x8 blocks, a matrix and a bias. Eight no
 """
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 BLOCK = 8
@@ -83,6 +84,35 @@ class TinyModel:
         helper.set_model_props(model, self.metadata)
         path.write_bytes(model.SerializeToString())
         return str(path)
+
+    def write_in_two(self, path, convert_attributes=False):
+        """As `write`, with the weights in weights.bin beside it, which has no name of the format."""
+        whole = onnx.load(self.write(path))
+        path.with_name("weights.bin").unlink(missing_ok=True)
+        onnx.save(
+            whole,
+            path,
+            save_as_external_data=True,
+            location="weights.bin",
+            size_threshold=1000,
+            convert_attribute=convert_attributes,
+        )
+        return str(path)
+
+    def weight_in_attribute(self):
+        """The weight is a Constant's attribute, in a branch of the graph."""
+        self.initializers = [each for each in self.initializers if each.name != "weight"]
+        value = numpy_helper.from_array(self.weight, "value")
+        branch = helper.make_graph(
+            [helper.make_node("Constant", [], ["chosen"], "constant", value=value)],
+            "branch",
+            [],
+            [helper.make_tensor_value_info("chosen", TensorProto.FLOAT, self.weight.shape)],
+        )
+        self.initializers.append(numpy_helper.from_array(np.array(True), "yes"))
+        at = next(number for number, node in enumerate(self.nodes) if node.name == "matrix")
+        node = helper.make_node("If", ["yes"], ["weight"], "choice", then_branch=branch, else_branch=branch)
+        self.nodes.insert(at, node)
 
     def slow(self, image):
         """(E,) float64 of an image (H, W, 3) uint8 RGB, as the model gives it."""

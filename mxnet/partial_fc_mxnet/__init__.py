@@ -1,5 +1,8 @@
 """Partial FC on MXNet and Horovod: the distributed classification layer, its memory bank, iterators and callbacks."""
 
+# First: Horovod makes MXNet's libjpeg visible to all libraries, and a Pillow that is loaded later would take that one,
+# of another version, and decode no JPEG or TIFF.
+import PIL.Image  # noqa: F401, I001
 import mxnet
 
 # This repository has a folder named mxnet. If the package itself is missing, `import mxnet` imports that folder as an

@@ -51,7 +51,8 @@ class MemoryBank:
             is unbiased, see log_weights in partial_fc/layer/sampling.py.
 
     Attributes:
-        weight: (L, E) float32, drawn from N(0, 0.01); it depends on seed and class, not on the number of ranks.
+        weight: (L, E) float32, normal with standard deviation 0.01; it depends on seed and class, not on the number of
+            ranks.
         weight_mom: (L, E) float32, zero.
         centers: CenterStorage with both; in several pieces if L * E exceeds the size of one MXNet array.
 

@@ -6,7 +6,8 @@ Shapes: G global batch, S sampled classes of this rank, E embedding.
 import mxnet as mx
 import numpy as np
 
-from partial_fc.layer.margins import check_margins, check_threshold, target_logit
+from partial_fc.layer.margins import target_logit
+from partial_fc.utils.options import checked
 
 LOWEST = float(np.finfo(np.float32).min)  # a logit that is left out: its exponential is 0 beside any other
 
@@ -24,7 +25,7 @@ class MarginLoss:
             same class under another label; 0: none.
 
     Raises:
-        ValueError: A margin is not allowed, or ``interclass_filtering_threshold`` is not in [0, 1).
+        ValueError: An argument is outside of its bounds, see partial_fc/utils/options.py.
     """
 
     def __init__(
@@ -34,12 +35,13 @@ class MarginLoss:
         embedding_size: int = 512,
         interclass_filtering_threshold: float = 0.0,
     ):
-        check_margins(margins)
-        check_threshold(interclass_filtering_threshold)
-        self.margins = tuple(margins)
-        self.loss_s = loss_s
+        m1, m2, m3 = margins
+        threshold = interclass_filtering_threshold
+        m1, m2, m3, self.loss_s, self.interclass_filtering_threshold = checked(
+            "combined", m1=m1, m2=m2, m3=m3, s=loss_s, interclass_filtering_threshold=threshold
+        )
+        self.margins = (m1, m2, m3)
         self.embedding_size = embedding_size
-        self.interclass_filtering_threshold = interclass_filtering_threshold
 
     def forward(
         self, data: mx.nd.NDArray, weight: mx.nd.NDArray, mapping_label: mx.nd.NDArray, depth: int

@@ -7,7 +7,7 @@ import mxnet as mx
 
 from partial_fc.checkpoint.class_centers import ORIGINAL_FILES
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
-from partial_fc.training.saving import ONNX_NAME, CenterSave, SaveCallback
+from partial_fc.training.saving import ONNX_NAME, CenterSave, SaveCallback, remove_average
 from partial_fc.utils.atomic_io import replace_file
 
 from .collectives import default_collectives
@@ -64,6 +64,7 @@ class CallBackModelSave(SaveCallback):
             # Last: if the export fails, MXNet's files are written and the previous ONNX file stays.
             content = self.export(arg_params, aux_params, num_update)
             replace_file(os.path.join(os.path.dirname(self.prefix), ONNX_NAME), [content])
+        remove_average(os.path.dirname(self.prefix))  # of the PyTorch trainer
 
 
 class CallBackCenterSave(CenterSave):

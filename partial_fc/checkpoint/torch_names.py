@@ -8,6 +8,7 @@ PyTorch's have the key of the state_dict in place of the name. The numbers are t
 - PyTorch has no momentum for what it does not train, such as that scale; MXNet has zeros.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
@@ -19,6 +20,8 @@ from .backbone_layers import ARRAYS, OF_MXNET, SHARED, layers
 Arrays = dict[str, np.ndarray]
 
 COUNTER = "num_batches_tracked"
+# Names of a backbone in other modules: of DistributedDataParallel, of Lightning and others.
+PREFIX = re.compile(r"((module|model|backbone|network|net)\.)*")
 # Scale and offset of the embedding's batch norm, which every network of MXNet has.
 SCALE, OFFSET = "arg:fc1_gamma", "arg:fc1_beta"
 
@@ -87,6 +90,29 @@ def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
             if kind == "arg":
                 renamed[f"state:{name}:"] = arrays.get(f"state:{key}:", np.zeros_like(renamed[mxnet]))
     return renamed
+
+
+def without_wrappers(name: str) -> str:
+    """Returns a key of a state_dict without what torch.compile, FSDP and activation checkpointing add to it."""
+    for wrapper in ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."):
+        name = name.replace(wrapper, "")
+    return name
+
+
+def prefix_of(expected: Collection[str], names: Collection[str]) -> str | None:
+    """Returns what stands before the expected keys of a state_dict: "", or such as "module." or "model.backbone.".
+
+    With a prefix there may be other keys, as of a head beside the backbone. None if not exactly one has all expected
+    keys and no other.
+    """
+    first = next(iter(expected))
+    found = []
+    for prefix in {name.removesuffix(first) for name in names if name.endswith(first)}:
+        if PREFIX.fullmatch(prefix) and {name[len(prefix) :] for name in names if name.startswith(prefix)} == {
+            *expected
+        }:
+            found.append(prefix)
+    return found[0] if len(found) == 1 else None
 
 
 def require_same_names(

@@ -57,6 +57,8 @@ class Fit(NamedTuple):
 
     ``between``: (S,) float32, cosines of some images to the centers of other classes. ``halves``: (H,) float32, the gap
     between random halves of one class, see split_classes.py, of classes with four typical images or more.
+    ``separation``: how often an image is nearer to the others of its class than an image is to another class, before
+    any is left out of a mean; ties count half, so that chance is 0.5.
     """
 
     figures: Figures
@@ -64,6 +66,7 @@ class Fit(NamedTuple):
     far: float
     between: np.ndarray
     halves: np.ndarray
+    separation: float
 
 
 def fit(embeddings: np.ndarray, classes: Classes, far: float, memory: int) -> Fit:
@@ -82,13 +85,23 @@ def fit(embeddings: np.ndarray, classes: Classes, far: float, memory: int) -> Fi
     for part in np.array_split(np.arange(len(embeddings)), 1 + len(embeddings) // images):
         usable[part] = embeddings[part].any(axis=1)
     found = _figures_of_all(embeddings, classes, usable, images)
-    for _ in range(ROUNDS):
-        between = between_classes(embeddings, classes, found.centers, usable, images)
+    between = between_classes(embeddings, classes, found.centers, usable, images)
+    separation = share_above(found.own[usable & np.isfinite(found.own)], between)
+    for number in range(ROUNDS):
+        if number:
+            between = between_classes(embeddings, classes, found.centers, usable, images)
         limit = float(np.quantile(between, 1 - far))
         typical = usable & (found.own >= limit)
         found = _figures_of_all(embeddings, classes, typical, images)
     halves = [half_gaps(*block) for _, _, *block in _blocks(embeddings, classes, typical, images)]
-    return Fit(found, typical, limit, between, np.concatenate(halves))
+    return Fit(found, typical, limit, between, np.concatenate(halves), separation)
+
+
+def share_above(values: np.ndarray, others: np.ndarray) -> float:
+    """Returns the probability that a value is above another one; ties count half. 0.5 without either."""
+    ordered = np.sort(others)
+    below = np.searchsorted(ordered, values) + np.searchsorted(ordered, values, "right")
+    return float(below.mean()) / 2 / len(others) if len(values) and len(others) else 0.5
 
 
 def figures(x: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> Figures:

@@ -69,13 +69,16 @@ def run(args: argparse.Namespace) -> int:
     from .find import find
     from .new_set import CLASS_MAP, write_set
     from .page import REPORT, write_page
+    from .stored import working_folder
 
     with ExitStack() as stack:
         records = stack.enter_context(closing(open_set(args.set)))
         check_output(args.out, [records])
         files = (*FILES, CHANGES, CLASS_MAP, REPORT)
         stage = stack.enter_context(staged_files(args.out, files, args.force))
-        found = find(records, args.work or f"{os.path.abspath(args.out)}.work", args)
+        work = args.work or f"{os.path.abspath(args.out)}.work"
+        stack.enter_context(working_folder(work))
+        found = find(records, work, args)
         write_changes(os.path.join(stage, CHANGES), found.changes, records, found.classes, found.fit, found.test_name)
         with progress(int((found.changes.classes >= 0).sum()), "image", "writing") as bar:
             images, identities = write_set(stage, records, found.classes, found.changes.classes, bar)

@@ -1,7 +1,8 @@
 """Embeddings of all images of a set in a file, computed once: a later run, or one that was interrupted, goes on there.
 
-``<stem>.npy`` holds (N, E) float16 of length 1; a row of zeros is an image that cannot be decoded, or whose embedding
-is zero or not finite. ``<stem>.json`` says of which images and model they are, and how many rows are finished.
+``<stem>-<key>.npy`` holds (N, E) float16 of length 1; a row of zeros is an image that cannot be decoded, or whose
+embedding is zero or not finite. The key is a hash of what the embeddings are of and made by, so that others are in
+other files. ``<stem>-<key>.json`` says how many rows are finished, and is written after them.
 
 Shapes: N images, E embedding.
 """
@@ -11,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +20,9 @@ import numpy as np
 from partial_fc.checkpoint.arrays import open_array
 from partial_fc.data.encoding import resize
 from partial_fc.data.transforms import decode_any_size
+from partial_fc.export.torch_files import ENDINGS
 from partial_fc.inference.index import Recipe, embed_items
-from partial_fc.inference.model import FaceModel
+from partial_fc.inference.model import FaceModel, model_files
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.process_pool import in_chunks, ordered_map
@@ -36,18 +39,19 @@ class Images(NamedTuple):
     read: Callable[[int], bytes]
 
 
-def embedded(stem: str, images: Images, model: str, recipe: Recipe, workers: int, bar: Any) -> np.ndarray:
-    """Returns the embeddings of all images (N, E) float16, memory-mapped; computes those that the file does not have.
+def embedded(stem: str, images: Images, model: str, recipe: Recipe, workers: int, bar: Any) -> str:
+    """Returns the path of the embeddings of all images (N, E) float16; computes those that the file does not have.
 
-    ``stem`` is the path of the file without extension, whose folder is created; ``bar`` counts finished images.
+    ``stem`` is where the path of the file begins, see above; nothing else may write there. ``bar`` counts finished
+    images.
 
     Raises:
         OSError: a file cannot be read or written.
         ValueError: the model fails.
     """
-    os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
     key = {"images": images.digest, "model": os.path.realpath(model), "time": _changed(model), **recipe._asdict()}
     del key["batch_size"]
+    stem = f"{stem}-{sha256(json.dumps(key).encode()).hexdigest()[:16]}"
     finished = _finished(stem, key, images.length)
     bar.update(finished)
     if finished < images.length:
@@ -55,7 +59,7 @@ def embedded(stem: str, images: Images, model: str, recipe: Recipe, workers: int
         with one_thread_each(workers):
             found = ordered_map(partial(embed_part, model, recipe), parts, workers)
             _write(stem, key, finished, images.length, (rows for _, rows in found), bar)
-    return open_array(f"{stem}.npy")
+    return f"{stem}.npy"
 
 
 def embed_part(model: str, recipe: Recipe, part: list[tuple[int, bytes | None]]) -> np.ndarray:
@@ -120,13 +124,15 @@ def _read(images: Images, start: int) -> Iterator[tuple[int, bytes | None]]:
 
 
 def _changed(model: str) -> int:
-    """Returns the time of the last change of a model's file, or of the files in its folder."""
+    """Returns the time of the last change of a model's files, or of those in its folder."""
     folder = os.path.isdir(model)
     paths = [os.path.join(model, name) for name in os.listdir(model)] if folder else [model]
-    return max((os.stat(path).st_mtime_ns for path in paths if path.endswith(MODELS) or not folder), default=0)
+    models = [path for path in paths if path.endswith(MODELS) or not folder]
+    files = [file for path in models for file in (model_files(path) if path.endswith(".onnx") else [path])]
+    return max((os.stat(file).st_mtime_ns for file in files), default=0)
 
 
-MODELS = (".onnx", ".params", ".pt", ".pth")
+MODELS = (".onnx", ".params", *ENDINGS)
 
 
 def _finished(stem: str, key: dict[str, Any], length: int) -> int:

@@ -10,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
+from partial_fc.evaluation.collapse import MIN_DIMENSIONS
 from partial_fc.utils.memory import free_memory
 from partial_fc.utils.progress import progress
 from partial_fc.utils.text import plural
 
-from .centers import Classes, Fit, fit
+from .centers import Classes, Fit, fit, share_above
 from .changes import DUPLICATE, REASONS, REMOVED, TEST_IMAGE, TEST_PERSON, UNREADABLE, WRONG, Changes
 from .duplicates import near_duplicates
 from .embeddings import Images
@@ -25,6 +26,9 @@ from .shares import Shares
 from .split_classes import groups, split_pairs
 from .stored import Stored, open_test, saved
 from .wrong_labels import WrongLabels, wrong_labels
+
+MIN_SEPARATION = 0.6  # that of a set in which four of five labels are wrong; 0.5 is chance
+MIN_NEARER = 0.9  # of copies: 0.96 and more where a cone cost no image of a set without errors, 0.76 where it cost 40 %
 
 
 class Found(NamedTuple):
@@ -72,7 +76,7 @@ def find(records: FaceRecords, work: str, args: argparse.Namespace) -> Found:
     """Finds what is to change in a set.
 
     Raises:
-        OSError, ValueError: a file cannot be read or written, or the model fails.
+        OSError, ValueError: a file cannot be read or written, or the model fails or does not separate the classes.
     """
     shares = Shares(*(getattr(args, f"{name}_share") for name in Shares._fields))
     tests = [open_test(path) for path in args.against]
@@ -80,6 +84,7 @@ def find(records: FaceRecords, work: str, args: argparse.Namespace) -> Found:
     memory = args.memory_mb * 1_000_000 if args.memory_mb else free_memory() // 4
     classes = Classes.of(records.labels(np.arange(records.num_images)))
     found = fit(stored.images, classes, shares.far, memory)
+    _check_model(found, stored.copies, args.model)
     changes = Changes.none(classes.rows)
     changes.add_unreadable(~np.asarray(stored.images).any(axis=1))
     with saved(work, centers=found.figures.centers, own=classes.rows) as paths:
@@ -100,6 +105,26 @@ def find(records: FaceRecords, work: str, args: argparse.Namespace) -> Found:
         if tests:
             _leave_out_tests(changes, stored, found.figures.centers, limits, work, Work(memory, args.workers, None))
     return Found(classes, found, other, limits, stored.copies, changes, merged, tests)
+
+
+def _check_model(found: Fit, copies: np.ndarray, model: str) -> None:
+    """Raises ValueError for a model that does not separate the classes of this set, or has collapsed.
+
+    All embeddings of a collapsed model are so near to each other that images of a class are as near as copies of one. A
+    cone in which copies are clearly nearer is no obstacle, as no limit is fixed.
+    """
+    # Dimensions follow from cosines between images, which are those to a center times the length of its mean.
+    share = found.figures.share[np.isfinite(found.figures.share)]
+    squares = np.square(found.between * (share.mean() if len(share) else 1))
+    dimensions = 1 / (float(squares.mean()) or np.finfo(np.float64).tiny)
+    nearer = share_above(copies, found.figures.own[np.isfinite(found.figures.own)])
+    if not (found.separation >= MIN_SEPARATION and (dimensions >= MIN_DIMENSIONS or nearer >= MIN_NEARER)):
+        raise ValueError(
+            f"{model} cannot clean this set: an image is nearer to its class than to another one in "
+            f"{found.separation:.0%} of comparisons (expected: at least {MIN_SEPARATION:.0%}), the embeddings span "
+            f"{dimensions:.1f} dimensions (expected: {MIN_DIMENSIONS:g}), and altered copies of an image are nearer to "
+            f"it than its class in {nearer:.0%} (expected: {MIN_NEARER:.0%}): use another model"
+        )
 
 
 def _wrong(own: np.ndarray, other: Nearest, limits: Limits, action: str) -> WrongLabels:

@@ -4,16 +4,18 @@ import argparse
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 
 import numpy as np
 
+from partial_fc.checkpoint.arrays import open_array
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.data.tools.source import image_size_of, open_set
 from partial_fc.inference.options import recipe_of
 from partial_fc.inference.providers import CUDA
+from partial_fc.utils.folder_lock import locked
 from partial_fc.utils.progress import progress
 
 from .copies import ALTERATION, altered, sampled
@@ -28,7 +30,7 @@ class Stored:
     Args:
         records: the set.
         tests: test sets.
-        work: the working folder; is created.
+        work: the working folder.
         args: model, no_flip, resize, batch_size and workers of the command.
 
     Attributes:
@@ -54,28 +56,26 @@ class Stored:
         # Each process would load the model onto the GPU.
         self._workers = 1 if CUDA in model.session.get_providers() else args.workers
         name = records.rec_path
-        self.path = os.path.join(work, "images.npy")
         every = Images(name, records.digest, records.num_images, lambda position: records.read_image(position)[0])
-        self.images = self._embed("images", every)
+        self.path = self._embed("images", every)
+        self.images = open_array(self.path)
         if not self.images[:SEARCHED].any() and not self.images.any():
             raise ValueError(f"{model.name} computes no embedding of {name} that is finite and not zero")
         positions = sampled(records.num_images)
-        read = self._embed(
-            "copies",
-            Images(
-                name,
-                f"{ALTERATION} {records.digest}",
-                len(positions),
-                lambda number: altered(every.read(positions[number])),
-            ),
+        copies = Images(
+            name,
+            f"{ALTERATION} {records.digest}",
+            len(positions),
+            lambda number: altered(every.read(positions[number])),
         )
+        read = open_array(self._embed("copies", copies))
         decoded = read.any(axis=1)
         originals = self.images[positions[decoded]].astype(np.float32)
         self.copies = np.einsum("ke,ke->k", originals, read[decoded].astype(np.float32))
         self.tests = [self._embed_test(test) for test in tests]
 
     def _embed_test(self, test: Images) -> np.ndarray:
-        rows = self._embed(f"test-{test.digest[:16]}", test)
+        rows = open_array(self._embed("test", test))
         missing = np.flatnonzero(~rows.any(axis=1))
         if len(missing):
             raise ValueError(
@@ -84,7 +84,7 @@ class Stored:
             )
         return rows
 
-    def _embed(self, stem: str, images: Images) -> np.ndarray:
+    def _embed(self, stem: str, images: Images) -> str:
         with progress(images.length, "image", f"embedding {os.path.basename(images.name)}") as bar:
             path = os.path.join(self._work, stem)
             return embedded(path, images, self._args.model, self._recipe, self._workers, bar)
@@ -100,6 +100,18 @@ def open_test(path: str) -> Images:
         return Images(os.path.basename(path), digest.hexdigest(), len(images), images.__getitem__)
     records = open_set(path)
     return Images(path, records.digest, records.num_images, lambda position: records.read_image(position)[0])
+
+
+@contextmanager
+def working_folder(path: str) -> Iterator[None]:
+    """Keeps other commands out of the working folder, which is created, and removed at the end if nothing is in it."""
+    os.makedirs(path, exist_ok=True)
+    with locked(path):
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.rmdir(path)
 
 
 @contextmanager

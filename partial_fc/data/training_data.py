@@ -154,13 +154,23 @@ class DataLoader(BatchIterator[Batch]):
         """Identifies the content of the set, independent of its path."""
         return self.batches.digest
 
+    @property
+    def classes_of_set(self) -> int | None:
+        """Number of classes in the set; None if it does not tell."""
+        return getattr(self._local, "num_classes", None)
+
+    @property
+    def _local(self) -> Any:
+        """The batches of this process, beside those of WorkerBatches."""
+        return getattr(self.batches, "local", self.batches)
+
     def sample(self, count: int) -> Inputs:
         """See Batches."""
         return self.batches.sample(count)
 
     def class_images(self) -> ClassImages:
         """Returns the items of the whole set by class, see ClassImages. Raises ValueError if it has no labels."""
-        batches: Any = getattr(self.batches, "local", self.batches)  # those of WorkerBatches
+        batches = self._local
         if not hasattr(batches, "label_runs"):
             raise ValueError("new_centers=mean needs the labels of all items: set new_centers=random")
         return ClassImages(batches, self.threads)

@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
+from partial_fc.utils.user_code import described, place_in_user_code
+
 from .consistency import differences
 from .env import rank_info
 from .errors import FAILED, REFUSED, USER_ERRORS, JobError, StopRequested, place_of, with_user_place
@@ -128,9 +130,12 @@ class Collectives:
         self._mark(name)
         try:
             results.append(work())
-        except USER_ERRORS + (RuntimeError,) as error:  # MXNet raises plain RuntimeErrors in binding
-            error_message = self.backend.error_message(error)
-            if not isinstance(error, USER_ERRORS + self.backend.user_errors):
+        except (Exception, SystemExit) as error:
+            place, is_refusal = place_in_user_code(error), isinstance(error, USER_ERRORS + self.backend.user_errors)
+            if not (is_refusal or place or isinstance(error, RuntimeError)):  # MXNet raises some in binding
+                raise
+            error_message = described(error) if place and not is_refusal else self.backend.error_message(error)
+            if not (is_refusal or place):
                 error_message += f" ({place_of(error)})"
             if not isinstance(error, JobError):  # whose message was made on all ranks
                 error_message = with_user_place(error_message, error)

@@ -46,7 +46,7 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
         main()
     except StopRequested as stop:
         _end_preempted(collectives, stop)
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:  # code of the user may call sys.exit
         if _is_interrupt(error):
             _end_interrupted(collectives)
         _end_with(collectives, error)

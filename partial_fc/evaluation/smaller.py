@@ -14,12 +14,15 @@ from partial_fc.export.smaller import HALF, set_metadata, to_half, to_int8
 from partial_fc.inference.compare import SET, THRESHOLD
 from partial_fc.inference.model import FaceModel
 from partial_fc.inference.parity import check_form
+from partial_fc.utils.text import plural
 
+from .pair_rates import correct_pairs
 from .validation_set import decode_faces
-from .verification import describe_tar
+from .verification import FOLDS, describe_tar
 from .verify import verify_model
 
 CALIBRATED, BATCH = 256, 32  # images that show the ranges of the activations, and how many at a time
+FEWEST = 100  # pairs
 
 
 class Smaller(NamedTuple):
@@ -37,12 +40,22 @@ def make_smaller(content: bytes, kind: str, pairs: str, limit: float) -> Smaller
 
     Raises:
         OSError: The pairs cannot be read.
-        ValueError: Accuracy or TAR fall by more, or the file cannot be made; the message has all figures.
+        ValueError: Accuracy or TAR fall by more, or the file cannot be made; the message has all figures. Or the
+            pairs are too few to show a fall, or the original is not better than chance on them.
     """
     original = FaceModel(content, "the original")
     if original.batch is not None:
         raise ValueError(f"the original takes batches of {original.batch} alone: export it with a dynamic batch size")
     images, issame = read_pairs(pairs)
+    if len(issame) < FEWEST:
+        raise ValueError(f"{pairs} has {plural(len(issame), 'pair')}, too few to show a fall: give {FEWEST} or more")
+    before, distance, _ = verify_model(original, images, issame, pairs)
+    chance = max(issame.mean(), 1 - issame.mean())
+    if not correct_pairs(distance, issame, FOLDS).interval[0] > chance:
+        raise ValueError(
+            f"the original has accuracy {before.accuracy:.5f} on {pairs}, where chance is {chance:.5f}: give pairs "
+            "that it can tell apart, else no fall could be seen"
+        )
     different = int(np.sum(~issame))
     if kind == HALF:
         smaller = to_half(content)
@@ -51,7 +64,7 @@ def make_smaller(content: bytes, kind: str, pairs: str, limit: float) -> Smaller
         chosen = np.unique(np.linspace(0, len(images) - 1, CALIBRATED).astype(int))
         smaller = to_int8(content, _batches([images[number] for number in chosen], original, pairs))
     model = check_form(smaller, original.input.normalizes)
-    before, after = (verify_model(each, images, issame, pairs)[0] for each in (original, model))
+    after, _, _ = verify_model(model, images, issame, pairs)
     figures = (
         f"accuracy {after.accuracy:.5f} instead of {before.accuracy:.5f}, {describe_tar(after, different)} instead of "
         f"{before.tar_at_far:.5f}"

@@ -91,10 +91,12 @@ def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: 
     return verify_distances(squared_distances(embeddings[0::2], embeddings[1::2]), issame, folds, far)
 
 
-def verify_distances(distance: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: float = 1e-3) -> Verification:
-    """Like `verify`, for squared distances (P,)."""
+def verify_distances(
+    distance: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: float = 1e-3, name: str = "this set"
+) -> Verification:
+    """Like `verify`, for squared distances (P,); errors have the name of the set."""
     issame = np.asarray(issame, dtype=bool)
-    check_kinds(issame, "this set", folds)
+    check_kinds(issame, name, folds)
     finite = np.isfinite(distance)
     if not finite.all():
         raise ValueError(
@@ -133,14 +135,14 @@ def too_few(different: int, far: float) -> str:
     """Returns that so many different pairs cannot show a FAR, as text; empty if they can."""
     if max_accepted(far, different):
         return ""
-    return f"too few pairs of different people for FAR {far:g}: {different:,}, and it needs {math.ceil(1 / far):,}"
+    return f"too few impostor pairs for FAR {far:g}: {different:,}, and it needs {math.ceil(1 / far):,}"
 
 
 def check_kinds(issame: np.ndarray, name: str, folds: int = FOLDS) -> None:
     """Raises ValueError, naming the set, if pairs (P,) bool cannot be verified: too few, or of one kind only."""
     if not 2 <= folds <= len(issame):
         raise ValueError(
-            f"{name}: {len(issame)} pairs cannot be divided into {folds} folds: give more pairs, or 2 folds at least"
+            f"{name}: {len(issame)} pairs cannot be divided into {folds} folds: give {max(folds, 2)} pairs or more"
         )
     if issame.all() or not issame.any():
         raise ValueError(f"{name}: verification needs pairs of the same person and pairs of different ones")

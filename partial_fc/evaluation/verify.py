@@ -111,7 +111,7 @@ def verify_model(
 
     embeddings = embed_pairs(model, images, name, batch_size, flip and model.mirrored)
     distance = squared_distances(embeddings[0::2], embeddings[1::2])
-    return verify_distances(distance, issame), distance, np.linalg.norm(embeddings, axis=1)
+    return verify_distances(distance, issame, name=name), distance, np.linalg.norm(embeddings, axis=1)
 
 
 def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: int, mirrored: bool) -> np.ndarray:

@@ -19,6 +19,7 @@ from .onnx_ops import Graph, Tensor, convert
 
 # Readable by onnxruntime 1.6 (2020) and later.
 OPSET, IR_VERSION = 11, 6
+LARGEST = 2**31  # bytes of a file in protobuf's format
 BATCH, INPUT = "batch", "data"
 SYMBOL_ENDING = "-symbol.json"
 

@@ -21,10 +21,13 @@ def to_half(content: bytes) -> bytes:
     """Returns a file that holds its weights, and computes, in float16: half as large.
 
     CPUs without float16 compute in float32 all the same, after a conversion.
+
+    Raises:
+        ValueError: The file is in float16 or int8 already.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    model = convert_float_to_float16(onnx.load_model_from_string(content), keep_io_types=True)
+    model = convert_float_to_float16(_in_float32(content), keep_io_types=True)
     return _ordered(model).SerializeToString()
 
 
@@ -33,13 +36,15 @@ def to_int8(content: bytes, batches: Iterable[np.ndarray]) -> bytes:
 
     The numbers of the weights are -64 to 64.
 
-    ``batches`` of the file's input, (n, 3, H, W) float32, show in what range each activation is. Raises ValueError if
-    the file has an operator that does not exist in opset 13.
+    ``batches`` of the file's input, (n, 3, H, W) float32, show in what range each activation is.
+
+    Raises:
+        ValueError: The file is in float16 or int8 already, or has an operator that does not exist in opset 13.
     """
     from onnx import version_converter
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-    model = onnx.load_model_from_string(content)
+    model = _in_float32(content)
     name = model.graph.input[0].name
 
     class Batches(CalibrationDataReader):
@@ -73,6 +78,16 @@ def to_int8(content: bytes, batches: Iterable[np.ndarray]) -> bytes:
         return _ordered(onnx.load(small)).SerializeToString()
 
 
+def _in_float32(content: bytes) -> onnx.ModelProto:
+    """Returns the model; ValueError if it is not in float32."""
+    model = onnx.load_model_from_string(content)
+    if any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in model.graph.initializer):
+        raise ValueError(f"the model is in {HALF} already: give the original in float32")
+    if any("quantizelinear" in node.op_type.lower() for node in model.graph.node):  # and DequantizeLinear of weights
+        raise ValueError(f"the model is in {INT8} already: give the original in float32")
+    return model
+
+
 @contextmanager
 def _without_advice() -> Iterator[None]:
     """A context without onnxruntime's hint at a preparation that would remove the marks of normalization.py."""
@@ -104,6 +119,8 @@ def _ordered(model: onnx.ModelProto) -> onnx.ModelProto:
     while pending:
         inputs = [makers[name] for name in pending[-1].input if name in makers]
         missing = next((each for each in inputs if each.output[0] not in ordered), None)
+        if len(pending) > len(makers):
+            raise ValueError("int8 adds tensors of names that the model has already: export it with other names")
         if missing is not None:
             pending.append(missing)
         else:

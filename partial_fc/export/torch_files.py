@@ -1,12 +1,13 @@
 """Backbones that PyTorch has saved, converted by the trainer on PyTorch, where it is installed."""
 
-import importlib
 import os
 
 import numpy as np
 
-EXPORTER = "partial_fc_torch.export"  # which this package must not import: a tool loads it for such a file alone
-ENDINGS = (".pth", ".pt")
+from partial_fc.utils.imports import import_trainer
+
+EXPORTER = "partial_fc_torch.export"
+ENDINGS = (".pth", ".pt", ".ckpt")  # .ckpt: Lightning's
 
 
 def is_torch_model(path: str) -> bool:
@@ -22,5 +23,5 @@ def export_torch_model(path: str, image_size: int, faces: np.ndarray) -> bytes:
         ImportError: PyTorch or the trainer on it is missing.
         OSError, ValueError: the file cannot be read, or its network is not known.
     """
-    content: bytes = importlib.import_module(EXPORTER).export(path, image_size, faces)
+    content: bytes = import_trainer(EXPORTER).export(path, image_size, faces)
     return content

@@ -16,8 +16,8 @@ import csv
 import os
 from contextlib import ExitStack
 
-from partial_fc.data.tools.pack import add_format
-from partial_fc.utils.cli import add_force, add_workers, number_above_0, whole_number
+from partial_fc import MAX_PIXELS_VARIABLE
+from partial_fc.utils.cli import add_force, add_format, add_workers, number_above_0, whole_number
 
 EXAMPLE = """photos/ aligned/
 photos/ aligned/ --detector det_10g.onnx --faces central --workers 16"""
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-megapixels",
-        type=number_above_0("a number of megapixels"),
+        type=number_above_0("a number of megapixels", 1e6),
         default=100.0,
         metavar="M",
         help="leave out photos with more pixels, which need 6 bytes each in every process (default: 100)",
@@ -62,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the faces; returns the exit code. Nothing is written after an error."""
+    max_pixels = int(1e6 * args.max_megapixels)
+    # OpenCV reads it once: when it is imported, below and in workers.
+    os.environ[MAX_PIXELS_VARIABLE] = str(max(max_pixels, 2**26))
     from partial_fc.data.alignment import SIZE
     from partial_fc.data.encoding import ImageOptions
     from partial_fc.data.folder import others_text
@@ -78,7 +81,6 @@ def run(args: argparse.Namespace) -> int:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the detector in a worker
     detector_of_process(args.detector)  # its errors come before those of photos
     image_format = ImageOptions(SIZE, quality=args.quality, format=args.format)
-    max_pixels = int(1e6 * args.max_megapixels)
     options = PhotoOptions(args.detector, args.faces, args.min_score, args.detect_side, max_pixels, image_format)
     names, others = face_names(args.photos)
     folder, listed = os.path.split(f"{out}.csv")

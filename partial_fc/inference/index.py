@@ -21,8 +21,8 @@ from partial_fc.utils.text import plural, read_lines
 from .distances import normalized
 from .item_model import ItemModel
 from .items import Images, Texts
-from .model import FaceModel
-from .origin import Origin, file_digest
+from .model import FaceModel, model_files
+from .origin import Origin, files_digest
 
 LARGEST_ORIGIN = 1 << 12  # bytes
 UNUSABLE = "has an embedding that is zero or not finite: replace or remove it"
@@ -47,7 +47,7 @@ class Index(NamedTuple):
 
 def origin_of(model: FaceModel | ItemModel, recipe: Recipe) -> Origin:
     """Returns the origin of embeddings that a model computes by a recipe; raises OSError."""
-    return Origin(model.path and file_digest(model.path), recipe.mirrored)
+    return Origin(model.path and files_digest(model_files(model.path)), recipe.mirrored)
 
 
 def embed_items(model: FaceModel | ItemModel, items: Inputs, recipe: Recipe) -> np.ndarray:

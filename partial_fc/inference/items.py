@@ -12,6 +12,7 @@ import numpy as np
 from partial_fc.data.batch import Inputs
 from partial_fc.utils.imports import import_object
 from partial_fc.utils.text import read_lines
+from partial_fc.utils.user_code import errors_of
 
 from .image_folder import face_names, read_face, read_faces
 
@@ -60,8 +61,8 @@ class Texts:
     """Items that a function makes of texts: of words or sentences, or of the paths of any files.
 
     Args:
-        make: text -> one array, or several by name, without the axis of the items; raises ValueError or OSError for a
-            text of which there is no item.
+        make: text -> one array, or several by name, without the axis of the items; raises an error for a text of
+            which there is no item.
     """
 
     noun = "item"
@@ -95,15 +96,17 @@ class Texts:
         kept, items, skipped = [], [], []
         for name in names:
             try:
-                items.append(self.make(name))
+                with errors_of(self.describe(path, name)):
+                    items.append(self.make(name))
                 kept.append(name)
-            except (ValueError, OSError) as error:
-                skipped.append(f"{self.describe(path, name)}: {error}")
+            except ValueError as error:
+                skipped.append(str(error))
         return Read(kept, _stacked(items), skipped)
 
     def read_one(self, text: str) -> Inputs:
         """Makes the item of a text; N is 1."""
-        return _stacked([self.make(text)])
+        with errors_of(text):
+            return _stacked([self.make(text)])
 
 
 def _stacked(items: list[Any]) -> Inputs:

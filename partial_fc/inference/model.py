@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import onnx
@@ -19,7 +19,7 @@ import onnxruntime
 
 from partial_fc.distributed.env import share_cores
 from partial_fc.export.normalization import MEAN, SCALE, takes_raw_pixels
-from partial_fc.export.onnx import SYMBOL_ENDING, read_checkpoint, to_onnx
+from partial_fc.export.onnx import LARGEST, SYMBOL_ENDING, read_checkpoint, to_onnx
 from partial_fc.export.torch_files import export_torch_model, is_torch_model
 from partial_fc.utils.text import plural
 
@@ -154,6 +154,50 @@ def find_model(path: str | os.PathLike) -> str:
 def onnx_names(folder: str) -> list[str]:
     """Returns the names of the ONNX files in a folder, sorted."""
     return sorted(name for name in os.listdir(folder) if name.endswith(".onnx"))
+
+
+def model_files(path: str) -> list[str]:
+    """Returns the paths of an ONNX file and of the files beside it that hold its weights.
+
+    Raises:
+        OSError, ValueError: The file cannot be read.
+    """
+    names = sorted(_external_files(_load(path)))
+    return [path, *(os.path.join(os.path.dirname(path), name) for name in names)]
+
+
+def model_content(path: str) -> bytes:
+    """Returns the content of an ONNX file with all of its weights.
+
+    Raises:
+        OSError, ValueError: A file cannot be read, or together they exceed the limit of one file.
+    """
+    files = model_files(path)
+    if sum(map(os.path.getsize, files)) >= LARGEST:
+        raise ValueError(f"{path}: with its weights it exceeds the 2 GiB of an ONNX file")
+    content: bytes = _load(path, external=len(files) > 1).SerializeToString()
+    return content
+
+
+def _external_files(message: Any) -> set[str]:
+    """Returns the names of the files in which tensors of a message, such as a model or a subgraph, are."""
+    if isinstance(message, onnx.TensorProto):
+        external = message.data_location == onnx.TensorProto.EXTERNAL
+        return {entry.value for entry in message.external_data if external and entry.key == "location"}
+    names: set[str] = set()
+    for field, value in message.ListFields():
+        if field.message_type:
+            names = names.union(*map(_external_files, [value] if hasattr(value, "ListFields") else value))
+    return names
+
+
+def _load(path: str, external: bool = False) -> onnx.ModelProto:
+    try:
+        return onnx.load(path, load_external_data=external)
+    except OSError:
+        raise
+    except Exception as error:  # errors of onnx have no common base class
+        raise ValueError(f"{path} cannot be loaded as an ONNX model: {first_line(error)}") from None
 
 
 def first_line(error: Exception) -> str:

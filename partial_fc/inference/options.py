@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # onnxruntime loads only when a command runs, so that --help 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of a model of faces."""
     parser.add_argument(
-        "--model", required=True, help="an .onnx file, a folder with one, an MXNet checkpoint, or a .pt or .pth"
+        "--model", required=True, help="an .onnx file, a folder with one, an MXNet checkpoint, or a .pt, .pth or .ckpt"
     )
     parser.add_argument("--no-flip", action="store_true", help="do not add the embedding of the mirror image")
     parser.add_argument("--resize", action="store_true", help="scale images of another size instead of refusing them")

@@ -1,11 +1,12 @@
 """What embeddings were computed with, stored beside them, so that those of different models are not compared."""
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 
 class Origin(NamedTuple):
-    """SHA-256 of the model's ONNX file, None for other files, which are converted; whether with mirror images."""
+    """SHA-256 of the model's ONNX files, None for other files, which are converted; whether with mirror images."""
 
     model: str | None
     mirrored: bool
@@ -39,12 +40,13 @@ class Origin(NamedTuple):
             )
 
 
-def file_digest(path: str) -> str:
-    """Returns the SHA-256 of a file in hexadecimal; raises OSError."""
+def files_digest(paths: Iterable[str]) -> str:
+    """Returns the SHA-256 of files, one after another, in hexadecimal; raises OSError."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while part := file.read(1 << 20):
-            digest.update(part)
+    for path in paths:
+        with open(path, "rb") as file:
+            while part := file.read(1 << 20):
+                digest.update(part)
     return digest.hexdigest()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 # Classes drawn from one random stream. Only the first and the last block of a rank can contain classes of other ranks.
 BLOCK = 1024
-SCALE = 0.01
+SCALE = 0.01  # standard deviation
 
 
 def expected_norm(embedding_size: int) -> float:
@@ -18,7 +18,9 @@ def expected_norm(embedding_size: int) -> float:
 
 
 def center_blocks(start: int, stop: int, embedding_size: int, seed: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Draws the centers of the classes start .. stop-1 from N(0, 0.01), block by block.
+    """Draws the centers of the classes start .. stop-1, block by block.
+
+    Their numbers are of a normal distribution with mean 0 and standard deviation SCALE.
 
     A center depends only on (seed, class), so the initial layer is the same for any number of ranks, and no two
     ranks start with the same centers.

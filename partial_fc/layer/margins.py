@@ -57,25 +57,3 @@ def angle(cosine: Array, xp: ModuleType = np) -> Array:
 def sine(cosine: Array, xp: ModuleType = np) -> Array:
     """Returns the sine of the angle of a cosine, at least MIN_SINE: minus the derivative of the cosine by the angle."""
     return xp.sqrt(xp.clip(1 - xp.square(cosine), MIN_SINE**2, 1.0))
-
-
-def check_margins(margins: tuple[float, float, float]) -> None:
-    """Raises ValueError unless m1 > 0, m2 >= 0 and m3 >= 0: otherwise the target logit would not grow with the cosine.
-
-    Where m2 or m3 is negative, it would be easier to reach than the other logits.
-    """
-    m1, m2, m3 = margins
-    if not (m1 > 0 and m2 >= 0 and m3 >= 0):
-        raise ValueError(
-            f"margins are {tuple(margins)}, but must be (m1, m2, m3) with m1 > 0, m2 >= 0 and m3 >= 0, such as "
-            "(1.0, 0.5, 0.0); (1.0, 0.0, 0.0) is no margin"
-        )
-
-
-def check_threshold(interclass_filtering_threshold: float) -> None:
-    """Raises ValueError if the threshold, a cosine above which negatives are left out, is not in [0, 1)."""
-    if not 0 <= interclass_filtering_threshold < 1:
-        raise ValueError(
-            f"interclass_filtering_threshold={interclass_filtering_threshold}: expected a cosine from 0, which filters "
-            "nothing, to less than 1"
-        )

@@ -13,15 +13,16 @@ holds maps in both layouts: steps of r18 and r50 then take what is planned, thos
 Shapes: B images, E embedding.
 """
 
-import importlib
 from functools import cache
 from typing import NamedTuple
+
+from partial_fc.utils.imports import import_trainer
 
 # Besides its weights the head has a bias, and scale and offset of the last batch norm.
 _HEAD_VECTORS = 3
 IMAGE_SIZE = 112
 IMAGE_NUMBERS = 3 * IMAGE_SIZE**2
-TORCH_SIZES = "partial_fc_torch.sizes"  # a module that this package must not import
+TORCH_SIZES = "partial_fc_torch.sizes"
 
 
 class Backbone(NamedTuple):
@@ -104,7 +105,7 @@ def torch_backbone(
     Raises ValueError if there is no such network, it has no blocks, PyTorch is not installed here, or the task fails.
     """
     try:
-        module = importlib.import_module(TORCH_SIZES)
+        module = import_trainer(TORCH_SIZES)
     except ImportError as error:
         raise ValueError(
             f"the sizes of {network} are those of PyTorch's module, and it cannot be imported ({error}): install "

@@ -10,17 +10,17 @@ written such a file already: this is for models of other programs, and of older 
 """
 
 import argparse
-import importlib
 import os
 
 from partial_fc.export.torch_files import export_torch_model, is_torch_model
 from partial_fc.utils.cli import add_force, number_above_0, whole_number
+from partial_fc.utils.imports import import_trainer
 from partial_fc.utils.staging import staged_files
 
 EXAMPLE = """models/r50-arcface-emore/model-0000.params --pairs lfw.bin
 models/r50-arcface-emore --int8 --pairs lfw.bin"""
 FACES = 8
-MXNET = "partial_fc_mxnet.export"  # which this package must not import
+MXNET = "partial_fc_mxnet.export"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.data.pairs_bin import read_pairs
     from partial_fc.evaluation.validation_set import decode_faces
     from partial_fc.export.smaller import HALF, INT8
-    from partial_fc.inference.model import HALF_NAME, INT8_NAME
+    from partial_fc.inference.model import HALF_NAME, INT8_NAME, model_content
 
     from .saving import ONNX_NAME
 
@@ -58,8 +58,7 @@ def run(args: argparse.Namespace) -> int:
     # An existing file may have metadata, such as a threshold, that this one does not have.
     with staged_files(folder, [name], args.force) as stage:
         if smaller and (source := _onnx_of(args.model)):
-            with open(source, "rb") as file:
-                content, compared = file.read(), ""
+            content, compared = model_content(source), ""
         else:
             images = read_pairs(args.pairs)[0][:FACES] if args.pairs else []
             content, compared = _export(
@@ -94,7 +93,7 @@ def _export(model: str, image_size: int, faces) -> tuple[bytes, str]:
     if is_torch_model(model):
         return export_torch_model(model, image_size, faces), f"{same} as in PyTorch"
     try:
-        exporter = importlib.import_module(MXNET)
+        exporter = import_trainer(MXNET)
     except (ImportError, OSError) as error:  # not installed, without Horovod, or without a library of CUDA
         from partial_fc.export.onnx import read_checkpoint, to_onnx
         from partial_fc.inference.parity import check_form

@@ -71,6 +71,18 @@ def warn_missing(paths: Sequence[str]) -> None:
         logging.warning("validation set not found, not verified: %s", path)
 
 
+def warn_empty_classes(of_set: int | None, num_classes: int) -> None:
+    """Warns if the set is known to have fewer classes than the training."""
+    if of_set is not None and of_set < num_classes:
+        logging.warning(
+            "num_classes is %d, but the set has %d: %s without items, set num_classes=%d unless that is meant",
+            num_classes,
+            of_set,
+            plural(num_classes - of_set, "class", "classes"),
+            of_set,
+        )
+
+
 def log_summary(result: TrainingResult, framework_files: Mapping[str, str], script: str) -> None:
     """Logs the last lines: accuracies, problems, files and `next_commands`."""
     if result.skipped:

@@ -23,6 +23,7 @@ from partial_fc.utils.config import parse_assignments, to_json
 from partial_fc.utils.garbage import few_collections
 from partial_fc.utils.streams import keep_streams, lost_output
 from partial_fc.utils.text import printable
+from partial_fc.utils.user_code import place_in_user_code, refusal
 
 from .command_line import OPTIONS, Parser, likely_root
 
@@ -96,9 +97,9 @@ class TrainingProgram:
     def load_settings(self, args: argparse.Namespace):
         """Fills ``default.config`` from the command line and returns it."""
         recipe = self.read_recipe(args)
-        changes = parse_assignments(args.settings)
-        changes.update({name: getattr(args, name) for name in self.options if getattr(args, name) is not None})
         default, trainer = self.import_default(), self.trainer
+        changes = parse_assignments(args.settings, default.SETTINGS)
+        changes.update({name: getattr(args, name) for name in self.options if getattr(args, name) is not None})
         return default.generate_config(changes=changes, config_file=args.config, trainer=trainer, recipe=recipe)
 
     def read_recipe(self, args: argparse.Namespace) -> dict[str, Any] | None:
@@ -145,7 +146,7 @@ class TrainingProgram:
         One rank of each host prepares what all of its ranks need, and reports an error.
         """
         from .run_folder import output_folder
-        from .schedules import build_schedule
+        from .schedules import Moment, build_schedule
         from .tasks import build_task
 
         # An environment that setup-utils has made contains this path. One that the user has made does not.
@@ -160,15 +161,18 @@ class TrainingProgram:
                 task.prepare(self.import_default().HERE)
             framework = self.load_framework(settings)
             framework.check_task(task)
-            build_schedule(settings, updates=10**6, of_epoch=10**4)  # of any length, for an error of a user's own
+            # Of any length, for an error of a user's own.
+            build_schedule(settings, updates=10**6, of_epoch=10**4)(Moment(update=10**6, epoch=99, place=10**6))
             work = _choose_work(args, settings, framework)
             framework.collectives.watchdog = watchdog
             with framework.collectives.waiting("the start of the ranks"):
                 self.connect(settings)
         except (ValueError, OSError, ImportError) as error:
             self._refuse(error, ranks.local_rank == 0, watchdog.rank_status)
-        except Exception:  # of a user's task; the other ranks leave the report to its traceback
-            watchdog.rank_status.claim_error_report()
+        except (Exception, SystemExit) as error:
+            if place_in_user_code(error):
+                self._refuse(refusal(error), ranks.local_rank == 0, watchdog.rank_status)
+            watchdog.rank_status.claim_error_report()  # the other ranks leave the report to the traceback
             raise
         return framework, work
 

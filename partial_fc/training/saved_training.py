@@ -165,8 +165,8 @@ class SavedTraining:
             )
         if self.class_map is None and manifest.num_classes != engine.num_classes:
             raise ValueError(
-                f"it holds {manifest.num_classes} classes, this training has {engine.num_classes}: "
-                "map them to each other with --class-map"
+                f"it holds {manifest.num_classes} classes, this training has {engine.num_classes}: set "
+                f"num_classes={manifest.num_classes}, or map them to each other with --class-map"
             )
 
     def _restore_data(self, train_data, loop: LoopState) -> None:

@@ -1,24 +1,33 @@
 """Saving at regular updates, and the metadata of a saved backbone."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from partial_fc.checkpoint.rank_files import remove_files_of_other_ranks
 from partial_fc.distributed.collectives import Collectives
 
 ONNX_NAME = "backbone.onnx"
+AVERAGE = "backbone_ema"  # name of the files of the moving average, without its end
 
 
 class SaveCallback:
-    """A callback that calls ``action(num_update)`` every ``frequent`` updates, at most once for each update."""
+    """A callback that calls ``action(num_update)`` every ``frequent`` updates, at most once for each update.
 
-    def __init__(self, frequent: int, action: Callable[[int], object]):
+    ``trial()`` is called after the first update: what cannot be saved then need not fail after hours.
+    """
+
+    def __init__(self, frequent: int, action: Callable[[int], object], trial: Callable[[], object] | None = None):
         self.frequent = frequent
-        self._action = action
+        self._action, self._trial = action, trial
         self._done: int | None = None
 
     def __call__(self, param) -> None:
         """Saves every ``frequent`` updates; called on every rank."""
+        if self._trial is not None:
+            self._trial()
+            self._trial = None
         if param.num_update % self.frequent == 0:
             self.save(param.num_update)
 
@@ -62,6 +71,13 @@ class CenterSave(SaveCallback):
         self._collectives.on_rank_zero(
             "remove_centers", remove_files_of_other_ranks, self._folder, self._names, self._collectives.size
         )
+
+
+def remove_average(folder: str) -> None:
+    """Removes the files of a moving average that the training no longer has: they would be those of an old update."""
+    for ending in (".pth", ".onnx"):
+        with suppress(FileNotFoundError):
+            os.remove(os.path.join(folder, AVERAGE + ending))
 
 
 def onnx_metadata(

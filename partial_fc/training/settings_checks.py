@@ -9,10 +9,11 @@ from typing import Any
 
 from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, is_of_a_rank
 from partial_fc.data.sources.forms import RECORDS, form_of
-from partial_fc.layer.margins import MARGINS, check_margins
+from partial_fc.layer.margins import MARGINS
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
 from partial_fc.utils.config import SettingsError, choose, parse_options
 from partial_fc.utils.imports import check_object_name
+from partial_fc.utils.options import check_optimizer_options, check_options
 
 from .schedules import SCHEDULES, SETTING_OF, build_schedule
 
@@ -32,7 +33,12 @@ class Known:
 
 
 def check_settings(
-    settings: Settings, given: Collection[str], of_dataset: Settings, trainer: str, known: Known
+    settings: Settings,
+    given: Collection[str],
+    typed: Collection[str],
+    of_dataset: Settings,
+    trainer: str,
+    known: Known,
 ) -> None:
     """Refuses values that are allowed one by one, but not together.
 
@@ -41,6 +47,7 @@ def check_settings(
     Args:
         settings: All of them.
         given: The names of those that the user has set.
+        typed: Of these, those that no saved configuration has set.
         of_dataset: What the preset of the data set has set.
         trainer: A key of ``known.networks``.
         known: What there is.
@@ -53,7 +60,7 @@ def check_settings(
     if settings["sampling_correction"] and 0 in (ratios if isinstance(ratios, list) else [ratios]):
         raise SettingsError(NOTHING_TO_CORRECT)
     try:
-        _check_objects(settings, known)
+        _check_objects(settings, typed, known)
     except ValueError as error:
         raise SettingsError(str(error)) from None
     _check_images(settings)
@@ -63,7 +70,18 @@ def check_settings(
         raise SettingsError("models_root is empty: set it, or output, to the folder that the training writes to")
     _check_set(settings, given, of_dataset, known.defaults)
     _check_network(settings["network"], trainer, known.networks)
+    if trainer == "mxnet":  # where all networks have such a norm
+        check_batch_norms(settings)
     _check_resume(settings["resume"], trainer)
+
+
+def check_batch_norms(settings: Settings) -> None:
+    """Refuses a batch of one item for a network with a batch norm of embeddings, which would become 0."""
+    if settings["batch_size"] < 2:
+        raise SettingsError(
+            f"batch_size is 1, but the batch norms of {settings['network']} need 2 items or more of each rank: set "
+            "batch_size=2"
+        )
 
 
 def check_loss(name: str, trainer: str, known: Known) -> None:
@@ -81,25 +99,32 @@ def _check_rates(settings: Settings) -> None:
         if settings[name] != sorted(set(settings[name])):
             raise SettingsError(f"{name} is {settings[name]}, but must be increasing numbers of {unit}")
     warm_up = [name for name in ("warmup_epoch", "warmup_steps") if settings[name] > 0]
+    if settings["warmup"] == "quadratic" and "warmup_epoch" not in warm_up:
+        raise SettingsError("warmup is 'quadratic', which is a growth by epoch: set warmup_epoch, or remove it")
     if factors and warm_up:
         raise SettingsError(f"lr_func is the whole course of the rates, but {warm_up[0]} is set: remove one of them")
     if factors and len(factors) < epochs:
         raise SettingsError(f"lr_func has factors for {len(factors)} epochs, but num_epoch is {epochs}")
 
 
-def _check_objects(settings: Settings, known: Known) -> None:
+def _check_objects(settings: Settings, typed: Collection[str], known: Known) -> None:
     """Refuses names of objects, and options of them, that are not there or do not fit; with ValueError."""
-    _check_margin(settings, known)
+    _check_margin(settings, typed, known)
     _check_schedule(settings)
     for setting, names in known.objects.items():
         value = settings[setting]
         for name in value if isinstance(value, list) else [value]:
             _check_named(setting, name, names)
-    for options in ("optimizer_options", "task_options", "tracker_options"):
-        parse_options(options, settings[options])
+    for name in ("task_options", "tracker_options"):
+        parse_options(name, settings[name])
+    momentum, optimizers = settings["momentum"], {settings["optimizer"], settings["center_optimizer"]}
+    if "momentum" in typed and momentum != known.defaults["momentum"] and "sgd" not in optimizers:
+        raise SettingsError(f"momentum is {momentum}, which sgd alone takes: remove it, or set optimizer_options")
+    options = parse_options("optimizer_options", settings["optimizer_options"])
+    check_optimizer_options(settings["optimizer"], options)
 
 
-def _check_margin(settings: Settings, known: Known) -> None:
+def _check_margin(settings: Settings, typed: Collection[str], known: Known) -> None:
     """Refuses a margin that is not that of the loss, has another form, or does not take what is set."""
     name, margin = settings["loss"], settings["margin"]
     of_loss = known.losses[name]["margin"]
@@ -107,12 +132,14 @@ def _check_margin(settings: Settings, known: Known) -> None:
         raise SettingsError(f"margin is {margin!r}, but that of loss {name} is {of_loss!r}: set loss=own")
     if margin not in MARGINS:
         check_object_name(margin, "margin")
-    parse_options("margin_options", settings["margin_options"])
+    options = parse_options("margin_options", settings["margin_options"])
     others = ("margin_options",) if margin == "combined" else ("margins", "interclass_filtering_threshold")
     for other in others:
-        if settings[other] != known.defaults[other]:
+        if settings[other] != known.defaults[other] or (other in typed and settings[other]):
             raise SettingsError(f"{other} is {settings[other]}, but the margin is {margin!r}, which does not take it")
-    check_margins(settings["margins"])
+    if margin == "combined":
+        options = dict(zip(("m1", "m2", "m3"), settings["margins"]))
+    check_options(margin, options)
 
 
 def _check_schedule(settings: Settings) -> None:

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from .building import Training, build_data, build_log, build_training, build_ver
 from .callbacks import CallBackFinite
 from .checkpointing import CallBackCheckpoint
 from .framework import Framework
-from .log_lines import changes_since, log_resume, log_start, log_summary, warn_missing
+from .log_lines import changes_since, log_resume, log_start, log_summary, warn_empty_classes, warn_missing
 from .loop import LoopState, seed_step, updates
 from .new_centers import take_new_centers
 from .report import try_report, write_results
@@ -34,7 +34,7 @@ from .saving import SaveCallback, onnx_metadata
 from .schedule import describe_rates
 from .schedules import value_in_epoch
 from .tasks import build_task
-from .trackers import Trackers, build_trackers
+from .trackers import Trackers, build_trackers, find_tracker
 
 EXAMPLES = 4  # items on which the ONNX file is compared with the framework
 
@@ -63,7 +63,7 @@ def train(settings, framework: Framework) -> None:
 
 
 def _build_trackers(settings, framework: Framework) -> Trackers:
-    options = parse_options("tracker_options", settings.tracker_options)
+    options = parse_options("tracker_options", settings.tracker_options, *map(find_tracker, settings.trackers))
     return build_trackers(settings.trackers, options, framework.open_writer)
 
 
@@ -133,8 +133,7 @@ class Trainer:
             self.check_finite(update)
             with self.log.excluded_time():
                 self.verification(update)
-                for save in savers:
-                    save(update)
+                self._save_model(savers, update)
                 if update.num_update % self.settings.save_every == 0:
                     # The export of a large network takes longer than a step, and who asks to stop waits for seconds.
                     self.collectives.end_if_stopped()
@@ -142,6 +141,21 @@ class Trainer:
                 self._update_report(update)
             self._prepare_step(update.num_update)  # last, because the verification draws random numbers too
         self._finish(savers)
+
+    def _save_model(self, savers: Sequence[SaveCallback], update) -> None:
+        """Calls the savers. If one fails, which ends the training, its updates are in a checkpoint."""
+        try:
+            for save in savers:
+                save(update)
+        except JobError:
+            if self._writes_checkpoints and update.num_update > 1:
+                with suppress(JobError):  # perhaps of the same full disk: the first error is the one to report
+                    self.checkpoint.save(update.num_update)
+            raise
+
+    @property
+    def _writes_checkpoints(self) -> bool:
+        return bool(self.settings.checkpoint_every or self.settings.checkpoint_minutes)
 
     def _start(self) -> Sequence[SaveCallback]:
         """Reads the held-out sets, restores or initializes the training, and takes ownership of the output folder.
@@ -186,7 +200,7 @@ class Trainer:
         """Verifies and saves the trained model, and writes the results."""
         num_update = self.engine.num_update
         self.log.write(self.loop.num_epoch, num_update)
-        if self.settings.checkpoint_every or self.settings.checkpoint_minutes:
+        if self._writes_checkpoints:
             # Before the running statistics are averaged: a training resumed from here continues with each rank's own.
             self.checkpoint.save(num_update)
         try:
@@ -284,6 +298,7 @@ class Trainer:
             log_resume(self.plan.checkpoint.path, self.plan.checkpoint.manifest, self.facts)
         if self.rank == 0:
             warn_missing(self.verification.missing)
+            warn_empty_classes(getattr(self.data, "classes_of_set", None), self.settings.num_classes)
 
 
 def _save(savers: Sequence[SaveCallback], num_update: int) -> None:

@@ -191,6 +191,16 @@ def add_force(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace existing files")
 
 
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of what encoded images are."""
+    parser.add_argument(
+        "--quality", type=whole_number(1, 100), default=95, help="JPEG quality of encoded images (default: 95)"
+    )
+    parser.add_argument(
+        "--format", choices=("jpeg", "png"), default="jpeg", help="format of encoded images (default: jpeg)"
+    )
+
+
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """Adds the option --seed."""
     parser.add_argument("--seed", type=whole_number(0), default=0, help="seed of the random choice (default: 0)")

@@ -6,12 +6,15 @@ The declarations themselves are in default.py.
 import ast
 import copy
 import difflib
+import inspect
 import json
 import math
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from .atomic_io import replace_file
@@ -62,6 +65,11 @@ class Setting:
         }
         return " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
 
+    @property
+    def is_text(self) -> bool:
+        """Whether the value is text, or a list of texts."""
+        return (self.item or type(self.default)) is str
+
     def describe(self) -> str:
         """The help with type and bounds."""
         kind = type(self.default).__name__
@@ -77,6 +85,13 @@ class Setting:
         )
         return f"{self.help} ({', '.join(filter(None, facts))})"
 
+    def parse(self, text: str) -> Any:
+        """Returns what is written on a command line for this setting; `check` has not seen it.
+
+        A text stays as it is, whatever it looks like, but for its quotes; everything else is a Python literal.
+        """
+        return _read(text, self.is_text)
+
     def check(self, value: Any) -> Any:
         """Returns ``value`` as the type of the setting; integers become floats, and lists and tuples each other.
 
@@ -90,8 +105,9 @@ class Setting:
             return [self._check_one(each, kind) for each in value]
         if not self.item:
             return self._check_one(value, kind)
-        if self.item is str and isinstance(value, str):  # on the command line, where quotes are a nuisance
-            value = [part.strip() for part in value.split(",") if part.strip()]
+        if self.item is str and isinstance(value, str):  # on the command line, with or without brackets and quotes
+            parts = (part.strip(" '\"") for part in value.strip(" []()").split(","))
+            value = [part for part in parts if part]
         if self.length is None and type(value) in (int, float):  # on the command line, of a list with one number
             value = [value]
         if not isinstance(value, (list, tuple)):
@@ -103,8 +119,12 @@ class Setting:
         return kind(self._check_one(item, self.item) for item in value)
 
     def _check_one(self, value: Any, kind: type) -> Any:
-        if kind is float and type(value) is int:
-            value = float(value) if abs(value) < 2**1023 else math.inf
+        numbers = {int: Integral, float: Real}.get(kind)
+        if numbers and isinstance(value, numbers) and type(value) is not bool:  # also one of NumPy
+            try:
+                value = kind(value)
+            except OverflowError:
+                value = math.inf
         actual = type(value)  # instead of isinstance(): to Python, a bool is an int
         if actual is not kind:
             raise self._error(value, f"of type {kind.__name__}, such as {self.default!r}")
@@ -176,6 +196,8 @@ class Schema:
                 or there are two alternatives.
         """
         try:
+            if not isinstance(values, Mapping):
+                raise SettingsError(f"config is {quoted(values)}, but must be a dictionary; an EasyDict is one")
             return self._reset(self._read_all(values, trainer))
         except SettingsError as error:
             raise SettingsError(f"{source}: {error}" if source else str(error)) from None
@@ -203,13 +225,18 @@ class Schema:
                 values = {**{name: copy.copy(self.settings[name].default) for name in group}, **values}
         return values
 
+    def get(self, name: str) -> Setting | None:
+        """Returns the setting of a name or alias; None for none."""
+        return self._aliases.get(name) or self.settings.get(name)
+
     def _find(self, name: str) -> Setting:
-        if name in self._aliases:
-            return self._aliases[name]
         if name in self._hints:
             raise SettingsError(f"unknown setting {name!r}: {self._hints[name]}")
-        choose("setting", name, self.settings)
-        return self.settings[name]
+        found = self.get(name)
+        if found is None:
+            choose("setting", name, self.settings)
+        assert found is not None, "an unknown name is refused"
+        return found
 
     def describe(self, changes: Mapping[str, Any]) -> str:
         """The text of ``--help``: every setting with its default, type and bounds; ``changes`` are other defaults."""
@@ -236,8 +263,11 @@ def choose(kind: str, name: str, known: Collection[str]) -> None:
     raise SettingsError(f"unknown {kind} {quoted(name)}: {hint}(known: {', '.join(sorted(filter(None, known)))})")
 
 
-def parse_assignments(arguments: Iterable[str]) -> dict[str, Any]:
-    """Reads ``name=value`` arguments: Python literals; anything else is text. Without ``=``, a SettingsError."""
+def parse_assignments(arguments: Iterable[str], schema: "Schema | None" = None) -> dict[str, Any]:
+    """Reads ``name=value`` arguments; without ``=``, a SettingsError.
+
+    A value of a setting of ``schema`` is what `Setting.parse` makes of it; others are Python literals, or else text.
+    """
     changes = {}
     for argument in arguments:
         name, equals, text = argument.partition("=")
@@ -246,19 +276,39 @@ def parse_assignments(arguments: Iterable[str]) -> dict[str, Any]:
             raise SettingsError(
                 f"cannot read {argument!r}: settings are given as name=value, such as sample_ratio=0.1{recipe}"
             )
-        changes[name] = _literal(text)
+        setting = schema and schema.get(name)
+        changes[name] = setting.parse(text) if setting else _literal(text)
     return changes
 
 
-def parse_options(setting: str, text: str) -> dict[str, Any]:
-    """Reads the value of a setting whose form is ``name=value,name=(value,value)``, as `parse_assignments`."""
-    try:
-        options = parse_assignments(part.strip() for part in re.split(SEPARATOR, text) if text)
-    except SettingsError:
-        options = {"": text}
-    if not all(name.isidentifier() for name in options):
+def parse_options(setting: str, text: str, *makers: Callable[..., Any]) -> dict[str, Any]:
+    """Reads the value of a setting whose form is ``name=value,name=(value,value)``.
+
+    Args:
+        setting, text: its name and value.
+        makers: what will be called with the options: those that it declares as text stay text, see `Setting.parse`.
+    """
+    texts = set().union(*map(_text_arguments, makers))
+    parts = [part.partition("=") for part in re.split(SEPARATOR, text) if text]
+    if not all(name.strip().isidentifier() and equals for name, equals, _ in parts):
         raise SettingsError(f"{setting} is {quoted(text)}, but must be name=value, separated by commas")
-    return options
+    return {name.strip(): _read(value.strip(), name.strip() in texts) for name, _, value in parts}
+
+
+def _text_arguments(maker: Callable[..., Any]) -> set[str]:
+    """The names of the arguments whose type or default is text, by the signature or by declarations as of a task."""
+    names = {each.name for each in getattr(maker, "options", ()) if isinstance(each, Setting) and each.is_text}
+    declared = (str, str | None, "str", "str | None", "Optional[str]")
+    with suppress(TypeError, ValueError):  # it has no signature
+        arguments = inspect.signature(maker).parameters.values()
+        names |= {each.name for each in arguments if isinstance(each.default, str) or each.annotation in declared}
+    return names
+
+
+def _read(text: str, is_text: bool) -> Any:
+    """Reads a text, of which only quotes are taken away, or another literal."""
+    value = _literal(text)
+    return text if is_text and not isinstance(value, str) else value
 
 
 def _literal(text: str) -> Any:

@@ -2,12 +2,16 @@
 
 import ast
 import importlib
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .text import quoted
+from .user_code import errors_of, named_modules
 
-named_modules: set[str] = set()  # those of users whose objects settings name
+# Source roots of the trainers in a clone. Environments that setup-utils has made contain them, those of users do not.
+SOURCE_ROOTS = {"partial_fc_torch": "pytorch", "partial_fc_mxnet": "mxnet"}
 
 
 def check_object_name(text: str, setting: str) -> None:
@@ -15,6 +19,17 @@ def check_object_name(text: str, setting: str) -> None:
     module, colon, name = text.partition(":")
     if not (colon and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))):
         raise ValueError(f"{setting} is {quoted(text)}, but must be a known name or package.module:name")
+
+
+def import_trainer(name: str) -> ModuleType:
+    """Returns a module of a trainer, which this package must not import: tools load it for files of that trainer alone.
+
+    Raises ImportError if it, or the framework, is not installed, and OSError if a library of the framework is missing.
+    """
+    root = str(Path(__file__).parents[2] / SOURCE_ROOTS[name.partition(".")[0]])
+    if root not in sys.path:
+        sys.path.append(root)  # last: an installed trainer wins
+    return importlib.import_module(name)
 
 
 def import_object(text: str, setting: str) -> Any:
@@ -25,13 +40,9 @@ def import_object(text: str, setting: str) -> Any:
     """
     check_object_name(text, setting)
     module_name, _, name = text.partition(":")
-    try:
+    advice = "; put it beside the program, install it, or add its folder to PYTHONPATH"
+    with errors_of(f"{setting} is {text!r}, but {module_name} cannot be imported", advice):
         found = importlib.import_module(module_name)
-    except Exception as error:  # the module is the user's, and may raise anything
-        raise ValueError(
-            f"{setting} is {text!r}, but {module_name} cannot be imported ({type(error).__name__}: {error}): put it "
-            "beside the program, install it, or add its folder to PYTHONPATH"
-        ) from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise ValueError(f"{setting} is {text!r}, but {module_name} has no {name}")

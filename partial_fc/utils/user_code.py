@@ -1,14 +1,51 @@
-"""Where in a user's own code an error was raised, such as in the class of a task, Dataset or margin."""
+"""Code of users: the errors that it raises as one line, and where it raised them, such as in a task or a margin."""
 
 import os
 import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from traceback import walk_tb
 from types import FrameType
+from typing import Any
 
-from .imports import named_modules
+from .config import SettingsError
 
+named_modules: set[str] = set()  # those of users whose objects settings name
 OURS = {"partial_fc", "partial_fc_mxnet", "partial_fc_torch", "default", "train", "train_memory", "train_v2"}
 LIBRARIES = {"site-packages", "dist-packages"}  # folders
+
+
+@contextmanager
+def errors_of(what: str, advice: str = "") -> Iterator[None]:
+    """Turns what the code of a user raises, be it SystemExit, into a SettingsError of one line.
+
+    Args:
+        what: begins the message, as "lr_func failed".
+        advice: ends it.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise refusal(error, f"{what}: ", advice) from error
+
+
+def make(setting: str, name: str, maker: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Returns what a class or function makes that a setting names; its errors are those of `errors_of`."""
+    with errors_of(f"{setting} is {name!r}, but cannot be made with {options}"):
+        return maker(*arguments, **options)
+
+
+def refusal(error: BaseException, what: str = "", advice: str = "") -> SettingsError:
+    """Returns the SettingsError that stands for an error of the user's code; for the arguments see `errors_of`."""
+    refused = SettingsError(f"{what}{described(error)}{advice}")
+    refused.__cause__ = error
+    return refused
+
+
+def described(error: BaseException) -> str:
+    """Returns the text of an error in one line, after the name of its class unless it was written for the user."""
+    name, text = type(error).__name__, " ".join(str(error).split())
+    return text if isinstance(error, ValueError) and text else f"{name}: {text}" if text else name
 
 
 def place_in_user_code(error: BaseException | None) -> str:

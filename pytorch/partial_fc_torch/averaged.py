@@ -1,10 +1,13 @@
 """A moving average of the weights of a backbone."""
 
-import copy
 import itertools
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import torch
 from torch import nn
+
+from .weights import borrowed
 
 
 class AveragedBackbone:
@@ -14,14 +17,25 @@ class AveragedBackbone:
     would otherwise keep the initial weights for as long (tf.train.ExponentialMovingAverage with num_updates).
 
     Attributes:
-        model: a copy of the backbone with the average.
+        tensors: the averages of parameters and buffers, in the order of the backbone.
     """
 
     def __init__(self, backbone: nn.Module, decay: float):
-        self.model, self.decay = copy.deepcopy(backbone).requires_grad_(False), decay
-        pairs = list(zip(_tensors(self.model), _tensors(backbone)))
+        self._backbone, self.decay = backbone, decay
+        weights = list(_tensors(backbone))
+        self.tensors = [weight.detach().clone() for weight in weights]
+        pairs = list(zip(self.tensors, weights))
+        self._average_of = {id(weight): average for average, weight in pairs}
         self._numbers = [pair for pair in pairs if pair[0].is_floating_point()]
         self._counters = [pair for pair in pairs if not pair[0].is_floating_point()]
+
+    def in_backbone(self) -> AbstractContextManager[nn.Module]:
+        """Returns a context in which the backbone has the averages."""
+        return borrowed(self._backbone, self._average)
+
+    def _average(self, weight: torch.Tensor) -> torch.Tensor:
+        own = self._average_of.get(id(weight))
+        return weight.detach().clone() if own is None else own  # None: a buffer that the backbone has replaced since
 
     @torch.no_grad()
     def update(self, num_update: int) -> None:
@@ -40,5 +54,5 @@ class AveragedBackbone:
             own.copy_(counter)
 
 
-def _tensors(model: nn.Module) -> itertools.chain[torch.Tensor]:
+def _tensors(model: nn.Module) -> Iterator[torch.Tensor]:
     return itertools.chain(model.parameters(), model.buffers())

@@ -18,14 +18,16 @@ from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.batch import Batch, Inputs
 from partial_fc.data.training_data import Batches, DataLoader, DummyData
 from partial_fc.layer.center_states import center_widths
-from partial_fc.training.saving import CenterSave, SaveCallback
+from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
 from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
+from partial_fc.training.settings_checks import check_batch_norms
 from partial_fc.training.tasks.task import Task
 from partial_fc.utils.config import parse_options
+from partial_fc.utils.user_code import errors_of
 
 from .arcface_checkpoint import read_checkpoint
-from .backbones import Backbone, get_model
+from .backbones import NETWORKS, Backbone, get_model
 from .backbones.recompute import recompute_blocks
 from .batches import dummy_tensors, tensor_data
 from .collectives import default_collectives, uses_gpu
@@ -34,10 +36,18 @@ from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_
 from .device_report import device_line, precision_line
 from .engine import TorchEngine
 from .layer.center_files import center_file
-from .layer.margins import margin_named
+from .layer.margins import find_margin, margin_named
 from .layer.optimizers import optimizer_named
+from .memory_format import takes_channels_last, use_channels_last
 from .onnx_export import OnnxExport
-from .optimizers import BackboneOptimizer, build_optimizer, freeze, frozen_modules, read_factors
+from .optimizers import (
+    BackboneOptimizer,
+    build_optimizer,
+    freeze,
+    frozen_modules,
+    optimizer_class,
+    read_factors,
+)
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
 from .saving import save_model
@@ -49,7 +59,7 @@ def build_margin(settings) -> Any:
     Raises:
         ValueError: ``margin`` names no object, or one that does not take ``margin_options``.
     """
-    options = parse_options("margin_options", settings.margin_options)
+    options = parse_options("margin_options", settings.margin_options, find_margin(settings.margin))
     if settings.margin == "combined":
         options = dict(zip(("m1", "m2", "m3"), settings.margins))
         options["interclass_filtering_threshold"] = settings.interclass_filtering_threshold
@@ -63,14 +73,18 @@ def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
         name=settings.optimizer,
         weight_decay=settings.wd,
         decay_on=settings.decay_on,
-        options=parse_options("optimizer_options", settings.optimizer_options),
+        options=parse_options("optimizer_options", settings.optimizer_options, optimizer_class(settings.optimizer)),
         momentum=settings.momentum,
     )
 
 
 def check_optimizer(settings) -> None:
-    """Raises ValueError if ``optimizer`` names nothing, or what does not take ``optimizer_options``."""
-    optimizer_of(settings)(nn.Linear(1, 1))
+    """Raises ValueError if ``optimizer`` names nothing, does not take ``optimizer_options``, or fails in an update."""
+    optimizer = optimizer_of(settings)(nn.Linear(1, 1))
+    if not optimizer.optimizer.defaults.get("capturable"):  # which GPUs alone have
+        with errors_of(f"optimizer is {settings.optimizer!r}, which fails in an update"):
+            optimizer.create_states()
+            optimizer.states()
 
 
 def rates_of(settings, rate_factor: RateFactor, ranks: int) -> Callable[[int], tuple[float, float]]:
@@ -251,18 +265,19 @@ class TorchFramework:
             num_features=settings.embedding_size,
             **{"image_size": None, **task.network_sizes()},
         )
-        if settings.batch_size < 2 and any(isinstance(module, nn.BatchNorm1d) for module in backbone.modules()):
-            raise ValueError(
-                f"batch_size is 1, but the batch norms of {settings.network} need 2 items or more of each rank: set "
-                "batch_size=2"
-            )
+        if any(isinstance(module, nn.BatchNorm1d) for module in backbone.modules()):
+            check_batch_norms(settings)
         if isinstance(backbone, Backbone):
             backbone.eps, backbone.pixel_scale = model_format.eps, model_format.pixel_scale
         freeze(backbone, read_factors(settings.part_rates))
         if settings.activation_checkpointing:
             recompute_blocks(backbone)
-        # Convolutions read the pixels as they lie: a fifth to a third faster on CPUs, and what tensor cores take.
-        return backbone.to(self.device, memory_format=torch.channels_last)
+        backbone.to(self.device)
+        side = task.network_sizes().get("image_size") if task.pixels else None
+        ours = self.backbone is None and settings.network in NETWORKS
+        if ours or side and takes_channels_last(backbone, side):
+            use_channels_last(backbone)
+        return backbone
 
     def build_savers(
         self,
@@ -274,16 +289,20 @@ class TorchFramework:
     ) -> tuple[SaveCallback, CenterSave]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
 
-        Collectives: all-gather ``status.export``.
+        Collectives: all-gather ``status.export``, and another after the first update.
         """
         exports = {"backbone": OnnxExport(engine.backbone, examples, metadata, engine.pixels)}
         if engine.averaged:
             of_average = partial(metadata, averaged=True)
-            exports["backbone_ema"] = OnnxExport(engine.averaged.model, examples, of_average, engine.pixels)
+            weights = engine.averaged.in_backbone
+            exports[AVERAGE] = OnnxExport(engine.backbone, examples, of_average, engine.pixels, weights)
+        trial = None
         if exports["backbone"].fits:
-            engine.collectives.on_rank_zero("export", exports["backbone"].validate_export)
+            # Again after the first update: a forward pass in training may leave what the exporter cannot take.
+            trial = partial(engine.collectives.on_rank_zero, "export", exports["backbone"].validate_export)
+            trial()
         elif self.collectives.rank == 0:
             logging.warning("saves write no ONNX files: the weights of %s exceed their 2 GiB", settings.network)
-        model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, exports))
+        model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, exports), trial)
         write, names = engine.layer.save_params, list(map(center_file, engine.layer.widths))
         return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, names)

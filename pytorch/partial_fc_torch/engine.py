@@ -28,6 +28,7 @@ from .batches import Tensors, as_tensors, micro_batches
 from .collectives import average_tensors
 from .layer.accumulation import Accumulation
 from .loss_scaling import LossScaling
+from .memory_format import format_of
 from .optimizers import BackboneOptimizer, build_optimizer
 from .partial_fc import PartialFC
 from .pixels import normalized
@@ -108,6 +109,7 @@ class TorchEngine:
         self.momentum_convention, self.gradient_acc = momentum_convention, gradient_acc
         self._scaling = LossScaling(self.collectives) if autocast == torch.float16 else None
         self.loss_scale = self._scaling.scale if self._scaling else None
+        self._memory_format = format_of(self.backbone)
         self.optimizer = optimizer(self.backbone)
         self.averaged = AveragedBackbone(self.backbone, ema_decay) if ema_decay else None
 
@@ -171,7 +173,7 @@ class TorchEngine:
     def _on_device(self, inputs: Tensors) -> Tensors:
         """What the backbone takes."""
         inputs = map_inputs(lambda tensor: tensor.to(self.device, non_blocking=True), inputs)
-        return normalized(inputs) if self.pixels else inputs
+        return normalized(inputs, self._memory_format) if self.pixels else inputs
 
     def _without_reduction(self) -> AbstractContextManager:
         parallel = self._parallel
@@ -220,23 +222,29 @@ class TorchEngine:
 
     def embed(self, inputs: Inputs, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
         """Embeds N items without training on them: (N, E) float32; see Engine.embed."""
-        backbone = self.averaged.model if averaged and self.averaged else self.backbone
-        backbone.train(batch_statistics)
         tensors = self._on_device(as_tensors(inputs))
-        saved = [buffer.clone() for buffer in backbone.buffers()] if batch_statistics else []
-        with torch.no_grad(), self._autocast():
-            embeddings: np.ndarray = backbone(tensors).float().cpu().numpy()
-        for buffer, value in zip(backbone.buffers(), saved):  # the forward pass has updated the running statistics
-            buffer.copy_(value)
+        with self._with_average(averaged) as backbone:
+            backbone.train(batch_statistics)
+            saved = [buffer.clone() for buffer in backbone.buffers()] if batch_statistics else []
+            with torch.no_grad(), self._autocast():
+                embeddings: np.ndarray = backbone(tensors).float().cpu().numpy()
+            for buffer, value in zip(backbone.buffers(), saved):  # the forward pass has updated the running statistics
+                buffer.copy_(value)
         return embeddings
+
+    def _with_average(self, averaged: bool = True) -> AbstractContextManager[nn.Module]:
+        """A context with the backbone, which has the average if there is one, and is to have it."""
+        return self.averaged.in_backbone() if averaged and self.averaged else nullcontext(self.backbone)
 
     def _autocast(self) -> AbstractContextManager:
         return torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()
 
     def average_statistics(self) -> None:
         """Replaces the running statistics by their mean over the ranks, on every rank (all-reduce ``statistics``)."""
-        models = [self.backbone, *([self.averaged.model] if self.averaged else [])]
-        statistics = [buffer for model in models for buffer in model.buffers() if buffer.is_floating_point()]
+        statistics = list(self.backbone.buffers())
+        with self._with_average() as backbone:
+            statistics += backbone.buffers() if self.averaged else []
+        statistics = [buffer for buffer in statistics if buffer.is_floating_point()]
         if self.collectives.size > 1 and statistics:
             with self.collectives.waiting("all-reduce statistics"):
                 average_tensors(statistics, self.collectives.size)
@@ -262,8 +270,10 @@ class TorchEngine:
         return {**weights.statistic_arrays(self.backbone), **self._average_arrays(weights.statistic_arrays)}
 
     def _average_arrays(self, arrays_of: Callable[[nn.Module], Arrays]) -> Arrays:
-        arrays = arrays_of(self.averaged.model) if self.averaged else {}
-        return {f"{AVERAGE}{name}": array for name, array in arrays.items()}
+        if not self.averaged:
+            return {}
+        with self.averaged.in_backbone() as backbone:
+            return {f"{AVERAGE}{name}": array for name, array in arrays_of(backbone).items()}
 
     def set_weights(self, arrays: Arrays) -> None:
         """Sets all parameters and running statistics to those in ``arrays``, see weights.set_weights."""
@@ -277,11 +287,14 @@ class TorchEngine:
         Where there is no state of this margin, it starts anew: the training goes on with another loss.
         """
         self.set_weights(arrays)
-        self.optimizer.restore(with_torch_names(self.network, arrays))
+        thawed = self.optimizer.restore(with_torch_names(self.network, arrays))
+        if thawed and self.collectives.rank == 0:
+            logging.info("not trained before, their states of the optimizer start anew: %s", some(thawed))
         self._restore_margin(arrays)
         average = {name.removeprefix(AVERAGE): array for name, array in arrays.items() if name.startswith(AVERAGE)}
         if self.averaged and average:
-            weights.set_weights(self.averaged.model, average, self.network)
+            with self.averaged.in_backbone() as backbone:
+                weights.set_weights(backbone, average, self.network)
         elif self.averaged and self.collectives.rank == 0:
             logging.warning("the checkpoint has no average of weights: it starts with those of update %d", num_update)
 

@@ -5,6 +5,8 @@ The epsilon of the batch norms is PyTorch's, 1e-5: no state_dict contains it.
 
 import numpy as np
 
+from partial_fc.utils.text import some
+
 from .backbones import NETWORKS, get_model, network_with
 from .onnx_export import OnnxExport
 from .published_files import read_pretrained
@@ -27,7 +29,8 @@ def export(path: str, image_size: int, faces: np.ndarray) -> bytes:
     found = network_with(shapes, image_size)
     if found is None:
         raise ValueError(
-            f"{saved.source} has the layers of none of {', '.join(NETWORKS)}: export your own network with torch.onnx"
+            f"{saved.source} has {some(list(shapes))}, the layers of none of {', '.join(NETWORKS)}: export your own "
+            "network with torch.onnx"
         )
     network, embedding_size = found
     model = get_model(network, num_features=embedding_size, image_size=image_size)

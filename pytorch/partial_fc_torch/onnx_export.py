@@ -7,25 +7,29 @@ reads. PyTorch's exporter of TorchScript writes it: the other one has no opset b
 Shapes: N items, S image size, E embedding.
 """
 
-import copy
 import io
+import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from partial_fc.data.batch import Inputs, map_inputs
-from partial_fc.export.onnx import BATCH, INPUT, OPSET
+from partial_fc.export.onnx import BATCH, INPUT, LARGEST, OPSET
 
 from .backbones import Backbone
 from .batches import Tensors, as_tensors
 from .pixels import normalized
+from .weights import borrowed
 
 OUTPUT = "embedding"
+LATER_OPSET = 17  # of 2022; onnxruntime 1.12 reads it
 EPS = "bn_eps"  # in the metadata
-LARGEST = 2**31  # bytes of a file in protobuf's format
 
 
 class OnnxExport:
@@ -36,6 +40,7 @@ class OnnxExport:
         examples: of items as a batch has them; of images there may be none.
         metadata: num_update -> metadata of the file, by name; None for none.
         pixels: whether they are RGB pixels (n, 3, S, S) uint8, which the backbone takes normalized.
+        weights: returns a context in which the model has the weights to export; its own, unless given.
     """
 
     def __init__(
@@ -44,9 +49,11 @@ class OnnxExport:
         examples: Inputs,
         metadata: Callable[[int], Mapping[str, str]] | None = None,
         pixels: bool = True,
+        weights: Callable[[], AbstractContextManager] = nullcontext,
     ):
-        self.model, self.examples, self.pixels = model, examples, pixels
+        self.model, self.examples, self.pixels, self.weights = model, examples, pixels, weights
         self.metadata = metadata or (lambda num_update: {})
+        self._note = ""  # on the form of the file
 
     @property
     def fits(self) -> bool:
@@ -62,26 +69,33 @@ class OnnxExport:
         """
         from partial_fc.inference import parity
 
-        model = inference_copy(self.model)
-        content = self._content(model, num_update)
-        if self.pixels:
-            faces = self.examples.transpose(0, 2, 3, 1)
-            parity.check_export(
-                content, faces, lambda faces: self._embed(model, faces.transpose(0, 3, 1, 2)), "PyTorch", False
-            )
-        else:
-            parity.check_named(content, self.examples, lambda inputs: self._embed(model, inputs), "PyTorch")
+        with self.weights(), for_inference(self.model) as model:
+            content = self._content(model, num_update)
+            if self.pixels:
+                faces = self.examples.transpose(0, 2, 3, 1)
+                parity.check_export(
+                    content, faces, lambda faces: self._embed(model, faces.transpose(0, 3, 1, 2)), "PyTorch", False
+                )
+            else:
+                parity.check_named(content, self.examples, lambda inputs: self._embed(model, inputs), "PyTorch")
         return content
 
     def validate_export(self) -> None:
-        """Checks that onnxruntime loads the file, else ValueError. An untrained network may be chaotic."""
-        from partial_fc.inference import parity
+        """Checks that onnxruntime runs the file, else ValueError. An untrained network may be chaotic.
 
-        content = self._content(inference_copy(self.model), 0)
-        if self.pixels:
-            parity.check_form(content, raw_pixels=False)
-        else:
-            parity.open_named(content, self.examples)
+        Logs a warning if the file has a later opset.
+        """
+        from partial_fc.inference import parity
+        from partial_fc.inference.model import run_session
+
+        with for_inference(self.model) as model:
+            content = self._content(model, 0)
+        if self._note:
+            logging.warning("%s", self._note)
+        named, examples = not self.pixels, self.examples
+        file = parity.open_named(content, examples) if named else parity.check_form(content, raw_pixels=False)
+        # The exporter has seen one item: a forward pass may have made it a constant.
+        run_session(file.session, map_inputs(torch.Tensor.numpy, _by_name(self._examples(2))), parity.NAME)
 
     def _content(self, model: nn.Module, num_update: int) -> bytes:
         # Imported here: only rank 0 needs them, and loading takes longer than a step of a small network.
@@ -91,44 +105,44 @@ class OnnxExport:
 
         if not self.fits:
             raise ValueError("the weights exceed the 2 GiB of an ONNX file: take the state_dict, backbone.pth")
-        file = io.BytesIO()
+        one = self._examples(1)
         if self.pixels:
-            one = torch.zeros(1, *self.examples.shape[1:])
-        else:
-            one = self._taken(map_inputs(lambda array: np.resize(array, (1, *array.shape[1:])), self.examples))
-        by_name = one if isinstance(one, Mapping) else {INPUT: one}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter, about itself
+            one = torch.zeros_like(one)
+        try:
+            model(one)
+        except Exception as error:  # of a user's forward pass
+            kind = type(error).__name__
+            raise ValueError(
+                f"the backbone fails on one item, in evaluation mode on the CPU: {kind}: {first_line(error)}"
+            ) from error
+        try:
+            file = _exported(model, one, OPSET)
+        except torch.onnx.errors.UnsupportedOperatorError as unsupported:
             try:
-                torch.onnx.export(
-                    ByName(model, list(one)) if isinstance(one, Mapping) else model,
-                    tuple(by_name.values()),
-                    file,
-                    dynamo=False,
-                    opset_version=OPSET,
-                    input_names=list(by_name),
-                    output_names=[OUTPUT],
-                    dynamic_axes={name: {0: BATCH} for name in (*by_name, OUTPUT)},
-                )
-            except RuntimeError as error:  # the exporter's errors and those of a forward pass
-                raise ValueError(
-                    f"this backbone cannot be exported to ONNX, opset {OPSET}: {first_line(error)}"
-                ) from error
-        exported = onnx.load_model_from_string(file.getvalue())
+                file = _exported(model, one, LATER_OPSET)
+            except RuntimeError:  # no opset has it
+                raise _refusal(unsupported) from unsupported
+            self._note = f"{first_line(unsupported)}: the ONNX file has opset {LATER_OPSET}"
+        except RuntimeError as error:
+            raise _refusal(error) from error
+        exported = onnx.load_model_from_string(file)
         eps = {EPS: repr(model.eps)} if isinstance(model, Backbone) else {}
         onnx.helper.set_model_props(exported, {**eps, **self.metadata(num_update)})
         content: bytes = exported.SerializeToString()
         return content
 
+    def _examples(self, count: int) -> Tensors:
+        """So many items as the backbone takes them."""
+        return self._taken(map_inputs(lambda array: np.resize(array, (count, *array.shape[1:])), self.examples))
+
     def _taken(self, inputs: Inputs) -> Tensors:
         """What the backbone takes."""
         tensors = as_tensors(inputs)
-        return normalized(tensors) if self.pixels else tensors
+        return normalized(tensors, torch.contiguous_format) if self.pixels else tensors
 
     def _embed(self, model: nn.Module, inputs: Inputs) -> np.ndarray:
         """Returns (N, E)."""
-        with torch.no_grad():
-            embeddings: np.ndarray = model(self._taken(inputs)).numpy()
+        embeddings: np.ndarray = model(self._taken(inputs)).numpy()
         return embeddings
 
 
@@ -146,12 +160,47 @@ class ByName(nn.Module):
         return embeddings
 
 
-def inference_copy(model: nn.Module) -> nn.Module:
-    """Returns a copy in eval mode on the CPU that computes in float32, without a second copy on the model's device."""
-    memo: dict[int, object] = {id(tensor): tensor.detach().to("cpu", copy=True) for tensor in model.buffers()}
-    for tensor in model.parameters():
-        memo[id(tensor)] = nn.Parameter(tensor.detach().to("cpu", copy=True), tensor.requires_grad)
-    copied = copy.deepcopy(model, memo).eval()
-    if isinstance(copied, Backbone):
-        copied.fp16 = False
-    return copied
+def _exported(model: nn.Module, one: Tensors, opset: int) -> bytes:
+    """Returns the content of the file; ``one`` has the inputs of one item."""
+    file = io.BytesIO()
+    by_name = _by_name(one)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter, about itself
+        torch.onnx.export(
+            ByName(model, list(one)) if isinstance(one, Mapping) else model,
+            tuple(by_name.values()),
+            file,
+            dynamo=False,
+            opset_version=opset,
+            input_names=list(by_name),
+            output_names=[OUTPUT],
+            dynamic_axes={name: {0: BATCH} for name in (*by_name, OUTPUT)},
+        )
+    return file.getvalue()
+
+
+def _by_name(inputs: Tensors) -> Mapping[str, torch.Tensor]:
+    return inputs if isinstance(inputs, Mapping) else {INPUT: inputs}
+
+
+def _refusal(error: Exception) -> ValueError:
+    from partial_fc.inference.model import first_line
+
+    return ValueError(f"this backbone cannot be exported to ONNX, opset {OPSET}: {first_line(error)}")
+
+
+@contextmanager
+def for_inference(model: nn.Module) -> Iterator[nn.Module]:
+    """A context in which the module is in eval mode on the CPU and computes in float32, without gradients.
+
+    Its device keeps no second copy. What is parametrized, as by spectral_norm, is constant: ONNX lacks operators that
+    compute it.
+    """
+    with torch.no_grad(), borrowed(model, lambda tensor: tensor.detach().to("cpu", copy=True).contiguous()):
+        model.eval()
+        if isinstance(model, Backbone):
+            model.fp16 = False
+        for module in model.modules():
+            if isinstance(module, parametrize.ParametrizationList):
+                module.forward = partial(torch.Tensor.detach, module())
+        yield model

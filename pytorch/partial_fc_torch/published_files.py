@@ -1,6 +1,6 @@
 """Files of weights and centers in PyTorch's format: of this trainer, of the tutorial's and of arcface_torch.
 
-- ``backbone.pth``, ``model.pt``: a state_dict of the backbone.
+- ``backbone.pth``, ``model.pt``: a state_dict of the backbone, or a checkpoint that has one.
 - ``rank_<r>_softmax_weight.pt`` and ``..._mom.pt``: (L, E), centers and momentum of rank r.
 - ``checkpoint_gpu_<r>.pt`` of arcface_torch: ``state_dict_backbone``, and ``state_dict_softmax_fc`` with the ``weight``
   (L, E) of rank r. Their optimizer is for arcface_checkpoint.py.
@@ -19,13 +19,17 @@ import torch
 
 from partial_fc.checkpoint import SavedClasses
 from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, files_of_ranks
+from partial_fc.checkpoint.torch_names import without_wrappers
+from partial_fc.export.torch_files import ENDINGS
 from partial_fc.training.pretrained import Pretrained
+from partial_fc.utils.text import some
 
 from .layer.center_files import center_file, load_tensors
 from .weights import to_array
 
 STATE_DICTS = ("backbone.pth", "model.pt")  # of this trainer and the tutorial's; of later arcface_torch
-ENDINGS = (".pth", ".pt")
+# Keys of the state_dict in a checkpoint: of arcface_torch, of Lightning and many others.
+WITHIN = ("state_dict_backbone", "state_dict", "model_state_dict", "model", "backbone")
 IN_ARCFACE_CHECKPOINT = ("state_dict_softmax_fc", "weight")  # keys of the centers
 
 
@@ -47,12 +51,16 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
         path = os.path.join(path, names[0])
     if not path.endswith(ENDINGS):
         return None
-    state = load_tensors(path)
-    if isinstance(state, Mapping) and "state_dict_backbone" in state:
-        state = state["state_dict_backbone"]
+    state = content = load_tensors(path)
+    if isinstance(content, Mapping):
+        state = next((content[key] for key in WITHIN if isinstance(content.get(key), Mapping)), content)
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise ValueError(f"{path} is not a state_dict, which has a tensor for every key: save model.state_dict()")
-    weights = {f"arg:{key}": to_array(value) for key, value in state.items()}
+        has = f", but {some(list(map(str, state)))}" if isinstance(state, Mapping) else ""
+        raise ValueError(
+            f"{path} is not a state_dict, which has a tensor for every key, or a dictionary with one under "
+            f"{' or '.join(WITHIN)}{has}: save model.state_dict()"
+        )
+    weights = {f"arg:{without_wrappers(key)}": to_array(value) for key, value in state.items()}
     return Pretrained(path, weights, None, _read_classes(os.path.dirname(path) or ".") if with_classes else None)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from partial_fc.training.saving import AVERAGE, remove_average
 from partial_fc.utils.atomic_io import replace_file
 
 from .engine import TorchEngine
@@ -31,8 +32,11 @@ def save_model(engine: TorchEngine, folder: str, exports: Mapping[str, OnnxExpor
 def _write(folder: str, exports: Mapping[str, OnnxExport], num_update: int) -> None:
     for name, export in exports.items():
         content = io.BytesIO()
-        torch.save(published_state(export.model), content)
+        with export.weights():
+            torch.save(published_state(export.model), content)
         replace_file(os.path.join(folder, f"{name}.pth"), [content.getbuffer()])
         # Last: if the export fails, the state_dict is written and the previous ONNX file stays.
         if export.fits:
             replace_file(os.path.join(folder, f"{name}.onnx"), [export(num_update)])
+    if AVERAGE not in exports:
+        remove_average(folder)

@@ -75,9 +75,14 @@ def _of_task(planned: PlannedTask, network: str, embedding: int) -> tuple[nn.Mod
         task = build_task(settings)
         items = task.dummy_inputs(LARGEST_BATCH, np.random.default_rng(0))
         model = get_model(network, num_features=embedding, **{"image_size": None, **task.network_sizes()})
-    except AttributeError as error:
+    except (AttributeError, ValueError) as error:
+        missing = error if isinstance(error, AttributeError) else error.__cause__
+        if not isinstance(missing, AttributeError):
+            raise
         where = planned.config or "no settings.json: name one with --config"
-        raise ValueError(f"task {planned.name} reads a setting that is missing ({error}); there is {where}") from error
+        raise ValueError(
+            f"task {planned.name} reads a setting that is missing ({missing}); there is {where}"
+        ) from error
     except OSError as error:
         raise ValueError(f"the items of task {planned.name} cannot be read: {error}") from error
 

@@ -4,13 +4,16 @@ Names of the arrays: ``arg:<key>``, and ``aux:<key>`` for a statistic that each 
 of the state_dict.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import nn
 
-from partial_fc.checkpoint.torch_names import COUNTER, require_same_names, with_torch_names
+from partial_fc.checkpoint.torch_names import COUNTER, prefix_of, require_same_names, with_torch_names
+from partial_fc.utils.text import some
 
 from .backbones import Backbone, network_with
 
@@ -34,7 +37,8 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
 
     Args:
         model: the backbone.
-        arrays: see above, or ``arg:`` and ``aux:`` arrays of MXNet; others, such as optimizer states, are ignored.
+        arrays: see above, or ``arg:`` and ``aux:`` arrays of MXNet; others, such as optimizer states, are ignored. The
+            keys may have a prefix, see prefix_of.
         network: name of the backbone, which determines the names of MXNet's arrays.
 
     Raises:
@@ -44,6 +48,13 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
     named = with_torch_names(network, arrays)
     state = {name.partition(":")[2]: array for name, array in named.items() if name.startswith(("arg:", "aux:"))}
     own = model.state_dict()
+    known = [key for key in state if not key.endswith(COUNTER)]
+    prefix = prefix_of([key for key in own if not key.endswith(COUNTER)], known)
+    if prefix:
+        others = [key for key in known if not key.startswith(prefix)]
+        if others:
+            logging.warning("of the weights only %s* are taken, not %s", prefix, some(others))
+        state = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
     # Old files have no counters, and no batch norm of these networks uses them.
     counters = {key: to_array(value) for key, value in own.items() if key.endswith(COUNTER)}
     state = {**counters, **state}
@@ -63,6 +74,35 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
                 f"{key} has the shape {shapes[key]}, expected {tuple(value.shape)} as in this training{hint}"
             )
     model.load_state_dict({key: torch.from_numpy(np.array(array)) for key, array in state.items()})
+
+
+@contextmanager
+def borrowed(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[nn.Module]:
+    """A context in which the module itself has what ``replace`` makes of its parameters and buffers.
+
+    At its end the module has its own tensors, modes and attributes again, also those that a forward pass has set. Its
+    objects are not copied: they may hold locks, or activations of the last batch, which PyTorch refuses to copy.
+    """
+    saved = [(module, dict(vars(module)), {**module._parameters, **module._buffers}) for module in model.modules()]
+    replaced: dict[int, torch.Tensor] = {}
+    try:
+        for module, _, tensors in saved:
+            for name, tensor in tensors.items():
+                if tensor is None:
+                    continue
+                if id(tensor) not in replaced:
+                    value = replace(tensor)
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    replaced[id(tensor)] = nn.Parameter(value, requires_grad=False) if is_parameter else value
+                setattr(module, name, replaced[id(tensor)])  # not into the dict alone: RNNs keep a list as well
+        yield model
+    finally:
+        for module, attributes, tensors in saved:
+            for name in vars(module).keys() - attributes.keys():
+                del vars(module)[name]
+            vars(module).update(attributes)
+            for name, tensor in tensors.items():
+                setattr(module, name, tensor)
 
 
 def published_state(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -57,12 +57,20 @@ def refused(run, program, *arguments, message, **environment):
         (RUN_SH, ["--dataset", "emor"], "unknown dataset 'emor': did you mean 'emore'?"),
         pytest.param(TORCHRUN, ["--dataset", "emor"], "unknown dataset 'emor': did you mean", marks=needs_torch),
         pytest.param(
-            PYTORCH, ["debug=True", "margin=nowhere:own"], "nowhere cannot be imported (ModuleNotF", marks=needs_torch
+            PYTORCH, ["debug=True", "margin=nowhere:own"], "nowhere cannot be imported: ModuleNotF", marks=needs_torch
         ),
     ],
 )
 def test_settings(run, program, arguments, message):
     refused(run, program, *arguments, message=message)
+
+
+@needs_torch
+def test_a_task_that_ends_the_program_is_named(run, tmp_path):
+    text = "import sys\nfrom partial_fc.training.tasks import Task\nclass Exits(Task):\n    def prepare(self, home):\n"
+    (tmp_path / "own_exit.py").write_text(f"{text}        sys.exit(0)\n")
+    arguments = ["task=own_exit:Exits", "num_classes=2", "max_update=1", "lr_steps=1"]
+    refused(run, PYTORCH, *arguments, message="error: SystemExit: 0 (Exits.prepare, ", PYTHONPATH=str(tmp_path))
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
 """The iterators with MXNet, and RecordIO files compared with MXNet's own reader and writer."""
 
+import subprocess
+import sys
+
 import cv2
 import numpy as np
 import pytest
@@ -77,3 +80,15 @@ def test_invalid_arguments_are_refused(rec):
         FaceImageIter(4, SHAPE, rec).check_labels(4)
     with pytest.raises(ValueError, match="num_classes must be at least 1, got 0"):
         DummyIter(4, SHAPE, 3, num_classes=0)
+
+
+def test_pillow_decodes_beside_horovod():
+    """In a process of its own: the library that is loaded first decides."""
+    program = (
+        "import io, sys, partial_fc_mxnet, horovod.mxnet, PIL.Image\n"
+        "file = io.BytesIO()\n"
+        "PIL.Image.new('RGB', (8, 8), (200, 100, 0)).save(file, sys.argv[1], compression='jpeg')\n"
+        "assert abs(PIL.Image.open(file).convert('RGB').getpixel((4, 4))[0] - 200) < 8"
+    )
+    for kind in ("jpeg", "tiff"):
+        subprocess.run([sys.executable, "-c", program, kind], check=True, timeout=60)

@@ -60,13 +60,17 @@ def test_a_bad_first_or_last_image_is_replaced_by_the_following_one(bad, followi
 
 
 def test_images_may_be_files_and_columns_may_have_other_names(tmp_path):
-    people = draw((2, 1))
-    (tmp_path / "0.png").write_bytes(people[0][0])
-    rows = {"photo": [{"bytes": None, "path": str(tmp_path / "0.png")}, {"bytes": people[0][1], "path": None}]}
+    people = draw((3, 1))
+    files = [tmp_path / f"{number}.png" for number in (0, 2)]
+    for file, image in zip(files, people[0][::2]):
+        file.write_bytes(image)
+    from_file, of_last = ({"bytes": None, "path": str(file)} for file in files)
+    rows = {"photo": [from_file, {"bytes": people[0][1], "path": None}, of_last]}
     features = {"photo": datasets.Image(), "person": datasets.ClassLabel(num_classes=2)}
-    made = datasets.Dataset.from_dict({**rows, "person": [1, 0]}, features=datasets.Features(features))
+    made = datasets.Dataset.from_dict({**rows, "person": [1, 0, 1]}, features=datasets.Features(features))
     images = ArrowImages("faces", made.data)  # datasets puts the files into what it saves
-    assert [images.read(0, 1), images.read(1, 0)] == people[0] and images.labels([0, 1]).tolist() == [1, 0]
+    assert [images.read(row, label) for row, label in enumerate((1, 0, 1))] == people[0]
+    assert images.labels([0, 1, 2]).tolist() == [1, 0, 1]
     os.remove(tmp_path / "0.png")
     with pytest.raises(ValueError, match=r"faces: image in row 0: .*0\.png cannot be read"):
         images.read(0, 1)

@@ -11,6 +11,7 @@ from torch import nn
 import default
 from partial_fc.data.batch import Batch
 from partial_fc_torch import CosFace, PartialFC, get_model
+from partial_fc_torch.build import check_optimizer
 from partial_fc_torch.engine import TorchEngine
 from partial_fc_torch.optimizers import OPTIMIZERS, build_optimizer, freeze, frozen_modules, read_factors
 
@@ -127,6 +128,51 @@ def test_parts_have_rates_of_their_own_and_frozen_ones_stay():
     assert frozen_modules(nested, read_factors(["a=0", "a.c=0.1"])) == [nested["a"]["b"]]  # a contains what trains
 
 
+def partly(model, name, parts):
+    """The optimizer of what the parts do not freeze; and what it updates."""
+    factors = read_factors(parts)
+    freeze(model, factors)
+    return build_optimizer(model, name, factors=factors, **({"momentum": 0.9} if name == "sgd" else {}))
+
+
+def update(model, optimizer):
+    for parameter in optimizer.parameters:
+        parameter.grad = torch.sin(parameter.detach() * 7)
+    optimizer.update(0.1)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "torch.optim:Adagrad"])
+@pytest.mark.parametrize(
+    "before, now, thawed",
+    [
+        (["0=0"], [], ["0.weight", "0.bias"]),
+        (["0=0", "1=0"], ["2=0"], ["0.weight", "0.bias", "1.weight", "1.bias"]),
+        ([], ["0=0"], []),
+    ],
+)
+def test_a_part_that_was_frozen_resumes_with_new_states(name, before, now, thawed):
+    """The other parts go on with theirs."""
+    models = [network() for _ in range(3)]
+    first, resumed, fresh = (partly(model, name, parts) for model, parts in zip(models, (before, now, now)))
+    for _ in range(3):
+        update(models[0], first)
+    for model in models[1:]:
+        model.load_state_dict(models[0].state_dict())
+    assert resumed.restore(first.states()) == thawed
+    for model, optimizer in zip(models, (first, resumed, fresh)):
+        update(model, optimizer)
+    for state, value in resumed.states().items():
+        expected = fresh if state.split(":")[1] in thawed else first
+        np.testing.assert_allclose(value, expected.states()[state], rtol=1e-6, err_msg=state)
+
+
+@pytest.mark.parametrize("other", ["sgd", "adamw"])
+def test_states_of_another_optimizer_are_refused_where_parts_are_thawed(other):
+    saved = partly(network(), "torch.optim:Adagrad", ["0=0", "1=0"])
+    with pytest.raises(ValueError, match="it holds step, sum of"):
+        partly(network(), other, ["2=0"]).restore(saved.states())
+
+
 @pytest.mark.parametrize(
     "factors, trained, still",
     [
@@ -186,13 +232,35 @@ def test_the_settings_know_the_same_names():
     assert tuple(OPTIMIZERS) == default.OPTIMIZERS
 
 
+class Listing(torch.optim.SGD):
+    """Keeps what no checkpoint holds."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter]["history"] = []
+
+
+@pytest.mark.parametrize(
+    "name, message", [("torch.optim:LBFGS", "TypeError: .*closure"), (f"{__name__}:Listing", "keeps history as list")]
+)
+def test_an_optimizer_that_fails_in_an_update_is_refused_at_the_start(name, message):
+    of = partial(default.generate_config, trainer="torch")
+    with pytest.raises(ValueError, match=f"optimizer is '{name}', which fails in an update: .*{message}"):
+        check_optimizer(of(changes={"optimizer": name}))
+    check_optimizer(of(changes={"optimizer": "adamw", "optimizer_options": "capturable=True"}))  # on GPUs
+
+
 @pytest.mark.parametrize(
     "name, options, message",
     [
         ("torch.optim:Adamm", {}, "optimizer is 'torch.optim:Adamm', but torch.optim has no Adamm"),
         ("torch.nn:Linear", {}, "'torch.nn:Linear', which is no class derived from torch.optim.Optimizer"),
         ("adamw", {"beta": 1}, r"'adamw', but cannot be made with {'beta': 1}: .*beta"),
-        ("adamw", {"eps": -1.0}, "'adamw', but cannot be made with {'eps': -1.0}: Invalid epsilon"),
+        ("adamw", {"eps": -1.0}, "'adamw', but cannot be made with {'eps': -1.0}: eps is -1.0, but must be above 0"),
+        ("torch.optim:RAdam", {"betas": (0.9, 2)}, "betas is 2.0, but must be at least 0 and below 1"),
+        ("sgd", {"momentum": 10**400}, "momentum is inf, but must be a finite number"),
+        ("sgd", {"lr": 5.0}, "has lr: remove it, and set lr or backbone_lr"),
     ],
 )
 def test_what_cannot_be_built_is_refused(name, options, message):

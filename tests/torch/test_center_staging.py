@@ -81,8 +81,8 @@ def test_a_sample_beyond_the_classes_is_an_error(first):
         layer.step(*next(batches(1)))
 
 
-def test_parts_of_the_rows_move_in_any_order(monkeypatch):
-    monkeypatch.setattr(host, "PART_BYTES", 7 * 4 * E)  # the last part of 100 rows is a smaller one
+def test_the_last_part_of_the_rows_may_be_smaller(monkeypatch):
+    monkeypatch.setattr(host, "PART_BYTES", 7 * 4 * E)  # of 100 rows
     assert_same(build(False), build(True), **TOLERANCE)
 
 
@@ -165,6 +165,17 @@ def test_an_error_leaves_the_centers_as_they_are():
     layer.synchronize()
     assert torch.equal(layer.weight, before)
     assert layer.step(features, labels)[1].isfinite()
+
+
+def test_steps_after_a_refused_one_equal_those_with_centers_on_the_device():
+    plain, staged = build(False), build(True)
+    features, labels = next(batches(1))
+    for layer in (plain, staged):
+        layer.step(features, labels)
+        for wrong in ((features * np.nan, labels), (features, np.full(B, CLASSES))):
+            with pytest.raises((FloatingPointError, ValueError)):
+                layer.step(*wrong)
+    assert_same(plain, staged, 3, **TOLERANCE)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # a maximum over no center at all

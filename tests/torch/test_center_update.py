@@ -89,6 +89,7 @@ def test_optimizers_by_name():
     [
         ("adam", "center_optimizer is 'adam', but must be a known name or package.module:name"),
         ("nothing.here:Adam", "nothing.here cannot be imported"),
+        ("builtins:frozenset", r"'builtins:frozenset', but cannot be made with {'weight_decay': 0.0}: TypeError"),
         ("builtins:dict", "'builtins:dict', which makes a dict: it must make a RowOptimizer"),
     ],
 )

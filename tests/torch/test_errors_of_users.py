@@ -16,9 +16,11 @@ from partial_fc.utils.config import Setting
 from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.layer.margins import Margin
 
+raised: type[BaseException] = ValueError
+
 
 def fail(*args, **options):
-    raise ValueError("the user's text")
+    raise raised("the user's text")
 
 
 class Failing(Task):
@@ -66,12 +68,24 @@ CASES += [({name: f"{__name__}:{made}"}, f"{made}.__init__") for name, made in O
 CASES += [({"rec": f"{__name__}:{name}"}, f"{name}.__getitem__") for name in ("Unreadable", "Unlabelled")]
 
 
-@pytest.mark.parametrize("changes, method", CASES, ids=repr)
-def test_the_error_of_a_training_that_is_not_built_names_them(changes, method, tmp_path):
+def settings_of(folder, **changes):
     given = {"task": "items" if "rec" in changes else f"{__name__}:Failing", "network": "own_items:network"}
     given |= {"num_classes": CLASSES, "embedding_size": 8, "batch_size": 4, "max_update": 2, "lr_steps": []}
-    settings = default.generate_config(changes={**given, "output": str(tmp_path), **changes}, trainer="torch")
+    return default.generate_config(changes={**given, "output": str(folder), **changes}, trainer="torch")
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyError, SystemExit])
+@pytest.mark.parametrize("changes, method", CASES, ids=repr)
+def test_the_error_of_a_training_that_is_not_built_names_them(changes, method, kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.raised", kind)
     with pytest.raises(JobError, match="the user's text") as error:
-        train(settings, TorchFramework())
+        train(settings_of(tmp_path, **changes), TorchFramework())
     place = f"{method}, .*{re.escape(__file__.rpartition('/')[2])}:{inspect.getsourcelines(fail)[1] + 1}"
     assert re.search(place, str(error.value)) and str(error.value).count("test_errors_of_users.py:") == 1
+
+
+def test_classes_without_items_are_a_warning(tmp_path, caplog):
+    train(settings_of(tmp_path / "more", rec="own_items:Signals", num_classes=CLASSES + 3), TorchFramework())
+    train(settings_of(tmp_path / "same", rec="own_items:Signals"), TorchFramework())
+    warnings = [record.getMessage() for record in caplog.records if "without items" in record.getMessage()]
+    assert len(warnings) == 1 and f"3 classes without items, set num_classes={CLASSES}" in warnings[0]

@@ -1,5 +1,10 @@
 """partial-fc export on files of PyTorch: the trainer's own, and those of arcface_torch."""
 
+import os
+import subprocess
+import sys
+import sysconfig
+
 import cv2
 import numpy as np
 import pytest
@@ -12,6 +17,7 @@ from partial_fc.inference.parity import random_faces
 from partial_fc_torch import get_model
 from partial_fc_torch.backbones import NETWORKS, network_with
 from partial_fc_torch.pixels import normalized, to_images
+from paths import ROOT
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -61,5 +67,15 @@ def test_the_tools_take_a_state_dict(tmp_path, capsys):
 def test_another_network_is_refused(tmp_path, capsys):
     torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "model.pt")
     assert exit_code("export", tmp_path / "model.pt") == 2
-    assert "model.pt has the layers of none of r18, r34," in capsys.readouterr().err
+    assert "model.pt has weight, bias, the layers of none of r18, r34," in capsys.readouterr().err
     assert not (tmp_path / "backbone.onnx").exists()
+
+
+@pytest.mark.parametrize("words", ["export model.pt", "plan --network vit_t --trainer torch --classes 100"])
+def test_the_trainer_is_found_in_a_clone_that_the_environment_does_not_contain(words, tmp_path):
+    torch.save(get_model("small", num_features=8).state_dict(), tmp_path / "model.pt")
+    packages = os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")])  # without the .pth files of setup-utils
+    command = [sys.executable, "-S", "-m", "partial_fc", *words.split()]
+    environment = {**os.environ, "PYTHONPATH": packages}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr

@@ -83,7 +83,7 @@ def test_negatives_above_the_threshold_are_left_out():
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.0])
 def test_thresholds_that_are_no_cosines_are_refused(threshold):
-    with pytest.raises(ValueError, match=f"interclass_filtering_threshold={threshold}: expected a cosine from 0"):
+    with pytest.raises(ValueError, match=f"_threshold is {threshold}, but must be at least 0 and below 1"):
         CombinedMarginLoss(64, 1.0, 0.5, 0.0, threshold)
 
 
@@ -145,7 +145,11 @@ def with_option(cosine, norms, labels, m=0.1):
     "name, options, message",
     [
         ("adaface", {"m1": 1}, "margin is 'adaface', but cannot be made with s=8.0 and {'m1': 1}: .*'m1'"),
-        ("magface", {"l_a": 200}, "MagFace has l_a=200, u_a=110.0, .* but needs 0 < l_a < u_a"),
+        ("magface", {"l_a": 200}, "MagFace has l_a=200, u_a=110.0, .* but needs l_a < u_a"),
+        ("magface", {"lambda_g": -5}, "lambda_g is -5.0, but must be at least 0 and at most"),
+        ("adaface", {"t_alpha": 2}, "t_alpha is 2.0, but must be above 0 and at most 1"),
+        *((name, {"m": bad}, "m is ") for name in ("adaface", "curricularface") for bad in (-1, 1e300, math.nan, "a")),
+        ("combined", {"m1": 1, "m2": 0, "m3": math.inf}, "m3 is inf, but must be a finite number"),
         ("arcfase", {}, "margin is 'arcfase', but must be a known name or package.module:name"),
         ("nowhere:own", {}, "margin is 'nowhere:own', but nowhere cannot be imported"),
     ],

@@ -126,6 +126,18 @@ def test_an_operator_without_a_counterpart_is_reported():
         OnnxExport(Odd(), SMALL).validate_export()
 
 
+def test_an_operator_of_a_later_opset_gives_a_file_with_that(caplog):
+    class Triangular(nn.Sequential):
+        def forward(self, images):
+            return super().forward(images.tril())
+
+    torch.manual_seed(0)
+    export = OnnxExport(Triangular(nn.Flatten(), nn.Linear(3 * 16 * 16, 8)), SMALL)
+    export.validate_export()
+    assert "tril" in caplog.text and "opset 17" in caplog.text
+    assert onnx.load_model_from_string(export(0)).opset_import[0].version == 17
+
+
 class Weighted(nn.Sequential):
     """A backbone of two inputs by name."""
 

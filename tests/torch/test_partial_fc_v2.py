@@ -1,11 +1,14 @@
 """PartialFC_V2 in one process: derivatives by torch.autograd.gradcheck in float64, types, and optimizers."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
 
 from oracle import MARGINS
 from partial_fc_torch import ArcFace, CombinedMarginLoss, CosFace, PartialFC_V2
+from partial_fc_torch.layer import mean_loss
 
 B, E, CLASSES = 5, 3, 11
 
@@ -71,7 +74,12 @@ def test_an_optimizer_of_pytorch_trains_it(optimizer):
     assert losses[-1] < losses[0] - 1
 
 
-def test_centers_that_changed_since_the_forward_pass_are_an_error():
+@pytest.mark.parametrize("optimize", [0, 1])
+def test_centers_that_changed_since_the_forward_pass_are_an_error(optimize, monkeypatch):
+    """Also with python -O, which drops assertions."""
+    names, source = {"__name__": "recompiled"}, inspect.getsource(mean_loss)
+    exec(compile(source, mean_loss.__file__, "exec", optimize=optimize), names)
+    monkeypatch.setattr("partial_fc_torch.layer.module.MeanLoss", names["MeanLoss"])
     layer, (features, labels) = PartialFC_V2(CosFace(), E, CLASSES), batch(torch.float32)
     loss = layer(features, labels)
     with torch.no_grad():

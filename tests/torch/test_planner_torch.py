@@ -110,8 +110,7 @@ def test_states_and_average_of_a_backbone_are_what_an_engine_has():
     case = Case(20, batch=2, embedding=16, network="small", trainer="torch", backbone_optimizer="adamw", ema=True)
     sizes = {part.name: part.nbytes for part in plan(case).parts}
     moments = [each for state in engine.optimizer.optimizer.state.values() for each in state.values() if each.dim()]
-    average = engine.averaged.model
-    averaged = [each for each in [*average.parameters(), *average.buffers()] if each.is_floating_point()]
+    averaged = [each for each in engine.averaged.tensors if each.is_floating_point()]
     # A few are not trained.
     assert sum(each.nbytes for each in moments) == pytest.approx(sizes["moments of AdamW"], rel=2e-4)
     assert sum(each.nbytes for each in averaged) == sizes["moving average of the weights"]

@@ -9,17 +9,18 @@ import pytest
 import torch
 
 from command_line import exit_code
-from partial_fc.data.pairs_bin import write_pairs
+from partial_fc.data.pairs_bin import read_pairs, write_pairs
 from partial_fc.data.synthetic.draw import encode_face
+from partial_fc.evaluation.verify import embed_pairs
 from partial_fc.export.smaller import to_half, to_int8
 from partial_fc.inference.distances import squared_distances
-from partial_fc.inference.model import FaceModel, find_model
+from partial_fc.inference.model import FaceModel, find_model, model_content
 from partial_fc.inference.parity import check_form, random_faces
 from partial_fc_torch.backbones import get_model
 from partial_fc_torch.onnx_export import OnnxExport
 from tiny_onnx import TinyModel
 
-PAIRS = 40
+PAIRS = 100
 FACES = random_faces((112, 112), 3)
 NO_FACES = np.empty((0, 3, 112, 112), np.uint8)
 
@@ -42,17 +43,18 @@ def large(normalizes=True, features=64):
     return model
 
 
+@pytest.mark.parametrize("files", [1, 2])
 @pytest.mark.parametrize("normalizes", [True, False])
 @pytest.mark.parametrize("kind, size, error", [("half", 0.6, 2e-3), ("int8", 0.4, 3e-2)])
 def test_a_smaller_file_has_the_form_and_nearly_the_embeddings_of_the_original(
-    kind, size, error, normalizes, pairs, tmp_path, capsys
+    kind, size, error, normalizes, files, pairs, tmp_path, capsys
 ):
     model = large(normalizes)
-    full = FaceModel(model.write(tmp_path / "backbone.onnx"), "full")
+    full = FaceModel((model.write if files == 1 else model.write_in_two)(tmp_path / "backbone.onnx"), "full")
     assert exit_code("export", tmp_path, f"--{kind}", "--pairs", pairs, "--limit", 0.1) == 0
     path = tmp_path / f"backbone_{kind}.onnx"
     small = FaceModel(str(path), "small")
-    assert path.stat().st_size < size * (tmp_path / "backbone.onnx").stat().st_size
+    assert path.stat().st_size < size * len(model_content(str(tmp_path / "backbone.onnx")))
     assert small.input == full.input and not small.mirrored
     metadata = small.session.get_modelmeta().custom_metadata_map
     assert metadata["network"] == "tiny" and metadata["verification_set"] == "faces"
@@ -63,6 +65,28 @@ def test_a_smaller_file_has_the_form_and_nearly_the_embeddings_of_the_original(
     onnx.checker.check_model(str(path), full_check=True)
     assert "instead of" in capsys.readouterr().out
     assert find_model(tmp_path) == str(tmp_path / "backbone.onnx")
+
+
+@pytest.mark.parametrize("kind", ["half", "int8"])
+@pytest.mark.parametrize("made", ["half", "int8"])
+def test_a_smaller_file_is_made_of_the_original_alone(made, kind, pairs, tmp_path, capsys):
+    large().write(tmp_path / "backbone.onnx")
+    assert exit_code("export", tmp_path, f"--{made}", "--pairs", pairs, "--limit", 0.1) == 0
+    arguments = ["--pairs", pairs, "--limit", 0.1, "--out", tmp_path / "again.onnx"]
+    assert exit_code("export", tmp_path / f"backbone_{made}.onnx", f"--{kind}", *arguments) == 2
+    assert "already: give the original in float32" in capsys.readouterr().err
+
+
+def test_int8_of_a_model_with_the_names_of_a_quantized_one_ends():
+    model = large()
+    for node in model.nodes:
+        for names in (node.input, node.output):
+            names[:] = ["product_DequantizeLinear_Output" if name == "flat" else name for name in names]
+    graph = onnx.helper.make_graph(model.nodes, "tiny", model.inputs, model.outputs, model.initializers)
+    content = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 11)], ir_version=6)
+    full = FaceModel(content.SerializeToString(), "full")
+    with pytest.raises(ValueError, match="names"):
+        to_int8(content.SerializeToString(), [full.pixels(FACES)])
 
 
 @pytest.mark.parametrize("network", ["small", "mbf"])
@@ -90,19 +114,42 @@ def test_sums_of_products_stay_in_16_bits():
 def test_a_file_that_verifies_worse_is_refused_with_the_figures(kind, pairs, tmp_path, capsys):
     model = large()
     model.weight[:] *= 1e-9 if kind == "half" else 1  # below the smallest number of float16
-    model.weight[0] *= 1 if kind == "half" else 1e6  # leaves one step of int8 to all others
+    model.weight[0] *= 1 if kind == "half" else 1e6  # of an input that is 0; leaves one step of int8 to all others
+    mask = np.arange(len(model.weight)) > 0
+    model.initializers.append(onnx.numpy_helper.from_array(mask.astype(np.float32), "mask"))
+    (matrix,) = (node for node in model.nodes if node.name == "matrix")
+    matrix.input[0] = "masked"
+    model.nodes.insert(model.nodes.index(matrix), onnx.helper.make_node("Mul", ["flat", "mask"], ["masked"], "mask"))
     model.bias[:] = 0
     arrays = {"weight": model.weight, "bias": model.bias}
     for number, each in enumerate(model.initializers):
         if each.name in arrays:
             model.initializers[number] = onnx.numpy_helper.from_array(arrays[each.name], each.name)
-    model.write(tmp_path / "model.onnx")
+    original = FaceModel(model.write(tmp_path / "model.onnx"), "original")
+    images = read_pairs(pairs)[0]
+    embeddings = embed_pairs(original, images, "faces", 32, mirrored=False)
+    distance = squared_distances(embeddings[0::2], embeddings[1::2])
+    write_pairs(tmp_path / "faces.bin", images, distance < np.median(distance))  # which the original tells apart
     small = tmp_path / "small.onnx"
-    arguments = ["export", tmp_path / "model.onnx", f"--{kind}", "--pairs", pairs, "--out", small]
+    arguments = ["export", tmp_path / "model.onnx", f"--{kind}", "--pairs", tmp_path / "faces.bin", "--out", small]
     assert exit_code(*arguments) == 2
     message = capsys.readouterr().err
     assert "accuracy" in message and "TAR@FAR" in message and "--limit is 0.005" in message or "not finite" in message
     assert not small.exists()
+
+
+@pytest.mark.parametrize(
+    "count, one, message",
+    [(9, False, "faces.bin has 9 pairs, too few"), (99, False, "give 100 or more"), (100, True, "chance is 0.50000")],
+)
+def test_pairs_that_show_no_fall_are_refused(count, one, message, pairs, tmp_path, capsys):
+    """Too few, or all of one image."""
+    images, issame = read_pairs(pairs)
+    write_pairs(tmp_path / "faces.bin", images[:1] * 200 if one else images[: 2 * count], issame[:count])
+    large().write(tmp_path / "backbone.onnx")
+    assert exit_code("export", tmp_path, "--int8", "--pairs", tmp_path / "faces.bin", "--limit", 1) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "backbone_int8.onnx").exists()
 
 
 def test_pairs_are_needed(tmp_path, capsys):

@@ -1,14 +1,17 @@
 """TorchFramework: a backbone of the user, trained as train.py trains, and devices that are not there."""
 
 import json
+import os
 import subprocess
 import sys
+import threading
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
 import default
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
@@ -22,6 +25,7 @@ from partial_fc.training.trainer import train
 from partial_fc_torch import get_model
 from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.collectives import default_collectives
+from partial_fc_torch.memory_format import format_of
 from partial_fc_torch.onnx_export import OnnxExport
 from paths import ROOT
 from stub_driver import stub_driver
@@ -64,6 +68,108 @@ def test_a_users_own_backbone(tmp_path):
         expected = backbone.eval()(images).numpy()
     assert FaceModel.open(str(tmp_path / "out")).embed(faces.numpy()) == pytest.approx(expected, abs=1e-5)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["updates"] == 4
+
+
+class Kept(OwnBackbone):
+    """Keeps activations of the last batch, also by a hook, and what nobody can copy; spectral and weight norms."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock, self.outputs = threading.Lock(), []
+        self.pool = nn.Sequential(spectral_norm(nn.Conv2d(3, 4, 3, 2)), nn.AvgPool2d(8), nn.Flatten())
+        linear = weight_norm(nn.Linear(4 * 6 * 6, 16))
+        self.embed = nn.Sequential(linear, parametrizations.spectral_norm(nn.Linear(16, 16)), nn.BatchNorm1d(16))
+        self.pool.register_forward_hook(lambda module, inputs, output: self.outputs.append(output))
+
+    def forward(self, images):
+        with self.lock:
+            self.attention = super().forward(images)
+        return self.attention * 1
+
+
+def test_a_backbone_that_keeps_activations_and_a_lock_is_averaged_and_saved(tmp_path):
+    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
+    torch.manual_seed(0)
+    backbone = Kept()
+    changes = {"rec": str(tmp_path / "faces"), "ema_decay": 0.9, "save_every": 2, "verify_every": 2}
+    train(settings_of(tmp_path, **changes), TorchFramework(backbone))
+    faces = (torch.rand(3, 112, 112, 3) * 255).to(torch.uint8)
+    backbone.eval()
+    for name in ("backbone", "backbone_ema"):
+        backbone.load_state_dict(torch.load(tmp_path / "out" / f"{name}.pth", weights_only=True))
+        with torch.no_grad():
+            expected = backbone((faces.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5).numpy()
+        found = FaceModel.open(str(tmp_path / "out" / f"{name}.onnx")).embed(faces.numpy())
+        assert found == pytest.approx(expected, abs=1e-4)
+
+
+class Exported(OwnBackbone):
+    """Cannot be exported after ``allowed`` updates."""
+
+    def __init__(self, allowed):
+        super().__init__()
+        self.allowed = allowed
+
+    def forward(self, images):
+        self.allowed -= self.training
+        embeddings = super().forward(images)
+        return embeddings if self.allowed > 0 else torch.special.i1(embeddings)
+
+
+@pytest.mark.parametrize("allowed, ends_at", [(1, 0), (3, 4)])
+def test_a_failed_export_ends_the_training_after_the_first_update_or_with_a_checkpoint(allowed, ends_at, tmp_path):
+    settings = settings_of(tmp_path, debug=True, val_targets=[], max_update=8, save_every=4, checkpoint_every=100)
+    with pytest.raises(JobError, match="cannot be exported to ONNX.*i1"):
+        train(settings, TorchFramework(Exported(allowed)))
+    complete = CheckpointFolder(str(tmp_path / "out" / "checkpoints"), 2).complete()
+    assert [update for update, _ in complete] == [ends_at] * bool(ends_at)
+
+
+class Viewed(nn.Sequential):
+    """Flattens by view, which channels_last does not allow."""
+
+    def forward(self, images):
+        return self[1](self[0](images).view(images.size(0), -1))
+
+
+class Volume(nn.Sequential):
+    """Takes the rows of an image as a third dimension."""
+
+    def forward(self, images):
+        return super().forward(images[:, None])
+
+
+def test_a_batch_size_that_the_exporter_takes_for_a_constant_is_refused_at_the_start(tmp_path):
+    class Constant(OwnBackbone):
+        def forward(self, images):
+            return super().forward(images.reshape(len(images), 3, 112, 112))
+
+    with pytest.raises(JobError, match="fails to run"):
+        train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework(Constant()))
+    assert not (tmp_path / "out" / "training.log").exists()
+
+
+@pytest.mark.parametrize(
+    "backbone, expected",
+    [
+        (Viewed(nn.Conv2d(3, 4, 3, 16), nn.Linear(4 * 7 * 7, 16)), torch.contiguous_format),
+        (Volume(nn.Conv3d(1, 2, 3, 16), nn.Flatten(), nn.Linear(2 * 49, 16)), torch.contiguous_format),
+        (nn.Sequential(nn.Conv2d(3, 4, 3, 16), nn.Flatten(), nn.Linear(196, 16)), torch.channels_last),
+    ],
+    ids=["view", "Conv3d", "Conv2d"],
+)
+def test_the_memory_format_is_one_that_the_backbone_takes(backbone, expected, tmp_path):
+    train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework(backbone))
+    assert format_of(backbone) == expected and (tmp_path / "out" / "backbone.onnx").exists()
+
+
+def test_a_forward_pass_that_fails_is_named(tmp_path):
+    class Odd(OwnBackbone):
+        def forward(self, images):
+            raise IndexError("of the user's")
+
+    with pytest.raises(JobError, match="fails on one item, .*: IndexError: of the user's"):
+        train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework(Odd()))
 
 
 class Recorded(TorchFramework):
@@ -129,6 +235,16 @@ def test_an_average_is_verified_and_saved_and_all_resumes_in_the_middle_of_a_sch
     log = (out / "training.log").read_text()
     line = "rates: backbone 0.01, class centers 0.003125 (lr 0.1 x 16 images / 512, unless set); schedule poly"
     assert line in log and "[demo_val_ema][5]Accuracy-Flip" in log
+
+
+def test_a_resume_without_the_average_leaves_none_of_the_old_update(tmp_path):
+    plain = {"debug": True, "val_targets": [], "checkpoint_every": 2, "image_size": 16}
+    train(settings_of(tmp_path, **plain, ema_decay=0.9), TorchFramework())
+    average = {"backbone_ema.pth", "backbone_ema.onnx"}
+    assert average < set(os.listdir(tmp_path / "out"))
+    train(settings_of(tmp_path, **plain, resume="auto", max_update=6), TorchFramework())
+    names = set(os.listdir(tmp_path / "out"))
+    assert not average & names and {"backbone.pth", "backbone.onnx"} < names
 
 
 @no_gpu

@@ -1,6 +1,8 @@
 """Weights from every kind of file, and the message about files that do not fit."""
 
+from argparse import Namespace
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +12,10 @@ from torch import nn
 
 from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.training.pretrained import Pretrained, pretrained_from_files
-from partial_fc_torch.backbones import get_model
+from partial_fc_torch.backbones import get_model, network_with
 from partial_fc_torch.export import export
 from partial_fc_torch.published_files import read_pretrained
-from partial_fc_torch.weights import parameter_arrays, published_state, set_weights, statistic_arrays
+from partial_fc_torch.weights import borrowed, parameter_arrays, published_state, set_weights, statistic_arrays
 
 
 def small(seed=0, **options):
@@ -42,6 +44,78 @@ def test_a_state_dict_of_pytorch(tmp_path, name, of_folder):
     assert same(model, saved)
     with pytest.raises(ValueError, match=f"{tmp_path} has no class centers, rank_0_softmax_weight.pt or checkpoint_g"):
         pretrained_from_files(path, True, read_pretrained)
+
+
+class Config:
+    """Of a user's program, whose pickle a checkpoint has."""
+
+    def __init__(self):
+        self.lr = 0.1
+
+
+FORMS = {
+    "DistributedDataParallel": lambda state: {f"module.{key}": value for key, value in state.items()},
+    "torch.compile": lambda state: {f"_orig_mod.{key}": value for key, value in state.items()},
+    "both": lambda state: {f"module._orig_mod.{key}": value for key, value in state.items()},
+    "a compiled part": lambda state: {key.replace("layer1.", "layer1._orig_mod."): state[key] for key in state},
+    "Lightning": lambda state: {
+        "state_dict": {"head.weight": torch.ones(2), **{f"model.backbone.{key}": state[key] for key in state}},
+        "hyper_parameters": Namespace(lr=0.1),
+        "path": Path("runs"),
+    },
+    "objects": lambda state: {"model": state, "config": Config()},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_state_dicts_as_other_programs_save_them(form, tmp_path, caplog):
+    saved, model = small(), small(seed=1)
+    path = tmp_path / ("model.ckpt" if form == "Lightning" else "model.pt")
+    torch.save(FORMS[form](saved.state_dict()), path)
+    weights = read_pretrained(str(path), False).weights
+    set_weights(model, weights, "small")
+    assert same(model, saved)
+    shapes = {name.partition(":")[2]: array.shape for name, array in weights.items()}
+    assert network_with(shapes, 112) == ("small", 8)
+    assert ("not head.weight" in caplog.text) == (form == "Lightning")
+
+
+@pytest.mark.parametrize("content", ["two", "more"])
+def test_a_prefix_that_does_not_fit_is_not_stripped(content):
+    """Two backbones, or one with a layer more."""
+    state = parameter_arrays(small()) | statistic_arrays(small())
+    given = {name.replace(":", ":model."): array for name, array in state.items()}
+    if content == "two":
+        given |= {name.replace(":", ":backbone."): array for name, array in state.items()}
+    else:
+        given["arg:model.head"] = np.ones(2, np.float32)
+    with pytest.raises(ValueError, match=r"lacks conv1.weight.* has the unexpected model\."):
+        set_weights(small(), given, "small")
+
+
+class Recurrent(nn.Module):
+    """PyTorch's RNNs keep a list of their weights; a forward pass sets an attribute and replaces a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(3, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, rows):
+        self.last, self.calls = rows, self.calls + 1
+        return self.rnn(rows)[0]
+
+
+def test_borrowed_tensors_are_used_everywhere_and_nothing_of_them_stays():
+    model, rows = Recurrent().train(), torch.randn(2, 3)
+    before, state = model(rows), {name: value.clone() for name, value in model.state_dict().items()}
+    last, own = model.last, dict(model.named_parameters())
+    with borrowed(model, torch.zeros_like):
+        assert not model.eval()(rows * 2).any() and model.calls == 1
+    assert model.last is last and model.training and model.rnn.training
+    assert all(parameter is own[name] and parameter.requires_grad for name, parameter in model.named_parameters())
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert torch.equal(model(rows), before)
 
 
 def centers_of_ranks(*ranks):

@@ -17,9 +17,8 @@ from partial_fc.training.trackers.jsonl import JsonLines
 from partial_fc.utils.config import SettingsError
 from partial_fc_torch.build import TorchFramework
 
+LOGGED = [(1, 1.0), (2, 0.5), (2, 0.5), (3, 1 / 3), (4, 0.25)]  # by both starts
 SETTINGS = {"batch_size": 64, "margins": [1.0, 0.5, 0.0]}
-
-
 # Updates that log, and how each start begins: the second one resumes after update 1, with another batch size.
 STARTS = [([1, 2, 4], ()), ([2, 3], (2, {"setting batch_size": (32, 64)}))]
 CHANGE = "setting batch_size from update 2"
@@ -49,9 +48,10 @@ def test_tensorboard_shows_each_update_of_a_resumed_training_once(tmp_path):
 
 def test_json_lines_have_each_update_of_a_resumed_training_once(tmp_path):
     train(["jsonl"], tmp_path)
+    assert len((tmp_path / "run_id").read_text()) == 8
     file = tmp_path / "metrics.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [line["num_update"] for line in lines] == [1, 2, 3]
+    assert [(line["num_update"], line["loss"]) for line in lines] == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
     assert lines[2] == {"num_update": 3, "loss": 1 / 3, "verification/lfw/accuracy": 0.5}
     file.write_text(file.read_text() + '{"num_upd')  # as a killed training leaves it
     JsonLines().begin(TrackedRun(str(tmp_path), "", {}, 4))
@@ -67,16 +67,8 @@ def test_weights_and_biases(tmp_path, monkeypatch):
     files = list(tmp_path.glob(f"wandb/offline-run-*/run-{run_id}.wandb"))
     assert files and len(list(tmp_path.glob("wandb/offline-run-*"))) == len(files)
     content = b"".join(file.read_bytes() for file in files)
-    for text in (
-        b"faces",
-        b"team",
-        b"first",
-        b"margins",
-        b"verification/lfw/accuracy",
-        b"report.html",
-        CHANGE.encode(),
-    ):
-        assert text in content, text
+    for text in ("faces", "team", "first", "margins", "verification/lfw/accuracy", "report.html", CHANGE):
+        assert text.encode() in content, text
 
 
 def test_mlflow(tmp_path, monkeypatch):
@@ -91,7 +83,7 @@ def test_mlflow(tmp_path, monkeypatch):
     assert run.data.params == {"batch_size": "64", "margins": "[1.0, 0.5, 0.0]"}
     assert run.data.tags[CHANGE] == "32, now 64"
     history = client.get_metric_history(run.info.run_id, "loss")
-    assert sorted(metric.step for metric in history) == [1, 2, 2, 3, 4]
+    assert sorted((metric.step, metric.value) for metric in history) == LOGGED
     assert [artifact.path for artifact in client.list_artifacts(run.info.run_id)] == ["report.html"]
 
 
@@ -103,7 +95,8 @@ def test_trackio(tmp_path):
         rows = database.execute("select run_name, step, metrics from metrics").fetchall()
         configs = database.execute("select config from configs").fetchall()
     assert {name for name, _, _ in rows} == {f"{tmp_path.name}-{(tmp_path / 'run_id').read_text()}"}
-    assert sorted(step for _, step, _ in rows) == [1, 2, 2, 3, 4] and CHANGE in str(configs)
+    assert sorted((step, json.loads(metrics)["loss"]) for _, step, metrics in rows) == LOGGED
+    assert CHANGE in str(configs)
 
 
 @pytest.mark.parametrize("tracker", ["mlflow", "jsonl", "tensorboard", "wandb"])
@@ -205,8 +198,18 @@ def test_a_tracker_that_hangs_is_named_and_the_others_go_on(tmp_path, capfd, mon
     assert errors.count("\n") == 8 and "curves of mine 7" in errors and "0.5 s" in errors
 
 
-def test_errors_of_other_threads_are_reported_as_before(tmp_path):
+def test_errors_of_other_threads_are_reported_as_before(tmp_path, monkeypatch):
+    class WithThreads(JsonLines):
+        threads_of = ("somewhere",)
+
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
     hook = threading.excepthook
-    with closing(Trackers({"first": JsonLines(), "second": JsonLines()})) as trackers:
+    with closing(Trackers({"first": WithThreads(), "second": JsonLines()})) as trackers:
         trackers.begin(str(tmp_path), SETTINGS)
-    assert threading.excepthook is hook
+        other = threading.Thread(target=int, args=("no number",))
+        other.start()
+        other.join()
+        trackers.log({"loss": 1.0}, 1)
+    assert threading.excepthook == hook and [type(failure.exc_value) for failure in reported] == [ValueError]
+    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 2  # of both

@@ -76,7 +76,9 @@ def write_folders(place):
             (place / "faces" / f"p{person:02}" / f"{number}.png").write_bytes(image)
     write_face_set(place / "set", people)
     write_names(place / "set", [f"p{person:02}" for person in range(PEOPLE)])
-    write_pairs(place / "val.bin", [image for pair in range(20) for image in people[pair][:2]], [True, False] * 10)
+    issame = [True, False] * 50
+    pairs = [(people[pair % PEOPLE][0], people[(pair + (not same)) % PEOPLE][1]) for pair, same in enumerate(issame)]
+    write_pairs(place / "val.bin", [image for pair in pairs for image in pair], issame)
     (place / "photos" / "a").mkdir(parents=True)
     photo = np.full((120, 160, 3), 200, np.uint8)
     photo[30:94, 20:84] = 0, 0, 255

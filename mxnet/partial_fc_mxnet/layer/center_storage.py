@@ -70,7 +70,7 @@ class CenterStorage:
                 ]
 
     def initialize(self, class_start: int, seed: int) -> None:
-        """Draws the centers from N(0, 0.01), see center_blocks; in blocks, because a second copy may not fit."""
+        """Draws the centers as center_blocks does; in blocks, because a second copy may not fit."""
         for number, piece in enumerate(self.pieces):
             start = class_start + number * self.piece_rows
             self.copy_rows(number, "weight", center_blocks(start, start + len(piece.weight), self.embedding_size, seed))

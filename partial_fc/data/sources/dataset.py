@@ -24,7 +24,7 @@ from partial_fc.data.read_log import ReadLog
 from partial_fc.data.transforms import rgb_of, upright
 from partial_fc.utils.imports import import_object
 from partial_fc.utils.text import plural
-from partial_fc.utils.user_code import place_in_user_code
+from partial_fc.utils.user_code import place_in_user_code, refusal
 
 Result = TypeVar("Result")
 
@@ -194,8 +194,8 @@ def open_dataset(dataset: Any, name: str) -> Any:
     if isinstance(found, type) or not hasattr(found, "__getitem__"):
         try:
             found = found()
-        except Exception as error:  # the user's
-            raise ValueError(f"rec is {name}, which ends with {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:  # the user's
+            raise refusal(error, f"rec is {name}, which ends with ") from error
     try:
         count = len(found)
         found.__getitem__  # noqa: B018

@@ -25,7 +25,7 @@ from partial_fc.data.folder import (
     no_images,
     others_text,
 )
-from partial_fc.utils.cli import add_force, add_workers, whole_number
+from partial_fc.utils.cli import add_force, add_format, add_workers, whole_number
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.text import amount, plural
@@ -51,16 +51,6 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", type=whole_number(1), default=112, help="height and width in pixels (default: 112)")
     parser.add_argument("--resize", action="store_true", help="scale images of another size instead of refusing them")
     add_format(parser)
-
-
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of what encoded images are."""
-    parser.add_argument(
-        "--quality", type=whole_number(1, 100), default=95, help="JPEG quality of encoded images (default: 95)"
-    )
-    parser.add_argument(
-        "--format", choices=("jpeg", "png"), default="jpeg", help="format of encoded images (default: jpeg)"
-    )
 
 
 def image_options(args: argparse.Namespace) -> ImageOptions:

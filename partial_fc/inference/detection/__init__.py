@@ -1,6 +1,7 @@
 """Face detectors with five landmarks: those of this folder, one per file, and those of users by name."""
 
 from partial_fc.utils.imports import import_object
+from partial_fc.utils.user_code import make
 
 from .detector import Detector, Face
 from .onnx_file import open_onnx_detector
@@ -21,5 +22,6 @@ def open_detector(name: str) -> Detector:
     """
     if name.endswith(ONNX):
         return open_onnx_detector(name)
-    detector: Detector = import_object(DETECTORS.get(name, name), "--detector")()
+    maker = import_object(DETECTORS.get(name, name), "--detector")
+    detector: Detector = maker() if name in DETECTORS else make("--detector", name, maker)
     return detector

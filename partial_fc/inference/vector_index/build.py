@@ -26,11 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     from partial_fc.inference.index import read_index
+    from partial_fc.utils.folder_lock import locked
     from partial_fc.utils.staging import staged_folder
     from partial_fc.utils.text import plural
 
     from .add import add_rows, check_distinct
-    from .folder import create, files_of, is_index, locked
+    from .folder import create, files_of, is_index
     from .writer import Writer
 
     index = read_index(args.embeddings)

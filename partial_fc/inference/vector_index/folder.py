@@ -4,7 +4,6 @@ Every change writes new files beside those in use, then the manifest that names 
 command that ends before leaves the old index, and a search that has it open goes on in the old files.
 """
 
-import fcntl
 import json
 import os
 import re
@@ -19,6 +18,7 @@ import numpy as np
 from partial_fc.checkpoint.arrays import open_array
 from partial_fc.inference.index import Origin
 from partial_fc.utils.atomic_io import replace_file, sync_folder
+from partial_fc.utils.folder_lock import locked
 from partial_fc.utils.json_object import read_object
 
 from .ivf import DTYPES, Lists, damaged, header_checksum
@@ -202,20 +202,6 @@ def files_of(path: str) -> list[str]:
         return [MANIFEST, *_files(_read_manifest(os.path.join(path, MANIFEST)))]
     except (OSError, ValueError):
         return []
-
-
-@contextmanager
-def locked(folder: str) -> Iterator[None]:
-    """Keeps other commands from changing an index. Raises OSError if one does."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OSError(f"{folder} is being changed by another command: wait for its end") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _lists(change: int) -> str:

@@ -6,6 +6,8 @@ import runpy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from partial_fc.utils.user_code import errors_of
+
 
 class Recipe(NamedTuple):
     """The content of a configuration file."""
@@ -20,10 +22,8 @@ def read_recipe(path: str, root: str) -> Recipe:
     Raises ValueError if there is no such file, it fails, or it has no ``config``.
     """
     file = find_file(path, root)
-    try:
+    with errors_of(f"{file} failed"):
         config = runpy.run_path(file).get("config")
-    except Exception as error:  # of the user's code
-        raise ValueError(f"{file} failed: {type(error).__name__}: {error}") from error
     if not isinstance(config, Mapping):
         raise ValueError(f"{file} has no dictionary 'config'; an EasyDict is one")
     return Recipe(os.path.splitext(os.path.basename(file))[0], dict(config))

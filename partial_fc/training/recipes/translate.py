@@ -14,8 +14,9 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from partial_fc.utils.config import SettingsError
+from partial_fc.utils.config import Setting, SettingsError
 from partial_fc.utils.tables import format_table
+from partial_fc.utils.text import quoted
 
 from .config_file import Recipe
 
@@ -86,13 +87,16 @@ def translate(recipe: Recipe, ranks: int) -> Translation:
         "lr_reference_batch": 0,
     }
     rows, refused = [], [f"{key} is missing" for key in REQUIRED if key not in config]
-    if config.get("rec") == SYNTHETIC:
+    if isinstance(config.get("rec"), str) and config["rec"] == SYNTHETIC:
         config = _with_updates(config, ranks)
     for key, value in config.items():
         try:
             own, note = _translate_key(key, value, config)
         except SettingsError as error:
             refused.append(str(error))
+            continue
+        except (TypeError, ValueError):
+            refused.append(f"{key} is {quoted(value)}, which has another type")
             continue
         settings.update(own)
         if not own and key not in recipe.config:
@@ -102,14 +106,17 @@ def translate(recipe: Recipe, ranks: int) -> Translation:
     if refused:
         raise SettingsError("; ".join([f"{recipe.name} cannot be trained as it is: {refused[0]}", *refused[1:]]))
     key = config["wandb_key"] if config["using_wandb"] else ""
-    return Translation(settings, {"WANDB_API_KEY": key} if key else {}, rows)
+    return Translation(settings, {"WANDB_API_KEY": str(key)} if key else {}, rows)
 
 
 def _with_updates(config: Mapping[str, Any], ranks: int) -> dict[str, Any]:
     """Returns the configuration of a training on dummy images, which have no epochs, with its length in updates."""
-    of_update = config["batch_size"] * config["gradient_acc"] * ranks
-    of_epoch = config.get("num_image", SYNTHETIC_IMAGES) // of_update
     lengths = {"num_epoch": "max_update", "warmup_epoch": "warmup_steps"}
+    config = {"num_image": SYNTHETIC_IMAGES, **config}
+    for key in ("batch_size", "gradient_acc", "num_image", *lengths):
+        if key in config:
+            Setting(key, 1, "", at_least=None if key in lengths else 1).check(config[key])
+    of_epoch = config["num_image"] // (config["batch_size"] * config["gradient_acc"] * ranks)
     others = {key: value for key, value in config.items() if key not in lengths}
     return {**others, **{name: max(0, of_epoch * config[key]) for key, name in lengths.items() if key in config}}
 
@@ -117,7 +124,7 @@ def _with_updates(config: Mapping[str, Any], ranks: int) -> dict[str, Any]:
 def _translate_key(key: str, value: Any, config: Mapping[str, Any]) -> tuple[Settings, str]:
     """Returns what a key becomes, or why it becomes nothing."""
     if key in SAME:
-        return {SAME[key]: float(value) if key in REAL and value is not None else value}, ""
+        return {SAME[key]: value}, ""
     if key in NOTES:
         return {}, NOTES[key]
     if key in RULES:
@@ -127,7 +134,7 @@ def _translate_key(key: str, value: Any, config: Mapping[str, Any]) -> tuple[Set
 
 
 def _margins(value: Any, config: Mapping[str, Any]) -> Settings:
-    return {"margins": tuple(map(float, value))}
+    return {"margins": tuple(value)}
 
 
 def _data(value: Any, config: Mapping[str, Any]) -> Settings:
@@ -201,7 +208,6 @@ SAME = {
     "num_workers": "decode_threads",
     "seed": "seed",
 }
-REAL = ("sample_rate", "interclass_filtering_threshold", "lr", "momentum", "weight_decay")
 NOTES = {
     "num_image": "read from the data set",
     "dali": "all images are read by the same code",

@@ -1,6 +1,5 @@
 """What a model card says: sections of paragraphs, lists, tables and charts, which card_pages.py writes."""
 
-import hashlib
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +9,8 @@ import numpy as np
 from partial_fc.evaluation.pair_rates import CONFIDENCE, PairRates, Rate
 from partial_fc.evaluation.verification import too_few
 from partial_fc.inference.item_model import ItemModel
-from partial_fc.inference.model import FaceModel
+from partial_fc.inference.model import FaceModel, model_files
+from partial_fc.inference.origin import files_digest
 from partial_fc.utils.text import plural
 
 from . import formatting
@@ -116,9 +116,8 @@ def _file(path: str) -> str:
     """Returns name, size and SHA-256 of a model; of a checkpoint in several files the name."""
     if not os.path.isfile(path):
         return os.path.basename(os.path.abspath(path))
-    with open(path, "rb") as file:
-        content = file.read()
-    return f"{os.path.basename(path)}, {len(content):,} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}"
+    files = model_files(path) if path.endswith(".onnx") else [path]
+    return f"{os.path.basename(path)}, {sum(map(os.path.getsize, files)):,} bytes, SHA-256 {files_digest(files)}"
 
 
 def _problems(training: Run) -> list[Bullets]:

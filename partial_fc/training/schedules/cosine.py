@@ -2,6 +2,8 @@
 
 import math
 
+from partial_fc.utils.options import checked
+
 from .schedule import Length, Moment
 
 
@@ -14,9 +16,8 @@ class Cosine:
     """
 
     def __init__(self, length: Length, final: float = 0.0):
-        if not 0 <= final <= 1:
-            raise ValueError(f"final is {final}, but must be from 0 to 1")
-        self.length, self.final = length, final
+        (self.final,) = checked("cosine", final=final)
+        self.length = length
 
     def __call__(self, moment: Moment) -> float:
         """See Schedule."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from partial_fc.utils.config import SettingsError
+from partial_fc.utils.user_code import errors_of
 
 from .schedule import Length, Moment
 
@@ -31,7 +32,5 @@ def tabulate_rates(lr_func: Callable[[int], float], num_epoch: int) -> list[floa
     """
     if not num_epoch:
         raise SettingsError("lr_func is a function of the epoch, but num_epoch is 0: set num_epoch, or lr_func=[]")
-    try:
+    with errors_of("lr_func failed"):
         return [float(lr_func(epoch)) for epoch in range(num_epoch)]
-    except Exception as error:  # of the user's code
-        raise SettingsError(f"lr_func failed: {type(error).__name__}: {error}") from error

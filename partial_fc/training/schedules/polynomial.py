@@ -1,5 +1,7 @@
 """Polynomial decay to 0."""
 
+from partial_fc.utils.options import checked
+
 from .schedule import Length, Moment
 
 
@@ -11,9 +13,8 @@ class Polynomial:
     """
 
     def __init__(self, length: Length, power: float = 1.0):
-        if not power > 0:
-            raise ValueError(f"power is {power}, but must be above 0")
-        self.length, self.power = length, power
+        (self.power,) = checked("polynomial", power=power)
+        self.length = length
 
     def __call__(self, moment: Moment) -> float:
         """See Schedule."""

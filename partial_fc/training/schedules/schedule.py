@@ -2,6 +2,8 @@
 
 from typing import NamedTuple, Protocol
 
+LARGEST_FACTOR = 10**6  # of a learning rate: float32, in which the rate acts, ends at 3e38
+
 
 class Moment(NamedTuple):
     """When an update takes place."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from partial_fc.utils.config import parse_options
 from partial_fc.utils.imports import import_object
+from partial_fc.utils.user_code import make
 
 from .evaluation import Evaluation
 from .pairs import ItemPairs, PairVerification
@@ -35,8 +36,7 @@ def build_task(settings: Any) -> Task:
     Raises:
         ValueError: ``task`` names nothing, or what does not take ``task_options``.
     """
-    options = parse_options("task_options", settings.task_options)
-    try:
-        return find_task(settings.task)(settings, **options)
-    except TypeError as error:
-        raise ValueError(f"task is {settings.task!r}, but cannot be made with {options}: {error}") from error
+    found = find_task(settings.task)
+    options = parse_options("task_options", settings.task_options, found)
+    task: Task = make("task", settings.task, found, settings, **options)
+    return task

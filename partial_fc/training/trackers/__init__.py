@@ -10,6 +10,7 @@ from typing import Any
 
 from partial_fc.utils.config import SettingsError, choose
 from partial_fc.utils.imports import import_object
+from partial_fc.utils.user_code import errors_of, make
 
 from .container import Trackers
 from .tracker import ScalarWriter, TrackedRun, Tracker
@@ -35,14 +36,17 @@ def build_trackers(
     that take it. Raises ValueError if a tracker is unknown or its library is missing, or none of them takes an option.
     """
     makers = {name: find_tracker(name) for name in names}
-    accepted = {name: inspect.signature(maker).parameters.keys() for name, maker in makers.items()}
+    accepted = {}
+    for name, maker in makers.items():
+        with errors_of(f"trackers has {name}, which is no class or function"):
+            accepted[name] = inspect.signature(maker).parameters.keys()
     for option in options:
         if not any(option in taken for taken in accepted.values()):
             raise SettingsError(f"tracker_options has {option}, which none of the trackers takes: {', '.join(names)}")
     given = {"open_writer": open_writer, **options}
     return Trackers(
         {
-            name: maker(**{option: value for option, value in given.items() if option in accepted[name]})
+            name: make("trackers", name, maker, **{key: given[key] for key in given if key in accepted[name]})
             for name, maker in makers.items()
         }
     )

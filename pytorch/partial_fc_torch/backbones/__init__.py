@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from partial_fc.checkpoint.torch_names import COUNTER
+from partial_fc.checkpoint.torch_names import COUNTER, prefix_of
 from partial_fc.utils.config import choose
 from partial_fc.utils.imports import import_object
+from partial_fc.utils.user_code import errors_of
 
 from .backbone import EPS, Backbone, Options
 
@@ -91,10 +92,9 @@ def _side_of_images(name: str, image_size: int | None) -> int:
 
 def _own_model(name: str, **given: Any) -> nn.Module:
     sizes = {key: value for key, value in given.items() if value or key not in ("image_size", "dropout")}
-    try:
-        model = import_object(name, "network")(**sizes)
-    except TypeError as error:
-        raise ValueError(f"network is {name!r}, which cannot be called with {', '.join(sizes)}: {error}") from error
+    make = import_object(name, "network")
+    with errors_of(f"network is {name!r}, which cannot be called with {', '.join(sizes)}"):
+        model = make(**sizes)
     if not isinstance(model, nn.Module):
         raise ValueError(f"network is {name!r}, which returns {type(model).__name__}, expected a torch.nn.Module")
     return model
@@ -103,15 +103,17 @@ def _own_model(name: str, **given: Any) -> nn.Module:
 def network_with(shapes: Mapping[str, tuple[int, ...]], image_size: int) -> tuple[str, int] | None:
     """Returns name and E of the network whose state_dict has these keys and shapes; None if there is none.
 
-    If no network has the shapes, the first one that has the keys is returned. Counters of batch norms need not be
-    there.
+    The keys may have a prefix, see prefix_of. If no network has the shapes, the first one that has the keys is
+    returned. Counters of batch norms need not be there.
     """
-    given = _without_counters(shapes)
+    whole = _without_counters(shapes)
     same_keys = []
     for name in NETWORKS:
         *_, embedding = own = _keys_of(name)
-        if {*own} != given.keys():
+        prefix = prefix_of(own, whole)
+        if prefix is None:
             continue
+        given = {key: whole[prefix + key] for key in own}
         same_keys.append((name, given[embedding][0]))
         with torch.device("meta"):
             sized = get_model(name, num_features=given[embedding][0], image_size=image_size).state_dict()

@@ -13,7 +13,7 @@ import torch
 from partial_fc.utils.atomic_io import replace_file_by
 
 from ..errors import error_message
-from .tensor_headers import UnsupportedTensorError, check_header
+from .tensor_headers import StandIn, UnsupportedTensorError, check_header
 
 
 def center_file(field: str) -> str:
@@ -49,14 +49,17 @@ def load_rows(path: str, shape: torch.Size) -> torch.Tensor:
 def load_tensors(path: str) -> Any:
     """Returns the content of a file of torch.save, mapped into memory where the file allows it.
 
+    In place of objects of other classes than tensors and plain values it has a StandIn: their code is not run.
+
     Raises:
         OSError: the file is missing or cannot be read.
-        ValueError: it is damaged, or holds other objects than tensors and plain values. Their code is not run.
+        ValueError: it is damaged, or calls functions.
     """
     try:
-        check_header(path)
+        stand_ins = [(StandIn, name) for name in check_header(path)]
         # Files of PyTorch before 1.6 cannot be mapped.
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        with torch.serialization.safe_globals(stand_ins):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except OSError as error:
         if error.filename:
             raise

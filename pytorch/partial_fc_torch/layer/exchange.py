@@ -272,7 +272,8 @@ class LayerExchange:
     def _error(self, features: torch.Tensor, labels) -> Exception | None:
         """The error of a batch, None if there is none."""
         if self._refused is not None:
-            return self._refused
+            refused, self._refused = self._refused, None  # once: the next step may be one without gather_labels
+            return refused
         misfit = self._misfit(features, labels)
         try:
             if misfit is None:

@@ -72,8 +72,8 @@ class ClassCenters(RankCenters):
             default.
 
     Attributes:
-        weight: (L, E) float32 parameter on the device, the host or in a file, drawn from N(0, 0.01); it depends on
-            seed and class, not on R.
+        weight: (L, E) float32 parameter on the device, the host or in a file, normal with standard deviation
+            0.01; it depends on seed and class, not on R.
         Others: the states of the optimizer, by their names.
         class_start: first class of this rank.
         num_local: L; 0 on the last ranks if R > C.

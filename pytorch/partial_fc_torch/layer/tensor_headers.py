@@ -44,15 +44,36 @@ STAND_INS = {
     ("torch._utils", "_rebuild_parameter_with_state"): lambda tensor, *_: tensor,
     ("torch._tensor", "_rebuild_from_type_v2"): lambda build, kind, arguments, state: build(*arguments),
 }
+OF_FUNCTIONS = ("torch", "builtins", "__builtin__", "_codecs")  # modules of which PyTorch calls more than is above
 MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # first in files of PyTorch before 1.6
+
+
+class StandIn:
+    """In place of an object of any class beside the tensors, such as the arguments of a training: it has nothing."""
+
+    def __new__(cls, *arguments, **options):
+        """Takes what the class would take."""
+        return super().__new__(cls)
+
+    def __init__(self, *arguments, **options):
+        """Keeps nothing of it."""
+
+    def __setstate__(self, state):
+        """Keeps nothing of it."""
+
+    def __setitem__(self, key, value):
+        """Keeps no item of a dictionary's subclass."""
 
 
 class UnsupportedTensorError(ValueError):
     """The file holds a tensor that is not dense numbers of its own; the message says which."""
 
 
-def check_header(path: str) -> None:
-    """Checks that the file holds dense tensors and plain values, and that reading it takes no more than its size.
+def check_header(path: str) -> set[str]:
+    """Checks that the file's tensors are dense, and that reading it takes no more than its size.
+
+    Returns:
+        The full names of what it has beside tensors and plain values, for which a StandIn is to stand.
 
     Raises:
         UnsupportedTensorError, OSError, or errors of pickle and zipfile, without a common base class.
@@ -64,14 +85,16 @@ def check_header(path: str) -> None:
     with content:
         if content.read(len(MAGIC)) != MAGIC:
             raise ValueError("it was not written by torch.save")
+        others: set[str] = set()
         for _ in ("version of the format", "sizes of types", "objects"):
             place = content.tell()
             check_opcodes(content)
             content.seek(place)
-            _Header(content, lambda key: len(content), len(content)).load()
+            others |= _Header(content, lambda key: len(content), len(content)).read_names()
+        return others
 
 
-def _check_archive(path: str) -> None:
+def _check_archive(path: str) -> set[str]:
     size = os.path.getsize(path)
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
@@ -85,7 +108,7 @@ def _check_archive(path: str) -> None:
         with archive.open(f"{root}/data.pkl") as file:
             check_opcodes(file)
         with archive.open(f"{root}/data.pkl") as file:
-            _Header(file, lambda key: sizes[f"{root}/data/{key}"], size).load()
+            return _Header(file, lambda key: sizes[f"{root}/data/{key}"], size).read_names()
 
 
 class _Header(pickle.Unpickler):
@@ -99,7 +122,12 @@ class _Header(pickle.Unpickler):
 
     def __init__(self, file: Any, stored: Callable[[str], int], size: int):
         super().__init__(file)
-        self._stored, self._left, self._seen = stored, size, set[str]()
+        self._stored, self._left, self._seen, self._others = stored, size, set[str](), set[str]()
+
+    def read_names(self) -> set[str]:
+        """Reads the objects; returns the full names of those that a StandIn stands for."""
+        self.load()
+        return self._others
 
     def find_class(self, module: str, name: str) -> Any:
         """Returns what stands for a name."""
@@ -111,9 +139,12 @@ class _Header(pickle.Unpickler):
             raise UnsupportedTensorError(f"a tensor of torch.{name}")
         if module == "torch" and (name in ITEM_BYTES or DTYPE.fullmatch(name)):
             return name
-        if (module, name) not in STAND_INS:
+        if (module, name) in STAND_INS:
+            return STAND_INS[module, name]
+        if module.partition(".")[0] in OF_FUNCTIONS:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
-        return STAND_INS[module, name]
+        self._others.add(f"{module}.{name}")
+        return StandIn
 
     def persistent_load(self, pid: Any) -> tuple[str, int]:
         """Returns (kind, number of elements) of a storage."""

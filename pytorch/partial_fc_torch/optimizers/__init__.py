@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from partial_fc.utils.imports import import_object
+from partial_fc.utils.options import check_optimizer_options
+from partial_fc.utils.user_code import errors_of
 
 from .backbone_optimizer import BackboneOptimizer
 from .decay import parameter_groups
@@ -70,8 +72,6 @@ def build_optimizer(
     if fused and name in OPTIMIZERS and not given.keys() & {"foreach", "differentiable"}:
         given.setdefault("fused", True)
     groups = parameter_groups(backbone, given.pop("weight_decay", weight_decay), decay_on, factors or {})
-    try:
-        optimizer = made(groups, **given)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"optimizer is {name!r}, but cannot be made with {dict(options or {})}: {error}") from error
-    return BackboneOptimizer(optimizer, backbone)
+    with errors_of(f"optimizer is {name!r}, but cannot be made with {dict(options or {})}"):
+        check_optimizer_options(name, options or {})
+        return BackboneOptimizer(made(groups, **given), backbone)

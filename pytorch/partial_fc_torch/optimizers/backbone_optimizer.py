@@ -71,28 +71,40 @@ class BackboneOptimizer:
         """
         return {name: self._saved(state, key) for name, state, key in self._entries()}
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> list[str]:
         """Sets all states to those in ``arrays``, by the names that `states` has; other arrays are ignored.
+
+        Returns:
+            The names of the parameters without saved states, because they were not trained: theirs start anew.
 
         Raises:
             ValueError: There are the states of another optimizer.
         """
+        every = {name: array for name, array in arrays.items() if _parameter_of(name) is not None}
         # MXNet has momentum, all zeros, for parameters that are not trained.
-        saved = {name: array for name, array in arrays.items() if _parameter_of(name) not in self._others}
-        if saved and not self.optimizer.state:
-            self._create_states()
+        saved = {name: array for name, array in every.items() if _parameter_of(name) not in self._others}
+        is_new = not self.optimizer.state
+        if every and is_new:
+            self.create_states()
+        thawed = self._named.keys() - {_parameter_of(name) for name in saved}
         own = {name: (state, key) for name, state, key in self._entries()}
-        if own.keys() != saved.keys():
+        kept = {name: place for name, place in own.items() if _parameter_of(name) not in thawed}
+        kinds, of_saved = _kinds(own), _kinds(every)  # those of a parameter may depend on its shape
+        if kept.keys() != saved.keys() or bool(own) > bool(every) or not (kinds <= of_saved or kinds >= of_saved):
             raise ValueError(
-                f"it holds {_places(saved)} of the backbone's optimizer, this training's has {_places(own)}: set "
+                f"it holds {_places(every)} of the backbone's optimizer, this training's has {_places(own)}: set "
                 "optimizer, optimizer_options and momentum as they were, or take the weights alone with --pretrained"
             )
-        for name, (state, key) in own.items():
+        if is_new:
+            for name in thawed:
+                self.optimizer.state.pop(self._named[name], None)
+        for name, (state, key) in kept.items():
             value, array = state[key], np.asarray(self._sign(key) * saved[name])
             if isinstance(value, torch.Tensor):
                 value.copy_(torch.from_numpy(array).reshape(value.shape))
             else:
                 state[key] = type(value)(array.item())
+        return [name for name in self._named if name in thawed and own]
 
     def _entries(self) -> Iterator[tuple[str, dict[str, Any], str]]:
         """Yields (name in a checkpoint, states of the parameter, key of the state)."""
@@ -115,7 +127,7 @@ class BackboneOptimizer:
     def _sign(self, key: str) -> int:
         return getattr(self.optimizer, "momentum_sign", 1) if key == MOMENTUM else 1
 
-    def _create_states(self) -> None:
+    def create_states(self) -> None:
         """Lets the optimizer create its states, which PyTorch's do in their first step; the parameters stay."""
         before = [parameter.detach().clone() for parameter in self.parameters]
         for parameter in self.parameters:
@@ -133,6 +145,11 @@ def _parameter_of(name: str) -> str | None:
     return rest.rpartition(":")[0] if kind == "state" else None
 
 
+def _kinds(states: Mapping[str, Any]) -> set[str]:
+    """The names of the states of a parameter."""
+    return {name.rpartition(":")[2] or "momentum" for name in states}
+
+
 def _places(states: Mapping[str, Any]) -> str:
     """The kinds of these states in words."""
-    return some(sorted({name.rpartition(":")[2] or "momentum" for name in states})) or "no states"
+    return some(sorted(_kinds(states))) or "no states"

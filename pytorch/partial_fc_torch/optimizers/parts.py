@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 
 from torch import nn
 
+from partial_fc.utils.options import number
+
 
 def read_factors(settings: Sequence[str]) -> dict[str, float]:
     """Reads the setting ``part_rates``: the name of a module or parameter, "=", and its factor.
 
     Raises:
-        ValueError: one has another form, or a factor is below 0.
+        ValueError: one has another form, or a factor is out of range.
     """
     factors = {}
     for text in settings:
@@ -18,11 +20,9 @@ def read_factors(settings: Sequence[str]) -> dict[str, float]:
         if name in factors:
             raise ValueError(f"part_rates has {name} twice: give it one factor")
         try:
-            factors[name] = float(factor)
-        except ValueError:
-            factors[name] = -1.0
-        if not 0 <= factors[name] < float("inf"):
-            raise ValueError(f"part_rates has {text!r}, but must be like layer1=0.1, with a factor of at least 0")
+            factors[name] = number("the factor", float(factor), at_least=0, at_most=10**4)
+        except ValueError as error:
+            raise ValueError(f"part_rates has {text!r}, but must be like layer1=0.1 ({error})") from None
     return factors
 
 

@@ -2,12 +2,11 @@
 
 import os
 
-import horovod.mxnet as hvd
 import pytest
 
 from parallel_hooks import end_if_failed, limited, select, silence
 from partial_fc.distributed.env import deterministic_allreduce
-from partial_fc_mxnet.collectives import default_collectives
+from partial_fc_mxnet.collectives import default_collectives, hvd
 
 deterministic_allreduce(os.environ)  # as train_memory.py does
 hvd.init()

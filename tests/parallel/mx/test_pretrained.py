@@ -77,7 +77,7 @@ def test_a_class_map_from_a_file(folder):
     default_collectives.on_rank_zero("map", Path(folder, "map.txt").write_text, "6\n-1\n0\n")
     _, centers = start_from(folder, 3, f"{folder}/map.txt")
     np.testing.assert_array_equal(centers[[0, 2]], written[[6, 0]])
-    assert np.abs(centers[1]).max() < 0.1  # a new center, from N(0, 0.01)
+    assert np.abs(centers[1]).max() < 0.1  # a new center: the standard deviation is 0.01
 
 
 def test_a_checkpoint(folder):

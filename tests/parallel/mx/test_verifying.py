@@ -185,7 +185,7 @@ def test_a_restored_history_is_continued(folder):
 @pytest.mark.parametrize(
     "pairs, damaged, message",
     [
-        (30, 41, "image 41 of the validation set set cannot be decoded"),
+        (30, 41, "image 41 of the validation set set is truncated"),
         (30, None, None),
         (9, None, r"set\.bin: 9 pairs cannot be divided into 10 folds"),
     ],
@@ -218,6 +218,8 @@ def save(module, folder, export, num_update):
 def test_the_onnx_file_is_saved_with_the_model_or_the_save_fails(folder):
     module, faces = build_module(), draw_images(6)
     arguments = (module.symbol, SIDE, mx.cpu(), faces[:2], lambda num_update: {"num_update": str(num_update)})
+    # Of an earlier update, by the other trainer.
+    default_collectives.on_rank_zero("average", lambda: open(f"{folder}/backbone_ema.onnx", "w").close())
     save(module, folder, OnnxExport(*arguments), 3)
     default_collectives.barrier("saved")
     for _ in range(2):

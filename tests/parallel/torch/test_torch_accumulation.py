@@ -126,6 +126,8 @@ def test_batches_that_do_not_fit_are_an_error_on_all_ranks_before_the_centers_ch
     centers = engine.layer.rows("weight").clone()
     with pytest.raises(JobError, match="cannot be divided into gradient_acc=2"):
         Accumulation(engine.layer, np.arange(3 if RANK == SIZE - 1 else 4), 2)
+    with pytest.raises(JobError, match="0 items cannot be divided"):
+        Accumulation(engine.layer, np.arange(0 if RANK == SIZE - 1 else 4), 2)
     if SIZE > 1:
         with pytest.raises(ValueError, match="the ranks have"):
             Accumulation(engine.layer, np.arange(2 if RANK == 0 else 4), 2)
@@ -144,6 +146,8 @@ def test_a_rank_that_changes_its_number_alone_is_an_error_on_all_that_names_it(n
     with pytest.raises(JobError, match=f"had {count} items .* has {number} now.* .rank {rank} of {SIZE}."):
         engine.step(second)
     assert torch.equal(engine.layer.rows("weight"), centers) and engine.num_update == 1
+    engine.layer.step(torch.rand(count // COUNT, E), np.arange(count // COUNT))  # says nothing of that error
+    assert engine.num_update == 2
 
 
 def test_ranks_may_change_their_number_together():

@@ -216,7 +216,7 @@ folder.prune()
 )
 def test_killed_in_each_phase_of_a_save(module, name, count, complete, tmp_path):
     write_checkpoint(tmp_path, 1)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests/unit/checkpoint"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
     command = [sys.executable, "-c", PHASE, str(tmp_path), module, name, str(count)]
     assert subprocess.run(command, env=environment).returncode == -9
     folder = CheckpointFolder(str(tmp_path), kept=1)

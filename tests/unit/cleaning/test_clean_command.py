@@ -4,12 +4,14 @@ import csv
 import hashlib
 import os
 import shutil
+from contextlib import ExitStack
 
 import cv2
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
-from command_line import exit_code
+from command_line import exit_code, interruptible
 from partial_fc.cleaning import embeddings
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.pairs_bin import write_pairs
@@ -17,6 +19,7 @@ from partial_fc.data.tools.names import read_names, write_names
 from tiny_onnx import TinyModel
 
 PEOPLE, IMAGES = 12, 8
+SLOW = 20_000  # loops of a model that takes seconds for the set
 RANDOM = np.random.default_rng(0)
 PATTERNS = RANDOM.integers(0, 256, (PEOPLE, 14, 14, 3))
 
@@ -104,7 +107,15 @@ def test_an_image_without_an_embedding_is_left_out_and_listed(errors, tmp_path, 
     photos[2][3] = jpeg(np.zeros((112, 112, 3), np.uint8), 95)
     write_face_set(tmp_path / "set", photos)
     model = TinyModel(features=64)
-    model.refuse_black("Sqrt")
+    model.initializers.append(numpy_helper.from_array(np.float32(0.9), "offset"))
+    model.replace_last(  # NaN for a black image, whose mean is -1
+        helper.make_node("ReduceMean", ["pixels"], ["mean_pixel"], axes=[1, 2, 3]),
+        helper.make_node("Flatten", ["mean_pixel"], ["column"]),
+        helper.make_node("Add", ["column", "offset"], ["light"]),
+        helper.make_node("Sqrt", ["light"], ["root"]),
+        helper.make_node("Div", ["root", "root"], ["one"]),
+        helper.make_node("Mul", ["double", "one"], ["embedding"]),
+    )
     model.write(tmp_path / "model.onnx")
     assert clean(tmp_path, tmp_path / "out", "--wrong", "keep", "--split", "keep", "--duplicates", "keep") == 0
     assert changes_of(tmp_path / "out") == {(str(1 + 2 * IMAGES + 3), "2", "", "unreadable")}
@@ -120,6 +131,24 @@ def test_a_test_person_with_a_split_class_leaves_with_all_of_it(errors, tmp_path
     assert clean(errors, tmp_path / "out", "--against", tmp_path / "test.bin") == 0
     persons = {row[1] for row in changes_of(tmp_path / "out") if row[3] == "test person"}
     assert persons == {"7", "12"}
+
+
+def test_of_several_test_sets_each_is_named(errors, tmp_path):
+    """By the number of the image in it."""
+    records = FaceRecords(errors / "set" / "train.rec")
+    first = {9: 1 + 9 * IMAGES, 10: 1 + 10 * IMAGES, 2: 2 * IMAGES}  # after the additional image of class 5
+    copies = {label: [again(records.read_image(first[label] + number)[0]) for number in (1, 5)] for label in first}
+    records.close()
+    write_pairs(tmp_path / "a.bin", copies[9], [True])
+    write_pairs(tmp_path / "b.bin", copies[10] + copies[2], [True, True])
+    assert clean(errors, tmp_path / "out", "--against", tmp_path / "a.bin", tmp_path / "b.bin") == 0
+    found = {}
+    with open(tmp_path / "out" / "changes.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["reason"].startswith("test"):
+                found.setdefault(row["class"], set()).add(row["other"])
+    expected = {"9": {"a.bin 0", "a.bin 1"}, "10": {"b.bin 0", "b.bin 1"}, "2": {"b.bin 2", "b.bin 3"}}
+    assert found.keys() == expected.keys() and all(names <= expected[label] for label, names in found.items())
 
 
 def test_a_second_run_takes_the_embeddings_and_other_limits(errors, tmp_path, monkeypatch):
@@ -140,6 +169,15 @@ def another_model(folder):
     TinyModel(features=64, seed=8).write(folder / "model.onnx")
 
 
+def other_weights(folder):
+    """In the second file of the model alone."""
+    path = folder / "model.onnx"
+    graph, times = path.read_bytes(), path.stat()
+    TinyModel(features=64, seed=8).write_in_two(path)
+    path.write_bytes(graph)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
 def another_set(folder):
     """Images of the same sizes: those of the first two classes change places."""
     records = FaceRecords(folder / "set" / "train.rec")
@@ -156,22 +194,21 @@ def another_test(folder):
     write_pairs(folder / "test.bin", [photo(9), photo(9)], [True])
 
 
-@pytest.mark.parametrize(
-    "change, options",
-    [(another_model, []), (another_set, []), (another_test, []), (lambda folder: None, ["--no-flip"])],
-    ids=["model", "set", "test", "options"],
-)
-def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path, change, options):
+def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path):
     shutil.copytree(errors, tmp_path / "own")
-    own, work = tmp_path / "own", ("--work", tmp_path / "work", "--against", tmp_path / "own" / "test.bin")
-    assert clean(own, tmp_path / "first", *work) == 0
-    change(own)
-    embeddings.opened_model.cache_clear()  # as in a process of its own
-    assert clean(own, tmp_path / "second", *work, *options) == 0
-    shutil.rmtree(tmp_path / "work")
-    assert clean(own, tmp_path / "fresh", *work, *options) == 0
-    assert content(tmp_path / "second") == content(tmp_path / "fresh")
-    assert content(tmp_path / "second")["changes.csv"] != content(tmp_path / "first")["changes.csv"]
+    own, before = tmp_path / "own", ""
+    TinyModel(features=64).write_in_two(own / "model.onnx")
+    for change in (lambda folder: None, other_weights, another_model, another_set, another_test, None):
+        options = ["--against", own / "test.bin", *["--no-flip"] * (change is None)]
+        if change:
+            change(own)
+        embeddings.opened_model.cache_clear()  # as in a process of its own
+        for name, work in (("again", "work"), ("fresh", "new")):
+            shutil.rmtree(tmp_path / "new", ignore_errors=True)
+            assert clean(own, tmp_path / name, "--work", tmp_path / work, "--force", *options) == 0
+        assert content(tmp_path / "again") == content(tmp_path / "fresh")
+        assert content(tmp_path / "again")["changes.csv"] != before
+        before = content(tmp_path / "again")["changes.csv"]
 
 
 def test_a_large_set_is_compared_by_samples(errors, tmp_path, monkeypatch):
@@ -180,7 +217,8 @@ def test_a_large_set_is_compared_by_samples(errors, tmp_path, monkeypatch):
     monkeypatch.setattr("partial_fc.cleaning.centers.SAMPLED", 50)
     monkeypatch.setattr("partial_fc.cleaning.copies.SAMPLED", 20)
     assert clean(errors, tmp_path / "some") == 0
-    assert len(np.load(tmp_path / "some.work" / "copies.npy")) == 20
+    copies = np.load(*(tmp_path / "some.work").glob("copies-*.npy"))
+    assert len(copies) == 20 and copies.any(axis=1).all()
     assert changes_of(tmp_path / "some") == changes_of(tmp_path / "all")
 
 
@@ -204,7 +242,8 @@ def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, tm
 
     monkeypatch.setattr(embeddings, "embed_part", interrupted)
     assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 2
-    assert os.listdir(tmp_path) == ["work"] and sorted(os.listdir(tmp_path / "work")) == ["images.json", "images.npy"]
+    kept = [os.path.splitext(name)[1] for name in sorted(os.listdir(tmp_path / "work"))]
+    assert os.listdir(tmp_path) == ["work"] and kept == [".json", ".npy"]
     count = []
     monkeypatch.setattr(embeddings, "embed_part", lambda *arguments: count.append(arguments) or original(*arguments))
     assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 0
@@ -221,6 +260,33 @@ def test_processes_change_nothing(errors, tmp_path, monkeypatch):
     assert content(tmp_path / "one")["changes.csv"] == content(tmp_path / "two")["changes.csv"]
 
 
+def test_two_at_once_with_one_working_folder(errors, tmp_path):
+    """With two models, which embed for seconds: each has its own result or is refused, and later runs have theirs."""
+    command, work = ["sets", "clean", errors / "set"], ["--work", tmp_path / "work"]
+    options, right = [], []
+    for seed in (3, 9):
+        model = TinyModel(features=64, seed=seed)
+        model.loop(SLOW)
+        model.write(tmp_path / f"{seed}.onnx")
+        options.append(["--model", tmp_path / f"{seed}.onnx", "--workers", 1])
+        assert exit_code(*command, tmp_path / f"right-{seed}", *options[-1]) == 0
+        right.append(content(tmp_path / f"right-{seed}")["changes.csv"])
+    assert right[0] != right[1]
+    outs = [tmp_path / "0", tmp_path / "1"]
+    with ExitStack() as stack:
+        calls = [("-m", "partial_fc", *command, out, *more, *work) for out, more in zip(outs, options)]
+        both = [stack.enter_context(interruptible(*words)) for words in calls]
+        messages = [child.communicate(timeout=300)[1] for child in both]
+    for child, message, out, more, expected in zip(both, messages, outs, options, right):
+        if child.returncode:
+            assert child.returncode == 2 and f"{tmp_path}/work is being changed" in message
+        else:
+            assert content(out)["changes.csv"] == expected
+        assert exit_code(*command, out, *more, *work, "--force") == 0
+        assert content(out)["changes.csv"] == expected
+    assert 0 in [child.returncode for child in both]
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -232,6 +298,34 @@ def test_errors_leave_nothing(errors, tmp_path, capsys, options, message):
     assert clean(errors, tmp_path / "out", *options) == 2
     assert message in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "factor, refused",
+    [(0, True), (0.001, True), (0.02, False), (None, True)],
+    ids=["constant", "collapsed", "cone", "random labels"],
+)
+def test_a_model_that_does_not_separate_the_classes_is_refused(errors, tmp_path, capsys, factor, refused):
+    """Else the near-duplicates of a collapsed model would be all images but one of each class."""
+    model, folder = TinyModel(features=64), errors / "set"
+    if factor is None:
+        folder = tmp_path / "set"
+        write_face_set(folder, [[photo(RANDOM.integers(PEOPLE)) for _ in range(IMAGES)] for _ in range(PEOPLE)])
+    else:
+        model.initializers += [numpy_helper.from_array(np.float32(value), str(value)) for value in (factor, 1)]
+        model.replace_last(
+            helper.make_node("Mul", ["double", str(factor)], ["small"]),
+            helper.make_node("Add", ["small", "1"], ["embedding"]),
+        )
+    model.write(tmp_path / "model.onnx")
+    command = ["sets", "clean", folder, tmp_path / "out", "--model", tmp_path / "model.onnx", "--workers", 1]
+    assert exit_code(*command) == (2 if refused else 0)
+    printed = capsys.readouterr()
+    if refused:
+        assert f"{tmp_path}/model.onnx cannot clean this set" in printed.err and printed.err.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+    else:
+        assert "out: 101 images of 12 identities" in printed.out
 
 
 def test_the_set_itself_and_a_model_of_another_size_are_refused(errors, tmp_path, capsys):

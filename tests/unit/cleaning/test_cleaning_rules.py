@@ -5,13 +5,14 @@ import pytest
 from tqdm import tqdm
 
 from partial_fc.cleaning.centers import Classes, Figures, fit
-from partial_fc.cleaning.duplicates import near_duplicates
+from partial_fc.cleaning.changes import DUPLICATE, SPLIT, TEST_IMAGE, TEST_PERSON, UNREADABLE, WRONG, Changes
+from partial_fc.cleaning.duplicates import Duplicates, near_duplicates
 from partial_fc.cleaning.limits import Limits, limits_of
 from partial_fc.cleaning.nearest import Nearest, Work, nearest, tile_side
-from partial_fc.cleaning.overlap import overlap
+from partial_fc.cleaning.overlap import Overlap, overlap
 from partial_fc.cleaning.shares import Shares
 from partial_fc.cleaning.split_classes import Pairs, groups, split_pairs
-from partial_fc.cleaning.wrong_labels import wrong_labels
+from partial_fc.cleaning.wrong_labels import WrongLabels, wrong_labels
 
 LIMITS = Limits(far=0.3, near=0.5, sure=0.1, split=0.05, duplicate=0.9, person=0.7)
 MEMORY = 1 << 20
@@ -197,3 +198,26 @@ def test_overlap_with_test_sets():
     found = overlap(of_images, of_tests, LIMITS)
     assert (found.images.tolist(), found.image_tests.tolist()) == ([0], [4])
     assert (found.classes.tolist(), found.class_tests.tolist()) == ([6], [2])
+
+
+def test_the_rules_follow_each_other():
+    """A wrong label stays the reason of an image whose new class is merged; of equal classes the first one stays."""
+    classes = np.array([0, 0, 1, 1, 1, 2, 2, 2, 3, 4])
+    changes = Changes.none(classes)
+    of_images = Nearest(np.full(10, 2), np.linspace(0.5, 0.95, 10, dtype=np.float32), np.zeros(10))
+    changes.add_unreadable(np.arange(10) == 0)
+    changes.add_wrong_labels(WrongLabels(np.array([1, 5]), np.array([2, -1])), of_images)
+    centers = people(np.arange(5))
+    changes.add_split_classes([[2, 1]], np.bincount(classes), centers)
+    changes.add_duplicates(Duplicates(np.array([3]), np.array([2]), np.array([0.9])))
+    of_tests = Nearest(np.array([3, 0]), np.array([0.7, 0.8]), np.zeros(2))
+    found = Overlap(np.array([4]), np.array([1]), np.array([3]), np.array([0]))
+    changes.add_overlap(found, of_images, of_tests)
+    assert classes.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 3, 4]
+    assert changes.classes.tolist() == [-1, 1, 1, -1, -1, -1, 1, 1, -1, 4]
+    reasons = [UNREADABLE, WRONG, 0, DUPLICATE, TEST_IMAGE, WRONG, SPLIT, SPLIT, TEST_PERSON, 0]
+    assert changes.reasons.tolist() == reasons and changes.merged.tolist() == [0, 1, 1, 3, 4]
+    assert changes.other.tolist() == [-1, 2, -1, 2, 1, 2, 1, 1, 0, -1]
+    cosine = centers[2] @ centers[1]
+    near = [np.nan, 0.55, np.nan, 0.9, 0.7, 0.75, cosine, cosine, 0.7, np.nan]
+    np.testing.assert_allclose(changes.near, near, atol=1e-6)

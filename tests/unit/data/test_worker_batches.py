@@ -56,6 +56,18 @@ def test_batches_counters_bad_items_and_resumed_positions_are_those_of_threads(c
     assert caplog.text.count("Signals[2] cannot") == 2  # once in each
 
 
+def test_each_read_is_counted_once():
+    open_batches = partial(open_items, skip=3, bad=(2, 30, 31))
+    local, batches = open_batches(), WorkerBatches(open_batches(), open_batches, 1)
+    for read in (local, batches):
+        for first in (0, 4, 28, 0):
+            read.batch(0, first)
+    batches.close()
+    counted, expected = batches.log.counters, local.log.counters
+    assert (counted.images, counted.bytes) == (expected.images, expected.bytes) == (16, 16 * 40)
+    assert batches.log.bad == local.log.bad and len(local.log.bad) == 3
+
+
 def test_the_limit_of_bad_items_is_that_of_the_rank():
     """Each worker has met fewer than the limit."""
     batches = WorkerBatches(open_items(skip=1), partial(open_items, skip=1, bad=(0, 20)), 2)

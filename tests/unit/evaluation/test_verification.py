@@ -122,7 +122,7 @@ def test_what_is_beside_the_tar_is_said():
     figures = verify_distances(np.where(SAME, 1e-6, 9e-4), SAME)
     text = describe_tar(figures, 1500)
     assert text == "TAR@FAR=0.001: 1.00000 (measured FAR 0.00000, insightface's TAR 0.00000)"
-    assert "too few pairs of different people for FAR 0.001: 999, and it needs 1,000" in describe_tar(figures, 999)
+    assert "too few impostor pairs for FAR 0.001: 999, and it needs 1,000" in describe_tar(figures, 999)
     assert "insightface" not in describe_tar(verify_distances(np.where(SAME, 0.0, 3.0), SAME), 1500)
 
 

@@ -7,14 +7,15 @@ import cv2
 import numpy as np
 import pytest
 
-from command_line import call, exit_code
+from command_line import call, exit_code, start
 from face_sets import images_of, with_orientation
 from partial_fc.data.alignment import ARCFACE
 from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.tools import pack
 from partial_fc.inference import align, photo_faces
+from partial_fc.inference.detection import Face
 from partial_fc.utils.staging import MARKER
-from paths import ROOT
+from paths import ROOT, with_root
 
 SQUARES = ("--detector", "red_squares:RedSquares")
 ASTRONAUT = ROOT / "tests" / "assets" / "astronaut.jpg"
@@ -81,6 +82,17 @@ def test_a_photo_that_is_too_large_is_not_decoded(tmp_path, monkeypatch, ending)
     assert (found.outcome, found.reason) == (photo_faces.TOO_LARGE, "1.1 megapixels")
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_photo_above_opencvs_usual_bound(workers, tmp_path, monkeypatch):
+    """Of 70 megapixels; in processes that have not imported OpenCV before."""
+    large = np.full((7000, 10_000), 200, np.uint8)
+    encoded = cv2.imencode(".png", large, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()
+    write_photos(tmp_path / "photos", {f"a/{name}.png": encoded for name in range(workers + 1)})
+    monkeypatch.setattr("command_line.with_root", lambda: {**with_root(), "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"})
+    done = start("sets", "align", tmp_path / "photos", tmp_path / "out", *SQUARES, "--workers", workers)
+    assert f"photos: {workers + 1} no face, 0 damaged, 0 too large" in done.stdout + done.stderr
+
+
 def test_every_photo_is_listed_and_faces_fill_the_template(photos, tmp_path, capsys):
     out = tmp_path / "out"
     assert exit_code("sets", "align", photos, out, *SQUARES, "--max-megapixels", "1") == 0
@@ -114,6 +126,14 @@ def test_one_or_all_faces_of_a_photo(which, eyes, tmp_path):
     assert [float(row["left_eye_x"]) for row in rows] == pytest.approx(eyes, abs=1)
     assert len(os.listdir(tmp_path / "out" / "x")) == len(eyes) + 1
     assert all(is_face(tmp_path / "out" / row["file"]) and row["file"].endswith(".png") for row in rows)
+
+
+@pytest.mark.parametrize("which, chosen", [("largest", [2]), ("central", [1]), ("all", [0, 2, 1])])
+def test_the_chosen_faces_of_a_wide_photo(which, chosen):
+    boxes = np.array([[50, 80, 70, 100], [140, 40, 160, 60], [80, 0, 90, 100]], float)
+    faces = [Face(0.9, box, ARCFACE) for box in boxes]
+    found = photo_faces.choose(faces, which, (100, 300))
+    assert [face.box.tolist() for face in found] == boxes[chosen].tolist()
 
 
 def test_a_large_photo_gives_the_face_of_a_small_one(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 import tiny_detectors
 from partial_fc.inference.detection import open_detector
+from partial_fc.inference.detection.scrfd import Scrfd
 from paths import ROOT
 from tiny_detectors import BOX, LANDMARKS, SIDE, STRIDE
 from tiny_onnx import TinyModel
@@ -49,6 +50,30 @@ def test_scrfd_of_any_size_is_run_at_640(tmp_path):
     detector = open_detector(tiny_detectors.scrfd(tmp_path / "scrfd.onnx", side=640, size=("height", "width")))
     (face,) = detector.detect(with_squares((640, 480), [(320, 496)], STRIDE))
     np.testing.assert_allclose(face.landmarks, (320, 496) + STRIDE * LANDMARKS, atol=1e-3)
+
+
+@pytest.mark.parametrize("anchors", [1, 2])
+@pytest.mark.parametrize("step", range(3))
+def test_scrfd_has_anchors_of_several_strides_row_by_row(step, anchors):
+    """In an image that is wider than high, at row 1 and column 2 of the cells."""
+    size, strides = (64, 96), [8, 16, 32]
+
+    class Given(Scrfd):
+        def __init__(self):
+            self.size = size
+
+        def levels(self, canvas):
+            cells = [anchors * (size[0] // stride) * (size[1] // stride) for stride in strides]
+            found = [[np.zeros((count, width), np.float32) for width in (1, 4, 10)] for count in cells]
+            at = anchors * (size[1] // strides[step] + 2) + anchors - 1
+            for array, values in zip(found[step], (0.9, BOX, LANDMARKS.ravel())):
+                array[at] = values
+            return found
+
+    (face,) = Given().detect(np.zeros((*size, 3), np.uint8))
+    corner, stride = np.array([2, 1]) * strides[step], strides[step]
+    np.testing.assert_allclose(face.box, [*(corner - stride * BOX[:2]), *(corner + stride * BOX[2:])], atol=1e-4)
+    np.testing.assert_allclose(face.landmarks, corner + stride * LANDMARKS, atol=1e-4)
 
 
 def test_other_files_are_refused(tmp_path):

@@ -1,5 +1,7 @@
 """embed, search and compare with a model of texts, whose inputs a function makes."""
 
+import sys
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -17,6 +19,13 @@ def letters(text):
     if not text.isascii() or not text.islower() or len(text) > LENGTH:
         raise ValueError(f"{text!r} is not a word")
     return np.frombuffer(text.encode().ljust(LENGTH, b"\0"), np.uint8)
+
+
+def raising(text):
+    """Fails with classes of its own, and ends the program."""
+    if text == "abd":
+        raise KeyError(text)
+    return sys.exit(0) if text == "xyz" else letters(text)
 
 
 def weighted(text):
@@ -88,6 +97,17 @@ def test_texts_that_the_function_refuses_are_skipped(place, capsys):
     assert "--resize are for images" in capsys.readouterr().err
     assert exit_code("search", "ABC", "--index", "embeddings", *model) == 2
     assert "'ABC' is not a word" in capsys.readouterr().err
+
+
+def test_a_reader_may_raise_anything(place, capsys):
+    write_model(place / "backbone.onnx")
+    model = ["--model", "backbone.onnx", "--reader", f"{__name__}:raising"]
+    assert exit_code("embed", "words.txt", *model, "--out", "index") == 1
+    assert read_index("index").names == ["abc", "bca"]
+    error = capsys.readouterr().err
+    assert "words.txt: abd: KeyError: 'abd'" in error and "words.txt: xyz: SystemExit: 0" in error
+    assert exit_code("search", "abd", "--index", "index", *model) == 2
+    assert "error: abd: KeyError" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -56,11 +56,39 @@ def test_a_folder_and_its_index_rank_equally(place, capsys, options, mirrored):
         assert capsys.readouterr().out.splitlines() == slow_ranking(mirrored)
 
 
-def test_equals_are_ordered_by_name():
-    index = Index(np.array([[0, 1], [1, 0], [0, 1], [0.6, 0.8]], np.float32), ["b", "c", "d", "a"])
+@pytest.mark.parametrize("in_attribute", [False, True])
+def test_an_index_of_other_weights_in_a_second_file_is_refused(in_attribute, place, capsys):
+    for seed, embedded in ((3, True), (4, False)):
+        model = TinyModel(seed=seed)
+        if in_attribute:
+            model.weight_in_attribute()
+        model.write_in_two(place / "backbone.onnx", convert_attributes=in_attribute)
+        if embedded:
+            graph = (place / "backbone.onnx").read_bytes()
+            assert main(["embed", "faces", "--model", "backbone.onnx", "--out", "known"]) == 0
+            assert run("--index", "known") == 0
+    (place / "backbone.onnx").write_bytes(graph)  # the other file differs alone
+    capsys.readouterr()
+    assert run("--index", "known") == 2
+    assert "known was made with another model file" in capsys.readouterr().err
+    (place / "weights.bin").unlink()
+    assert run("--index", "known") == 2
+    assert "weights.bin" in capsys.readouterr().err
+
+
+def test_equals_keep_the_order_of_the_index():
+    index = Index(np.array([[0, 1], [1, 0], [0, 1], [0.6, 0.8]], np.float32), ["d", "c", "b", "a"])
     ranked = search.most_similar(index, np.array([0, 1], np.float32), 3)
-    assert ranked == [(1.0, "b"), (1.0, "d"), (pytest.approx(0.8), "a")]
+    assert ranked == [(1.0, "d"), (1.0, "b"), (pytest.approx(0.8), "a")]
     assert len(search.most_similar(index, np.array([0, 1], np.float32), 10)) == 4
+
+
+@pytest.mark.parametrize("limit", [PEOPLE - 1, PEOPLE])
+def test_more_embeddings_than_the_limit_are_for_an_index(place, capsys, monkeypatch, limit):
+    assert main(["embed", "faces", "--model", "backbone.onnx", "--out", "known"]) == 0
+    monkeypatch.setattr(search, "EXACT", limit)
+    assert run("--index", "known") == 0
+    assert ("partial-fc index build" in capsys.readouterr().err) == (limit < PEOPLE)
 
 
 def test_skipped_images_are_reported(place, capsys):

@@ -149,13 +149,14 @@ class Changes:
         self.held = {name: row for name, row in self.held.items() if name not in gone}
 
     def merge(self, count):
-        """With one from which entries were removed before."""
-        more = self.new(count)
-        assert index("build", "new", "--out", "other", "--dtype", self.dtype, "--force") == 0
-        gone = list(more)[1::3]
-        self.drop("other", gone)
-        assert index("merge", "index", "other") == 0
-        self.held |= {name: row for name, row in more.items() if name not in gone}
+        """With two, from which entries were removed before."""
+        for other in ("other", "last"):
+            more = self.new(count)
+            assert index("build", "new", "--out", other, "--dtype", self.dtype, "--force") == 0
+            gone = list(more)[1::3]
+            self.drop(other, gone)
+            self.held |= {name: row for name, row in more.items() if name not in gone}
+        assert index("merge", "index", "other", "last") == 0
 
     def add_again(self, every):
         """The names and embeddings that were removed."""

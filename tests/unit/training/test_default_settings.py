@@ -5,6 +5,7 @@ import json
 import pytest
 
 import default
+from configs import sets
 from partial_fc.utils.config import SettingsError, to_json, write_settings
 
 OWN = {"rec": "/sets/own", "num_classes": 70, "num_epoch": 3, "lr_epochs": [2], "warmup_steps": 0}
@@ -61,6 +62,25 @@ def test_every_preset_makes_a_whole_configuration(trainer, name):
     assert config.num_classes > 0 and (config.num_epoch or config.max_update) > 0
     assert bool(config.num_epoch) == bool(config.lr_epochs) != bool(config.lr_steps)
     assert config.debug == name.endswith("w")
+
+
+@pytest.mark.parametrize(
+    "name, classes",
+    [
+        ("webface", 10572),
+        ("emore", sets.ms1mv2("r50").num_classes),
+        ("ms1mv3", sets.ms1mv3("r50").num_classes),
+        ("glint360k", sets.glint360k("r50").num_classes),
+    ],
+)
+def test_both_trainers_and_the_recipes_have_the_same_classes_of_a_set(name, classes):
+    assert {default.generate_config(None, name, trainer=each).num_classes for each in default.TRAINERS} == {classes}
+
+
+def test_a_preset_of_one_trainer_keeps_its_schedule():
+    names = ("data_name", "lr_steps", "max_update", "lr_epochs", "num_epoch", "dropout")
+    mxnet = dict(default.generate_config(None, "webface", trainer="mxnet"))
+    assert [mxnet[name] for name in names] == ["webface", [20000, 28000], 32000, [], 0, 0.0]
 
 
 def test_a_config_py_of_the_tutorial(monkeypatch):

@@ -89,6 +89,10 @@ def test_every_key_becomes_a_setting(tmp_path):
     assert translation.environment == {"WANDB_API_KEY": "SECRET"}
     assert "SECRET" not in json.dumps(dict(settings)) + "".join(translation.lines())
     assert {row[0] for row in translation.rows} >= set(recipe(tmp_path, THEIRS).config)
+    few = "config = dict(rec='/data', num_classes=10, num_epoch=2, warmup_epoch=0, val_targets=[], num_image=9999)"
+    rows = {key: result for key, _, result in translate(recipe(tmp_path, few), 1).rows}
+    defaults = {key: result for key, result in rows.items() if key not in recipe(tmp_path, few).config}
+    assert rows["num_classes"] == "num_classes=10" and defaults and all("=" in result for result in defaults.values())
 
 
 def test_rates_are_absolute_and_fall_to_zero_with_every_update():
@@ -123,10 +127,22 @@ config = dict(network="r50", dali_aug=True, optimizer="lamb", netwrk="r18", deca
         assert part in str(refused.value)
 
 
+@pytest.mark.parametrize("rec", ["/data", "synthetic"])
+@pytest.mark.parametrize("key", ["lr", "margin_list", "batch_size", "gradient_acc", "num_epoch", "num_classes", "rec"])
+@pytest.mark.parametrize("value", [[1, 2], len, None, {}, float("nan"), 10**400], ids=str)
+def test_a_value_of_another_type_is_refused_in_one_line(key, value, rec, tmp_path):
+    found = recipe(tmp_path, THEIRS)
+    config = {**found.config, "rec": rec, key: value}
+    with pytest.raises(SettingsError, match=f"{key.removesuffix('_list')}.* is ") as refused:
+        settings_of(found._replace(config=config))
+    assert "\n" not in str(refused.value)
+
+
 def test_a_file_that_is_not_there_or_fails_is_named(tmp_path):
     with pytest.raises(ValueError, match="did you mean configs/ms1mv3_r50"):
         read_recipe("configs/ms1mv3_r5", str(ROOT))
-    for text, error in (("1 / 0", "ZeroDivisionError"), ("x = 1", "has no dictionary 'config'")):
+    exits = "import sys; sys.exit(0)"
+    for text, error in ((exits, "SystemExit"), ("1 / 0", "ZeroDivisionError"), ("x = 1", "has no dictionary 'config'")):
         with pytest.raises(ValueError, match=f"mine.py.*{error}"):
             recipe(tmp_path, text)
 

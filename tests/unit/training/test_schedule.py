@@ -1,12 +1,21 @@
 """Schedules in updates and in epochs."""
 
 import math
+import sys
 
 import pytest
 
 import default
 from partial_fc.data.cursor import Cursor
-from partial_fc.training.schedule import Epochs, describe_rates, resolve_schedule, scaled_rate, step_factor
+from partial_fc.training.schedule import (
+    Epochs,
+    describe_rates,
+    items_of_update,
+    learning_rates,
+    resolve_schedule,
+    scaled_rate,
+    step_factor,
+)
 from partial_fc.training.schedules import value_in_epoch
 
 
@@ -114,6 +123,15 @@ def test_the_rate_follows_the_global_batch(images, rate):
     assert scaled_rate(0.1, images, 0) == 0.1
 
 
+def test_the_items_of_an_update_are_those_of_its_micro_batches():
+    assert items_of_update({"batch_size": 8, "gradient_acc": 3}) == 24
+    assert items_of_update({"batch_size": 8}) == 8  # as an earlier version has saved it
+    settings, _ = resolved(Epochs(30, 10), batch_size=64, gradient_acc=4, lr=0.1, lr_reference_batch=512)
+    assert learning_rates(settings, 2) == pytest.approx((0.1, 0.1))
+    settings, _ = resolved(Epochs(30, 10), batch_size=64, lr=0.1, lr_reference_batch=512, backbone_lr=0.3)
+    assert learning_rates(settings, 4) == pytest.approx((0.3, 0.05))
+
+
 def test_the_rule_of_the_rates_is_described():
     settings, _ = resolved(Epochs(30, 10), batch_size=128, lr_reference_batch=0, schedule="cosine", warmup_epoch=2)
     line = "rates: backbone 0.4, class centers 0.4 (lr 0.4 for any batch, unless set); schedule cosine, warmup_epoch 2"
@@ -184,6 +202,19 @@ def test_a_schedule_replaces_what_another_source_describes():
     assert settings.lr_epochs == [] and {factor(t) for t in range(1, 41)} == {1}
     settings, _ = resolved(Epochs(100, 10), "emore", schedule="epochs", lr_epochs=[2])
     assert (settings.schedule, settings.lr_epochs) == ("epochs", [2])
+
+
+@pytest.mark.parametrize(
+    "factor, message",
+    [("None", "None"), ("1e300", "1e.300"), ("sys.exit(0)", "SystemExit: 0"), ("{}[0]", "KeyError: 0")],
+)
+def test_a_schedule_of_the_user_that_returns_no_factor_is_named(factor, message, tmp_path, monkeypatch):
+    (tmp_path / "own_factor.py").write_text(f"import sys\n\ndef own(length):\n    return lambda moment: {factor}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_factor", raising=False)
+    _, made = resolved(Epochs(30, 10), schedule="own_factor:own", warmup_steps=0)
+    with pytest.raises(ValueError, match=f"schedule is 'own_factor:own', which fails in update 3: .*{message}"):
+        made(3)
 
 
 def test_a_users_own_schedule(tmp_path, monkeypatch):

@@ -9,8 +9,9 @@ from partial_fc.utils.config import SettingsError
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"margins": (0, 0, 0)}, r"margins are \(0.0, 0.0, 0.0\), but must be \(m1, m2, m3\) with m1 > 0, m2 >= 0 and"),
-        ({"margins": (1, 0, -0.4)}, r"margins are \(1.0, 0.0, -0.4\), but must be"),
+        ({"margins": (0, 0, 0)}, "m1 is 0.0, but must be above 0 and at most 100"),
+        ({"margins": (1, 0, -0.4)}, "m3 is -0.4, but must be at least 0"),
+        ({"margins": (1, 1e300, 0)}, r"m2 is 1e\+300, but must be at least 0 and at most"),
         ({"models_root": ""}, "models_root is empty: set it, or output"),
         (
             {"sample_rate": 0.1, "sample_ratio": 0.3},
@@ -21,6 +22,13 @@ from partial_fc.utils.config import SettingsError
             for ratio in (0, [0.1, 0.0, 1.0])
         ),
         ({"cutoff": 1000}, "cutout is 1000, but must be at most 112, the image_size"),
+        ({"batch_size": 1}, "batch_size is 1, but the batch norms of small need 2 items or more of each rank"),
+        *(
+            ({name: 1e300}, f"{name} is 1e[+]300, but must be at least 0 and at most 1000000")
+            for name in ("lr", "backbone_lr", "memory_bank_lr")
+        ),
+        ({"lr_func": [1e300], "num_epoch": 1}, "lr_func contains 1e[+]300, but must be at least 0 and at most"),
+        ({"max_update": 2**40}, "max_update is .*, but must be at least 0 and at most 1000000000"),
         ({"kept_mb": 256}, "unknown setting 'kept_mb': its name is now 'logits_cache_mb'"),
         ({"num_image": 5822653}, "unknown setting 'num_image': remove it, the number of images is read from the data"),
         ({"weight_decay": -1}, "wd is -1.0, but must be at least 0"),
@@ -93,7 +101,35 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
             {"schedule": "cosine", "schedule_options": "power=2"},
             "schedule is 'cosine', but cannot be made with {",
         ),
-        ({"schedule": "cosine", "schedule_options": "final=2"}, ".*: final is 2, but must be from 0 to 1"),
+        (
+            {"schedule": "cosine", "schedule_options": "final=2"},
+            ".*: final is 2.0, but must be at least 0",
+        ),
+        *(
+            ({"loss": loss, "margin_options": option}, f"{option.partition('=')[0]} is .*, but must be ")
+            for loss, options in {
+                "adaface": ("m=-1", "m=nan", "h=0", "t_alpha=2", "t_alpha=0", "m=1e300"),
+                "magface": ("lambda_g=-5", "l_a=0", "u_a=1e300", "l_m=-0.1", "u_m=True"),
+                "curricularface": ("m=-0.5", "m=4"),
+            }.items()
+            for option in options
+        ),
+        *(
+            ({"optimizer": name, "optimizer_options": option}, f"{option.partition('=')[0]} is .*, but must be ")
+            for name in ("sgd", "adamw", "torch.optim:RMSprop", "torch.optim.adam:Adam")
+            for option in ("momentum=1", "dampening=-1", "weight_decay=1e300", "betas=(0.9, 1)", "eps=-1", "alpha=nan")
+        ),
+        (
+            {"optimizer": "adamw", "center_optimizer": "adamw", "momentum": 0.5},
+            "momentum is 0.5, which sgd alone takes: remove it",
+        ),
+        ({"warmup": "quadratic", "warmup_steps": 5}, "warmup is 'quadratic', which is a growth by epoch: set warmup_e"),
+        *(
+            ({"optimizer": name, "optimizer_options": "lr=5"}, "optimizer_options has lr: remove it, and set lr or")
+            for name in ("sgd", "adamw", "torch.optim:Adam", "own:Own")
+        ),
+        ({"loss": "adaface", "margins": (1.0, 0.5, 0.0)}, r"margins is \(1.0, 0.5, 0.0\), but the margin is 'adaface'"),
+        ({"schedule": "polynomial", "schedule_options": "power=1e300"}, ".*: power is 1e[+]300, but must be above 0"),
         ({"optimizer": "adam"}, "unknown optimizer 'adam': did you mean 'adamw'"),
         ({"optimizer": "torch.optim:"}, "optimizer is 'torch.optim:', but must be a known name or package.module:name"),
         ({"optimizer_options": "0.9"}, "optimizer_options is '0.9', but must be name=value, separated by commas"),

@@ -96,6 +96,36 @@ def test_options_of_a_margin():
     assert parse_options("margin_options", "") == {}
 
 
+@pytest.mark.parametrize(
+    "word, value",
+    [
+        *((f"output={text}", text) for text in ("2024", "1e5", "None", "[1]", "007", "True")),
+        ("data_name=100", "100"),
+        ("output='a b'", "a b"),
+        *((f"val_targets={text}", ["lfw", "112"]) for text in ("lfw,112", "[lfw,112]", "['lfw', 112]", "'lfw','112'")),
+        ("val_targets=2024", ["2024"]),
+        ("val_targets=[]", []),
+        ("part_rates=conv1=0,bn1=1e-2", ["conv1=0", "bn1=1e-2"]),
+        ("dummy_data=true", True),
+        ("margins=1,0.5,0", (1.0, 0.5, 0.0)),
+    ],
+)
+def test_what_is_written_is_read_by_the_type_of_its_setting(word, value):
+    (found,) = default.SETTINGS.read("", parse_assignments([word], default.SETTINGS)).values()
+    assert found == value and type(found) is type(value)
+
+
+def test_text_options_stay_text():
+    class Made:
+        options = (Setting("path", "", ""), Setting("count", 1, ""))
+
+        def __init__(self, project: str, label="a", name: "str | None" = None, ratio=0.5):
+            """What a tracker, a schedule or a margin may take."""
+
+    options = parse_options("task_options", "path=2024,count=3,project=1e5,label=True,name='x',ratio=1", Made, dict)
+    assert options == {"path": "2024", "count": 3, "project": "1e5", "label": "True", "name": "x", "ratio": 1}
+
+
 def test_assignments_of_the_command_line():
     words = "sample_ratio=0.1,0.1,1.0 lr_steps=[10,20] debug=true rec=/data/a=b/train.rec data_name={[]:1}"
     assert parse_assignments(words.split()) == {

@@ -9,6 +9,7 @@ from partial_fc.utils.imports import check_object_name, declared_keys, import_ob
 def module(tmp_path, monkeypatch):
     (tmp_path / "own_objects.py").write_text("class Outer:\n    inner = 5\n")
     (tmp_path / "own_mistake.py").write_text("1 / 0\n")
+    (tmp_path / "own_exit.py").write_text("import sys\nsys.exit(0)\n")
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -27,8 +28,9 @@ def test_other_forms_are_refused(text):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("own_missing:a", r"own_missing cannot be imported \(ModuleNotFoundError: .*\): put it beside the program"),
-        ("own_mistake:a", r"own_mistake cannot be imported \(ZeroDivisionError: division by zero\)"),
+        ("own_missing:a", "own_missing cannot be imported: ModuleNotFoundError: .*; put it beside the program"),
+        ("own_mistake:a", "own_mistake cannot be imported: ZeroDivisionError: division by zero"),
+        ("own_exit:a", "own_exit cannot be imported: SystemExit: 0; put it"),
         ("own_objects:Other", "own_objects has no Other"),
         ("own_objects:Outer.other", "own_objects has no Outer.other"),
     ],

@@ -2,13 +2,14 @@
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 
 from partial_fc.utils.imports import import_object
+from partial_fc.utils.user_code import errors_of
 
 from .adaface import AdaFace
 from .combined import ArcFace, CombinedMarginLoss, CosFace
@@ -57,13 +58,17 @@ def margin_named(name: str, s: float, options: Mapping[str, Any]) -> Any:
     Raises:
         ValueError: there is no such object, or it does not take these options.
     """
-    made = MARGINS[name] if name in MARGINS else import_object(name, "margin")
-    try:
+    made = find_margin(name)
+    with errors_of(f"margin is {name!r}, but cannot be made with s={s} and {dict(options)}"):
         if inspect.isclass(made):
             return made(s=s, **options)
         return FunctionMargin(partial(made, **options) if options else made, s)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"margin is {name!r}, but cannot be made with s={s} and {dict(options)}: {error}") from error
+
+
+def find_margin(name: str) -> Callable[..., Any]:
+    """Returns the class or function of a margin; for the argument and errors see `margin_named`."""
+    found: Callable[..., Any] = MARGINS[name] if name in MARGINS else import_object(name, "margin")
+    return found
 
 
 def as_margin(margin: Any, device: torch.device | str | None = None) -> Margin:
@@ -107,11 +112,7 @@ def _takes_three(function: Any) -> bool:
 def _try_forward(margin: Margin, device: torch.device | str | None) -> None:
     """Raises ValueError, now and not in the first step, if a margin cannot compute targets; its state stays."""
     numbers = torch.tensor([0.5, 0.1], dtype=torch.float64, device=device)
-    try:
+    named = getattr(margin, "function", margin)
+    shown = getattr(named, "__qualname__", type(named).__name__)
+    with errors_of(f"the margin {shown} cannot compute the target logits of two rows in a trial"):
         copy.deepcopy(margin).targets(numbers, 40 * numbers, torch.zeros(2, dtype=torch.int64, device=device))
-    except Exception as error:  # it may be the user's, and raise anything
-        named = getattr(margin, "function", margin)
-        raise ValueError(
-            f"the margin {getattr(named, '__qualname__', type(named).__name__)} cannot compute the target logits of "
-            f"two rows ({type(error).__name__}: {error})"
-        ) from error

@@ -6,6 +6,7 @@ Shapes: G global batch.
 import torch
 
 from partial_fc.layer.margins import angle, sine
+from partial_fc.utils.options import checked
 
 from .margin import Margin, Targets
 
@@ -35,7 +36,7 @@ class AdaFace(Margin):
 
     def __init__(self, s: float = 64.0, m: float = 0.4, h: float = 0.333, t_alpha: float = 0.01):
         super().__init__(s)
-        self.m, self.h, self.t_alpha = m, h, t_alpha
+        self.m, self.h, self.t_alpha = checked("adaface", m=m, h=h, t_alpha=t_alpha)
         self.register_buffer("norm_mean", torch.tensor(20.0, dtype=torch.float64))
         self.register_buffer("norm_std", torch.tensor(100.0, dtype=torch.float64))
 

@@ -6,7 +6,8 @@ Shapes: G global batch, C classes.
 import torch
 from torch.autograd.function import once_differentiable
 
-from partial_fc.layer.margins import check_margins, check_threshold, target_logit
+from partial_fc.layer.margins import target_logit
+from partial_fc.utils.options import checked
 
 from .margin import Margin, Targets
 
@@ -25,7 +26,7 @@ class CombinedMarginLoss(Margin):
             December 2022, instead of the exact one.
 
     Raises:
-        ValueError: A margin is not allowed, or ``interclass_filtering_threshold`` is not in [0, 1).
+        ValueError: An argument is outside of its bounds, see partial_fc/utils/options.py.
     """
 
     def __init__(
@@ -39,10 +40,11 @@ class CombinedMarginLoss(Margin):
         straight_through: bool = False,
     ):
         super().__init__(s)
-        check_margins((m1, m2, m3))
-        check_threshold(interclass_filtering_threshold)
+        threshold = interclass_filtering_threshold
+        m1, m2, m3, self.interclass_filtering_threshold = checked(
+            "combined", m1=m1, m2=m2, m3=m3, interclass_filtering_threshold=threshold
+        )
         self.margins = (m1, m2, m3)
-        self.interclass_filtering_threshold = interclass_filtering_threshold
         self.straight_through = straight_through
 
     def targets(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:

@@ -6,6 +6,7 @@ Shapes: G global batch, T classes of a tile.
 import torch
 
 from partial_fc.layer.margins import target_logit
+from partial_fc.utils.options import checked
 
 from .margin import Margin, Targets
 
@@ -33,7 +34,7 @@ class CurricularFace(Margin):
 
     def __init__(self, s: float = 64.0, m: float = 0.5):
         super().__init__(s)
-        self.m = m
+        (self.m,) = checked("curricularface", m=m)
         self.register_buffer("t", torch.tensor(0.0, dtype=torch.float64))
 
     def targets(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:

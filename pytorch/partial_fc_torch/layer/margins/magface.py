@@ -6,6 +6,7 @@ Shapes: G global batch.
 import torch
 
 from partial_fc.layer.margins import angle, psi, sine
+from partial_fc.utils.options import checked
 
 from .margin import Margin, Targets
 
@@ -24,7 +25,7 @@ class MagFace(Margin):
         lambda_g: the weight of the regularizer.
 
     Raises:
-        ValueError: not 0 < l_a < u_a, or not 0 <= l_m <= u_m.
+        ValueError: an argument is outside of its bounds, not l_a < u_a, or not l_m <= u_m.
     """
 
     def __init__(
@@ -37,11 +38,11 @@ class MagFace(Margin):
         lambda_g: float = 35.0,
     ):
         super().__init__(s)
-        if not (0 < l_a < u_a and 0 <= l_m <= u_m):
-            raise ValueError(
-                f"MagFace has l_a={l_a}, u_a={u_a}, l_m={l_m}, u_m={u_m}, but needs 0 < l_a < u_a and 0 <= l_m <= u_m"
-            )
-        self.l_a, self.u_a, self.l_m, self.u_m, self.lambda_g = l_a, u_a, l_m, u_m, lambda_g
+        self.l_a, self.u_a, self.l_m, self.u_m, self.lambda_g = checked(
+            "magface", l_a=l_a, u_a=u_a, l_m=l_m, u_m=u_m, lambda_g=lambda_g
+        )
+        if not (self.l_a < self.u_a and self.l_m <= self.u_m):
+            raise ValueError(f"MagFace has l_a={l_a}, u_a={u_a}, l_m={l_m}, u_m={u_m}, but needs l_a < u_a, l_m <= u_m")
 
     def targets(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:
         """See Margin.targets."""

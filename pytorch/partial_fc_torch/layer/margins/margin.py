@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from partial_fc.utils.options import checked
+
 
 class Targets(NamedTuple):
     """The targets of a batch. A row whose center is on another rank holds any numbers.
@@ -60,7 +62,7 @@ class Margin(torch.nn.Module):
 
     def __init__(self, scale: float):
         super().__init__()
-        self.scale = scale
+        (self.scale,) = checked("combined", s=scale)
 
     def targets(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:
         """Computes the target logits of a step, and updates the state if the module is in training mode.

@@ -1,6 +1,7 @@
 """The optimizers of the centers: one file each; docs/extend.md adds one."""
 
 from partial_fc.utils.imports import import_object
+from partial_fc.utils.user_code import make
 
 from .adagrad import Adagrad
 from .adamw import AdamW
@@ -27,7 +28,7 @@ def optimizer_named(name: str, weight_decay: float, **of_sgd) -> RowOptimizer:
     if name == "sgd":
         return SGD(weight_decay=weight_decay, **of_sgd)
     build = OPTIMIZERS.get(name) or import_object(name, "center_optimizer")
-    optimizer = build(weight_decay=weight_decay)
+    optimizer = make("center_optimizer", name, build, weight_decay=weight_decay)
     if not isinstance(optimizer, RowOptimizer):
         raise ValueError(
             f"center_optimizer is {name!r}, which makes a {type(optimizer).__name__}: it must make a RowOptimizer of "

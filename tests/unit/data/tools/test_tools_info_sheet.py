@@ -13,7 +13,7 @@ from face_sets import overwrite
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.data.tools import sheet as sheets
-from partial_fc.data.tools.info import as_text, describe_set
+from partial_fc.data.tools.info import as_text, bars, describe_set
 from partial_fc.data.tools.names import write_names
 from partial_fc.data.tools.sheet import GAP, MARGIN
 
@@ -45,6 +45,11 @@ def test_info(small):
     }
     text = as_text(facts)
     assert "num_classes=4" in text and "exact integers" in text and "min 1, median 3, mean 4.0, max 9" in text
+
+
+def test_a_bar_of_few_identities_is_seen():
+    rows = [{"first": 1, "last": 1, "identities": 1}, {"first": 1000, "last": None, "identities": 1000}]
+    assert [line.split() for line in bars(rows)] == [["1", "images", "#", "1"], ["1000+", "images", "#" * 40, "1,000"]]
 
 
 def test_the_info_command(small):

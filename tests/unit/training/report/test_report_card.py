@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from command_line import exit_code
-from made_up_training import a_training
+from made_up_training import a_set, a_training
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.evaluation.verification import verify
@@ -112,7 +112,7 @@ def test_figures_are_counted_from_the_embeddings(place, truth):
     assert cells_of_set[-1] == f"{norms.mean():.2f}"
     assert cells_of_set[5] == f"{100 * verification.measured_far:.3f} %"
     assert cells_of_set[6] == f"{100 * verification.tar_interpolated:.2f} %"
-    assert "val: too few pairs of different people for FAR 0.001: 60, and it needs 1,000." in text
+    assert "val: too few impostor pairs for FAR 0.001: 60, and it needs 1,000." in text
     young = np.array(GROUPS) == "young"
     assert rows["young"] == [*cells(distance[young], ISSAME[young], threshold), "small"]
     assert rows[r"old \| \<b\>"] == [*cells(distance[~young], ISSAME[~young], threshold), "small"]
@@ -124,15 +124,16 @@ def test_figures_are_counted_from_the_embeddings(place, truth):
 
 
 def test_all_sets_have_the_threshold_of_the_first_one(place, images, truth):
-    distance, count = truth[0], 40
+    distance, count = truth[0], 60
     write_pairs(place / "first.bin", images[: 2 * count], ISSAME[:count])
     text, _ = card(place, "--pairs", place / "first.bin", place / "val.bin")
     threshold = np.sort(distance[:count][~ISSAME[:count]])[math.floor(FAR * (~ISSAME[:count]).sum())]
     rows = tables(text.partition("## Errors at one threshold")[2].partition("## ")[0])
     assert rows["first"] == cells(distance[:count], ISSAME[:count], threshold)
     assert rows["val"] == cells(distance, ISSAME, threshold)
+    assert threshold != np.sort(distance[~ISSAME])[math.floor(FAR * (~ISSAME).sum())]  # of the second alone
     untested = text.partition("## Not tested")[2]
-    assert "first: false accept rates below 0.05, which 20 pairs" in untested and "val again" not in untested
+    assert "first: false accept rates below 0.033, which 30 pairs" in untested and "val again" not in untested
 
 
 def test_what_is_given_and_what_is_not_tested(place):
@@ -172,6 +173,18 @@ def test_a_run_without_sets_says_so(place, tmp_path):
     assert (
         "Not measured: no set of pairs" in text and "/nowhere/val.bin" in text and "data, as given | not given" in text
     )
+
+
+def test_without_a_set_the_card_has_the_figures_and_problems_of_the_training(place, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    write_report(a_training(folder=str(run), sets={"lfw": a_set(run, problems=["they collapsed"])}))
+    (run / "settings.json").write_text(json.dumps({"rec": "/nowhere/train.rec", "val_targets": []}))
+    TinyModel().write(run / "backbone.onnx")
+    assert exit_code("report", "card", run, "--out", tmp_path / "card") == 0
+    text = (tmp_path / "card.md").read_text().replace("\N{NARROW NO-BREAK SPACE}", " ")
+    assert "- Problem on lfw: they collapsed." in text
+    assert re.search(r"\| lfw +\| +1[ ,]?000 +\| accuracy +\| +0\.9000 +\|", text), text
 
 
 @pytest.mark.parametrize(

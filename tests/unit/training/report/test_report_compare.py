@@ -1,6 +1,7 @@
 """partial-fc report compare: tables and page of several trainings."""
 
 import json
+import os
 import re
 
 import pytest
@@ -63,7 +64,9 @@ def test_the_page(runs, capsys):
 def test_an_existing_page_is_kept_without_force(runs, capsys):
     open("comparison.html", "w").close()
     assert "comparison.html already exists" in compare(capsys, *runs, code=2)
+    assert os.path.getsize("comparison.html") == 0
     compare(capsys, *runs, "--force")
+    assert "<h1>" in open("comparison.html", encoding="utf-8").read()
 
 
 def test_names_distinguish_the_runs(tmp_path):
