@@ -99,7 +99,10 @@ def fill_options(args: argparse.Namespace) -> None:
 def listed_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
     """Returns the 2P images of a text list of files, and whether each pair is of one person."""
     pairs = read_pairs_list(args.pairs, args.images)
-    return encode_each([path for paths, _ in pairs for path in paths], args), [same for _, same in pairs]
+    issame = [same for _, same in pairs]
+    if all(issame) or not any(issame):
+        raise ValueError(f"{args.pairs} lists pairs of one kind: verification needs pairs of one person and of two")
+    return encode_each([path for paths, _ in pairs for path in paths], args), issame
 
 
 def drawn_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         height, width = model.input.image_size
         raise ValueError(f"{model.name} takes faces of {height}x{width} pixels, IJB faces are aligned to {SIZE}x{SIZE}")
     os.makedirs(args.result_dir, exist_ok=True)  # fail before hours of embedding, not after
-    ijb = read_protocol(args.image_path, args.target)
+    ijb = read_protocol(args.image_path, args.target, args.detector_score)
     if ijb.absent:
         print(f"warning: no 1:N evaluation, missing files: {', '.join(ijb.absent)}", file=sys.stderr)
     options = EmbeddingOptions(args.flip, args.detector_score, args.norm_score, args.batch_size, args.workers)

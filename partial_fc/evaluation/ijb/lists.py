@@ -51,9 +51,9 @@ def read_rows(
     columns: str,
     parse: Callable[..., Row],
     split: Callable[[str], list[str]] = str.split,
-    skip: int = 0,
+    heading: bool = False,
 ) -> Iterator[Row]:
-    """Yields ``parse(*values)`` for each line that is not blank, after ``skip`` lines of a header.
+    """Yields ``parse(*values)`` for each line that is not blank; with ``heading``, not for a first line without a number.
 
     ``columns`` are names separated by spaces; ``split`` returns the values of a line; ``parse`` raises ValueError with
     the problem of one.
@@ -65,7 +65,7 @@ def read_rows(
     count = len(columns.split())
     # Image names may have any encoding; their bytes are passed on to the file system.
     for number, line in enumerate(read_lines(path, any_bytes=True), start=1):
-        if number <= skip or not line.strip():
+        if not line.strip() or heading and number == 1 and line.strip()[0] not in "+-.0123456789":
             continue
         values = split(line)
         try:
@@ -100,8 +100,12 @@ def rows_of(ids: np.ndarray, known: np.ndarray) -> np.ndarray:
     return np.where(known[rows] == ids, rows, -1).astype(np.int32)
 
 
-def read_images(landmarks_path: str | os.PathLike, media_path: str | os.PathLike) -> ImageList:
+def read_images(
+    landmarks_path: str | os.PathLike, media_path: str | os.PathLike, detector_score: bool = True
+) -> ImageList:
     """Reads ``*_name_5pts_score.txt`` and ``*_face_tid_mid.txt``.
+
+    ``detector_score``: whether the scores have to be weights of the images.
 
     Raises:
         ValueError: A line is invalid, or the files differ in their images or the order of these (insightface joins them
@@ -123,6 +127,13 @@ def read_images(landmarks_path: str | os.PathLike, media_path: str | os.PathLike
             )
     template_ids, templates = np.unique(ids[:, 0], return_inverse=True)
     points, scores = numbers[:, :10].reshape(-1, 5, 2), numbers[:, 10].astype(np.float32)
+    weightless = (scores < 0) | (np.bincount(templates, scores)[templates] == 0)
+    if detector_score and weightless.any():
+        raise ValueError(
+            f"{os.fspath(landmarks_path)}, line {weightless.argmax() + 1}: detector score "
+            f"{scores[weightless.argmax()]:g} is no weight: scores must be at least 0, and not all 0 in template "
+            f"{ids[weightless.argmax(), 0]}; correct them, or use --no-detector-score"
+        )
     return ImageList(names, points, scores, templates.astype(np.int32), ids[:, 1], template_ids)
 
 
@@ -191,7 +202,7 @@ def read_pairs(path: str | os.PathLike, template_ids: np.ndarray) -> Pairs:
 
 
 def read_subjects(path: str | os.PathLike, template_ids: np.ndarray, gallery: bool) -> SubjectList:
-    """Reads a list of templates and subjects: a header, then lines that begin with template,subject.
+    """Reads a list of templates and subjects: a heading or none, then lines that begin with template,subject.
 
     The official lists have a line per image, so templates repeat; they count once.
 
@@ -217,7 +228,7 @@ def read_subjects(path: str | os.PathLike, template_ids: np.ndarray, gallery: bo
             first = template_of[subject]
             raise ValueError(f"subject {subject} of a gallery has a second template, the first is {first}")
 
-    for _ in read_rows(path, "template subject", add, lambda line: line.split(",", 2)[:2], skip=1):
+    for _ in read_rows(path, "template subject", add, lambda line: line.split(",", 2)[:2], heading=True):
         pass
     if not subject_of:
         raise ValueError(f"{os.fspath(path)} lists no templates")

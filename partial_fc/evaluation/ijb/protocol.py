@@ -64,10 +64,10 @@ def files_of(root: str | os.PathLike, target: str) -> Files:
     )
 
 
-def read_protocol(root: str | os.PathLike, target: str | None = None) -> IjbSet:
+def read_protocol(root: str | os.PathLike, target: str | None = None, detector_score: bool = True) -> IjbSet:
     """Reads all files of a protocol except the images.
 
-    ``target`` is IJBB or IJBC; None for the one in the folder.
+    ``target`` is IJBB or IJBC; None for the one in the folder. ``detector_score``: see `read_images`.
 
     Raises:
         OSError: A file is missing. Includes images: before hours of embedding, not after.
@@ -76,7 +76,7 @@ def read_protocol(root: str | os.PathLike, target: str | None = None) -> IjbSet:
     """
     target = target or _find_target(os.fspath(root))
     files = files_of(root, target)
-    images = read_images(files.landmarks, files.media)
+    images = read_images(files.landmarks, files.media, detector_score)
     listed = set(os.listdir(files.images))
     # Names in subfolders are not in the listing; isfile finds them.
     paths = [os.path.join(files.images, name) for name in images.names if name not in listed]

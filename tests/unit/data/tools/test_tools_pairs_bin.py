@@ -76,11 +76,18 @@ def test_bad_lines_are_listed_by_number(tree, tmp_path):
 
 
 def test_images_of_a_list_are_checked_and_resized(tree, tmp_path):
-    words = [tmp_path / "x.bin", "--pairs", listed(tmp_path, "P03 1 3\n"), "--images", tree]
+    words = [tmp_path / "x.bin", "--pairs", listed(tmp_path, "P03 1 3\nP03 1 P04 1\n"), "--images", tree]
     with pytest.raises(ValueError, match=r"P03_0001.jpg has 16x16 pixels instead of 112x112: .*--resize"):
         call(pairs_bin, *words)
     call(pairs_bin, *words, "--resize")
     assert cv2.imdecode(np.frombuffer(read_pairs(tmp_path / "x.bin")[0][0], np.uint8), 1).shape == (112, 112, 3)
+
+
+@pytest.mark.parametrize("line", ["P03 1 3", "P03 1 P04 1"])
+def test_a_list_of_one_kind_of_pairs_is_refused(tree, tmp_path, line):
+    with pytest.raises(ValueError, match="pairs.txt lists .* of one kind"):
+        call(pairs_bin, tmp_path / "x.bin", "--pairs", listed(tmp_path, f"{line}\n" * 2), "--images", tree, *SMALL)
+    assert not (tmp_path / "x.bin").exists()
 
 
 def check_drawing(counts, pairs, same, number):

@@ -95,6 +95,28 @@ def test_white_space_in_pairs(tmp_path):
         read_pairs(path, known)
 
 
+@pytest.mark.parametrize("first", ["T,S", '"TEMPLATE_ID",SUBJECT_ID', "\ufeffT,S", None])
+def test_the_heading_of_a_list_of_subjects_may_be_missing(tmp_path, first):
+    path = tmp_path / "list.csv"
+    path.write_text("".join(f"{line}\n" for line in (first, "5,1", "9,2") if line), encoding="utf-8")
+    assert read_subjects(path, np.array([5, 9], np.int32), gallery=True).subjects.tolist() == [1, 2]
+    path.write_text("5.0,1\n9,2\n")
+    with pytest.raises(ValueError, match="list.csv, line 1: '5.0' must be a whole number"):
+        read_subjects(path, np.array([5, 9], np.int32), gallery=True)
+
+
+@pytest.mark.parametrize("number, score", [(3, "-0.1"), (1, "0")])
+def test_templates_without_a_weight_are_refused(root, number, score):
+    """A negative score; three images of a template with 0."""
+    path = root / "meta" / LANDMARKS
+    lines = path.read_text().splitlines()
+    for line in [number] if score != "0" else range(1, 4):
+        edit(path, line, f"{lines[line - 1].rsplit(' ', 1)[0]} {score}")
+    with pytest.raises(ValueError, match=f"line {number}: detector score {score} .*--no-detector-score"):
+        read_protocol(root)
+    assert len(read_protocol(root, detector_score=False).images.names) == len(lines)
+
+
 @pytest.mark.parametrize("content, count", [(b"", 0), (b"\n\n", 0), (b"3 3 1\n3 10 1\n", 2), (b"3 10 0\n", 1)])
 def test_pairs_with_equal_labels_are_refused(tmp_path, content, count):
     path = tmp_path / "pairs.txt"
