@@ -57,6 +57,16 @@ class TinyModel:
         if shape is not None:
             self.outputs = [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, shape)]
 
+    def replace_first(self, *steps):
+        """Nodes without names from "data" to "pixels" instead of the first two: (operator, arrays or numbers)."""
+        names, nodes = ["data", *(f"step{number}" for number in range(1, len(steps))), "pixels"], []
+        for before, after, (op, *values) in zip(names, names[1:], steps):
+            constants = [f"{after}_{number}" for number in range(len(values))]
+            for name, value in zip(constants, values):
+                self.initializers.append(numpy_helper.from_array(np.array(value, np.float32), name))
+            nodes.append(helper.make_node(op, [before, *constants], [after]))
+        self.nodes[:2] = nodes
+
     def refuse_black(self, last):
         """A black image gets numbers below zero, and no other, before `last`: all zeros of Relu, or NaN of Sqrt."""
         weight = np.abs(self.weight)

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from partial_fc.checkpoint.mxnet_params import named_arrays
 
 from .mxnet_symbol import VARIABLE, Node, read_symbol
-from .normalization import takes_raw_pixels
+from .normalization import PIXELS, RAW, takes_raw_pixels
 from .onnx_ops import Graph, Tensor, convert
 
 # Readable by onnxruntime 1.6 (2020) and later.
@@ -70,7 +70,7 @@ def _serialized(graph: Graph, output: Tensor, image_size: tuple[int, int], metad
     model = helper.make_model(
         onnx_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="partial_fc"
     )
-    helper.set_model_props(model, dict(metadata))
+    helper.set_model_props(model, {PIXELS: RAW, **metadata})
     content: bytes = model.SerializeToString()
     return content
 

@@ -10,8 +10,9 @@ from operator import itemgetter
 import numpy as np
 
 from partial_fc.data.batch import Inputs, map_inputs, num_items
+from partial_fc.utils.text import plural
 
-from .model import find_model, open_session, run_session
+from .model import check_independent, find_model, open_session, run_session
 
 
 class ItemModel:
@@ -36,6 +37,7 @@ class ItemModel:
     def __init__(self, source: bytes | str, name: str):
         self.name = name
         self.path = source if isinstance(source, str) else None
+        self._checked = False
         try:
             self.session, _ = open_session(source)
         except ValueError as error:
@@ -66,13 +68,17 @@ class ItemModel:
             ValueError: The model has other inputs, or fails.
         """
         count = num_items(inputs)
+        if count > 1 and not self._checked:
+            ends = np.array([0, count - 1])
+            check_independent(lambda rows: self._run(map_inputs(itemgetter(ends[rows]), inputs)), self.name)
+            self._checked = True
         batches = [slice(start, start + batch_size) for start in range(0, count, batch_size)]
-        embeddings = np.concatenate([self._run(map_inputs(itemgetter(batch), inputs)) for batch in batches])
-        if embeddings.ndim != 2 or len(embeddings) != count:
-            found = f"an array of shape {embeddings.shape} for {count} items"
-            raise ValueError(f"{self.name} returns {found}, expected embeddings (N, E)")
-        return embeddings
+        return np.concatenate([self._run(map_inputs(itemgetter(batch), inputs)) for batch in batches])
 
     def _run(self, inputs: Inputs) -> np.ndarray:
         feed = inputs if isinstance(inputs, Mapping) else {self.input_names[0]: inputs}
-        return run_session(self.session, feed, f"{self.name} takes {', '.join(self.input_names)}, and")[0]
+        embeddings = run_session(self.session, feed, f"{self.name} takes {', '.join(self.input_names)}, and")[0]
+        if embeddings.ndim != 2 or len(embeddings) != num_items(inputs):
+            found = f"an array of shape {embeddings.shape} for {plural(num_items(inputs), 'item')}"
+            raise ValueError(f"{self.name} returns {found}, expected embeddings (N, E)")
+        return embeddings

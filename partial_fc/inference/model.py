@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,15 +19,17 @@ import onnx
 import onnxruntime
 
 from partial_fc.distributed.env import share_cores
-from partial_fc.export.normalization import MEAN, SCALE, takes_raw_pixels
+from partial_fc.export.normalization import NORMALIZED, PIXELS, RANGES, RAW, expected_range, first_operators
 from partial_fc.export.onnx import LARGEST, SYMBOL_ENDING, read_checkpoint, to_onnx
 from partial_fc.export.torch_files import export_torch_model, is_torch_model
 from partial_fc.utils.text import plural
 
+from .distances import squared_distances
 from .providers import wanted_providers, why_on_cpu
 
 Result = TypeVar("Result")
 TORCH_SIZE = 112  # of the images of published state_dicts
+DEPENDENT = 1e-3  # cosine distance; rounding is far below it, also in int8
 LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
 SILENT = 4  # of onnxruntime, whose errors are reported with their file
 BACKBONE = "backbone.onnx"  # of a training
@@ -57,6 +60,7 @@ class FaceModel:
         session: Session of onnxruntime.
         input: The model's input.
         batch: Its fixed batch size, None if it is dynamic.
+        pixel_range: Of the pixels that it takes, one of partial_fc.export.normalization.RANGES.
         path: Of the ONNX file; None if only its content is known.
         mirrored: Whether the embedding of the mirror image is added: not if the model's metadata say that it was
             trained with ``rand_mirror=False``.
@@ -69,8 +73,10 @@ class FaceModel:
         self.name = name
         self.path = source if isinstance(source, str) else None
         try:
-            self.session, graph = open_session(source)
-            self.input = _input_of(self.session, graph)
+            self.session, model = open_session(source)
+            self.input = _input_of(self.session)
+            self.pixel_range = _pixel_range(self.session, model, name)
+            self.input = self.input._replace(normalizes=self.pixel_range == RAW)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
         self.batch = self.input.batch
@@ -100,7 +106,16 @@ class FaceModel:
         reason = why_on_cpu(os.environ, onnxruntime.get_available_providers(), model.session.get_providers())
         if reason:
             print(f"warning: {reason}", file=sys.stderr)
+        model.check_independent()
         return model
+
+    def check_independent(self) -> None:
+        """Raises ValueError if the embedding of a face depends on the others of a batch, or only one face works."""
+        if self.batch == 1:
+            return
+        noise = np.random.default_rng(0).integers(0, 256, (*self.input.image_size, 3), np.uint8)
+        faces = np.stack([noise, np.sort(noise, axis=1) // 2])
+        check_independent(lambda rows: self._run(faces[rows]), self.name)
 
     def embed(self, faces: np.ndarray, batch_size: int = 32) -> np.ndarray:
         """Returns the embeddings (N, E) float32 of faces (N, H, W, 3) uint8 RGB, computed in batches.
@@ -120,7 +135,8 @@ class FaceModel:
     def pixels(self, faces: np.ndarray) -> np.ndarray:
         """Returns what the model takes (N, 3, H, W) float32 for faces (N, H, W, 3) uint8 RGB."""
         data = np.ascontiguousarray(faces.transpose(0, 3, 1, 2), np.float32)
-        return data if self.input.normalizes else (data - np.float32(MEAN)) * np.float32(SCALE)
+        mean, scale = RANGES[self.pixel_range]
+        return data if self.input.normalizes else (data - np.float32(mean)) * np.float32(scale)
 
     def _run(self, faces: np.ndarray) -> np.ndarray:
         data = self.pixels(faces)
@@ -229,11 +245,11 @@ def interruptible(work: Callable[[onnxruntime.RunOptions], Result]) -> Result:
         raise
 
 
-def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onnx.GraphProto]:
+def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onnx.ModelProto]:
     """Opens an ONNX file, its content or path, on a GPU if onnxruntime has CUDA, else on all cores or OMP_NUM_THREADS.
 
     Returns:
-        The session, and the graph without the weights that are in further files.
+        The session, and the model without the weights that are in further files.
 
     Raises:
         OSError: The file cannot be read.
@@ -245,15 +261,15 @@ def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onn
     providers = wanted_providers()
     try:
         if isinstance(source, bytes):
-            graph = onnx.load_model_from_string(source).graph
+            model = onnx.load_model_from_string(source)
         else:
-            graph = onnx.load(source, load_external_data=False).graph
-        for each in graph.input:
+            model = onnx.load(source, load_external_data=False)
+        for each in model.graph.input:
             sizes = [dimension.dim_value for dimension in each.type.tensor_type.shape.dim]
             # onnxruntime computes with them for minutes, without an end by Ctrl-C, before it refuses some.
             if math.prod(size for size in sizes if size > 0) > LARGEST_INPUT:
                 raise ValueError(f"input of shape {sizes}, more than {LARGEST_INPUT:,} numbers")
-        return interruptible(lambda _: onnxruntime.InferenceSession(source, options, providers=providers)), graph
+        return interruptible(lambda _: onnxruntime.InferenceSession(source, options, providers=providers)), model
     except OSError:
         raise
     except Exception as error:  # errors of onnxruntime have no common base class
@@ -270,6 +286,32 @@ def run_session(session: onnxruntime.InferenceSession, feed: Mapping[str, np.nda
         raise ValueError(f"{name} fails to run: {first_line(error)}") from None
 
 
+def check_independent(embed: Callable[[list[int]], np.ndarray], name: str) -> None:
+    """Checks that a model computes the embedding of an item alike beside another one and beside itself.
+
+    Both batches have two items, because other sizes may be computed with other rounding.
+
+    Args:
+        embed: Numbers of items, 0 or 1 -> their embeddings (n, E); raises ValueError if the model fails.
+        name: Of the model.
+
+    Raises:
+        ValueError: The cosine distance is DEPENDENT or more, or the model takes only one item at a time.
+    """
+    try:
+        distance = float(squared_distances(embed([0, 1])[1:], embed([1, 1])[1:])[0]) / 2
+    except ValueError:
+        embed([1])
+        raise ValueError(
+            f"{name} fails on two items at a time, but not on one: export it with a dynamic batch size"
+        ) from None
+    if distance >= DEPENDENT:
+        raise ValueError(
+            f"{name}: its embeddings depend on the other items of a batch (by a cosine distance of {distance:.2g}): "
+            "export it in eval mode"
+        )
+
+
 def _is_mxnet_checkpoint(path: str) -> bool:
     """Returns whether a path names MXNet files, or a folder that holds them and no ONNX file."""
     if path.endswith((SYMBOL_ENDING, ".params")):
@@ -282,7 +324,7 @@ def _holds_onnx(path: str) -> bool:
     return os.path.isdir(path) and bool(onnx_names(path))
 
 
-def _input_of(session: onnxruntime.InferenceSession, graph: onnx.GraphProto) -> Input:
+def _input_of(session: onnxruntime.InferenceSession) -> Input:
     inputs, outputs = session.get_inputs(), session.get_outputs()
     if len(inputs) != 1 or len(outputs) != 1:
         raise ValueError(f"has {len(inputs)} inputs and {len(outputs)} outputs, expected one of each{OTHER_ITEMS}")
@@ -292,5 +334,37 @@ def _input_of(session: onnxruntime.InferenceSession, graph: onnx.GraphProto) -> 
     if inputs[0].type != "tensor(float)" or outputs[0].type not in FLOATS:
         raise ValueError(f"maps {inputs[0].type} to {outputs[0].type}, expected float32 to embeddings of floats")
     batch = shape[0] if isinstance(shape[0], int) and shape[0] > 0 else None
-    normalizes = takes_raw_pixels(node.name for node in graph.node)
-    return Input(inputs[0].name, batch, (shape[2], shape[3]), normalizes)
+    return Input(inputs[0].name, batch, (shape[2], shape[3]), False)
+
+
+def _pixel_range(session: onnxruntime.InferenceSession, model: onnx.ModelProto, name: str) -> str:
+    """Returns which of RANGES a model takes, by its metadata or first operators; warns if that is unclear."""
+    stated = session.get_modelmeta().custom_metadata_map.get(PIXELS)
+    if stated is not None and stated not in RANGES:
+        raise ValueError(f"has {PIXELS!r} {stated!r} in its metadata, expected {' or '.join(RANGES)}")
+    found = stated or _expected_range(model, session.get_inputs()[0])
+    if found is None:
+        print(
+            f"warning: {name}: its first operators do not tell which pixels it takes: it gets {NORMALIZED}; write "
+            f"{' or '.join(RANGES)} into its metadata as {PIXELS!r}",
+            file=sys.stderr,
+        )
+    return found or NORMALIZED
+
+
+def _expected_range(model: onnx.ModelProto, data: onnxruntime.NodeArg) -> str | None:
+    """Returns which of RANGES a model takes by its first operators; None if that is unclear."""
+    first = first_operators(model)
+    if first is None:
+        return NORMALIZED
+    shape = [size if isinstance(size, int) and size > 0 else 1 for size in data.shape]
+    session = cache(lambda: open_session(first.SerializeToString())[0])
+
+    def respond(value: float) -> float:
+        try:
+            output = run_session(session(), {data.name: np.full(shape, value, np.float32)}, "")[0]
+            return float(np.mean(output, dtype=float))
+        except ValueError:
+            return math.nan
+
+    return expected_range(respond, (node.name for node in first.graph.node))

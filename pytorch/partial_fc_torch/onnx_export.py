@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from partial_fc.data.batch import Inputs, map_inputs
+from partial_fc.export.normalization import NORMALIZED, PIXELS
 from partial_fc.export.onnx import BATCH, INPUT, LARGEST, OPSET
 
 from .backbones import Backbone
@@ -127,7 +128,8 @@ class OnnxExport:
             raise _refusal(error) from error
         exported = onnx.load_model_from_string(file)
         eps = {EPS: repr(model.eps)} if isinstance(model, Backbone) else {}
-        onnx.helper.set_model_props(exported, {**eps, **self.metadata(num_update)})
+        taken = {PIXELS: NORMALIZED} if self.pixels else {}
+        onnx.helper.set_model_props(exported, {**eps, **taken, **self.metadata(num_update)})
         content: bytes = exported.SerializeToString()
         return content
 

@@ -53,7 +53,7 @@ def read_rows(
     split: Callable[[str], list[str]] = str.split,
     heading: bool = False,
 ) -> Iterator[Row]:
-    """Yields ``parse(*values)`` for each line that is not blank; with ``heading``, not for a first line without a number.
+    """Yields ``parse(*values)`` for each line that is not blank; with ``heading``, not for a first one without number.
 
     ``columns`` are names separated by spaces; ``split`` returns the values of a line; ``parse`` raises ValueError with
     the problem of one.

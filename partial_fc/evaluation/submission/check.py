@@ -68,11 +68,12 @@ def _check(folder: str, limits: Limits) -> Iterator[Rule]:
 
 def _check_model(path: str, pixels: PixelSettings, limits: Limits) -> Iterator[Rule]:
     try:  # not FaceModel, which would refuse some models before the rules can
-        session, graph = open_session(path)
+        session, model = open_session(path)
     except ValueError as error:
         yield Rule("loads", False, str(error))
         return
     yield Rule("loads", True, f"onnxruntime {onnxruntime.__version__}")
+    graph = model.graph
     signature = list(_check_signature(session, pixels.image_size))
     yield from signature
     yield Rule("nodes", len(graph.node) >= MIN_NODES, f"{len(graph.node)}, at least {MIN_NODES}")

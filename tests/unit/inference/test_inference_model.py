@@ -1,8 +1,8 @@
-"""FaceModel with weights in two files, and models that it refuses; test_embed.py has the others."""
+"""FaceModel: weights in two files, the pixels that a model takes, and models that it refuses."""
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 from partial_fc.inference.distances import squared_distances
 from partial_fc.inference.model import FaceModel
@@ -26,6 +26,99 @@ def test_the_folder_of_a_training_stands_for_its_backbone(tmp_path):
     TinyModel().write(tmp_path / "c.onnx")
     (tmp_path / "backbone.onnx").unlink()
     assert FaceModel.open(tmp_path).name == str(tmp_path / "c.onnx")
+
+
+def channels(*values):
+    return np.reshape(values, (1, -1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("Sub", channels(127.5, 127.5, 127.5)), ("Div", 127.5)],
+        [("Identity",), ("Sub", 127.5), ("Mul", 1 / 127.5)],
+        [("Div", 255), ("Sub", 0.5), ("Div", 0.5)],
+        [("Mul", 2 / 255), ("Add", -1)],
+        [("Mul", 2 / 255), ("Sub", 1)],
+        [("BatchNormalization", [1 / 127.5] * 3, [0] * 3, [127.5] * 3, [1 - 1e-5] * 3)],
+    ],
+)
+def test_a_model_that_normalizes_takes_pixels_0_to_255(steps, tmp_path):
+    model = TinyModel()
+    model.replace_first(*steps)
+    found = FaceModel.open(model.write(tmp_path / "model.onnx")).embed(FACES)
+    np.testing.assert_allclose(found, [TinyModel().slow(face) for face in FACES], rtol=1e-3, atol=1e-4)
+
+
+IMAGENET = [("Sub", channels(0.485, 0.456, 0.406)), ("Div", channels(0.229, 0.224, 0.225))]
+UNCLEAR = [("Mul", 255)]
+
+
+@pytest.mark.parametrize(
+    "steps, stated, pixels",
+    [
+        ([("Sub", channels(131.1, 103.9, 91.5))], "", "0..255"),
+        ([("Div", 255)], "", "0..255"),
+        ([("Div", 255), *IMAGENET], "", "0..255"),
+        (IMAGENET, "", "0..1"),
+        ([("Mul", 2), ("Sub", 1)], "", "0..1"),
+        ([("Identity",)], "", "-1..1"),
+        ([("Div", 2)], "", "-1..1"),
+        ([("Identity",)], "0..255", "0..255"),
+        (IMAGENET, "-1..1", "-1..1"),
+        (UNCLEAR, "", "-1..1"),
+        (UNCLEAR, "0..1", "0..1"),
+    ],
+)
+def test_the_metadata_or_else_the_first_operators_tell_the_pixels(steps, stated, pixels, tmp_path, capsys):
+    model = TinyModel()
+    model.replace_first(*steps)
+    model.metadata = {"pixels": stated} if stated else {}
+    file = FaceModel.open(model.write(tmp_path / "model.onnx"))
+    assert file.pixel_range == pixels and file.input.normalizes == (pixels == "0..255")
+    ends = file.pixels(np.array([0, 255], np.uint8).reshape(1, 1, 2, 1).repeat(3, axis=3))[0, 0, 0]
+    np.testing.assert_allclose(ends, [float(end) for end in pixels.split("..")], atol=1e-6)
+    assert ("'pixels'" in capsys.readouterr().err) == (steps is UNCLEAR and not stated)
+    model.metadata = {"pixels": "0-255"}
+    with pytest.raises(ValueError, match="expected 0..255 or 0..1 or -1..1"):
+        FaceModel.open(model.write(tmp_path / "model.onnx"))
+
+
+def test_our_files_without_metadata_are_known_by_their_marks(tmp_path):
+    model = TinyModel()
+    model.replace_first(("Sub", 0), ("Mul", 1))
+    for node in model.nodes[:2]:
+        node.name = f"{node.op_type}_raw"
+    assert FaceModel.open(model.write(tmp_path / "model.onnx")).pixel_range == "0..255"
+
+
+def center(model):
+    """Subtracts the mean of the batch, as BatchNorm in training mode."""
+    mean = helper.make_node("ReduceMean", ["double"], ["batch_mean"], axes=[0])
+    model.replace_last(mean, helper.make_node("Sub", ["double", "batch_mean"], ["embedding"]))
+
+
+def tile(model):
+    """Gives all the embedding of the first."""
+    model.initializers += [numpy_helper.from_array(np.array([end]), f"at{end}") for end in (0, 1)]
+    first = helper.make_node("Slice", ["double", "at0", "at1"], ["first"])
+    zeros = helper.make_node("Sub", ["double", "double"], ["zeros"])
+    model.replace_last(first, zeros, helper.make_node("Add", ["zeros", "first"], ["embedding"]))
+
+
+def take_one(model):
+    model.initializers.append(numpy_helper.from_array(np.array([1, len(model.weight)]), "shape"))
+    (flat,) = (node for node in model.nodes if node.name == "flat")
+    flat.CopyFrom(helper.make_node("Reshape", ["blocks", "shape"], ["flat"]))
+
+
+@pytest.mark.parametrize("change, message", [(center, "eval mode"), (tile, "depend"), (take_one, "dynamic batch size")])
+def test_the_embedding_of_a_face_must_not_depend_on_the_batch(change, message, tmp_path):
+    model = TinyModel()
+    change(model)
+    with pytest.raises(ValueError, match=rf"model.onnx.* {message}"):
+        FaceModel.open(model.write(tmp_path / "model.onnx"))
+    FaceModel.open(TinyModel(batch=1).write(tmp_path / "model.onnx"))
 
 
 def test_files_that_are_not_face_models_are_refused(tmp_path):

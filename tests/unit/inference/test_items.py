@@ -38,7 +38,7 @@ def expected(text):
     return embedding / np.sqrt(np.sum(embedding**2))
 
 
-def write_model(path, *, factor=False, batch="batch"):
+def write_model(path, *, factor=False, batch="batch", centered=False):
     """A matrix on the bytes of a word; with ``factor``, times a second input, which no normalized embedding shows."""
     infos = [helper.make_tensor_value_info("letters", TensorProto.UINT8, [batch, LENGTH])]
     nodes = [
@@ -48,6 +48,10 @@ def write_model(path, *, factor=False, batch="batch"):
     ]
     if factor:
         infos.append(helper.make_tensor_value_info("factor", TensorProto.FLOAT, [batch, 1]))
+    if centered:  # by the mean of the batch
+        nodes[-1].output[0] = "product_of_item"
+        nodes.append(helper.make_node("ReduceMean", ["product_of_item"], ["mean"], axes=[0]))
+        nodes.append(helper.make_node("Sub", ["product_of_item", "mean"], ["embedding"]))
     outputs = [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, [batch, FEATURES])]
     constants = [numpy_helper.from_array(WEIGHT, "weight"), numpy_helper.from_array(np.float32(1), "one")]
     graph = helper.make_graph(nodes, "words", infos, outputs, constants)
@@ -117,6 +121,7 @@ def test_a_reader_may_raise_anything(place, capsys):
         ("letters", {"batch": 2}, "expected a dynamic batch size"),
         ("weighted", {}, "backbone.onnx takes letters, and fails to run"),
         ("letters", {"factor": True}, "takes letters, factor, and fails to run"),
+        ("letters", {"centered": True, "text": "abc\nxyz\n"}, "depend on the other items of a batch"),
         ("nothing", {}, "has no nothing"),
         ("letters", {"text": "\n"}, "words.txt holds no lines"),
         ("letters", {"text": "ABC\nDE\n"}, "no usable item among 2 items in words.txt"),
