@@ -92,8 +92,11 @@ def verify_models(
         model = FaceModel.open(path)
         for pairs in sets:
             images, issame = read_pairs(pairs)
-            figures, distance, norms = verify_model(model, images, issame, pairs, batch_size, flip)
-            others = {"xnorm": float(norms.mean()), "different_pairs": int(np.sum(~issame))}
+            figures, distance, embeddings = verify_model(model, images, issame, pairs, batch_size, flip)
+            others = {
+                "xnorm": float(np.linalg.norm(embeddings, axis=1).mean()),
+                "different_pairs": int(np.sum(~issame)),
+            }
             results.append({"model": path, "pairs": pairs, **figures._asdict(), **others})
             curves[f"{path}, {names[pairs]}"] = Roc(-distance, issame).curve()
     return results, curves
@@ -105,13 +108,13 @@ def verify_model(
     """Verifies a model on pairs (2P images, issame (P,)) of a file of this name.
 
     Returns:
-        (figures, squared distances (P,), lengths of the embeddings (2P,)).
+        (figures, squared distances (P,), embeddings (2P, E)).
     """
     from partial_fc.inference.distances import squared_distances
 
     embeddings = embed_pairs(model, images, name, batch_size, flip and model.mirrored)
     distance = squared_distances(embeddings[0::2], embeddings[1::2])
-    return verify_distances(distance, issame, name=name), distance, np.linalg.norm(embeddings, axis=1)
+    return verify_distances(distance, issame, name=name), distance, embeddings
 
 
 def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: int, mirrored: bool) -> np.ndarray:

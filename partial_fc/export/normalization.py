@@ -36,7 +36,8 @@ def first_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
         if taken and any(product in node.op_type for product in PRODUCTS):
             break
         computed.update(node.output if taken else ())
-    needed, nodes = {*taken[:1]}, []
+    needed = {*taken[:1]}
+    nodes: list[onnx.NodeProto] = []
     for node in reversed(graph.node):
         if needed.intersection(node.output):
             nodes.insert(0, node)

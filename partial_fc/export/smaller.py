@@ -31,6 +31,23 @@ def to_half(content: bytes) -> bytes:
     return _ordered(model).SerializeToString()
 
 
+def clipped_by_half(content: bytes) -> list[str]:
+    """Returns the names of the constants that float16 changes by a hundredth or more: too large, or too small."""
+    from onnxruntime.transformers.float16 import convert_np_to_float16
+
+    graph = onnx.load_model_from_string(content).graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        constants.update((node.output[0], each.t) for each in node.attribute if node.op_type == "Constant")
+    constants = {name: tensor for name, tensor in constants.items() if tensor.data_type == onnx.TensorProto.FLOAT}
+    arrays = {name: np.ravel(onnx.numpy_helper.to_array(tensor)) for name, tensor in constants.items()}
+    return [
+        name
+        for name, array in arrays.items()
+        if np.linalg.norm(convert_np_to_float16(array) - array) > 0.01 * np.linalg.norm(array)
+    ]
+
+
 def to_int8(content: bytes, batches: Iterable[np.ndarray]) -> bytes:
     """Returns a file whose products are in int8, a quarter as large: static quantization, a scale for each channel.
 

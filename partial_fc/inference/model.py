@@ -308,7 +308,7 @@ def check_independent(embed: Callable[[list[int]], np.ndarray], name: str) -> No
     if distance >= DEPENDENT:
         raise ValueError(
             f"{name}: its embeddings depend on the other items of a batch (by a cosine distance of {distance:.2g}): "
-            "export it in eval mode"
+            "export it in eval mode, or with static quantization"
         )
 
 

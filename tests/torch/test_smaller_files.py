@@ -138,6 +138,24 @@ def test_a_file_that_verifies_worse_is_refused_with_the_figures(kind, pairs, tmp
     assert not small.exists()
 
 
+@pytest.mark.parametrize("scale", [1e6, 1e-9])
+def test_weights_outside_of_the_range_of_float16_are_named(scale, tmp_path, capsys):
+    """The pairs are of one image or of two, so that accuracy and TAR stay 1."""
+    faces = [encode_face(1, person, 0) for person in range(PAIRS + 1)]
+    images = [faces[pair + (pair % 2) * side] for pair in range(PAIRS) for side in (0, 1)]
+    write_pairs(tmp_path / "faces.bin", images, [pair % 2 == 0 for pair in range(PAIRS)])
+    model = large()
+    for number, name in ((2, "weight"), (3, "bias")):
+        array = onnx.numpy_helper.to_array(model.initializers[number])
+        model.initializers[number] = onnx.numpy_helper.from_array(array * np.float32(scale), name)
+    model.write(tmp_path / "backbone.onnx")
+    assert exit_code("export", tmp_path, "--half", "--pairs", tmp_path / "faces.bin") == 2
+    assert "cosine" in (message := capsys.readouterr().err) and "weight" in message
+    assert not (tmp_path / "backbone_half.onnx").exists()
+    assert exit_code("export", tmp_path, "--int8", "--pairs", tmp_path / "faces.bin", "--limit", 0.1) == 0
+    assert "lowest cosine" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "count, one, message",
     [(9, False, "faces.bin has 9 pairs, too few"), (99, False, "give 100 or more"), (100, True, "chance is 0.50000")],

@@ -84,7 +84,8 @@ def measure(
     for path in sets:
         images, issame = read_pairs(path)
         named = read_groups(groups, columns, issame) if groups and threshold is None else {}
-        verification, distance, norms = verify_model(model, images, issame, path, batch_size)
+        verification, distance, embeddings = verify_model(model, images, issame, path, batch_size)
+        norms = np.linalg.norm(embeddings, axis=1)
         if threshold is None:
             threshold = shared_threshold(distance, issame, far)
             by_column = {name: rates_by_group(distance, issame, each, threshold) for name, each in named.items()}
