@@ -41,7 +41,7 @@ def first_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
     for node in reversed(graph.node):
         if needed.intersection(node.output):
             nodes.insert(0, node)
-            needed.update(node.input)
+            needed.update(filter(None, node.input))  # "": an input that is left out
     if not nodes:
         return None
     constants = [tensor for tensor in graph.initializer if tensor.name in needed]
