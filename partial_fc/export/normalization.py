@@ -16,7 +16,7 @@ SUBTRACTS, SCALES = ("Sub", "_minus"), ("Mul", "_mul", "Div")
 MEAN, SCALE = 127.5, 1 / 127.5
 RAW, NORMALIZED = "0..255", "-1..1"
 RANGES = {RAW: (0.0, 1.0), "0..1": (0.0, 1 / 255), NORMALIZED: (MEAN, SCALE)}  # mean, scale: (x - mean) * scale
-PIXELS = "pixels"  # one of RANGES in the metadata of an ONNX file
+PIXELS = "pixel_range"  # one of RANGES in the metadata of an ONNX file
 PRODUCTS = ("Conv", "MatMul", "Gemm")  # and operators whose names contain these
 
 

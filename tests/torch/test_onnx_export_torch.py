@@ -29,7 +29,11 @@ def test_every_kind_of_backbone(name):
     content = OnnxExport(model, IMAGES, lambda num_update: {"num_update": str(num_update)})(7)
     file = FaceModel(content, name)
     assert file.input == ("data", None, (112, 112), False)
-    assert file.session.get_modelmeta().custom_metadata_map == {"num_update": "7", "bn_eps": "2e-05", "pixels": "-1..1"}
+    assert file.session.get_modelmeta().custom_metadata_map == {
+        "num_update": "7",
+        "bn_eps": "2e-05",
+        "pixel_range": "-1..1",
+    }
     assert model.training and all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     with torch.no_grad():
         expected = model.eval()(normalized(to_images(torch.from_numpy(FACES)))).numpy()

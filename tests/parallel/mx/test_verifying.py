@@ -225,7 +225,7 @@ def test_the_onnx_file_is_saved_with_the_model_or_the_save_fails(folder):
     for _ in range(2):
         model = FaceModel.open(folder)
         np.testing.assert_allclose(model.embed(faces), expected_embeddings(faces)[0], rtol=1e-4, atol=1e-4)
-        assert model.session.get_modelmeta().custom_metadata_map == {"pixels": "0..255", "num_update": "3"}
+        assert model.session.get_modelmeta().custom_metadata_map == {"pixel_range": "0..255", "num_update": "3"}
         with pytest.raises(JobError, match="computes other embeddings than the backbone it was exported from: cosine"):
             save(module, folder, WrongExport(*arguments), 4)
     assert sorted(os.listdir(folder)) == ["backbone.onnx", "model-0000.params", "model-symbol.json"]

@@ -64,6 +64,13 @@ def test_an_image_whose_embedding_is_not_finite_is_named(place, tmp_path, capsys
     assert "model.onnx: image 7 of " in error and "set.bin has an embedding that is not finite" in error
 
 
+def test_a_set_of_one_kind_of_pairs_is_named(place, tmp_path, capsys):
+    images, issame = read_pairs(place / "set.bin")
+    write_pairs(tmp_path / "one.bin", images, issame | True)
+    assert exit_code("verify", place / "a.onnx", tmp_path / "one.bin") == 2
+    assert "one.bin: verification needs" in capsys.readouterr().err
+
+
 def test_what_is_missing_is_said_before_a_model_runs(place, capsys):
     assert exit_code("verify", place / "a.onnx") == 2
     assert "one set of pairs (.bin) or more" in capsys.readouterr().err

@@ -73,13 +73,13 @@ UNCLEAR = [("Mul", 255)]
 def test_the_metadata_or_else_the_first_operators_tell_the_pixels(steps, stated, pixels, tmp_path, capsys):
     model = TinyModel()
     model.replace_first(*steps)
-    model.metadata = {"pixels": stated} if stated else {}
+    model.metadata = {"pixel_range": stated} if stated else {}
     file = FaceModel.open(model.write(tmp_path / "model.onnx"))
     assert file.pixel_range == pixels and file.input.normalizes == (pixels == "0..255")
     ends = file.pixels(np.array([0, 255], np.uint8).reshape(1, 1, 2, 1).repeat(3, axis=3))[0, 0, 0]
     np.testing.assert_allclose(ends, [float(end) for end in pixels.split("..")], atol=1e-6)
-    assert ("'pixels'" in capsys.readouterr().err) == (steps is UNCLEAR and not stated)
-    model.metadata = {"pixels": "0-255"}
+    assert ("'pixel_range'" in capsys.readouterr().err) == (steps is UNCLEAR and not stated)
+    model.metadata = {"pixel_range": "0-255"}
     with pytest.raises(ValueError, match="expected 0..255 or 0..1 or -1..1"):
         FaceModel.open(model.write(tmp_path / "model.onnx"))
 
