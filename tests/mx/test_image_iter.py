@@ -78,6 +78,8 @@ def test_invalid_arguments_are_refused(rec):
         FaceImageIter(4, SHAPE, rec, threads=-1)
     with pytest.raises(ValueError, match=r"image with key 13 at offset \d+ has label 4, but the network has 4"):
         FaceImageIter(4, SHAPE, rec).check_labels(4)
+    with pytest.raises(ValueError, match="no identity has 4 images"):
+        FaceImageIter(4, SHAPE, rec, images_filter=4)
     with pytest.raises(ValueError, match="num_classes must be at least 1, got 0"):
         DummyIter(4, SHAPE, 3, num_classes=0)
 

@@ -124,8 +124,9 @@ def test_a_plan_with_settings_that_save_memory_and_bytes():
     # The input of the first block, and what it computes again from it: maps of 64 x 112 x 112 and 64 x 56 x 56.
     assert sizes[1]["activations"] == 64 * 4 * 6109440 < sizes[0]["activations"] // 2
     assert sizes[1]["images of the next batch"] == 4 * sizes[0]["images of the next batch"]
-    reduced = [next(move.out for move in each.traffic if move.name.startswith("all-reduce")) for each in plans]
-    assert reduced[0] == 2 * reduced[1]
+    moved = [{move.name: move.out for move in each.traffic} for each in plans]
+    reduced = "all-reduce of the backbone's gradients"
+    assert moved[0][reduced] == 2 * moved[1][reduced] and moved[1]["images"] == 4 * moved[0]["images"]
     backbone, again = (least_times(planned, Rates(1.0))[0].seconds for planned in plans)
     assert again == pytest.approx(4 * backbone * 4 / 3, rel=0.01)
 

@@ -4,15 +4,19 @@ import numpy as np
 import pytest
 from tqdm import tqdm
 
+from face_sets import jpeg, write_records
 from partial_fc.cleaning.centers import Classes, Figures, fit
 from partial_fc.cleaning.changes import DUPLICATE, SPLIT, TEST_IMAGE, TEST_PERSON, UNREADABLE, WRONG, Changes
 from partial_fc.cleaning.duplicates import Duplicates, near_duplicates
 from partial_fc.cleaning.limits import Limits, limits_of
 from partial_fc.cleaning.nearest import Nearest, Work, nearest, tile_side
+from partial_fc.cleaning.new_set import write_set
 from partial_fc.cleaning.overlap import Overlap, overlap
 from partial_fc.cleaning.shares import Shares
 from partial_fc.cleaning.split_classes import Pairs, groups, split_pairs
 from partial_fc.cleaning.wrong_labels import WrongLabels, wrong_labels
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.tools.names import read_names, write_names
 
 LIMITS = Limits(far=0.3, near=0.5, sure=0.1, split=0.05, duplicate=0.9, person=0.7)
 MEMORY = 1 << 20
@@ -198,6 +202,19 @@ def test_overlap_with_test_sets():
     found = overlap(of_images, of_tests, LIMITS)
     assert (found.images.tolist(), found.image_tests.tolist()) == ([0], [4])
     assert (found.classes.tolist(), found.class_tests.tolist()) == ([6], [2])
+
+
+def test_a_new_set_has_the_names_and_labels_of_the_old_one(tmp_path):
+    """Also where classes of the old one have no images."""
+    labels = np.array([1, 3, 3, 6])
+    records = {key: (label, key, 0, jpeg(key)) for key, label in enumerate(labels)}
+    old = FaceRecords(write_records(str(tmp_path), records))
+    write_names(tmp_path, [f"name {label}" for label in range(7)])
+    (tmp_path / "new").mkdir()
+    after = np.array([-1, 1, 1, 2])
+    assert write_set(str(tmp_path / "new"), old, Classes.of(labels), after, tqdm(disable=True)) == (3, 2)
+    assert (tmp_path / "new" / "class_map.txt").read_text() == "3\n6\n"
+    assert read_names(tmp_path / "new" / "train.rec", 2) == ["name 3", "name 6"]
 
 
 def test_the_rules_follow_each_other():

@@ -112,6 +112,14 @@ def test_a_killed_process_is_lost_and_one_that_says_goodbye_is_not(server, clien
     assert watch.lost() == ["b"] and watch.silent(0) == []
 
 
+def test_a_goodbye_may_arrive_with_what_was_sent_before(server):
+    watch, contact = server
+    with greeted(contact) as connection:
+        assert happens(lambda: watch._peers)
+        connection.sendall(b".q")
+    assert happens(lambda: not watch._peers) and watch.lost() == []
+
+
 def test_a_killed_server_is_lost_for_the_client():
     listeners, contact = open_listeners(["127.0.0.1"])
     client = Heartbeat(contact, ["a"], "b")

@@ -52,28 +52,38 @@ def test_scrfd_of_any_size_is_run_at_640(tmp_path):
     np.testing.assert_allclose(face.landmarks, (320, 496) + STRIDE * LANDMARKS, atol=1e-3)
 
 
+class Given(Scrfd):
+    """SCRFD of images of 64 x 96 with faces at some rows of the outputs of a stride."""
+
+    def __init__(self, step, anchors, rows, box=BOX):
+        self.size = (64, 96)
+        cells = [anchors * 64 * 96 // stride**2 for stride in (8, 16, 32)]
+        self.found = [[np.zeros((count, width), np.float32) for width in (1, 4, 10)] for count in cells]
+        for array, values in zip(self.found[step], (0.9, box, LANDMARKS.ravel())):
+            array[rows] = values
+
+    def levels(self, canvas):
+        return self.found
+
+    def faces(self):
+        return self.detect(np.zeros((*self.size, 3), np.uint8))
+
+
 @pytest.mark.parametrize("anchors", [1, 2])
 @pytest.mark.parametrize("step", range(3))
 def test_scrfd_has_anchors_of_several_strides_row_by_row(step, anchors):
     """In an image that is wider than high, at row 1 and column 2 of the cells."""
-    size, strides = (64, 96), [8, 16, 32]
-
-    class Given(Scrfd):
-        def __init__(self):
-            self.size = size
-
-        def levels(self, canvas):
-            cells = [anchors * (size[0] // stride) * (size[1] // stride) for stride in strides]
-            found = [[np.zeros((count, width), np.float32) for width in (1, 4, 10)] for count in cells]
-            at = anchors * (size[1] // strides[step] + 2) + anchors - 1
-            for array, values in zip(found[step], (0.9, BOX, LANDMARKS.ravel())):
-                array[at] = values
-            return found
-
-    (face,) = Given().detect(np.zeros((*size, 3), np.uint8))
-    corner, stride = np.array([2, 1]) * strides[step], strides[step]
+    stride = 8 << step
+    (face,) = Given(step, anchors, [anchors * (96 // stride + 2) + anchors - 1]).faces()
+    corner = np.array([2, 1]) * stride
     np.testing.assert_allclose(face.box, [*(corner - stride * BOX[:2]), *(corner + stride * BOX[2:])], atol=1e-4)
     np.testing.assert_allclose(face.landmarks, corner + stride * LANDMARKS, atol=1e-4)
+
+
+@pytest.mark.parametrize("width, count", [(2.2, 2), (2.6, 1)])
+def test_scrfd_suppresses_faces_that_overlap_by_more_than_0_4(width, count):
+    """Of two boxes in neighboring cells (width - 1) / (width + 1) are in both."""
+    assert len(Given(0, 1, [12, 13], box=[0, 0, width, 1]).faces()) == count
 
 
 def test_other_files_are_refused(tmp_path):

@@ -60,14 +60,14 @@ doors = pytest.mark.parametrize("read, lines", DOORS.values(), ids=DOORS)
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("last", [0, 1, 3])
+@pytest.mark.parametrize("last", ["", "{}", "{0}{0}{0}", "{} \t{}"])
 @doors
 def test_all_lines_are_read(tmp_path, read, lines, encoding, end, last):
     path = tmp_path / "pixel_norm.txt"
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
     expected = read(str(path))
     mark = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}.get(encoding, b"")
-    path.write_bytes(mark + (end.join(lines) + last * end).encode(encoding))
+    path.write_bytes(mark + (end.join(lines) + last.format(end, end)).encode(encoding))
     assert read(str(path)) == expected
 
 

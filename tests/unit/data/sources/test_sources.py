@@ -306,6 +306,7 @@ def test_files_of_another_split_are_not_trained_on(other, tmp_path):
 def test_a_pattern_names_every_shard(tmp_path):
     for number in (8, 9, 10):
         (tmp_path / f"a-{number:02}.tar").touch()
+    (tmp_path / "._a-08.tar").touch()  # of macOS, beside each file
     names = [str(tmp_path / f"a-{number:02}.tar") for number in (8, 9, 10)]
     assert expand_shards(str(tmp_path / "a-{08..10}.tar"), ".tar") == expand_shards(str(tmp_path), ".tar") == names
     assert expand_shards(str(tmp_path / "*.tar"), ".tar") == names

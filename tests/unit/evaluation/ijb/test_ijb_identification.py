@@ -78,6 +78,12 @@ def test_a_constant_model_has_rank_1_zero():
     assert [result.rank(rank) for rank in RANKS] == [0, 0, 0] and result.tpir == {0.01: 0.0, 0.1: 0.0}
 
 
+def test_a_mate_beside_its_double_is_not_identified():
+    """Though no probe without a mate comes near both."""
+    result = identify(axis(0, 2), axis(0, 0, 1), np.array([0, -1]), BAR)
+    assert result.rank(1) == 0 and result.tpir == {0.01: 0.0, 0.1: 0.0}
+
+
 def test_probes_without_any_mate_are_refused():
     with pytest.raises(ValueError, match="no probe has its subject in the gallery"):
         identify(axis(0), axis(0), np.array([-1]), BAR)

@@ -3,6 +3,7 @@
 import pytest
 from io_figures import SET, profile, tally
 
+from partial_fc.training.profiling.facts import Phase
 from partial_fc.training.profiling.ram_disk import GIB
 from partial_fc.training.profiling.verdict import judge
 
@@ -21,6 +22,12 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
     "while the set stays in memory; the slower rank decides": (
         profile(COLD, tally(1000), [tally(980, busy=0.3)] * 2),
         ("compute", None, ["0.3 times the speed that training", "was not in the page cache at"], ["would not help"]),
+    ),
+    "of two readers the slower one decides": (
+        profile(FAST, tally(1000), [tally(980, busy=0.3)] * 2)._replace(
+            reader=Phase("reader alone", 50, (FAST, tally(1020, busy=1)))
+        ),
+        ("compute", None, ["1.02 times the speed"], []),
     ),
     "without reserve": (
         profile(tally(1020, busy=1), tally(1000), [tally(960, busy=0.95)]),

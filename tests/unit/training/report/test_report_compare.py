@@ -155,7 +155,7 @@ def test_odd_files_that_are_shown(tmp_path, monkeypatch, capsys):
     content["summary"] |= {"final_loss": float("nan"), "versions": {name: [name]}}
     content["losses"] = [[update, update % 7] for update in range(10**4)] + [[10**4, float("inf")]]
     content["speeds"] = [[1, 1e99], [2, -1e99]]
-    content["sets"] = {name: [POINT]}
+    content["sets"] = {name: [POINT], "own": [{"num_update": 1, "loss": float("nan")}]}
     (folder / "curves.json").write_text(json.dumps(content))
     (folder / "settings.json").write_text(f'{{"lr": {DEEP}, {json.dumps(name)}: "{"a" * 10**6}"}}')
     shown = compare(capsys, "one", "two")

@@ -1,8 +1,11 @@
 """What an evaluation says of its points: the best one, and problems beside what is reached without training."""
 
+from typing import NamedTuple
+
+import numpy as np
 import pytest
 
-from partial_fc.training.tasks import Evaluation, PairVerification
+from partial_fc.training.tasks import Evaluation, ItemPairs, PairVerification
 
 
 class Loss(Evaluation):
@@ -53,3 +56,16 @@ def test_pairs_are_examined_for_a_collapse_too():
     point = evaluation.point_type(5, 0.55, 0.01, 1.5, 0.5, 1e-3, 10.0, 1.1, 0.9, 4.0)
     collapsed, lower = evaluation.problems(point, {"raw_pixels": 0.6})
     assert "different classes span 1.1 dimensions" in collapsed and "not above that of raw pixels" in lower
+
+
+class Rank(NamedTuple):
+    rank: int
+    size: int
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_ranks_read_every_pair_once(size):
+    pairs = ItemPairs([True] * 7, lambda start, stop: np.arange(start, stop))
+    shares = [pairs.load("pairs", Rank(rank, size)) for rank in range(size)]
+    parts = [share.read(*part) for share in shares for part in ((0, 2), (2, share.num_items))]
+    assert np.concatenate(parts).tolist() == list(range(14)) and all(share.num_items % 2 == 0 for share in shares)
