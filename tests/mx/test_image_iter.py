@@ -2,14 +2,18 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from mxnet import recordio
 
+from face_sets import overwrite
+from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.recordio.format import MAGIC_BYTES, RecordWriter
+from partial_fc.data.transforms import Augmentation
 from partial_fc_mxnet.image_iter import DummyIter, FaceImageIter
 
 SHAPE = (3, 16, 12)
@@ -63,6 +67,25 @@ def test_batches(rec):
     assert (images.asnumpy() == expected).all()
 
 
+def test_every_argument_reaches_the_set(rec):
+    content = Path(rec).read_bytes()
+    overwrite(rec, content.rindex(b"\x89PNG"), b"bad")
+    of_iterator = {"cutoff": 4, "images_filter": 3, "context": 1, "context_num": 2}
+    of_set = {"min_images_per_class": 3, "rank": 1, "size": 2, "augmentation": Augmentation(True, 4, 0.3, 20)}
+    both = {"shuffle": True, "seed": 7, "skip_bad_images": 1}  # in this order rank 1 reads the bad image
+    data = FaceImageIter(
+        2, SHAPE, rec, rand_mirror=True, color_jittering=0.3, jpeg_compression=20, **of_iterator, **both
+    )
+    faces = FaceBatches(rec, 2, SHAPE[1:], **of_set, **both)
+    batches = list(data)
+    assert len(batches) == 5
+    for number, batch in enumerate(batches):
+        images, labels = faces.batch(0, 4 * number)
+        assert (batch.data[0].asnumpy() == images).all() and (batch.label[0].asnumpy() == labels).all()
+    with pytest.raises(ValueError, match="no identity has 4 images"):
+        FaceImageIter(4, SHAPE, rec, images_filter=4)
+
+
 def test_labels_beyond_float32_stay_exact():
     data = DummyIter(2000, (3, 1, 1), 1, num_classes=1 << 25)
     labels = data.next().label[0]
@@ -78,8 +101,6 @@ def test_invalid_arguments_are_refused(rec):
         FaceImageIter(4, SHAPE, rec, threads=-1)
     with pytest.raises(ValueError, match=r"image with key 13 at offset \d+ has label 4, but the network has 4"):
         FaceImageIter(4, SHAPE, rec).check_labels(4)
-    with pytest.raises(ValueError, match="no identity has 4 images"):
-        FaceImageIter(4, SHAPE, rec, images_filter=4)
     with pytest.raises(ValueError, match="num_classes must be at least 1, got 0"):
         DummyIter(4, SHAPE, 3, num_classes=0)
 
