@@ -65,6 +65,15 @@ class Endless(Signals):
         return super().__getitem__(position)
 
 
+class EndlessItems(DatasetItems):
+    """Reading item 20 never ends, in one thread: others, which call a Dataset one at a time, go on."""
+
+    def read(self, positions, epoch):
+        while 20 in positions:
+            time.sleep(0.1)
+        return super().read(positions, epoch)
+
+
 class OnDisk(Signals):
     """Every item reads a file, which is then no longer in memory."""
 

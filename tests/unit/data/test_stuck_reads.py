@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from itertools import product
 
 from paths import ROOT
@@ -11,12 +12,12 @@ from paths import ROOT
 PROGRAM = """
 import sys
 from functools import partial
-from own_items import Endless, open_items
+from own_items import EndlessItems, open_items
 from partial_fc.data.training_data import DataLoader
 from partial_fc.data.worker_batches import WorkerBatches
 
 def main(readers, end):
-    open_batches = partial(open_items, Endless)
+    open_batches = partial(open_items, items=EndlessItems)
     batches = open_batches()
     if readers == "processes":
         batches = WorkerBatches(batches, open_batches, 2)
@@ -44,6 +45,8 @@ def test_the_process_ends_when_it_closes_exits_or_is_interrupted(tmp_path):
     for case in product(("threads", "processes"), ("close", "exit", "interrupt")):
         command = [sys.executable, str(tmp_path / "program.py"), *case]
         started[case] = subprocess.Popen(command, env=environment, **pipes)
+    limit = threading.Timer(120, lambda: [process.kill() for process in started.values()])
+    limit.start()
     try:
         for (_, end), process in started.items():
             assert process.stdout.readline()
@@ -51,6 +54,7 @@ def test_the_process_ends_when_it_closes_exits_or_is_interrupted(tmp_path):
                 process.send_signal(signal.SIGINT)
         ended = {case: process.wait(timeout=60) for case, process in started.items()}
     finally:
+        limit.cancel()
         for process in started.values():
             process.kill()
             process.communicate()
