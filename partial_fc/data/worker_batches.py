@@ -163,7 +163,8 @@ def death(process: Any) -> str:
 
 def serve(connection: Connection, open_batches: Callable[[], Batches], order: dict) -> None:
     """Answers positions with batches until the other end is closed: the program of a worker."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1})
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # a mask would not hold for the threads that NumPy has started
     threading.Thread(target=end_with_parent, daemon=True).start()
     # Every worker has a core; libraries that it loads shall not start a thread for each of the host's.
     os.environ["OMP_NUM_THREADS"] = "1"
