@@ -113,7 +113,8 @@ def test_ctrl_c_while_closing_ends_the_workers():
         with pytest.raises(KeyboardInterrupt):
             threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT)).start()
             batches.close()
-        assert not any(process.is_alive() for process in processes)
+        # The reading thread waits for the end of its worker, too: the one that learns of it may not have said so yet.
+        assert happens(lambda: not any(process.is_alive() for process in processes), 10)
         with pytest.raises(OSError, match="which read batches"):
             reading.result(10)
 
