@@ -24,9 +24,9 @@ STARTS = [([1, 2, 4], ()), ([2, 3], (2, {"setting batch_size": (32, 64)}))]
 CHANGE = "setting batch_size from update 2"
 
 
-def train(names, folder, options=(), results=()):
+def train(names, folder, options=(), results=(), starts=STARTS):
     """Trains and resumes, with a loss after each of the updates, the first before the run begins, as baselines are."""
-    for updates, resumed in STARTS:
+    for updates, resumed in starts:
         with closing(build_trackers(names, dict(options), open_writer)) as trackers:
             trackers.log({"loss": 1 / updates[0]}, updates[0])
             trackers.begin(str(folder), SETTINGS, *resumed)
@@ -61,8 +61,17 @@ def test_json_lines_have_each_update_of_a_resumed_training_once(tmp_path):
 def test_weights_and_biases(tmp_path, monkeypatch):
     """Offline it writes a folder for each process; both have the identifier of the training."""
     monkeypatch.setenv("WANDB_MODE", "offline")
-    options = {"project": "faces", "entity": "team", "run_name": "first", "artifacts": True}
-    train(["wandb"], tmp_path, options, results=["report.html"])
+    # Its service sometimes writes nothing of a second run of one identifier in one process, which no training has.
+    code = (
+        "import sys; from pathlib import Path; from test_trackers import STARTS, train; "
+        "options = {'project': 'faces', 'entity': 'team', 'run_name': 'first', 'artifacts': True}; "
+        "train(['wandb'], Path(sys.argv[1]), options, ['report.html'], [STARTS[int(sys.argv[2])]])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for start in range(len(STARTS)):
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path), str(start)], env=environment, check=True, timeout=120
+        )
     run_id = (tmp_path / "run_id").read_text()
     files = list(tmp_path.glob(f"wandb/offline-run-*/run-{run_id}.wandb"))
     assert files and len(list(tmp_path.glob("wandb/offline-run-*"))) == len(files)
@@ -199,10 +208,19 @@ def test_a_tracker_that_hangs_is_named_and_the_others_go_on(tmp_path, capfd, mon
 
 
 def test_errors_of_other_threads_are_reported_as_before(tmp_path, monkeypatch):
-    class WithThreads(JsonLines):
+    class WithThreads:
         threads_of = ("somewhere",)
 
-    reported = []
+        def begin(self, run):
+            pass
+
+        def log(self, values, num_update):
+            logged.append(num_update)
+
+        def close(self):
+            pass
+
+    logged, reported = [], []
     monkeypatch.setattr(threading, "excepthook", reported.append)
     hook = threading.excepthook
     with closing(Trackers({"first": WithThreads(), "second": JsonLines()})) as trackers:
@@ -212,4 +230,4 @@ def test_errors_of_other_threads_are_reported_as_before(tmp_path, monkeypatch):
         other.join()
         trackers.log({"loss": 1.0}, 1)
     assert threading.excepthook == hook and [type(failure.exc_value) for failure in reported] == [ValueError]
-    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 2  # of both
+    assert logged == [1] and (tmp_path / "metrics.jsonl").read_text().count("\n") == 1  # both go on
