@@ -26,8 +26,10 @@ def with_squares(size, corners, side):
     return image
 
 
-# SCRFD divides 127.5 by 128.
-@pytest.mark.parametrize("make, score", [(tiny_detectors.scrfd, 0.9 * (1 + 127.5 / 128) / 2), (tiny_detectors.yunet, 0.9)])
+SCRFD_SCORE = 0.9 * (1 + 127.5 / 128) / 2  # it divides 127.5 by 128
+
+
+@pytest.mark.parametrize("make, score", [(tiny_detectors.scrfd, SCRFD_SCORE), (tiny_detectors.yunet, 0.9)])
 def test_box_and_landmarks_of_a_layout(make, score, tmp_path):
     detector = open_detector(make(tmp_path / "detector.onnx"))
     faces = detector.detect(with_squares((SIDE, SIDE), [(32, 16), (0, 48)], STRIDE))
