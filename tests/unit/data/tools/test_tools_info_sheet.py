@@ -119,3 +119,6 @@ def test_a_sheet_that_exists_or_cannot_be_drawn_is_refused(small, tmp_path):
     assert [exit_code("sets", "sheet", small, out, *force) for force in ([], [], ["--force"])] == [0, 2, 0]
     for wrong in ([out, "--force", "--labels", "4"], [f"{out}.jpg"], [out, "--force", "--labels", "x"]):
         assert exit_code("sets", "sheet", small, *wrong) == 2
+    for rows, columns in ((1, 10_000), (10_000, 1), (1000, 1000)):
+        with pytest.raises(ValueError, match="too large"):
+            sheets.empty_sheet(rows, columns, (112, 112))

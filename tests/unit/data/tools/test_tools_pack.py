@@ -97,6 +97,13 @@ def test_a_thumbnail_does_not_count():
     assert encode_for_set(gray, SMALL)[1] == "encoded"
 
 
+def test_the_quality_is_that_of_the_option(tree, tmp_path):
+    for quality in (20, 90):
+        call(pack, tree, tmp_path / str(quality), *SIZE, "--quality", quality, "--workers", 1)
+    low, high = ([len(image) for image, _ in images_of(tmp_path / quality)[-2:]] for quality in ("20", "90"))
+    assert max(low) < min(high)
+
+
 def test_png_is_stored_unchanged_if_it_is_the_format():
     image = encoded(".png", seed=6)
     options = SMALL._replace(format="png")

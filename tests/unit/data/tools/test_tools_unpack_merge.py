@@ -56,7 +56,8 @@ def test_unpack_uses_names_and_extensions_of_formats(tmp_path):
 def test_names_that_cannot_be_folders_are_replaced():
     names = ["a/b", "a_b", "..", "", "../../etc", "x" * 300, "fine"]
     assert folder_names(names, 7) == ["a_b", "a_b_1", "2", "3", "4", "5", "fine"]
-    assert folder_names(None, 11)[:2] == ["00", "01"]
+    assert folder_names(["x", "x_2", "x", "é" * 101], 4) == ["x", "x_2", "x_2_2", "3"]
+    assert folder_names(None, 11)[:2] == ["00", "01"] and folder_names(None, 10)[0] == "0"
 
 
 def test_unpack_refuses_a_folder_with_files_and_a_damaged_set(small, tmp_path):
