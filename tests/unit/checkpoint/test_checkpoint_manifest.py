@@ -79,7 +79,7 @@ FIELDS = {
         None,
     ],
     "files": [{}, [], None],
-    "rank_states": [[], [{}], [{}, {}, {}], None],
+    "rank_states": [[], [{}], [{}, {}, {}], [{}, 3], None],
     "state": [
         {"center_widths": widths}
         for widths in (
