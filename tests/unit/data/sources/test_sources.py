@@ -366,6 +366,8 @@ def test_items_of_a_dataset_are_images_in_several_forms_without_targets(in_path)
     pixels = images.read(0, 0)
     pixels[:] = 0  # as an augmentation may
     assert (images.read(0, 0) == 7).all() and images.read(1, 3) == b"encoded"
+    with pytest.raises(ValueError, match=r"own_set:Own\[0\] has 4x4 pixels instead of 4x5; correct the Dataset"):
+        FaceBatches("own_set:Own", 1, (4, 5)).batch(0, 0)
     assert images.digest == DatasetItems([(np.zeros(2), 0), (np.ones(2), 3)]).digest
 
 
