@@ -34,6 +34,9 @@ def test_every_form_has_the_batches_of_train_rec(tmp_path):
     splits.save_to_disk(str(tmp_path / "splits"))
     for rec in (saved, folder, f"{folder}/train-0.parquet", f"{folder}/*.parquet", f"hf:{folder}", tmp_path / "splits"):
         assert batches(rec) == expected
+    datasets.DatasetDict({"test": splits["test"]}).save_to_disk(str(tmp_path / "other"))
+    with pytest.raises(ValueError, match="other has the splits test, expected train"):
+        open_images(str(tmp_path / "other"))
 
 
 @pytest.mark.parametrize("write", [write_saved, write_parquet])
@@ -113,6 +116,7 @@ ROWS = {
     "image": [b"a", b"b"],
     "photo": [{"bytes": b"c", "path": None}, {"bytes": b"d", "path": None}],
     "large": pyarrow.array([b"e", b"f"], pyarrow.large_binary()),
+    "fixed": pyarrow.array([b"i", b"j"], pyarrow.binary(1)),
     "crops": [[b"g"], [b"h"]],
     "label": [0, 1],
     "person": [3, 2],
@@ -127,6 +131,7 @@ def test_columns_are_chosen_by_rec(tmp_path):
     for chosen, read, labels in (
         ("", b"a", [0, 1]),  # beside a column of lists
         ("#image=photo", b"c", [0, 1]),
+        ("#image=fixed", b"i", [0, 1]),
         ("#label=person,image=large", b"e", [3, 2]),
     ):
         for path in (rec, f"{folder}/*.parquet", folder, f"hf:{folder}"):

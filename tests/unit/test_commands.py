@@ -1,5 +1,6 @@
 """The tree of commands: help of every command without heavy imports, errors, and how missing packages are reported."""
 
+import argparse
 import importlib
 import math
 import os
@@ -13,7 +14,7 @@ from command_line import exit_code, start
 from partial_fc import __version__
 from partial_fc.__main__ import TREE
 from partial_fc.utils import cli
-from partial_fc.utils.cli import Group
+from partial_fc.utils.cli import Group, number_above_0, whole_number
 from partial_fc.utils.cores import cpu_quota, usable_cores
 from paths import ROOT, with_root
 
@@ -89,6 +90,29 @@ def test_the_command_of_the_environment_imports_nothing_from_the_current_folder(
 def test_words_that_are_no_arguments_of_a_training_are_refused(capsys):
     assert exit_code("hosts", "--hosts", "a:2", "b:2") == 2
     assert "unknown argument b:2: hosts are separated by commas" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "parse, good, bad",
+    [
+        (whole_number(1, 100), {"1": 1, "100": 100}, ("0", "101", "1.5", "x", "")),
+        (whole_number(0), {"0": 0, "9999999999": 9999999999}, ("-1",)),
+        (number_above_0("a share", 4), {"4": 4, "1e-3": 0.001}, ("0", "4.01", "nan", "-1", "x")),
+        (number_above_0("a rate"), {"1e9": 1e9}, ("0", "nan")),
+    ],
+)
+def test_numbers_of_options_have_bounds(parse, good, bad):
+    assert {text: parse(text) for text in good} == good
+    for text in bad:
+        with pytest.raises(argparse.ArgumentTypeError, match=f"got '{text}'"):
+            parse(text)
+
+
+def test_arguments_are_those_of_the_command_alone(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sys.argv", ["program", str(tmp_path)])
+    assert exit_code("sets", "check") == 2 and "arguments are required: SET" in capsys.readouterr().err
+    assert exit_code("sets", "check", "--fast", "--", "--no-set") == 2
+    assert "--no-set does not exist" in capsys.readouterr().err
 
 
 def test_the_number_of_cores_where_there_is_no_affinity(monkeypatch):

@@ -66,12 +66,17 @@ def test_named_arrays_are_read_by_numpy_and_written_as_the_same_bytes(arrays, tm
                 np.testing.assert_array_equal(found, array)
 
 
+def test_arrays_in_the_order_of_fortran_are_read(tmp_path):
+    np.savez(tmp_path / "a.npz", a=np.asfortranarray(ROWS))
+    np.testing.assert_array_equal(read_arrays(str(tmp_path / "a.npz"))["a"], ROWS)
+
+
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_nonfinite_numbers_are_not_written(wrong):
     rows = np.zeros((200_000, 3), np.float32)  # three blocks
     rows[150_000, 1] = wrong
-    with pytest.raises(FloatingPointError, match="row 150002 of 200002 holds a number that is not finite"):
-        list(array_chunks([np.zeros((2, 3), np.float32), rows]))
+    with pytest.raises(FloatingPointError, match="row 150006 of 200006 holds a number that is not finite"):
+        list(array_chunks([np.zeros((2, 3), np.float32), np.zeros((4, 3), np.float32), rows]))
     with pytest.raises(FloatingPointError, match="arg:w holds a number that is not finite"):
         list(npz_chunks({"fine": ROWS, "arg:w": rows}))
 

@@ -9,6 +9,7 @@ import pytest
 
 from checkpoint_files import write_checkpoint
 from partial_fc.checkpoint import CheckpointFolder, read_manifest, write_file
+from partial_fc.checkpoint.backbone import read_backbone
 from partial_fc.checkpoint.tools.check import check
 from paths import ROOT
 from synced_disk import SyncedDisk
@@ -99,8 +100,18 @@ def test_a_checkpoint_with_a_missing_or_truncated_file_is_not_completed(size, un
 def test_files_of_an_earlier_attempt_with_more_ranks_are_removed(unfinished):
     folder, manifest = unfinished
     write_file(os.path.join(folder.begin(5), "centers-00002.npy"), [b"left over"])
+    write_file(os.path.join(folder.begin(5), "notes.txt"), [b"of the user"])
     path = folder.commit(5, manifest)
-    assert set(os.listdir(path)) == {*manifest.files, "manifest.json"}
+    assert set(os.listdir(path)) == {*manifest.files, "manifest.json", "notes.txt"}
+
+
+@pytest.mark.parametrize(
+    "rank, size, expected", [(1, 4, [1, 8]), (3, 4, [3, 8]), (0, 1, [1.5, 8]), (1, 3, [1.5, 8]), (4, 5, [1.5, 8])]
+)
+def test_running_statistics_are_those_of_the_rank_or_the_mean_of_all(rank, size, expected, tmp_path):
+    path = write_checkpoint(tmp_path, 5, ranks=4, seed=8)
+    read = read_backbone(path, read_manifest(path), rank, size)
+    assert read["aux:bn_moving_mean"].tolist() == expected and read["arg:seed"] == 8
 
 
 def test_a_complete_checkpoint_is_never_overwritten(unfinished):

@@ -79,7 +79,7 @@ FIELDS = {
         None,
     ],
     "files": [{}, [], None],
-    "rank_states": [[], [{}], [{}, {}, {}], None],
+    "rank_states": [[], [{}], [{}, {}, {}], [{}, 3], None],
     "state": [
         {"center_widths": widths}
         for widths in (
@@ -100,6 +100,14 @@ FIELDS = {
 @pytest.mark.parametrize("field, value", [(field, value) for field, values in FIELDS.items() for value in values])
 def test_an_invalid_field(field, value, tmp_path):
     refused(tmp_path, sealed({**content(), field: value}), "")
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", ""])
+def test_a_state_whose_file_would_lie_elsewhere(name, tmp_path):
+    files = {f"state-{name}-{rank:05}.npy": {"bytes": 1, "sha256": ""} for rank in range(2)}
+    files |= {file: entry for file, entry in content()["files"].items() if not file.startswith("momentum")}
+    state = {"center_widths": {"weight": 3, name: 3}}
+    refused(tmp_path, sealed({**content(), "files": files, "state": state}), "no names of states")
 
 
 @pytest.mark.parametrize("field", content())

@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -98,7 +100,16 @@ def rows(number, width=E):
             r"\[4, 4\] rows, those of momentum \[4\]",
         ),
         ({"0_centers": rows(4), "0_centers_mom": rows(3)}, r"\[4\] rows, those of momentum \[3\]"),
+        (
+            {
+                f"{r}_{kind}": rows(n)
+                for kind, n in (("centers", 4), ("centers_mom", 3))
+                for r, n in enumerate((n, 7 - n))
+            },
+            r"\[4, 3\] rows, those of momentum \[3, 4\]",
+        ),
         ({"0_centers": rows(4), "1_centers": rows(4, E + 1)}, "different embedding sizes"),
+        ({"0_centers": rows(4), "0_centers_mom": rows(4, E + 1)}, "different embedding sizes"),
         # Two ranks' over those of four: rows 7, 6 and of the earlier training 3, 3.
         (
             {f"{r}_centers": rows(n) for r, n in enumerate((7, 6, 3, 3))},
@@ -115,10 +126,37 @@ def test_files_of_different_trainings_are_refused(files, message, tmp_path):
         SavedClasses.of_original(str(tmp_path))
 
 
+def test_blocks_have_the_saved_rows_and_leave_the_new_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr("partial_fc.checkpoint.class_centers.ROWS", 3)
+    weight, _ = centers(7)
+    classes, bank = np.array([6, -1, 0, -1, -1, -1, 2, 3, 5, 1, -1]), np.full((11, E), 9, np.float32)
+    blocks = of(write_checkpoint(tmp_path, 5, ranks=2)).blocks("weight", classes, lambda part: bank[part].copy())
+    found = {first: rows for first, rows in blocks}
+    assert [(first, len(rows)) for first, rows in found.items()] == [
+        (0, 3),
+        (6, 3),
+        (9, 2),
+    ]  # none that is new as a whole
+    for first, rows in found.items():
+        part = classes[first : first + 3]
+        np.testing.assert_array_equal(rows, np.where(part[:, None] < 0, 9, weight[part]))
+
+
+@pytest.mark.parametrize("moments, fits", [((E, E, 1), True), ((E, 1, 1), False), ((E, E), False)])
+def test_states_have_the_widths_of_the_optimizer(moments, fits):
+    shards = {"weight": rows(4), **{name: rows(4, width) for name, width in zip("abc", moments)}}
+    widths = {"weight": E, "a": E, "b": E, "c": 1}
+    with nullcontext() if fits else pytest.raises(ValueError, match="this training's optimizer has a, b, c"):
+        SavedClasses(shards).require_widths(widths)
+    SavedClasses(shards).without_states().require_widths(widths)
+    with pytest.raises(ValueError, match=f"embedding size {E}, expected {E + 1}"):
+        SavedClasses(shards).require_widths({**widths, "weight": E + 1})
+
+
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_a_center_that_is_not_finite_is_named(wrong, tmp_path):
     pieces = rows(4)
-    pieces[0][2, 1] = wrong
+    pieces[0][2, E - 1] = wrong
     bank_file(tmp_path, 0, pieces)
     saved = SavedClasses.of_original(str(tmp_path))
     assert saved.rows("weight", np.array([3, 1])).shape == (2, E)

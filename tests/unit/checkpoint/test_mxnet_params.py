@@ -53,7 +53,7 @@ def test_named_arrays_round_trip(tmp_path):
     assert named_arrays(written(tmp_path / "a", {})) == {}
 
 
-@pytest.mark.parametrize("shapes", [[(2, 3)], [(0, 3)], [(2, 3), (0, 3), ()], []])
+@pytest.mark.parametrize("shapes", [[(2, 3)], [(0, 3)], [()], [(2, 3), (0, 3), ()], []])
 def test_a_list_of_arrays_round_trips(shapes, tmp_path):
     arrays = [np.ones(shape, np.float32) for shape in shapes]
     read = saved_arrays(written(tmp_path / "a", arrays))

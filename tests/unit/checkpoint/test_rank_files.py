@@ -19,7 +19,7 @@ def test_files_are_in_the_order_of_the_ranks_with_missing_ones_in_between(tmp_pa
 
 
 def test_files_of_ranks_that_a_smaller_job_does_not_have_are_removed(tmp_path):
-    others = ["11_other.param", "2_centers.param.0123abcd.writing", "model-0002.params"]
+    others = ["11_other.param", "05_centers.param", "2_centers.param.0123abcd.writing", "model-0002.params"]
     touch(tmp_path, *others, *(f"{rank}_{kind}.param" for rank in range(12) for kind in ("centers", "centers_mom")))
     remove_files_of_other_ranks(str(tmp_path), ("{}_centers.param", "{}_centers_mom.param"), 2)
     left = [f"{rank}_{kind}.param" for rank in range(2) for kind in ("centers", "centers_mom")]

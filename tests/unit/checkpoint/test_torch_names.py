@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from partial_fc.checkpoint.backbone_layers import OF_MXNET, SHARED
-from partial_fc.checkpoint.torch_names import torch_names, with_mxnet_names, with_torch_names
+from partial_fc.checkpoint.torch_names import prefix_of, torch_names, with_mxnet_names, with_torch_names
 
 # By the names of MXNet, which may differ from PyTorch's.
 NETWORKS = {**{name: name for name in SHARED if name not in OF_MXNET.values()}, **OF_MXNET}
@@ -38,6 +38,22 @@ def test_arrays_with_the_right_names_stay(rename):
     own = with_torch_names("small", arrays) if rename is with_torch_names else arrays
     assert rename("small", own) == own
     assert rename("r50", {"arg:weight": arrays["arg:fc1_gamma"]}).keys() == {"arg:weight"}  # a user's own network
+
+
+@pytest.mark.parametrize(
+    "names, prefix",
+    [
+        (("a.w", "b"), ""),
+        (("module.a.w", "module.b"), "module."),
+        (("model.backbone.a.w", "model.backbone.b", "head"), "model.backbone."),
+        (("a.w", "b", "c"), None),
+        (("module.a.w", "other"), None),
+        (("mine.a.w", "mine.b"), None),
+        (("model.a.w", "model.b", "net.a.w", "net.b"), None),
+    ],
+)
+def test_the_prefix_is_that_of_one_module_with_all_keys(names, prefix):
+    assert prefix_of(("a.w", "b"), names) == prefix
 
 
 def test_what_pytorch_does_not_train_has_no_momentum_in_mxnet():

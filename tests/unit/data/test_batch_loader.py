@@ -1,5 +1,7 @@
 """Batches of a set: order, pixels and errors."""
 
+from itertools import combinations
+
 import cv2
 import numpy as np
 import pytest
@@ -75,6 +77,16 @@ def test_seed_and_epoch_change_order_and_mirrors(rec):
     assert run(0)[1] != run(1)[1] and run(0)[1] != run(0, seed=1)[1]
 
 
+def test_the_order_names_all_that_it_depends_on_and_nothing_else(rec, tmp_path):
+    write_face_set(str(tmp_path / "other"), identities()[::-1], SIZE)
+    changes = [{}, {"shuffle": True}, {"seed": 1}, {"min_images_per_class": 2}, {"min_images_per_class": 1}]
+    orders = [FaceBatches(rec, 2, SIZE, **change).order for change in changes]
+    orders.append(FaceBatches(str(tmp_path / "other" / "train.rec"), 2, SIZE).order)
+    assert all(one != other for one, other in combinations(orders, 2)) and orders[3]["num_images"] == 20
+    for change in ({"rank": 1, "size": 2}, {"skip_bad_images": 1}, {"augmentation": Augmentation(True)}):
+        assert FaceBatches(rec, 3, SIZE, **change).order == orders[0]
+
+
 def test_a_batch_does_not_depend_on_what_was_read_before(rec):
     faces = FaceBatches(rec, 5, SIZE, shuffle=True, augmentation=Augmentation(rand_mirror=True))
     visits = [(0, 0), (1, 10), (0, 15), (1, 3)]
@@ -97,7 +109,7 @@ def test_images_filter_leaves_out_small_identities_and_keeps_class_labels(rec):
         (dict(batch_size=0), "batch_size must be at least 1"),
         (dict(batch_size=8, size=3), "batch_size 8 on 3 ranks needs 24 items, there are 22"),
         (dict(image_size=(112, 112)), "train.rec has images of 16x12 .*expected 112x112"),
-        (dict(image_size=(0, 12)), "height, width"),
+        *((dict(image_size=size), "height, width") for size in ((0, 12), (16, 12, 3))),
         (dict(augmentation=Augmentation(cutout=-1)), "cutout must be at least 0 pixels, got -1"),
         (dict(augmentation=Augmentation(color_jittering=1.5)), "color_jittering must be from 0 to 1, got 1.5"),
         (dict(augmentation=Augmentation(jpeg_compression=101)), "jpeg_compression must be a quality .* got 101"),
@@ -149,6 +161,12 @@ def test_bad_images_may_be_skipped_up_to_a_number(tmp_path, caplog):
     assert "skipped, bad item 1 of at most 2: " in caplog.text and "image with key 6 at offset" in caplog.text
     with pytest.raises(ValueError, match="key 17 .*skip_bad_images=2, 2 were skipped before"):
         faces.batch(0, 16)
+    for read in (faces, FaceBatches(str(tmp_path / "train.rec"), 4, SIZE, skip_bad_images=2)):  # those of a class
+        images, good = read.read(np.array([5, 6, 3]))
+        assert good.tolist() == [False, True, False] and len(read.log.bad) == 2
+        assert (images == picture(2, 1).transpose(2, 0, 1)).all() and images.shape == (1, 3, *SIZE)
+        with pytest.raises(ValueError, match="key 17 .*skip_bad_images=2, 2 were skipped before"):
+            read.read(np.array([0, 16]))
 
 
 def test_a_set_without_a_good_image_ends_with_an_error(tmp_path):

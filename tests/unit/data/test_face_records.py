@@ -101,6 +101,11 @@ def test_16777217_is_kept_in_labels(tmp_path):
     assert last.dtype == np.int64 and last.tolist() == [BIG - 1, BIG, BIG + 1]
 
 
+def test_an_identity_without_images_has_none_of_the_runs(tmp_path):
+    faces = FaceRecords(write_records(tmp_path, original_set([(1, 1), (1, 3), (3, 3), (3, 5), (5, 5)], 5)))
+    assert (labels(faces).tolist(), faces.runs.labels.tolist(), faces.num_identities) == ([1, 1, 3, 3], [1, 3], 5)
+
+
 def test_opening_reads_no_image_header(rec):
     for record in range(6):  # keep the magic words, by which .rec and .idx are compared
         overwrite(rec, 36 * record + 4, b"\0" * 32)

@@ -24,6 +24,11 @@ def test_an_epoch_has_every_item_once_and_another_order_than_the_next():
     assert all(len(set(order)) == 21 for order in orders) and (orders[0] != orders[1]).any()
 
 
+def test_a_network_with_the_classes_of_the_set_or_more_fits():
+    for num_classes in (5, 6):
+        batches_of().check_labels(num_classes)
+
+
 @pytest.mark.parametrize("inputs", [INPUTS, INPUTS["values"]])
 def test_ranks_have_the_parts_of_one_batch(inputs):
     one = batches_of(inputs, batch_size=6).batch(1, 6)
@@ -39,7 +44,8 @@ def test_the_digest_is_that_of_content_and_names():
     digests = {batches_of().digest, batches_of(INPUTS["values"]).digest}
     digests.add(batches_of({**INPUTS, "mask": ~INPUTS["mask"]}).digest)
     digests.add(batches_of({"others": INPUTS["values"], "mask": INPUTS["mask"]}).digest)
-    assert len(digests) == 4
+    digests.add(ArrayItems(INPUTS, 4 - LABELS).digest)
+    assert len(digests) == 5
     assert batches_of().digest == batches_of({name: array.copy() for name, array in INPUTS.items()}).digest
 
 
@@ -65,6 +71,7 @@ def test_rows_of_larger_arrays_are_a_set_like_their_copy(monkeypatch):
         (lambda: ArrayItems(np.zeros((3, 2)), np.zeros(3), np.zeros(2, int)), "2 inputs, but 3 labels"),
         (lambda: ArrayItems(np.zeros((2, 2)), np.array([0, -1])), "item 1 has the label -1"),
         (lambda: ArrayItems(np.zeros((2, 2)), np.array([2**63, 0], np.uint64)), f"item 0 has the label {2**63}"),
+        (lambda: ArrayItems(np.zeros((2, 2)), np.array([0, 2**31])), f"item 1 has the label {2**31}"),
         (lambda: ArrayItems(np.zeros((2, 2)), np.array([0.5, 1])), "2 labels of float64"),
         (lambda: batches_of(size=8), "batch_size 3 on 8 ranks needs 24 items, there are 23"),
         (lambda: batches_of(rank=2, size=2), "rank 2 is out of range"),
@@ -82,6 +89,7 @@ def test_what_does_not_fit_is_refused(make, message):
         ({"labels": LABELS + 0.5}, "labels are integers"),
         ({"labels": LABELS[:, None]}, "an item for each"),
         ({"labels": LABELS + 1}, "of the set has label 5, expected 0 to 4"),
+        ({"labels": LABELS - 1}, "of the set has label -1, expected 0 to 4"),
         ({"values": INPUTS["values"][:, 0].sum()}, "an item for each"),
     ],
 )
@@ -142,7 +150,8 @@ def test_an_item_with_a_number_that_is_not_finite_is_bad(number, mapping, caplog
 def test_bad_items_are_named_replaced_by_the_following_one_and_counted_once(caplog):
     batches = ItemBatches(SomeBad({4, 22}), 3, shuffle=False, skip_bad_items=2)
     for _ in range(2):
-        assert batches.batch(0, 3).inputs["values"][:, 0].tolist() == [6, 10, 10]
+        inputs = batches.batch(0, 3).inputs
+        assert inputs["values"][:, 0].tolist() == [6, 10, 10] and inputs["mask"].tolist() == [False, False, False]
         last = ItemBatches(batches.items, 23, shuffle=False, skip_bad_items=2).batch(0, 0)
         assert last.inputs["values"][-1, 0] == 0 and last.labels[-1] == 0  # after the last item comes the first
     assert batches.log.bad == {4: "item 4 is damaged"}
@@ -153,6 +162,8 @@ def test_bad_items_are_named_replaced_by_the_following_one_and_counted_once(capl
     assert batches.sample(5)["values"][-1, 0] == 10 and len(batches.sample(N)["values"]) == N - 2
     with pytest.raises(ValueError, match="item 4 is damaged; or skip it with skip_bad_images=1 or more"):
         ItemBatches(batches.items, 3, shuffle=False).batch(0, 3)
+    with pytest.raises(ValueError, match="item 4 is damaged; or skip it"):
+        ItemBatches(batches.items, 3, shuffle=False).read(np.array([3, 4]))
     every = ItemBatches(SomeBad(set(range(N))), 3, shuffle=False, skip_bad_items=N)
     for read in (lambda: every.batch(0, 3), lambda: every.sample(2)):
         with pytest.raises(ValueError, match="is damaged"):

@@ -111,6 +111,8 @@ def test_counts_that_do_not_match_are_refused(path):
         write_pairs(path, IMAGES[:3], SAME)
     with pytest.raises(ValueError, match="lfw.bin contains 3 images for 2 pairs"):
         read_bytes(path, pickle.dumps((IMAGES[:3], SAME)))
+    with pytest.raises(ValueError, match="lfw.bin contains 4 images for 1 pairs"):
+        read_bytes(path, pickle.dumps((IMAGES[:4], SAME[:1])))
     with pytest.raises(ValueError, match="lfw.bin contains 0 images for 0 pairs"):
         read_bytes(path, pickle.dumps(([], [])))
     with pytest.raises(FileNotFoundError, match="none.bin"):

@@ -79,6 +79,7 @@ def test_jpeg_compression_of_every_second_image_with_the_drawn_quality(image):
     assert error(10, 0.5, 0.0) == 0 and error(0, 0.4, 0.0) == 0
     assert error(10, 0.4, 0.0) > error(10, 0.4, 0.5) > error(10, 0.4, 0.99) > 0
     assert error(50, 0.4, 0.0) == error(10, 0.4, 40.5 / 91)  # the same quality, 50
+    assert error(100, 0.4, 0.0) == error(10, 0.4, 0.999)  # and 100
     # Colours keep their places: a red image stays red.
     red = np.zeros_like(image)
     red[..., 0] = 200
@@ -93,6 +94,8 @@ def test_erased_squares_have_their_size_and_are_clipped(image):
     erased = np.zeros(image.shape[:2], bool)
     erased[11:21, 7:17] = True
     assert (changed[erased] == 128).all() and (changed[~erased] == image[~erased]).all()
+    moved = augment(image.copy(), draws(d4=0.4, d5=0.25, d6=0.5), how)  # up
+    assert (moved[3:13, 7:17] == 128).all() and (moved[13:] == image[13:]).all()
     for place in (0, 0.999):
         changed = augment(image.copy(), draws(d4=0.4, d5=place, d6=place), how)
         assert 25 <= (changed == 128).all(axis=2).sum() <= 50

@@ -35,6 +35,15 @@ def test_a_rank_without_a_record_is_missing():
     )
 
 
+def test_the_ranks_that_wait_for_a_stalled_one_are_listed_and_no_others():
+    records = [record(0, "x", waiting=True), record(1, "batch"), record(2, "data", progress_time=990)]
+    message = "rank 1 (process 101 on host) made no progress for 100 s: it is at update 12, in batch; waiting for it: "
+    shown = no_progress_message(records, 3, NOW, 60, [])
+    assert shown.startswith(message + "rank 0 in x") and "rank 2" not in shown
+    stopped = no_progress_message(records, 3, NOW, 60, [2])
+    assert stopped.startswith("rank 2 (process 102 on host) made no progress for 10 s and is stopped")
+
+
 @pytest.mark.parametrize(
     "records, message",
     [
@@ -70,6 +79,7 @@ def test_a_host_that_is_silent_is_named_with_its_ranks():
     assert silent_message(["b", "c"], [3, 2], 15.0, 12).startswith(
         "nothing received from host b (ranks 2, 3) and from c for 15 s at update 12: the host or the network"
     )
+    assert " for 15 s at update 0: the host" in silent_message(["b"], [], 15.0, 0)
     assert silent_message(["b"], [], 15.0, -1).startswith(
         "nothing received from host b for 15 s: the host or the network"
     )

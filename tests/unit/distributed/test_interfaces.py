@@ -71,8 +71,9 @@ def test_the_addresses_of_the_job():
 
 
 def test_one_host_uses_the_loopback_unless_the_user_has_chosen():
-    environment, given = {}, {"NCCL_SOCKET_IFNAME": "eth7"}
-    name_loopback(environment)
-    name_loopback(given)
+    environment, given, other = {}, {"NCCL_SOCKET_IFNAME": "eth7"}, {"GLOO_SOCKET_IFNAME": "eth7"}
+    for each in (environment, given, other):
+        name_loopback(each)
     assert environment == {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
     assert given == {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "eth7"}
+    assert other == {"GLOO_SOCKET_IFNAME": "eth7", "NCCL_SOCKET_IFNAME": "=lo"}

@@ -174,6 +174,9 @@ def test_the_last_rank_to_leave_removes_the_folder(tmp_path):
     assert [record.ended for record in stores[1].records()] == [True, False]
     stores[1].leave()
     assert list(tmp_path.iterdir()) == []
+    killed(tmp_path)
+    store_in(tmp_path).leave()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_folder_of_a_killed_job_is_removed_by_the_next(tmp_path):
@@ -181,7 +184,8 @@ def test_the_folder_of_a_killed_job_is_removed_by_the_next(tmp_path):
     for name in ("begun", "never"):
         (tmp_path / f".job-{name}").mkdir()
         (tmp_path / f".job-{name}" / "0@host").write_text("")  # may be a rank that is just starting
-    os.utime(tmp_path / ".job-never" / "0@host", (1, 1))
+    earlier = (time.time() - 1000,) * 2
+    os.utime(tmp_path / ".job-never" / "0@host", earlier)
     (tmp_path / ".job-booted").mkdir()
     living = RankStatusStore(str(tmp_path), "living", 0).open()
     living.update("batch", False, 1)
@@ -190,6 +194,7 @@ def test_the_folder_of_a_killed_job_is_removed_by_the_next(tmp_path):
     (tmp_path / ".job-container").mkdir()
     elsewhere = own._replace(namespace="pid:[1]", started=own.started + 1)  # whose process cannot be seen
     (tmp_path / ".job-container" / f"0@{own.host}").write_text(json.dumps(elsewhere))
+    os.utime(tmp_path / ".job-container" / f"0@{own.host}", earlier)
     assert {path.name for path in tmp_path.glob(".job-[!c]*")} == {".job-living", ".job-begun", ".job-booted"}
     RankStatusStore(str(tmp_path), "third", 0).open()
     left = {path.name for path in tmp_path.iterdir()}

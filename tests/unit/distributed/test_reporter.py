@@ -23,6 +23,12 @@ def test_one_rank_reports_once(reporters, capfd):
     assert capfd.readouterr().err == "error: one\\x1b[2J\n"
 
 
+def test_the_exit_code_is_that_of_the_rank_that_reports(reporters):
+    assert reporters[0].exit_code(3) == 3
+    reporters[0].report("error: one", 75)
+    assert reporters[1].exit_code(3) == reporters[0].exit_code(3) == 75
+
+
 def test_a_closed_reporter_prints_nothing_and_leaves_the_report_to_others(reporters, capfd):
     reporters[0].closed = True
     reporters[0].report("error: one")

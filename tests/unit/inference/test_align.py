@@ -9,7 +9,7 @@ import pytest
 
 from command_line import call, exit_code, start
 from face_sets import images_of, with_orientation
-from partial_fc.data.alignment import ARCFACE
+from partial_fc.data.alignment import ARCFACE, similarities
 from partial_fc.data.encoding import ImageOptions
 from partial_fc.data.tools import pack
 from partial_fc.inference import align, photo_faces
@@ -49,6 +49,13 @@ def is_face(path):
     """Whether a crop is all red: the template fills the square."""
     image = cv2.imread(str(path))
     return image.shape == (112, 112, 3) and np.abs(image[8:-8, 8:-8].astype(int) - (0, 0, 255)).max() < 60
+
+
+def test_a_turned_and_scaled_face_is_mapped_to_the_template():
+    turns = np.exp([0.3j, -0.8j]) * [[2.5], [0.4]]
+    moved = [(turn * (ARCFACE @ [1, 1j])).view(float).reshape(-1, 2) + (30, -7) for turn in turns.ravel()]
+    for landmarks, similarity in zip(moved, similarities(np.stack(moved))):
+        np.testing.assert_allclose(landmarks @ similarity[:, :2].T + similarity[:, 2], ARCFACE, atol=1e-9)
 
 
 TWO = photo((10, 10, 50), (65, 65, 40))  # the smaller one is nearer to the center

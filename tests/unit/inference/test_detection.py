@@ -9,6 +9,7 @@ import pytest
 import tiny_detectors
 from partial_fc.inference.detection import open_detector
 from partial_fc.inference.detection.scrfd import Scrfd
+from partial_fc.inference.detection.yunet import YuNet
 from paths import ROOT
 from tiny_detectors import BOX, LANDMARKS, SIDE, STRIDE
 from tiny_onnx import TinyModel
@@ -25,17 +26,22 @@ def with_squares(size, corners, side):
     return image
 
 
-@pytest.mark.parametrize("make", [tiny_detectors.scrfd, tiny_detectors.yunet])
-def test_box_and_landmarks_of_a_layout(make, tmp_path):
+SCRFD_SCORE = 0.9 * (1 + 127.5 / 128) / 2  # it divides 127.5 by 128
+
+
+@pytest.mark.parametrize("make, score", [(tiny_detectors.scrfd, SCRFD_SCORE), (tiny_detectors.yunet, 0.9)])
+def test_box_and_landmarks_of_a_layout(make, score, tmp_path):
     detector = open_detector(make(tmp_path / "detector.onnx"))
     faces = detector.detect(with_squares((SIDE, SIDE), [(32, 16), (0, 48)], STRIDE))
     assert len(faces) == 2  # of the two anchors of a cell one is suppressed
     for face, corner in zip(sorted(faces, key=lambda face: -face.box[0]), [(32, 16), (0, 48)]):
-        assert face.score == pytest.approx(0.9, abs=2e-3)  # SCRFD divides 127.5 by 128
+        assert face.score == pytest.approx(score, abs=1e-4)
         expected = np.concatenate([corner - STRIDE * BOX[:2], corner + STRIDE * BOX[2:]])
         np.testing.assert_allclose(face.box, expected, atol=1e-3)
         np.testing.assert_allclose(face.landmarks, corner + STRIDE * LANDMARKS, atol=1e-3)
     assert detector.detect(with_squares((SIDE, SIDE), [], STRIDE)) == []
+    (face,) = detector.detect(with_squares((40, SIDE), [(32, 16)], STRIDE))  # wider than high
+    np.testing.assert_allclose(face.landmarks, (32, 16) + STRIDE * LANDMARKS, atol=1e-3)
 
 
 def test_scrfd_scales_an_image_into_its_square(tmp_path):
@@ -65,8 +71,8 @@ class Given(Scrfd):
     def levels(self, canvas):
         return self.found
 
-    def faces(self):
-        return self.detect(np.zeros((*self.size, 3), np.uint8))
+    def faces(self, size=(64, 96)):
+        return self.detect(np.zeros((*size, 3), np.uint8))
 
 
 @pytest.mark.parametrize("anchors", [1, 2])
@@ -80,10 +86,28 @@ def test_scrfd_has_anchors_of_several_strides_row_by_row(step, anchors):
     np.testing.assert_allclose(face.landmarks, corner + stride * LANDMARKS, atol=1e-4)
 
 
+@pytest.mark.parametrize("size, scaled", [((33, 100), (32, 96)), ((50, 40), (64, 51)), ((1, 1000), (1, 96))])
+def test_scrfd_undoes_the_scale_of_whole_pixels(size, scaled):
+    (face,) = Given(0, 1, [0]).faces(size)
+    expected = (8 * LANDMARKS + 0.5) * np.divide(size, scaled)[::-1] - 0.5
+    np.testing.assert_allclose(face.landmarks, expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("width, count", [(2.2, 2), (2.6, 1)])
 def test_scrfd_suppresses_faces_that_overlap_by_more_than_0_4(width, count):
     """Of two boxes in neighboring cells (width - 1) / (width + 1) are in both."""
     assert len(Given(0, 1, [12, 13], box=[0, 0, width, 1]).faces()) == count
+
+
+def test_outputs_tell_the_layouts_apart(tmp_path):
+    levels = open_detector(tiny_detectors.scrfd(tmp_path / "scrfd.onnx")).levels(np.zeros((SIDE, SIDE, 3), np.uint8))
+    assert [[array.shape for array in level] for level in levels] == [
+        [(rows, width) for width in (1, 4, 10)] for rows in (128, 32, 8)
+    ]
+    graph = tiny_detectors.Graph()
+    for name in ("loc", "conf", "iou"):  # of the YuNet of 2021
+        graph.output(graph.red(2, SIDE, 0, 255), name, [1, 1])
+    assert isinstance(open_detector(graph.write(tmp_path / "earlier.onnx")), YuNet)
 
 
 def test_other_files_are_refused(tmp_path):
@@ -95,6 +119,8 @@ def test_other_files_are_refused(tmp_path):
             open_detector(str(tmp_path / f"{name}.onnx"))
     with pytest.raises(ValueError, match="--detector is 'mtcn'"):
         open_detector("mtcn")
+    with pytest.raises(ValueError, match="--detector is 'operator:add', but cannot be made"):
+        open_detector("operator:add")
 
 
 def test_mtcnn_finds_the_landmarks_that_a_person_sees():

@@ -9,6 +9,7 @@ from command_line import exit_code
 from partial_fc.__main__ import main
 from partial_fc.planner import Case, plan
 from partial_fc.planner.case import MIB
+from partial_fc.planner.roofline import Rates, least_times
 from partial_fc.planner.verdict import judge
 
 GIB = 1 << 30
@@ -36,6 +37,7 @@ SLOPED, KEPT = TORCH._replace(margin="curricularface"), TORCH._replace(margin="c
 HOST = Case(1_000_000, 8, ratio=0.1, bank="host")
 HOST_ROWS = 12_500 * 512 * 4
 R50 = Case(1000, 8, network="r50")
+IMAGE = 3 * 112 * 112 * 4
 GRADIENTS = 43_590_848  # of r50; 30,707,136 of them are those of convolutions and PReLUs
 SUMS = [  # case; bytes by the beginning of a part's name and, after @, its place; (out, back) of transfers
     (
@@ -77,6 +79,46 @@ SUMS = [  # case; bytes by the beginning of a part's name and, after @, its plac
     # With fp16 the gradients of convolutions are halved between ranks.
     (R50, {}, {"all-reduce": (2 * 7 * GRADIENTS * 4 // 8,) * 2}),
     (R50._replace(fp16=True), {}, {"all-reduce": (2 * 7 * (GRADIENTS * 4 - 30_707_136 * 2) // 8,) * 2}),
+    # What a tile takes on its way, with its momentum where it is gathered, and the statistics of each tile.
+    (
+        HOST._replace(tile_classes=1000),
+        {"momentum of a tile's@host": 2_048_000, "a tile between@host": 2 * 2_048_000, "momentum of a tile's@device": 0}
+        | {"sampled centers": HOST_ROWS, "indices and": 2 * 8 * 12_500 + 48 * 13 * 512},
+        {},
+    ),
+    (
+        Case(100_000, 2, bank="host", tile_classes=1000),
+        {"momentum of a tile's": 0, "a tile between@host": 2_048_000, "centers on the GPU": 50_000 * 2048}
+        | {"indices and": 8 * 50_000 + 48 * 50 * 128},
+        {},
+    ),
+    (
+        Case(100_000, 2, ratio=0.1, bank="file", device="cpu", tile_classes=1000),
+        {"momentum of a tile's": 0, "a tile between": 0, "class centers@file": 50_000 * 2048},
+        {},
+    ),
+    (Case(20, batch=4, embedding=8, logits_cache_mb=0), {"logits of 1 tile": (4 + 1) * 20 * 4}, {}),
+    (Case(10, embedding=8), {}, {"class centers": (2 * 10 * 8 * 4 + 10 * 8 * 4, 10 * 8 * 4)}),
+    (Case(10, embedding=8, bank="host"), {}, {"class centers": ((1 + 1) * 10 * 8 * 4 + 10 * 8 * 4, 10 * 8 * 4)}),
+    # Parts of the backbone and of the process.
+    (
+        R50,
+        {"activations": 64 * (18_114_560 + 802_816) * 4, "parameters and": (GRADIENTS + 37_120 + 2 * 512) * 4}
+        | {
+            "float32 master": 0,
+            "maps in oneDNN's": 0,
+            "Horovod's fusion@device": 128 * MIB,
+            "images of the next@host": 64 * IMAGE,
+        },
+        {},
+    ),
+    (R50._replace(fp16=True), {"float32 master": 30_707_136 * 4}, {}),
+    (Case(1000, network="r18", device="cpu"), {"maps in oneDNN's": 64 * 11_942_912 * 4, "Horovod's": 0}, {}),
+    (
+        Case(1000, 2, network="small", device="cpu"),
+        {"maps in oneDNN's": 0, "Horovod's fusion@host": 4 * (292_656 + 1184 + 512 * (2048 + 3))},
+        {},
+    ),
 ]
 
 
@@ -92,6 +134,9 @@ def test_the_layer_and_the_ways_of_its_bytes():
     assert plan(SMALL).layer[:5] == (8, 501, 50, 20, 3)  # G, L, S, T, tiles
     # Without negatives a step has a center of each image at most.
     assert [plan(Case(classes, ranks=2, batch=4, ratio=0)).layer.sampled for classes in (1001, 10)] == [8, 5]
+    micro_batches = Case(1001, ranks=2, batch=4, ratio=0, trainer="torch", gradient_acc=3)
+    assert plan(micro_batches).layer.sampled == 24
+    assert plan(Case(100, ratio=0.1, tile_classes=50)).layer.tile == 10
     assert ways(plan(Case(1000))) == {"bank"}  # one rank sends nothing
     assert plan(Case(4096, batch=64, logits_cache_mb=1, trainer="torch")).layer.keeps
     assert not plan(Case(4096, batch=64, logits_cache_mb=1, trainer="torch", margin="curricularface")).layer.keeps
@@ -100,10 +145,14 @@ def test_the_layer_and_the_ways_of_its_bytes():
         assert "bus" not in ways(plan(HOST._replace(**change)))
 
 
-@pytest.mark.parametrize("case", [Case(4000, 2, 8, 16), Case(4000, 2, 8, 16, 0.5), Case(4000, 2, 8, 16, bank="host")])
-def test_logits_and_copied_centers_are_kept_if_both_fit(case):
+@pytest.mark.parametrize("ratio", [0.5, 1.0])
+@pytest.mark.parametrize("bank", ["gpu", "host"])
+@pytest.mark.parametrize("trainer", ["mxnet", "torch"])
+def test_logits_and_copied_centers_are_kept_if_both_fit(ratio, bank, trainer):
     """The limit is exact to the byte; tiled_softmax.py has the same one."""
-    copied = case.ratio < 1 or case.bank == "host"
+    case, gathered, elsewhere = Case(4000, 2, 8, 16, ratio, bank=bank, trainer=trainer), ratio < 1, bank == "host"
+    # PyTorch's staged rows of a bank on the host serve both passes.
+    copied = gathered and not elsewhere if trainer == "torch" else gathered or elsewhere
     needed = 4 * (16 + 16 * copied) * int(2000 * case.ratio)
     classes = case.classes * MIB // needed  # fill one MiB
     fits, exceeds = (plan(case._replace(classes=count // 4 * 4, logits_cache_mb=1)) for count in (classes, classes + 8))
@@ -246,12 +295,74 @@ def test_json_has_the_plan(capsys):
     assert read["moves"] == [transfer._asdict() for transfer in planned.traffic]
 
 
-def test_every_option_reaches_the_case(capsys):
-    options = "--classes 1000 --tile-classes 10 --logits-cache-mb 5 --batch 3 --embedding 64 --trainer torch --json"
-    main(["plan", *options.split(), "--optimizer", "adagrad", "--margin", "magface"])
-    sizes = {"batch": 3, "embedding": 64, "tile_classes": 10, "logits_cache_mb": 5}
-    case = plan(Case(1000, **sizes, trainer="torch", optimizer="adagrad", margin="magface")).case
-    assert json.loads(capsys.readouterr().out)["case"] == case._asdict()
+OF_LAYER = {"ranks": 2, "batch": 3, "embedding": 64, "ratio": 0.5, "tile_classes": 10, "logits_cache_mb": 5}
+CASES = [
+    {"trainer": "torch", "optimizer": "adagrad", "margin": "magface", "bank": "host", **OF_LAYER},
+    {"trainer": "torch", "backbone_optimizer": "adamw", "ema": True, "gradient_dtype": "bfloat16", "gradient_acc": 2},
+    {"trainer": "torch", "activation_checkpointing": True},
+    {"trainer": "mxnet", "network": "small", "fp16": True},
+    {"trainer": "mxnet", "network": "small", "device": "cpu", "bank": "file"},
+]
+
+
+def printed(capsys, *words):
+    main(["plan", *words, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("fields", CASES)
+def test_every_option_reaches_the_case(fields, capsys):
+    words = ["--classes", "1000"]
+    for name, value in fields.items():
+        words += [f"--{name.replace('_', '-')}"] + [str(value)] * (value is not True)
+    assert printed(capsys, *words)["case"] == Case(1000, **fields)._asdict()
+
+
+def test_every_setting_reaches_the_case_unless_an_option_replaces_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    settings = {"num_classes": 1000, "batch_size": 3, "embedding_size": 64, "center_optimizer": "adagrad"}
+    settings |= {"optimizer": "adamw", "margin": "magface", "activation_checkpointing": True, "tile_classes": 10}
+    settings |= {"gradient_dtype": "bfloat16", "gradient_acc": 2, "logits_cache_mb": 0, "sample_ratio": [0.1, 0.5, 0.2]}
+    settings |= {"ema_decay": 0.9, "bank_on_gpu": False, "task": "faces"}
+    fields = {"batch": 3, "embedding": 64, "optimizer": "adagrad", "backbone_optimizer": "adamw", "margin": "magface"}
+    fields |= {"activation_checkpointing": True, "tile_classes": 10, "gradient_dtype": "bfloat16", "gradient_acc": 2}
+    case = Case(1000, trainer="torch", logits_cache_mb=0, ratio=0.5, ema=True, bank="host", **fields)
+    words = ["--config", "settings.json", "--trainer", "torch"]
+    for changes, expected in (
+        ({}, {"config": "settings.json"}),
+        ({"bank_folder": "/disk"}, {"bank": "file"}),
+        (
+            {"bank_on_gpu": True, "ema_decay": 0.0, "logits_cache_mb": -1},
+            {"bank": "gpu", "ema": False, "logits_cache_mb": 256},
+        ),
+    ):
+        (tmp_path / "settings.json").write_text(json.dumps({**settings, **changes}))
+        expected = case._replace(**{"config": "settings.json", **expected})
+        assert printed(capsys, *words)["case"] == expected._asdict()
+        assert printed(capsys, *words, "--batch", "5")["case"] == expected._replace(batch=5)._asdict()
+    (tmp_path / "settings.json").write_text('{"num_classes": 1000, "network": "small", "fp16": true}')
+    expected = Case(1000, network="small", fp16=True, config="settings.json")
+    assert printed(capsys, "--config", "settings.json")["case"] == expected._asdict()
+
+
+def test_every_rate_has_its_own_unit(capsys):
+    words = "--classes 1000 --ranks 2 --ratio 0.1 --bank host --network small --fp16".split()
+    planned = plan(Case(1000, 2, ratio=0.1, bank="host", network="small", fp16=True))
+    rates = {
+        "--tflops": "3",
+        "--layer-tflops": "0.002",
+        "--memory-gbs": "5",
+        "--bus-gbs": "0.1",
+        "--network-gbit": "1.6",
+    }
+    expected = Rates(3e12, 2e9, 5e9, 1e8, 2e8)
+    for left_out, field in zip(["", *rates], ["", *Rates._fields]):
+        given = [word for rate in rates.items() if rate[0] != left_out for word in rate]
+        without = {field: Rates._field_defaults[field]} if field else {}
+        if field == "layer_flops":
+            without = {field: 3e12}
+        times = least_times(planned, expected._replace(**without))
+        assert printed(capsys, *words, *given)["times"] == [time._asdict() for time in times]
 
 
 @pytest.mark.parametrize(

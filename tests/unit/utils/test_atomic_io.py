@@ -94,14 +94,15 @@ def test_planted_links_are_not_followed(tmp_path, monkeypatch):
 
 
 def test_what_a_killed_process_left_is_removed_and_no_file_that_is_being_written(tmp_path):
-    path = str(tmp_path / "a")
-    (tmp_path / "a.0123abcd.writing").write_bytes(b"left")
-    (tmp_path / "a.b.0123abcd.writing").write_bytes(b"of another file")
+    path, calls = str(tmp_path / "a[1]"), []
+    (tmp_path / "a[1].0123abcd.writing").write_bytes(b"left")
+    (tmp_path / "a1.0123abcd.writing").write_bytes(b"of another file")
+    (tmp_path / "a[1].b.0123abcd.writing").write_bytes(b"of another file")
     with replacing(path) as first:
         first.write(b"first")
-        replace_file(path, [b"second"])
-    assert sorted(os.listdir(tmp_path)) == ["a", "a.b.0123abcd.writing"]
-    assert (tmp_path / "a").read_bytes() == b"first"
+        replace_file(path, [b"second"], lambda: calls.append(1))
+    assert sorted(os.listdir(tmp_path)) == ["a1.0123abcd.writing", "a[1]", "a[1].b.0123abcd.writing"]
+    assert (tmp_path / "a[1]").read_bytes() == b"first" and calls == [1]
 
 
 def test_the_mode_of_a_file_follows_the_umask(tmp_path):

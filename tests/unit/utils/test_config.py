@@ -6,6 +6,7 @@ import pytest
 
 import default
 from partial_fc.utils.config import Schema, Setting, SettingsError, parse_assignments, parse_options
+from partial_fc.utils.options import check_options
 
 SETTINGS = default.SETTINGS.settings
 SCHEMA = Schema(
@@ -16,7 +17,9 @@ SCHEMA = Schema(
     Setting("kind", "a", "", choices=("a", "bc")),
     Setting("flag", True, ""),
     Setting("part", 1.0, "", at_least=0, at_most=1, by_epoch=True),
+    Setting("offset", 0, ""),
     hints={},
+    alternatives=[{"count": 4, "kind": ("a", "bc")}, {"ratio": 1.0, "flag": True}],
 )
 
 
@@ -33,11 +36,12 @@ SCHEMA = Schema(
         ("kind", "bc", "bc"),
         *(("part", given, [0.1, 1.0]) for given in ([0.1, 1], (0.1, 1.0))),
         ("part", 0, 0.0),
+        *(("offset", number, number) for number in (2**63 - 1, 1 - 2**63)),
     ],
 )
 def test_values_that_are_allowed_take_the_type_of_the_default(name, given, value):
     read = SCHEMA.read("", {name: given})
-    assert read == {name: value} and repr(read[name]) == repr(value)
+    assert {name: read[name]} == {name: value} and repr(read[name]) == repr(value)
     SCHEMA.defaults()["steps"].append(4)
     assert SCHEMA.defaults()["steps"] == [1]
 
@@ -53,7 +57,8 @@ def test_values_that_are_allowed_take_the_type_of_the_default(name, given, value
         ("steps", [2, 0], "contains 0, but must be at least 1"),
         ("steps", [True], "contains True, but must be of type int"),
         ("steps", "3", r"is '3', but must be of type list, such as \[1\]"),
-        ("margins", (1,), "must be 2 values"),
+        *(("margins", margins, "must be 2 values") for margins in ((1,), (1, 0.5, 0))),
+        *(("offset", number, "must be below 2.63") for number in (2**63, -(2**63))),
         ("margins", (1, math.nan), "contains nan, but must be a finite number"),
         ("kind", "b", "did you mean 'bc'"),
         ("flag", 1, "must be of type bool"),
@@ -64,6 +69,22 @@ def test_values_that_are_allowed_take_the_type_of_the_default(name, given, value
 def test_values_beyond_every_kind_of_bound_and_of_another_type(name, value, message):
     with pytest.raises(SettingsError, match=f"^here: .*{name}.* {message}"):
         SCHEMA.read("here", {name: value})
+
+
+def test_an_alternative_replaces_the_others_unless_it_is_unused():
+    assert SCHEMA.read("", {"count": 2, "ratio": 0.5}) == {"count": 2, "kind": "a", "ratio": 0.5, "flag": True}
+    for kind in ("a", "bc"):
+        assert SCHEMA.read("", {"kind": kind}) == {"kind": kind}
+        assert SCHEMA.read("", {"kind": kind, "count": 2}) == {"kind": kind, "count": 2}
+    with pytest.raises(SettingsError, match="ratio and flag exclude each other"):
+        SCHEMA.read("", {"ratio": 0.5, "flag": False})
+
+
+@pytest.mark.parametrize("options", [{"eps": 0}, {"betas": (0.9, 1.0)}, {"betas": [-0.1, 0.9]}, {"weight_decay": 1.1}])
+def test_each_number_of_an_option_has_its_bounds(options):
+    check_options("torch.optim", {"eps": 1e-8, "betas": (0, 0.9), "weight_decay": 1, "momentum": None})
+    with pytest.raises(SettingsError, match=f"{next(iter(options))} is "):
+        check_options("torch.optim", options)
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda setting: setting.name)
@@ -106,7 +127,7 @@ def test_options_of_a_margin():
         ("val_targets=2024", ["2024"]),
         ("val_targets=[]", []),
         ("part_rates=conv1=0,bn1=1e-2", ["conv1=0", "bn1=1e-2"]),
-        ("dummy_data=true", True),
+        *((f"dummy_data={text}", True) for text in ("true", "TRUE", "True")),
         ("margins=1,0.5,0", (1.0, 0.5, 0.0)),
     ],
 )
@@ -119,11 +140,21 @@ def test_text_options_stay_text():
     class Made:
         options = (Setting("path", "", ""), Setting("count", 1, ""))
 
-        def __init__(self, project: str, label="a", name: "str | None" = None, ratio=0.5):
+        def __init__(
+            self,
+            project: str,
+            label="a",
+            name: "str | None" = None,
+            ratio=0.5,
+            group: str | None = None,
+            kind: "str" = "",
+        ):
             """What a tracker, a schedule or a margin may take."""
 
-    options = parse_options("task_options", "path=2024,count=3,project=1e5,label=True,name='x',ratio=1", Made, dict)
-    assert options == {"path": "2024", "count": 3, "project": "1e5", "label": "True", "name": "x", "ratio": 1}
+    text = "path=2024,count=3,project=1e5,label=True,name='x',ratio=1,group=7,kind=8"
+    options = {"path": "2024", "count": 3, "project": "1e5", "label": "True", "name": "x", "ratio": 1}
+    for makers in ((Made, dict), (dict, Made)):
+        assert parse_options("task_options", text, *makers) == {**options, "group": "7", "kind": "8"}
 
 
 def test_assignments_of_the_command_line():

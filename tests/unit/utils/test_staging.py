@@ -38,6 +38,16 @@ def test_files_appear_only_together_and_replace_others_only_if_forced(tmp_path):
     with pytest.raises(IsADirectoryError, match="out/a is a folder"):
         write("3", force=True)
     assert open(os.path.join(out, "b")).read() == "2"
+    os.rmdir(os.path.join(out, "a"))
+    with pytest.raises(OSError, match="out cannot be written|is a folder|Is a directory"):
+        with staged_files(out, ["b", "a"], True) as stage:
+            for name in "ab":
+                open(os.path.join(stage, name), "w").close()
+            os.mkdir(os.path.join(out, "a"))  # meanwhile
+    assert os.listdir(out) == ["a"]  # the first one, which readers look for, moves last
+    os.symlink("nowhere", os.path.join(out, "b"))
+    with pytest.raises(FileExistsError, match="out/b already exists"):
+        write("4")
 
 
 @pytest.mark.parametrize("force", [False, True])

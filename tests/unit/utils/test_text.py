@@ -1,7 +1,10 @@
 """Every list that people write is read alike, whatever editor or system it comes from."""
 
 import codecs
+import io
 import os
+import unicodedata
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -14,7 +17,10 @@ from partial_fc.evaluation.pair_groups import read_groups
 from partial_fc.evaluation.submission.rules import check_pixel_files
 from partial_fc.inference.index import read_names
 from partial_fc.inference.items import Texts
-from partial_fc.utils.text import read_lines
+from partial_fc.utils.cli import PrintableOutput
+from partial_fc.utils.json_object import read_object
+from partial_fc.utils.tables import format_table, markdown_table
+from partial_fc.utils.text import amount, printable, quoted, read_lines, some
 
 
 def listed_pairs(path):
@@ -101,6 +107,46 @@ def test_names_keep_their_bytes(tmp_path):
     assert list(read_lines(tmp_path / "list", any_bytes=True)) == [os.fsdecode(b"caf\xe9"), "", "b"]
     with pytest.raises(ValueError, match="list, line 2: "):
         read_names(str(tmp_path / "list"))
+
+
+def test_numbers_and_names_for_people():
+    assert [amount(size) for size in (999, 1000, 1500, 999_900, 10**6)] == [
+        *("999 bytes", "1.0 KB", "1.5 KB", "999.9 KB", "1.0 MB")
+    ]
+    assert [some("abc"), some("abcd"), some("abcde")] == ["a, b, c", "a, b, c and 1 other", "a, b, c and 2 others"]
+    assert len(quoted("x" * 198)) == 200 and quoted("x" * 199) == f"'{'x' * 199}..."
+
+
+def test_every_character_that_controls_a_terminal_is_escaped():
+    """And no other one: C0, DEL, C1, and what reverses the direction of a line."""
+    for character in map(chr, range(0x3000)):
+        controls = unicodedata.category(character) == "Cc" and character not in "\t\n"
+        reverses = unicodedata.bidirectional(character) in (
+            "LRE",
+            "RLE",
+            "LRO",
+            "RLO",
+            "PDF",
+            "LRI",
+            "RLI",
+            "FSI",
+            "PDI",
+        )
+        assert (printable(character) == character) != (controls or reverses), hex(ord(character))
+    assert PrintableOutput(io.TextIOWrapper(io.BytesIO(), "utf-8")).write("a\x1b") == 2
+
+
+def test_columns_of_numbers_are_aligned_to_the_right():
+    rows = [("x", "-1", "1", "", "n"), ("y", "+2.5 %", "a", "-", "3")]
+    assert markdown_table("ABCDE", rows)[1] == "|:---|---:|:---|---:|:---|"
+    assert format_table([("name", "n"), ("a", "10")], min_widths=(6, 4)) == ["name       n", "a         10"]
+
+
+@pytest.mark.parametrize("more, fits", [(0, True), (1, False)])
+def test_an_object_may_have_the_largest_size(tmp_path, more, fits):
+    (tmp_path / "a").write_text('{"a": 1}' + more * " ")
+    with nullcontext() if fits else pytest.raises(ValueError, match="more than 8 bytes"):
+        assert read_object(str(tmp_path / "a"), 8) == {"a": 1}
 
 
 def test_a_pipe_is_read(tmp_path):

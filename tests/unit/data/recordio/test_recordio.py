@@ -32,6 +32,16 @@ def write(paths, payloads):
             writer.write(key, payload)
 
 
+def test_the_digest_is_that_of_keys_offsets_and_the_first_bytes(paths, tmp_path):
+    digests = []
+    for changes in ({}, {0: b"x"}, {3: b"abd"}):
+        write(paths, {**PAYLOADS, **changes})
+        digests.append(RecordReader(*paths).digest())
+    (tmp_path / "a.idx").write_text((tmp_path / "a.idx").read_text().replace("10\t", "11\t"))
+    digests.append(RecordReader(*paths).digest())
+    assert len(set(digests)) == 4
+
+
 def test_every_payload_is_read_as_written(paths):
     write(paths, PAYLOADS)
     reader = RecordReader(*paths)

@@ -1,11 +1,13 @@
 """Datasets of any items: arrays or dicts of them, and what is wrong with one that does not fit."""
 
 import sqlite3
+import struct
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from own_items import N, Signals, Sought
 from partial_fc.data.item_batches import ItemBatches
@@ -26,6 +28,23 @@ def test_items_are_those_of_the_dataset_by_name_or_as_they_are():
         == DatasetItems("own_items:Signals").digest
         != DatasetItems(Signals(), "1").digest
     )
+    own = Listed([(np.zeros(2), label) for label in Listed.targets])
+    own.digest = "of its version"
+    assert DatasetItems(own).digest == "of its version" and DatasetItems(own, "given").digest == "given"
+
+
+def test_an_image_of_pillow_is_read_upright():
+    image = Image.fromarray(np.arange(24, dtype=np.uint8).reshape(2, 4, 3))
+    image.info["exif"] = b"MM\0*" + struct.pack(">IHHHIHH", 8, 1, 0x0112, 3, 1, 6, 0)
+    items = DatasetItems(Listed([(image, label) for label in Listed.targets]))
+    np.testing.assert_array_equal(items.read(np.array([0]), 0).inputs[0], np.rot90(np.asarray(image), -1))
+
+
+@pytest.mark.parametrize("targets", [[[0], [1]], [0, 1, 1], [False, True], [0.0, 1.0]])
+def test_targets_of_another_form_are_refused(targets):
+    dataset = type("Own", (list,), {"targets": targets})([(np.zeros(2), 0), (np.zeros(2), 1)])
+    with pytest.raises(ValueError, match="Own has 2 items, but targets of shape"):
+        DatasetItems(dataset)
 
 
 class Listed(list):

@@ -13,10 +13,13 @@ import pytest
 
 from image_forms import PLAIN, SIZE, draw, write_folders, write_shard, write_shards
 from partial_fc.data.batch_loader import FaceBatches
+from partial_fc.data.sources.dataset import DatasetItems, as_image
 from partial_fc.data.sources.forms import (
+    FOLDER,
     HUB,
     PARQUET,
     RECORDS,
+    SAVED,
     form_of,
     is_name,
     set_folder,
@@ -222,6 +225,7 @@ def test_the_index_of_a_shard_is_written_once_and_again_when_the_shard_changes(t
         ({"22.05.jpg": b"image", "22.05.cls": b"0"}, "22.05 .* first dot"),
         ({"22.jpg": b"image", "22.cls": b"0", "22.05.jpg": b"image", "22.05.cls": b"0"}, "22.05 .* first dot"),
         ({"1.jpg": b"image", "1.cls": b"0", "2.jpg": None, "2.cls": None}, "2.jpg is a link"),
+        ({"1.jpg": b"image", "1.cls": None}, "1.cls is a link"),
     ],
 )
 def test_a_shard_without_complete_samples_is_refused(files, message, tmp_path):
@@ -231,7 +235,9 @@ def test_a_shard_without_complete_samples_is_refused(files, message, tmp_path):
 
 
 def test_other_files_of_a_sample_are_ignored(tmp_path):
-    write_shard(tmp_path / "a.tar", {"1.jpg": b"image", "1.seg.png": b"mask", "1.json": b"{}", "1.cls": b"3", "x": b""})
+    write_shard(
+        tmp_path / "a.tar", {"1.jpg": b"image", "1.seg.png": b"mask", "1.seg.json": b"{}", "1.cls": b"3", "x": b""}
+    )
     images = open_images(tmp_path / "a.tar")
     assert images.num_images == 1 and images.read(0, 3) == b"image"
 
@@ -309,7 +315,12 @@ def test_a_pattern_names_every_shard(tmp_path):
     (tmp_path / "._a-08.tar").touch()  # of macOS, beside each file
     names = [str(tmp_path / f"a-{number:02}.tar") for number in (8, 9, 10)]
     assert expand_shards(str(tmp_path / "a-{08..10}.tar"), ".tar") == expand_shards(str(tmp_path), ".tar") == names
-    assert expand_shards(str(tmp_path / "*.tar"), ".tar") == names
+    assert expand_shards(str(tmp_path / "a*.tar"), ".tar") == names
+    for number in (9, 10):
+        (tmp_path / f"{number}.tar").touch()
+    assert expand_shards(str(tmp_path / "{9..10}.tar"), ".tar") == [
+        str(tmp_path / name) for name in ("9.tar", "10.tar")
+    ]
     with pytest.raises(FileNotFoundError, match="a-11.tar does not exist"):
         expand_shards(str(tmp_path / "a-{08..11}.tar"), ".tar")
     with pytest.raises(ValueError, match=r"a-\{10\.\.08\}.tar names no files"):
@@ -355,6 +366,16 @@ def test_items_of_a_dataset_are_images_in_several_forms_without_targets(in_path)
     pixels = images.read(0, 0)
     pixels[:] = 0  # as an augmentation may
     assert (images.read(0, 0) == 7).all() and images.read(1, 3) == b"encoded"
+    with pytest.raises(ValueError, match=r"own_set:Own\[0\] has 4x4 pixels instead of 4x5; correct the Dataset"):
+        FaceBatches("own_set:Own", 1, (4, 5)).batch(0, 0)
+    assert images.digest == DatasetItems([(np.zeros(2), 0), (np.ones(2), 3)]).digest
+
+
+@pytest.mark.parametrize("shape, dtype", [((4, 3, 5), "uint8"), ((3, 4, 5), "float32"), ((3, 5), "uint8")])
+def test_what_is_no_image_of_a_dataset_is_refused(shape, dtype):
+    with pytest.raises(ValueError, match=f"is {dtype} of shape"):
+        as_image(np.zeros(shape, dtype))
+    assert as_image(np.zeros((3, 4, 5), np.uint8)).shape == (4, 5, 3)
 
 
 # What `rec` names --------------------------------------------------------------------------------------
@@ -369,6 +390,10 @@ def test_a_folder_is_what_is_in_it(tmp_path):
     write_folders(tmp_path / "photos", draw())
     assert set_path(str(tmp_path / "photos")) == str(tmp_path / "photos")
     assert set_path(str(tmp_path)) == str(tmp_path)
+    (tmp_path / "photos" / "state.json").touch()  # alone it is none of a saved data set
+    assert form_of(str(tmp_path / "photos")) == FOLDER
+    (tmp_path / "photos" / "dataset_info.json").touch()
+    assert form_of(str(tmp_path / "photos")) == SAVED
     (tmp_path / "photos" / "train.rec").touch()
     assert set_path(str(tmp_path / "photos")) == str(tmp_path / "photos" / "train.rec")
     assert set_path(str(tmp_path / "none")) == str(tmp_path / "none" / "train.rec")
@@ -407,7 +432,8 @@ def test_columns_follow_the_path(tmp_path):
     for rec, path in ((f"{tmp_path}/a.parquet", f"{tmp_path}/a.parquet"), (str(tmp_path), str(tmp_path))):
         assert form_of(rec + chosen) == PARQUET and set_path(rec + chosen) == path + chosen
         assert set_folder(rec + chosen) == str(tmp_path) and set_name(rec + chosen) == tmp_path.name
-    assert form_of("hf:org/faces#label=a") == HUB and set_name("hf:org/faces#label=a") == "faces"
+    assert form_of("hf:org/faces#label=a") == HUB
+    assert set_name("hf:org/faces#label=a") == set_name("hf:/sets/faces/") == "faces"
     assert split_columns("a#b/image=1") == ("a#b/image=1", {})
     with pytest.raises(ValueError, match="a.tar does not have"):
         form_of(f"{tmp_path}/a.tar#label=a")

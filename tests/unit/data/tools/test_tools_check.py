@@ -123,6 +123,10 @@ def test_a_truncated_rec(rec):
     assert texts[7].startswith(f"key 12 at offset {at[12]}: extends to offset {at[13]}, beyond the end")
     assert len(texts) == 8
     assert "truncated" in SetCheck(rec).summary(parts)
+    os.truncate(rec, at[12])  # between two records, and the last image before is damaged
+    overwrite(rec, at[11] + 32, b"\0" * 40)
+    texts, parts = problems(rec)
+    assert "cannot be decoded" in texts[-1] and parts == {"file": 8, "image": 1}
 
 
 def test_a_broken_record_in_the_middle(rec):
@@ -178,7 +182,13 @@ def test_swapped_and_repeated_rows(rec):
         f"key 5 at offset {at[5]}: the key is repeated, first at offset {at[5]}",
         f"key 6 at offset {at[5]}: the key 5 has the same offset",
     ]
-    assert f"offset {at[6]} to {at[7]}: 1 record that the index does not list" in texts and parts["index"] >= 3
+    assert f"offset {at[6]} to {at[7]}: 1 record that the index does not list" in texts
+    assert parts["index"] >= 3 and not parts["file"]
+    write_lines(rec, [*lines[:5], lines[4], lines[4], *lines[5:]])
+    assert problems(rec)[0][:2] == [f"key 5 at offset {at[5]}: the key is repeated, first at offset {at[5]}"] * 2
+    write_lines(rec, [*lines[:4], f"5\t{at[2]}", *lines[4:6], f"5\t{at[9]}", *lines[6:]])
+    repeated = [text for text in problems(rec)[0] if "the key is repeated" in text]
+    assert len(repeated) == 2 and all(text.endswith(f"first at offset {at[2]}") for text in repeated)
 
 
 def test_all_images_are_checked_despite_problems_of_the_index(rec):
@@ -195,6 +205,8 @@ def test_an_index_in_another_order_is_no_problem(rec):
     lines = lines_of(rec)
     write_lines(rec, [lines[place] for place in np.random.default_rng(0).permutation(len(lines))])
     assert problems(rec)[0] == []
+    write_lines(rec, [lines[-1], *lines[:-1]])
+    assert lines[-1].startswith("0\t") and problems(rec)[0] == []  # key 0 may be anywhere
 
 
 def test_records_the_index_does_not_list(rec):
@@ -238,11 +250,21 @@ def test_a_property_that_does_not_match(rec, text, what):
 
 
 @pytest.mark.parametrize("last, what", [(1.0, []), (0.5, ["has label 0.5, expected an integer below 2^24"])])
-def test_a_set_of_im2rec(tmp_path, last, what):
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_set_of_im2rec(tmp_path, last, what, fast):
     stated = [2.0, np.array([0.0, 7.0, 7.0]), last]
     rec = write_records(tmp_path, {key: (label, key, 0, encode_face(4, key, 0)) for key, label in enumerate(stated)})
-    texts, _ = problems(rec)
+    texts, _ = problems(rec, fast)
     assert len(texts) == len(what) and all(part in text for part, text in zip(what, texts))
+
+
+def test_bad_images_of_several_labels(tmp_path):
+    """Without a property file and an image that can be decoded, too."""
+    labels = {0: 0.0, 1: np.array([1.0, 5.0]), 2: np.array([2.0, 5.0, 5.0])}
+    bad = {key: (label, key, 0, b"no image" if key < 2 else b"") for key, label in labels.items()}
+    texts, parts = problems(write_records(tmp_path, bad))
+    what = [text.rpartition(": ")[2] for text in texts]
+    assert what == ["cannot be decoded (8 bytes)"] * 2 + ["contains no image"] and parts == {"image": 3}
 
 
 def test_the_command(rec):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from command_line import call, exit_code, start
-from face_sets import overwrite
+from face_sets import overwrite, picture, write_records
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.data.tools import sheet as sheets
@@ -76,6 +76,35 @@ def test_a_sheet_shows_the_identities(small, tmp_path, capsys):
     assert all((caption < 128).any() for caption in captions) and not np.array_equal(*captions)
 
 
+def test_every_option_changes_the_sheet(small, tmp_path):
+    def sheet(*options):
+        call(sheets, small, tmp_path / "sheet.png", "--force", *options)
+        return cv2.imread(str(tmp_path / "sheet.png"))
+
+    def shape(rows, columns):
+        return rows * (112 + GAP), MARGIN + columns * (112 + GAP), 3
+
+    plain = sheet()
+    assert plain.shape == shape(4, 9)
+    for option, value, rows, columns in (("--identities", 3, 3, 9), ("--images", 3, 4, 3), ("--seed", 2, 3, 2)):
+        few = ("--identities", 3, "--images", 2) if option == "--seed" else ()
+        changed = sheet(*few, option, value)
+        assert changed.shape == shape(rows, columns) and not np.array_equal(changed, sheet(*few))
+
+
+def test_a_sheet_of_shuffled_images_that_are_wider_than_high(tmp_path):
+    """The first one is damaged; the size is that of the next ones, without a property file."""
+    faces = {key: picture(key, (40, 60)) for key in range(4)}
+    encoded = {key: cv2.imencode(".png", face)[1].tobytes() for key, face in faces.items()}
+    labels = [1.0, 0.0, 1.0, 1.0]
+    records = {key: (labels[key], key, 0, encoded[key] if key else b"no image") for key in faces}
+    call(sheets, write_records(str(tmp_path), records), tmp_path / "sheet.png", "--labels", "0,1")
+    sheet = cv2.imread(str(tmp_path / "sheet.png"))
+    for row, column, key in ((0, 0, 1), (1, 1, 2), (1, 2, 3)):
+        top, left = row * (40 + GAP), MARGIN + column * (60 + GAP)
+        assert (sheet[top : top + 40, left : left + 60] == faces[key]).all()
+
+
 def test_damaged_images_are_crossed_out(small, tmp_path, capsys):
     overwrite(os.path.join(small, "train.rec"), 32, b"\0" * 50)  # key 1 is at offset 0
     call(sheets, small, tmp_path / "sheet.png", "--labels", 0, "--images", 1)
@@ -90,3 +119,6 @@ def test_a_sheet_that_exists_or_cannot_be_drawn_is_refused(small, tmp_path):
     assert [exit_code("sets", "sheet", small, out, *force) for force in ([], [], ["--force"])] == [0, 2, 0]
     for wrong in ([out, "--force", "--labels", "4"], [f"{out}.jpg"], [out, "--force", "--labels", "x"]):
         assert exit_code("sets", "sheet", small, *wrong) == 2
+    for rows, columns in ((1, 10_000), (10_000, 1), (1000, 1000)):
+        with pytest.raises(ValueError, match="too large"):
+            sheets.empty_sheet(rows, columns, (112, 112))

@@ -1,15 +1,18 @@
 """pack: a folder per identity -> a face set."""
 
+import io
 import os
 from functools import partial
 
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from command_line import call, start
 from face_sets import images_of, picture, with_orientation
-from partial_fc.data.encoding import ImageOptions, WrongSizeError, encode_for_set
+from partial_fc.data.encoding import ImageOptions, WrongSizeError, encode_for_set, resize
+from partial_fc.data.folder import identity_folders, list_folder
 from partial_fc.data.image_formats import jpeg_frames
 from partial_fc.data.tools import pack
 from partial_fc.data.tools.names import read_names
@@ -97,6 +100,13 @@ def test_a_thumbnail_does_not_count():
     assert encode_for_set(gray, SMALL)[1] == "encoded"
 
 
+def test_the_quality_is_that_of_the_option(tree, tmp_path):
+    for quality in (20, 90):
+        call(pack, tree, tmp_path / str(quality), *SIZE, "--quality", quality, "--workers", 1)
+    low, high = ([len(image) for image, _ in images_of(tmp_path / quality)[-2:]] for quality in ("20", "90"))
+    assert max(low) < min(high)
+
+
 def test_png_is_stored_unchanged_if_it_is_the_format():
     image = encoded(".png", seed=6)
     options = SMALL._replace(format="png")
@@ -106,6 +116,25 @@ def test_png_is_stored_unchanged_if_it_is_the_format():
     assert (
         cv2.imdecode(np.frombuffer(converted, np.uint8), cv2.IMREAD_UNCHANGED) == picture(6, channels=4)[..., :3]
     ).all()
+
+
+def test_a_png_of_another_height_or_with_exif_is_not_stored_unchanged():
+    options = SMALL._replace(format="png", resize=True)
+    for size in ((16, 8), (8, 16)):
+        assert encode_for_set(encoded(".png", size=size), options)[1] == "resized"
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = 1
+    Image.fromarray(picture()).save(file, "PNG", exif=exif)
+    converted, done = encode_for_set(file.getvalue(), options)
+    assert done == "encoded" and b"eXIf" in file.getvalue() and b"eXIf" not in converted
+
+
+@pytest.mark.parametrize(
+    "size, how", [((40, 20), cv2.INTER_AREA), ((8, 8), cv2.INTER_CUBIC), ((8, 40), cv2.INTER_CUBIC)]
+)
+def test_images_are_scaled_without_aliasing_or_blur(size, how):
+    image = picture(3, size)
+    np.testing.assert_array_equal(resize(image, (16, 18)), cv2.resize(image, (18, 16), interpolation=how))
 
 
 def test_another_size_is_refused_or_resized(tmp_path, capsys):
@@ -160,6 +189,15 @@ def test_other_files_in_a_tree(tmp_path, capsys):
     write_tree(tmp_path / "tree", {"b/1.jpg": encoded(), "b/deep/2.jpg": encoded()})
     with pytest.raises(ValueError, match="tree/b/deep is a folder in an identity's folder"):
         call(pack, tree, tmp_path / "other", *SIZE)
+
+
+def test_a_file_is_an_image_by_the_ending_in_any_case_or_by_its_content(tmp_path):
+    content = {"a.PPM": b"", "b.JPG_1": encoded(), "c": encoded(".png"), "d.txt": encoded(), "e.txt": b"", "f": b"BM"}
+    write_tree(tmp_path, content)
+    (tmp_path / "h").mkdir()
+    assert identity_folders(str(tmp_path)) == (["h"], [*content])  # beside the folders they are others
+    os.mkfifo(tmp_path / "g")  # whose reading would wait
+    assert list_folder(str(tmp_path)) == (["a.PPM", "b.JPG_1", "c", "d.txt", "f"], ["h"], ["e.txt", "g"])
 
 
 def test_a_tree_without_identities_is_refused(tmp_path):

@@ -13,7 +13,7 @@ from face_sets import jpeg
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.data.tools import pairs_bin
-from partial_fc.data.tools.pairs_draw import FOLDS, draw_pairs
+from partial_fc.data.tools.pairs_draw import FOLDS, choose, draw_pairs
 from partial_fc.data.tools.pairs_list import read_pairs_list
 
 SMALL = ("--size", 16)
@@ -37,7 +37,8 @@ def listed(tmp_path, text):
 
 
 def test_a_list_of_paths(tree, tmp_path):
-    text = "P00/P00_0001.jpg P00/P00_0002.jpg 1\n\nP01/P01_0003.jpg\tP02/P02_0001.jpg\t0\n"
+    os.rename(os.path.join(tree, "P02"), os.path.join(tree, "P 2"))
+    text = "P00/P00_0001.jpg P00/P00_0002.jpg 1\n\nP01/P01_0003.jpg\tP 2/P02_0001.jpg\t0\n"
     out = str(tmp_path / "x.bin")
     call(pairs_bin, out, "--pairs", listed(tmp_path, text), "--images", tree, *SMALL)
     images, same = read_pairs(out)
@@ -117,6 +118,7 @@ def test_drawn_pairs_are_reproducible():
     """Validation files of one seed must be the same on every machine and with every numpy."""
     pairs, _ = draw_pairs([4] * 30, 20, 2022)
     assert pairs[:2] == [((7, 0), (7, 1)), ((7, 2), (13, 1))]
+    assert {choose(2, 1, np.random.default_rng(seed))[0] for seed in range(10)} == {0, 1}
 
 
 def test_too_many_pairs_are_an_error_with_the_maximum():
@@ -132,11 +134,13 @@ def test_too_many_pairs_are_an_error_with_the_maximum():
 def test_pairs_of_a_set_and_of_a_tree_are_the_same(tree, tmp_path):
     people = [[jpeg(10 * person + image) for image in range(1, 4)] for person in range(24)]
     write_face_set(tmp_path / "set", people, (16, 16))
-    drawn = ["--num-pairs", 40, "--seed", 7, "--force"]
-    for labels in ([], ["--identities", "4:24"]):
+    drawn, written = ["--num-pairs", 40, "--seed", 7, "--force"], set()
+    for labels in ([], ["--identities", "0:21"], ["--identities", "4:24"], ["--identities", "4:24", "--seed", 8]):
         call(pairs_bin, tmp_path / "a.bin", "--set", tmp_path / "set", *drawn, *labels)
         call(pairs_bin, tmp_path / "b.bin", "--folder", tree, *drawn, *labels, *SMALL)
         assert (tmp_path / "a.bin").read_bytes() == (tmp_path / "b.bin").read_bytes()
+        written.add((tmp_path / "a.bin").read_bytes())
+    assert len(written) == 4
     images, same = read_pairs(tmp_path / "a.bin")
     owner = {image: person for person, of_one in enumerate(people) for image in of_one}
     owners = [owner[image] for image in images]

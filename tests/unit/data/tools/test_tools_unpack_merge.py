@@ -56,7 +56,8 @@ def test_unpack_uses_names_and_extensions_of_formats(tmp_path):
 def test_names_that_cannot_be_folders_are_replaced():
     names = ["a/b", "a_b", "..", "", "../../etc", "x" * 300, "fine"]
     assert folder_names(names, 7) == ["a_b", "a_b_1", "2", "3", "4", "5", "fine"]
-    assert folder_names(None, 11)[:2] == ["00", "01"]
+    assert folder_names(["x", "x_2", "x", "é" * 101], 4) == ["x", "x_2", "x_2_2", "3"]
+    assert folder_names(None, 11)[:2] == ["00", "01"] and folder_names(None, 10)[0] == "0"
 
 
 def test_unpack_refuses_a_folder_with_files_and_a_damaged_set(small, tmp_path):
@@ -110,15 +111,16 @@ def test_merge_gives_consecutive_labels(small, tmp_path, capsys):
     other = os.path.dirname(write_records(str(tmp_path / "other"), vectors))  # as im2rec, without identity records
     write_names(small, ["ann", "bob", "cid"])
     out = str(tmp_path / "both")
-    call(merge, out, small, other, small)  # labels 2 and 3 of the second set have no images
-    printed = f"{out}: 22 images of 9 identities; 2 identities without images left out\n"
+    call(merge, out, small, other, small, small)  # labels 2 and 3 of the second set have no images
+    printed = f"{out}: 31 images of 12 identities; 2 identities without images left out\n"
     assert capsys.readouterr().out == printed
     expected = [(image, label) for label, person in enumerate(PEOPLE) for image in person]
     middle = [(face[1], 3), (face[0], 4), (face[2], 4), (face[3], 5)]
-    assert images_of(out) == expected + middle + [(image, label + 6) for image, label in expected]
-    first, last = ["small/ann", "small/bob", "small/cid"], ["small-2/ann", "small-2/bob", "small-2/cid"]
-    assert read_names(os.path.join(out, "train.rec"), 9) == first + ["other/0", "other/1", "other/4"] + last
-    assert open(os.path.join(out, "property")).read() == "9,112,112\n"
+    last = [(image, label + more) for more in (6, 9) for image, label in expected]
+    assert images_of(out) == expected + middle + last
+    first, *last = ([f"{name}/{own}" for own in ("ann", "bob", "cid")] for name in ("small", "small-2", "small-3"))
+    assert read_names(os.path.join(out, "train.rec"), 12) == sum(last, first + ["other/0", "other/1", "other/4"])
+    assert open(os.path.join(out, "property")).read() == "12,112,112\n"
 
 
 def test_packed_merged_unpacked_and_packed_again(small, tmp_path):
@@ -157,6 +159,10 @@ def test_merge_does_not_overwrite_its_inputs(small, tmp_path):
     for out, inputs in ((small, [small, small]), (str(tmp_path / "link"), [os.path.join(small, "train.rec"), small])):
         with pytest.raises(ValueError, match="is one of the sets to merge, .*small.*: name another folder"):
             call(merge, out, *inputs, "--force")
+    (tmp_path / "other").mkdir()
+    os.link(os.path.join(small, "train.rec"), tmp_path / "other" / "train.rec")
+    with pytest.raises(ValueError, match="other is one of the sets to merge"):
+        call(merge, tmp_path / "other", small, small, "--force")
     assert images_of(small) == before
 
 
