@@ -130,10 +130,10 @@ def test_every_setting_reaches_what_it_is_for(tmp_path, monkeypatch):
     banks, modules, margins, optimizers, symbols = (recorded(monkeypatch, build, name) for name in names)
     of_bank = {"embedding_size": 16, "seed": 5, "sampling_correction": True}
     of_module = {"tile_classes": 64, "logits_cache_mb": 7, "max_grad_norm": 3.0, "network": "r18"}
-    of_margin = {"margins": [1.1, 0.3, 0.2], "loss_s": 30.0, "interclass_filtering_threshold": 0.4}
+    of_margin = {"margins": (1.1, 0.3, 0.2), "loss_s": 30.0, "interclass_filtering_threshold": 0.4}
     of_symbol = {"net_se": True, "net_act": "relu", "net_output": "E", "bn_mom": 0.8}
     changes = {"num_classes": 41, "sample_ratio": [0.5, 0.2], "bank_folder": str(tmp_path), "bank_on_gpu": False}
-    changes |= {"loss": "own", "backbone_lr": 0.3, "memory_bank_lr": 0.7, "momentum": 0.85, "wd": 0.002, "debug": True}
+    changes |= {"backbone_lr": 0.3, "memory_bank_lr": 0.7, "momentum": 0.85, "wd": 0.002, "debug": True}
     changes |= {"batch_size": 6, "lr_steps": [], "max_update": 4, **of_bank, **of_module, **of_margin, **of_symbol}
     settings = default.generate_config(changes=changes, trainer="mxnet")
     model_format = MXNET._replace(eps=1e-3, momentum_convention="gradients")

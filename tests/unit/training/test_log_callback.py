@@ -29,7 +29,7 @@ def test_every_setting_reaches_the_callbacks():
     engine = SimpleNamespace(collectives=SimpleNamespace(rank=1, size=2))
     task = SimpleNamespace(evaluations=lambda: {"a": 1})
     training = Training(settings, task, lambda num_update: num_update / 10, None, engine, None)
-    trackers, bar, loop = object(), object(), LoopState()
+    trackers, bar, loop = object(), SimpleNamespace(update=lambda count: None), LoopState()
     log = build_log(training, trackers, bar, loop)
     assert (log.frequent, log.rank, log.global_batch, log.max_update) == (5, 1, 2 * 3 * 8, 70)
     assert log.trackers is trackers and log.bar is bar and log.rate(2) == pytest.approx(0.3 * 0.2)
