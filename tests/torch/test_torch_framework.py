@@ -263,6 +263,8 @@ def test_an_average_is_verified_and_saved_and_all_resumes_in_the_middle_of_a_sch
     live, average = (torch.load(out / f"{name}.pth", weights_only=True) for name in ("backbone", "backbone_ema"))
     assert live.keys() == average.keys() and not torch.equal(live["embed.2.weight"], average["embed.2.weight"])
     files = [FaceModel.open(str(out / f"{name}.onnx")) for name in ("backbone", "backbone_ema")]
+    sets = [file.session.get_modelmeta().custom_metadata_map["verification_set"] for file in files]
+    assert sets == ["demo_val", "demo_val_ema"]
     faces = np.random.default_rng(0).integers(0, 256, (3, 112, 112, 3), np.uint8)
     embeddings = [file.embed(faces) for file in files]
     model = OwnBackbone().eval()

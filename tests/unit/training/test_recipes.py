@@ -89,6 +89,8 @@ def test_every_key_becomes_a_setting(tmp_path):
     assert translation.environment == {"WANDB_API_KEY": "SECRET"}
     assert "SECRET" not in json.dumps(dict(settings)) + "".join(translation.lines())
     assert {row[0] for row in translation.rows} >= set(recipe(tmp_path, THEIRS).config)
+    plain = translate(recipe(tmp_path, THEIRS.replace("save_artifacts = True", "save_artifacts = False")), 8)
+    assert "artifacts" not in plain.settings["tracker_options"]
     few = "config = dict(rec='/data', num_classes=10, num_epoch=2, warmup_epoch=0, val_targets=[], num_image=9999)"
     rows = {key: result for key, _, result in translate(recipe(tmp_path, few), 1).rows}
     defaults = {key: result for key, result in rows.items() if key not in recipe(tmp_path, few).config}
@@ -153,6 +155,7 @@ def test_a_file_that_is_not_there_or_fails_is_named(tmp_path):
         ({"1e-4": 0.9630, "1e-5": 0.9450}, "79.2", 0, ["confirmed"] * 3),
         ({"1e-4": 0.9630, "1e-5": 0.9400}, "79.2", 1, ["confirmed", "confirmed", "lower"]),
         ({"1e-4": 0.9630, "1e-5": 0.9450}, "", 1, ["not measured", "confirmed", "confirmed"]),
+        ({"1e-4": 0.9630, "1e-5": 0.9450}, "78.7", 0, ["confirmed"] * 3),  # lower by just as much as is tolerated
     ],
 )
 def test_check_compares_a_training_with_the_published_results(ijbc, mfr_all, code, words, tmp_path, capsys):
@@ -168,6 +171,7 @@ def test_check_compares_a_training_with_the_published_results(ijbc, mfr_all, cod
     assert "wd=0.0001, the recipe 0.0005" in out and "global batch=512, the recipe 1024" in out
     assert "pretrained='/other', the recipe ''" in out and out.count("the training has") == 3
     assert [line.split("  ")[-1].strip() for line in out.splitlines()[4:]] == words
+    assert main(["recipes", "check", str(run), "--ijbc", str(run / "none.json")]) == 2
 
 
 @pytest.mark.parametrize("name", ["demo", "glyphs_small", "glyphs_vit", "glyphs_mbf_adamw"])
