@@ -20,6 +20,7 @@ from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.run_rank import run_rank
 from partial_fc.inference.model import FaceModel
+from partial_fc.training import trainer
 from partial_fc.training.tasks import build_task
 from partial_fc.training.trainer import train
 from partial_fc_torch import build, get_model
@@ -89,6 +90,22 @@ def test_every_setting_reaches_what_it_is_for(tmp_path, monkeypatch):
     groups = {(group["weight_decay"], group["rate_factor"]): len(group["params"]) for group in of_sgd.param_groups}
     assert groups == {(0.002, 1.0): 1, (0.002, 0.25): 1, (0.0, 1.0): 1, (0.0, 0.25): 1}
     assert {group["momentum"] for group in of_sgd.param_groups} == {0.8} and of_sgd.momentum_convention == "steps"
+
+
+def test_every_interval_reaches_what_it_is_for(tmp_path, monkeypatch):
+    checkpoints, finite = (recorded(monkeypatch, trainer, f"CallBack{name}") for name in ("Checkpoint", "Finite"))
+    saves, centers = recorded(monkeypatch, build, "SaveCallback"), recorded(monkeypatch, build, "CenterSave")
+    watched = recorded(monkeypatch, default_collectives, "watch")
+    changes = {"frequent": 3, "save_every": 4, "checkpoint_every": 5, "checkpoint_minutes": 7.0, "checkpoints_kept": 6}
+    changes |= {"step_timeout": 333, "host_timeout": 44, "max_update": 1, "debug": True, "val_targets": []}
+    train(settings_of(tmp_path, **changes), TorchFramework(OwnBackbone()))
+    default_collectives.watch(0, 0)
+    ((checkpoint,), (check,), (save,), (center,)) = checkpoints, finite, saves, centers
+    assert (checkpoint["frequent"], checkpoint["minutes"], checkpoint["folder"].kept) == (5, 7.0, 6)
+    assert checkpoint["loop"].waited_for_data > 0 and {"setting lr", "code", "time"} < checkpoint["origin"].keys()
+    assert (check["frequent"], save["frequent"], center["frequent"]) == (3, 4, 4)
+    assert center["names"] == ["rank_{}_softmax_weight.pt", "rank_{}_softmax_weight_mom.pt"]
+    assert watched[0] == {"seconds": 333, "host_seconds": 44}
 
 
 def test_a_users_own_backbone(tmp_path):
