@@ -39,6 +39,12 @@ def test_every_setting_reaches_the_callbacks():
     loop.waited_for_data = 4.5
     log(BatchEndParam(1.0, 0, 5))
     assert log.points[-1].waiting * log.seconds == pytest.approx(0.5)
+    loop.waited_for_data = 5.5
+    log(BatchEndParam(1.0, 0, 10))
+    resumed = build_log(training, trackers, bar, LoopState())
+    resumed.restore(log.state())
+    for each in (log, resumed):
+        assert each.waiting * each.seconds == pytest.approx(1.5, rel=1e-2)
     verification = build_verification(training, trackers)
     assert (verification.batch_size, verification.frequent, verification.evaluations) == (8, 6, {"a": 1})
     assert verification.trackers is trackers and "backbone_lr=0.075 memory_bank_lr=0.175" in verification.suggestion

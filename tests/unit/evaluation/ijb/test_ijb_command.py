@@ -114,8 +114,9 @@ def test_options_reach_the_results_and_no_search_without_lists(tmp_path, capsys)
 
 
 def test_the_seconds_are_divided(place):
+    model, protocol, options = FaceModel.open(place), read_protocol(place / "IJBC"), EmbeddingOptions()
     begun = time.monotonic()
-    seconds = results_of(place).seconds
+    seconds = evaluate(model, protocol, options).seconds
     assert 0 < sum(seconds.values()) <= time.monotonic() - begun and len(seconds) == 3
 
 
