@@ -89,6 +89,9 @@ def test_momentum_that_sums_steps_is_mxnets():
     torch.testing.assert_close(model[0].weight.detach().double(), weight, rtol=1e-6, atol=1e-7)
     saved = torch.from_numpy(optimizer.states()["state:0.weight:"])
     torch.testing.assert_close(saved.double(), sum_of_steps, rtol=1e-5, atol=1e-7)
+    resumed = build_optimizer(copy.deepcopy(model), momentum=momentum, momentum_convention="steps")
+    resumed.restore(optimizer.states())
+    assert all(np.array_equal(array, resumed.states()[name]) for name, array in optimizer.states().items())
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,16 @@ from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.run_rank import run_rank
 from partial_fc.inference.model import FaceModel
+from partial_fc.training import trainer
 from partial_fc.training.tasks import build_task
 from partial_fc.training.trainer import train
-from partial_fc_torch import get_model
+from partial_fc_torch import build, get_model
 from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.memory_format import format_of
 from partial_fc_torch.onnx_export import OnnxExport
 from paths import ROOT
+from recorded_calls import recorded
 from stub_driver import stub_driver
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -50,6 +52,60 @@ def settings_of(folder, **changes):
     plain |= {} if "num_epoch" in changes else {"max_update": 4, "lr_steps": []}
     changes = {**plain, "val_targets": ["demo_val"], "baselines": False, "output": str(folder / "out"), **changes}
     return default.generate_config(changes=changes, trainer="torch")
+
+
+def test_every_setting_reaches_what_it_is_for(tmp_path, monkeypatch):
+    """Each differs from its default and from the others."""
+    layers, engines = recorded(monkeypatch, build, "PartialFC"), recorded(monkeypatch, build, "TorchEngine")
+    common = {"sampling_correction": True, "momentum": 0.8, "seed": 5, "tile_classes": 64, "logits_cache_mb": 7}
+    common |= {"layer_dtype": "bfloat16", "layer_kernel": "torch"}
+    same = {"max_grad_norm": 3.0, "gradient_acc": 2, "ema_decay": 0.75}
+    of_margin = {"loss": "own", "margin": "combined", "margins": [1.1, 0.3, 0.2], "loss_s": 30.0}
+    changes = {"wd": 0.002, "sample_ratio": [0.5, 0.2], "bank_folder": str(tmp_path), "bf16": True, "debug": True}
+    changes |= {"backbone_lr": 0.3, "memory_bank_lr": 0.7, "decay_on": "weights", "image_size": 16}
+    changes |= {"part_rates": ["embed=0", "pool=0.25"], "interclass_filtering_threshold": 0.4}
+    settings = settings_of(tmp_path, **common, **same, **of_margin, **changes)
+    backbone = nn.Sequential()
+    backbone.pool, backbone.last = nn.Linear(4, 5), nn.Linear(5, 16)
+    backbone.embed = nn.BatchNorm2d(3)
+    model_format = TORCH._replace(momentum_convention="steps")
+    engine = TorchFramework(backbone).build_engine(
+        settings, build_task(settings), lambda update: update / 10, None, str(tmp_path / "centers"), model_format
+    )
+    (layer,), (trained,) = layers, engines
+    margin = layer.pop("margin_softmax")
+    assert (margin.scale, margin.margins, margin.interclass_filtering_threshold) == (30, (1.1, 0.3, 0.2), 0.4)
+    assert layer == {
+        **common,
+        **{"num_classes": 10, "sample_rate": 0.5, "embedding_size": 16, "optimizer": "sgd", "weight_decay": 0.002},
+        **{"prefix": str(tmp_path / "centers"), "momentum_convention": "steps", "collectives": default_collectives},
+        **{"folder": str(tmp_path), "on_host": False, "device": torch.device("cpu")},
+    }
+    optimizer = engine.layer.row_optimizer
+    assert (optimizer.momentum, optimizer.weight_decay, optimizer.momentum_convention) == (0.8, 0.002, "steps")
+    expected = {**same, "momentum_convention": "steps", "autocast": torch.bfloat16, "pixels": True, "compiled": False}
+    assert {name: trained[name] for name in expected} == expected and trained["frozen"] == [backbone.embed]
+    assert engine.rates(2) == pytest.approx((0.3 * 0.2, 0.7 * 0.2))
+    of_sgd = engine.optimizer.optimizer
+    groups = {(group["weight_decay"], group["rate_factor"]): len(group["params"]) for group in of_sgd.param_groups}
+    assert groups == {(0.002, 1.0): 1, (0.002, 0.25): 1, (0.0, 1.0): 1, (0.0, 0.25): 1}
+    assert {group["momentum"] for group in of_sgd.param_groups} == {0.8} and of_sgd.momentum_convention == "steps"
+
+
+def test_every_interval_reaches_what_it_is_for(tmp_path, monkeypatch):
+    checkpoints, finite = (recorded(monkeypatch, trainer, f"CallBack{name}") for name in ("Checkpoint", "Finite"))
+    saves, centers = recorded(monkeypatch, build, "SaveCallback"), recorded(monkeypatch, build, "CenterSave")
+    watched = recorded(monkeypatch, default_collectives, "watch")
+    changes = {"frequent": 3, "save_every": 4, "checkpoint_every": 5, "checkpoint_minutes": 7.0, "checkpoints_kept": 6}
+    changes |= {"step_timeout": 333, "host_timeout": 44, "max_update": 1, "debug": True, "val_targets": []}
+    train(settings_of(tmp_path, **changes), TorchFramework(OwnBackbone()))
+    default_collectives.watch(0, 0)
+    ((checkpoint,), (check,), (save,), (center,)) = checkpoints, finite, saves, centers
+    assert (checkpoint["frequent"], checkpoint["minutes"], checkpoint["folder"].kept) == (5, 7.0, 6)
+    assert checkpoint["loop"].waited_for_data > 0 and {"setting lr", "code", "time"} < checkpoint["origin"].keys()
+    assert (check["frequent"], save["frequent"], center["frequent"]) == (3, 4, 4)
+    assert center["names"] == ["rank_{}_softmax_weight.pt", "rank_{}_softmax_weight_mom.pt"]
+    assert watched[0] == {"seconds": 333, "host_seconds": 44}
 
 
 def test_a_users_own_backbone(tmp_path):
@@ -224,6 +280,8 @@ def test_an_average_is_verified_and_saved_and_all_resumes_in_the_middle_of_a_sch
     live, average = (torch.load(out / f"{name}.pth", weights_only=True) for name in ("backbone", "backbone_ema"))
     assert live.keys() == average.keys() and not torch.equal(live["embed.2.weight"], average["embed.2.weight"])
     files = [FaceModel.open(str(out / f"{name}.onnx")) for name in ("backbone", "backbone_ema")]
+    sets = [file.session.get_modelmeta().custom_metadata_map["verification_set"] for file in files]
+    assert sets == ["demo_val", "demo_val_ema"]
     faces = np.random.default_rng(0).integers(0, 256, (3, 112, 112, 3), np.uint8)
     embeddings = [file.embed(faces) for file in files]
     model = OwnBackbone().eval()

@@ -22,6 +22,7 @@ SETTINGS = {"batch_size": 64, "margins": [1.0, 0.5, 0.0]}
 # Updates that log, and how each start begins: the second one resumes after update 1, with another batch size.
 STARTS = [([1, 2, 4], ()), ([2, 3], (2, {"setting batch_size": (32, 64)}))]
 CHANGE = "setting batch_size from update 2"
+FIGURES, RESULTS = ["loss", "verification/lfw/accuracy"], ["backbone.onnx", "report.html"]
 
 
 def train(names, folder, options=(), results=(), starts=STARTS):
@@ -63,9 +64,9 @@ def test_weights_and_biases(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     # Its service sometimes writes nothing of a second run of one identifier in one process, which no training has.
     code = (
-        "import sys; from pathlib import Path; from test_trackers import STARTS, train; "
+        "import sys; from pathlib import Path; from test_trackers import RESULTS, STARTS, train; "
         "options = {'project': 'faces', 'entity': 'team', 'run_name': 'first', 'artifacts': True}; "
-        "train(['wandb'], Path(sys.argv[1]), options, ['report.html'], [STARTS[int(sys.argv[2])]])"
+        "train(['wandb'], Path(sys.argv[1]), options, RESULTS, [STARTS[int(sys.argv[2])]])"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for start in range(len(STARTS)):
@@ -76,7 +77,7 @@ def test_weights_and_biases(tmp_path, monkeypatch):
     files = list(tmp_path.glob(f"wandb/offline-run-*/run-{run_id}.wandb"))
     assert files and len(list(tmp_path.glob("wandb/offline-run-*"))) == len(files)
     content = b"".join(file.read_bytes() for file in files)
-    for text in ("faces", "team", "first", "margins", "verification/lfw/accuracy", "report.html", CHANGE):
+    for text in ("faces", "team", "first", "margins", *FIGURES, *RESULTS, CHANGE):
         assert text.encode() in content, text
 
 
@@ -85,7 +86,7 @@ def test_mlflow(tmp_path, monkeypatch):
 
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # without the packages for a database
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
-    train(["mlflow"], tmp_path, {"project": "faces", "artifacts": True}, results=["report.html"])
+    train(["mlflow"], tmp_path, {"project": "faces", "artifacts": True}, RESULTS)
     client = MlflowClient()
     (run,) = client.search_runs([client.get_experiment_by_name("faces").experiment_id])
     assert run.info.status == "FINISHED" and run.info.run_name == tmp_path.name
@@ -93,19 +94,25 @@ def test_mlflow(tmp_path, monkeypatch):
     assert run.data.tags[CHANGE] == "32, now 64"
     history = client.get_metric_history(run.info.run_id, "loss")
     assert sorted((metric.step, metric.value) for metric in history) == LOGGED
-    assert [artifact.path for artifact in client.list_artifacts(run.info.run_id)] == ["report.html"]
+    assert [artifact.path for artifact in client.list_artifacts(run.info.run_id)] == RESULTS
+    (tmp_path / "run_id").unlink()  # another training
+    train(["mlflow"], tmp_path, {"project": "faces", "run_name": "second"}, RESULTS)
+    runs = client.search_runs([run.info.experiment_id])
+    (second,) = [each.info for each in runs if each.info.run_id != run.info.run_id]
+    assert second.run_name == "second" and not client.list_artifacts(second.run_id)
 
 
 def test_trackio(tmp_path):
-    code = "import sys; from test_trackers import train; train(['trackio'], sys.argv[1])"
+    code = "import sys; from test_trackers import train; train(['trackio'], sys.argv[1], OPTIONS)"
+    code = code.replace("OPTIONS", str({"project": "faces", "run_name": "first"}))
     environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio"), "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True, timeout=120)
-    with closing(sqlite3.connect(tmp_path / "trackio" / "partial-fc.db")) as database:
+    with closing(sqlite3.connect(tmp_path / "trackio" / "faces.db")) as database:
         rows = database.execute("select run_name, step, metrics from metrics").fetchall()
         configs = database.execute("select config from configs").fetchall()
-    assert {name for name, _, _ in rows} == {f"{tmp_path.name}-{(tmp_path / 'run_id').read_text()}"}
+    assert {name for name, _, _ in rows} == {f"first-{(tmp_path / 'run_id').read_text()}"}
     assert sorted((step, json.loads(metrics)["loss"]) for _, step, metrics in rows) == LOGGED
-    assert CHANGE in str(configs)
+    assert CHANGE in str(configs) and "margins" in str(configs)
 
 
 @pytest.mark.parametrize("tracker", ["mlflow", "jsonl", "tensorboard", "wandb"])

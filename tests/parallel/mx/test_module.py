@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from layer import Batches, D, E, G, OnlyForward, build_bank, build_module, initial_params, random_batches, ready_module
 
-from partial_fc_mxnet import CallBackFinite, MarginLoss
+import default
+from partial_fc.checkpoint.model_format import MXNET
+from partial_fc.layer.sharding import shard_of
+from partial_fc_mxnet import CallBackFinite, MarginLoss, build
 from partial_fc_mxnet.ops import module_arrays
+from recorded_calls import recorded
 
 
 def bound_module(classes, tmp_path, ratio=1.0):
@@ -118,3 +122,36 @@ def test_callbacks_receive_loss_epoch_and_update(tmp_path):
     assert [(p.num_epoch, p.num_update) for p in received] == [(0, 1), (0, 2), (1, 3)]
     assert received[0].loss.shape == (1,)
     assert module.grad_cache.shape == (G, E)
+
+
+def test_every_setting_reaches_what_it_is_for(tmp_path, monkeypatch):
+    """Each differs from its default and from the others."""
+    names = ("MemoryBank", "SampleDistributeModule", "MarginLoss", "MemoryBankSGDOptimizer", "get_symbol")
+    banks, modules, margins, optimizers, symbols = (recorded(monkeypatch, build, name) for name in names)
+    of_bank = {"embedding_size": 16, "seed": 5, "sampling_correction": True}
+    of_module = {"tile_classes": 64, "logits_cache_mb": 7, "max_grad_norm": 3.0, "network": "r18"}
+    of_margin = {"margins": (1.1, 0.3, 0.2), "loss_s": 30.0, "interclass_filtering_threshold": 0.4}
+    of_symbol = {"net_se": True, "net_act": "relu", "net_output": "E", "bn_mom": 0.8}
+    changes = {"num_classes": 41, "sample_ratio": [0.5, 0.2], "bank_folder": str(tmp_path), "bank_on_gpu": False}
+    changes |= {"backbone_lr": 0.3, "memory_bank_lr": 0.7, "momentum": 0.85, "wd": 0.002, "debug": True}
+    changes |= {"batch_size": 6, "lr_steps": [], "max_update": 4, **of_bank, **of_module, **of_margin, **of_symbol}
+    settings = default.generate_config(changes=changes, trainer="mxnet")
+    model_format = MXNET._replace(eps=1e-3, momentum_convention="gradients")
+    framework, rank, size = build.MXNetFramework(), hvd.rank(), hvd.size()
+    bank = framework.build_bank(settings, f"{tmp_path}/centers")
+    module, params = framework.build_module(settings, lambda num_update: num_update / 10, bank, model_format)
+    shard = shard_of(41, rank, size)
+    shares = {"num_sample": shard.size // 2, "num_local": shard.size, "rank": rank, "local_rank": hvd.local_rank()}
+    places = {"prefix": f"{tmp_path}/centers", "gpu": False, "folder": str(tmp_path), "class_start": shard.start}
+    assert banks == [{**of_bank, **shares, **places}]
+    ((made,), (loss,), (optimizer,), (symbol,)) = modules, margins, optimizers, symbols
+    expected = {**of_module, "memory_bank": bank, "model_format": model_format}
+    assert {name: made[name] for name in expected} == expected
+    assert loss == {**of_margin, "embedding_size": 16}
+    of_format = {"eps": model_format.eps, "pixel_scale": model_format.pixel_scale, "fp16": False}
+    assert symbol == {**of_symbol, **of_format, "network": "r18", "embedding_size": 16}
+    assert optimizer.pop("lr_scheduler")(2) == pytest.approx(0.7 * 0.2)
+    rates = {"momentum": 0.85, "wd": 0.002}
+    assert optimizer == {**rates, "rescale_grad": 1 / (6 * size), "momentum_convention": "gradients"}
+    assert params.pop("lr_scheduler")(2) == pytest.approx(0.3 * 0.2)
+    assert params == {**rates, "learning_rate": 0.3, "rescale_grad": 1 / 6}

@@ -89,6 +89,22 @@ def test_end_to_end(errors, tmp_path, capsys):
         (str(key[3]), "3", "", "unreadable"),
         (str(key[5] + IMAGES), "5", "", "near-duplicate"),
     }
+    assert capsys.readouterr().out.splitlines()[:-1] == [
+        "wrong labels: 1 images, of which 0 are left out",
+        "split classes: 2 classes merged into 1",
+        "near-duplicates: 1 images left out",
+        "in test sets: 2 persons with 15 images left out; 1 near-duplicate of test images",
+        "unreadable: 1 images left out",
+    ]
+    with open(out / "changes.csv", newline="") as file:
+        rows = {row["reason"]: row for row in csv.DictReader(file) if row["reason"] != "test person"}
+    other = {"wrong label": "class 4", "split class": "class 7", "near-duplicate": f"key {key[5] + 3}"}
+    assert {reason: row["other"] for reason, row in rows.items()} == {
+        **other,
+        "test image": "test.bin 2",
+        "unreadable": "",
+    }
+    assert all(float(rows[reason]["near"]) > float(rows[reason]["own"]) > -1 for reason in other)
     old, new = FaceRecords(errors / "set" / "train.rec"), FaceRecords(out / "train.rec")
     kept = [label for label in range(11) if label != 2]
     assert (out / "class_map.txt").read_text().split() == list(map(str, kept))

@@ -16,7 +16,7 @@ from partial_fc.evaluation.verification import verify
 from partial_fc.evaluation.verify import verify_models
 from tiny_onnx import TinyModel
 
-PEOPLE = [(pair % 8, (pair + pair % 2) % 8) for pair in range(20)]
+PEOPLE = [(pair % 8, (pair + pair % 2) % 8) for pair in range(21)]
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +37,28 @@ def test_figures_are_those_of_the_definition(place, capsys):
     decoded = [cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR)[:, :, ::-1] for image in images]
     unit = np.stack([TinyModel().slow_unit(image, True) for image in decoded])
     expected = verify(unit, issame)
-    assert first["accuracy"] == expected.accuracy and first["tar_at_far"] == pytest.approx(expected.tar_at_far)
+    assert {name: first[name] for name in expected._fields} == pytest.approx(expected._asdict())
+    added = [TinyModel().slow(image) + TinyModel().slow(image[:, ::-1]) for image in decoded]
+    assert first["xnorm"] == pytest.approx(np.linalg.norm(added, axis=1).mean() / 2, rel=1e-4)
     assert second["accuracy"] != first["accuracy"]
     out, warned = capsys.readouterr()
     assert f"{expected.accuracy:.5f}" in out and len(out.splitlines()) == 3
     assert "set.bin: too few impostor pairs for FAR 0.001: 10, and it needs 1,000" in warned
     picture = cv2.imread(str(place / "all_roc.png"))
     assert picture.shape == (720, 960, 3) and len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
+
+
+@pytest.mark.parametrize("trained, options", [("True", ["--no-flip"]), ("False", [])])
+def test_mirror_images_may_be_left_out(trained, options, place, tmp_path):
+    """By an option, or as a model was trained."""
+    model = TinyModel()
+    model.metadata["rand_mirror"] = trained
+    model.write(tmp_path / "model.onnx")
+    assert exit_code("verify", tmp_path / "model.onnx", place / "set.bin", "--out", tmp_path / "all", *options) == 0
+    ((found,), images) = json.loads((tmp_path / "all.json").read_text()), read_pairs(place / "set.bin")[0]
+    decoded = [cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR)[:, :, ::-1] for image in images]
+    lengths = [np.linalg.norm(model.slow(image)) for image in decoded]
+    assert found["xnorm"] == pytest.approx(np.mean(lengths), rel=1e-4)
 
 
 def test_sets_of_one_name_have_curves_of_their_own(place, tmp_path):
@@ -59,7 +74,7 @@ def test_an_image_whose_embedding_is_not_finite_is_named(place, tmp_path, capsys
     model = TinyModel()
     model.refuse_black("Sqrt")
     model.write(tmp_path / "model.onnx")
-    assert exit_code("verify", tmp_path / "model.onnx", tmp_path / "set.bin") == 2
+    assert exit_code("verify", tmp_path / "model.onnx", tmp_path / "set.bin", "--batch-size", 3) == 2
     error = capsys.readouterr().err
     assert "model.onnx: image 7 of " in error and "set.bin has an embedding that is not finite" in error
 

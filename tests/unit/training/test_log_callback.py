@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+import default
 from partial_fc.layer.loss_scale import LossScale
+from partial_fc.training.building import Training, build_log, build_verification
 from partial_fc.training.callbacks import CallBackLogging
 from partial_fc.training.loop import BatchEndParam, LoopState
 
@@ -17,6 +19,37 @@ def log_lines(caplog, updates=4, engine=None, **arguments):
         for num_update in range(1, updates + 1):
             log(BatchEndParam(1.5 * num_update, 0, num_update))
     return [record.message for record in caplog.records]
+
+
+def test_every_setting_reaches_the_callbacks():
+    numbers = {"batch_size": 8, "gradient_acc": 3, "log_every": 5, "verify_every": 6, "max_update": 70, "bn_mom": 0.9}
+    rates = {"lr": 0.1, "backbone_lr": 0.3, "memory_bank_lr": 0.7, "lr_reference_batch": 0, "lr_func": []}
+    settings = default.generate_config(changes={"debug": True}, trainer="torch")
+    settings = type(settings)({**settings, **numbers, **rates, "debug": False})
+    engine = SimpleNamespace(collectives=SimpleNamespace(rank=1, size=2))
+    task = SimpleNamespace(evaluations=lambda: {"a": 1})
+    training = Training(settings, task, lambda num_update: num_update / 10, None, engine, None)
+    trackers, bar, loop = object(), SimpleNamespace(update=lambda count: None), LoopState()
+    log = build_log(training, trackers, bar, loop)
+    assert (log.frequent, log.rank, log.global_batch, log.max_update) == (5, 1, 2 * 3 * 8, 70)
+    assert log.trackers is trackers and log.bar is bar and log.rate(2) == pytest.approx(0.3 * 0.2)
+    loop.waited_for_data = 4.0
+    log.restart()
+    engine.collectives.max = lambda name, seconds: seconds
+    loop.waited_for_data = 4.5
+    log(BatchEndParam(1.0, 0, 5))
+    assert log.points[-1].waiting * log.seconds == pytest.approx(0.5)
+    loop.waited_for_data = 5.5
+    log(BatchEndParam(1.0, 0, 10))
+    resumed = build_log(training, trackers, bar, LoopState())
+    resumed.restore(log.state())
+    for each in (log, resumed):
+        assert each.waiting * each.seconds == pytest.approx(1.5, rel=1e-2)
+    verification = build_verification(training, trackers)
+    assert (verification.batch_size, verification.frequent, verification.evaluations) == (8, 6, {"a": 1})
+    assert verification.trackers is trackers and "backbone_lr=0.075 memory_bank_lr=0.175" in verification.suggestion
+    settings["debug"] = True
+    assert build_verification(training, trackers).evaluations == {}
 
 
 def test_a_line_every_frequent_updates(caplog):
@@ -45,10 +78,11 @@ def test_events_have_what_is_known():
     trackers = SimpleNamespace(
         log=lambda values, step: events.update({(name, step): value for name, value in values.items()})
     )
-    log = CallBackLogging(1, 0, 1, 32, trackers, max_update=3, rate=lambda num_update: num_update / 10)
+    log = CallBackLogging(1, 0, 3, 32, trackers, max_update=3, rate=lambda num_update: num_update / 10)
     log(BatchEndParam(2.5, 0, 1))
+    assert log.seconds * events["samples_per_second", 1] == pytest.approx(3 * 32)
     assert events["loss", 1] == 2.5 and events["learning_rate", 1] == 0.1
-    assert events["seconds_left", 1] == pytest.approx(2 * 32 / events["samples_per_second", 1])
+    assert events["seconds_left", 1] == pytest.approx(2 * 3 * 32 / events["samples_per_second", 1])
     assert ("waiting_for_data", 1) not in events  # not measured
 
 

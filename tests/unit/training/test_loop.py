@@ -8,6 +8,7 @@ import pytest
 
 from partial_fc.training.loop import LoopState, iterate_epochs, updates
 from partial_fc.training.saved_training import SavedTraining
+from partial_fc.training.saving import SaveCallback
 
 
 class Data:
@@ -71,6 +72,23 @@ def test_the_state_of_the_data_is_that_after_the_last_update_and_not_of_the_batc
         seen.append((update.loss, loop.data_state["position"], data.position))
     assert seen == [(0, 1, 2), (1, 2, 3), (2, 3, 1), (0, 1, 1)]
     assert loop.num_epoch == 1
+
+
+def test_a_loop_goes_on_in_its_epoch_and_counts_all_waiting(monkeypatch):
+    loop, ticks = LoopState(num_epoch=3, waited_for_data=0.5), iter(range(100))
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
+    assert [update.num_epoch for update in updates(Steps(), Data(3, position=2), loop, max_update=4)] == [3, 4, 4, 4]
+    assert loop.waited_for_data == 4.5
+
+
+def test_a_save_is_done_once_for_each_update():
+    saved, tried = [], []
+    save = SaveCallback(2, saved.append, lambda: tried.append(len(saved)))
+    for num_update in (1, 2, 3, 4):
+        save(SimpleNamespace(num_update=num_update))
+    save.save(4)
+    save.save(5)
+    assert (saved, tried) == ([2, 4, 5], [0])
 
 
 @pytest.mark.parametrize(

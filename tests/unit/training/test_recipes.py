@@ -7,6 +7,7 @@ import pytest
 
 import default
 from partial_fc.__main__ import main
+from partial_fc.training.recipes.check import verdict
 from partial_fc.training.recipes.config_file import read_recipe
 from partial_fc.training.recipes.translate import translate
 from partial_fc.training.schedule import Epochs, learning_rates, resolve_schedule
@@ -89,6 +90,8 @@ def test_every_key_becomes_a_setting(tmp_path):
     assert translation.environment == {"WANDB_API_KEY": "SECRET"}
     assert "SECRET" not in json.dumps(dict(settings)) + "".join(translation.lines())
     assert {row[0] for row in translation.rows} >= set(recipe(tmp_path, THEIRS).config)
+    plain = translate(recipe(tmp_path, THEIRS.replace("save_artifacts = True", "save_artifacts = False")), 8)
+    assert "artifacts" not in plain.settings["tracker_options"]
     few = "config = dict(rec='/data', num_classes=10, num_epoch=2, warmup_epoch=0, val_targets=[], num_image=9999)"
     rows = {key: result for key, _, result in translate(recipe(tmp_path, few), 1).rows}
     defaults = {key: result for key, result in rows.items() if key not in recipe(tmp_path, few).config}
@@ -168,6 +171,7 @@ def test_check_compares_a_training_with_the_published_results(ijbc, mfr_all, cod
     assert "wd=0.0001, the recipe 0.0005" in out and "global batch=512, the recipe 1024" in out
     assert "pretrained='/other', the recipe ''" in out and out.count("the training has") == 3
     assert [line.split("  ")[-1].strip() for line in out.splitlines()[4:]] == words
+    assert main(["recipes", "check", str(run), "--ijbc", str(run / "none.json")]) == 2
 
 
 @pytest.mark.parametrize("name", ["demo", "glyphs_small", "glyphs_vit", "glyphs_mbf_adamw"])
@@ -186,6 +190,7 @@ def test_accuracies_are_compared_with_the_tolerance_of_the_recipe(name, tmp_path
     code, out = check(0.01)
     assert code == 0 and out.count("confirmed") == len(found.config["published"])
     assert "the training has" not in out
+    assert verdict("lfw", (80.0, 0.5), 79.5)[-1] == "confirmed"  # by just as much as is tolerated
     code, out = check(-0.01)
     assert code == 1 and out.count("lower") == len(found.config["published"])
 

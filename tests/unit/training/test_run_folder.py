@@ -195,8 +195,11 @@ def test_a_folder_with_other_files_is_refused(folder):
         prepare_folder(str(folder), False, [])
     assert [path.name for path in folder.iterdir()] == ["backbone.pth"]
     (folder / "backbone.pth").unlink()
+    (folder / "lost+found").mkdir()
     train(folder, begins=False)  # as one that was refused
-    prepare_folder(str(folder), False, [])
+    for _ in range(2):
+        train(folder)
+    assert (folder / "lost+found").is_dir() and not list(folder.glob("earlier-*/lost+found"))
 
 
 @pytest.mark.parametrize("given", ["out", "out/", "out/backbone.pth", "link/backbone.pth", "out/map/../backbone.pth"])

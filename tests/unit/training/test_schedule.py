@@ -91,6 +91,8 @@ def test_warm_up_in_epochs():
     rates = [factor(update) for update in range(1, 19, 3)]
     assert rates == pytest.approx([1 / 25, 4 / 25, 9 / 25, 16 / 25, 1, 0.1])
     assert factor(3) == rates[0]
+    _, factor = resolved(Epochs(30, 10), num_epoch=6, warmup_epoch=4, schedule="constant", warmup="quadratic")
+    assert [factor(update) for update in range(1, 19, 3)] == pytest.approx([*rates[:5], 1])
 
 
 def test_a_function_of_the_user():

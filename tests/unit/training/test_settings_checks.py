@@ -48,9 +48,9 @@ from partial_fc.utils.config import SettingsError
             {"resume": "/runs/checkpoint_gpu_0.pt"},
             "resume is /runs/checkpoint_gpu_0.pt, which only the torch trainer reads: train with bash pytorch/run.sh",
         ),
-        (
-            {"resume": "/runs/model.pt"},
-            "resume is /runs/model.pt, which holds weights, .* start with --pretrained",
+        *(
+            ({"resume": f"/runs/model.{end}"}, f"resume is /runs/model.{end}, which holds weights, .* start with --pre")
+            for end in ("pt", "pth", "params")
         ),
         ({"rec": "/sets/train.idx"}, "rec is /sets/train.idx, but must be the path of a .rec file, or of a folder"),
         ({"dropout": 0.4}, "dropout is 0.4, but only the torch trainer has this setting: remove it"),
@@ -157,3 +157,18 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
 )
 def test_settings_of_the_pytorch_trainer_that_are_refused(changes, message):
     test_settings_that_are_refused(changes, message, "torch")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cutout": 112},
+        {"momentum": 0.5, "optimizer": "adamw"},
+        {"momentum": 0.5, "center_optimizer": "adamw"},
+        {"dataset": "emore", "task": "items", "rec": "own:Items"},
+        {"lr_func": [1.0, 0.1, 0.01], "num_epoch": 3},
+    ],
+)
+def test_settings_that_just_fit(changes):
+    settings = default.generate_config(changes=changes, trainer="torch")
+    assert {name: settings[name] for name in changes} == changes

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from made_up_training import a_set, a_training, log_lines, point
+from made_up_training import SETTINGS, a_set, a_training, log_lines, point
 from partial_fc.checkpoint import Manifest
 from partial_fc.training.log_lines import log_resume
+from partial_fc.training.next_commands import next_commands
 from partial_fc.training.report import try_report, write_results
 from partial_fc.training.saving import onnx_metadata
 from partial_fc.training.tasks.pairs import PairVerification
@@ -34,6 +35,42 @@ def test_summary():
     summary = a_training(sets={"val": a_set(problems=["collapsed"])}, losses=[], training_seconds=0.0).summary()
     assert summary["problems"] == {"val": ["collapsed"]} and summary["suggestion"] == "start again with lr=0.1"
     assert summary["final_loss"] is summary["samples_per_second"] is None
+
+
+def test_a_summary_has_every_figure():
+    """And says which is which."""
+    figures = {"ranks": 3, "updates": 7, "baselines": {"raw_pixels": 0.6}, "versions": {"numpy": "2"}}
+    result = a_training(seconds=9.5, waiting=0.25, skipped=4, **figures)
+    named = {"seconds": 9.5, "waiting_for_data": 0.25, "skipped_images": 4, "skipped_samples": 4}
+    of_settings = {name: SETTINGS[name] for name in ("dataset", "task", "network", "loss", "sample_ratio")}
+    expected = {**figures, **named, **of_settings}
+    summary = result.summary()
+    assert {name: summary[name] for name in expected} == expected
+    measured = result._replace(sets={"val": a_set(points=POINTS)}).summary()["verification_details"]["val"]
+    assert measured == {**POINTS[-1]._asdict(), "best": 0.8}
+
+
+def test_next_commands(tmp_path):
+    """Of each set's file once, and only what differs from this training."""
+    sets = {"a": a_set(tmp_path), "a_ema": a_set(tmp_path)}
+    settings = {**SETTINGS, "sample_ratio": 1, "trackers": ["jsonl", "tensorboard"], "resume": ""}
+    result = a_training(folder="/runs/my run", settings=settings, sets=sets)
+    cosface, sampled, verify, board = next_commands(result, "/program/run.sh")
+    again = "NP=2 bash /program/run.sh --config '/runs/my run/settings.json' "
+    assert cosface == f"{again}loss=cosface 'output=/runs/my run-loss=cosface'"
+    assert sampled == f"{again}sample_ratio=0.1 'output=/runs/my run-sample_ratio=0.1'"
+    assert verify.endswith(f"partial-fc verify '/runs/my run' {tmp_path}/set.bin")
+    assert "tensorboard --logdir /runs  #" in board
+    other = {**settings, "loss": "cosface", "sample_ratio": 0.1, "trackers": ["jsonl"]}
+    arcface, _ = next_commands(result._replace(settings=other), "/program/run.sh")
+    assert " loss=arcface " in arcface
+    for resume, count in {"auto": 3, "/other/step-5": 1}.items():
+        assert (
+            len(next_commands(result._replace(settings={**settings, "resume": resume, "trackers": []}), "run.sh"))
+            == count
+        )
+    (card,) = next_commands(result._replace(settings={**other, "task": "words:Words"}), "")
+    assert card.endswith("partial-fc report card '/runs/my run' --out '/runs/my run/card'")
 
 
 def test_files(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from test_ijb_embedding import umeyama
 
 from command_line import exit_code, interruptible
-from ijb_files import write_protocol
+from ijb_files import edit, write_protocol
 from partial_fc.evaluation.ijb.evaluate import EmbeddingOptions, evaluate
 from partial_fc.evaluation.ijb.protocol import read_protocol
 from partial_fc.inference.model import FaceModel
@@ -75,7 +75,7 @@ def test_an_image_whose_embedding_is_not_finite_is_named(tmp_path):
     model.refuse_black("Sqrt")
     model.write(folder / "model.onnx")
     with pytest.raises(ValueError, match="loose_crop/5.png has an embedding that is not finite"):
-        results_of(folder)
+        results_of(folder, batch_size=4)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,17 @@ def test_options_reach_the_results_and_no_search_without_lists(tmp_path, capsys)
     facts = json.loads((tmp_path / "out" / "IJBC.json").read_text())
     assert [facts[name] for name in ("flip", "detector_score", "norm_score")] == [False, True, False]
     assert facts["identification"] == {}
+    scores = tmp_path / "IJBC" / "meta" / "ijbc_name_5pts_score.txt"
+    edit(scores, 1, f"{scores.read_text().splitlines()[0].rsplit(' ', 1)[0]} -1")
+    assert run(tmp_path, tmp_path / "out") == 2
+    assert run(tmp_path, tmp_path / "out", "--no-detector-score") == 0
+
+
+def test_the_seconds_are_divided(place):
+    model, protocol, options = FaceModel.open(place), read_protocol(place / "IJBC"), EmbeddingOptions()
+    begun = time.monotonic()
+    seconds = evaluate(model, protocol, options).seconds
+    assert 0 < sum(seconds.values()) <= time.monotonic() - begun and len(seconds) == 3
 
 
 def test_all_files_agree(place, tmp_path, capsys):
@@ -172,12 +183,12 @@ def test_an_unreadable_image_is_reported(tmp_path, capsys, kind):
 
 
 def test_user_errors(place, tmp_path, capsys):
-    small = TinyModel((96, 96)).write(tmp_path / "small.onnx")
+    small = TinyModel((112, 96)).write(tmp_path / "small.onnx")
     (tmp_path / "none").mkdir()
     paths = {"--model-root": place, "--image-path": place / "IJBC", "--result-dir": tmp_path / "out"}
     for change, message in [
         ({"--model-root": tmp_path / "none"}, "holds no .onnx file"),
-        ({"--model-root": small}, "takes faces of 96x96 pixels, IJB faces are aligned to 112x112"),
+        ({"--model-root": small}, "takes faces of 112x96 pixels, IJB faces are aligned to 112x112"),
         ({"--image-path": tmp_path / "none"}, "is not an IJB folder"),
         ({"--target": "IJBB"}, "ijbb_name_5pts_score.txt: No such file"),
     ]:

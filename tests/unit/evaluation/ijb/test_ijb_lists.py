@@ -100,6 +100,9 @@ def test_the_heading_of_a_list_of_subjects_may_be_missing(tmp_path, first):
     path = tmp_path / "list.csv"
     path.write_text("".join(f"{line}\n" for line in (first, "5,1", "9,2") if line), encoding="utf-8")
     assert read_subjects(path, np.array([5, 9], np.int32), gallery=True).subjects.tolist() == [1, 2]
+    path.write_text("5,1\nT,S\n9,2\n")
+    with pytest.raises(ValueError, match="list.csv, line 2: 'T' must be a whole number"):
+        read_subjects(path, np.array([5, 9], np.int32), gallery=True)
     path.write_text("5.0,1\n9,2\n")
     with pytest.raises(ValueError, match="list.csv, line 1: '5.0' must be a whole number"):
         read_subjects(path, np.array([5, 9], np.int32), gallery=True)

@@ -35,9 +35,13 @@ def test_tables():
     assert "| 1:N G1 | 50.00 | 100.00 | 100.00 | - | - |" in markdown("x", no_unmated)
     row = list(csv.DictReader(csv_text(no_unmated).splitlines()))[-1]
     assert (row["protocol"], row["rank-1"]) == ("1:N G1", "0.500000")
+    assert "G1: 2 probes with a mate, 0 without." in markdown("x", no_unmated)
     assert row["TPIR@FPIR=0.01"] == row["TAR@FAR=1e-6"] == ""
     facts = json.loads(json_text("IJBC", "m", {"pairs": 9}, EmbeddingOptions(), no_unmated))
     assert facts["identification"]["G1"]["tpir_at_fpir"] is None
+    readings = ("tar_at_far", "measured_far", "tar_at_nearest_far", "measured_nearest_far")
+    assert [facts[name]["1e-1"] for name in readings] == [0.654321, 0.1, 0.7, 0.2]
+    assert (facts["target"], facts["model"], facts["seconds"]) == ("IJBC", "m", {"embedding": 1.235})
 
 
 @pytest.mark.parametrize("impostor, far", [(1_000_000, None), (999_999, "1e-6"), (1000, "1e-4"), (9, "1e-1")])

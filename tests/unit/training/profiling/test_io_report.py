@@ -1,5 +1,6 @@
 """Report of an I/O profile: table, RAM disk, chart, JSON."""
 
+import json
 import os
 import subprocess
 from functools import partial
@@ -10,8 +11,10 @@ from io_figures import SET, profile, tally
 from own_items import OnDisk, open_items
 from partial_fc.data.training_data import DataLoader
 from partial_fc.data.worker_batches import WorkerBatches
+from partial_fc.training.profiling.facts import Phase, Profile, RankHost
 from partial_fc.training.profiling.io_profile import _take_tally
-from partial_fc.training.profiling.ram_disk import find_set_files, ram_disk_copy
+from partial_fc.training.profiling.ram_disk import GIB, find_set_files, ram_disk_copy
+from partial_fc.training.profiling.report import format_profile, write_report
 from partial_fc.training.profiling.verdict import judge
 from partial_fc.utils.system_counters import disk_bytes, idle_seconds
 
@@ -25,6 +28,55 @@ def test_cores_used_by_other_programs_are_not_idle():
     text = judge(measured, SET).text
     assert text.startswith("Other programs used up to 12 % of the cores: measure again without them.")
     assert "Other programs" not in judge(measured._replace(training=measured.dummies), SET).text
+
+
+# Ranks 0 and 1 are on another host than rank 2, whose threads are the busiest.
+UNEQUAL = Profile(
+    Phase(
+        "reader alone", 50, (tally(400, busy=1, reading=0.5, disk=10**7), tally(300, disk=None), tally(200, busy=0.8))
+    ),
+    Phase("training, dummy images", 50, (tally(1000, cores=0.5),) * 3),
+    Phase(
+        "training, the set",
+        50,
+        tuple(
+            tally(100, waits, 1, busy, 0.2, disk, idle)
+            for waits, busy, disk, idle in [(0, 0.4, 10**7, 20), (0.2, 0.4, 10**7, 20), (0.7, 1.6, 3 * 10**7, 5)]
+        ),
+    ),
+    (RankHost("a", 4, 2, 31 * GIB), RankHost("a", 4, 2, 31 * GIB), RankHost("b", 2, 2, 64 * GIB)),
+    True,
+)
+
+
+def test_unequal_ranks_and_hosts():
+    table = [
+        [cell.strip() for cell in line.split("  ") if cell.strip()] for line in format_profile(UNEQUAL).split("\n")
+    ]
+    assert table[1] == ["reader alone", "900.0", "166.7", "-", "2", "-", "0 %", "1.0 of 2"]
+    assert table[2] == ["training, dummy images", "3000.0", "50.0", "0.0 (0 %)", "-", "-", "-", "0.5 of 2"]
+    assert table[3] == ["training, the set", "300.0", "500.0", "150.0 (30 %)", "2", "5.0", "12 %", "1.5 of 2"]
+    assert UNEQUAL.taken_by_others(UNEQUAL.training) == pytest.approx(0.25)  # of host b; none of a
+    text = judge(UNEQUAL, SET).text
+    assert text.startswith("Other programs used up to 25 % of the cores") and "rank 2 on b" in text
+
+
+def test_a_profile_is_written_whole(tmp_path, capsys):
+    settings = {"network": "r50", "dataset": "mine", "batch_size": 50, "image_size": 112}
+    settings.update(color_jittering=0, jpeg_compression=30)
+    write_report(str(tmp_path), settings, SET, UNEQUAL, {"numpy": "2"})
+    printed, verdict = capsys.readouterr().out, judge(UNEQUAL, SET, ("jpeg_compression",))
+    assert "r50 on mine, batch_size 50, 3 ranks" in printed and format_profile(UNEQUAL) in printed
+    assert verdict.text in printed and all(line in printed for line in verdict.lines)
+    written = json.loads((tmp_path / "io_profile.json").read_text())
+    assert {name: written[name] for name in settings} == settings and written["verdict"] == verdict._asdict()
+    assert (written["ranks"], written["versions"]) == (3, {"numpy": "2"})
+    assert written["rank_hosts"] == [host._asdict() for host in UNEQUAL.rank_hosts]
+    for phase in UNEQUAL.phases:
+        of_phase = written["phases"][phase.name]
+        assert of_phase["ranks"] == [each._asdict() for each in phase.tallies]
+        figures = ("samples_per_second", "step_seconds", "wait_share")
+        assert [of_phase[name] for name in figures] == [getattr(phase, name) for name in figures]
 
 
 def test_all_files_of_a_data_set_are_copied(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 from io_figures import SET, profile, tally
 
-from partial_fc.training.profiling.facts import Phase
+from partial_fc.training.profiling.facts import Phase, RankHost
 from partial_fc.training.profiling.ram_disk import GIB
 from partial_fc.training.profiling.verdict import judge
 
@@ -14,6 +14,7 @@ MANY = [tally(550, waits=0.3, busy=7.8, reading=3.5, cores=5.6)] * 8
 WAITING = tally(520, waits=0.2, cores=1.95, busy=0.9, reading=0.8)  # 0.45 of each thread's time
 ON_TWO = {"cores": 2, "threads": 2}
 OF_64 = {"cores": 64, "threads": 8}
+TWO_HOSTS = tuple(RankHost(host, 8, 1, memory * GIB) for host, memory in (("a", 64), ("b", 31)))
 CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
     "as fast as on dummy batches": (
         profile(FAST, tally(1000), [tally(980, busy=0.3)]),
@@ -49,6 +50,10 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
         profile(tally(610), tally(1000), [READING], memory=31 * GIB),
         ("storage", 2, ["This needs 32 GiB of memory, but only 31.0 GiB are free"], []),
     ),
+    "nor into that of the smaller host": (
+        profile(tally(610), tally(1000), [READING] * 2)._replace(rank_hosts=TWO_HOSTS),
+        ("storage", 2, ["This needs 32 GiB of memory, but only 31.0 GiB are free"], []),
+    ),
     "a set that just fits": (
         profile(tally(610), tally(1000), [READING], memory=32 * GIB),
         ("storage", 2, [], ["are free"]),
@@ -66,13 +71,17 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
         profile(tally(260), tally(1000), DECODING, cores=8)._replace(python=True),
         ("python", 4, ["in one thread", "Set decode_processes=4: this uses all cores; 5 would"], ["decode_threads"]),
     ),
+    "by Python code, on two hosts": (
+        profile(tally(260), tally(1000), DECODING)._replace(python=True, rank_hosts=TWO_HOSTS),
+        ("python", 5, ["Set decode_processes=5."], []),
+    ),
     "by Python code, that seems to wait for files": (
         profile(tally(250), tally(800), [tally(250, waits=0.6, busy=0.99, reading=0.9)])._replace(python=True),
         ("python", 4, ["Set decode_processes=4."], ["more cores", "storage"]),
     ),
     "by Python code, and no core is idle": (
-        profile(tally(500), tally(1000), [tally(480, waits=0.2, busy=0.5, cores=2.0)], cores=2)._replace(python=True),
-        ("python", 2, ["decode_processes=2: this uses all cores; 3", "2.0 of 2 cores are busy: more cores"], []),
+        profile(tally(500), tally(1000), [tally(480, waits=0.2, busy=0.5, cores=1.8)], cores=2)._replace(python=True),
+        ("python", 2, ["decode_processes=2: this uses all cores; 3", "1.8 of 2 cores are busy: more cores"], []),
     ),
     "by Python code that waits for the network": (
         profile(tally(250, cores=0.1), tally(800), [READING._replace(disk_bytes=0)])._replace(python=True),

@@ -9,12 +9,19 @@ import cv2
 import numpy as np
 import pytest
 
+import made_up_training
 from command_line import exit_code
 from made_up_training import a_set, a_training
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic.draw import encode_face
-from partial_fc.evaluation.verification import verify
+from partial_fc.evaluation.pair_rates import PairRates, Rate
+from partial_fc.evaluation.verification import Verification, verify
+from partial_fc.inference.model import FaceModel, model_files
+from partial_fc.inference.origin import files_digest
 from partial_fc.training.report import write_report
+from partial_fc.training.report.card_content import Given, card_sections, interval
+from partial_fc.training.report.card_figures import Figures, SetFigures
+from partial_fc.training.report.curves_json import read_runs
 from tiny_onnx import TinyModel
 
 PAIRS, FAR = 120, 0.1
@@ -125,15 +132,57 @@ def test_figures_are_counted_from_the_embeddings(place, truth):
 
 def test_all_sets_have_the_threshold_of_the_first_one(place, images, truth):
     distance, count = truth[0], 60
-    write_pairs(place / "first.bin", images[: 2 * count], ISSAME[:count])
-    text, _ = card(place, "--pairs", place / "first.bin", place / "val.bin")
+    (place / "first").mkdir()
+    write_pairs(place / "first" / "val.bin", images[: 2 * count], ISSAME[:count])
+    groups = (place / "groups.csv").read_text().splitlines()[: count + 1]
+    (place / "first" / "groups.csv").write_text("\n".join(groups))
+    sets = ["--pairs", place / "first" / "val.bin", place / "val.bin"]
+    text, _ = card(place, *sets, "--groups", place / "first" / "groups.csv", "--columns", "age")
     threshold = np.sort(distance[:count][~ISSAME[:count]])[math.floor(FAR * (~ISSAME[:count]).sum())]
     rows = tables(text.partition("## Errors at one threshold")[2].partition("## ")[0])
-    assert rows["first"] == cells(distance[:count], ISSAME[:count], threshold)
-    assert rows["val"] == cells(distance, ISSAME, threshold)
+    assert rows["val"] == cells(distance[:count], ISSAME[:count], threshold)
+    assert [row for name, row in rows.items() if name.endswith("val.bin")] == [cells(distance, ISSAME, threshold)]
     assert threshold != np.sort(distance[~ISSAME])[math.floor(FAR * (~ISSAME).sum())]  # of the second alone
     untested = text.partition("## Not tested")[2]
-    assert "first: false accept rates below 0.033, which 30 pairs" in untested and "val again" not in untested
+    assert "val: false accept rates below 0.033, which 30 pairs" in untested and "val again" not in untested
+
+
+def test_every_figure_is_shown_in_its_place(place, tmp_path):
+    """Each has another value."""
+    model = TinyModel()
+    model.metadata["rand_mirror"] = "False"
+    path, distance, issame = model.write_in_two(tmp_path / "m.onnx"), made_up_training.DISTANCE, made_up_training.ISSAME
+    rates, half = PairRates(Rate(3, 40), Rate(5, 300)), PairRates(Rate(1, 20), Rate(2, 200))
+    found = SetFigures(
+        *(distance, issame, Verification(0.9, 0.01, 1.2, 0.8, 0.001, 0.0007, 0.75), Rate(37, 40), 21.5, rates),
+        {0.0: rates, 0.5: half},
+    )
+    groups = {"young": PairRates(Rate(1, 200), Rate(1, 99)), "old": PairRates(Rate(1, 200), Rate(1, 100))}
+    (training,) = read_runs([place / "models" / "a run"])
+    training.curves["summary"]["problems"] = {"lfw": ["one", "two"]}
+    sections = card_sections(
+        *(
+            training,
+            FaceModel.open(path),
+            Given("a", "b", "c", "d"),
+            Figures(0.001, 1.1, {"val": found}, {"age": groups}),
+        ),
+        ["gone.bin"],
+    )
+    content = {section.key: section.content for section in sections}
+    facts = dict(content["model"][0].rows)
+    assert files_digest(model_files(path)) in facts["file"] and "without mirror images" in facts["embedding"]
+    assert content["model"][1].lines == ["Problem on lfw: one.", "Problem on lfw: two."]
+    shares = ["90.00 %", interval(Rate(37, 40)), "80.00 %", interval(Rate(16, 20)), "0.070 %", "75.00 %"]
+    (row,) = content["figures"][1].rows
+    assert [cell.replace("\N{NARROW NO-BREAK SPACE}", " ") for cell in row] == [
+        *("val", "40", *(share.replace("\N{NARROW NO-BREAK SPACE}", " ") for share in shares), "21.50")
+    ]
+    assert [row[-1] for row in content["threshold"][2].rows] == ["small", ""]
+    lines = {chart.key: chart.lines[0].y.tolist() for chart in content["quality"][2:]}
+    assert lines == {"false-rejects": [7.5, 5.0], "false-accepts": pytest.approx([5 / 3, 1.0])}
+    gone, least, few, *_ = content["untested"][0].lines
+    assert "gone.bin" in gone and "below 0.0033, which 300 pairs" in least and "groups young of age" in few
 
 
 def test_what_is_given_and_what_is_not_tested(place):
@@ -141,9 +190,9 @@ def test_what_is_given_and_what_is_not_tested(place):
     text, page = card(place, "--groups", place / "groups.csv", "--columns", "age", *given)
     for value in (
         r"drawn \*faces\*",
-        "CC0",
-        "MIT",
-        r"tests \| only",
+        "licence of the data, as given | CC0",
+        "licence of the model | MIT",
+        r"use | tests \| only",
         "backbone.onnx, ",
         "16 numbers",
         "40 updates on 2 ranks",

@@ -7,11 +7,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from made_up_training import a_set, a_training
+from made_up_training import TWO_POINTS, a_set, a_training
 from partial_fc.training.report.charts import Chart, Line, roc_curve, training_charts
 from partial_fc.training.report.drawing import LINE_WIDTH, svg, write_png
 from partial_fc.training.report.pictures import hardest_pairs
-from partial_fc.training.results import LossPoint
+from partial_fc.training.results import LossPoint, SetResult
+from partial_fc.training.tasks import Evaluation
 
 
 def a_chart(y, x=None, **more):
@@ -143,3 +144,28 @@ def test_the_worst_pairs_come_first_then_the_nearest():
     rejects, accepts = hardest_pairs(DISTANCE, ISSAME, 1.5, 3)
     assert rejects.tolist() == [1, 2, 4]  # of equal distances the lower index first
     assert accepts.tolist() == [6, 3, 7]
+
+
+class Rank1(Evaluation):
+    figures, shares = ("rank1",), ("rank1",)
+
+
+class Odds(Evaluation):
+    figures = ("rank1",)
+
+
+def measured(evaluation):
+    return SetResult(evaluation, [evaluation.point_type(update, 0.5, 1.0) for update in (1, 2)], [])
+
+
+def test_figures_and_baselines_have_one_unit(tmp_path):
+    """Baselines are those of the first set; a chart has percent if the figure is a share in all of its sets."""
+    baselines = {"raw_pixels": 0.6, "untrained": 0.4}
+    last = TWO_POINTS[1]._replace(far=0.01)
+    sets = {"lfw": a_set(tmp_path, [TWO_POINTS[0], last]), "words": measured(Rank1())}
+    pairs, words, roc = training_charts(a_training(sets=sets, losses=[], baselines=baselines))
+    assert (pairs.marks, words.marks, roc.marks) == ({"raw pixels": 60.0}, {}, {"FAR 0.01": 0.01})
+    assert words.lines[0].y.tolist() == [50.0, 50.0]
+    mixed = {"a": measured(Rank1()), "b": measured(Odds())}
+    (chart,) = training_charts(a_training(sets=mixed, losses=[], baselines=baselines))
+    assert [line.y.tolist() for line in chart.lines] == [[0.5, 0.5]] * 2 and chart.marks == {"raw pixels": 0.6}

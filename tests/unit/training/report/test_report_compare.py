@@ -4,13 +4,15 @@ import json
 import os
 import re
 
+import numpy as np
 import pytest
 
 from command_line import exit_code
 from made_up_training import a_set, a_training, point
 from partial_fc.training.report import write_report
-from partial_fc.training.report.curves_json import read_runs
-from partial_fc.training.results import LossPoint
+from partial_fc.training.report.compare import differing, render, results
+from partial_fc.training.report.curves_json import Run, read_runs
+from partial_fc.training.results import SERIES, LossPoint
 
 
 def write_run(folder, last, updates=40, accuracies=(0.6, 0.9), **settings):
@@ -59,6 +61,22 @@ def test_the_page(runs, capsys):
     assert "Waiting for data" not in page  # not measured
     assert "one: 9 at update 20, 2.5 at update 40" in page
     assert "two: 9 at update 20, 1.25 at update 40" in page
+
+
+def test_trainings_with_other_figures_and_versions():
+    def run(name, far, version, **words):
+        summary = {"updates": 1, "ranks": 2, "final_loss": None, "samples_per_second": 1.5, "seconds": 61}
+        sets = {"lfw": [point(1)._replace(far=far)._asdict()], "words": [{"num_update": 1, **words, "seconds": 1.0}]}
+        series = dict.fromkeys(SERIES, np.empty((0, 2)))
+        return Run(name, {}, {**series, "summary": {**summary, "versions": {"torch": version}}, "sets": sets})
+
+    runs = [run("one", 1e-3, "2.9", rank1=0.5, loss=2.0), run("two", 1e-4, "2.10", loss=3.0)]
+    rows = {name: cells for name, *cells in results(runs)}
+    assert "lfw: TAR at FAR 0.0001, 0.001" in rows
+    assert (rows["words: rank1"], rows["words: loss"]) == (["0.5000", "-"], ["2.0000", "3.0000"])
+    assert (rows["ranks"], rows["samples per second"], rows["time"][0][0]) == (["2", "2"], ["1.5", "1.5"], "1")
+    assert differing(runs) == [["torch", "2.9", "2.10"]]
+    assert "<h3>rank1 on words</h3>" in render(runs)
 
 
 def test_an_existing_page_is_kept_without_force(runs, capsys):
@@ -111,8 +129,12 @@ POINT = {"num_update": 1, "accuracy": 0.5, "far": 0.1, "tar_at_far": 0.5}
 DEEP = "[" * 900 + "]" * 900
 HOSTILE = [  # file, key (of which the last is replaced), JSON
     *(("curves.json", ["summary", "updates"], text) for text in ('"1"', "-1", "NaN", "1" + "0" * 400)),
+    *(("curves.json", ["summary", name], '"1"') for name in ("ranks", "seconds", "final_loss", "samples_per_second")),
     ("curves.json", ["summary", "versions"], "null"),
-    *(("curves.json", ["losses"], text) for text in ("3", '["a", "b"]', "[[1, 1e300]]", "[[1, [2]]]", DEEP)),
+    *(
+        ("curves.json", ["losses"], text)
+        for text in ("3", '["a", "b"]', "[[1, 1e300]]", "[[-1, 1]]", "[[1, [2]]]", DEEP)
+    ),
     *(("curves.json", ["sets"], text) for text in ("[]", '{"lfw": [{}]}', "[" * 200_000)),
     ("curves.json", ["sets"], json.dumps({str(number): [] for number in range(101)})),
     ("curves.json", ["sets"], json.dumps({"lfw": [{**POINT, "accuracy": 2}]})),

@@ -6,11 +6,15 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pytest
 
-from made_up_training import JPEG, PNG, SETTINGS, a_set, a_training
+from made_up_training import JPEG, PNG, SETTINGS, a_set, a_training, point
 from partial_fc.training.report import write_report
+from partial_fc.training.report.formatting import duration
 from partial_fc.training.report.page import render
 from partial_fc.training.report.pictures import MAX_BYTES
+from partial_fc.training.results import SetResult
+from partial_fc.training.tasks import Evaluation
 
 VOID = {"meta", "link", "img"}
 NASTY = "</style><script>alert(1)</script>\"'&amp; <b>"
@@ -65,6 +69,32 @@ def test_all_figures_are_on_the_page(tmp_path):
     assert drawn == ["accuracy", "roc", "losses", "learning_rates", "speeds", "waiting"]
 
 
+class Words(Evaluation):
+    figures, shares = ("rank1", "loss", "rank5"), ("rank1", "rank5")
+
+
+def test_figures_of_an_own_task():
+    """After 130 verifications, of which the 120th was the best."""
+    evaluation = Words()
+    points = [evaluation.point_type(n, min(n, 240 - n) / 1000, 5 - n / 100, 0.5, 1.0) for n in range(1, 131)]
+    found = {"words": SetResult(evaluation, points, ["one", "two"])}
+    text = Page(render(a_training(sets=found, updates=130, skipped=3, baselines={"counts": 0.06}))).text
+    for part in (
+        "130 of 32,000 updates so far",
+        "words: one. words: two.",
+        "words 11.00 % best 12.00 % at update 120 loss 3.7000 rank5 50.00 % final",
+        "bad samples skipped 3 counts 6.00 %",
+        "words, the last 100 of 130 verifications update rank1 loss rank5 seconds 31 3.10 % 4.6900 50.00 % 1.0",
+        "130 11.00 % 3.7000 50.00 % 1.0 ",
+    ):
+        assert part in text, part
+
+
+@pytest.mark.parametrize("seconds, text", [(59.94, "59.9 s"), (59.97, "1 min 00 s"), (3599.6, "1 h 00 min")])
+def test_duration(seconds, text):
+    assert duration(seconds).replace("\N{NARROW NO-BREAK SPACE}", " ") == text
+
+
 def test_problems_of_the_training_precede_its_figures(tmp_path):
     wrong = a_set(tmp_path, problems=["they have collapsed into a cone"])
     page = Page(render(a_training(sets={"lfw": wrong}, skipped=3)))
@@ -117,7 +147,8 @@ def test_the_page_makes_no_requests(tmp_path):
 def test_only_wrong_pairs_are_shown_as_wrong(tmp_path):
     """At threshold 1.2: of the same pairs 1.5 is wrong, 1.1 is not; of the others all are right."""
     distance, issame = np.array([1.1, 1.9, 1.5, 1.2]), np.array([True, False, True, False])
-    page = Page(render(a_training(sets={"lfw": a_set(tmp_path, distance=distance, issame=issame)})))
+    measured = a_set(tmp_path, [point(500, threshold=3.0), point(1000)], distance, issame)
+    page = Page(render(a_training(sets={"lfw": measured})))
     nearest = "Judged correctly, closest to the threshold:"
     assert f"Same person, judged different 1.500 pair 2 {nearest} 1.100 pair 0 Different people" in page.text
     assert f"Different people, judged the same None. {nearest} 1.200 pair 3 1.900 pair 1" in page.text

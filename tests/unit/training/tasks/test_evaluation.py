@@ -5,7 +5,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from partial_fc.training.tasks import Evaluation, ItemPairs, PairVerification
+import default
+from face_sets import jpeg, write_records
+from own_items import Signals
+from partial_fc.data.sources.dataset import DatasetItems
+from partial_fc.data.transforms import Augmentation
+from partial_fc.training.tasks import Evaluation, ItemPairs, PairVerification, Task, build_task, faces, task
+from recorded_calls import recorded
 
 
 class Loss(Evaluation):
@@ -69,3 +75,34 @@ def test_the_ranks_read_every_pair_once(size):
     shares = [pairs.load("pairs", Rank(rank, size)) for rank in range(size)]
     parts = [share.read(*part) for share in shares for part in ((0, 2), (2, share.num_items))]
     assert np.concatenate(parts).tolist() == list(range(14)) and all(share.num_items % 2 == 0 for share in shares)
+
+
+class OfSignals(Task):
+    def items(self):
+        return DatasetItems("own_items:Signals")
+
+
+def test_every_setting_of_the_data_reaches_them(tmp_path, monkeypatch):
+    of_faces, of_items = recorded(monkeypatch, faces, "FaceBatches"), recorded(monkeypatch, task, "ItemBatches")
+    rec = write_records(str(tmp_path), {key: (key % 4, key, 0, jpeg(key)) for key in range(24)})
+    changes = {"rec": rec, "num_classes": 4, "batch_size": 3, "gradient_acc": 2, "image_size": 16, "seed": 7}
+    changes |= {"shuffle": False, "skip_bad_images": 5, "min_images_per_class": 2, "cutout": 9}
+    changes |= {"rand_mirror": False, "color_jittering": 0.3, "jpeg_compression": 20, "val_targets": ["b", "a"]}
+    settings = default.generate_config(changes={**changes, "max_update": 4, "lr_steps": []}, trainer="torch")
+    common = {"shuffle": False, "rank": 1, "size": 2, "seed": 7, "batch_size": 6}
+    of_set = build_task(settings)
+    of_set.batches(1, 2)
+    assert of_faces == [
+        {
+            **common,
+            **{"rec_path": rec, "image_size": (16, 16), "min_images_per_class": 2, "skip_bad_images": 5},
+            "augmentation": Augmentation(False, 9, 0.3, 20),
+        }
+    ]
+    measured = of_set.evaluations()
+    assert {name: (each.path, each.image_size, each.mirrored) for name, each in measured.items()} == {
+        name: (f"{tmp_path}/{name}.bin", 16, False) for name in ("b", "a")
+    }
+    OfSignals(settings).batches(1, 2)
+    (found,) = of_items
+    assert len(found.pop("items")) == len(Signals()) and found == {**common, "skip_bad_items": 5}
