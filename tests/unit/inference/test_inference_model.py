@@ -112,9 +112,17 @@ def take_one(model):
     flat.CopyFrom(helper.make_node("Reshape", ["blocks", "shape"], ["flat"]))
 
 
-@pytest.mark.parametrize("change, message", [(center, "eval mode"), (tile, "depend"), (take_one, "dynamic batch size")])
-def test_the_embedding_of_a_face_must_not_depend_on_the_batch(change, message, tmp_path):
-    model = TinyModel()
+@pytest.mark.parametrize(
+    "change, batch, message",
+    [
+        (center, "batch", "eval mode"),
+        (center, 4, "eval mode"),
+        (tile, 2, "depend"),
+        (take_one, "n", "dynamic batch size"),
+    ],
+)
+def test_the_embedding_of_a_face_must_not_depend_on_the_batch(change, batch, message, tmp_path):
+    model = TinyModel(batch=batch)
     change(model)
     with pytest.raises(ValueError, match=rf"model.onnx.* {message}"):
         FaceModel.open(model.write(tmp_path / "model.onnx"))

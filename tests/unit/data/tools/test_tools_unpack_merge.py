@@ -53,6 +53,12 @@ def test_unpack_uses_names_and_extensions_of_formats(tmp_path):
     assert sorted(os.listdir(tmp_path / "tree" / "zoë")) == files
 
 
+def test_unpacked_files_sort_as_their_keys(tmp_path):
+    write_face_set(tmp_path / "set", [PEOPLE[0] * 6])
+    call(unpack, tmp_path / "set", tmp_path / "tree")
+    assert sorted(os.listdir(tmp_path / "tree" / "0")) == [f"{key:02}.jpg" for key in range(1, 13)]
+
+
 def test_names_that_cannot_be_folders_are_replaced():
     names = ["a/b", "a_b", "..", "", "../../etc", "x" * 300, "fine"]
     assert folder_names(names, 7) == ["a_b", "a_b_1", "2", "3", "4", "5", "fine"]
