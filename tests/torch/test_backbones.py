@@ -4,6 +4,8 @@ Legend: B images in a batch, E embedding size.
 """
 
 import hashlib
+import sys
+from types import ModuleType
 
 import pytest
 import torch
@@ -160,6 +162,16 @@ def test_initial_values():
 def test_invalid_arguments_are_refused(name, options, message):
     with pytest.raises(ValueError, match=message):
         get_model(name, **options)
+
+
+def test_a_function_of_a_user_gets_the_sizes_of_its_task_also_those_of_zero(monkeypatch):
+    given = {}
+    module = ModuleType("networks_of_mine")
+    module.make = lambda **sizes: given.update(sizes) or nn.Linear(2, 2)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    get_model("networks_of_mine:make", num_features=8, depth=0, cyclic=False, channels=3)
+    assert given.pop("num_features") == 8 and given.items() >= {"depth": 0, "cyclic": False, "channels": 3}.items()
+    assert "dropout" not in given
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 96, 112), (2, 1, 112, 112), (3, 112, 112)])

@@ -117,6 +117,8 @@ def test_dummy_images_are_counted_in_updates(tmp_path):
     text = THEIRS.replace('"/data/faces"', '"synthetic"')
     settings = settings_of(recipe(tmp_path, text), ranks=2)
     assert settings.debug and (settings.max_update, settings.warmup_steps) == (40 * 8, 4 * 8)
+    none = text.replace("config.num_epoch // 10", "-1")
+    assert none != text and settings_of(recipe(tmp_path, none), ranks=2).warmup_steps == 0
 
 
 def test_all_that_cannot_be_honoured_is_refused_at_once(tmp_path):

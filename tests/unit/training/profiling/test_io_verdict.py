@@ -87,6 +87,12 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
         profile(tally(250, cores=0.1), tally(800), [READING._replace(disk_bytes=0)])._replace(python=True),
         ("storage", 2, ["Try decode_processes=2 or more", "Otherwise copy"], ["decode_threads"]),
     ),
+    "the same while the training leaves no core idle": (
+        profile(tally(250, cores=0.1), tally(800), [READING._replace(disk_bytes=0, cpu_seconds=8 * 50)])._replace(
+            python=True
+        ),
+        ("storage", 2, ["Try decode_processes=2 or more"], ["decode_threads"]),
+    ),
     "by Python code that releases the lock": (
         profile(tally(520, cores=2.0), tally(2000), DECODING, cores=64, threads=2)._replace(python=True),
         ("threads", 18, [], ["decode_processes"]),
