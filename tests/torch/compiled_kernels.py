@@ -2,8 +2,8 @@
 
     python tests/torch/compiled_kernels.py 90 [one]     (the kernels of one step, or of several kinds)
 
-A line of JSON for each kernel: its name, registers, bytes of stack (of spills) and of shared memory, instructions of
-tensor cores by kind.
+A line of JSON for each kernel: its name, registers, spills in loops, bytes of shared memory, instructions of tensor
+cores by kind.
 """
 
 import json
@@ -53,11 +53,21 @@ def describe(name, made):
     tools = Path(triton.__file__).parent / "backends/nvidia/bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(made.asm["cubin"])
-        command = [tools / "cuobjdump", "--dump-resource-usage", file.name]
-        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    registers, stack, local = map(int, re.search(r"REG:(\d+) STACK:(\d+).* LOCAL:(\d+)", usage).groups())
+        commands = [[tools / "cuobjdump", each, file.name] for each in ("--dump-resource-usage", "-sass")]
+        usage, sass = (subprocess.run(each, capture_output=True, text=True, check=True).stdout for each in commands)
     cores = {kind: len(re.findall(pattern, made.asm["ptx"])) for kind, pattern in TENSOR_CORES.items()}
-    return {"kernel": name, "registers": registers, "stack": stack + local, "shared": made.metadata.shared, **cores}
+    registers = int(re.search(r"REG:(\d+)", usage)[1])
+    return {"kernel": name, "registers": registers, "spills": spills(sass), "shared": made.metadata.shared, **cores}
+
+
+def spills(sass):
+    """Counts loads and stores of spilled registers in loops. Those before and after all loops cost nothing."""
+    instructions = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,6})\*/\s+(.*?);", sass)]
+    end = max(at for at, text in instructions if "EXIT" in text)  # only waits for barriers follow
+    branches = [(int(to[1], 16), at) for at, text in instructions if (to := re.search(r"\bBRA\b.* 0x(\w+)", text))]
+    loops = [(to, at) for to, at in branches if to < at < end]
+    moved = [at for at, text in instructions if re.search(r"\b(LDL|STL)\b", text)]
+    return sum(any(start <= at <= stop for start, stop in loops) for at in moved)
 
 
 def main(capability, types, cases):
