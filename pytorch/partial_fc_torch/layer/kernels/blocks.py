@@ -1,7 +1,7 @@
 """The sizes of the kernels' blocks.
 
-They are chosen so that no kernel spills registers in loops and all of them fit into the shared memory of their card, which
-tests/torch/test_kernel_compilation.py shows with the compiler; their speed has not been measured.
+They are chosen so that no kernel spills registers in loops and all of them fit into the shared memory of their card,
+which tests/torch/test_kernel_compilation.py shows with the compiler; their speed has not been measured.
 """
 
 from dataclasses import dataclass, field, replace
