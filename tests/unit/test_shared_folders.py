@@ -17,6 +17,7 @@ from damage import check_damaged
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc.cleaning.stored import working_folder
 from partial_fc.data.face_records import write_face_set
+from partial_fc.data.stamped_words import read_words, write_words
 from partial_fc.inference.index import Index, write_index
 from partial_fc.inference.origin import Origin
 from partial_fc.training.report.curves_json import read_runs
@@ -185,7 +186,7 @@ def test_links_are_not_written_through(folder, name, write):
 
 @pytest.mark.parametrize("plant", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo])
 def test_special_files_are_not_read(folder, plant):
-    for name in ("run_id", ".run", "curves.json", "settings.json", "tree"):
+    for name in ("run_id", ".run", "curves.json", "settings.json", "words", "tree"):
         plant(folder / name) if name != "tree" else (folder / name).mkdir()
     plant(folder / "tree" / MARKER)
     assert not begun_by(str(folder), "abc")
@@ -193,6 +194,8 @@ def test_special_files_are_not_read(folder, plant):
         Trackers({}).begin(str(folder), {})
     with pytest.raises(OSError, match="no regular file"):
         read_runs([str(folder)])
+    write_words(str(folder / "words"), np.ones(3, "<i8"), np.ones(3, "<i8"))
+    assert read_words(str(folder / "words"), np.ones(3, "<i8")) is None
     with staged_folder(folder / "tree", force=True):
         pass
 
