@@ -5,7 +5,7 @@ import stat
 from shlex import quote
 
 
-def refuse_writable_by_others(folder: str | os.PathLike, sticky: bool = False) -> None:
+def refuse_writable_by_others(folder: str | os.PathLike, sticky: bool = False, read_only: bool = False) -> None:
     """Refuses a folder in which users other than its owner and its group can replace files, or that they can replace.
 
     The folder and the one that holds it are looked at, after links; not those above.
@@ -13,6 +13,8 @@ def refuse_writable_by_others(folder: str | os.PathLike, sticky: bool = False) -
     Args:
         folder: exists.
         sticky: whether the sticky bit, as that of /tmp, is enough: new files get names that nobody can foresee.
+        read_only: whether nothing is written. Else the folder of another user is refused, too, if it is in one like
+            /tmp, where he may have been first, and of a group to which this user does not belong.
 
     Raises:
         PermissionError: They can; says what to do.
@@ -26,11 +28,11 @@ def refuse_writable_by_others(folder: str | os.PathLike, sticky: bool = False) -
                 f"all users can write to {place}, and could have put links there: look at what it holds, then chmod "
                 f"o-w {quote(place)}, or name another folder"
             )
-    # Others than root can only write to a folder of another user that is shared with them.
-    if above.st_mode & stat.S_IWOTH and not os.geteuid() and own.st_uid not in (0, above.st_uid):
+    trusted = own.st_uid in (os.geteuid(), 0, above.st_uid) or own.st_gid in (os.getegid(), *os.getgroups())
+    if above.st_mode & stat.S_IWOTH and not (trusted or read_only):
         raise PermissionError(
-            f"{path} belongs to another user (uid {own.st_uid}), as anyone can make it in {parent}: look at what it "
-            f"holds, then chown root {quote(path)}, or name another folder"
+            f"{path} belongs to another user (uid {own.st_uid}), who could have put links there, as all users can make "
+            f"folders in {parent}: name another folder"
         )
 
 

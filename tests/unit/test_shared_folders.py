@@ -93,13 +93,16 @@ def test_each_door_refuses_what_others_can_replace(tmp_path, door, above, mode, 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to another user")
 def test_what_another_user_has_made_is_refused(tmp_path):
-    """As root in /tmp: his folder. A link at the place of the checkpoints, unless the output folder is his, too."""
+    """In /tmp his folder, unless it is only read; a link `checkpoints`, unless the output folder is his, too."""
     (tmp_path / "tmp" / "his").mkdir(parents=True)
     os.chown(tmp_path / "tmp" / "his", 4321, 4321)
     refuse_writable_by_others(tmp_path / "tmp" / "his")
     (tmp_path / "tmp").chmod(0o1777)
-    with pytest.raises(PermissionError, match="another user .*chown"):
+    with pytest.raises(PermissionError, match="another user"):
         refuse_writable_by_others(tmp_path / "tmp" / "his")
+    refuse_writable_by_others(tmp_path / "tmp" / "his", read_only=True)
+    os.chown(tmp_path / "tmp" / "his", 4321, os.getegid())  # shared with this user's group
+    refuse_writable_by_others(tmp_path / "tmp" / "his")
     (tmp_path / "out").mkdir()
     other, link = tmp_path / "other", tmp_path / "out" / "checkpoints"
     for number in (1, 2):

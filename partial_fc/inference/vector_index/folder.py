@@ -182,7 +182,8 @@ def changing(folder: str) -> Iterator[IndexFolder]:
         ValueError: It is damaged; new checksums would hide that.
     """
     path = os.path.join(folder, MANIFEST)
-    _read_manifest(path)  # for its errors: no folder, or one that all can write to
+    _read_manifest(path)  # for its error where there is no folder
+    refuse_writable_by_others(folder)
     with locked(folder):
         try:
             index = IndexFolder(folder)
@@ -263,7 +264,7 @@ def _clean(folder: str, about: Manifest) -> None:
 def _read_manifest(path: str) -> Manifest:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path} does not exist: give the folder that partial-fc index build wrote")
-    refuse_writable_by_others(os.path.dirname(path))
+    refuse_writable_by_others(os.path.dirname(path), read_only=True)
     try:
         content = read_object(path, LARGEST)
         if content.pop("format") != FORMAT:
