@@ -11,7 +11,7 @@ import pytest
 def small_disk(folder, size):
     """Mounts a file system of a size as "64k" in a new folder, which is the context; skips the test without root."""
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", folder]
     mount = subprocess.run(command, capture_output=True, text=True)
     if mount.returncode:
         pytest.skip(f"needs root to mount a small disk: {mount.stderr.strip()}")

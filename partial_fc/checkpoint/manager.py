@@ -6,6 +6,7 @@ import os
 import shutil
 
 from partial_fc.utils.atomic_io import sync_folder
+from partial_fc.utils.shared_folders import refuse_writable_by_others
 
 from .layout import LEFT, MANIFEST, OLD, WRITING, is_file_name, step_name, step_number
 from .manifest import Manifest, write_manifest
@@ -13,6 +14,8 @@ from .manifest import Manifest, write_manifest
 
 class CheckpointFolder:
     """Checkpoints by number of updates. Only one rank calls the methods that rename.
+
+    The methods that write or remove raise PermissionError if other users can write to the folder.
 
     Args:
         path: of the folder, which need not exist.
@@ -33,6 +36,7 @@ class CheckpointFolder:
     def begin(self, num_update: int) -> str:
         """Creates the folder to which the files of a checkpoint are written and returns its path; on any rank."""
         path = self._path(num_update) + WRITING
+        self._refuse_of_others()
         try:
             os.makedirs(path, exist_ok=True)
             if os.path.islink(path):  # which only another user of the folder can have made
@@ -69,6 +73,7 @@ class CheckpointFolder:
 
     def prune(self) -> None:
         """Removes all complete checkpoints except the newest ``kept``; logs a warning for what cannot be removed."""
+        self._refuse_of_others()
         try:
             for _, path in self.complete()[self.kept :]:
                 # Renamed first: not even a power failure may leave half a checkpoint under a complete one's name.
@@ -80,6 +85,7 @@ class CheckpointFolder:
 
     def clean(self) -> None:
         """Removes incomplete checkpoints of earlier trainings; none may be running."""
+        self._refuse_of_others()
         self._remove((WRITING, OLD))
 
     def leave(self, num_update: int) -> list[str]:
@@ -87,6 +93,7 @@ class CheckpointFolder:
 
         The training that resumes from this update will write checkpoints of the same names.
         """
+        self._refuse_of_others()
         renamed = []
         for number, path in self.complete():
             if number > num_update:
@@ -95,6 +102,14 @@ class CheckpointFolder:
         if renamed:
             sync_folder(self.path)
         return renamed
+
+    def _refuse_of_others(self) -> None:
+        if os.path.islink(self.path):  # to another disk, if it was made by those to whom the output folder belongs
+            makers = (os.geteuid(), 0, os.stat(os.path.dirname(self.path) or ".").st_uid)
+            if os.lstat(self.path).st_uid not in makers:
+                raise PermissionError(f"{self.path} is a link that another user has made: remove it")
+        if os.path.exists(self.path):
+            refuse_writable_by_others(self.path)
 
     def _names(self) -> list[str]:
         try:

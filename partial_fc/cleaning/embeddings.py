@@ -25,8 +25,10 @@ from partial_fc.inference.index import Recipe, embed_items
 from partial_fc.inference.model import FaceModel, model_files
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.decoder_messages import DecoderMessages
+from partial_fc.utils.json_object import read_object
 from partial_fc.utils.process_pool import in_chunks, ordered_map
 
+LARGEST = 1 << 16  # bytes of the .json
 PART = 256  # images of a task: 2 MB of JPEGs
 
 
@@ -138,8 +140,7 @@ MODELS = (".onnx", ".params", *ENDINGS)
 def _finished(stem: str, key: dict[str, Any], length: int) -> int:
     """Returns the number of rows that an earlier run has finished for the same key."""
     try:
-        with open(f"{stem}.json", encoding="utf-8") as file:
-            stored = json.load(file)
+        stored = read_object(f"{stem}.json", LARGEST)
         if stored["key"] == key and len(open_array(f"{stem}.npy")) == length:
             return int(stored["finished"])
     except (OSError, ValueError, KeyError, TypeError):  # none, or an incomplete one

@@ -17,6 +17,7 @@ from partial_fc.inference.options import recipe_of
 from partial_fc.inference.providers import CUDA
 from partial_fc.utils.folder_lock import locked
 from partial_fc.utils.progress import progress
+from partial_fc.utils.shared_folders import make_folder
 
 from .copies import ALTERATION, altered, sampled
 from .embeddings import Images, embedded, opened_model
@@ -104,8 +105,11 @@ def open_test(path: str) -> Images:
 
 @contextmanager
 def working_folder(path: str) -> Iterator[None]:
-    """Keeps other commands out of the working folder, which is created, and removed at the end if nothing is in it."""
-    os.makedirs(path, exist_ok=True)
+    """Keeps other commands out of the working folder, which is created, and removed at the end if nothing is in it.
+
+    Raises OSError if another command uses it, or all users can write to it.
+    """
+    make_folder(path)
     with locked(path):
         try:
             yield

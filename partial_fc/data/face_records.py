@@ -19,6 +19,8 @@ from functools import cached_property
 
 import numpy as np
 
+from partial_fc.utils.atomic_io import replace_file
+
 from .identity_ranges import (
     FLOAT32_EXACT,
     check_limits,
@@ -66,8 +68,8 @@ def write_face_set(
         for label, (start, end) in enumerate(zip(ends[:-1], ends[1:])):
             writer.write(first + label, pack_range(start, end))
         writer.write(0, pack_range(first, first + len(ends) - 1))
-    with open(os.path.join(root, "property"), "w", encoding="ascii") as file:
-        file.write(f"{len(ends) - 1},{image_shape[0]},{image_shape[1]}\n")
+    size = f"{len(ends) - 1},{image_shape[0]},{image_shape[1]}\n"
+    replace_file(os.path.join(root, "property"), [size.encode()])
     return ends[-1] - 1, len(ends) - 1
 
 

@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from partial_fc.utils.staging import staged_files
+from partial_fc.utils.atomic_io import replacing
+from partial_fc.utils.regular_files import open_regular
 
 VERSION_BITS = 8  # of the number for a layout: what earlier versions have written is replaced
 
@@ -22,8 +23,9 @@ def file_stamp(path: str, form: int) -> np.ndarray:
 def read_words(path: str, stamp: np.ndarray) -> np.ndarray | None:
     """Maps the words after the stamp, None if the file is missing or was made from another one."""
     try:
-        words = np.memmap(path, "<i8", mode="r")
-    except (OSError, ValueError):  # missing or empty
+        with open_regular(path) as file:
+            words = np.memmap(file, "<i8", mode="r")
+    except (OSError, ValueError):  # missing, empty, or no file
         return None
     is_current = len(words) > len(stamp) and (words[: len(stamp)] == stamp).all()
     return words[len(stamp) :] if is_current else None
@@ -31,13 +33,13 @@ def read_words(path: str, stamp: np.ndarray) -> np.ndarray | None:
 
 def write_words(path: str, stamp: np.ndarray, *parts: np.ndarray) -> None:
     """Writes the stamp and the parts atomically; neither a read-only folder nor a file of the user's is an error."""
-    folder, name = os.path.split(path)
     with suppress(OSError):
-        there = np.fromfile(path, "<i8", 1) if os.path.exists(path) else stamp[:1]
+        there = stamp[:1]
+        with suppress(FileNotFoundError), open_regular(path) as file:
+            there = np.fromfile(file, "<i8", 1)
         if (there >> VERSION_BITS).tolist() != (stamp[:1] >> VERSION_BITS).tolist():
             return
-        # Other ranks may write it at the same time, each in a temporary folder of its own.
-        with staged_files(folder, [name], True) as stage, open(os.path.join(stage, name), "wb") as file:
+        with replacing(path) as file:  # other ranks may write it at the same time, under names of their own
             for part in (stamp, *parts):
                 part.astype("<i8", copy=False).tofile(file)
             file.flush()

@@ -21,6 +21,7 @@ from partial_fc.distributed.signals import block_signals, release_signals, repea
 from partial_fc.distributed.watchdog import Watchdog
 from partial_fc.utils.config import parse_assignments, to_json
 from partial_fc.utils.garbage import few_collections
+from partial_fc.utils.shared_folders import keep_from_others
 from partial_fc.utils.streams import keep_streams, lost_output
 from partial_fc.utils.text import printable
 from partial_fc.utils.user_code import place_in_user_code, refusal
@@ -79,6 +80,7 @@ class TrainingProgram:
         block_signals()
         repeat_lost_interrupts()
         keep_streams()
+        keep_from_others()
         try:
             self._run(sys.argv[1:] if argv is None else argv)
         except (Exception, KeyboardInterrupt) as error:

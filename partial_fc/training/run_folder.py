@@ -15,6 +15,8 @@ from tqdm import tqdm
 
 from partial_fc.data.sources.forms import set_name
 from partial_fc.utils.atomic_io import no_follow, replace_file
+from partial_fc.utils.regular_files import read_regular
+from partial_fc.utils.shared_folders import refuse_writable_by_others
 from partial_fc.utils.streams import LastingFile, lost_output, text_of
 from partial_fc.utils.text import printable
 
@@ -24,6 +26,7 @@ CHECKPOINTS = "checkpoints"  # folder in the output folder
 _LOG, _OWNER, _LOCK = "training.log", ".run", ".lock"
 _FIRST_LINES = ".training.log"  # log of a training that has not begun
 _EARLIER = "earlier-"  # the name of a folder begins with it, and ends in the time of what it holds
+_LATEST = 2**37  # seconds: a date in the year 6325, where a file system may allow any
 LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 
@@ -58,7 +61,7 @@ def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
         inputs: paths that this training is going to read.
 
     Raises:
-        OSError: The folder cannot be created, or a running training writes to it.
+        OSError: The folder cannot be created, all users can write to it, or a running training does.
         ValueError: An input is among the files that begin_run has to move, or the folder holds something else.
     """
     _refuse_running(folder)
@@ -79,12 +82,12 @@ def begin_run(folder: str, run: str, earlier: Sequence[str]) -> None:
         OSError: A file cannot be moved or written.
     """
     if earlier:
-        ended = time.localtime(os.path.getmtime(os.path.join(folder, earlier[-1])))
+        ended = time.localtime(min(max(0, os.path.getmtime(os.path.join(folder, earlier[-1]))), _LATEST))
         aside = os.path.join(folder, _EARLIER + time.strftime("%Y%m%d-%H%M%S", ended))
-        while exists(os.path.join(aside, earlier[-1])):
+        while os.path.islink(aside) or os.path.lexists(os.path.join(aside, earlier[-1])):
             aside += "-2"
+        os.makedirs(aside, exist_ok=True)
         for name in earlier:
-            os.makedirs(os.path.dirname(os.path.join(aside, name)), exist_ok=True)
             os.rename(os.path.join(folder, name), os.path.join(aside, name))
         logging.info("the earlier training in this folder is now in %s", aside)
     if exists(os.path.join(folder, _FIRST_LINES)):
@@ -96,8 +99,7 @@ def begin_run(folder: str, run: str, earlier: Sequence[str]) -> None:
 def begun_by(folder: str, run: str) -> bool:
     """Returns whether this run owns the folder; its restarts are the same run."""
     try:
-        with open(os.path.join(folder, _OWNER), encoding="utf-8") as file:
-            return file.read() == run
+        return read_regular(os.path.join(folder, _OWNER), len(run.encode())) == run.encode()
     except OSError:
         return False
 
@@ -116,7 +118,7 @@ def check_writable(folder: str, rank: int) -> None:
     """Creates the folder if needed and writes a byte to it, so that a read-only disk is reported before training.
 
     Raises:
-        OSError: The folder cannot be written to.
+        OSError: The folder cannot be written to, or all users can write to it.
     """
     _create(folder)
     try:
@@ -193,6 +195,7 @@ def _create(folder: str) -> None:
         raise OSError(
             f"cannot create the output folder {folder} ({error.strerror}): set output or models_root"
         ) from error
+    refuse_writable_by_others(folder)
 
 
 class RunFolder(NamedTuple):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 
 from .cores import usable_cores
+from .shared_folders import keep_from_others
 from .text import printable
 
 USER_ERROR = 2  # as argparse itself ends
@@ -67,6 +68,7 @@ class PrintableOutput(io.TextIOWrapper):
 def start(main: Callable[[], int]) -> NoReturn:
     """Runs a program and exits with the code it returns. Ctrl-C while `main` imports prints no traceback either."""
     try:
+        keep_from_others()
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout = PrintableOutput(sys.stdout)
         if isinstance(sys.stderr, io.TextIOWrapper):

@@ -8,10 +8,13 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from .regular_files import read_regular
+from .shared_folders import make_folder
 from .text import some
 
 PREFIX = ".partial_fc-"  # of temporary folders
 MARKER = f"{PREFIX}files.json"  # the files of a staged folder, which --force may replace
+LARGEST = 1 << 30  # bytes of MARKER
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -26,7 +29,7 @@ def staged_files(folder: str | os.PathLike, names: Sequence[str], force: bool) -
 
     Raises:
         FileExistsError: before anything is written, if a file exists and `force` is not set.
-        OSError: a file cannot be written; names `folder`.
+        OSError: a file cannot be written; names `folder`. All users can replace what is in it.
     """
     folder = os.fspath(folder) or "."
     for name in names:
@@ -36,8 +39,8 @@ def staged_files(folder: str | os.PathLike, names: Sequence[str], force: bool) -
         if os.path.lexists(path) and not force:
             raise FileExistsError(f"{path} already exists: name another path, or replace it with --force")
     created = not os.path.isdir(folder)
-    os.makedirs(folder, exist_ok=True)
     try:
+        make_folder(folder, sticky=True)
         with _temporary_folder(folder, folder) as stage:
             yield stage
             if len(names) > 1:  # an old first file must not be found beside new others
@@ -64,7 +67,7 @@ def staged_folder(folder: str | os.PathLike, force: bool | None = None, own: Ite
 
     Raises:
         FileExistsError: `folder` is not empty and `force` is not set, or there are other files in it.
-        OSError: it cannot be written; names `folder`.
+        OSError: it cannot be written; names `folder`. All users can replace what is in the folder that holds it.
     """
     folder = os.path.realpath(folder)
     if os.path.lexists(folder) and not os.path.isdir(folder):
@@ -74,7 +77,7 @@ def staged_folder(folder: str | os.PathLike, force: bool | None = None, own: Ite
     elif os.path.isdir(folder) and os.listdir(folder):
         raise FileExistsError(f"{folder} already exists and is not empty: name another folder, or empty this one")
     parent = os.path.dirname(folder)
-    os.makedirs(parent, exist_ok=True)
+    make_folder(parent, sticky=True)
     with _temporary_folder(parent, folder) as temporary:
         stage = os.path.join(temporary, "new")
         os.mkdir(stage)  # not the temporary folder itself, which only its owner may read
@@ -99,8 +102,8 @@ def staged_folder(folder: str | os.PathLike, force: bool | None = None, own: Ite
 def _refuse_others(folder: str, name: str, own: Iterable[str]) -> None:
     """Raises FileExistsError if a folder, which messages call `name`, holds files that staged_folder did not write."""
     known = {MARKER, *own}
-    with suppress(OSError, ValueError, TypeError), open(os.path.join(folder, MARKER), encoding="utf-8") as file:
-        known.update(json.load(file))
+    with suppress(OSError, ValueError, TypeError, RecursionError):
+        known.update(json.loads(read_regular(os.path.join(folder, MARKER), LARGEST)))
     if others := sorted(_files_below(folder) - known):
         raise FileExistsError(
             f"{name} holds {some(others)}, which it does not record as written by a command of partial-fc: move them "

@@ -7,7 +7,6 @@ IJBC.md, IJBC.csv and IJBC.json. Files of an earlier run are replaced together.
 """
 
 import argparse
-import os
 import sys
 
 from partial_fc.distributed.env import decode_threads
@@ -39,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
     from partial_fc.data.alignment import SIZE
     from partial_fc.inference.model import FaceModel
+    from partial_fc.utils.shared_folders import make_folder
 
     from .evaluate import EmbeddingOptions, evaluate
     from .protocol import read_protocol
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if model.input.image_size != (SIZE, SIZE):
         height, width = model.input.image_size
         raise ValueError(f"{model.name} takes faces of {height}x{width} pixels, IJB faces are aligned to {SIZE}x{SIZE}")
-    os.makedirs(args.result_dir, exist_ok=True)  # fail before hours of embedding, not after
+    make_folder(args.result_dir, sticky=True)  # fail before hours of embedding, not after
     ijb = read_protocol(args.image_path, args.target, args.detector_score)
     if ijb.absent:
         print(f"warning: no 1:N evaluation, missing files: {', '.join(ijb.absent)}", file=sys.stderr)

@@ -20,6 +20,7 @@ from partial_fc.inference.index import Origin
 from partial_fc.utils.atomic_io import replace_file, sync_folder
 from partial_fc.utils.folder_lock import locked
 from partial_fc.utils.json_object import read_object
+from partial_fc.utils.shared_folders import refuse_writable_by_others
 
 from .ivf import DTYPES, Lists, damaged, header_checksum
 from .names import ENDINGS, Names, write_names
@@ -72,7 +73,7 @@ class IndexFolder:
 
     Raises:
         ImportError: faiss is missing.
-        OSError: There is no index, or a file cannot be read.
+        OSError: There is no index, a file cannot be read, or all users can replace files in the folder.
         ValueError: A file is damaged or belongs to another version; names it.
     """
 
@@ -182,10 +183,12 @@ def changing(folder: str) -> Iterator[IndexFolder]:
     """
     path = os.path.join(folder, MANIFEST)
     _read_manifest(path)  # for its error where there is no folder
+    refuse_writable_by_others(folder)
     with locked(folder):
         try:
             index = IndexFolder(folder)
             index.verify()
+            _clean(folder, index.manifest)
             yield index
         finally:
             _clean(folder, _read_manifest(path))  # of a change that failed, or was killed before
@@ -200,7 +203,7 @@ def files_of(path: str) -> list[str]:
     """Returns the names of the files of an index; none where no index can be read."""
     try:
         return [MANIFEST, *_files(_read_manifest(os.path.join(path, MANIFEST)))]
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return []
 
 
@@ -261,6 +264,7 @@ def _clean(folder: str, about: Manifest) -> None:
 def _read_manifest(path: str) -> Manifest:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path} does not exist: give the folder that partial-fc index build wrote")
+    refuse_writable_by_others(os.path.dirname(path), read_only=True)
     try:
         content = read_object(path, LARGEST)
         if content.pop("format") != FORMAT:

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from partial_fc.utils.atomic_io import replacing
 from partial_fc.utils.text import printable
 
 from .charts import Chart, Line
@@ -85,7 +86,8 @@ def write_png(path: str, title: str, charts: Sequence[Chart]) -> None:
             axes.set_title(f"{chart.title}: {chart.y_name}", loc="left")
             if len(chart.lines) > 1:
                 axes.legend(frameon=False)
-        figure.savefig(path, dpi=120, format="png")
+        with replacing(path) as file:
+            figure.savefig(file, dpi=120, format="png")
 
 
 def look(number: int) -> tuple[str, Any]:

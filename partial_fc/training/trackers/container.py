@@ -13,11 +13,13 @@ from typing import Any
 
 from partial_fc.distributed.errors import with_user_place
 from partial_fc.utils.atomic_io import replace_file
+from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.text import printable
 
 from .tracker import TrackedRun, Tracker
 
 RUN_ID = "run_id"  # file in the output folder
+IDENTIFIER = re.compile(rb"[\w.-]{1,64}")
 CLOSING = 30  # seconds
 # Of a part of a curve's name between slashes: what mxboard replaces, or MLflow refuses, whose names may be paths, with
 # 250 characters in all.
@@ -46,16 +48,17 @@ class Trackers:
 
         Raises:
             OSError: the identifier of the run cannot be read or written.
+            ValueError: it is none.
         """
         path = join(folder, RUN_ID)
         if not exists(path):
             replace_file(path, [uuid.uuid4().hex[:8].encode()])
-        with open(path, encoding="ascii") as file:
-            run_id = file.read()
+        if not IDENTIFIER.fullmatch(run_id := read_regular(path, 100).strip()):
+            raise ValueError(f"{path} holds no identifier of a run: remove it")
         changed = {
             f"{name} from update {first_update}": f"{before}, now {now}" for name, (before, now) in changes.items()
         }
-        run = TrackedRun(folder, run_id, settings, first_update, changed)
+        run = TrackedRun(folder, run_id.decode(), settings, first_update, changed)
         for member in self._members:
             member.begin(run)
 

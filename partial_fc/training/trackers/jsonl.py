@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import TextIO
 
+from partial_fc.utils.atomic_io import no_follow
+
 from .tracker import TrackedRun
 
 UPDATE = re.compile(rb'\{"num_update": (\d+)')
@@ -23,8 +25,8 @@ class JsonLines:
     def begin(self, run: TrackedRun) -> None:
         """Opens the file; new lines follow those of the same training."""
         path = os.path.join(run.folder, "metrics.jsonl")
-        self._file = open(path, "a", encoding="utf-8", buffering=1)
-        with open(path, "rb+") as file:
+        self._file = open(path, "a", encoding="utf-8", buffering=1, opener=no_follow)
+        with open(path, "rb+", opener=no_follow) as file:
             end = 0
             for line in file:
                 update = UPDATE.match(line)

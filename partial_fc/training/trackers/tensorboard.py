@@ -3,6 +3,8 @@
 import os
 from collections.abc import Callable, Mapping
 
+from partial_fc.utils.shared_folders import make_folder
+
 from .tracker import ScalarWriter, TrackedRun
 
 
@@ -17,7 +19,9 @@ class TensorBoard:
 
     def begin(self, run: TrackedRun) -> None:
         """Opens a new file of events; TensorBoard shows those of a folder as one run."""
-        self._writer = self._open_writer(os.path.join(run.folder, "tensorboard"), run.first_update)
+        folder = os.path.join(run.folder, "tensorboard")
+        make_folder(folder)  # the writers would follow a link in the place of a file
+        self._writer = self._open_writer(folder, run.first_update)
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
         """Writes an event for each value."""
