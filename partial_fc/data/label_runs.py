@@ -49,10 +49,12 @@ class LabelRuns:
 
         The memory does not follow from the largest label, which a file of a few bytes may have.
         """
-        labels, own = np.unique(self.labels, return_inverse=True)
-        counts = np.zeros(len(labels), np.int64)
+        own = self.labels
+        if own.max() > 4 * len(own):  # else counting needs no order, which takes seconds
+            own = np.unique(own, return_inverse=True)[1]
+        counts = np.zeros(int(own.max()) + 1, np.int64)
         np.add.at(counts, own, self.lengths())
-        return counts, counts[own]
+        return counts[counts > 0], counts[own]
 
 
 class KeptImages:
