@@ -18,7 +18,7 @@ from partial_fc.training.schedules import LARGEST_FACTOR, SCHEDULES, SETTING_OF,
 from partial_fc.training.settings_checks import Known, check_loss, check_settings
 from partial_fc.training.trackers import TRACKERS
 from partial_fc.utils.config import Schema, Setting, read_settings
-from partial_fc.utils.imports import declared_keys
+from partial_fc.utils.imports import declared_keys, refuse_code
 from partial_fc.utils.user_code import errors_of
 
 with errors_of("config.py failed"):
@@ -406,7 +406,14 @@ def describe_settings(trainer="mxnet") -> str:
 
 
 def generate_config(
-    loss_name=None, dataset_name=None, network_name=None, changes=None, config_file=None, trainer="mxnet", recipe=None
+    loss_name=None,
+    dataset_name=None,
+    network_name=None,
+    changes=None,
+    config_file=None,
+    trainer="mxnet",
+    recipe=None,
+    trust_code=False,
 ):
     """Fills ``config``: defaults, presets, config.py, ``recipe`` or ``config_file``, then ``changes``.
 
@@ -417,6 +424,7 @@ def generate_config(
             argument names another preset, what the two presets set is not taken from the file.
         trainer: "mxnet" or "torch", see TRAINERS.
         recipe: Settings by name in place of those of a ``config_file``, or None.
+        trust_code: Whether a ``config_file`` may name code that nothing else names, see refuse_code.
 
     Returns:
         ``config``.
@@ -439,6 +447,8 @@ def generate_config(
         names["loss"] = own["loss"] = "own"
     check_loss(names["loss"], trainer, KNOWN)
     drop_replaced(saved, names, trainer)
+    if path and not trust_code:
+        refuse_code(path, {name: value for name, value in saved.items() if name not in own}, user, recipe or {})
     presets = (preset(kind, names[kind], trainer) for kind in PRESETS)
     settings = merge(TRAINERS[trainer].defaults, *presets, user, saved, own)
     complete(settings)

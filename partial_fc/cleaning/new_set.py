@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from partial_fc.data.face_records import FaceRecords, write_face_set
-from partial_fc.data.tools.names import padded, read_names, write_names
+from partial_fc.data.tools.names import names_of, write_names
 from partial_fc.data.tools.source import image_size_of
 
 from .centers import Classes
@@ -37,8 +37,6 @@ def write_set(stage: str, records: FaceRecords, classes: Classes, after: np.ndar
 
     counts = write_face_set(stage, map(images_of, new.bounds[:-1], new.bounds[1:]), image_size_of(records))
     labels = classes.names[new.names]
-    count = records.num_identities
-    names = read_names(records.rec_path, count) or [padded(label, count) for label in range(count)]
-    write_names(stage, [names[label] for label in labels])
+    write_names(stage, names_of(records.rec_path, labels, records.num_identities))
     Path(stage, CLASS_MAP).write_text("".join(f"{label}\n" for label in labels), encoding="ascii")
     return counts

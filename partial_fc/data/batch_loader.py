@@ -164,8 +164,8 @@ def check_image_size(records: ImageSet, image_size: tuple) -> None:
 
 def images_to_read(records: ImageSet, min_images_per_class: int) -> KeptImages:
     """Returns the images whose identity has at least `min_images_per_class` images."""
-    counts = records.runs.images_per_label(records.num_identities)
-    runs = counts[records.runs.labels] >= min_images_per_class
+    counts, of_runs = records.runs.images_per_label()
+    runs = of_runs >= min_images_per_class
     kept = KeptImages(records.runs.starts[runs], records.runs.lengths()[runs])
     if len(kept) == 0:
         raise ValueError(

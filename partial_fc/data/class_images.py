@@ -52,8 +52,7 @@ class ClassImages:
     def __init__(self, batches: LabelledBatches, threads: int):
         self._batches, self._threads = batches, threads
         runs = batches.label_runs()
-        counts = runs.images_per_label(int(runs.labels.max()) + 1)
-        kept = np.flatnonzero(counts[runs.labels] >= batches.min_images_per_class)
+        kept = np.flatnonzero(runs.images_per_label()[1] >= batches.min_images_per_class)
         order = kept[np.argsort(runs.labels[kept], kind="stable")]
         self._labels, self._starts, self._lengths = runs.labels[order], runs.starts[order], runs.lengths()[order]
 

@@ -44,11 +44,17 @@ class LabelRuns:
         """Returns the number of images of each run, (M,) int64."""
         return np.diff(self.starts, append=self.num_images)
 
-    def images_per_label(self, num_labels: int) -> np.ndarray:
-        """Returns the number of images of each label, (num_labels,) int64."""
-        counts = np.zeros(num_labels, np.int64)
-        np.add.at(counts, self.labels, self.lengths())
-        return counts
+    def images_per_label(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the number of images of each label that has some, (K,) int64 by label, and that of each run, (M,).
+
+        The memory does not follow from the largest label, which a file of a few bytes may have.
+        """
+        own = self.labels
+        if own.max() > 4 * len(own):  # else counting needs no order, which takes seconds
+            own = np.unique(own, return_inverse=True)[1]
+        counts = np.zeros(int(own.max()) + 1, np.int64)
+        np.add.at(counts, own, self.lengths())
+        return counts[counts > 0], counts[own]
 
 
 class KeptImages:

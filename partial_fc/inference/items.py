@@ -5,7 +5,7 @@ Shapes: N items, H, W input size of the model.
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,6 +17,14 @@ from partial_fc.utils.user_code import errors_of
 from .image_folder import face_names, read_face, read_faces
 
 Item = np.ndarray | dict[str, np.ndarray]  # of one: Inputs without the first axis
+
+
+class Maker(Protocol):
+    """Makes items of texts, see `Texts`; an object of a user's class, or a function."""
+
+    def __call__(self, text: str) -> Item:
+        """Returns the item of a text."""
+        ...
 
 
 class Read(NamedTuple):
@@ -73,7 +81,7 @@ class Texts:
     @classmethod
     def of(cls, name: str) -> "Texts":
         """Returns the items of the function ``package.module:function``; ValueError if there is none."""
-        return cls(import_object(name, "--reader"))
+        return cls(import_object(name, "--reader", Maker))
 
     def names(self, path: str) -> tuple[list[str], list[str]]:
         """Returns the lines of a text file without empty ones, and no other files.

@@ -15,6 +15,7 @@ from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.cli import number_above_0, whole_number
 from partial_fc.utils.config import read_settings
+from partial_fc.utils.imports import TRUST, TRUST_HELP, refuse_code
 
 from . import Case, plan
 from .backbones import IMAGE_SIZE
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", help="a settings.json, whose training is planned; options replace its settings"
     )
+    parser.add_argument(TRUST, action="store_true", default=False, help=TRUST_HELP)
     parser.add_argument("--trainer", choices=TRAINERS, help="mxnet (default) or torch")
     parser.add_argument("--margin", choices=MARGINS, help="of the loss (default: combined)")
     parser.add_argument("--ranks", type=count, help="number of processes, one per GPU (default: 1)")
@@ -112,7 +114,13 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     options = vars(args)
     gpu_memory, as_json, rates = options.pop("gpu_memory"), options.pop("json"), _pop_rates(options)
-    options = {**(_of_training(read_settings(options["config"])) if "config" in options else {}), **options}
+    trusts_code = options.pop("trust_code")
+    if "config" in options:
+        saved = read_settings(options["config"])
+        given, options = options, {**_of_training(saved), **options}
+        imported = ("network", "task", "rec") if "task" in options else ("network",)
+        if not trusts_code:
+            refuse_code(options["config"], {name: saved.get(name) for name in imported if name not in given})
     if "classes" not in options:
         raise ValueError("the number of classes is missing: set --classes, or --config with num_classes")
     planned = plan(Case(**options))

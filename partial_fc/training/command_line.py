@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from partial_fc.distributed.env import rank_info
+from partial_fc.utils.imports import TRUST, TRUST_HELP
 
 # Settings that have an option of their own, beside name=value.
 OPTIONS = ("dataset", "loss", "network", "models_root", "resume", "pretrained", "class_map")
@@ -30,6 +31,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             "--config", metavar="FILE", help="take the settings of a settings.json; others here override it"
         )
+        self.add_argument(TRUST, action="store_true", help=TRUST_HELP)
         self.add_argument("--print-config", action="store_true", help="print the settings as JSON, do not train")
         self.add_argument(
             "--profile-io", action="store_true", help="measure whether reading is the bottleneck, do not train"

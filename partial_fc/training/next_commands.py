@@ -4,6 +4,8 @@ import os
 import sys
 from shlex import quote
 
+from partial_fc.utils.imports import TRUST, code_in
+
 from .results import TrainingResult
 
 
@@ -32,6 +34,8 @@ def _trainings(result: TrainingResult, script: str) -> list[str]:
     """The same training with another loss, and with sampled classes, each in a folder of its own."""
     settings, losses = result.settings, ["arcface", "cosface"]
     again = f"NP={result.ranks} bash {quote(script)} --config {quote(os.path.join(result.folder, 'settings.json'))}"
+    if any(code_in(settings)):
+        again += f" {TRUST}"
     changes = []
     if settings["loss"] in losses:
         losses.remove(settings["loss"])

@@ -102,7 +102,9 @@ class TrainingProgram:
         default, trainer = self.import_default(), self.trainer
         changes = parse_assignments(args.settings, default.SETTINGS)
         changes.update({name: getattr(args, name) for name in self.options if getattr(args, name) is not None})
-        return default.generate_config(changes=changes, config_file=args.config, trainer=trainer, recipe=recipe)
+        return default.generate_config(
+            changes=changes, config_file=args.config, trainer=trainer, recipe=recipe, trust_code=args.trust_code
+        )
 
     def read_recipe(self, args: argparse.Namespace) -> dict[str, Any] | None:
         """Takes what names a recipe out of the arguments; returns its settings, over which those of the user win."""

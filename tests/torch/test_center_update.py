@@ -84,13 +84,21 @@ def test_optimizers_by_name():
     assert type(own) is AdamW and own.weight_decay == 0.25
 
 
+def described(**options):
+    return options
+
+
 @pytest.mark.parametrize(
     "name, message",
     [
         ("adam", "center_optimizer is 'adam', but must be a known name or package.module:name"),
         ("nothing.here:Adam", "nothing.here cannot be imported"),
-        ("builtins:frozenset", r"'builtins:frozenset', but cannot be made with {'weight_decay': 0.0}: TypeError"),
-        ("builtins:dict", "'builtins:dict', which makes a dict: it must make a RowOptimizer"),
+        (f"{__name__}:by_adamw", r"cannot be made with {'weight_decay': 0.0}: TypeError"),
+        (f"{__name__}:described", "which makes a dict: it must make a RowOptimizer"),
+        (
+            "builtins:dict",
+            r"which is <class 'dict'>: name a subclass of partial_fc_torch.*RowOptimizer",
+        ),
     ],
 )
 def test_what_is_no_optimizer_of_the_centers_is_refused(name, message):

@@ -172,7 +172,7 @@ def test_the_backbone_trains_and_the_planner_derives_its_sizes(tmp_path):
     [
         ("mixer:absent", "network is 'mixer:absent', but mixer has no absent"),
         ("mixer:Mixed", "network is 'mixer:Mixed', which cannot be called with num_features, image_size: "),
-        ("builtins:dict", "network is 'builtins:dict', which returns dict, expected a torch.nn.Module"),
+        ("builtins:dict", "network is 'builtins:dict', which is <class 'dict'>: name a subclass of torch.nn"),
     ],
 )
 def test_a_backbone_that_is_none_is_refused(name, message):

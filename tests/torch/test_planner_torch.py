@@ -83,7 +83,11 @@ def test_sizes_of_a_task_are_those_of_its_items(capsys, tmp_path):
             | {"network": "own_task:network", "task": "own_task:Words", "task_options": "classes=40"}
         )
     )
-    assert main(["plan", "--trainer", "torch", "--device", "cpu", "--config", str(path), "--json"]) == 0
+    words = ["plan", "--trainer", "torch", "--device", "cpu", "--config", str(path), "--json"]
+    assert exit_code(*words) == exit_code(*words, "--network", "own_task:network") == 2
+    network, task = capsys.readouterr().err.splitlines()
+    assert f"{path} sets network to 'own_task:network'" in network and f"{path} sets task to 'own_task:Words'" in task
+    assert main([*words, "--trust-code"]) == 0
     memory = json.loads(capsys.readouterr().out)["memory"]
     assert {part["name"]: part["nbytes"] for part in memory} == sizes
 

@@ -77,12 +77,14 @@ def test_help_lists_the_settings_of_a_task(program):
 
 @both
 def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_path):
-    arguments = ["--dataset", "emore", "--loss=cosface", "lr=0.3", f"--models-root={tmp_path}"]
+    arguments = ["--dataset", "emore", "--loss=cosface", "lr=0.3", f"--models-root={tmp_path}", "trackers=mine:Mine"]
     _, printed, _ = run(program, *arguments, "--print-config")
     path = tmp_path / "printed.json"
     path.write_text(printed)
-    assert run(program, "--config", str(path), "--print-config") == (0, printed, "")
-    settings = json.loads(run(program, "--config", str(path), "lr=0.2", "--print-config")[1])
+    code, _, error = run(program, "--config", str(path), "--print-config")
+    assert code == 2 and f"{path} sets trackers to 'mine:Mine'" in error and error.count("\n") == 1
+    assert run(program, "--config", str(path), "--trust-code", "--print-config") == (0, printed, "")
+    settings = json.loads(run(program, "--config", str(path), "lr=0.2", "trackers=mine:Mine", "--print-config")[1])
     assert settings == {**json.loads(printed), "lr": 0.2}
     assert (settings["num_classes"], settings["margins"]) == (85742, [1.0, 0.0, 0.4])
 

@@ -95,6 +95,20 @@ def test_imports_go_down_the_levels():
     assert not up
 
 
+def test_modules_named_by_data_are_imported_in_one_place():
+    by_name = {"import_module", "resolve_name", "__import__", "run_path", "spec_from_file_location"}
+    found = {
+        name
+        for name, path in sources()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and by_name & {getattr(node.func, "attr", ""), getattr(node.func, "id", "")}
+    }
+    # Beside it, modules of tables of our own, default.py, and recipes, which are Python.
+    ours = {"utils.cli", "training.program", "training.trackers.__init__", "data.sources.opening"}
+    allowed = {f"partial_fc.{name}" for name in (*ours, "utils.imports", "training.recipes.config_file")}
+    assert found == {*allowed, "partial_fc_torch.backbones.__init__"}
+
+
 def test_rooms_do_not_import_each_other_in_a_circle():
     arrows = {}
     for name, path in sources():

@@ -12,7 +12,7 @@ import operator
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -31,6 +31,18 @@ Result = TypeVar("Result")
 ADVICE = "correct the Dataset"
 READING = threading.RLock()  # one for all Datasets: parts of one, such as Subsets, share its files
 MOST_READ = 50_000  # items for their labels; more would take hours without a sign, in every process
+
+
+class MapStyle(Protocol):
+    """What a Dataset needs."""
+
+    def __len__(self) -> int:
+        """Returns N."""
+        ...
+
+    def __getitem__(self, position: int, /) -> Any:
+        """Returns an item."""
+        ...
 
 
 class LabelledDataset:
@@ -190,7 +202,7 @@ def open_dataset(dataset: Any, name: str) -> Any:
     Raises:
         ValueError: it cannot be imported or made, has no items, or is no map-style Dataset.
     """
-    found = import_object(dataset, "rec") if isinstance(dataset, str) else dataset
+    found = import_object(dataset, "rec", MapStyle) if isinstance(dataset, str) else dataset
     if isinstance(found, type) or not hasattr(found, "__getitem__"):
         try:
             found = found()

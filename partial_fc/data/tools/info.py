@@ -40,7 +40,9 @@ def run(args: argparse.Namespace) -> int:
 def describe_set(path: str) -> dict[str, Any]:
     """Describes the set at `path`, for JSON. Raises OSError or ValueError naming the file and what to do."""
     with closing(open_set(path)) as records:
-        counts = records.runs.images_per_label(records.num_identities)
+        counts = np.sort(records.runs.images_per_label()[0])
+        empty = records.num_identities - len(counts)
+        middle = [max(number // 2 - empty, -1) for number in (records.num_identities - 1, records.num_identities)]
         return {
             "set": records.rec_path,
             "images": records.num_images,
@@ -49,20 +51,24 @@ def describe_set(path: str) -> dict[str, Any]:
             "image_size": records.image_size,
             "bytes": os.path.getsize(records.rec_path),
             "images_per_identity": {
-                "min": int(counts.min()),
-                "median": float(np.median(counts)),
-                "mean": float(counts.mean()),
-                "max": int(counts.max()),
+                "min": 0 if empty else int(counts[0]),
+                "median": float(np.mean([counts[number] if number >= 0 else 0 for number in middle])),
+                "mean": records.num_images / records.num_identities,
+                "max": int(counts[-1]),
             },
-            "histogram": histogram(counts),
+            "histogram": histogram(counts, empty),
             "ranges": records.ranges,
             "sample": describe_sample(records),
         }
 
 
-def histogram(counts: np.ndarray) -> list[dict[str, int | None]]:
-    """Counts identities with `first` to `last` images (None: no bound), without empty bars at the ends."""
+def histogram(counts: np.ndarray, empty: int) -> list[dict[str, int | None]]:
+    """Counts identities with `first` to `last` images (None: no bound), without empty bars at the ends.
+
+    ``counts`` are those of the identities that have images, ``empty`` the number of all others.
+    """
     numbers = np.bincount(np.digitize(counts, BINS), minlength=len(BINS) + 1)
+    numbers[0] += empty
     lasts = [*(edge - 1 for edge in BINS), None]
     rows = [
         {"first": first, "last": last, "identities": number}

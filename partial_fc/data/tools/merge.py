@@ -18,7 +18,7 @@ from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.text import plural
 
-from .names import check_names, padded, read_names, write_names
+from .names import check_names, names_of, write_names
 from .pack import FILES
 from .source import by_identity, image_size_of, open_set
 
@@ -41,9 +41,8 @@ def run(args: argparse.Namespace) -> int:
         size = common_size(sets)
         names = []
         for prefix, records in zip(distinct_names(sets), sets):
-            count = records.num_identities
-            own = read_names(records.rec_path, count) or [padded(label, count) for label in range(count)]
-            names += check_names(f"{prefix}/{own[label]}" for label in np.unique(records.runs.labels))
+            own = names_of(records.rec_path, np.unique(records.runs.labels), records.num_identities)
+            names += check_names(f"{prefix}/{name}" for name in own)
         stage = stack.enter_context(staged_files(args.out, FILES, args.force))
         bar = stack.enter_context(progress(sum(records.num_images for records in sets), "image", "merging"))
         images, identities = write_face_set(stage, merged(sets, bar), size)

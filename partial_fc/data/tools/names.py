@@ -6,6 +6,8 @@ Names are those of the folders that the set was packed from. Bytes that are not 
 import os
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from partial_fc.utils.text import read_lines
 
 FILE = "identities.txt"
@@ -56,16 +58,19 @@ def parse_names(path: str) -> list[str]:
     return names
 
 
+def names_of(rec_path: str | os.PathLike, labels: np.ndarray, identities: int) -> list[str]:
+    """Returns the names of some labels: those of the set's identities.txt, or without it the padded labels."""
+    names = read_names(rec_path, identities)
+    return [names[label] if names else padded(label, identities) for label in labels.tolist()]
+
+
 def padded(label: int, identities: int) -> str:
     """Returns a label with leading zeros, so that names sort like labels."""
     return str(label).zfill(len(str(max(identities - 1, 0))))
 
 
-def folder_names(names: Sequence[str] | None, identities: int) -> list[str]:
+def folder_names(names: Sequence[str], labels: Sequence[str]) -> list[str]:
     """Returns a unique, valid folder name for each identity: its name if possible, else its padded label."""
-    labels = [padded(label, identities) for label in range(identities)]
-    if names is None:
-        return labels
     taken: set[str] = set()
     folders = []
     for label, name in zip(labels, names):

@@ -10,13 +10,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 
+import numpy as np
+
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.image_formats import extension
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_folder
 from partial_fc.utils.text import plural
 
-from .names import folder_names, read_names
+from .names import folder_names, names_of, padded
 from .source import by_identity, open_set
 
 EXAMPLE = "/train_tmp/mine faces/again"
@@ -34,7 +36,9 @@ def run(args: argparse.Namespace) -> int:
     left_out: list[str] = []
     images = identities = 0
     with closing(open_set(args.set)) as records:
-        names = folder_names(read_names(records.rec_path, records.num_identities), records.num_identities)
+        labels, count = np.unique(records.runs.labels), records.num_identities
+        own = names_of(records.rec_path, labels, count)
+        names = dict(zip(labels.tolist(), folder_names(own, [padded(label, count) for label in labels.tolist()])))
         width = len(str(records.keys([records.num_images - 1])[0]))
         with staged_folder(args.folder) as stage, progress(records.num_images, "image", "unpacking") as bar:
             for label, positions in by_identity(records):

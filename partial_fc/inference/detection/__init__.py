@@ -22,6 +22,6 @@ def open_detector(name: str) -> Detector:
     """
     if name.endswith(ONNX):
         return open_onnx_detector(name)
-    maker = import_object(DETECTORS.get(name, name), "--detector")
+    maker = import_object(DETECTORS.get(name, name), "--detector", Detector)
     detector: Detector = maker() if name in DETECTORS else make("--detector", name, maker)
     return detector

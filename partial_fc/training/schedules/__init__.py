@@ -69,7 +69,7 @@ def build_schedule(settings: Any, updates: int, of_epoch: int) -> Schedule:
 
 
 def _build(name: str, settings: Any, length: Length) -> Schedule:
-    made = SCHEDULES.get(name) or import_object(name, "schedule")
+    made = SCHEDULES.get(name) or import_object(name, "schedule", Schedule)
     options = parse_options("schedule_options", settings["schedule_options"], made)
     described = [settings[SETTING_OF[name]]] if name in SETTING_OF else []
     schedule = make("schedule", name, made, length, *described, **options)

@@ -24,9 +24,7 @@ def find_task(name: str) -> type[Task]:
     Raises:
         ValueError: it cannot be imported, or is no subclass of Task.
     """
-    task = import_object(TASKS.get(name, name), "task")
-    if not (isinstance(task, type) and issubclass(task, Task)):
-        raise ValueError(f"task is {name!r}, which is {task!r}: name a subclass of partial_fc.training.tasks.Task")
+    task: type[Task] = import_object(TASKS.get(name, name), "task", Task, by_function=False)
     return task
 
 

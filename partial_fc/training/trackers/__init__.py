@@ -55,7 +55,7 @@ def build_trackers(
 def find_tracker(name: str) -> Callable[..., Tracker]:
     """Returns the class or function that makes a tracker; for the argument and errors see `build_trackers`."""
     if ":" in name:
-        maker: Callable[..., Tracker] = import_object(name, "trackers")
+        maker: Callable[..., Tracker] = import_object(name, "trackers", Tracker)
         return maker
     choose("tracker", name, TRACKERS)
     try:

@@ -92,7 +92,7 @@ def _side_of_images(name: str, image_size: int | None) -> int:
 
 def _own_model(name: str, **given: Any) -> nn.Module:
     sizes = {key: value for key, value in given.items() if value or key not in ("image_size", "dropout")}
-    make = import_object(name, "network")
+    make = import_object(name, "network", nn.Module)
     with errors_of(f"network is {name!r}, which cannot be called with {', '.join(sizes)}"):
         model = make(**sizes)
     if not isinstance(model, nn.Module):

@@ -1,12 +1,15 @@
 """The presets of default.py, and the order in which they, config.py, a saved configuration and the user win."""
 
 import json
+import sys
+from functools import partial
 
 import pytest
 
 import default
 from configs import sets
 from partial_fc.utils.config import SettingsError, to_json, write_settings
+from partial_fc.utils.imports import OBJECT_SETTINGS
 
 OWN = {"rec": "/sets/own", "num_classes": 70, "num_epoch": 3, "lr_epochs": [2], "warmup_steps": 0}
 
@@ -25,7 +28,7 @@ def test_a_loss_has_its_margin(changes, loss, margin, tmp_path):
     assert (config.loss, config.margin) == (loss, margin)
     saved = tmp_path / "settings.json"
     write_settings(str(saved), {**config, "margin_options": "" if margin == "combined" else "m=0.3,kind=a"})
-    config = default.generate_config(config_file=str(saved), trainer="torch")
+    config = default.generate_config(config_file=str(saved), trainer="torch", trust_code=True)
     assert (config.loss, config.margin) == (loss, margin)
     config = default.generate_config("adaface", config_file=str(saved), trainer="torch")
     assert (config.loss, config.margin, config.margin_options) == ("adaface", "adaface", "")
@@ -218,7 +221,7 @@ def test_a_saved_configuration_gives_the_same_settings(kind, name, trainer, save
     }
     config, path = saved(changes=changes, trainer=trainer)
     monkeypatch.setitem(default.user_config, "batch_size", 3)  # another config.py does not matter
-    again = default.generate_config(config_file=path, trainer=trainer)
+    again = default.generate_config(config_file=path, trainer=trainer, trust_code=True)
     assert again == config
     assert list(again) == list(default.SETTINGS.settings)
     assert [type(value) for value in again.values()] == [type(value) for value in config.values()]
@@ -292,3 +295,27 @@ def test_the_data_sets_of_the_tutorial():
     for name, values in expected.items():
         config = default.generate_config(dataset_name=name, trainer="torch")
         assert {key: config[key] for key in (*names, *common)} == {**dict(zip(names, values)), **common}
+
+
+def test_code_that_only_a_settings_file_names_is_refused(saved, monkeypatch):
+    assert {row.name for row in default.SETTINGS.settings.values() if "package.module" in row.help} | {"rec"} == set(
+        OBJECT_SETTINGS
+    )
+    for setting in OBJECT_SETTINGS:
+        value = ["jsonl", "antigravity:fly"] if setting == "trackers" else "antigravity:fly"
+        changes = {**OWN, "loss": "own" if setting == "margin" else "arcface", "margin": "combined", setting: value}
+        changes |= {"lr_epochs": []} if setting == "schedule" else {}
+        _, path = saved(changes=changes, trainer="torch")
+        read = partial(default.generate_config, config_file=path, trainer="torch")
+        with pytest.raises(SettingsError, match=f"^{path} sets {setting} to 'antigravity:fly', .*--trust-code"):
+            read()
+        monkeypatch.setitem(default.user_config, setting, value)
+        for config in (read(), read(trust_code=True)):
+            assert config[setting] == value
+        monkeypatch.delitem(default.user_config, setting)
+        assert read(changes={setting: value})[setting] == value
+    for changes in ({"optimizer": "torch.optim:RMSprop"}, {"rec": "hf:faces"}, {"network": "timm:vit_tiny"}):
+        _, path = saved(changes={**OWN, **changes}, trainer="torch")
+        assert default.generate_config(config_file=path, trainer="torch").items() >= changes.items()
+    default.generate_config(config_file=f"{default.HERE}/examples/words/settings.json", trainer="torch")
+    assert "antigravity" not in sys.modules

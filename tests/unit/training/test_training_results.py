@@ -64,6 +64,8 @@ def test_next_commands(tmp_path):
     other = {**settings, "loss": "cosface", "sample_ratio": 0.1, "trackers": ["jsonl"]}
     arcface, _ = next_commands(result._replace(settings=other), "/program/run.sh")
     assert " loss=arcface " in arcface
+    own, _ = next_commands(result._replace(settings={**other, "network": "mine:network"}), "/program/run.sh")
+    assert " --trust-code loss=arcface " in own and "--trust-code" not in arcface
     for resume, count in {"auto": 3, "/other/step-5": 1}.items():
         assert (
             len(next_commands(result._replace(settings={**settings, "resume": resume, "trackers": []}), "run.sh"))

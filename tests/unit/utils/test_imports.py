@@ -1,21 +1,59 @@
 """Objects that a setting names."""
 
+from numbers import Number
+
 import pytest
 
+from partial_fc.training.schedules import Schedule
+from partial_fc.training.trackers import Tracker
 from partial_fc.utils.imports import check_object_name, declared_keys, import_object
+
+OBJECTS = """
+import subprocess
+from functools import partial
+class Outer:
+    inner = 5
+class Writer:
+    def begin(self, run, more=None): ...
+    @staticmethod
+    def log(values, num_update): ...
+    @classmethod
+    def close(cls, **options): ...
+class NeedsMore(Writer):
+    def log(self, values): ...
+    def __call__(self): ...
+class Attribute(Writer):
+    begin = None
+halved = partial(lambda number, by: number / by, by=2)
+shell = partial(subprocess.run, shell=True)
+"""
+# What is of Python itself, or that our own modules import, or do with files, or of another kind.
+STRANGE = ["subprocess:Popen", "subprocess:run", "os:system", "builtins:exec", "runpy:run_path", "own_objects:shell"]
+STRANGE += ["partial_fc.utils.staging:os.system", "partial_fc.utils.atomic_io:replace_file", "own_objects:subprocess"]
+STRANGE += ["own_objects:NeedsMore", "own_objects:Attribute", "own_objects:Outer"]
 
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    (tmp_path / "own_objects.py").write_text("class Outer:\n    inner = 5\n")
+    (tmp_path / "own_objects.py").write_text(OBJECTS)
     (tmp_path / "own_mistake.py").write_text("1 / 0\n")
     (tmp_path / "own_exit.py").write_text("import sys\nsys.exit(0)\n")
     monkeypatch.syspath_prepend(tmp_path)
 
 
 def test_an_object_is_found_by_its_name(module):
-    assert import_object("own_objects:Outer", "margin").inner == import_object("own_objects:Outer.inner", "margin") == 5
-    assert import_object("os.path:join", "margin")("a", "b") == "a/b"
+    assert import_object("own_objects:Outer", "margin", object).inner == 5
+    assert import_object("own_objects:Outer.inner", "margin", int) == 5
+    assert import_object("own_objects:halved", "margin", Tracker)(4) == 2
+    assert import_object("own_objects:Writer", "trackers", Tracker)
+
+
+@pytest.mark.parametrize("text", STRANGE)
+@pytest.mark.parametrize("kinds, by_function", [([Tracker], True), ([Schedule], True), ([Number], False)])
+def test_other_kinds_of_objects_are_refused_before_they_are_called(module, text, kinds, by_function):
+    with pytest.raises(ValueError, match=f"^trackers is '{text}', which is .*: name a (sub)?class ") as error:
+        import_object(text, "trackers", *kinds, by_function=by_function)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "arcfase", "a.b", "a:", ":b", "a..b:c", "a-b:c", "a:b c", "/tmp/a.py:b"])

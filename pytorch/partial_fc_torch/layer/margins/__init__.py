@@ -14,7 +14,7 @@ from partial_fc.utils.user_code import errors_of
 from .adaface import AdaFace
 from .combined import ArcFace, CombinedMarginLoss, CosFace
 from .curricularface import CurricularFace
-from .function import FunctionMargin
+from .function import Function, FunctionMargin
 from .magface import MagFace
 from .margin import Margin, Targets
 
@@ -67,7 +67,7 @@ def margin_named(name: str, s: float, options: Mapping[str, Any]) -> Any:
 
 def find_margin(name: str) -> Callable[..., Any]:
     """Returns the class or function of a margin; for the argument and errors see `margin_named`."""
-    found: Callable[..., Any] = MARGINS[name] if name in MARGINS else import_object(name, "margin")
+    found: Callable[..., Any] = MARGINS.get(name) or import_object(name, "margin", torch.nn.Module, Function)
     return found
 
 

@@ -3,13 +3,19 @@
 Shapes: G global batch.
 """
 
-from collections.abc import Callable
+from typing import Protocol
 
 import torch
 
 from .margin import Margin, Targets
 
-Function = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+class Function(Protocol):
+    """Computes the target logits of a batch, see FunctionMargin."""
+
+    def __call__(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor, /) -> torch.Tensor:
+        """Returns target logits (G,)."""
+        ...
 
 
 class FunctionMargin(Margin):

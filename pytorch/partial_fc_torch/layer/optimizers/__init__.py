@@ -27,7 +27,7 @@ def optimizer_named(name: str, weight_decay: float, **of_sgd) -> RowOptimizer:
     """
     if name == "sgd":
         return SGD(weight_decay=weight_decay, **of_sgd)
-    build = OPTIMIZERS.get(name) or import_object(name, "center_optimizer")
+    build = OPTIMIZERS.get(name) or import_object(name, "center_optimizer", RowOptimizer)
     optimizer = make("center_optimizer", name, build, weight_decay=weight_decay)
     if not isinstance(optimizer, RowOptimizer):
         raise ValueError(

@@ -339,8 +339,9 @@ def write_module(folder, text):
     "text, message",
     [
         ("import nowhere", "own_set cannot be imported"),
-        ("Own = iter([])", "ends with TypeError"),
-        ("class Own:\n  def __iter__(self): yield 1", "a Own without __len__ and __getitem__"),
+        ("Own = iter([])", "rec is .*iterator.*: name a class with"),
+        ("class Own:\n  def __iter__(self): yield 1", r"<class 'own_set.Own'>: name a class with __len__\(\)"),
+        ("def Own(): return iter([])", "a list_iterator without __len__ and __getitem__"),
         ("def Own(): return []", "which has no items"),
         ("def Own(): raise OSError('no disk')", "ends with OSError: no disk"),
         ("Own = [(1, 2, 3)]", r"own_set:Own\[0\] cannot be read \(ValueError"),

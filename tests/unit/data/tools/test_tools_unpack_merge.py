@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import tracemalloc
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +11,11 @@ import pytest
 
 from command_line import call
 from face_sets import images_of, overwrite, write_records
-from partial_fc.data.face_records import write_face_set
+from partial_fc.data.batch_loader import images_to_read
+from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.data.tools import merge, pack, unpack
+from partial_fc.data.tools.info import describe_set
 from partial_fc.data.tools.names import folder_names, read_names, write_names
 
 PEOPLE = [[encode_face(1, person, image) for image in range(2 + person)] for person in range(3)]
@@ -61,9 +65,28 @@ def test_unpacked_files_sort_as_their_keys(tmp_path):
 
 def test_names_that_cannot_be_folders_are_replaced():
     names = ["a/b", "a_b", "..", "", "../../etc", "x" * 300, "fine"]
-    assert folder_names(names, 7) == ["a_b", "a_b_1", "2", "3", "4", "5", "fine"]
-    assert folder_names(["x", "x_2", "x", "é" * 101], 4) == ["x", "x_2", "x_2_2", "3"]
-    assert folder_names(None, 11)[:2] == ["00", "01"] and folder_names(None, 10)[0] == "0"
+    assert folder_names(names, "0123456") == ["a_b", "a_b_1", "2", "3", "4", "5", "fine"]
+    assert folder_names(["x", "x_2", "x", "é" * 101], "0123") == ["x", "x_2", "x_2_2", "3"]
+
+
+def test_memory_does_not_follow_from_a_large_label(tmp_path):
+    """The file has two images, one with the largest label that a header can hold."""
+    largest = (1 << 24) - 1
+    faces = {key: (label, key, 0, encode_face(1, 0, key)) for key, label in enumerate((3, largest))}
+    path = os.path.dirname(write_records(str(tmp_path / "large"), faces))
+    tracemalloc.start()
+    call(merge, tmp_path / "out", path, path)
+    call(unpack, path, tmp_path / "tree")
+    facts = describe_set(path)
+    with closing(FaceRecords(os.path.join(path, "train.rec"))) as records:
+        assert images_to_read(records, 1).positions(np.arange(2)).tolist() == [0, 1]
+    assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    tracemalloc.stop()
+    assert read_names(tmp_path / "out" / "train.rec", 4)[:2] == ["large/00000003", f"large/{largest}"]
+    assert sorted(os.listdir(tmp_path / "tree")) == ["00000003", f"{largest}"]
+    each, (empty, one) = facts["images_per_identity"], facts["histogram"]
+    assert (each["min"], each["median"], each["max"], each["mean"]) == (0, 0, 1, 2**-23)
+    assert (empty["identities"], one["identities"], facts["identities"]) == (largest - 1, 2, largest + 1)
 
 
 def test_unpack_refuses_a_folder_with_files_and_a_damaged_set(small, tmp_path):
