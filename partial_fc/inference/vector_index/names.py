@@ -40,6 +40,8 @@ class Names:
         return len(self.starts) - 1
 
     def __getitem__(self, number: int) -> str:
+        if not 0 <= number < len(self):
+            raise damaged(self._stem)
         start = self.starts[number]
         line = self._text[start : self.starts[number + 1]]
         if line.find(b"\n") + 1 != max(1, len(line)) or (start and self._text[start - 1 : start] != b"\n"):
