@@ -79,7 +79,7 @@ class Lists:
         """Returns which of the numbers 0 .. count - 1 are entries, (count,) bool; ValueError if there are others."""
         there, numbers = np.zeros(count, bool), self._places.numbers
         if len(numbers) and numbers[-1] >= count:
-            raise ValueError(f"{self._path} is damaged: it has an entry {numbers[-1]} of {count}; build the index again")
+            raise ValueError(f"{self._path} is damaged: entry {numbers[-1]} has no name; build the index again")
         there[numbers] = True
         return there
 
@@ -141,7 +141,7 @@ class Lists:
         order = joined.argsort()
         numbers = joined[order]
         if len(numbers) and (numbers[0] < 0 or (numbers[1:] == numbers[:-1]).any()):
-            raise ValueError(f"{self._path} is damaged: numbers of entries are negative or equal; build the index again")
+            raise ValueError(f"{self._path} is damaged: entries have equal or negative numbers; build the index again")
         return Places(numbers, lists[order], places[order])
 
 
