@@ -85,8 +85,9 @@ class Lists:
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:
         """Returns the embeddings of entries, (N, E) float32 of length 1; ValueError if there is no such entry."""
-        order = np.searchsorted(self._places.numbers, numbers)
-        if not np.isin(numbers, self._places.numbers).all():
+        known = self._places.numbers
+        order = np.searchsorted(known, numbers)
+        if not np.array_equal(known[order[order < len(known)]], numbers):
             raise ValueError(f"{self._path} is damaged: entries are missing; build the index again")
         codes = np.empty((len(numbers), self.index.code_size), np.uint8)
         for row, (place, inside) in enumerate(zip(self._places.lists[order], self._places.places[order])):
@@ -212,8 +213,8 @@ def _read_header(file: BinaryIO, path: str, dimension: int, dtype: str) -> tuple
     faiss itself would follow sizes and kinds that others wrote out of the file. Here the header must be, byte for
     byte, what `header_of` makes of its centers, ranges and sizes, and the sizes must fill the file.
     """
-    start, size = _layout(1, dtype, 1), os.fstat(file.fileno()).st_size
-    known = np.frombuffer(file.read(start.fields["probes"][1]).ljust(start.itemsize, b"\0"), start)[0]
+    start, size = np.dtype([("index", _INDEX), ("lists", "<u8")]), os.fstat(file.fileno()).st_size
+    known = np.frombuffer(file.read(start.itemsize).ljust(start.itemsize, b"\0"), start)[0]
     lists, entry = int(known["lists"]), dimension * DTYPES[dtype] + np.dtype(np.int64).itemsize
     fits = 0 < lists <= LISTS and 0 < dimension and 4 * lists * dimension < min(LARGEST_HEADER, size)
     layout = _layout(dimension, dtype, lists) if fits else None

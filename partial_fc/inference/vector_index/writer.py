@@ -189,7 +189,7 @@ class Writer:
         sizes = [index.invlists.list_size(place) for place in range(index.nlist)]
         with named_in_errors(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
             for place in range(index.nlist):
-                file.writelines(entries(index.invlists, place))
+                file.writelines(array.data for array in entries(index.invlists, place))
             file.flush()
             self._sources.append(mapped_lists(file, 0, np.array(sizes, np.uint64), index.code_size))
         self._stored += index.ntotal
