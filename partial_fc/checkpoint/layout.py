@@ -13,7 +13,7 @@ step-0000002000.left/       a checkpoint newer than the one that training was re
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
 
 MANIFEST = "manifest.json"
 BACKBONE = "backbone.npz"
@@ -43,7 +43,10 @@ def is_file_name(name: str) -> bool:
     return _FILE.fullmatch(name) is not None
 
 
-def files_of(ranks: int, fields: Iterable[str]) -> set[str]:
-    """Returns the names of all files of a checkpoint but the manifest, of ``ranks`` ranks with these center_files."""
-    of_centers = {center_file(field, rank) for field in fields for rank in range(ranks)}
-    return {BACKBONE, *map(statistics_file, range(ranks)), *of_centers}
+def files_of(ranks: int, fields: Collection[str]) -> Iterator[str]:
+    """Yields the names of all files of a checkpoint but the manifest, of ``ranks`` ranks with these center_files."""
+    yield BACKBONE
+    for rank in range(ranks):
+        yield statistics_file(rank)
+        for field in fields:
+            yield center_file(field, rank)

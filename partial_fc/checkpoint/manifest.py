@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
+from itertools import chain
 
 from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.utils.atomic_io import Entry, replace_file
@@ -84,7 +85,7 @@ def _checked(content: dict) -> Manifest:
     ranks = manifest.ranks
     sizes = [entry.bytes for entry in files.values()]
     counts = (ranks, manifest.num_update, manifest.num_classes, manifest.embedding_size, *sizes)
-    if any(type(count) is not int or not 0 <= count < 2**63 for count in (*counts, *sum(manifest.shards, ()))):
+    if any(type(count) is not int or not 0 <= count < 2**63 for count in (*counts, *chain(*manifest.shards))):
         raise ValueError("a number in it is no count")
     if any(type(state) is not dict for state in (manifest.state, manifest.origin, *manifest.rank_states)):
         raise ValueError("a state in it is no JSON object")
@@ -97,10 +98,13 @@ def _checked(content: dict) -> Manifest:
     widths = manifest.center_widths
     if type(widths) is not dict or any(type(width) is not int or width < 1 for width in widths.values()):
         raise ValueError(f"its center_widths {str(widths)[:100]} are no numbers by name")
-    expected = files_of(ranks, widths)
-    if not all(map(is_file_name, expected)):
-        raise ValueError(f"its center_widths {str(widths)[:100]} have no names of states")
-    if set(files) != expected:
-        name = sorted(set(files) ^ expected)[0]
-        raise ValueError(f"the file {name[:80]!r} is {'surplus' if name in files else 'missing'} for {ranks} ranks")
+    surplus = set(files)
+    for name in files_of(ranks, widths):  # one at a time: others may state as many as fill the memory
+        if not is_file_name(name):
+            raise ValueError(f"its center_widths {str(widths)[:100]} have no names of states")
+        if name not in files:
+            raise ValueError(f"the file {name[:80]!r} is missing for {ranks} ranks")
+        surplus.remove(name)
+    if surplus:
+        raise ValueError(f"the file {min(surplus)[:80]!r} is surplus for {ranks} ranks")
     return manifest

@@ -11,17 +11,20 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import onnx
 import onnxruntime
+from onnx.external_data_helper import load_external_data_for_model
 
 from partial_fc.distributed.env import share_cores
 from partial_fc.export.normalization import NORMALIZED, PIXELS, RANGES, RAW, expected_range, first_operators
 from partial_fc.export.onnx import LARGEST, SYMBOL_ENDING, read_checkpoint, to_onnx
 from partial_fc.export.torch_files import export_torch_model, is_torch_model
+from partial_fc.utils.regular_files import open_regular, read_regular
 from partial_fc.utils.text import plural
 
 from .distances import squared_distances
@@ -178,7 +181,7 @@ def model_files(path: str) -> list[str]:
     Raises:
         OSError, ValueError: The file cannot be read.
     """
-    names = sorted(_external_files(_load(path)))
+    names = sorted(_external_files(_read(path)))
     return [path, *(os.path.join(os.path.dirname(path), name) for name in names)]
 
 
@@ -191,7 +194,14 @@ def model_content(path: str) -> bytes:
     files = model_files(path)
     if sum(map(os.path.getsize, files)) >= LARGEST:
         raise ValueError(f"{path}: with its weights it exceeds the 2 GiB of an ONNX file")
-    content: bytes = _load(path, external=len(files) > 1).SerializeToString()
+    model = _read(path)
+    try:
+        load_external_data_for_model(model, os.path.dirname(path))
+    except OSError:
+        raise
+    except Exception as error:  # errors of onnx have no common base class
+        raise ValueError(f"{path} cannot be loaded as an ONNX model: {first_line(error)}") from None
+    content: bytes = model.SerializeToString()
     return content
 
 
@@ -207,9 +217,39 @@ def _external_files(message: Any) -> set[str]:
     return names
 
 
-def _load(path: str, external: bool = False) -> onnx.ModelProto:
+def read_model(source: bytes | str) -> onnx.ModelProto:
+    """Parses an ONNX file, its content or path, without the weights that are in further files.
+
+    All models are opened here: onnx and onnxruntime, depending on their releases, read weights wherever a model says.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: Weights are in a file that is not a regular one inside the folder of the model.
+        Exception: Other errors of onnx, which have no common base class.
+    """
+    model = onnx.load_model_from_string(source if isinstance(source, bytes) else read_regular(source, LARGEST))
+    for name in sorted(_external_files(model)):
+        if isinstance(source, bytes) or not _is_beside(name, source):
+            raise ValueError(f"its weights {name!r} are not in a regular file inside the folder of the model")
+    return model
+
+
+def _is_beside(name: str, path: str) -> bool:
+    """Returns whether the file of weights of a model is a regular one inside its folder.
+
+    That of a model that is a link, as in the cache of Hugging Face, may be where the link leads to.
+    """
+    if name.startswith("*"):  # onnxruntime takes "*/_ORT_MEM_ADDR_/*" for an address in memory
+        return False
+    for folder in {os.path.dirname(path), os.path.dirname(os.path.realpath(path))}:
+        with suppress(OSError, ValueError), open_regular(os.path.join(os.path.dirname(path), name), folder):
+            return True
+    return False
+
+
+def _read(path: str) -> onnx.ModelProto:
     try:
-        return onnx.load(path, load_external_data=external)
+        return read_model(path)
     except OSError:
         raise
     except Exception as error:  # errors of onnx have no common base class
@@ -258,12 +298,10 @@ def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onn
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = share_cores(dict(os.environ))
     options.log_severity_level = SILENT
+    options.add_session_config_entry("session.load_model_format", "ONNX")  # not onnxruntime's own, which is not checked
     providers = wanted_providers()
     try:
-        if isinstance(source, bytes):
-            model = onnx.load_model_from_string(source)
-        else:
-            model = onnx.load(source, load_external_data=False)
+        model = read_model(source)
         for each in model.graph.input:
             sizes = [dimension.dim_value for dimension in each.type.tensor_type.shape.dim]
             # onnxruntime computes with them for minutes, without an end by Ctrl-C, before it refuses some.

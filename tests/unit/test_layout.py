@@ -118,3 +118,27 @@ def test_rooms_do_not_import_each_other_in_a_circle():
         tuple(TopologicalSorter(arrows).static_order())
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+# What follows files of strangers wherever they say, and the files whose content is checked before, or our own.
+UNSAFE = {
+    "InferenceSession": {"partial_fc.inference.model"},
+    "onnx.load": {"partial_fc.export.smaller"},
+    "load_external_data_for_model": {"partial_fc.inference.model"},
+    "FaceDetectorYN.create": {"partial_fc.inference.detection.yunet"},
+    "faiss.read_index": set(),
+    "faiss.read_InvertedLists": set(),
+    "faiss.deserialize_index": set(),
+    "faiss.OnDiskInvertedLists": {"partial_fc.inference.vector_index.ivf"},
+}
+
+
+def test_files_of_strangers_are_checked_before_their_libraries_read_them():
+    found = {name: set() for name in UNSAFE}
+    for module, path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            for name in UNSAFE:
+                if f".{called}".endswith(f".{name}"):
+                    found[name].add(module)
+    assert found == UNSAFE

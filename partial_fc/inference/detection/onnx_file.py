@@ -2,9 +2,7 @@
 
 import os
 
-import onnx
-
-from partial_fc.inference.model import first_line
+from partial_fc.inference.model import first_line, read_model
 
 from .detector import Detector
 
@@ -16,7 +14,7 @@ def open_onnx_detector(path: str) -> Detector:
     if not os.path.exists(path):
         raise FileNotFoundError(f"{path} does not exist: name the ONNX file of SCRFD or YuNet")
     try:
-        outputs = {each.name for each in onnx.load(path, load_external_data=False).graph.output}
+        outputs = {each.name for each in read_model(path).graph.output}
     except OSError:
         raise
     except Exception as error:  # errors of protobuf have no common base class

@@ -15,7 +15,8 @@ class YuNet:
         try:
             self.net = cv2.FaceDetectorYN.create(path, "", (320, 320), SCORE, OVERLAP, MOST)
         except cv2.error as error:
-            raise ValueError(f"{path}: OpenCV {cv2.__version__} cannot read this as YuNet: {error.err}") from None
+            reason = " ".join(error.err.split())
+            raise ValueError(f"{path}: OpenCV {cv2.__version__} cannot read this as YuNet: {reason}") from None
 
     def detect(self, image: np.ndarray) -> list[Face]:
         """Returns the faces in an image (H, W, 3) uint8 RGB."""

@@ -20,9 +20,10 @@ from partial_fc.inference.index import Origin
 from partial_fc.utils.atomic_io import replace_file, sync_folder
 from partial_fc.utils.folder_lock import locked
 from partial_fc.utils.json_object import read_object
+from partial_fc.utils.regular_files import open_regular
 from partial_fc.utils.shared_folders import refuse_writable_by_others
 
-from .ivf import DTYPES, Lists, damaged, header_checksum
+from .ivf import DTYPES, Lists, damaged
 from .names import ENDINGS, Names, write_names
 from .writer import Writer, added_type, drawn
 
@@ -95,18 +96,19 @@ class IndexFolder:
         about, self._added, checksums = self.manifest, None, None
         for name, size in about.files.items():
             path = self._path(name)
-            if os.path.getsize(path) != size:
-                raise ValueError(f"{path} is damaged: it has {os.path.getsize(path)} bytes instead of {size}")
+            with open_regular(path, self.folder) as file:
+                held = os.fstat(file.fileno()).st_size
+            if held != size:
+                raise ValueError(f"{path} is damaged: it has {held} bytes instead of {size}")
         self.names = Names(self._path(_names(about.names)))
         path = self._path(_lists(about.change))
-        if header_checksum(path, about.entries, about.dimension, about.dtype) != about.checksums["header"]:
-            raise damaged(path)
         if about.version > 1:
             self._added, checksums = (self._array(file(about.change)) for file in (_added, _checksums))
-            if self._added.dtype != added_type(about.dimension) or _crc(checksums) != about.checksums["lists"]:
+            form = self._added.ndim, self._added.dtype
+            if form != (1, added_type(about.dimension)) or _crc(checksums) != about.checksums["lists"]:
                 raise damaged(self._path(_checksums(about.change)))
         self.lists = Lists.open(path, about.dimension, about.dtype, checksums)
-        if len(self.lists) != about.entries:
+        if (len(self.lists), self.lists.header_checksum) != (about.entries, about.checksums["header"]):
             raise damaged(path)
         if about.version == 1 and _crc(*self.lists.numbers()) != about.checksums["numbers"]:
             raise damaged(path)
@@ -114,6 +116,7 @@ class IndexFolder:
     def verify(self) -> None:
         """Reads all that the index holds. Raises ValueError for a file that is damaged; version 1 shows less of it."""
         self.lists.verify()
+        self.lists.present(len(self.names))
         about = self.manifest
         if self._added is not None:
             if _crc(self._added) != about.checksums["added"]:
@@ -244,7 +247,7 @@ def _write(folder: str, lists: Writer, about: Manifest) -> None:
         with open(os.path.join(folder, name), "r+b") as file:
             os.fsync(file.fileno())  # before the manifest that names it
             sizes[name] = os.fstat(file.fileno()).st_size
-    header = header_checksum(path, about.entries, about.dimension, about.dtype)
+    header = Lists.open(path, about.dimension, about.dtype).header_checksum
     names = Names(os.path.join(folder, _names(about.names))).checksum()
     checksums = {"header": header, "lists": _crc(of_lists), "added": _crc(lists.added), "names": names}
     about = about._replace(files=sizes, checksums=checksums)

@@ -10,9 +10,11 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+
+from partial_fc.utils.regular_files import open_regular
 
 INSTALL = "pip install faiss-cpu"
 DTYPES = {"int8": 1, "float32": 4}  # bytes of a number
@@ -21,6 +23,11 @@ LISTS, OF_A_LIST, EFFORT = 4096, 40, 512
 MARGIN = 0.05  # of the range of a sample, on either side, for the numbers of other embeddings
 CUT = 0.1  # length that bytes may cut off an embedding, which costs 0.005 of a cosine
 LONGEST = {"int8": 1 + CUT, "float32": 1.01}  # no cosine is above the length of what is stored
+LARGEST_HEADER = 1 << 28  # bytes; 4096 lists of dimension 512 need 8 MB
+# An index in the files of faiss, that of the centers also: its kind, and what all of our kinds have.
+_INDEX = [("kind", "S4"), ("dimension", "<i4"), ("entries", "<i8"), ("unused", "<i8", 2), ("trained", "u1")]
+_INDEX += [("metric", "<i4")]
+_KINDS = {"int8": b"IwSq", "float32": b"IwFl"}
 
 
 class Places(NamedTuple):
@@ -39,10 +46,14 @@ class Lists:
         path: of its file, for errors.
         dtype: a name of DTYPES.
         checksums: those of `Writer.save`; None if an earlier version wrote the file, which stored none.
+
+    Attributes:
+        header_checksum: CRC-32 of the file up to the entries.
     """
 
-    def __init__(self, index: Any, path: str, dtype: str, checksums: np.ndarray | None):
+    def __init__(self, index: Any, path: str, dtype: str, checksums: np.ndarray | None, header_checksum: int):
         self.index, self._path, self._longest, self._checksums = index, path, LONGEST[dtype], checksums
+        self.header_checksum = header_checksum
         self._checked = np.zeros(index.nlist, bool)
         index.parallel_mode = 1  # the threads share the lists of a query
 
@@ -54,32 +65,30 @@ class Lists:
             ImportError: faiss is missing.
             ValueError: The file is damaged, or holds other embeddings; names it.
         """
-        faiss = load_faiss()
-        with open(path, "rb") as file:  # by its number, as faiss takes no path that is not UTF-8
-            try:
-                index = faiss.read_index(f"/proc/self/fd/{file.fileno()}", faiss.IO_FLAG_MMAP)
-            except RuntimeError as error:
-                raise ValueError(f"{path} is damaged: {error}") from None
-        if (type(index), index.d) != (_kind(dtype), dimension):
-            raise ValueError(f"{path} does not hold {dtype} of dimension {dimension}")
-        if checksums is not None and checksums.shape != (index.nlist,):
-            raise damaged(path)
-        # 32 threads that read ahead take as long as the search.
-        faiss.downcast_InvertedLists(index.invlists).prefetch_nthread = 0
-        return cls(index, path, dtype, checksums)
+        with open_regular(path) as file:
+            header, index = _read_header(file, path, dimension, dtype)
+            if checksums is not None and checksums.shape != (index.nlist,):
+                raise damaged(path)
+            replace_lists(index, mapped_lists(file, header.nbytes, header["sizes"], index.code_size))
+        return cls(index, path, dtype, checksums, zlib.crc32(header.tobytes()))
 
     def __len__(self) -> int:
         return self.index.ntotal
 
     def present(self, count: int) -> np.ndarray:
-        """Returns which of the numbers 0 .. count - 1 are entries, (count,) bool."""
-        there = np.zeros(count, bool)
-        there[self._places.numbers] = True
+        """Returns which of the numbers 0 .. count - 1 are entries, (count,) bool; ValueError if there are others."""
+        there, numbers = np.zeros(count, bool), self._places.numbers
+        if len(numbers) and numbers[-1] >= count:
+            raise ValueError(f"{self._path} is damaged: entry {numbers[-1]} has no name; build the index again")
+        there[numbers] = True
         return there
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns the embeddings of entries, (N, E) float32 of length 1."""
-        order = np.searchsorted(self._places.numbers, numbers)
+        """Returns the embeddings of entries, (N, E) float32 of length 1; ValueError if there is no such entry."""
+        known = self._places.numbers
+        order = np.searchsorted(known, numbers)
+        if not np.array_equal(known[order[order < len(known)]], numbers):
+            raise ValueError(f"{self._path} is damaged: entries are missing; build the index again")
         codes = np.empty((len(numbers), self.index.code_size), np.uint8)
         for row, (place, inside) in enumerate(zip(self._places.lists[order], self._places.places[order])):
             codes[row] = entries(self.index.invlists, int(place))[0][inside]
@@ -125,13 +134,16 @@ class Lists:
 
     @cached_property
     def _places(self) -> Places:
-        numbers = list(self.numbers())
-        sizes = [len(part) for part in numbers]
+        parts = list(self.numbers())
+        sizes = [len(part) for part in parts]
         lists = np.repeat(np.arange(len(sizes)), sizes)
         places = np.concatenate([np.arange(size) for size in sizes])
-        joined = np.concatenate(numbers)
+        joined = np.concatenate(parts)
         order = joined.argsort()
-        return Places(joined[order], lists[order], places[order])
+        numbers = joined[order]
+        if len(numbers) and (numbers[0] < 0 or (numbers[1:] == numbers[:-1]).any()):
+            raise ValueError(f"{self._path} is damaged: entries have equal or negative numbers; build the index again")
+        return Places(numbers, lists[order], places[order])
 
 
 def list_checksum(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> int:
@@ -163,11 +175,85 @@ def decoded(index: Any, codes: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def header_checksum(path: str, entries: int, dimension: int, dtype: str) -> int:
-    """Returns the CRC-32 of a file of `Writer.save` up to the entries: faiss would follow damaged sizes out of it."""
-    rest = entries * (dimension * DTYPES[dtype] + np.dtype(np.int64).itemsize)  # of bytes, and numbers
-    with open(path, "rb") as file:
-        return zlib.crc32(file.read(max(0, os.path.getsize(path) - rest)))
+def _layout(dimension: int, dtype: str, lists: int) -> np.dtype:
+    """The type of a file up to the entries: what faiss writes for such an index whose lists are "full".
+
+    The entries follow list by list, first the codes (n, bytes) uint8, then the numbers (n,) int64.
+    """
+    fields: list[tuple] = [("index", _INDEX), ("lists", "<u8"), ("probes", "<u8"), ("quantizer", _INDEX)]
+    fields += [("floats", "<u8"), ("centers", "<f4", (lists, dimension)), ("map", "u1"), ("mapped", "<u8")]
+    if dtype == "int8":
+        fields += [("type", "<i4"), ("range", "<i4"), ("margin", "<f4"), ("dimension", "<u8"), ("bytes", "<u8")]
+        fields += [("bounds", "<u8"), ("ranges", "<f4", (2, dimension)), ("code", "<u8"), ("residual", "u1")]
+    fields += [("end", "S4"), ("end_lists", "<u8"), ("end_code", "<u8"), ("form", "S4"), ("count", "<u8")]
+    return np.dtype([*fields, ("sizes", "<u8", (lists,))])
+
+
+def header_of(index: Any, dtype: str, sizes: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Returns the file of an index of faiss up to the entries, a scalar of `_layout`; ``sizes`` are those of lists."""
+    faiss, lists, code = load_faiss(), index.nlist, index.code_size
+    header = np.zeros((), _layout(index.d, dtype, lists))
+    unused = [1 << 20] * 2  # as faiss writes them
+    header["index"] = (_KINDS[dtype], index.d, int(np.sum(sizes)), unused, 1, faiss.METRIC_INNER_PRODUCT)
+    header["quantizer"] = (b"IxFI", index.d, lists, unused, 1, faiss.METRIC_INNER_PRODUCT)
+    header["lists"] = header["end_lists"] = header["count"] = lists
+    header["probes"], header["floats"], header["end_code"] = 1, lists * index.d, code
+    header["centers"] = index.quantizer.reconstruct_n(0, lists)
+    header["end"], header["form"], header["sizes"] = b"ilar", b"full", sizes
+    if dtype == "int8":
+        header["type"], header["margin"] = faiss.ScalarQuantizer.QT_8bit, MARGIN
+        header["dimension"] = header["bytes"] = header["code"] = index.d
+        header["bounds"], header["ranges"] = 2 * index.d, faiss.vector_to_array(index.sq.trained).reshape(2, -1)
+    return header
+
+
+def _read_header(file: BinaryIO, path: str, dimension: int, dtype: str) -> tuple[np.ndarray, Any]:
+    """Returns a file up to the entries, a scalar of `_layout`, and its index of faiss, whose lists are empty.
+
+    faiss itself would follow sizes and kinds that others wrote out of the file. Here the header must be, byte for
+    byte, what `header_of` makes of its centers, ranges and sizes, and the sizes must fill the file.
+    """
+    start, size = np.dtype([("index", _INDEX), ("lists", "<u8")]), os.fstat(file.fileno()).st_size
+    known = np.frombuffer(file.read(start.itemsize).ljust(start.itemsize, b"\0"), start)[0]
+    lists, entry = int(known["lists"]), dimension * DTYPES[dtype] + np.dtype(np.int64).itemsize
+    fits = 0 < lists <= LISTS and 0 < dimension and 4 * lists * dimension < min(LARGEST_HEADER, size)
+    layout = _layout(dimension, dtype, lists) if fits else None
+    if layout and layout.itemsize <= size:
+        file.seek(0)
+        header = np.frombuffer(file.read(layout.itemsize), layout)[0]
+        numbers = [header["centers"], *([header["ranges"]] if dtype == "int8" else [])]
+        sizes = header["sizes"].tolist()
+        if layout.itemsize + sum(sizes) * entry == size and all(np.isfinite(each).all() for each in numbers):
+            index = empty_index(dimension, dtype, lists)
+            index.quantizer.add(np.ascontiguousarray(header["centers"]))
+            if dtype == "int8":
+                load_faiss().copy_array_to_vector(header["ranges"].ravel(), index.sq.trained)
+            index.is_trained, index.ntotal = True, sum(sizes)
+            if header_of(index, dtype, sizes).tobytes() == header.tobytes():
+                return header, index
+    raise ValueError(f"{path} is damaged, or does not hold {dtype} of dimension {dimension}: build the index again")
+
+
+def mapped_lists(file: BinaryIO, start: int, sizes: np.ndarray, code_size: int) -> Any:
+    """Maps lists, in the form of `_layout`, whose ``sizes`` fill a file from a byte on, as InvertedLists of faiss."""
+    faiss = load_faiss()
+    lists = faiss.OnDiskInvertedLists()
+    lists.nlist, lists.code_size, lists.read_only = len(sizes), code_size, True
+    lists.filename = f"/proc/self/fd/{file.fileno()}"  # by its number, as faiss takes no path that is not UTF-8
+    lists.totsize = os.fstat(file.fileno()).st_size
+    lists.prefetch_nthread = 0  # 32 threads that read ahead take as long as the search
+    offsets = start + (np.cumsum(sizes) - sizes) * np.uint64(code_size + np.dtype(np.int64).itemsize)
+    table = np.stack([sizes, sizes, offsets], axis=1).astype(np.uint64)  # size, capacity, first byte
+    lists.lists.resize(len(sizes))
+    faiss.memcpy(lists.lists.data(), faiss.swig_ptr(table), table.nbytes)
+    lists.do_mmap()
+    return lists
+
+
+def replace_lists(index: Any, lists: Any) -> None:
+    """Gives an index of faiss other lists, which it frees."""
+    index.replace_invlists(lists, True)
+    lists.this.disown()
 
 
 def wanted_lists(entries: int) -> int:

@@ -31,7 +31,8 @@ class Names:
         self._stem = stem
         self.starts = open_array(f"{stem}.npy")
         size = os.path.getsize(f"{stem}.txt")
-        if self.starts.ndim != 1 or self.starts.dtype != np.int64 or not len(self.starts) or self.starts[-1] != size:
+        form = self.starts.ndim, self.starts.dtype
+        if form != (1, np.int64) or not len(self.starts) or not self.starts[-1] == size > 0:
             raise ValueError(f"{stem}.npy does not belong to {stem}.txt: build the index again")
         with open(f"{stem}.txt", "rb") as file:
             self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -40,6 +41,8 @@ class Names:
         return len(self.starts) - 1
 
     def __getitem__(self, number: int) -> str:
+        if not 0 <= number < len(self):
+            raise damaged(self._stem)
         start = self.starts[number]
         line = self._text[start : self.starts[number + 1]]
         if line.find(b"\n") + 1 != max(1, len(line)) or (start and self._text[start - 1 : start] != b"\n"):

@@ -15,7 +15,21 @@ import numpy as np
 from partial_fc.utils.atomic_io import named_in_errors
 from partial_fc.utils.hashing import mix
 
-from .ivf import CUT, LISTS, OF_A_LIST, Lists, decoded, empty_index, entries, list_checksum, load_faiss, wanted_lists
+from .ivf import (
+    CUT,
+    LISTS,
+    OF_A_LIST,
+    Lists,
+    decoded,
+    empty_index,
+    entries,
+    header_of,
+    list_checksum,
+    load_faiss,
+    mapped_lists,
+    replace_lists,
+    wanted_lists,
+)
 
 SAMPLE = LISTS * OF_A_LIST  # embeddings that centers are made from, at most
 ADDED = 1_000  # embeddings that are kept as they were added, at most
@@ -90,7 +104,9 @@ class Writer:
         """Writes all entries, in the format of faiss; returns `list_checksum` of each list, uint32. Raises OSError."""
         checksums = np.empty(self._memory.nlist, np.uint32)
         with named_in_errors(path), open(path, "wb") as file:
-            file.write(self._header())
+            sources, places = self._sources, range(self._memory.nlist)
+            sizes = [sum(self._size(source, place) for source in sources) for place in places]
+            file.write(header_of(self._memory, self._dtype, sizes).tobytes())
             for place in range(self._memory.nlist):
                 parts = []
                 for codes, numbers in (entries(source, place) for source in self._sources):
@@ -113,17 +129,6 @@ class Writer:
         if not self._dropped.any():
             return source.list_size(place)  # reads none of them
         return int(self._kept(entries(source, place)[1]).sum())
-
-    def _header(self) -> bytes:
-        """Returns the file up to the entries."""
-        self._memory.ntotal = len(self)
-        content = load_faiss().serialize_index(self._memory).tobytes()
-        self._memory.ntotal = 0
-        end = b"sprs" + bytes(8)  # sizes of the lists that are not empty, of which there is none
-        if not content.endswith(end):  # python -O keeps this check: the file would be a wrong one
-            raise ValueError("this release of faiss writes indexes in another form: install an earlier faiss-cpu")
-        sizes = [sum(self._size(source, place) for source in self._sources) for place in range(self._memory.nlist)]
-        return content.removesuffix(end) + b"full" + np.array([len(sizes), *sizes], "<u8").tobytes()
 
     def _keep_some(self, first: int, rows: Rows, count: int) -> None:
         """Draws again what is kept of all embeddings as they were added."""
@@ -178,19 +183,18 @@ class Writer:
 
     def _store(self) -> None:
         """Moves the entries in memory to a file."""
-        faiss, index = load_faiss(), self._memory
+        index = self._memory
+        if not index.ntotal:
+            return
+        sizes = [index.invlists.list_size(place) for place in range(index.nlist)]
         with named_in_errors(self._folder), tempfile.TemporaryFile(dir=self._folder) as file:
-            faiss.write_InvertedLists(index.invlists, faiss.PyCallbackIOWriter(file.write))
+            for place in range(index.nlist):
+                file.writelines(array.data for array in entries(index.invlists, place))
             file.flush()
-            reader = faiss.FileIOReader(f"/proc/self/fd/{file.fileno()}")
-            source = faiss.read_InvertedLists(reader, faiss.IO_FLAG_MMAP)
-        source.thisown = True  # else it is never freed
-        self._sources.append(source)
+            self._sources.append(mapped_lists(file, 0, np.array(sizes, np.uint64), index.code_size))
         self._stored += index.ntotal
         # Others, as reset() keeps the memory.
-        empty = faiss.ArrayInvertedLists(index.nlist, index.code_size)
-        index.replace_invlists(empty, True)
-        empty.this.disown()  # the index frees it
+        replace_lists(index, load_faiss().ArrayInvertedLists(index.nlist, index.code_size))
         index.ntotal = 0
 
 

@@ -2,6 +2,7 @@ import hashlib
 import json
 import os
 import pickle
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -158,3 +159,17 @@ def test_a_manifest_that_does_not_exist(tmp_path):
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(FileNotFoundError, match=f"{path}/manifest.json does not exist"):
             read_manifest(str(path))
+
+
+@pytest.mark.parametrize("ranks, widths, length", [(2000, 2000, 1), (30_000, 1, 30_000)])
+def test_reading_takes_as_much_memory_as_the_file(tmp_path, ranks, widths, length):
+    """Also where ranks and names of states ask for as many names of files as their product."""
+    states = {"x" * length + str(number): 1 for number in range(widths)}
+    stated = {"ranks": ranks, "shards": [[0, 0]] * (ranks - 1) + [[0, 7]], "rank_states": [{}] * ranks}
+    text = sealed({**content(), **stated, "state": {"center_widths": states}})
+    tracemalloc.start()
+    try:
+        refused(tmp_path, text, "is missing")
+        assert tracemalloc.get_traced_memory()[1] < 20e6 + 20 * len(text)
+    finally:
+        tracemalloc.stop()

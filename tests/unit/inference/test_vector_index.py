@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from command_line import exit_code, interruptible, start
+from damage import check_damaged
 from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.inference.index import Index, write_index
 from partial_fc.inference.origin import Origin
@@ -27,7 +29,7 @@ from partial_fc.inference.vector_index.writer import Writer
 from tiny_onnx import TinyModel
 from waiting import happens
 
-pytest.importorskip("faiss", reason="pip install faiss-cpu")
+faiss = pytest.importorskip("faiss", reason="pip install faiss-cpu")
 ORIGIN = Origin("0" * 64, True)
 COUNT, SIZE, FILES = 300, 16, 7
 
@@ -280,9 +282,9 @@ def test_damage_is_refused(place, capsys):
     for name in about["files"]:
         refused(f"{name} is damaged: it has", name, lambda whole: whole[: len(whole) // 2])
     refused("lists-1.faiss is damaged", "lists-1.faiss", lambda whole: bytes(len(whole)))
-    # The kind of index, the number of the last entry, a size of a list: faiss would read past the end.
-    for place_of_byte in (0, -1, -COUNT * (SIZE + 8) - 3):
-        refused("its checksums are not", "lists-1.faiss", lambda whole: flipped(whole, place_of_byte))  # noqa: B023
+    # The kind of index, the number of the last entry, a size of a list, a center.
+    for place_of_byte in (0, -1, -COUNT * (SIZE + 8) - 3, 100):
+        refused("lists-1.faiss is damaged", "lists-1.faiss", lambda whole: flipped(whole, place_of_byte))  # noqa: B023
     refused("lists-1.faiss is damaged", "lists-1.faiss", lambda whole: flipped(whole, -COUNT * 8))  # an embedding
     refused("checksums-1.npy is damaged", "checksums-1.npy", lambda whole: flipped(whole, -1))
     refused("added-1.npy is damaged", "added-1.npy", lambda whole: flipped(whole, -1))
@@ -298,6 +300,106 @@ def test_damage_is_refused(place, capsys):
         refused("cannot be used", "manifest.json", lambda _: json.dumps({**about, key: value}).encode())  # noqa: B023
     for key, value in (("dimension", 32), ("dtype", "float32"), ("entries", 3)):
         refused("", "manifest.json", lambda _: json.dumps({**about, key: value}).encode())  # noqa: B023
+
+
+LISTS, ENTRY = COUNT // 40, SIZE + 8  # lists; bytes of an entry in int8
+
+
+def seal(content):
+    """Makes an index of ``content`` of its file of lists, with all sizes and checksums, as a stranger would."""
+    about = json.loads(Path("index/manifest.json").read_text())
+    start = max(0, len(content) - COUNT * ENTRY)
+    stops = np.cumsum(np.frombuffer(content[:start].rjust(8 * LISTS)[-8 * LISTS :], np.int64)) * ENTRY + start
+    lists = [zlib.crc32(content[first:stop]) for first, stop in zip([start, *stops], stops)]
+    np.save("index/checksums-1.npy", np.array(lists, np.uint32))
+    about["files"]["lists-1.faiss"] = len(content)
+    about["checksums"]["header"] = zlib.crc32(content[:start])
+    about["checksums"]["lists"] = zlib.crc32(np.array(lists, np.uint32))
+    Path("index/manifest.json").write_text(json.dumps(about))
+    Path("index/lists-1.faiss").write_bytes(content)
+
+
+def put(at, value):
+    """Returns a change of content, at a byte from the end or, if it is positive, from the start."""
+    value = value.to_bytes(8, "little") if isinstance(value, int) else value
+    return lambda whole: whole[: at % len(whole)] + value + whole[at % len(whole) + len(value) :]
+
+
+def elsewhere(whole):
+    """Returns an index whose lists are in a file that it names."""
+    index = faiss.read_index("index/lists-1.faiss")
+    lists = faiss.OnDiskInvertedLists(index.nlist, index.code_size, "elsewhere")
+    lists.merge_from_1(index.invlists)
+    index.replace_invlists(lists)
+    return faiss.serialize_index(index).tobytes()
+
+
+def refused_by_all(name, capsys):
+    for command in (["check", "index"], ["remove", "index", "a.txt"], ["merge", "b", "index"], ["add", "index", "b"]):
+        assert index(*command) == 2
+        assert f"index/{name}" in (error := capsys.readouterr().err) and error.count("\n") == 1, error
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(put(-8, COUNT + 5), put(-8, 1 << 63), lambda whole: put(-8, whole[-16:-8])(whole)),  # numbers of entries
+        *(put(-COUNT * ENTRY - 8, 1 << 61), put(-COUNT * ENTRY - 8, (1 << 64) - 1)),  # size of a list
+        *(put(37, 1 << 40), put(37, 0), put(98, b"\0\0\xc0\x7f"), put(-COUNT * ENTRY - 8 * LISTS - 40, b"\1" * 8)),
+        *(elsewhere, lambda whole: whole[:5], lambda whole: b""),
+    ],
+)
+def test_the_lists_of_a_stranger_are_refused_in_one_line(place, capsys, change):
+    """Whatever checksums say: faiss would follow sizes and paths in its files."""
+    assert index("build", "a", "--out", "index") == index("build", "b", "--out", "b") == 0
+    seal(Path("index/lists-1.faiss").read_bytes())
+    assert index("check", "index") == 0
+    seal(change(Path("index/lists-1.faiss").read_bytes()))
+    capsys.readouterr()
+    refused_by_all("lists-1.faiss", capsys)
+
+
+@pytest.mark.parametrize("name", ["lists-1.faiss", "names-1.txt", "names-1.npy", "added-1.npy", "checksums-1.npy"])
+@pytest.mark.parametrize("size", [0, None])
+def test_files_of_an_index_are_regular_and_in_its_folder(place, capsys, name, size):
+    assert index("build", "a", "--out", "index") == index("build", "b", "--out", "b") == 0
+    about = json.loads(Path("index/manifest.json").read_text())
+    if size is None:
+        os.rename(f"index/{name}", "outside")
+        os.symlink("../outside", f"index/{name}")
+    else:
+        os.remove(f"index/{name}")
+        os.mkfifo(f"index/{name}")
+        about["files"][name] = size
+        Path("index/manifest.json").write_text(json.dumps(about))
+    capsys.readouterr()
+    refused_by_all(name, capsys)
+
+
+@pytest.mark.parametrize("name", ["lists-1.faiss", "manifest.json", "names-1.npy", "names-1.txt", "added-1.npy"])
+def test_an_index_with_any_damage_is_read_or_refused(place, name):
+    assert index("build", "a", "--out", "index") == 0
+    manifest = Path("index/manifest.json").read_bytes()
+
+    def write(content):
+        if name.endswith(".faiss"):
+            Path("index/manifest.json").write_bytes(manifest)
+            seal(content)
+        else:
+            Path("index", name).write_bytes(content)
+
+    def read(folder):
+        opened = IndexFolder(folder)
+        numbers, _ = opened.lists.nearest(embeddings(1)[0], 5)
+        [opened.names[number] for number in numbers]
+        opened.verify()
+        opened.lists.rows(opened.added["number"])
+
+    content = Path("index", name).read_bytes()
+    if name.endswith(".faiss"):  # what faiss would follow is before the entries
+        start, entries = content[: -COUNT * ENTRY], content[-COUNT * ENTRY :]
+        check_damaged(Path("index"), start, read, lambda damaged: write(damaged + entries))
+    check_damaged(Path("index"), content, read, write)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
