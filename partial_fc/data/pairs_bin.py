@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from partial_fc.utils.atomic_io import replace_file
+from partial_fc.utils.regular_files import open_regular
 
 from .pickle_bounds import DAMAGE, OF_LISTS, BoundedUnpickler
 
@@ -34,7 +35,7 @@ def read_pairs(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray]:
     """Reads (2P encoded images, issame (P,) bool). Raises OSError or ValueError, naming the file."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path} (validation pairs) does not exist: check the folder of the data set")
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         content = file.read()
     try:
         images, issame = PairsUnpickler(content).load()

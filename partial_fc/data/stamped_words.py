@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from partial_fc.utils.regular_files import open_regular
 from partial_fc.utils.staging import staged_files
 
 VERSION_BITS = 8  # of the number for a layout: what earlier versions have written is replaced
@@ -22,8 +23,9 @@ def file_stamp(path: str, form: int) -> np.ndarray:
 def read_words(path: str, stamp: np.ndarray) -> np.ndarray | None:
     """Maps the words after the stamp, None if the file is missing or was made from another one."""
     try:
-        words = np.memmap(path, "<i8", mode="r")
-    except (OSError, ValueError):  # missing or empty
+        with open_regular(path) as file:
+            words = np.memmap(file, "<i8", mode="r")
+    except (OSError, ValueError):  # missing, empty or no file
         return None
     is_current = len(words) > len(stamp) and (words[: len(stamp)] == stamp).all()
     return words[len(stamp) :] if is_current else None
@@ -33,7 +35,10 @@ def write_words(path: str, stamp: np.ndarray, *parts: np.ndarray) -> None:
     """Writes the stamp and the parts atomically; neither a read-only folder nor a file of the user's is an error."""
     folder, name = os.path.split(path)
     with suppress(OSError):
-        there = np.fromfile(path, "<i8", 1) if os.path.exists(path) else stamp[:1]
+        there = stamp[:1]
+        if os.path.exists(path):
+            with open_regular(path) as file:
+                there = np.frombuffer(file.read(8).ljust(8, b"\0"), "<i8")
         if (there >> VERSION_BITS).tolist() != (stamp[:1] >> VERSION_BITS).tolist():
             return
         # Other ranks may write it at the same time, each in a temporary folder of its own.
