@@ -322,6 +322,7 @@ SETTINGS = Schema(
     Setting("color_jittering", 0.0, "share by which brightness, contrast, color vary", at_least=0, at_most=1),
     Setting("jpeg_compression", 0, "lowest JPEG quality of every second image; 0: as it is", at_least=0, at_most=100),
     Setting("min_images_per_class", 0, "leave out identities with fewer images", at_least=0, alias="images_filter"),
+    Setting("follow_links", False, "read also images that a set reaches through links out of its folder"),
     Setting("skip_bad_images", 0, "bad items that each rank skips before one ends the training", at_least=0),
     Setting("decode_threads", 0, "per rank; 0: its share of the host's cores, up to 8", at_least=0, at_most=1024),
     Setting("decode_processes", 0, "per rank, which read in place of threads; 0: threads", at_least=0, at_most=256),

@@ -1,6 +1,7 @@
 """One set of images in every form that `rec` can name."""
 
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -113,3 +114,11 @@ def write_records(root, identities):
 # Which need no package but those of the trainer, and all.
 PLAIN = {"records": write_records, "folders": write_folders, "shards": write_shards, "dataset": write_dataset}
 FORMS = {**PLAIN, "parquet": write_parquet, "saved": write_saved}
+
+
+def write_slow_images(folder, count, side=3000):
+    """Writes an image that takes some time to decode, and links to it."""
+    first = folder / "slow0.jpg"
+    first.write_bytes(cv2.imencode(".jpg", np.zeros((side, side, 3), np.uint8))[1].tobytes())
+    for number in range(1, count):
+        os.link(first, folder / f"slow{number}.jpg")

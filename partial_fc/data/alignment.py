@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 
 from partial_fc.data.transforms import decode_any_size
+from partial_fc.utils.regular_files import read_image_file
 
 SIZE = 112
 # Landmarks of an aligned face, (x, y) in pixels: left eye, right eye, nose, left and right corner of the mouth, as
@@ -36,15 +37,14 @@ def align(image: np.ndarray, similarity: np.ndarray) -> np.ndarray:
     return aligned
 
 
-def read_rgb(path: str) -> np.ndarray:
-    """Reads an image file: (H, W, 3) uint8 RGB.
+def read_rgb(path: str, root: str) -> np.ndarray:
+    """Reads an image file in the folder `root`: (H, W, 3) uint8 RGB.
 
     Raises:
         OSError: The file cannot be read.
         ValueError: The image is damaged. The message names the file.
     """
-    with open(path, "rb") as file:
-        encoded = file.read()
+    encoded = read_image_file(path, root)
     try:
         return decode_any_size(encoded)
     except ValueError as error:

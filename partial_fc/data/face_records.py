@@ -20,6 +20,7 @@ from functools import cached_property
 import numpy as np
 
 from partial_fc.utils.atomic_io import replace_file
+from partial_fc.utils.regular_files import read_regular
 
 from .identity_ranges import (
     FLOAT32_EXACT,
@@ -78,6 +79,9 @@ def pack_range(start: int, end: int) -> bytes:
     return pack(RecordHeader(2, np.array([start, end], np.float32), start, end), b"")
 
 
+LARGEST_PROPERTY = 1000  # bytes
+
+
 def index_path(rec_path: str | os.PathLike) -> str:
     """Returns the path of the .idx of a .rec. Raises ValueError for another file name."""
     stem, extension = os.path.splitext(os.fspath(rec_path))
@@ -91,8 +95,7 @@ def read_property(rec_path: str | os.PathLike) -> tuple | None:
     path = os.path.join(os.path.dirname(os.fspath(rec_path)), "property")
     if not os.path.isfile(path):
         return None
-    with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read().strip()
+    text = read_regular(path, LARGEST_PROPERTY).decode("utf-8", "replace").strip()
     try:
         classes, height, width = (int(number) for number in text.split(","))
     except ValueError:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.process_pool import in_chunks, ordered_map
+from partial_fc.utils.regular_files import open_regular, read_image_file, require_links_inside
 from partial_fc.utils.text import plural, some
 
 from .encoding import ImageOptions, WrongSizeError, encode_for_set
@@ -35,17 +36,25 @@ class Folder(NamedTuple):
     images: list[str]
     folders: list[str]
     others: list[str]
+    links: frozenset[str]  # those of the images and folders that are links
 
 
 def identity_folders(root: str) -> tuple[list[str], list[str]]:
     """Returns the sorted names of the C folders and of the files beside them, without hidden ones.
 
     Raises:
-        OSError, ValueError: there are no folders.
+        OSError, ValueError: there are no folders, a link among them leads out of `root`, or two are the same.
     """
     if not os.path.isdir(root):
         raise FileNotFoundError(f"{root} is not a folder, expected one with a folder of images for each identity")
     content = list_folder(root)
+    linked = [name for name in content.folders if name in content.links]
+    require_links_inside([os.path.join(root, name) for name in linked], root)
+    if linked:  # of few bytes of links, each to a folder of many images
+        named: dict[str, str] = {}
+        for name in content.folders:
+            if (other := named.setdefault(os.path.realpath(os.path.join(root, name)), name)) != name:
+                raise ValueError(f"{os.path.join(root, name)} and {other} are links to one folder: remove one")
     if not content.folders:
         raise ValueError(f"{root} contains no folders, expected one for each identity, with its images")
     return content.folders, sorted(content.images + content.others)
@@ -56,16 +65,20 @@ def list_folder(path: str) -> Folder:
     images: list[str] = []
     folders: list[str] = []
     others: list[str] = []
+    links: list[str] = []
     with os.scandir(path) as entries:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
             if entry.is_dir():
-                folders.append(entry.name)
+                kind = folders
             else:
                 is_image = os.path.splitext(entry.name)[1].lower() in IMAGE_ENDINGS or _has_image_content(entry)
-                (images if is_image else others).append(entry.name)
-    return Folder(sorted(images), sorted(folders), sorted(others))
+                kind = images if is_image else others
+            kind.append(entry.name)
+            if kind is not others and entry.is_symlink():
+                links.append(entry.name)
+    return Folder(sorted(images), sorted(folders), sorted(others), frozenset(links))
 
 
 def others_text(paths: Sequence[str]) -> str:
@@ -82,32 +95,29 @@ def no_images(folder: str, others: Sequence[str]) -> ValueError:
 
 def _has_image_content(entry: os.DirEntry) -> bool:
     """Whether a file begins as an image; not if it cannot be read, or is no regular file."""
-    if not entry.is_file():
-        return False
     try:
-        with open(entry.path, "rb", buffering=0) as file:
+        with open_regular(entry.path) as file:
             return bool(extension(file.read(HEADER)))
     except OSError:
         return False
 
 
-def encode_files(paths: Iterator[str], options: ImageOptions, workers: int) -> Iterator[tuple[str, Encoded]]:
-    """Yields (path, Encoded) in the order of the paths, which are consumed as workers become free."""
-    for chunk, results in ordered_map(partial(encode_chunk, options), in_chunks(paths, CHUNK), workers):
+def encode_files(root: str, paths: Iterator[str], options: ImageOptions, workers: int) -> Iterator[tuple[str, Encoded]]:
+    """Yields (path, Encoded) of files in the folder `root`, in the order of the paths, as workers become free."""
+    for chunk, results in ordered_map(partial(encode_chunk, root, options), in_chunks(paths, CHUNK), workers):
         yield from zip(chunk, results)
 
 
-def encode_chunk(options: ImageOptions, paths: list[str]) -> list[Encoded]:
+def encode_chunk(root: str, options: ImageOptions, paths: list[str]) -> list[Encoded]:
     """Encodes some files, in a worker."""
     with DecoderMessages() as messages:
-        return [encode_file(options, path, messages) for path in paths]
+        return [encode_file(root, options, path, messages) for path in paths]
 
 
-def encode_file(options: ImageOptions, path: str, messages: DecoderMessages) -> Encoded:
+def encode_file(root: str, options: ImageOptions, path: str, messages: DecoderMessages) -> Encoded:
     """Encodes one file; errors are part of the result."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_image_file(path, root)
         return Encoded(*messages.checked(lambda: encode_for_set(data, options)), False)
     except ValueError as error:
         return Encoded(None, str(error), isinstance(error, WrongSizeError))

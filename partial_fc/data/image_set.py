@@ -3,6 +3,7 @@
 Shapes: N images, C identities, P positions, H, W image size.
 """
 
+import errno
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,8 +11,11 @@ from functools import cached_property
 
 import numpy as np
 
+from partial_fc.utils.regular_files import OutsideError, read_image_file
+
 from .label_runs import MOST_CLASSES, LabelRuns
 
+OF_ONE_FILE = {errno.ENOENT, errno.EACCES, errno.EINVAL, errno.ENXIO, errno.EFBIG, errno.ELOOP, errno.ENOTDIR}
 SAMPLES = 64  # images that are part of a digest
 
 
@@ -57,6 +61,23 @@ class ImageSet:
             OSError: the files cannot be read.
         """
         raise NotImplementedError
+
+    def read_file(self, path: str, *roots: str) -> bytes:
+        """Reads the file of an image, which is in one of some folders.
+
+        Raises:
+            ValueError: this file is missing, special, too large, or outside of all folders.
+            OSError: no file can be read.
+        """
+        try:
+            for root in roots[:-1]:
+                with suppress(OutsideError):
+                    return read_image_file(path, root)
+            return read_image_file(path, roots[-1])
+        except OSError as error:
+            if error.errno not in OF_ONE_FILE:
+                raise OSError(error.errno, error.strerror, path) from None
+            raise ValueError(f"{path} cannot be read ({error.strerror}): {self.advice}") from None
 
     def describe(self, position: int) -> str:
         """Describes the place of an image, for error messages."""

@@ -2,7 +2,7 @@
 
 Pickles can execute code, and these files are downloaded. So an unpickler reads them that accepts only byte strings,
 lists, booleans, and NumPy arrays of uint8 or bool. It does not call NumPy's own unpickling either: arrays are read as
-bytes. Reading takes memory in proportion to the file's size, see pickle_bounds.py.
+bytes. Reading takes time and memory in proportion to the file's size, see pickle_bounds.py.
 
 Shapes: P pairs; images 2p and 2p + 1 form pair p.
 """
@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from partial_fc.utils.atomic_io import replace_file
+from partial_fc.utils.regular_files import open_regular
 
-from .pickle_bounds import check_opcodes
+from .pickle_bounds import DAMAGE, OF_LISTS, BoundedUnpickler
 
 BYTE_TYPES = ("u1", "uint8", "b1", "bool")
-# A damaged pickle can raise nearly any exception in the unpickler.
-DAMAGE = (pickle.UnpicklingError, ValueError, TypeError, EOFError, LookupError, AttributeError, OverflowError)
 
 
 def write_pairs(path: str | os.PathLike, images: Sequence[bytes], issame: Sequence[bool]) -> None:
@@ -36,12 +35,12 @@ def read_pairs(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray]:
     """Reads (2P encoded images, issame (P,) bool). Raises OSError or ValueError, naming the file."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path} (validation pairs) does not exist: check the folder of the data set")
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         content = file.read()
     try:
-        check_opcodes(io.BytesIO(content))
         images, issame = PairsUnpickler(content).load()
-        images, flags = [as_bytes(image) for image in images], as_flags(issame)
+        of_objects = {id(image): as_bytes(image) for image in images}  # an image of many pairs is there once
+        images, flags = [of_objects[id(image)] for image in images], as_flags(issame)
     except DAMAGE as error:
         raise ValueError(f"{path} is not a file of validation pairs ({error}); download it again") from None
     if len(images) != 2 * len(flags) or not len(flags):
@@ -52,11 +51,13 @@ def read_pairs(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray]:
 class ByteArray:
     """Replaces a pickled NumPy array of single bytes; contains its bytes only."""
 
-    def __init__(self, data: bytes = b""):
+    def __init__(self, data: bytes | bytearray = b""):
         self.data = data
 
     def __setstate__(self, state: tuple) -> None:
         _version, _shape, dtype, _fortran_order, data = state
+        if not isinstance(data, bytes):
+            raise pickle.UnpicklingError(f"an array of {type(data).__name__} is not allowed")
         self.data = byte_string(data, dtype)
 
 
@@ -64,23 +65,21 @@ class ByteType:
     """Replaces a pickled NumPy dtype. Raises UnpicklingError unless it is uint8 or bool."""
 
     def __init__(self, name: Any, *_flags: Any):
-        text = name.decode("latin1") if isinstance(name, bytes) else name
-        if text not in BYTE_TYPES:
+        text = name[:20] if isinstance(name, (str, bytes)) else type(name).__name__
+        if (text.decode("latin1") if isinstance(text, bytes) else text) not in BYTE_TYPES:
             raise pickle.UnpicklingError(f"NumPy arrays of {text!r} are not allowed")
 
     def __setstate__(self, state: Any) -> None:
         """Ignores byte order and alignment, which do not matter for single bytes."""
 
 
-def byte_string(data: Any, dtype: Any) -> bytes:
+def byte_string(data: Any, dtype: Any) -> bytes | bytearray:
     """Returns the bytes of an array, whose dtype must be a ByteType."""
     if not isinstance(dtype, ByteType):
         raise pickle.UnpicklingError("an array has no dtype")
-    if isinstance(data, str):
-        return data.encode("latin1")
     if not isinstance(data, (bytes, bytearray)):
         raise pickle.UnpicklingError(f"an array of {type(data).__name__} is not allowed")  # bytes(n) would be n zeros
-    return bytes(data)
+    return data
 
 
 def from_buffer(data: Any, dtype: Any, _shape: Any, _order: Any) -> ByteArray:
@@ -93,9 +92,17 @@ def scalar(dtype: Any, data: Any) -> bool:
     return byte_string(data, dtype) != b"\0"
 
 
+def encode(text: str, encoding: str) -> bytes:
+    """_codecs.encode, how Python 3 writes bytes in the protocols of Python 2."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError("text in another encoding than latin1 is not allowed")
+    return text.encode("latin1")
+
+
 ALLOWED = {
     ("numpy", "ndarray"): ByteArray,
     ("numpy", "dtype"): ByteType,
+    ("_codecs", "encode"): encode,
     ("__builtin__", "bytes"): lambda: b"",  # how Python 3 writes b"" in the protocols of Python 2
 }
 for package in ("numpy.core", "numpy._core"):
@@ -104,28 +111,16 @@ for package in ("numpy.core", "numpy._core"):
     ALLOWED[package + ".numeric", "_frombuffer"] = from_buffer
 
 
-class PairsUnpickler(pickle.Unpickler):
-    """An unpickler that knows only the names in ALLOWED, and _codecs.encode."""
+class PairsUnpickler(BoundedUnpickler):
+    """An unpickler that knows only the names in ALLOWED."""
 
     def __init__(self, content: bytes):
-        super().__init__(io.BytesIO(content), encoding="bytes")
-        self._encodable = len(content)
-
-    def encode(self, text: str, encoding: str) -> bytes:
-        """_codecs.encode, how Python 3 writes bytes in the protocols of Python 2: each text once."""
-        if encoding != "latin1":
-            raise pickle.UnpicklingError(f"text in {encoding!r} is not allowed")
-        self._encodable -= len(text)
-        if self._encodable < 0:
-            raise pickle.UnpicklingError("texts are encoded again and again, to more bytes than the file has")
-        return text.encode("latin1")
+        super().__init__(io.BytesIO(content), OF_LISTS, encoding="bytes")
 
     def find_class(self, module: str, name: str) -> Any:
         """Returns the replacement of a class or function. Raises UnpicklingError for names that are not allowed."""
-        if (module, name) == ("_codecs", "encode"):
-            return self.encode
         if (module, name) not in ALLOWED:
-            raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
+            raise pickle.UnpicklingError(f"{module[:40]}.{name[:40]} is not allowed")
         return ALLOWED[module, name]
 
 

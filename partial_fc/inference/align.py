@@ -17,7 +17,7 @@ import os
 from contextlib import ExitStack
 
 from partial_fc import MAX_PIXELS_VARIABLE
-from partial_fc.utils.cli import add_force, add_format, add_workers, number_above_0, whole_number
+from partial_fc.utils.cli import add_follow_links, add_force, add_format, add_workers, number_above_0, whole_number
 
 EXAMPLE = """photos/ aligned/
 photos/ aligned/ --detector det_10g.onnx --faces central --workers 16"""
@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave out photos with more pixels, which need 6 bytes each in every process (default: 100)",
     )
     add_format(parser)
+    add_follow_links(parser)
     add_workers(parser)
     add_force(parser)
 

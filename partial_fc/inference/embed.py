@@ -10,7 +10,7 @@ skipped; the exit code is then 1.
 import argparse
 import os
 
-from partial_fc.utils.cli import add_force, whole_number
+from partial_fc.utils.cli import add_follow_links, add_force, whole_number
 
 from .options import add_model, add_reader, open_model, report_skipped
 
@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     add_model(parser)
     add_reader(parser)
+    add_follow_links(parser)
     parser.add_argument("images", metavar="IMAGES", help="folder of aligned faces, or a text file with --reader")
     parser.add_argument("--out", default="embeddings", help="output path without extension (default: embeddings)")
     parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")

@@ -12,6 +12,7 @@ from partial_fc.data.encoding import resize
 from partial_fc.data.folder import Folder, list_folder
 from partial_fc.data.transforms import decode_any_size
 from partial_fc.utils.decoder_messages import DecoderMessages
+from partial_fc.utils.regular_files import LARGEST_IMAGE, read_image_file, read_regular, require_links_inside
 from partial_fc.utils.text import some
 
 
@@ -23,13 +24,14 @@ def face_names(root: str | os.PathLike) -> tuple[list[str], list[str]]:
     Raises:
         NotADirectoryError: ``root`` is not a folder.
         ValueError: There are no images, or a name contains a line break.
+        OutsideError: A link to a folder leads out of this one.
     """
     root = os.fspath(root)
     if not os.path.isdir(root):
         raise NotADirectoryError(f"{root} is not a folder: give a folder of images")
     names: list[str] = []
     others: list[str] = []
-    for folder, content in _folders_below(root, "", []):
+    for folder, content in _folders_below(root):
         names += (os.path.join(folder, name) for name in content.images)
         others += (os.path.join(folder, name) for name in content.others)
     if not names:
@@ -50,7 +52,7 @@ def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarr
         ValueError: The image is damaged or has another size. The message names the file.
     """
     with DecoderMessages() as messages:
-        return _decode(path, size, scale, messages)
+        return _decode(path, read_regular(path, LARGEST_IMAGE), size, scale, messages)
 
 
 def read_faces(
@@ -65,7 +67,8 @@ def read_faces(
     with DecoderMessages() as messages:
         for name in names:
             try:
-                images.append(_decode(os.path.join(root, name), size, scale, messages))
+                path = os.path.join(root, name)
+                images.append(_decode(path, read_image_file(path, root), size, scale, messages))
                 kept.append(name)
             except OSError as error:
                 skipped.append(f"{os.path.join(root, name)} cannot be read ({error.strerror})")
@@ -74,20 +77,24 @@ def read_faces(
     return kept, np.array(images, np.uint8).reshape(-1, *size, 3), skipped
 
 
-def _folders_below(root: str, folder: str, above: list[str]) -> Iterator[tuple[str, Folder]]:
-    """Yields root/folder, and the folders in it; ``above``: its real parent folders, to stop at loops of links."""
-    real = os.path.realpath(os.path.join(root, folder))
-    if real in above:
-        return
-    content = list_folder(os.path.join(root, folder))
-    yield folder, content
-    for name in content.folders:
-        yield from _folders_below(root, os.path.join(folder, name), [*above, real])
+def _folders_below(root: str) -> Iterator[tuple[str, Folder]]:
+    """Yields root and the folders below it, each once, under its own name rather than by a link to it."""
+    seen: set[tuple[int, int]] = set()
+    folders, links = [""], list[str]()
+    while folders or links:
+        folder = folders.pop() if folders else links.pop()
+        status = os.stat(os.path.join(root, folder))
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        content = list_folder(os.path.join(root, folder))
+        yield folder, content
+        for name in content.folders:
+            (links if name in content.links else folders).append(os.path.join(folder, name))
+        require_links_inside([os.path.join(root, link) for link in links], root)
 
 
-def _decode(path: str, size: tuple[int, int], scale: bool, messages: DecoderMessages) -> np.ndarray:
-    with open(path, "rb") as file:
-        data = file.read()
+def _decode(path: str, data: bytes, size: tuple[int, int], scale: bool, messages: DecoderMessages) -> np.ndarray:
     try:
         image = messages.checked(lambda: decode_any_size(data))
     except ValueError as error:

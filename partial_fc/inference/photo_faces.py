@@ -20,6 +20,7 @@ from partial_fc.data.image_formats import orientation
 from partial_fc.data.transforms import decode_any_size
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.process_pool import in_chunks, ordered_map
+from partial_fc.utils.regular_files import read_image_file
 
 from .detection import Detector, Face, open_detector
 
@@ -60,14 +61,13 @@ def align_photos(
 
 def _align_chunk(root: str, options: PhotoOptions, names: list[str]) -> list[AlignedPhoto]:
     detector = detector_of_process(options.detector)
-    return [align_photo(os.path.join(root, name), detector, options) for name in names]
+    return [align_photo(os.path.join(root, name), root, detector, options) for name in names]
 
 
-def align_photo(path: str, detector: Detector, options: PhotoOptions) -> AlignedPhoto:
-    """Aligns the faces of one photo; errors are part of the result."""
+def align_photo(path: str, root: str, detector: Detector, options: PhotoOptions) -> AlignedPhoto:
+    """Aligns the faces of one photo in the folder `root`; errors are part of the result."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_image_file(path, root)
         pixels = _stored_pixels(data)
         if pixels > options.max_pixels:
             return AlignedPhoto(TOO_LARGE, f"{pixels / 1e6:.1f} megapixels")

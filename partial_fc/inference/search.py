@@ -12,7 +12,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from partial_fc.utils.cli import whole_number
+from partial_fc.utils.cli import add_follow_links, whole_number
 
 from .options import add_model, add_reader, open_model, report_skipped
 
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     add_model(parser)
     add_reader(parser)
+    add_follow_links(parser)
     parser.add_argument("query", metavar="QUERY", help="image of an aligned face, or a text with --reader")
     text = "folder of aligned faces to search in, or a text file with --reader"
     parser.add_argument("images", metavar="IMAGES", nargs="?", help=text)

@@ -21,6 +21,7 @@ from partial_fc.distributed.signals import block_signals, release_signals, repea
 from partial_fc.distributed.watchdog import Watchdog
 from partial_fc.utils.config import parse_assignments, to_json
 from partial_fc.utils.garbage import few_collections
+from partial_fc.utils.regular_files import FOLLOW_LINKS
 from partial_fc.utils.shared_folders import keep_from_others
 from partial_fc.utils.streams import keep_streams, lost_output
 from partial_fc.utils.text import printable
@@ -159,6 +160,8 @@ class TrainingProgram:
         watchdog.start()
         try:
             share_cores(os.environ)
+            if settings.follow_links:
+                os.environ[FOLLOW_LINKS] = "1"
             self.prepare_host(settings)
             task = build_task(settings)
             if ranks.local_rank == 0:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 
 from .cores import usable_cores
+from .regular_files import FOLLOW_LINKS
 from .shared_folders import keep_from_others
 from .text import printable
 
@@ -200,6 +201,18 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format", choices=("jpeg", "png"), default="jpeg", help="format of encoded images (default: jpeg)"
+    )
+
+
+class _FollowLinks(argparse.Action):
+    def __call__(self, *_) -> None:
+        os.environ[FOLLOW_LINKS] = "1"
+
+
+def add_follow_links(parser: argparse.ArgumentParser) -> None:
+    """Adds the option --follow-links, which allows images that a set reaches through links out of its folder."""
+    parser.add_argument(
+        "--follow-links", action=_FollowLinks, nargs=0, help="also read images that links out of the folder lead to"
     )
 
 

@@ -3,7 +3,17 @@
 import errno
 import os
 import stat
+from functools import lru_cache
 from typing import BinaryIO
+
+LARGEST_IMAGE = 1 << 28  # bytes of an encoded image
+# If set, the images of sets may be reached through any links. A variable, as processes that read for this one have it.
+FOLLOW_LINKS = "PARTIAL_FC_FOLLOW_LINKS"
+FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class OutsideError(PermissionError):
+    """A path leads out of a folder."""
 
 
 def open_regular(path: str | os.PathLike, root: str | os.PathLike | None = None) -> BinaryIO:
@@ -14,17 +24,83 @@ def open_regular(path: str | os.PathLike, root: str | os.PathLike | None = None)
         root: a folder that holds the file, also after links in both paths are resolved; None for any folder.
 
     Raises:
-        OSError: The file cannot be opened, is no regular file, or is outside of `root`.
+        OSError: The file cannot be opened, or is no regular file.
+        OutsideError: It is outside of `root`.
     """
-    if root is not None:
-        inside, target = os.path.realpath(root), os.path.realpath(path)
-        if os.path.commonpath([inside, target]) != inside:
-            raise PermissionError(errno.EACCES, f"it is outside of {os.fspath(root)}", os.fspath(path))
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return open(descriptor, "rb", buffering=0)
+    return open(_open(path, root)[0], "rb", buffering=0)
+
+
+def _open(path: str | os.PathLike, root: str | os.PathLike | None) -> tuple[int, int]:
+    """Returns the descriptor of a regular file, and its bytes."""
+    if root is None:
+        descriptor = os.open(path, FLAGS)
+    else:
+        folder, root = os.path.dirname(os.fspath(path)), os.fspath(root)
+        if folder != root and not _is_inside(os.path.abspath(folder), os.path.abspath(root)):
+            raise _outside(path, root)
+        try:
+            descriptor = os.open(path, FLAGS | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            require_inside(path, root)
+            descriptor = os.open(path, FLAGS)
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        return descriptor, status.st_size
     os.close(descriptor)
     raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
+
+
+def require_inside(path: str | os.PathLike, root: str | os.PathLike) -> None:
+    """Raises OutsideError unless what a path leads to is inside of a folder, after links in both are resolved."""
+    inside, target = os.path.realpath(root), os.path.realpath(path)
+    if os.path.commonpath([inside, target]) != inside:
+        raise _outside(path, root)
+
+
+@lru_cache(1 << 14)  # the many files of a folder
+def _is_inside(folder: str, root: str) -> bool:
+    try:
+        require_inside(folder, root)
+    except OutsideError:
+        return False
+    return True
+
+
+def _outside(path: str | os.PathLike, root: str | os.PathLike) -> OutsideError:
+    return OutsideError(errno.EACCES, f"it is outside of {os.fspath(root)}", os.fspath(path))
+
+
+def read_image_file(path: str | os.PathLike, root: str | os.PathLike) -> bytes:
+    """Returns an encoded image that a set in the folder ``root`` contains or names; see open_regular.
+
+    Raises:
+        OSError: As read_regular; what says that it is outside of ``root`` names the option that allows it.
+    """
+    if FOLLOW_LINKS in os.environ:
+        return read_regular(path, LARGEST_IMAGE)
+    try:
+        return read_regular(path, LARGEST_IMAGE, root)
+    except OutsideError as error:
+        raise advised(error) from None
+
+
+def advised(error: OutsideError) -> OutsideError:
+    """Returns the error with the option that allows it."""
+    advice = f"{error.strerror}: if all its images may be read, use --follow-links (of a training follow_links=True)"
+    return OutsideError(error.errno, advice, error.filename)
+
+
+def require_links_inside(paths: list[str], root: str | os.PathLike) -> None:
+    """Raises OutsideError if one of a set's links leads out of its folder ``root``, unless they are to be followed."""
+    if FOLLOW_LINKS in os.environ:
+        return
+    for path in paths:
+        try:
+            require_inside(path, root)
+        except OutsideError as error:
+            raise advised(error) from None
 
 
 def read_regular(path: str | os.PathLike, largest: int, root: str | os.PathLike | None = None) -> bytes:
@@ -33,11 +109,15 @@ def read_regular(path: str | os.PathLike, largest: int, root: str | os.PathLike 
     Raises:
         OSError: As open_regular; or the file is larger.
     """
-    with open_regular(path, root) as file:
-        parts, left = [], largest + 1
-        while left and (part := file.read(min(left, 1 << 24))):
+    descriptor, size = _open(path, root)
+    try:
+        parts, left = [], largest + 1 if size <= largest else 0
+        # Files of /proc have no size. One byte more than the size shows the end.
+        while left and (part := os.read(descriptor, min(left, max(size + 1, 1 << 12)))):
             parts.append(part)
             left -= len(part)
+    finally:
+        os.close(descriptor)
     if not left:
         raise OSError(errno.EFBIG, f"more than {largest:,} bytes", os.fspath(path))
     return b"".join(parts)

@@ -1,6 +1,8 @@
 """Parquet and data sets of Hugging Face: the same batches as train.rec."""
 
+import json
 import os
+import random
 import shutil
 
 import numpy as np
@@ -71,7 +73,7 @@ def test_images_may_be_files_and_columns_may_have_other_names(tmp_path):
     rows = {"photo": [from_file, {"bytes": people[0][1], "path": None}, of_last]}
     features = {"photo": datasets.Image(), "person": datasets.ClassLabel(num_classes=2)}
     made = datasets.Dataset.from_dict({**rows, "person": [1, 0, 1]}, features=datasets.Features(features))
-    images = ArrowImages("faces", made.data)  # datasets puts the files into what it saves
+    images = ArrowImages("faces", made.data, roots=(str(tmp_path),))  # datasets puts the files into what it saves
     assert [images.read(row, label) for row, label in enumerate((1, 0, 1))] == people[0]
     assert images.labels([0, 1, 2]).tolist() == [1, 0, 1]
     os.remove(tmp_path / "0.png")
@@ -178,3 +180,94 @@ def test_what_cannot_be_loaded_is_named(tmp_path):
     for rec in (tmp_path / "a.parquet", f"hf:{tmp_path}/none"):
         with pytest.raises(ValueError, match=f"{rec} cannot be loaded by datasets"):
             open_images(rec)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A set in the form of save_to_disk, beside a file of the host."""
+    (tmp_path / "private.png").write_bytes(draw()[0][0])
+    rows = {"image": [{"bytes": image, "path": None} for image in draw()[0]], "label": [0] * len(draw()[0])}
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "set")
+    return tmp_path / "set"
+
+
+def name_outside(folder):
+    state = json.loads((folder / "state.json").read_text())
+    os.rename(folder / state["_data_files"][0]["filename"], folder.parent / "private.arrow")
+    state["_data_files"][0]["filename"] = "../private.arrow"
+    (folder / "state.json").write_text(json.dumps(state))
+
+
+def link_outside(folder):
+    state = json.loads((folder / "state.json").read_text())
+    file = folder / state["_data_files"][0]["filename"]
+    os.rename(file, folder.parent / "private.arrow")
+    file.symlink_to("../private.arrow")
+
+
+def move_split(folder):
+    os.rename(folder, folder.parent / "private")
+    folder.mkdir()
+    (folder / "train").symlink_to("../private")
+    (folder / "dataset_dict.json").write_text('{"splits": ["train"]}')
+
+
+@pytest.mark.parametrize("change", [name_outside, link_outside, move_split])
+def test_what_was_saved_names_files_of_its_folder_only(change, saved):
+    assert open_images(str(saved)).num_images
+    change(saved)
+    with pytest.raises(ValueError, match="it is outside of"):
+        open_images(str(saved))
+
+
+def test_named_pipes_are_refused(saved):
+    os.remove(saved / "dataset_info.json")
+    os.mkfifo(saved / "dataset_info.json")
+    with pytest.raises(ValueError, match="no regular file"):
+        open_images(str(saved))
+    (saved.parent / "parquet").mkdir()
+    os.mkfifo(saved.parent / "parquet" / "a.parquet")
+    with pytest.raises(ValueError, match="no regular file"):
+        open_images(str(saved.parent / "parquet"))
+
+
+@pytest.mark.parametrize("name", ["https://127.0.0.1:9/a.parquet", "../a.parquet", "/etc/a.parquet", "zip://a::b.zip"])
+@pytest.mark.parametrize("key", ["data_files", "data_dir"])
+def test_the_readme_of_a_folder_names_files_of_the_folder_only(name, key, tmp_path):
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n- config_name: default\n  {key}: {name}\n---\n")
+    with pytest.raises(ValueError, match="only files in the folder are read"):
+        open_images(f"hf:{tmp_path}")
+
+
+def test_a_folder_for_datasets_holds_no_links_out_of_it(tmp_path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "a.parquet").symlink_to("/etc/hostname")
+    with pytest.raises(ValueError, match="it is outside of"):
+        open_images(f"hf:{tmp_path / 'set'}")
+
+
+@pytest.mark.parametrize("path", ["../private.png", "/dev/zero", "/etc/hostname", "set/pipe", "/proc/self/mem", "\0"])
+def test_the_paths_of_a_table_are_in_its_folder(path, saved, monkeypatch):
+    monkeypatch.chdir(saved.parent)
+    os.mkfifo("set/pipe")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    made = datasets.Dataset.from_dict({"image": [{"bytes": None, "path": path}], "label": [0]}, features=features)
+    images = ArrowImages("set", made.data, roots=("set",))
+    with pytest.raises(ValueError, match="set: image in row 0"):
+        images.read(0, 0)
+
+
+def test_no_path_of_a_table_is_read_outside_of_its_folder(saved, monkeypatch):
+    monkeypatch.chdir(saved.parent)
+    rng, parts = (
+        random.Random(32),
+        ["..", "set", "", ".", "/", "private.png", "dev", "zero", "etc", "hostname", "ü"],
+    )
+    paths = ["/".join(rng.choices(parts, k=rng.randint(1, 6))) for _ in range(3000)]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    rows = {"image": [{"bytes": None, "path": path} for path in paths], "label": [0] * len(paths)}
+    images = ArrowImages("set", datasets.Dataset.from_dict(rows, features=features).data, roots=("set",))
+    for row in range(len(paths)):
+        with pytest.raises(ValueError, match="set: image in row"):
+            images.read(row, 0)

@@ -1,11 +1,13 @@
 """Files of torch.save whose headers ask for more than they hold."""
 
+import pickle
 import zipfile
+from functools import partial
 
 import pytest
 import torch
 
-from damage import check_damaged
+from damage import check_damaged, memory_below
 from partial_fc_torch.layer.center_files import load_tensors
 
 HUGE = 10**13
@@ -66,6 +68,70 @@ def test_no_function_is_called_and_pytorchs_advice_is_not_passed_on(call, path, 
     assert "weights" not in str(error.value).lower() and "must not" not in capsys.readouterr().out
 
 
+DOUBLED = b")" + b"q\x00h\x00\x86" * 60  # a tuple of two tuples, which are one, of two tuples, ...
+MILLION = b"](" + b"K\x01" * 1_000_000 + b"eq\x01"
+STATE = b"}(" + b"".join(b"J" + n.to_bytes(4, "little") + b"N" for n in range(100_000)) + b"uq\x01"
+HANGING = {
+    "key": b"}" + DOUBLED + b"K\x00s",
+    "keys": b"}(" + DOUBLED + b"K\x00K\x01K\x01u",
+    "set": b"c__builtin__\nset\n](" + DOUBLED + b"e\x85R",
+    "counter": b"ccollections\nCounter\n](" + DOUBLED + b"e\x85R",
+    "pairs": b"ccollections\nOrderedDict\n](" + DOUBLED + b"K\x00\x86e\x85R",
+    "rebuilt": b"ctorch._tensor\n_rebuild_from_type_v2\n(c__builtin__\nset\nN](" + DOUBLED + b"e\x85NtR",
+    "storage": b"(U\x07storagectorch\nFloatStorage\n" + DOUBLED + b"U\x03cpuK\x01tQ",
+    "kind": b"(U\x07storage" + DOUBLED + b"U\x010U\x03cpuK\x01tQ",
+    "view": b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x01" + DOUBLED + b"K\x00K\x01\x87tQ",
+    "shape": b"ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x01tQK\x00"
+    + DOUBLED
+    + DOUBLED
+    + b"\x89NtR",
+    "lists": b"]" + b"q\x00]h\x00ah\x00a" * 60,
+    "hashes of one value": b"}("
+    + b"".join(b"\x8a\x0c" + (n * (2**61 - 1)).to_bytes(12, "little") + b"N" for n in range(1, 200_000))
+    + b"u",
+    "copies": b"](c__builtin__\nset\nq\x00" + MILLION + b"\x85R" + b"h\x00h\x01\x85R" * 1000 + b"e",
+    "states": b"](ccollections\nOrderedDict\nq\x00)R" + STATE + b"b" + b"h\x00)Rh\x01b" * 3000 + b"e",
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("name", HANGING)
+def test_pickles_that_take_more_time_than_their_length_are_refused(name, zipped, path):
+    torch.save({"a": torch.zeros(1)}, path, _use_new_zipfile_serialization=zipped)
+    header = b"\x80\x02" + HANGING[name] + b"."
+    if zipped:
+        replace_header(path, header)
+    else:
+        parts = [pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {})]
+        path.write_bytes(b"".join([*parts, pickle.dumps({}, 2), header] if name == "key" else [*parts, header]))
+    with memory_below(300), pytest.raises(ValueError, match=f"^{path} is damaged"):
+        load_tensors(str(path))
+
+
+def replace_header(path, header):
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, header if name.endswith("data.pkl") else content)
+
+
+def test_the_header_that_pytorch_reads_is_checked(path):
+    torch.save({"a": torch.zeros(1)}, path)
+    hidden = path.with_name("hidden.pt")
+    hidden.write_bytes(path.read_bytes())
+    replace_header(hidden, b"\x80\x02" + HANGING["key"] + b".")
+    first = hidden.read_bytes()
+    # The end of the archive that PyTorch follows names a place from the start of the file, zipfile's from its end.
+    content = bytearray(first + path.read_bytes())
+    end = content.rindex(b"PK\5\6")
+    content[end + 8 : end + 20] = first[first.rindex(b"PK\5\6") :][8:20]
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{path} is damaged"):
+        load_tensors(str(path))
+
+
 def everything():
     """What files of trainings hold."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
@@ -94,14 +160,8 @@ def test_what_trainings_save_is_read(zipped, path):
 def test_damaged_headers_of_archives(path):
     torch.save(everything(), path)
     with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-
-    def write(header):
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, content in members.items():
-                archive.writestr(name, header if name.endswith("data.pkl") else content)
-
-    check_damaged(path, members["a/data.pkl"], load_tensors, write)
+        header = archive.read("a/data.pkl")
+    check_damaged(path, header, load_tensors, partial(replace_header, path))
     content = path.read_bytes()
     check_damaged(path, content, load_tensors)
 

@@ -6,17 +6,21 @@ files, which are mapped into memory and read in any order.
 Shapes: N images.
 """
 
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns, class_labels
+from partial_fc.utils.json_object import read_object
+from partial_fc.utils.regular_files import open_regular, require_links_inside
 from partial_fc.utils.staging import NO_SPACE
 
 from .forms import HUB_PREFIX, split_columns
 from .shards import expand_shards
 
+LARGEST_STATE = 1 << 24  # bytes of the list of a set's files
 INSTALL = "pip install datasets"
 BINARY = re.compile(r"(?:large_|fixed_size_)?binary(?:_view)?(?:\[\d+\])?")  # as pyarrow writes these types
 INTEGER = re.compile(r"u?int\d+")
@@ -24,7 +28,14 @@ INTEGER = re.compile(r"u?int\d+")
 
 def open_hub(rec: str) -> ImageSet:
     """Opens hf:NAME. See _open."""
-    return _open(rec, lambda datasets, name: datasets.load_dataset(name.removeprefix(HUB_PREFIX), split="train"))
+
+    def load(datasets: Any, name: str) -> Any:
+        folder = name.removeprefix(HUB_PREFIX)
+        if os.path.isdir(folder):
+            check_folder(folder)
+        return datasets.load_dataset(folder, split="train")
+
+    return _open(rec, load)
 
 
 def open_parquet(rec: str) -> ImageSet:
@@ -32,6 +43,8 @@ def open_parquet(rec: str) -> ImageSet:
 
     def load(datasets: Any, pattern: str) -> Any:
         files = expand_shards(pattern, ".parquet")
+        for file in files:
+            open_regular(file).close()
         try:
             return datasets.Dataset.from_parquet(files)
         except Exception:  # among others, that the size of a batch is 0
@@ -49,12 +62,55 @@ def open_saved(rec: str) -> ImageSet:
     """Opens a data set that was saved by `save_to_disk`. See _open."""
 
     def load(datasets: Any, folder: str) -> Any:
+        part = folder
+        if os.path.exists(splits := os.path.join(folder, "dataset_dict.json")):
+            found = read_object(splits, LARGEST_STATE).get("splits")
+            if not isinstance(found, list) or "train" not in found:
+                names = ", ".join(map(str, found)) if isinstance(found, list) else "none"
+                raise ValueError(f"{folder} has the splits {names}, expected train: save that one alone")
+            part = os.path.join(folder, "train")
+        state, about = (os.path.join(part, name) for name in ("state.json", "dataset_info.json"))
+        files = read_object(state, LARGEST_STATE)["_data_files"]
+        paths = [about, *(os.path.join(part, file["filename"]) for file in files)]
+        require_links_inside([part, state, *paths], folder)
+        for path in paths:
+            open_regular(path).close()
         try:
-            return datasets.load_from_disk(folder)
+            return datasets.load_from_disk(part)
         except IndexError:  # it takes the first of no files
             raise ValueError("it has no rows, or one of its splits has none") from None
 
     return _open(rec, load)
+
+
+def check_folder(folder: str) -> None:
+    """Raises OSError or ValueError if `datasets` would read more than the files in a folder."""
+    for at, folders, files in os.walk(folder):
+        paths = [os.path.join(at, name) for name in (*folders, *files)]
+        require_links_inside([path for path in paths if os.path.islink(path)], folder)
+        for path in paths[len(folders) :]:
+            if os.path.exists(path):  # no link to nothing
+                open_regular(path).close()
+    from datasets.utils.metadata import DatasetCardData, MetadataConfigs
+    from huggingface_hub import DatasetCard
+
+    readme, standalone = (os.path.join(folder, name) for name in ("README.md", ".huggingface.yaml"))
+    if os.path.exists(standalone):
+        raise ValueError(f"{standalone} may name other files: move what it says into {readme}, or remove it")
+    card = DatasetCard.load(readme).data if os.path.exists(readme) else DatasetCardData()
+    for config in MetadataConfigs.from_dataset_card_data(card).values():
+        for name in texts((config.get("data_files"), config.get("data_dir"))):
+            if "::" in name or "://" in name or name[:1] in ("/", "~") or ".." in name.split("/"):
+                raise ValueError(f"{readme} names {name!r}: only files in the folder are read")
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Yields the texts in lists and dicts."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from texts(item)
 
 
 def _open(rec: str, load: Callable[[Any, str], Any]) -> ImageSet:
@@ -81,11 +137,15 @@ def _open(rec: str, load: Callable[[Any, str], Any]) -> ImageSet:
                 f"({cause.strerror}): free space there, or set HF_HOME to another folder"
             ) from error
         raise ValueError(f"{path} cannot be loaded by datasets ({type(cause).__name__}: {cause})") from error
-    if isinstance(found, dict):
-        if "train" not in found:
-            raise ValueError(f"{path} has the splits {', '.join(found)}, expected train: save that one alone")
-        found = found["train"]
-    return ArrowImages(path, found.data, columns)
+    return ArrowImages(path, found.data, columns, roots_of(path, datasets.config))
+
+
+def roots_of(path: str, config: Any) -> tuple[str, ...]:
+    """Returns the folders in which a set may name files: its own, and where `datasets` unpacks what it loads."""
+    if not path.startswith(HUB_PREFIX):
+        return (path if os.path.isdir(path) else os.path.dirname(path),)
+    folder = path.removeprefix(HUB_PREFIX)
+    return str(config.DOWNLOADED_DATASETS_PATH), folder if os.path.isdir(folder) else str(config.HF_CACHE_HOME)
 
 
 class ArrowImages(ImageSet):
@@ -96,15 +156,16 @@ class ArrowImages(ImageSet):
 
     Args:
         chosen: names of the columns by ``image`` and ``label``; others for those that it does not have.
+        roots: folders in which the files are that the table names.
     """
 
     advice = "write the set again"
 
-    def __init__(self, path: str, table: Any, chosen: Mapping[str, str] | None = None):
+    def __init__(self, path: str, table: Any, chosen: Mapping[str, str] | None = None, roots: tuple[str, ...] = (".",)):
         columns = {name: table.column(name) for name in table.column_names}
         images = choose(path, "image", "encoded images", is_image, columns, chosen or {})
         labels = choose(path, "label", "integer labels", is_integer, columns, chosen or {})
-        self._files = None
+        self._files, self._roots = None, roots
         if str(images.type).startswith("struct"):
             fields = dict(zip((field.name for field in images.type), images.flatten()))
             images, self._files = fields["bytes"], fields.get("path")
@@ -125,10 +186,9 @@ class ArrowImages(ImageSet):
         if file is None:
             raise ValueError(f"{self.describe(position)} is empty: {self.advice}")
         try:
-            with open(file, "rb", buffering=0) as image:
-                return image.read()
-        except (FileNotFoundError, PermissionError) as error:
-            raise ValueError(f"{self.describe(position)}: {file} cannot be read ({error.strerror})") from None
+            return self.read_file(file, *self._roots)
+        except ValueError as error:
+            raise ValueError(f"{self.describe(position)}: {error}") from None
 
     def describe(self, position: int) -> str:
         """Names the row of an image."""

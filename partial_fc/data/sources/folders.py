@@ -13,6 +13,7 @@ import numpy as np
 from partial_fc.data.folder import identity_folders, list_folder, no_images
 from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns
+from partial_fc.utils.regular_files import require_links_inside
 
 
 class FolderImages(ImageSet):
@@ -40,6 +41,7 @@ class FolderImages(ImageSet):
                 raise ValueError(f"{os.path.join(path, content.folders[0])} is a folder in an identity's: move it up")
             if not content.images:
                 raise no_images(path, content.others)
+            require_links_inside([os.path.join(path, name) for name in sorted(content.links)], root)
             self.left_out += (os.path.join(path, name) for name in content.others)
             counts.append(len(content.images))
             names += [os.fsencode(name) for name in content.images]
@@ -49,11 +51,8 @@ class FolderImages(ImageSet):
 
     def read(self, position: int, label: int) -> bytes:
         """See ImageSet."""
-        try:
-            with open(self.describe(position), "rb", buffering=0) as file:
-                return file.read()
-        except (FileNotFoundError, PermissionError) as error:
-            raise ValueError(f"{self.describe(position)} cannot be read ({error.strerror}): {self.advice}") from None
+        path = self.describe(position)
+        return self.read_file(path, os.path.dirname(path), self.path)  # the first is known to be in the second
 
     def describe(self, position: int) -> str:
         """Returns the path of an image."""

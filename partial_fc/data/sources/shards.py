@@ -22,6 +22,7 @@ from partial_fc.data.folder import IMAGE_ENDINGS
 from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns
 from partial_fc.data.stamped_words import file_stamp, read_words, write_words
+from partial_fc.utils.regular_files import open_regular, require_links_inside
 
 from .forms import ending_of
 
@@ -51,6 +52,8 @@ class ShardImages(ImageSet):
 
     def __init__(self, pattern: str):
         self.shards = expand_shards(pattern, ".tar")
+        for shard in self.shards:
+            open_regular(shard).close()
         parts = [open_shard(shard) for shard in self.shards]
         self._ends = np.cumsum([len(part) for part in parts])
         self._offsets, self._sizes, labels = np.concatenate(parts).T
@@ -108,7 +111,9 @@ def expand_shards(pattern: str, ending: str) -> list[str]:
                 f"{os.path.join(pattern, held_out[0])} is not for training by its name: name the files to train on, "
                 f"such as {os.path.join(pattern, f'train-*{ending}')}"
             )
-        return [os.path.join(pattern, name) for name in names]
+        files = [os.path.join(pattern, name) for name in names]
+        require_links_inside([file for file in files if os.path.islink(file)], pattern)
+        return files
     span = RANGE.search(pattern)
     if span is None:
         found = sorted(glob.glob(pattern)) or [pattern] * os.path.exists(pattern)

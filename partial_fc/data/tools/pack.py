@@ -25,7 +25,7 @@ from partial_fc.data.folder import (
     no_images,
     others_text,
 )
-from partial_fc.utils.cli import add_force, add_format, add_workers, whole_number
+from partial_fc.utils.cli import add_follow_links, add_force, add_format, add_workers, whole_number
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.text import amount, plural
@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="folder of the new set")
     add_image_options(parser)
     parser.add_argument("--skip-bad", action="store_true", help="leave out damaged files and empty identities")
+    add_follow_links(parser)
     add_workers(parser)
     add_force(parser)
 
@@ -113,7 +114,7 @@ class TreeReader:
 
     def _images(self) -> Iterator[tuple[str, bytes]]:
         """Yields (identity, encoded image) of all usable files."""
-        for path, result in encode_files(self._paths(), self.options, self.workers):
+        for path, result in encode_files(self.root, self._paths(), self.options, self.workers):
             if result.image is not None:
                 self.done[result.how] += 1
                 yield os.path.basename(os.path.dirname(path)), result.image

@@ -20,7 +20,7 @@ from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.folder import encode_files, encoding_error, identity_folders, list_folder, others_text
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.transforms import decode_rgb
-from partial_fc.utils.cli import add_force, add_seed, add_workers, whole_number
+from partial_fc.utils.cli import add_follow_links, add_force, add_seed, add_workers, whole_number
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_files
@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_seed(parser)
     add_image_options(parser)
+    add_follow_links(parser)
     add_workers(parser)
     add_force(parser)
     optional = ("images", *DRAWN, *ENCODED)
@@ -160,10 +161,11 @@ def bounds(labels: tuple | None, identities: int, where: str) -> tuple[int, int]
 
 def encode_each(paths: list[str], args: argparse.Namespace) -> list[bytes]:
     """Returns the encoded image of every path; repeated files are encoded once. Raises ValueError."""
+    folder = args.images if args.folder is None else args.folder
     different = dict.fromkeys(paths)
     images: dict[str, bytes] = {}
     with progress(len(different), "image", "encoding") as bar:
-        for path, result in encode_files(iter(different), image_options(args), args.workers):
+        for path, result in encode_files(folder, iter(different), image_options(args), args.workers):
             if result.image is None:
                 raise encoding_error(path, result)
             images[path] = result.image

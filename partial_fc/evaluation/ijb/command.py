@@ -10,7 +10,7 @@ import argparse
 import sys
 
 from partial_fc.distributed.env import decode_threads
-from partial_fc.utils.cli import whole_number
+from partial_fc.utils.cli import add_follow_links, whole_number
 
 from .protocol import GALLERIES
 
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-flip", dest="flip", action="store_false", help="do not add the embedding of the mirror image")
     add("--no-detector-score", dest="detector_score", action="store_false", help="do not weight images by their score")
     add("--no-norm-score", dest="norm_score", action="store_false", help="normalize embeddings to length 1 first")
+    add_follow_links(parser)
     workers = decode_threads(1)
     add("--workers", type=whole_number(1), default=workers, metavar="N", help=f"reader threads (default: {workers})")
 

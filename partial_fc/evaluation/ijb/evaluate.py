@@ -121,7 +121,7 @@ def aligned_faces(folder: str, images: ImageList, batch_size: int, workers: int)
     def read(start: int) -> np.ndarray:
         faces = np.empty((len(names[start : start + batch_size]), SIZE, SIZE, 3), np.uint8)
         for row in range(len(faces)):  # the batch past the end of the list is empty
-            faces[row] = align(read_rgb(os.path.join(folder, names[start + row])), matrices[start + row])
+            faces[row] = align(read_rgb(os.path.join(folder, names[start + row]), folder), matrices[start + row])
         return faces
 
     return Prefetcher(read, lambda start: start + batch_size, workers, workers + 1)

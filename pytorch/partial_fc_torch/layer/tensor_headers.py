@@ -5,6 +5,7 @@ which PyTorch allocates from its shape, or zeros that are compressed. Here the p
 for PyTorch's functions.
 """
 
+import io
 import math
 import mmap
 import os
@@ -12,10 +13,13 @@ import pickle
 import re
 import zipfile
 from collections import Counter, OrderedDict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
-from partial_fc.data.pickle_bounds import check_opcodes
+import torch
+
+from partial_fc.data.pickle_bounds import OF_TENSORS, BoundedUnpickler
 
 ITEM_BYTES = {
     f"{name}Storage": size
@@ -29,12 +33,10 @@ KINDS = {
     "_rebuild_meta_tensor_no_storage": "a tensor of the device meta",
     "_rebuild_nested_tensor": "a nested tensor",
 }
+DIMENSIONS = 64  # of a tensor
 DTYPE = re.compile(r"bool|(float|bfloat|complex|u?int)\d+\w*")
 # What stands for names in the file. PyTorch calls only those that are functions here, too.
 STAND_INS = {
-    ("collections", "OrderedDict"): OrderedDict,
-    ("collections", "Counter"): Counter,
-    ("__builtin__", "set"): set,
     ("torch", "Size"): tuple,
     ("torch", "device"): lambda *_: None,
     ("torch", "Tensor"): "Tensor",
@@ -42,7 +44,6 @@ STAND_INS = {
     ("torch.storage", "UntypedStorage"): "UntypedStorage",
     ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
     ("torch._utils", "_rebuild_parameter_with_state"): lambda tensor, *_: tensor,
-    ("torch._tensor", "_rebuild_from_type_v2"): lambda build, kind, arguments, state: build(*arguments),
 }
 OF_FUNCTIONS = ("torch", "builtins", "__builtin__", "_codecs")  # modules of which PyTorch calls more than is above
 MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # first in files of PyTorch before 1.6
@@ -86,10 +87,7 @@ def check_header(path: str) -> set[str]:
         if content.read(len(MAGIC)) != MAGIC:
             raise ValueError("it was not written by torch.save")
         others: set[str] = set()
-        for _ in ("version of the format", "sizes of types", "objects"):
-            place = content.tell()
-            check_opcodes(content)
-            content.seek(place)
+        for _ in ("version of the format", "sizes of types", "objects", "keys of their storages"):
             others |= _Header(content, lambda key: len(content), len(content)).read_names()
         return others
 
@@ -105,13 +103,18 @@ def _check_archive(path: str) -> set[str]:
         if len(sizes) != len(members) or sum(sizes.values()) > size:
             raise ValueError("its parts overlap")
         root = members[0].filename.split("/")[0]
-        with archive.open(f"{root}/data.pkl") as file:
-            check_opcodes(file)
-        with archive.open(f"{root}/data.pkl") as file:
-            return _Header(file, lambda key: sizes[f"{root}/data/{key}"], size).read_names()
+        header = archive.read(f"{root}/data.pkl")
+    if torch._C.PyTorchFileReader(path).get_record("data.pkl") != header:
+        raise ValueError("it has two headers")  # PyTorch finds the members in another way than zipfile
+    return _Header(io.BytesIO(header), lambda key: sizes[f"{root}/data/{key}"], size).read_names()
 
 
-class _Header(pickle.Unpickler):
+class _Storage(NamedTuple):
+    kind: str
+    elements: int
+
+
+class _Header(BoundedUnpickler):
     """Reads objects with None in place of tensors.
 
     Args:
@@ -121,8 +124,15 @@ class _Header(pickle.Unpickler):
     """
 
     def __init__(self, file: Any, stored: Callable[[str], int], size: int):
-        super().__init__(file)
+        super().__init__(file, OF_TENSORS)
         self._stored, self._left, self._seen, self._others = stored, size, set[str](), set[str]()
+        self._stand_ins = {
+            **STAND_INS,
+            ("collections", "OrderedDict"): self._ordered,
+            ("collections", "Counter"): partial(self._keyed, Counter),
+            ("__builtin__", "set"): partial(self._keyed, set),
+            ("torch._tensor", "_rebuild_from_type_v2"): lambda build, kind, items, state: self.call(build, items),
+        }
 
     def read_names(self) -> set[str]:
         """Reads the objects; returns the full names of those that a StandIn stands for."""
@@ -139,30 +149,41 @@ class _Header(pickle.Unpickler):
             raise UnsupportedTensorError(f"a tensor of torch.{name}")
         if module == "torch" and (name in ITEM_BYTES or DTYPE.fullmatch(name)):
             return name
-        if (module, name) in STAND_INS:
-            return STAND_INS[module, name]
+        if (module, name) in self._stand_ins:
+            return self._stand_ins[module, name]
         if module.partition(".")[0] in OF_FUNCTIONS:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
         self._others.add(f"{module}.{name}")
         return StandIn
 
-    def persistent_load(self, pid: Any) -> tuple[str, int]:
-        """Returns (kind, number of elements) of a storage."""
-        _, kind, key, _, count = pid[:5]
+    def _keyed(self, kind: type, items: Any = ()) -> Any:
+        return kind(items if isinstance(items, Mapping) else map(self.key, items))
+
+    def _ordered(self, items: Any = ()) -> OrderedDict:
+        return OrderedDict(items if isinstance(items, Mapping) else ((self.key(key), value) for key, value in items))
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        """Returns what stands for a storage."""
+        _, kind, key, _, count, view = pid if len(pid) == 6 else (*pid, None)
+        for plain in (*pid[:5], *(view or ())):
+            self.key(plain)
         needed = count * ITEM_BYTES.get(kind, 1)
         if key not in self._seen:
             self._seen.add(key)
             self._left -= needed
         if count < 0 or needed > self._stored(key) or self._left < 0:
             raise ValueError("a storage is larger than its part of the file")
-        return kind, count
+        return _Storage(kind, count)
 
     @staticmethod
-    def _tensor(storage: tuple[str, int], offset: int, size: tuple, stride: tuple, *more: Any) -> None:
+    def _tensor(storage: _Storage, offset: int, size: tuple, stride: tuple, *more: Any) -> None:
+        if not isinstance(storage, _Storage) or len(size) > DIMENSIONS or len(stride) != len(size):
+            raise ValueError("a tensor has no storage, or more dimensions than PyTorch's")
         kind, count = storage
         if kind not in ITEM_BYTES:
-            raise UnsupportedTensorError(f"a tensor of torch.{more[2]}")  # the dtype, in _rebuild_tensor_v3
-        if min([offset, *size, *stride]) < 0:
+            dtype = more[2] if isinstance(more[2], str) else "another type"  # in _rebuild_tensor_v3
+            raise UnsupportedTensorError(f"a tensor of torch.{dtype}")
+        if not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in (offset, *size, *stride)):
             raise ValueError("a tensor has a negative size")
         if math.prod(size) > count:
             raise UnsupportedTensorError(f"a tensor of shape {tuple(size)} of {count} numbers")

@@ -6,10 +6,12 @@ import os
 import zipfile
 
 import numpy as np
+import pytest
 
 from checkpoint_files import write_checkpoint
 from damage import EXTREME, check_damaged
 from partial_fc.checkpoint import array_chunks, npz_chunks, open_rows, read_arrays, read_manifest
+from partial_fc.checkpoint.class_map import read_class_map
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.training.pretrained import pretrained_from_files
 
@@ -66,3 +68,10 @@ def test_manifests(tmp_path):
         assert all(type(state) is dict for state in (manifest.state, *manifest.rank_states))
 
     check_damaged(path, fields, read, path.write_text, draw)
+
+
+@pytest.mark.parametrize("ending", ["txt", "npy"])
+def test_damaged_class_maps(tmp_path, ending):
+    path, numbers = tmp_path / f"map.{ending}", np.array([3, -1, 0, 2])
+    np.savetxt(path, numbers, "%d") if ending == "txt" else np.save(path, numbers)
+    check_damaged(path, path.read_bytes(), lambda name: read_class_map(name, 4, 4))

@@ -193,7 +193,7 @@ DOORS = {
     "rec=FOLDER": from_folder,
     "pack": lambda path: decode_any_size(encode_for_set(path.read_bytes(), ImageOptions(W, format="png"))[0]),
     "embed": lambda path: read_face(str(path), (W, W)),
-    "evaluate ijb": lambda path: read_rgb(str(path)),
+    "evaluate ijb": lambda path: read_rgb(str(path), str(path.parent)),
     "verify": lambda path: decode_faces([path.read_bytes()], W, "pairs")[0],
     "Dataset": lambda path: as_image(Image.open(path)),
 }

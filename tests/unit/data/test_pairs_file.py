@@ -120,6 +120,7 @@ def test_counts_that_do_not_match_are_refused(path):
 
 
 TEXT = "x" * 1_000_000
+DOUBLED = b")" + b"q\x00h\x00\x86" * 60  # a tuple of two tuples, which are one, of two tuples, ...
 
 
 @pytest.mark.parametrize(
@@ -137,9 +138,21 @@ TEXT = "x" * 1_000_000
         + b"q\x01X\x06\x00\x00\x00latin1q"
         b"\x02](" + b"h\x00h\x01h\x02\x86R" * 6000 + b"e.",  # 6 GB of copies
         b"\x80\x02}(U\x01aK\x01u.",
+        b"\x80\x04}" + DOUBLED + b"K\x00s.",  # a key whose hash takes 2^60 steps
+        b"\x80\x04cnumpy\ndtype\n" + DOUBLED + b"\x85R.",  # of which an error would print 2^60 names
+        b"\x80\x04c_codecs\nencode\n(U\x01a" + DOUBLED + b"tR.",
+        b"\x80\x05](cnumpy.core.numeric\n_frombuffer\nq\x00(\x96"
+        + len(TEXT).to_bytes(8, "little")
+        + TEXT.encode()
+        + b"cnumpy\ndtype\n(U\x02u1tRNNtq\x01Rh\x00h\x01R"
+        + b"h\x00h\x01R" * 6000
+        + b"e]("
+        + b"\x88" * 3001
+        + b"e\x86.",
     ],
-    ids=range(8),
+    ids=range(12),
 )
+@pytest.mark.timeout(60)
 def test_sizes_are_bounded_before_anything_is_allocated(path, content):
     start_peak()  # of this test alone
     with pytest.raises(ValueError, match="lfw.bin is not a file of validation pairs"):

@@ -85,7 +85,7 @@ def test_a_photo_that_is_too_large_is_not_decoded(tmp_path, monkeypatch, ending)
     path.write_bytes(photo((20, 30, 64), size=(1100, 1000), ending=ending))
     monkeypatch.setattr(photo_faces, "decode_any_size", lambda data: pytest.fail("decoded"))
     options = photo_faces.PhotoOptions("", "all", 0.0, 640, 10**6, ImageOptions())
-    found = photo_faces.align_photo(str(path), None, options)
+    found = photo_faces.align_photo(str(path), str(tmp_path), None, options)
     assert (found.outcome, found.reason) == (photo_faces.TOO_LARGE, "1.1 megapixels")
 
 

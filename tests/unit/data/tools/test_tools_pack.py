@@ -197,7 +197,7 @@ def test_a_file_is_an_image_by_the_ending_in_any_case_or_by_its_content(tmp_path
     (tmp_path / "h").mkdir()
     assert identity_folders(str(tmp_path)) == (["h"], [*content])  # beside the folders they are others
     os.mkfifo(tmp_path / "g")  # whose reading would wait
-    assert list_folder(str(tmp_path)) == (["a.PPM", "b.JPG_1", "c", "d.txt", "f"], ["h"], ["e.txt", "g"])
+    assert list_folder(str(tmp_path))[:3] == (["a.PPM", "b.JPG_1", "c", "d.txt", "f"], ["h"], ["e.txt", "g"])
 
 
 def test_a_tree_without_identities_is_refused(tmp_path):

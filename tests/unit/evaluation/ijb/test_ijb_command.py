@@ -14,11 +14,13 @@ from test_ijb_embedding import umeyama
 
 from command_line import exit_code, interruptible
 from ijb_files import edit, write_protocol
+from image_forms import write_slow_images
 from partial_fc.evaluation.ijb.evaluate import EmbeddingOptions, evaluate
 from partial_fc.evaluation.ijb.protocol import read_protocol
 from partial_fc.inference.model import FaceModel
 from paths import ROOT
 from tiny_onnx import TinyModel
+from waiting import happens
 
 FILES = ["IJBC.csv", "IJBC.json", "IJBC.md", "IJBC_roc.pdf", "IJBC_roc.png", "IJBC_scores.npy"]
 
@@ -198,28 +200,18 @@ def test_user_errors(place, tmp_path, capsys):
 
 
 def test_ctrl_c(place, tmp_path):
-    """The command as a user runs it. One image is a pipe, so the command blocks until the test writes to it."""
+    """The command as a user runs it, on large images."""
     root = write_protocol(tmp_path / "IJBC")
-    pipe = root / "loose_crop" / "30.png"
-    image = pipe.read_bytes()
-    pipe.unlink()
-    os.mkfifo(pipe)
+    images = sorted((root / "loose_crop").iterdir())
+    write_slow_images(tmp_path, 1, side=7000)
+    for image in images:
+        image.unlink()
+        os.link(tmp_path / "slow0.jpg", image)
     paths = ["--model-root", place, "--image-path", root, "--result-dir", tmp_path / "out"]
     with interruptible(ROOT / "onnx_ijbc.py", *paths, "--batch-size", "4") as child:
-        with open(opened_by_reader(pipe), "wb") as file:
-            child.send_signal(signal.SIGINT)
-            file.write(image)  # the interrupt takes effect only after the blocking read returns
+        assert happens(lambda: (tmp_path / "out").exists(), 60)
+        time.sleep(1)
+        child.send_signal(signal.SIGINT)
         _, error = child.communicate(timeout=30)
     assert (child.returncode, error) == (130, "interrupted\n")
     assert os.listdir(tmp_path / "out") == []
-
-
-def opened_by_reader(pipe):
-    """Returns the write end of a pipe once a reader has opened the other end."""
-    deadline = time.time() + 60
-    while True:
-        try:
-            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            assert time.time() < deadline
-            time.sleep(0.02)

@@ -32,7 +32,7 @@ def test_the_protocol_is_complete(drawn):
     assert galleries == [{0, 2, 4}, {1, 3, 5}] and set(probes.subjects.tolist()) == set(range(6))
     media = {(image.template, image.media) for image in plan.images}
     assert len(subject_of) < len(media) < len(plan.images)  # media of several images, templates of several media
-    assert read_rgb(os.path.join(ijb.folder, "1.jpg")).shape == (160, 160, 3)
+    assert read_rgb(os.path.join(ijb.folder, "1.jpg"), ijb.folder).shape == (160, 160, 3)
 
 
 def test_equal_seeds_give_equal_bytes(drawn, tmp_path):
@@ -56,7 +56,9 @@ def test_the_command(drawn, tmp_path, capsys):
     assert f"{root}: IJBB, " in capsys.readouterr().out
     ijb = read_protocol(root)
     assert ijb.target == "IJBB" and list(ijb.search.galleries) == ["S1", "S2"]
-    first = [read_rgb(os.path.join(folder, "1.jpg")) for folder in (ijb.folder, os.path.join(drawn[0], "loose_crop"))]
+    first = [
+        read_rgb(os.path.join(folder, "1.jpg"), folder) for folder in (ijb.folder, os.path.join(drawn[0], "loose_crop"))
+    ]
     assert (first[0] != first[1]).any()
     assert run("--subjects", "4") == 2
     assert "already exists and is not empty" in capsys.readouterr().err

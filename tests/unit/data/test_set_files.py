@@ -1,0 +1,153 @@
+"""Special files, links out of the folder, and names of the host's files in sets that others have made."""
+
+import ast
+import os
+
+import pytest
+
+from command_line import exit_code
+from damage import check_damaged
+from image_forms import SIZE, draw, write_folders, write_shard
+from partial_fc.data.alignment import read_rgb
+from partial_fc.data.batch_loader import FaceBatches
+from partial_fc.data.sources.folders import FolderImages
+from partial_fc.data.sources.shards import index_shard
+from partial_fc.inference.image_folder import face_names, read_faces
+from partial_fc.utils.regular_files import FOLLOW_LINKS
+from paths import ROOT
+
+
+def fifo(path, outside):
+    os.mkfifo(path)
+
+
+def device(path, outside):
+    path.symlink_to("/dev/zero")
+
+
+def link(path, outside):
+    path.symlink_to(outside / "private.png")
+
+
+DOORS = {
+    "train": lambda root: FaceBatches(str(root), 20, SIZE).batch(0, 0),
+    "sets pack": lambda root: exit_code("sets", "pack", root, f"{root}-out", "--size", "16", "--workers", "1"),
+    "embed": lambda root: [pytest.fail(text) for text in read_faces(root, face_names(root)[0], SIZE)[2]],
+    "evaluate ijb": lambda root: read_rgb(str(root / "001" / "x.png"), str(root)),
+    "sets bin": lambda root: pairs(root, "001/x.png"),
+}
+
+
+def pairs(root, name):
+    with open(f"{root}.txt", "w") as file:
+        file.write(f"{name} 001/000.png 1\n000/000.png 001/000.png 0\n")
+    arguments = ["--pairs", f"{root}.txt", "--images", str(root), "--size", "16", "--workers", "1"]
+    return exit_code("sets", "bin", f"{root}.bin", *arguments)
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLLOW_LINKS, "1")  # put back at the end
+    monkeypatch.delenv(FOLLOW_LINKS)
+    write_folders(tmp_path / "set", draw())
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "private.png").write_bytes(draw()[0][0])
+    return tmp_path / "set"
+
+
+def refused(root, door, capsys):
+    try:
+        code = door(root)
+    except (OSError, ValueError, pytest.fail.Exception) as error:
+        return str(error)
+    assert code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("make", [fifo, device, link])
+@pytest.mark.parametrize("door", DOORS)
+def test_only_regular_files_in_the_folder_are_images(door, make, root, capsys, monkeypatch):
+    make(root / "001" / "x.png", root.parent / "outside")
+    message = refused(root, DOORS[door], capsys)
+    assert "x.png" in message
+    assert ("--follow-links" if make is link else "") in message
+    monkeypatch.setenv(FOLLOW_LINKS, "1")
+    if make is link:
+        assert repr(DOORS[door](root)) != "2"
+    else:
+        assert "x.png" in refused(root, DOORS[door], capsys)
+
+
+@pytest.mark.parametrize("name", ["../outside/private.png", "/etc/hostname", "001/../../outside/private.png"])
+def test_a_list_names_images_of_its_folder_only(name, root, capsys):
+    assert pairs(root, name) == 2
+    assert "it is outside of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("door", ["train", "sets pack", "embed"])
+def test_a_folder_may_be_a_link_and_hold_links_inside(door, root, capsys):
+    os.rename(root / "000" / "000.png", root / "000" / "real.png")
+    os.symlink("real.png", root / "000" / "000.png")
+    os.symlink(root, root.parent / "linked")
+    assert DOORS[door](root.parent / "linked") != 2
+
+
+@pytest.mark.parametrize("door", ["train", "sets pack", "embed"])
+def test_a_folder_of_the_host_is_not_listed(door, root, capsys):
+    os.symlink("/etc", root / "zzz")
+    assert "it is outside of" in refused(root, DOORS[door], capsys)
+
+
+@pytest.mark.timeout(60)
+def test_folders_that_links_name_again_and_again_are_listed_once(tmp_path):
+    for depth in range(24):
+        (tmp_path / str(depth)).mkdir()
+        for name in "ab":
+            os.symlink(f"../{depth + 1}", tmp_path / str(depth) / name)
+    (tmp_path / "24").mkdir()
+    (tmp_path / "24" / "1.png").write_bytes(draw()[0][0])
+    assert face_names(tmp_path)[0] == ["24/1.png"]
+    with pytest.raises(ValueError, match="links to one folder"):
+        os.symlink("24", tmp_path / "25")
+        FolderImages(str(tmp_path))
+
+
+def test_damaged_shards_are_refused_or_read(tmp_path):
+    path = tmp_path / "faces.tar"
+    write_shard(path, {"0.png": b"image", "0.cls": b"1", "1.png": b"another", "1.cls": b"0"})
+    check_damaged(path, path.read_bytes(), index_shard)
+
+
+# Files that a user names, or that the code beside checks, and places that others' code guards.
+READ_OTHERWISE = {
+    "data/face_records.py", "data/recordio/index.py", "data/recordio/reader.py",  # after os.path.isfile
+    "data/synthetic/writer.py",  # its own
+    "data/sources/shards.py",  # of open_regular before
+    "data/tools/check.py", "data/tools/check_records.py",  # of the records that a reader has opened
+    "inference/origin.py", "inference/vector_index/folder.py", "inference/vector_index/ivf.py",
+    "inference/vector_index/names.py", "inference/vector_index/writer.py",  # models and indexes, not sets
+    "evaluation/ijb/lists.py",  # lists that the user names by their folder
+}  # fmt: skip
+
+
+def test_files_of_sets_are_opened_by_the_helper():
+    found = set()
+    for package in ("data", "inference", "evaluation"):
+        for path in (ROOT / "partial_fc" / package).rglob("*.py"):
+            for call in ast.walk(ast.parse(path.read_text())):
+                if isinstance(call, ast.Call) and reads(call):
+                    found.add(str(path.relative_to(ROOT / "partial_fc")))
+    assert found <= READ_OTHERWISE
+
+
+def reads(call):
+    """Whether a call opens a file for reading by its name, without partial_fc.utils.regular_files."""
+    name = ast.unparse(call.func)
+    modes = [node.value for node in (*call.args[1:2], *(key.value for key in call.keywords if key.arg == "mode"))
+             if isinstance(node, ast.Constant)]  # fmt: skip
+    if name == "open":
+        return not {*"wxa"} & {*"".join(modes)}
+    return name in ("os.open", "io.open", "np.fromfile", "np.load", "cv2.imread") or name.endswith(
+        (".read_bytes", ".read_text")
+    )
