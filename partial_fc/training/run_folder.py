@@ -16,7 +16,7 @@ from tqdm import tqdm
 from partial_fc.data.sources.forms import set_name
 from partial_fc.utils.atomic_io import no_follow, replace_file
 from partial_fc.utils.streams import LastingFile, lost_output, text_of
-from partial_fc.utils.text import printable
+from partial_fc.utils.text import printable_lines
 
 from .trackers.container import warn_without
 
@@ -266,7 +266,7 @@ class _Formatter(logging.Formatter):
     """Escapes control characters, such as those of file names in a downloaded set."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        return printable_lines(super().format(record))
 
 
 class _LogFile(logging.StreamHandler):
