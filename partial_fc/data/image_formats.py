@@ -146,7 +146,8 @@ def _jp2_header(encoded: bytes) -> Header | None:
 
 def _largest(sizes: Iterable[tuple]) -> Header | None:
     """Returns the largest (height, width): comments and boxes before the true one may name any other."""
-    return max((Header(*size) for size in sizes), key=lambda each: each.pixels, default=None)
+    found = [Header(*size) for size in sizes]
+    return max(found, key=lambda each: each.pixels) if found else None
 
 
 def too_large(encoded: bytes) -> ValueError:

@@ -80,7 +80,7 @@ def decode_rgb(encoded: bytes, image_size: tuple | None, only_color: bool = Fals
     stored = header(encoded)
     if stored.pixels > int(os.environ[MAX_PIXELS_VARIABLE]):
         raise too_large(encoded)
-    if only_color and stored.channels not in (3, None):
+    if only_color and stored.channels is not None and stored.channels != 3:
         raise ValueError(f"has {plural(stored.channels, 'channel')} instead of 3")
     turn = orientation(encoded)
     if image_size is not None:
