@@ -3,13 +3,13 @@
 Shapes: N images, C classes.
 """
 
-import csv
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
+from partial_fc.utils.tables import CsvWriter
 
 from .centers import Classes, Fit
 from .duplicates import Duplicates
@@ -94,7 +94,7 @@ def write_changes(
     """
     changed = np.flatnonzero(changes.reasons)
     with open(path, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = CsvWriter(file)
         writer.writerow(COLUMNS)
         for image, key in zip(changed.tolist(), records.keys(changed).tolist()):
             after, reason = changes.classes[image], int(changes.reasons[image])

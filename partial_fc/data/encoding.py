@@ -9,8 +9,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from .image_formats import JPEG_START, PNG_START, jpeg_frames, orientation
-from .transforms import decode_any_size, decode_rgb
+from .image_formats import JPEG_START, PNG_START, header, orientation
+from .transforms import decode_rgb
 
 PNG_RGB8 = b"\x08\x02"  # bit depth 8, color type 2
 KEPT, ENCODED, RESIZED = "kept", "encoded", "resized"
@@ -23,10 +23,6 @@ class ImageOptions(NamedTuple):
     resize: bool = False  # scale images of another size instead of refusing them
     quality: int = 95  # JPEG quality of encoded images
     format: str = "jpeg"  # "jpeg" or "png", of encoded images
-
-
-class WrongSizeError(ValueError):
-    """An image is valid, but has another size than expected."""
 
 
 def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
@@ -43,12 +39,9 @@ def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
     if is_kept(data, options):
         decode_rgb(data, size)
         return data, KEPT
-    image = decode_any_size(data)
+    image = decode_rgb(data, None if options.resize else size)
     if image.shape[:2] == size:
         return encode(image, options), ENCODED
-    if not options.resize:
-        height, width = image.shape[:2]
-        raise WrongSizeError(f"has {height}x{width} pixels instead of {size[0]}x{size[1]}")
     return encode(resize(image, size), options), RESIZED
 
 
@@ -56,15 +49,9 @@ def is_kept(data: bytes, options: ImageOptions) -> bool:
     """Whether the file can be stored unchanged, provided that it can be decoded."""
     size = (options.size, options.size)
     if data.startswith(JPEG_START):
-        frames, wanted = jpeg_frames(data), (*size, 3)
-        fits = wanted in frames
-        if fits and len(frames) > 1:  # one of them may be a thumbnail
-            stored = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-            fits = stored is not None and stored.shape == wanted
-        return fits and orientation(data) == 1
+        return header(data) == (*size, 3) and orientation(data) == 1
     if data.startswith(PNG_START) and options.format == "png":
-        is_size = data[16:24] == size[1].to_bytes(4, "big") + size[0].to_bytes(4, "big")
-        return is_size and data[24:26] == PNG_RGB8 and b"eXIf" not in data
+        return header(data)[:2] == size and data[24:26] == PNG_RGB8 and b"eXIf" not in data
     return False
 
 

@@ -13,8 +13,9 @@ from partial_fc.utils.process_pool import in_chunks, ordered_map
 from partial_fc.utils.regular_files import open_regular, read_image_file, require_links_inside
 from partial_fc.utils.text import plural, some
 
-from .encoding import ImageOptions, WrongSizeError, encode_for_set
+from .encoding import ImageOptions, encode_for_set
 from .image_formats import HEADER, extension
+from .transforms import WrongSizeError
 
 IMAGE_ENDINGS = (
     ".jpg .jpeg .jpe .jfif .jp2 .png .webp .bmp .dib .tif .tiff .gif .ppm .pgm .pbm .pnm .avif .sr .ras .hdr .exr"

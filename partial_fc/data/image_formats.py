@@ -1,24 +1,27 @@
-"""What the bytes of an image file say without decoding it: its format, channels and EXIF orientation."""
+"""What the bytes of an image file say without decoding it: its format, size, channels and EXIF orientation."""
 
 import io
 import re
 import struct
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from PIL import Image
 
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
-# The frame of a JPEG (ITU-R T.81, B.2.2): marker, length, 8 bits, height, width, channels. In the pixels no 0xFF is
-# followed by such a marker.
-JPEG_FRAME = re.compile(
-    rb"\xff[\xc0-\xc3\xc5-\xc7\xc9-\xcb\xcd-\xcf]\x00[\x0b\x11\x14]\x08(....[\x01\x03\x04])", re.DOTALL
-)
-COLOR_FRAME = b"\xff\xc0\x00\x11\x08"  # of a baseline JPEG of three channels: a search is faster than the pattern
+# A marker of a JPEG with what follows it (ITU-R T.81, B.1.1): libjpeg skips other bytes before one.
+MARKER = re.compile(rb"\xff([\x01-\xfe])(.{0,8})", re.DOTALL)
+FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # the markers of a frame
+WITHOUT_LENGTH, FIRST_PIXELS = frozenset([0x01, *range(0xD0, 0xD8)]), 0xDA
 # Segments of a JPEG that may precede EXIF: those of applications, and comments; with their length.
 SEGMENT = re.compile(rb"\xff[\xe0-\xef\xfe](..)", re.DOTALL)
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
 PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the color type of the header; a palette contains RGB
 TIFF_STARTS, GIF_START = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), b"GIF8"  # two of BigTIFF
+JP2_STARTS = b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"  # the latter of its bare codestream, whose size follows
+# Where width and height begin, the bits from one to the other, those that count, and what is added.
+WEBP_SIZES = {b"VP8 ": (26, 16, 0x3FFF, 0), b"VP8L": (21, 14, 0x3FFF, 1), b"VP8X": (24, 24, 0xFFFFFF, 1)}
+HDR_SIZE = re.compile(rb"-Y (\d{1,9}) \+X (\d{1,9})")  # of a Radiance HDR, which Pillow does not read
 AVIF = re.compile(rb"....ftyp.{0,48}avi[fs]", re.DOTALL)  # the brands of the file, of four letters
 EXIF_START = b"Exif\0\0"
 ORIENTATION = 0x0112  # tag of EXIF, which is a TIFF header
@@ -28,10 +31,22 @@ FORMATS = (
     (PNG_START, ".png"),
     *((start, ".tif") for start in TIFF_STARTS),
     (GIF_START, ".gif"),
-    (b"\0\0\0\x0cjP  ", ".jp2"),
-    (b"\xff\x4f\xff\x51", ".jp2"),  # its bare codestream, which OpenCV reads under that name, too
+    *((start, ".jp2") for start in JP2_STARTS),
 )
 HEADER = 64  # bytes of a file that say which format it has
+
+
+class Header(NamedTuple):
+    """What an image file says of its pixels, as they are stored, before an EXIF orientation."""
+
+    height: int
+    width: int
+    channels: int | None = None  # of a JPEG or PNG; decoding always returns three
+
+    @property
+    def pixels(self) -> int:
+        """Their number."""
+        return self.height * self.width
 
 
 def extension(encoded: bytes) -> str:
@@ -55,6 +70,11 @@ def is_avif(encoded: bytes) -> bool:
     return AVIF.match(encoded) is not None
 
 
+def is_animated_png(encoded: bytes) -> bool:
+    """Whether a file is a PNG with more frames."""
+    return encoded.startswith(PNG_START) and b"acTL" in encoded
+
+
 def check_whole(encoded: bytes) -> None:
     """Raises ValueError for a truncated file: decoders fill the rest with gray, some without an error."""
     is_complete = True
@@ -68,19 +88,71 @@ def check_whole(encoded: bytes) -> None:
         raise ValueError(f"is truncated after {len(encoded)} bytes")
 
 
-def color_channels(encoded: bytes) -> int | None:
-    """Reads the number of channels of a JPEG or PNG, None for another format; decoding always returns three."""
-    if encoded.startswith(PNG_START):
-        return PNG_CHANNELS.get(encoded[25]) if len(encoded) > 25 else None
-    if not encoded.startswith(JPEG_START):
-        return None
-    channels = [3] if COLOR_FRAME in encoded else [frame[2] for frame in jpeg_frames(encoded)]
-    return max(channels) if channels else None
+def header(encoded: bytes) -> Header:
+    """Reads the size of an image before it is decoded: some KB may become a gigabyte of pixels.
+
+    Raises:
+        ValueError: no header of a known format, or one of more pixels than Pillow opens; does not name the file.
+    """
+    found: Header | None = None
+    if encoded.startswith(JPEG_START):
+        found = _jpeg_header(encoded)
+    elif encoded.startswith(PNG_START):
+        if len(encoded) > 25:
+            width, height, color = struct.unpack_from(">4xIIxB", encoded, 12)
+            found = Header(height, width, PNG_CHANNELS.get(color))
+    elif is_webp(encoded):
+        if encoded[12:16] in WEBP_SIZES:
+            place, bits, mask, more = WEBP_SIZES[encoded[12:16]]
+            both = int.from_bytes(encoded[place : place + 6], "little")
+            found = Header((both >> bits & mask) + more, (both & mask) + more)
+    elif encoded.startswith(JP2_STARTS):
+        found = _jp2_header(encoded)
+    elif encoded.startswith(b"#?R"):
+        found = _largest(tuple(map(int, size)) for size in HDR_SIZE.findall(encoded))
+    else:
+        try:
+            with Image.open(io.BytesIO(encoded)) as image:
+                found = Header(image.height, image.width)
+        except Image.DecompressionBombError:
+            raise too_large(encoded) from None
+        except Exception:  # its readers of many formats raise any
+            pass
+    if found is None:
+        lacks = is_avif(encoded) and ".avif" not in Image.registered_extensions()
+        reason = f": Pillow {Image.__version__} does not read AVIF, 11.3 does" if lacks else ""
+        raise ValueError(f"cannot be decoded ({len(encoded)} bytes){reason}")
+    return found
 
 
-def jpeg_frames(encoded: bytes) -> list[tuple[int, int, int]]:
-    """Returns (height, width, channels) of a JPEG as stored, and of thumbnails in it."""
-    return [struct.unpack(">HHB", frame) for frame in JPEG_FRAME.findall(encoded)]
+def _jpeg_header(encoded: bytes) -> Header | None:
+    """Reads the first frame before the pixels: no thumbnail in a segment before it."""
+    place = len(JPEG_START)
+    while match := MARKER.search(encoded, place):
+        marker, parameters = match[1][0], match[2]
+        if marker == FIRST_PIXELS or len(parameters) < 2:
+            return None
+        if marker in FRAMES:
+            return Header._make(struct.unpack(">xxxHHB", parameters)) if len(parameters) == 8 else None
+        place = match.start() + 2 + (0 if marker in WITHOUT_LENGTH else int.from_bytes(parameters[:2], "big"))
+    return None
+
+
+def _jp2_header(encoded: bytes) -> Header | None:
+    places = [match.end() for match in re.finditer(JP2_STARTS[1], encoded) if match.end() + 20 <= len(encoded)]
+    areas = [struct.unpack_from(">4xIIII", encoded, place) for place in places]
+    return _largest((bottom - top, right - left) for right, bottom, left, top in areas)
+
+
+def _largest(sizes: Iterable[tuple]) -> Header | None:
+    """Returns the largest (height, width): comments and boxes before the true one may name any other."""
+    found = [Header(*size) for size in sizes]
+    return max(found, key=lambda each: each.pixels) if found else None
+
+
+def too_large(encoded: bytes) -> ValueError:
+    """Returns the error for an image with too many pixels."""
+    return ValueError(f"is larger than OPENCV_IO_MAX_IMAGE_PIXELS allows ({len(encoded)} bytes)")
 
 
 def orientation(encoded: bytes) -> int:

@@ -36,7 +36,7 @@ def write_words(path: str, stamp: np.ndarray, *parts: np.ndarray) -> None:
     with suppress(OSError):
         there = stamp[:1]
         with suppress(FileNotFoundError), open_regular(path) as file:
-            there = np.fromfile(file, "<i8", 1)
+            there = np.frombuffer(file.read(8).ljust(8, b"\0"), "<i8")
         if (there >> VERSION_BITS).tolist() != (stamp[:1] >> VERSION_BITS).tolist():
             return
         with replacing(path) as file:  # other ranks may write it at the same time, under names of their own

@@ -1,8 +1,9 @@
 """Decodes and augments one face image.
 
-Every reader of images passes here, so that their orientation and colour are decided once. OpenCV decodes most formats,
-Pillow those that OpenCV reads differently by its version (GIF, AVIF), or whose colour it changes with alpha and in
-other colour spaces (TIFF). The EXIF orientation is applied here: OpenCV applies that of some formats in some versions.
+Every reader of images passes here, so that their size, orientation and colour are decided once. OpenCV decodes most
+formats, Pillow those that OpenCV reads differently by its version (GIF, AVIF, animated PNG, whose frames outside of the
+image crash OpenCV 4.11), or whose colour it changes with alpha and in other colour spaces (TIFF). The EXIF orientation
+is applied here: OpenCV applies that of some formats in some versions.
 
 Shapes: H, W image size; images are (H, W, 3) uint8 RGB.
 """
@@ -16,19 +17,23 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from partial_fc import MAX_PIXELS_VARIABLE
 from partial_fc.utils.text import plural
 
 from .image_formats import (
     GIF_START,
     TIFF_STARTS,
     check_whole,
-    color_channels,
     exif_orientation,
+    header,
+    is_animated_png,
     is_avif,
     orientation,
+    too_large,
 )
 
 BY_PILLOW = (*TIFF_STARTS, GIF_START)
+TILE_WIDTH, TILE_LENGTH = 322, 323  # tags of a TIFF, whose image may be smaller
 FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 ERASED = 128  # gray: close to zero after the networks' (x - 127.5) / 128
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601, as in JPEG
@@ -53,47 +58,53 @@ class Augmentation(NamedTuple):
             raise ValueError(f"jpeg_compression must be a quality from 1 to 100, or 0, got {self.jpeg_compression}")
 
 
-def decode_any_size(encoded: bytes) -> np.ndarray:
+class WrongSizeError(ValueError):
+    """An image is valid, but has another size than expected."""
+
+
+def decode_rgb(encoded: bytes, image_size: tuple | None, only_color: bool = False) -> np.ndarray:
     """Decodes an image file to (H, W, 3) uint8 RGB, upright.
 
     Damage inside a JPEG that libjpeg tolerates is not detected, see utils/decoder_messages.py.
 
+    Args:
+        encoded: content of the file.
+        image_size: (H, W); None for any size that OPENCV_IO_MAX_IMAGE_PIXELS allows. Another image is not decoded.
+        only_color: refuse a JPEG or PNG that is gray or has alpha, too.
+
     Raises:
-        ValueError: it is truncated, too large or damaged, or its pixels have no defined range; does not name the file.
+        WrongSizeError: it has another size; does not name the file, as no error here does.
+        ValueError: it is truncated, too large or damaged, or its pixels have no defined range.
     """
     check_whole(encoded)
-    if encoded.startswith(BY_PILLOW) or is_avif(encoded):
+    stored = header(encoded)
+    if stored.pixels > int(os.environ[MAX_PIXELS_VARIABLE]):
+        raise too_large(encoded)
+    if only_color and stored.channels is not None and stored.channels != 3:
+        raise ValueError(f"has {plural(stored.channels, 'channel')} instead of 3")
+    turn = orientation(encoded)
+    if image_size is not None:
+        check_size((stored.width, stored.height) if turn >= 5 else stored[:2], image_size)
+    if encoded.startswith(BY_PILLOW) or is_avif(encoded) or is_animated_png(encoded):
         return _decode_by_pillow(encoded)
     try:
-        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), FLAGS) if encoded else None
-    except cv2.error as error:
-        if "MAX_IMAGE" in error.err:
-            raise too_large(encoded) from None
+        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), FLAGS)
+    except cv2.error:
         image = None
     if image is None:
         raise ValueError(f"cannot be decoded ({len(encoded)} bytes)")
-    return turned(image, orientation(encoded))
+    return turned(image, turn)
 
 
-def decode_rgb(encoded: bytes, image_size: tuple) -> np.ndarray:
-    """As `decode_any_size`; raises ValueError if the image is not (H, W), too."""
-    image = decode_any_size(encoded)
-    check_size(image, image_size)
-    return image
+def decode_any_size(encoded: bytes) -> np.ndarray:
+    """As `decode_rgb`, of any size."""
+    return decode_rgb(encoded, None)
 
 
-def check_size(image: np.ndarray, image_size: tuple) -> None:
-    """Raises ValueError if the image (H, W, 3) has another size."""
-    if image.shape[:2] != tuple(image_size):
-        raise ValueError(f"has {image.shape[0]}x{image.shape[1]} pixels instead of {image_size[0]}x{image_size[1]}")
-
-
-def decode_color(encoded: bytes, image_size: tuple) -> np.ndarray:
-    """As decode_rgb, but refuses a JPEG or PNG that is gray or has alpha, too."""
-    channels = color_channels(encoded)
-    if channels is not None and channels != 3:
-        raise ValueError(f"has {plural(channels, 'channel')} instead of 3")
-    return decode_rgb(encoded, image_size)
+def check_size(size: tuple, image_size: tuple) -> None:
+    """Raises WrongSizeError if an image of ``size`` (H, W) has another one than expected."""
+    if tuple(size) != tuple(image_size):
+        raise WrongSizeError(f"has {size[0]}x{size[1]} pixels instead of {image_size[0]}x{image_size[1]}")
 
 
 def rgb_of(image: Image.Image) -> np.ndarray:
@@ -167,20 +178,12 @@ def erase_square(image: np.ndarray, side: int, row: float, column: float) -> Non
 
 def _decode_by_pillow(encoded: bytes) -> np.ndarray:
     try:
-        with Image.open(io.BytesIO(encoded)) as image:  # reads the header only
-            if image.width * image.height > int(os.environ["OPENCV_IO_MAX_IMAGE_PIXELS"]):
+        with Image.open(io.BytesIO(encoded)) as image:
+            tags = getattr(image, "tag_v2", {})
+            if tags.get(TILE_WIDTH, 0) * tags.get(TILE_LENGTH, 0) > int(os.environ[MAX_PIXELS_VARIABLE]):
                 raise too_large(encoded)
             return rgb_of(image)
-    except Image.DecompressionBombError:
-        raise too_large(encoded) from None
     except ValueError:
         raise
     except Exception:  # its readers of many formats raise any
-        lacks = is_avif(encoded) and ".avif" not in Image.registered_extensions()
-        reason = f": Pillow {Image.__version__} does not read AVIF, 11.3 does" if lacks else ""
-        raise ValueError(f"cannot be decoded ({len(encoded)} bytes){reason}") from None
-
-
-def too_large(encoded: bytes) -> ValueError:
-    """Returns the error for an image with too many pixels."""
-    return ValueError(f"is larger than OPENCV_IO_MAX_IMAGE_PIXELS allows ({len(encoded)} bytes)")
+        raise ValueError(f"cannot be decoded ({len(encoded)} bytes)") from None

@@ -28,7 +28,7 @@ class Node(NamedTuple):
             return default
         try:
             return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, RecursionError, MemoryError):  # the latter two for deep nesting
             return text
 
 
@@ -43,7 +43,7 @@ def read_symbol(content: str | bytes, name: str) -> list[Node]:
         nodes = [_node(item) for item in network["nodes"]]
         heads = [head[0] for head in network["heads"]]
         ordered = all(0 <= i < number for number, node in enumerate(nodes) for i in node.inputs)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{name} is not a network description of MXNet ({error!r})") from None
     if not ordered or not nodes or not all(0 <= head < len(nodes) for head in heads):
         raise ValueError(f"{name} is damaged: a node or output refers to a node that does not precede it")

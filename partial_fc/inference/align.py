@@ -12,7 +12,6 @@ class of your own as package.module:name.
 """
 
 import argparse
-import csv
 import os
 from contextlib import ExitStack
 
@@ -71,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.data.folder import others_text
     from partial_fc.utils.progress import progress
     from partial_fc.utils.staging import staged_files, staged_folder
+    from partial_fc.utils.tables import CsvWriter
 
     from .face_tree import FaceWriter
     from .image_folder import face_names
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
             open(os.path.join(list_folder, listed), "w", newline="", encoding="utf-8", errors="surrogateescape")
         )
         bar = stack.enter_context(progress(len(names), "photo", "aligning"))
-        writer = FaceWriter(stage, names, csv.writer(file))
+        writer = FaceWriter(stage, names, CsvWriter(file))
         for name, photo in align_photos(args.photos, names, options, args.workers):
             writer.add(name, photo)
             bar.update()

@@ -2,9 +2,9 @@
 
 import os
 from collections import Counter
-from typing import Any
 
 from partial_fc.data.image_formats import extension
+from partial_fc.utils.tables import CsvWriter
 from partial_fc.utils.text import plural
 
 from .detection.detector import LANDMARKS
@@ -26,7 +26,7 @@ class FaceWriter:
         first_reason: why the first photo was damaged, too large or failed; "" without one.
     """
 
-    def __init__(self, folder: str, names: list[str], rows: Any):
+    def __init__(self, folder: str, names: list[str], rows: CsvWriter):
         self.folder, self.rows = folder, rows
         self.stems = Counter(os.path.splitext(name)[0] for name in names)
         self.taken: set[str] = set()

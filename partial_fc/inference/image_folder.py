@@ -10,7 +10,7 @@ import numpy as np
 
 from partial_fc.data.encoding import resize
 from partial_fc.data.folder import Folder, list_folder
-from partial_fc.data.transforms import decode_any_size
+from partial_fc.data.transforms import WrongSizeError, decode_rgb
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.regular_files import LARGEST_IMAGE, read_image_file, read_regular, require_links_inside
 from partial_fc.utils.text import some
@@ -96,14 +96,9 @@ def _folders_below(root: str) -> Iterator[tuple[str, Folder]]:
 
 def _decode(path: str, data: bytes, size: tuple[int, int], scale: bool, messages: DecoderMessages) -> np.ndarray:
     try:
-        image = messages.checked(lambda: decode_any_size(data))
+        image = messages.checked(lambda: decode_rgb(data, None if scale else size))
+    except WrongSizeError as error:
+        raise ValueError(f"{path} {error}: crop it to that size, or use --resize to scale it") from None
     except ValueError as error:
         raise ValueError(f"{path} {error}: replace or remove it") from None
-    if image.shape[:2] != size:
-        if not scale:
-            raise ValueError(
-                f"{path} has {image.shape[0]}x{image.shape[1]} pixels instead of {size[0]}x{size[1]}: crop it to that "
-                "size, or use --resize to scale it"
-            )
-        image = resize(image, size)
-    return image
+    return image if image.shape[:2] == size else resize(image, size)

@@ -241,8 +241,9 @@ def _is_beside(name: str, path: str) -> bool:
     """
     if name.startswith("*"):  # onnxruntime takes "*/_ORT_MEM_ADDR_/*" for an address in memory
         return False
+    weights = os.path.realpath(os.path.join(os.path.dirname(path), name))
     for folder in {os.path.dirname(path), os.path.dirname(os.path.realpath(path))}:
-        with suppress(OSError, ValueError), open_regular(os.path.join(os.path.dirname(path), name), folder):
+        with suppress(OSError, ValueError), open_regular(weights, folder):
             return True
     return False
 

@@ -3,7 +3,6 @@
 Shapes: H, W size of a photo.
 """
 
-import io
 import math
 import os
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from PIL import Image
 
 from partial_fc.data.alignment import align, similarities
 from partial_fc.data.encoding import ImageOptions, encode
-from partial_fc.data.image_formats import orientation
+from partial_fc.data.image_formats import header, orientation
 from partial_fc.data.transforms import decode_any_size
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.process_pool import in_chunks, ordered_map
@@ -27,6 +26,7 @@ from .detection import Detector, Face, open_detector
 CHUNK = 2  # photos of a task, half a second of work: after Ctrl-C each worker ends the tasks it has got
 ALIGNED, NO_FACE, DAMAGED, TOO_LARGE, FAILED = "aligned", "no face", "damaged", "too large", "detector failed"
 detector_of_process = cache(open_detector)
+Image.MAX_IMAGE_PIXELS = None  # Pillow's own bound may be below max_pixels
 
 
 class PhotoOptions(NamedTuple):
@@ -68,15 +68,13 @@ def align_photo(path: str, root: str, detector: Detector, options: PhotoOptions)
     """Aligns the faces of one photo in the folder `root`; errors are part of the result."""
     try:
         data = read_image_file(path, root)
-        pixels = _stored_pixels(data)
+        pixels = header(data).pixels
         if pixels > options.max_pixels:
             return AlignedPhoto(TOO_LARGE, f"{pixels / 1e6:.1f} megapixels")
         with DecoderMessages() as messages:
             photo = messages.checked(lambda: decode_any_size(data))
     except (ValueError, OSError) as error:
         return AlignedPhoto(DAMAGED, (error.strerror if isinstance(error, OSError) else None) or str(error))
-    if photo.shape[0] * photo.shape[1] > options.max_pixels:
-        return AlignedPhoto(TOO_LARGE, f"{photo.shape[0] * photo.shape[1] / 1e6:.1f} megapixels")
     turned = orientation(data) != 1
     try:
         found = [face for face in find_faces(photo, detector, options.detect_side) if face.score >= options.min_score]
@@ -130,13 +128,3 @@ def crop(photo: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
         similarity[:, :2] *= stretch
         photo = small
     return align(photo, similarity)
-
-
-def _stored_pixels(data: bytes) -> int:
-    """Returns the number of pixels that the header of an image file names; 0 if Pillow does not know the format."""
-    Image.MAX_IMAGE_PIXELS = None  # its own bound, which is not for those that are only opened
-    try:
-        with Image.open(io.BytesIO(data)) as image:  # reads the header only
-            return image.width * image.height
-    except Exception:  # of its readers of many formats: OpenCV says what is wrong
-        return 0

@@ -18,7 +18,7 @@ from partial_fc.utils.atomic_io import no_follow, replace_file
 from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.shared_folders import refuse_writable_by_others
 from partial_fc.utils.streams import LastingFile, lost_output, text_of
-from partial_fc.utils.text import printable
+from partial_fc.utils.text import printable_lines
 
 from .trackers.container import warn_without
 
@@ -269,7 +269,7 @@ class _Formatter(logging.Formatter):
     """Escapes control characters, such as those of file names in a downloaded set."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        return printable_lines(super().format(record))
 
 
 class _LogFile(logging.StreamHandler):

@@ -21,7 +21,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 from .cores import usable_cores
 from .regular_files import FOLLOW_LINKS
 from .shared_folders import keep_from_others
-from .text import printable
+from .text import printable, printable_lines
 
 USER_ERROR = 2  # as argparse itself ends
 INTERRUPTED, TERMINATED = 130, 143  # as shells report the end by SIGINT and by SIGTERM
@@ -144,7 +144,7 @@ def run_command(action: Callable[[], int]) -> int:
         text = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             text = f"{os.fsdecode(error.filename)}: {error.strerror}"  # without the number that OSError puts before it
-        print(f"error: {text}", file=sys.stderr)
+        print(printable_lines(f"error: {text}"), file=sys.stderr)
         return USER_ERROR
     except Terminated:
         print("terminated", file=sys.stderr)

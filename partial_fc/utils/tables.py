@@ -1,7 +1,13 @@
-"""Tables of text: aligned columns for a terminal, and Markdown."""
+"""Tables of text: aligned columns for a terminal, Markdown, and CSV."""
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
+from typing import Any, TextIO
+
+from .text import printable
+
+FORMULA = ("=", "+", "-", "@", "\t")  # the beginnings of what spreadsheets compute
 
 
 def format_table(rows: Sequence[Sequence[str]], gap: int = 2, min_widths: Sequence[int] = ()) -> list[str]:
@@ -9,6 +15,7 @@ def format_table(rows: Sequence[Sequence[str]], gap: int = 2, min_widths: Sequen
 
     ``min_widths`` are for several tables that are printed below each other.
     """
+    rows = [list(map(_one_line, row)) for row in rows]
     needed = [max(map(len, column)) for column in zip(*rows)]
     widths = [max(pair) for pair in zip_longest(needed, min_widths, fillvalue=0)]
     lines = []
@@ -27,5 +34,38 @@ def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> lis
     return [
         "| " + " | ".join(heading) + " |",
         "|" + "|".join(rules) + "|",
-        *("| " + " | ".join(row) + " |" for row in rows),
+        *("| " + " | ".join(map(_one_line, row)) + " |" for row in rows),
     ]
+
+
+class CsvWriter:
+    """Writes the rows of a CSV file that people open: a text that a spreadsheet would compute gets a quote before it.
+
+    Numbers stay as they are. No command reads these files.
+
+    Args:
+        file: opened with ``newline=""``.
+    """
+
+    def __init__(self, file: TextIO):
+        self._writer = csv.writer(file, lineterminator="\n")
+
+    def writerow(self, row: Iterable[Any]) -> None:
+        """Writes a row."""
+        # csv does not quote a carriage return that its lines do not end with.
+        cells = [cell.replace("\r", "\\r") if isinstance(cell, str) else cell for cell in row]
+        self._writer.writerow([f"'{cell}" if _is_formula(cell) else cell for cell in cells])
+
+
+def _is_formula(cell: Any) -> bool:
+    if not isinstance(cell, str) or not cell.startswith(FORMULA):
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return True
+    return False
+
+
+def _one_line(cell: str) -> str:
+    return printable(cell).replace("\n", "\\n")

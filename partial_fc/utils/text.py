@@ -6,6 +6,7 @@ Standard library only: the checks before a job starts use it too.
 import codecs
 import io
 import os
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 
@@ -67,19 +68,21 @@ def _is_unicode(line: str) -> bool:
     return line.isascii() or not any("\ud800" <= character <= "\udfff" for character in line)
 
 
-# C0 but tab and newline, DEL, C1, what reverses the direction of a line, and bytes that are no UTF-8: a name in a
-# downloaded list could clear the terminal, or rewrite the line above.
-_CONTROL = {
-    code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-    for code in (
-        *range(0x20),
-        *range(0x7F, 0xA0),
-        *range(0x202A, 0x202F),
-        *range(0x2066, 0x206A),
-        *range(0xD800, 0xE000),
-    )
-    if chr(code) not in "\t\n"
-}
+class _Escapes(dict):
+    """Escapes controls but tab and newline, format characters, line separators, and bytes that are no UTF-8.
+
+    Format characters reverse the direction of a line, or cannot be seen. A name in a downloaded list could clear the
+    terminal, or rewrite the line above.
+    """
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        hidden = unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs") and character not in "\t\n"
+        self[code] = (f"\\x{code:02x}" if code < 0x80 else ascii(character)[1:-1]) if hidden else character
+        return self[code]
+
+
+_ESCAPES = _Escapes()
 
 
 def quoted(value: object) -> str:
@@ -93,4 +96,9 @@ def quoted(value: object) -> str:
 
 def printable(text: str) -> str:
     """The text with its control characters as Python escapes them, such as backslash, x, 1, b."""
-    return text.translate(_CONTROL)
+    return text.translate(_ESCAPES)
+
+
+def printable_lines(text: str) -> str:
+    """As `printable`, with later lines indented: a name with a line break cannot look like a message of its own."""
+    return printable(text).replace("\n", "\n    ")

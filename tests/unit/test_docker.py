@@ -102,6 +102,12 @@ def test_copied_and_started_files_exist(recipe):
     assert all((ROOT / name).exists() and not is_left_out(name) for name in copied + started)
 
 
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.name)
+def test_an_image_runs_without_root(recipe):
+    found = instructions(recipe)
+    assert ("ARG", "USER_ID=1000") in found and [rest for word, rest in found if word == "USER"] == ["$USER_ID"]
+
+
 def test_both_recipes_of_mxnet_are_alike():
     """The packages, and everything from the sources on: the CPU recipe can be tried without NVIDIA's images."""
     install = r"install -y --no-install-recommends ([\w .+-]+?) &&"

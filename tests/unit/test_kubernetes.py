@@ -95,6 +95,11 @@ def test_manifests_start_files_that_exist_and_mount_volumes_that_they_define():
         for made in replicas(manifest(name)).values():
             spec = made["template"]["spec"]
             (container,) = spec["containers"]
+            assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["fsGroup"]
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
             started = [word for word in container["command"] if word.endswith((".py", ".sh"))]
             assert started and all((ROOT / word).exists() for word in started)
             mounted, defined = (

@@ -134,8 +134,9 @@ def open_shard(path: str) -> np.ndarray:
     stamp = file_stamp(path, FORMAT)
     words = read_words(path + ENDING, stamp)
     if words is not None and len(words) > HEADER_WORDS and len(words) == HEADER_WORDS + 3 * words[0]:
-        if words[HEADER_WORDS:].sum() == words[1]:
-            return np.array(words[HEADER_WORDS:]).reshape(-1, 3)  # the map would hold a descriptor for each shard
+        images = np.array(words[HEADER_WORDS:]).reshape(-1, 3)  # the map would hold a descriptor for each shard
+        if images.sum() == words[1] and lie_inside(path, images):
+            return images
     images = index_shard(path)
     write_words(path + ENDING, stamp, np.array([len(images), images.sum()]), images)
     return images
@@ -159,7 +160,8 @@ def index_shard(path: str) -> np.ndarray:
                         raise ValueError(f"{path} has data after its end, at offset {start}, that are no archive")
                     start = next_archive(path, file, tar.offset)
                     images += images_of(path, samples)
-    except tarfile.TarError as error:
+    # Beside its own errors: chains of headers, and sizes that no file or memory has.
+    except (tarfile.TarError, RecursionError, MemoryError, OverflowError) as error:
         with open(path, "rb") as file:
             if file.read(6).startswith(COMPRESSED):
                 raise ValueError(
@@ -168,7 +170,16 @@ def index_shard(path: str) -> np.ndarray:
         raise ValueError(f"{path} is no .tar file, or is damaged ({error}): copy or write it again") from None
     if not images:
         raise ValueError(f"{path} contains no samples, expected NAME.jpg and NAME.cls: remove it")
-    return np.array(images, np.int64)
+    found = np.array(images, np.int64)
+    if not lie_inside(path, found):
+        raise ValueError(f"{path} is damaged or truncated: an image ends after the file: copy or write it again")
+    return found
+
+
+def lie_inside(path: str, images: np.ndarray) -> bool:
+    """Whether all images (K, 3), see open_shard, lie inside the file: an index, or a header, may say anything."""
+    end = os.path.getsize(path)
+    return bool((images >= 0).all() and (images[:, :2] <= end).all() and (images[:, :2].sum(axis=1) <= end).all())
 
 
 def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
@@ -179,7 +190,10 @@ def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
     """
     samples: dict[str, dict[str, Any]] = {}
     others: dict[str, str] = {}  # name up to the last dot -> kind, of images and labels that are none of a sample
+    end = os.path.getsize(path)
     for member in tar:
+        if not 0 <= member.size <= end:  # before tarfile seeks what follows it
+            raise tarfile.ReadError(f"{member.name} has {member.size} bytes")
         parts = SAMPLE.fullmatch(member.name)
         if parts is None or member.isdir():
             continue

@@ -1,6 +1,5 @@
 """Result files: Markdown for people, CSV for spreadsheets, JSON for programs, scores as .npy, the ROC as pictures."""
 
-import csv
 import io
 import json
 import os
@@ -11,7 +10,7 @@ import numpy as np
 from partial_fc.evaluation.roc import RocPoint
 from partial_fc.evaluation.roc_picture import draw_roc
 from partial_fc.utils.staging import staged_files
-from partial_fc.utils.tables import markdown_table
+from partial_fc.utils.tables import CsvWriter, markdown_table
 from partial_fc.utils.text import plural, printable
 
 from .evaluate import EmbeddingOptions, Results
@@ -105,12 +104,13 @@ def csv_text(results: Results) -> str:
     tars = [f"TAR@FAR={far_text(far)}" for far in FARS]
     rates = [*(f"rank-{rank}" for rank in RANKS), *(f"TPIR@FPIR={fpir}" for fpir in FPIRS)]
     text = io.StringIO()
-    writer = csv.DictWriter(text, ["protocol", *tars, *rates], lineterminator="\n")
-    writer.writeheader()
-    for columns, rows in ((tars, pair_rows(results)), (rates, search_rows(results))):
+    columns = [*tars, *rates]
+    writer = CsvWriter(text)
+    writer.writerow(["protocol", *columns])
+    for found, rows in ((tars, pair_rows(results)), (rates, search_rows(results))):
         for name, shares in rows.items():
-            figures = {key: f"{share:.6f}" for key, share in zip(columns, shares) if share is not None}
-            writer.writerow({"protocol": name, **figures})
+            figures = {key: f"{share:.6f}" for key, share in zip(found, shares) if share is not None}
+            writer.writerow([name, *(figures.get(column, "") for column in columns)])
     return text.getvalue()
 
 

@@ -1,37 +1,97 @@
 """An image whose header names more pixels than a photo has is refused before they are allocated."""
 
+import io
 import struct
 import subprocess
 import sys
 import zlib
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
 
 from paths import with_root
 
 # In a process of its own, as the command: others here may have imported OpenCV first.
 DECODE = """
 import sys
-from partial_fc.data.transforms import decode_any_size
+from partial_fc.data.transforms import decode_rgb
+def peak():  # in MB. Not ru_maxrss, which begins with the peak of the process that has started this one
+    return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))) >> 10
+before = peak()
 try:
-    decode_any_size(sys.stdin.buffer.read())
+    decode_rgb(sys.stdin.buffer.read(), {size})
 except ValueError as error:
     print(error)
-# Not ru_maxrss, which begins with the peak of the process that has started this one.
-print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+print(peak() - before)
 """
+
+
+def decoded(image, size=None):
+    """The message of the error, and the megabytes that decoding took, in a process of its own."""
+    command = [sys.executable, "-c", DECODE.format(size=size)]
+    done = subprocess.run(command, input=image, env=with_root(), capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    *message, megabytes = done.stdout.decode().splitlines()
+    return "".join(message), int(megabytes)
 
 
 def png_chunk(name, data):
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
+def png(side, pixels, *chunks):
+    header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+    parts = [header, *chunks, png_chunk(b"IDAT", zlib.compress(pixels)), png_chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
 def test_an_image_of_a_gigapixel_is_refused():
-    side = 32_000
-    rows = zlib.compress(bytes(1 + 3 * side) * 20)
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", rows), (b"IEND", b"")]
-    image = b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*chunk) for chunk in chunks)
-    command = [sys.executable, "-c", DECODE]
-    done = subprocess.run(command, input=image, env=with_root(), capture_output=True, check=True, timeout=60)
-    message, kibibytes = done.stdout.decode().splitlines()
-    assert "is larger than OPENCV_IO_MAX_IMAGE_PIXELS allows" in message
-    assert int(kibibytes) < 500 << 10
+    message, megabytes = decoded(png(32_000, bytes(1 + 3 * 32_000) * 20))
+    assert "is larger than OPENCV_IO_MAX_IMAGE_PIXELS allows" in message and megabytes < 100
+
+
+BLACK = np.zeros((5000, 5000, 3), np.uint8)
+ENDINGS = ["jpg", "png", "bmp", "tiff", "gif", "webp", "jp2", "j2k", "hdr", "ppm", "avif"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_an_image_of_another_size_is_refused_before_it_is_decoded(ending):
+    """BLACK is 75 MB; a JPEG 2000 takes five times as much."""
+    if ending == "hdr":
+        content = cv2.imencode(".hdr", BLACK[:2000])[1].tobytes()
+    elif f".{ending}" in Image.registered_extensions():
+        file = io.BytesIO()
+        Image.fromarray(BLACK).save(file, Image.registered_extensions()[f".{ending}"])
+        content = file.getvalue()
+    else:
+        pytest.skip("pip install 'pillow>=11.3'")
+    height = 2000 if ending == "hdr" else 5000
+    message, megabytes = decoded(content, (112, 112))
+    assert message == f"has {height}x5000 pixels instead of 112x112" and megabytes < 60 + len(content) / 1e6
+
+
+def test_the_size_of_a_jpeg_2000_is_that_of_its_codestream():
+    file = io.BytesIO()
+    Image.fromarray(BLACK).save(file, "JPEG2000")
+    before, found, after = file.getvalue().partition(b"ihdr")
+    assert (
+        found
+        and "has 5000x5000 pixels" in decoded(before + found + bytes([0, 0, 0, 112]) * 2 + after[8:], (112, 112))[0]
+    )
+
+
+def test_frames_outside_of_an_animated_png_are_not_drawn():
+    frame = png_chunk(b"fcTL", struct.pack(">IIIIIHHBB", 0, 8000, 8000, 0, 0, 1, 1, 0, 0))
+    image = png(112, bytes(112 * 337), png_chunk(b"acTL", struct.pack(">II", 2, 0)), frame)
+    assert decoded(image, (112, 112))[1] < 60
+
+
+def test_a_tile_of_a_tiff_has_no_more_pixels_than_an_image():
+    tags = {256: 112, 257: 112, 258: 8, 259: 8, 262: 1, 277: 1, 322: 30_000 // 16 * 16, 323: 30_000 // 16 * 16}
+    pixels = zlib.compress(bytes(10**6))
+    tags |= {324: 8 + 2 + 12 * 10 + 4, 325: len(pixels)}
+    fields = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    message, megabytes = decoded(b"II*\0" + struct.pack("<IH", 8, 10) + fields + bytes(4) + pixels, (112, 112))
+    assert "is larger" in message and megabytes < 60

@@ -1,10 +1,15 @@
 """Every list that people write is read alike, whatever editor or system it comes from."""
 
+import ast
 import codecs
+import csv
 import io
+import logging
 import os
+import sys
 import unicodedata
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,10 +22,12 @@ from partial_fc.evaluation.pair_groups import read_groups
 from partial_fc.evaluation.submission.rules import check_pixel_files
 from partial_fc.inference.index import read_names
 from partial_fc.inference.items import Texts
-from partial_fc.utils.cli import PrintableOutput
+from partial_fc.training.run_folder import _Formatter
+from partial_fc.utils.cli import PrintableOutput, run_command
 from partial_fc.utils.json_object import read_object
-from partial_fc.utils.tables import format_table, markdown_table
+from partial_fc.utils.tables import CsvWriter, format_table, markdown_table
 from partial_fc.utils.text import amount, printable, quoted, read_lines, some
+from paths import ROOT
 
 
 def listed_pairs(path):
@@ -118,22 +125,62 @@ def test_numbers_and_names_for_people():
 
 
 def test_every_character_that_controls_a_terminal_is_escaped():
-    """And no other one: C0, DEL, C1, and what reverses the direction of a line."""
-    for character in map(chr, range(0x3000)):
-        controls = unicodedata.category(character) == "Cc" and character not in "\t\n"
-        reverses = unicodedata.bidirectional(character) in (
-            "LRE",
-            "RLE",
-            "LRO",
-            "RLO",
-            "PDF",
-            "LRI",
-            "RLI",
-            "FSI",
-            "PDI",
-        )
-        assert (printable(character) == character) != (controls or reverses), hex(ord(character))
+    """And no other one: controls, and what is not seen or reverses the direction or the end of a line."""
+    for character in map(chr, range(sys.maxunicode + 1)):
+        hides = unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs") and character not in "\t\n"
+        assert (printable(character) == character) != hides, hex(ord(character))
     assert PrintableOutput(io.TextIOWrapper(io.BytesIO(), "utf-8")).write("a\x1b") == 2
+
+
+NAME = "a\n2026-01-01 INFO forged\u2028\u200f"
+
+
+def in_log(name):
+    record = logging.LogRecord("", logging.INFO, "", 0, "%s is read", (name,), None)
+    return _Formatter("%(message)s").format(record)
+
+
+def in_error(name, capsys):
+    def fail():
+        raise ValueError(name)
+
+    run_command(fail)
+    return capsys.readouterr().err
+
+
+def test_a_name_makes_no_line_that_looks_like_another(capsys):
+    tables = ["\n".join(make([("x", "y"), (NAME, "1")])) for make in (format_table, partial(markdown_table, "ab"))]
+    for text in (in_log(NAME), in_error(NAME, capsys), *tables):
+        assert "forged" in text and not [line for line in text.splitlines() if line.startswith("2026")]
+        assert "\u200f" not in text
+
+
+CELLS = {
+    **{text: f"'{text}" for text in ("=1+1", "+a", "-a", "@a", "\ta", "=", '=HYPERLINK("x")')},
+    "\ra": r"\ra",
+    **{text: text for text in ("-1", "+1.5", "-1e-3", "-inf", "a=1", "", "ä")},
+}
+
+
+def test_a_spreadsheet_computes_no_text_of_a_csv_file(tmp_path):
+    with open(tmp_path / "a.csv", "w", newline="", encoding="utf-8") as file:
+        CsvWriter(file).writerow([*CELLS, -1])
+    with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
+        assert next(csv.reader(file)) == [*CELLS.values(), "-1"]
+
+
+def test_all_csv_files_have_one_writer():
+    packages = [ROOT / folder for folder in ("partial_fc", "mxnet", "pytorch")]
+    calls = [
+        f"{path.name}:{node.lineno}"
+        for package in packages
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("writer", "DictWriter")
+        and ast.unparse(node.value) == "csv"
+    ]
+    assert len(calls) == 1 and calls[0].startswith("tables.py"), calls
 
 
 def test_columns_of_numbers_are_aligned_to_the_right():

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import sys
+import tarfile
 from itertools import combinations
 
 import numpy as np
@@ -28,7 +29,7 @@ from partial_fc.data.sources.forms import (
     split_columns,
 )
 from partial_fc.data.sources.opening import open_images
-from partial_fc.data.sources.shards import expand_shards, open_shard
+from partial_fc.data.sources.shards import expand_shards, index_shard, open_shard
 from partial_fc.data.transforms import Augmentation
 
 AUGMENTED = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed=5)
@@ -437,3 +438,26 @@ def test_columns_follow_the_path(tmp_path):
     assert split_columns("a#b/image=1") == ("a#b/image=1", {})
     with pytest.raises(ValueError, match="a.tar does not have"):
         form_of(f"{tmp_path}/a.tar#label=a")
+
+
+def tar_header(name, size, kind=b"0"):
+    block = bytearray(tarfile.TarInfo(name).tobuf())
+    block[124:136], block[156:157], block[148:156] = b"\x80" + size.to_bytes(11, "big"), kind, b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        (tar_header("p", 11, b"x") + b"11 path=a.\n".ljust(512, b"\0")) * 2000,
+        (tar_header("././@LongLink", 4, b"L") + b"abc".ljust(512, b"\0")) * 2000,
+        tar_header("p", 2**60, b"x"),
+        *(tar_header("a.jpg", size) + bytes(1024) for size in (2**60, 2**80)),
+    ],
+    ids=["pax", "long names", "size of a header", "size", "size above 64 bits"],
+)
+def test_chains_and_sizes_of_a_shard_end_in_one_line(tmp_path, content):
+    (tmp_path / "a.tar").write_bytes(content + bytes(1024))
+    with pytest.raises(ValueError, match="a.tar is no .tar file, or is damaged"):
+        index_shard(str(tmp_path / "a.tar"))
