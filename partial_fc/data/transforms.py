@@ -101,6 +101,11 @@ def decode_any_size(encoded: bytes) -> np.ndarray:
     return decode_rgb(encoded, None)
 
 
+def decode_color(encoded: bytes, image_size: tuple) -> np.ndarray:
+    """As `decode_rgb`, but refuses a JPEG or PNG that is gray or has alpha, too."""
+    return decode_rgb(encoded, image_size, only_color=True)
+
+
 def check_size(size: tuple, image_size: tuple) -> None:
     """Raises WrongSizeError if an image of ``size`` (H, W) has another one than expected."""
     if tuple(size) != tuple(image_size):
