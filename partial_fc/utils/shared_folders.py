@@ -8,13 +8,14 @@ from shlex import quote
 def refuse_writable_by_others(folder: str | os.PathLike, sticky: bool = False, read_only: bool = False) -> None:
     """Refuses a folder in which users other than its owner and its group can replace files, or that they can replace.
 
-    The folder and the one that holds it are looked at, after links; not those above.
+    The folder and the one that holds it are looked at, after links; of those above, up to one that another
+    member of the group has made, only who has made them in one like /tmp.
 
     Args:
         folder: exists.
         sticky: whether the sticky bit, as that of /tmp, is enough: new files get names that nobody can foresee.
-        read_only: whether nothing is written. Else the folder of another user is refused, too, if it is in one like
-            /tmp, where he may have been first, and of a group to which this user does not belong.
+        read_only: whether nothing is written. Else the folder of another user is refused, too, if it is below one
+            like /tmp, where he may have been first, and of a group to which this user does not belong.
 
     Raises:
         PermissionError: They can; says what to do.
@@ -28,12 +29,15 @@ def refuse_writable_by_others(folder: str | os.PathLike, sticky: bool = False, r
                 f"all users can write to {place}, and could have put links there: look at what it holds, then chmod "
                 f"o-w {quote(place)}, or name another folder"
             )
-    trusted = own.st_uid in (os.geteuid(), 0, above.st_uid) or own.st_gid in (os.getegid(), *os.getgroups())
-    if above.st_mode & stat.S_IWOTH and not (trusted or read_only):
-        raise PermissionError(
-            f"{path} belongs to another user (uid {own.st_uid}), who could have put links there, as all users can make "
-            f"folders in {parent}: name another folder"
-        )
+    groups, mine = {os.getegid(), *os.getgroups()}, (os.geteuid(), 0)
+    while not read_only and path != parent and (own.st_uid in mine or own.st_gid not in groups):
+        if above.st_mode & stat.S_IWOTH and above.st_mode & stat.S_ISVTX and own.st_uid not in (*mine, above.st_uid):
+            raise PermissionError(
+                f"{path} belongs to another user (uid {own.st_uid}), who could have put links there, as all users can "
+                f"make folders in {parent}: name another folder"
+            )
+        path, parent, own = parent, os.path.dirname(parent), above
+        above = os.stat(parent)
 
 
 def make_folder(folder: str | os.PathLike, sticky: bool = False) -> None:

@@ -101,6 +101,13 @@ def test_what_another_user_has_made_is_refused(tmp_path):
     with pytest.raises(PermissionError, match="another user"):
         refuse_writable_by_others(tmp_path / "tmp" / "his")
     refuse_writable_by_others(tmp_path / "tmp" / "his", read_only=True)
+    (tmp_path / "tmp" / "his" / "models" / "run").mkdir(parents=True)
+    for uid in (4321, 0):  # as models_root=/tmp/his/models has it
+        os.chown(tmp_path / "tmp" / "his" / "models", uid, uid)
+        with pytest.raises(PermissionError, match="his belongs to another user"):
+            refuse_writable_by_others(tmp_path / "tmp" / "his" / "models" / "run")
+    os.chown(tmp_path / "tmp" / "his" / "models", 4321, os.getegid())  # of the group, in a folder of a member
+    refuse_writable_by_others(tmp_path / "tmp" / "his" / "models" / "run")
     os.chown(tmp_path / "tmp" / "his", 4321, os.getegid())  # shared with this user's group
     refuse_writable_by_others(tmp_path / "tmp" / "his")
     (tmp_path / "out").mkdir()
