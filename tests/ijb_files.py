@@ -14,6 +14,8 @@ def write(path, lines):
 def write_protocol(root, pictures=True, seed=0, templates=12, subjects=6):
     """Writes a protocol into the Path ``root``: three images per template in two media, two galleries.
 
+    All templates have the same two media ids; the first, third, ... have two images of one, the others of the other.
+
     Without ``pictures`` the images are empty files.
     """
     rng = np.random.default_rng(seed)
@@ -32,7 +34,7 @@ def write_protocol(root, pictures=True, seed=0, templates=12, subjects=6):
             path.touch()
         points = (base + rng.normal(0, 4, (5, 2))).ravel()
         landmarks.append(f"{number}.png " + " ".join(f"{x:.3f}" for x in points) + f" {rng.uniform(0.3, 1):.3f}")
-        media.append(f"{number}.png {ids[template]} {5 + number % 3 // 2}")
+        media.append(f"{number}.png {ids[template]} {5 + (number % 3 + template % 2) // 2}")
     write(root / "meta" / f"{NAME}_name_5pts_score.txt", landmarks)
     write(root / "meta" / f"{NAME}_face_tid_mid.txt", media)
     subject = [template % subjects for template in range(templates)]

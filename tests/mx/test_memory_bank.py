@@ -17,6 +17,16 @@ def test_get_of_all_rows_does_not_copy(tmp_path):
     assert b.get(np.arange(10))[0] is b.weight
 
 
+@pytest.mark.parametrize("field", [0, 1])
+def test_one_of_the_two_own_arrays_may_be_set_to_another(field, tmp_path):
+    b = bank(tmp_path)
+    arrays = list(b.get(np.arange(10)))
+    arrays[field] = arrays[field] + 1
+    expected = [array.asnumpy() for array in arrays]
+    b.set(np.arange(10), *arrays)
+    np.testing.assert_array_equal([array.asnumpy() for array in b.get(np.arange(10))], expected)
+
+
 @pytest.mark.parametrize("elements, pieces", [(2**31 - 1, [10]), (12, [4, 4, 2])])
 @pytest.mark.parametrize("as_array", [np.asarray, lambda index: mx.nd.array(index, dtype="int64")])
 def test_get_and_set_rows(elements, pieces, as_array, tmp_path, monkeypatch):

@@ -140,7 +140,7 @@ def test_centers_beside_a_state_dict(tmp_path, with_momentum):
         np.testing.assert_array_equal(classes.rows("weight_mom", some), torch.cat(momentum)[some])
 
 
-def test_checkpoints_of_arcface_torch(tmp_path):
+def test_checkpoints_of_arcface_torch(tmp_path, monkeypatch):
     saved, model, weight = small(), small(seed=1), centers_of_ranks(3, 2)
     for rank in range(2):
         fc = {"weight": weight[rank]}
@@ -152,6 +152,8 @@ def test_checkpoints_of_arcface_torch(tmp_path):
     np.testing.assert_array_equal(pretrained.classes.rows("weight", np.arange(5)), torch.cat(weight))
     set_weights(model, pretrained.weights, "small")
     assert same(model, saved)
+    monkeypatch.chdir(tmp_path)
+    assert read_pretrained("checkpoint_gpu_0.pt", True).classes.num_classes == 5
 
 
 @pytest.mark.parametrize("name", ["rank_1_softmax_weight.pt", "rank_1_softmax_weight_mom.pt", "checkpoint_gpu_1.pt"])

@@ -106,6 +106,15 @@ def test_centers_are_the_means_of_typical_images(memory):
     assert len(found.halves) == 4
 
 
+def test_an_image_that_cannot_be_decoded_counts_in_no_comparison():
+    labels = np.repeat(np.arange(6), 5)
+    x = people(labels, spread=2)
+    expected = fit(x, Classes.of(labels), 0.05, MEMORY).separation
+    assert 0.6 < expected < 0.99
+    x = np.concatenate([x, np.zeros((30, 16), np.float32)])
+    assert fit(x, Classes.of(np.tile(labels, 2)), 0.05, MEMORY).separation == expected
+
+
 def test_limits_are_quantiles_of_the_typical_images():
     labels = np.repeat(np.arange(6), 10)
     x = people(labels)

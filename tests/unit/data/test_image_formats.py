@@ -168,6 +168,14 @@ def test_a_truncated_file_is_refused(ending):
             decode_any_size(file[:end])
 
 
+@pytest.mark.parametrize("missing", [1, 8])
+def test_a_webp_without_its_last_bytes_is_refused(missing):
+    """By its own length: OpenCV 4.11 says no more than that it cannot be decoded."""
+    file = written(RGB, "webp", exif=oriented(6))
+    with pytest.raises(ValueError, match=f"is truncated after {len(file) - missing} bytes"):
+        decode_any_size(file[:-missing])
+
+
 @pytest.mark.parametrize("ending", ["tiff", "gif"])
 def test_a_file_of_too_many_pixels_is_refused_before_it_is_decoded(ending):
     how = {"compression": "group4"} if ending == "tiff" else {}

@@ -34,6 +34,14 @@ def test_a_loss_has_its_margin(changes, loss, margin, tmp_path):
     assert (config.loss, config.margin, config.margin_options) == ("adaface", "adaface", "")
 
 
+def test_another_margin_of_the_same_loss_has_none_of_the_saved_options(tmp_path):
+    options = {"margins": [1.0, 0.4, 0.1], "interclass_filtering_threshold": 0.3}
+    write_settings(str(tmp_path / "a.json"), {"loss": "own", "margin": "combined", **options})
+    changes = {"loss": "own", "margin": "own.margins:Mine"}
+    config = default.generate_config(changes=changes, config_file=str(tmp_path / "a.json"), trainer="torch")
+    assert (config.margin, config.margins, config.interclass_filtering_threshold) == (changes["margin"], (1, 0.5, 0), 0)
+
+
 def test_errors_name_their_source(monkeypatch):
     monkeypatch.setitem(default.user_config, "momentum", 2.0)
     with pytest.raises(SettingsError, match="^config.py: momentum is 2.0"):
