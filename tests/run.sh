@@ -21,6 +21,7 @@ bash "$here/setup-utils/install-torch.sh" --dev
 # shellcheck source=../setup-utils/env.sh
 . "$here/setup-utils/env.sh"
 cd "$here"
+umask o-w    # the product refuses folders that all users can write to
 export OMP_NUM_THREADS=1
 # Containers often set it, and a thousand processes would compile the project's files again.
 unset PYTHONDONTWRITEBYTECODE
