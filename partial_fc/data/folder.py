@@ -37,7 +37,7 @@ class Folder(NamedTuple):
     images: list[str]
     folders: list[str]
     others: list[str]
-    links: frozenset[str]  # those of the images and folders that are links
+    links: frozenset[str]  # the images and folders that are symbolic links
 
 
 def identity_folders(root: str) -> tuple[list[str], list[str]]:

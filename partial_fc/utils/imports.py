@@ -55,7 +55,7 @@ def refuse_code(path: str, settings: Mapping[str, Any], *trusted: Mapping[str, A
 
     Args:
         path: of the file.
-        settings: those of the file that take effect.
+        settings: the settings of the file, without any that another source overrides.
         trusted: settings of other sources, which may name the same objects.
 
     Raises:

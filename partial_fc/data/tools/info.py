@@ -65,7 +65,7 @@ def describe_set(path: str) -> dict[str, Any]:
 def histogram(counts: np.ndarray, empty: int) -> list[dict[str, int | None]]:
     """Counts identities with `first` to `last` images (None: no bound), without empty bars at the ends.
 
-    ``counts`` are those of the identities that have images, ``empty`` the number of all others.
+    ``counts`` are the numbers of images of the identities that have any; ``empty`` is the number of identities without.
     """
     numbers = np.bincount(np.digitize(counts, BINS), minlength=len(BINS) + 1)
     numbers[0] += empty

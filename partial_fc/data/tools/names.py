@@ -59,7 +59,7 @@ def parse_names(path: str) -> list[str]:
 
 
 def names_of(rec_path: str | os.PathLike, labels: np.ndarray, identities: int) -> list[str]:
-    """Returns the names of some labels: those of the set's identities.txt, or without it the padded labels."""
+    """Returns the names of some labels from the set's identities.txt, or without it the padded labels."""
     names = read_names(rec_path, identities)
     return [names[label] if names else padded(label, identities) for label in labels.tolist()]
 

@@ -24,7 +24,7 @@ MARGIN = 0.05  # of the range of a sample, on either side, for the numbers of ot
 CUT = 0.1  # length that bytes may cut off an embedding, which costs 0.005 of a cosine
 LONGEST = {"int8": 1 + CUT, "float32": 1.01}  # no cosine is above the length of what is stored
 LARGEST_HEADER = 1 << 28  # bytes; 4096 lists of dimension 512 need 8 MB
-# An index in the files of faiss, that of the centers also: its kind, and what all of our kinds have.
+# How faiss writes the beginning of an index, for the lists and for the centers: the fields that all our kinds have.
 _INDEX = [("kind", "S4"), ("dimension", "<i4"), ("entries", "<i8"), ("unused", "<i8", 2), ("trained", "u1")]
 _INDEX += [("metric", "<i4")]
 _KINDS = {"int8": b"IwSq", "float32": b"IwFl"}
