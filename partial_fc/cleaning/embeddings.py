@@ -22,7 +22,8 @@ from partial_fc.data.encoding import resize
 from partial_fc.data.transforms import decode_any_size
 from partial_fc.export.torch_files import ENDINGS
 from partial_fc.inference.index import Recipe, embed_items
-from partial_fc.inference.model import FaceModel, model_files
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.model_file import model_files
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.json_object import read_object

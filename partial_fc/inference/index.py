@@ -21,7 +21,8 @@ from partial_fc.utils.text import plural, read_lines
 from .distances import normalized
 from .item_model import ItemModel
 from .items import Images, Texts
-from .model import FaceModel, model_files
+from .model import FaceModel
+from .model_file import model_files
 from .origin import Origin, files_digest
 
 LARGEST_ORIGIN = 1 << 12  # bytes

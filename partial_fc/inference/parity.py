@@ -14,7 +14,8 @@ from partial_fc.export.onnx import INPUT
 
 from .distances import squared_distances
 from .item_model import ItemModel
-from .model import FaceModel, first_line
+from .model import FaceModel
+from .model_file import first_line
 
 MAX_COSINE_DISTANCE = 1e-4
 RANDOM_FACES = 4

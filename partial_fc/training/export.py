@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.data.pairs_bin import read_pairs
     from partial_fc.evaluation.validation_set import decode_faces
     from partial_fc.export.smaller import HALF, INT8
-    from partial_fc.inference.model import HALF_NAME, INT8_NAME, model_content
+    from partial_fc.inference.model_file import HALF_NAME, INT8_NAME, model_content
 
     from .saving import ONNX_NAME
 
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _onnx_of(model: str) -> str | None:
     """Returns the path of an ONNX file, if the model is one, or a folder that has one."""
-    from partial_fc.inference.model import find_model, onnx_names
+    from partial_fc.inference.model_file import find_model, onnx_names
 
     return find_model(model) if model.endswith(".onnx") or os.path.isdir(model) and onnx_names(model) else None
 

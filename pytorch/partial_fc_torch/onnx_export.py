@@ -102,7 +102,7 @@ class OnnxExport:
         # Imported here: only rank 0 needs them, and loading takes longer than a step of a small network.
         import onnx
 
-        from partial_fc.inference.model import first_line
+        from partial_fc.inference.model_file import first_line
 
         if not self.fits:
             raise ValueError("the weights exceed the 2 GiB of an ONNX file: take the state_dict, backbone.pth")
@@ -186,7 +186,7 @@ def _by_name(inputs: Tensors) -> Mapping[str, torch.Tensor]:
 
 
 def _refusal(error: Exception) -> ValueError:
-    from partial_fc.inference.model import first_line
+    from partial_fc.inference.model_file import first_line
 
     return ValueError(f"this backbone cannot be exported to ONNX, opset {OPSET}: {first_line(error)}")
 

@@ -124,7 +124,7 @@ def test_rooms_do_not_import_each_other_in_a_circle():
 UNSAFE = {
     "InferenceSession": {"partial_fc.inference.model"},
     "onnx.load": {"partial_fc.export.smaller"},
-    "load_external_data_for_model": {"partial_fc.inference.model"},
+    "load_external_data_for_model": {"partial_fc.inference.model_file"},
     "FaceDetectorYN.create": {"partial_fc.inference.detection.yunet"},
     "faiss.read_index": set(),
     "faiss.read_InvertedLists": set(),

@@ -9,7 +9,8 @@ import numpy as np
 from partial_fc.evaluation.pair_rates import CONFIDENCE, PairRates, Rate
 from partial_fc.evaluation.verification import too_few
 from partial_fc.inference.item_model import ItemModel
-from partial_fc.inference.model import FaceModel, model_files
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.model_file import model_files
 from partial_fc.inference.origin import files_digest
 from partial_fc.utils.text import plural
 

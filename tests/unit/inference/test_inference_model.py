@@ -11,7 +11,8 @@ from onnx.external_data_helper import set_external_data
 from partial_fc.inference.detection import open_detector
 from partial_fc.inference.distances import squared_distances
 from partial_fc.inference.item_model import ItemModel
-from partial_fc.inference.model import FaceModel, model_content, model_files, open_session
+from partial_fc.inference.model import FaceModel, open_session
+from partial_fc.inference.model_file import model_content, model_files
 from partial_fc.inference.parity import random_faces
 from tiny_onnx import TinyModel
 

@@ -16,7 +16,8 @@ from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.evaluation.pair_rates import PairRates, Rate
 from partial_fc.evaluation.verification import Verification, verify
-from partial_fc.inference.model import FaceModel, model_files
+from partial_fc.inference.model import FaceModel
+from partial_fc.inference.model_file import model_files
 from partial_fc.inference.origin import files_digest
 from partial_fc.training.report import write_report
 from partial_fc.training.report.card_content import Given, card_sections, interval
