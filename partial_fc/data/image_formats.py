@@ -12,9 +12,7 @@ JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 # A marker of a JPEG with what follows it (ITU-R T.81, B.1.1): libjpeg skips other bytes before one.
 MARKER = re.compile(rb"\xff([\x01-\xfe])(.{0,8})", re.DOTALL)
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # the markers of a frame
-WITHOUT_LENGTH, FIRST_PIXELS = frozenset([0x01, *range(0xD0, 0xD8)]), 0xDA
-# Segments of a JPEG that may precede EXIF: those of applications, and comments; with their length.
-SEGMENT = re.compile(rb"\xff[\xe0-\xef\xfe](..)", re.DOTALL)
+WITHOUT_LENGTH, FIRST_PIXELS, APP1 = frozenset([0x01, *range(0xD0, 0xD8)]), 0xDA, 0xE1
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
 PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the color type of the header; a palette contains RGB
 TIFF_STARTS, GIF_START = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), b"GIF8"  # two of BigTIFF
@@ -42,6 +40,7 @@ class Header(NamedTuple):
     height: int
     width: int
     channels: int | None = None  # of a JPEG or PNG; decoding always returns three
+    orientation: int = 1  # of EXIF, 1 .. 8; 1 is upright
 
     @property
     def pixels(self) -> int:
@@ -89,7 +88,7 @@ def check_whole(encoded: bytes) -> None:
 
 
 def header(encoded: bytes) -> Header:
-    """Reads the size of an image before it is decoded: some KB may become a gigabyte of pixels.
+    """Reads what an image file says before it is decoded: some KB may become a gigabyte of pixels.
 
     Raises:
         ValueError: no header of a known format, or one of more pixels than Pillow opens; does not name the file.
@@ -100,12 +99,14 @@ def header(encoded: bytes) -> Header:
     elif encoded.startswith(PNG_START):
         if len(encoded) > 25:
             width, height, color = struct.unpack_from(">4xIIxB", encoded, 12)
-            found = Header(height, width, PNG_CHANNELS.get(color))
+            found = Header(height, width, PNG_CHANNELS.get(color), exif_orientation(encoded.partition(b"eXIf")[2]))
     elif is_webp(encoded):
         if encoded[12:16] in WEBP_SIZES:
             place, bits, mask, more = WEBP_SIZES[encoded[12:16]]
             both = int.from_bytes(encoded[place : place + 6], "little")
-            found = Header((both >> bits & mask) + more, (both & mask) + more)
+            _, chunk, exif = encoded.rpartition(b"EXIF") if encoded[12:16] == b"VP8X" else (b"", b"", b"")
+            turn = exif_orientation(exif[4:]) if chunk else 1
+            found = Header((both >> bits & mask) + more, (both & mask) + more, None, turn)
     elif encoded.startswith(JP2_STARTS):
         found = _jp2_header(encoded)
     elif encoded.startswith(b"#?R"):
@@ -113,7 +114,8 @@ def header(encoded: bytes) -> Header:
     else:
         try:
             with Image.open(io.BytesIO(encoded)) as image:
-                found = Header(image.height, image.width)
+                exif = encoded if encoded.startswith(TIFF_STARTS) else image.info.get("exif", b"")  # AVIF's
+                found = Header(image.height, image.width, None, exif_orientation(exif))
         except Image.DecompressionBombError:
             raise too_large(encoded) from None
         except Exception:  # its readers of many formats raise any
@@ -126,15 +128,20 @@ def header(encoded: bytes) -> Header:
 
 
 def _jpeg_header(encoded: bytes) -> Header | None:
-    """Reads the first frame before the pixels: no thumbnail in a segment before it."""
-    place = len(JPEG_START)
+    """Reads the first EXIF data and the first frame before the pixels: no thumbnail in a segment before it."""
+    place, exif = len(JPEG_START), b""
     while match := MARKER.search(encoded, place):
         marker, parameters = match[1][0], match[2]
         if marker == FIRST_PIXELS or len(parameters) < 2:
             return None
         if marker in FRAMES:
-            return Header._make(struct.unpack(">xxxHHB", parameters)) if len(parameters) == 8 else None
+            if len(parameters) < 8:
+                return None
+            turn = exif_orientation(exif) if exif else 1
+            return Header._make((*struct.unpack(">xxxHHB", parameters), turn))
         place = match.start() + 2 + (0 if marker in WITHOUT_LENGTH else int.from_bytes(parameters[:2], "big"))
+        if marker == APP1 and parameters[2:] == EXIF_START:
+            exif = exif or encoded[match.start() + 4 : place]
     return None
 
 
@@ -155,24 +162,6 @@ def too_large(encoded: bytes) -> ValueError:
     return ValueError(f"is larger than OPENCV_IO_MAX_IMAGE_PIXELS allows ({len(encoded)} bytes)")
 
 
-def orientation(encoded: bytes) -> int:
-    """Returns the EXIF orientation of an image file, 1 for an upright one. An AVIF turns by its own properties, too."""
-    if encoded.startswith(JPEG_START):
-        return exif_orientation(_jpeg_exif(encoded))
-    if encoded.startswith(PNG_START):
-        _, found, exif = encoded.partition(b"eXIf")
-        return exif_orientation(exif) if found else 1
-    if is_webp(encoded):
-        _, found, exif = encoded.rpartition(b"EXIF") if encoded[12:16] == b"VP8X" else (b"", b"", b"")
-        return exif_orientation(exif[4:]) if found else 1
-    if encoded.startswith(TIFF_STARTS):
-        return exif_orientation(encoded)
-    if is_avif(encoded):
-        with Image.open(io.BytesIO(encoded)) as image:
-            return exif_orientation(image.info.get("exif", b""))
-    return 1
-
-
 def exif_orientation(exif: bytes) -> int:
     """Returns the orientation 1 .. 8 in EXIF data, 1 if it has none."""
     tiff = exif.removeprefix(EXIF_START)
@@ -189,14 +178,3 @@ def exif_orientation(exif: bytes) -> int:
             found = integer(field + 8, INTEGER_BYTES.get(integer(field + 2, 2), 0))
             return found if 1 <= found <= 8 else 1
     return 1
-
-
-def _jpeg_exif(encoded: bytes) -> bytes:
-    """Returns the EXIF data of a JPEG, b"" if it has none."""
-    place = len(JPEG_START)
-    while segment := SEGMENT.match(encoded, place):
-        end = place + 2 + int.from_bytes(segment[1], "big")
-        if encoded.startswith(EXIF_START, place + 4):
-            return encoded[place + 4 : end]
-        place = end
-    return b""
