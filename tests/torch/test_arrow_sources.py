@@ -4,6 +4,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from image_forms import SIZE, draw, hugging_face, write_parquet, write_records, 
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.arrow import ArrowImages
 from partial_fc.data.sources.opening import open_images
+from paths import with_root
 from small_disk import small_disk
 
 datasets = pytest.importorskip("datasets")
@@ -238,6 +241,64 @@ def test_the_readme_of_a_folder_names_files_of_the_folder_only(name, key, tmp_pa
     (tmp_path / "README.md").write_text(f"---\nconfigs:\n- config_name: default\n  {key}: {name}\n---\n")
     with pytest.raises(ValueError, match="only files in the folder are read"):
         open_images(f"hf:{tmp_path}")
+
+
+# Prints for each set how many images were read, or the error, and the events of sockets meanwhile. In a process of its
+# own, because an audit hook cannot be removed. The last folder is loaded without our checks.
+WATCHED = """
+import json, os, sys
+events = []
+
+def watch(name, details):
+    if name.startswith("socket.") and name != "socket.__new__":  # the latter also for pipes of an event loop
+        events.append([name, repr(details[1:])])
+
+sys.addaudithook(watch)
+import datasets
+from partial_fc.data.sources.opening import open_images
+
+def read_all(rec):
+    images = open_images(rec)
+    return [bytes(images.read(row, int(images.labels([row])[0]))) for row in range(images.num_images)]
+
+*sets, unchecked = sys.argv[1:]
+for read, rec in [*((read_all, rec) for rec in sets), (datasets.load_dataset, unchecked)]:
+    try:
+        outcome = len(read(rec))
+    except (ValueError, OSError) as error:
+        outcome = str(error)
+    print(json.dumps([outcome, events]))
+    events.clear()
+"""
+NOBODY = "127.0.0.1:9"
+
+
+def test_a_set_given_as_a_path_opens_no_address_of_the_network(tmp_path):
+    saved, parquet = write_saved(tmp_path / "saved", draw()), write_parquet(tmp_path / "parquet", draw())
+    readme, rows = tmp_path / "readme", tmp_path / "rows"
+    for folder in (readme, rows):
+        folder.mkdir()
+    config = f"configs:\n- config_name: default\n  data_files: http://{NOBODY}/a.parquet"
+    (readme / "README.md").write_text(f"---\n{config}\n---\n")
+    images = [{"bytes": draw()[0][0], "path": None}, {"bytes": None, "path": f"http://{NOBODY}/a.png"}]
+    pyarrow.parquet.write_table(pyarrow.table({"image": images, "label": [0, 0]}), rows / "a.parquet")
+    sets = [saved, parquet, f"hf:{parquet}", f"hf:{readme}", rows, f"hf:{rows}", readme]
+    online = {name: value for name, value in with_root().items() if not name.lower().endswith(("_offline", "_proxy"))}
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, *map(str, sets)],
+        env={**online, "HF_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    *found, (_, events) = map(json.loads, done.stdout.splitlines())
+    *read, of_readme, of_rows, of_hub_rows = [outcome for outcome, _ in found]
+    assert read == [sum(map(len, draw()))] * 3
+    assert f"'http://{NOBODY}/a.parquet': only files in the folder are read" in of_readme
+    assert all(f"row 1: http://{NOBODY}/a.png cannot be read" in outcome for outcome in (of_rows, of_hub_rows))
+    assert [sockets for _, sockets in found] == [[]] * len(found)
+    assert "socket.connect" in [name for name, _ in events] and "'127.0.0.1', 9" in str(events)
 
 
 def test_a_folder_for_datasets_holds_no_links_out_of_it(tmp_path):
