@@ -72,4 +72,4 @@ def test_missing_files(names):
     path = names / "missing" / "identities.txt"
     assert str(path) in command("map", path, names / "new" / "identities.txt", names / "map.txt", code=2)
     places = [names / folder / "identities.txt" for folder in ("old", "new")]
-    assert "cannot write" in command("map", *places, names / "no folder" / "map.txt", code=2)
+    assert "is a folder" in command("map", *places, names / "old", code=2)

@@ -112,7 +112,7 @@ def test_options_reach_the_results_and_no_search_without_lists(tmp_path, capsys)
     scores = tmp_path / "IJBC" / "meta" / "ijbc_name_5pts_score.txt"
     edit(scores, 1, f"{scores.read_text().splitlines()[0].rsplit(' ', 1)[0]} -1")
     assert run(tmp_path, tmp_path / "out") == 2
-    assert run(tmp_path, tmp_path / "out", "--no-detector-score") == 0
+    assert run(tmp_path, tmp_path / "out", "--no-detector-score", "--force") == 0
 
 
 def test_the_seconds_are_divided(place):
@@ -123,10 +123,11 @@ def test_the_seconds_are_divided(place):
 
 
 def test_all_files_agree(place, tmp_path, capsys):
-    """Earlier results are replaced, other files are kept."""
+    """Earlier results are replaced if it is asked for, other files are kept."""
     (tmp_path / "IJBC.md").write_text("old")
     (tmp_path / "other.txt").write_text("kept")
-    assert run(place, tmp_path) == 0
+    assert run(place, tmp_path) == 2 and "IJBC.md already exists" in capsys.readouterr().err
+    assert run(place, tmp_path, "--force") == 0
     assert sorted(os.listdir(tmp_path)) == sorted([*FILES, "other.txt"])
     printed = capsys.readouterr().out
     markdown = (tmp_path / "IJBC.md").read_text()
@@ -181,7 +182,7 @@ def test_an_unreadable_image_is_reported(tmp_path, capsys, kind):
     assert run(tmp_path, tmp_path / "out", "--batch-size", "4", "--workers", "2") == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and "20.png" in error and error.count("\n") == 1
-    assert os.listdir(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_user_errors(place, tmp_path, capsys):
@@ -214,4 +215,4 @@ def test_ctrl_c(place, tmp_path):
         child.send_signal(signal.SIGINT)
         _, error = child.communicate(timeout=30)
     assert (child.returncode, error) == (130, "interrupted\n")
-    assert os.listdir(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
