@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from partial_fc.utils.config import read_settings
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.tables import format_table
 
@@ -66,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
     published = recipe.config.get("published")
     if not published:
         raise ValueError(f"{recipe.name} has no published results: name another recipe with --recipe")
-    summary = read_object(os.path.join(args.run, "summary.json"), LARGEST)
-    trained = read_settings(os.path.join(args.run, "settings.json"))
+    summary = read_values(os.path.join(args.run, "summary.json"), {"ranks": int, "verification": dict})
+    trained = read_values(os.path.join(args.run, "settings.json"), {"batch_size": int})
     expected = translate(recipe, summary["ranks"]).settings
     for line in differences(
         USUAL | expected | global_batch(expected, recipe.config.get("gpus", 1)),
@@ -102,8 +101,21 @@ def read_ijbc(path: str, required: bool) -> dict[str, float]:
     """Returns the true accept rates of IJB-C in percent, by figure; {} if the file is neither there nor required."""
     if not (required or os.path.exists(path)):
         return {}
-    rates = read_object(path, LARGEST)["tar_at_nearest_far"]  # as arcface_torch reads its curve
-    return {f"IJB-C {far}": 100 * rates[far] for far in ("1e-4", "1e-5")}
+    rates = read_values(path, {"tar_at_nearest_far": dict})["tar_at_nearest_far"]  # as arcface_torch reads its curve
+    return {f"IJB-C {far}": 100 * rates[far] for far in ("1e-4", "1e-5") if far in rates}
+
+
+def read_values(path: str, required: Mapping[str, type]) -> dict[str, Any]:
+    """Returns the JSON object in a file. Raises ValueError if it lacks a value of these types."""
+    try:
+        found = read_object(path, LARGEST)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    for key, kind in required.items():
+        if not isinstance(found.get(key), kind):
+            told = f"{key} is {found.get(key)!r}, expected {kind.__name__}"
+            raise ValueError(f"{path} is not what a training or partial-fc ijb writes: {told}")
+    return found
 
 
 def verdict(figure: str, expected: float | tuple[float, float], measured: float | None) -> tuple[str, ...]:

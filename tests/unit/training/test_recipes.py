@@ -174,6 +174,12 @@ def test_check_compares_a_training_with_the_published_results(ijbc, mfr_all, cod
     assert "pretrained='/other', the recipe ''" in out and out.count("the training has") == 3
     assert [line.split("  ")[-1].strip() for line in out.splitlines()[4:]] == words
     assert main(["recipes", "check", str(run), "--ijbc", str(run / "none.json")]) == 2
+    capsys.readouterr()
+    for name, text in (("IJBC.json", "{}"), ("settings.json", '{"network": "r50"}'), ("summary.json", "[]")):
+        (run / name).write_text(text)
+        assert main(["recipes", "check", str(run)]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {run / name} ") and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["demo", "glyphs_small", "glyphs_vit", "glyphs_mbf_adamw"])
