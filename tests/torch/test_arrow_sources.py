@@ -216,7 +216,15 @@ def move_split(folder):
     (folder / "dataset_dict.json").write_text('{"splits": ["train"]}')
 
 
-@pytest.mark.parametrize("change", [name_outside, link_outside, move_split])
+def link_list_of_splits(folder):
+    datasets.DatasetDict({"train": datasets.load_from_disk(str(folder))}).save_to_disk(str(folder.parent / "splits"))
+    shutil.rmtree(folder)
+    os.rename(folder.parent / "splits", folder)
+    os.rename(folder / "dataset_dict.json", folder.parent / "private.json")
+    (folder / "dataset_dict.json").symlink_to("../private.json")
+
+
+@pytest.mark.parametrize("change", [name_outside, link_outside, move_split, link_list_of_splits])
 def test_what_was_saved_names_files_of_its_folder_only(change, saved):
     assert open_images(str(saved)).num_images
     change(saved)

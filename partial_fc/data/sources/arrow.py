@@ -64,6 +64,7 @@ def open_saved(rec: str) -> ImageSet:
     def load(datasets: Any, folder: str) -> Any:
         part = folder
         if os.path.exists(splits := os.path.join(folder, "dataset_dict.json")):
+            require_links_inside([splits], folder)
             found = read_object(splits, LARGEST_STATE).get("splits")
             if not isinstance(found, list) or "train" not in found:
                 names = ", ".join(map(str, found)) if isinstance(found, list) else "none"
