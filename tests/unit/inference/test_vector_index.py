@@ -428,6 +428,45 @@ def test_no_search_shows_what_was_not_stored(place, dtype):
     assert refused
 
 
+@pytest.mark.parametrize("lists, last", [(256, 255), (257, 256)])
+def test_damage_of_the_last_list_is_seen_by_the_search_that_reads_it(place, monkeypatch, lists, last):
+    """faiss writes the number of a list in one byte up to 256 lists, in two above."""
+    monkeypatch.setattr("partial_fc.inference.vector_index.ivf.OF_A_LIST", 2)
+    rows = embeddings(2 * lists)
+    write("a", rows, "a")
+    assert index("build", "a", "--out", "index", "--dtype", "float32") == 0
+    opened = IndexFolder("index")
+    *_, numbers = opened.lists.numbers()
+    assert opened.lists.index.nlist == last + 1 and len(numbers)
+    path = place / "index" / "lists-1.faiss"
+    path.write_bytes(flipped(path.read_bytes(), -8 * len(numbers) - 4, 1))  # of the last embedding in the last list
+    with pytest.raises(ValueError, match="lists-1.faiss is damaged"):
+        IndexFolder("index").lists.nearest(rows[numbers[-1]], 1)
+    others = np.setdiff1d(np.arange(len(rows)), numbers)
+    assert [opened.lists.nearest(rows[row], 1)[0].tolist() for row in others] == [[row] for row in others]
+
+
+@pytest.mark.parametrize("count, lists", [(119, 2), (120, 3), (159, 3), (160, 3), (COUNT, 3)])
+def test_an_index_has_no_more_lists_than_the_limit(place, monkeypatch, count, lists):
+    """As in an index of more than 4096 * 40 embeddings, which also grows."""
+    monkeypatch.setattr("partial_fc.inference.vector_index.ivf.LISTS", 3)
+    write("a", embeddings(count), "a")
+    assert index("build", "a", "--out", "index") == 0
+    assert IndexFolder("index").lists.index.nlist == lists
+    assert index("add", "index", "b") == index("check", "index") == 0
+    assert IndexFolder("index").lists.index.nlist == 3
+    assert share_found("index", embeddings(count), "a") == share_found("index", embeddings(seed=1), "b") == 1
+
+
+@pytest.mark.parametrize("added, lists", [(79, 2), (80, 4)])
+def test_lists_are_made_anew_from_twice_as_many_entries_on(place, added, lists):
+    write("a", embeddings(80), "a")
+    write("b", embeddings(added, seed=1), "b")
+    assert index("build", "a", "--out", "index", "--dtype", "float32") == index("add", "index", "b") == 0
+    assert IndexFolder("index").lists.index.nlist == lists
+    assert share_found("index", embeddings(80), "a") == share_found("index", embeddings(added, seed=1), "b") == 1
+
+
 def test_names_that_are_cut_elsewhere_are_not_shown(place):
     assert index("build", "a", "--out", "index") == 0
     starts = np.load("index/names-1.npy")
