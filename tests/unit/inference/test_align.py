@@ -16,6 +16,7 @@ from partial_fc.inference import align, photo_faces
 from partial_fc.inference.detection import Face
 from partial_fc.utils.staging import MARKER
 from paths import ROOT, with_root
+from red_squares import RedSquares
 
 SQUARES = ("--detector", "red_squares:RedSquares")
 ASTRONAUT = ROOT / "tests" / "assets" / "astronaut.jpg"
@@ -98,6 +99,28 @@ def test_a_photo_above_opencvs_usual_bound(workers, tmp_path, monkeypatch):
     monkeypatch.setattr("command_line.with_root", lambda: {**with_root(), "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"})
     done = start("sets", "align", tmp_path / "photos", tmp_path / "out", *SQUARES, "--workers", workers)
     assert f"photos: {workers + 1} no face, 0 damaged, 0 too large" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("width, outcome", [(100, photo_faces.ALIGNED), (101, photo_faces.TOO_LARGE)])
+def test_a_photo_may_have_as_many_pixels_as_the_limit(tmp_path, width, outcome):
+    write_photos(tmp_path, {"a.png": photo((20, 10, 64), size=(120, width), ending=".png")})
+    options = photo_faces.PhotoOptions("", "all", 0.0, 640, 120 * 100, ImageOptions())
+    assert photo_faces.align_photo(str(tmp_path / "a.png"), str(tmp_path), RedSquares(), options).outcome == outcome
+
+
+@pytest.mark.parametrize("side", [159, 160, 161])
+def test_a_photo_of_the_size_in_which_faces_are_found_is_not_scaled(side):
+    seen = []
+
+    class Seeing(RedSquares):
+        def detect(self, image):
+            seen.append(image.shape[:2])
+            return super().detect(image)
+
+    image = cv2.imdecode(np.frombuffer(photo((20, 30, 64), ending=".png"), np.uint8), 1)[:, :, ::-1]
+    (face,) = photo_faces.find_faces(image, Seeing(), side)
+    assert seen == [(119, 159) if side < 160 else (120, 160)]
+    np.testing.assert_allclose(face.box, [20, 30, 84, 94], atol=1 if side < 160 else 0)
 
 
 def test_every_photo_is_listed_and_faces_fill_the_template(photos, tmp_path, capsys):

@@ -379,6 +379,23 @@ def test_what_is_no_image_of_a_dataset_is_refused(shape, dtype):
     assert as_image(np.zeros((3, 4, 5), np.uint8)).shape == (4, 5, 3)
 
 
+@pytest.mark.parametrize("label, fits", [(2**31 - 1, True), (2**31, False)])
+def test_the_largest_label_of_a_class(label, fits, in_path):
+    write_shard(in_path / "a.tar", {"1.jpg": b"image", "1.cls": b"0", "2.jpg": b"last", "2.cls": b"%d" % label})
+    write_module(in_path, f"Own = [(b'image', 0), (b'last', {label})]")
+    items = [(np.zeros(2), 0), (np.ones(2), label)]
+    for opened, what in ((open_images, in_path / "a.tar"), (open_images, "own_set:Own"), (DatasetItems, items)):
+        if not fits:
+            with pytest.raises(ValueError, match=f"has the label {label}: number the classes from 0"):
+                opened(what)
+        elif opened is DatasetItems:
+            assert opened(what).num_classes == label + 1 and opened(what).read(np.array([1]), 0).labels == [label]
+        else:
+            images = opened(what)
+            assert images.labels([0, 1]).tolist() == [0, label] and images.num_identities == label + 1
+            assert images.read(1, label) == b"last"
+
+
 # What `rec` names --------------------------------------------------------------------------------------
 
 
