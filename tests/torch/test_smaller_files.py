@@ -97,8 +97,8 @@ def test_networks_with_convolutions(network):
     content = OnnxExport(get_model(network, num_features=16), NO_FACES)(0)
     full, faces = FaceModel(content, network), random_faces((112, 112), 8)
     expected = full.embed(faces)
-    for smaller, error in ((to_half(content), 1e-3), (to_int8(content, [full.pixels(faces)]), 5e-2)):
-        found = check_form(smaller, raw_pixels=False).embed(faces)
+    for small, error in ((to_half(content), 1e-3), (to_int8(content, [full.pixels(faces)]), 5e-2)):
+        found = check_form(small, raw_pixels=False).embed(faces)
         assert 0 < squared_distances(found, expected).max() / 2 < error
 
 

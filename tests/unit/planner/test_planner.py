@@ -312,6 +312,11 @@ def printed(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
+def test_the_cases_have_every_option_but_those_of_files():
+    named = {"classes", *(name for fields in CASES for name in fields)}
+    assert set(Case._fields) - named == {"task", "task_options", "config"}
+
+
 @pytest.mark.parametrize("fields", CASES)
 def test_every_option_reaches_the_case(fields, capsys):
     words = ["--classes", "1000"]
@@ -378,6 +383,6 @@ def test_every_rate_has_its_own_unit(capsys):
         "--classes 10 --tflops 0",
     ],
 )
-def test_the_command_refuses_with_one_line(options, capsys):
+def test_the_last_line_says_why_the_command_refuses(options, capsys):
     assert exit_code("plan", *options.split()) == 2
     assert "error: " in capsys.readouterr().err.splitlines()[-1]

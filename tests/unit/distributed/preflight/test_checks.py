@@ -69,13 +69,14 @@ def test_no_host_has_the_data_or_needs_it():
         assert "data" not in other
 
 
-def test_the_host_that_others_cannot_reach_is_reported():
+@pytest.mark.parametrize("away, others", [("a", "b, c, d"), ("b", "a, c, d"), ("f", "a, b, c")])
+def test_the_host_that_others_cannot_reach_is_reported(away, others):
     _, probes, job = table([{}] * 6)
     for probe in probes:
-        probe.connections = {name: "no answer" if name == "b" else "" for name in probe.targets}
-    found = [{row.what: row for row in rows(probe, job)}["network"] for probe in probes]
-    assert [row.mark for row in found] == ["ok", "bad", "ok", "ok", "ok", "ok"]
-    expected = "a, c, d and 2 others cannot reach it at 10.0.0.1:7, though ssh works: no answer"
-    assert found[1].found == expected
+        probe.connections = {name: "no answer" if name == away else "" for name in probe.targets}
+    found = {probe.host.name: {row.what: row for row in rows(probe, job)}["network"] for probe in probes}
+    assert [name for name, row in found.items() if row.mark == "bad"] == [away]
+    expected = f"{others} and 2 others cannot reach it at 10.0.0.1:7, though ssh works: no answer"
+    assert found[away].found == expected
     probes[2].connections = {}
     assert failed_checks(rows(probes[2], job)) == ["network"]
