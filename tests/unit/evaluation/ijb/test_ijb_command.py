@@ -17,7 +17,6 @@ from ijb_files import edit, write_protocol
 from image_forms import write_slow_images
 from partial_fc.evaluation.ijb.evaluate import EmbeddingOptions, evaluate
 from partial_fc.evaluation.ijb.protocol import read_protocol
-from partial_fc.evaluation.roc import Roc
 from partial_fc.inference.model import FaceModel
 from paths import ROOT
 from tiny_onnx import TinyModel
@@ -150,9 +149,9 @@ def test_all_files_agree(place, tmp_path, capsys):
     shares = {name: [100 * float(share) for share in [*row.values()][1:] if share] for name, row in rows.items()}
     shown = {name: pytest.approx(percent, abs=0.0051) for name, percent in shares.items()}
     assert {name: list(map(float, percent)) for name, *percent in cells} == shown
-    labels = np.loadtxt(place / "IJBC" / "meta" / "ijbc_template_pair_label.txt")[:, 2] == 1
-    roc = Roc(np.load(tmp_path / "IJBC_scores.npy"), labels)
-    assert {far: roc.at_most(float(far)).tar for far in facts["tar_at_far"]} == facts["tar_at_far"]
+    results = results_of(place)
+    np.testing.assert_allclose(np.load(tmp_path / "IJBC_scores.npy"), results.scores, atol=1e-6)
+    assert facts["tar_at_far"]["1e-1"] == results.roc.at_most(0.1).tar
     assert facts["identification"]["G1"]["mated_probes"] == facts["identification"]["G1"]["unmated_probes"] == 3
     picture = cv2.imread(str(tmp_path / "IJBC_roc.png"))
     assert picture.shape == (720, 960, 3) and picture.std() > 5
