@@ -18,6 +18,7 @@ import pytest
 
 from command_line import exit_code, interruptible, start
 from damage import check_damaged
+from open_files import few_open_files
 from partial_fc.data.synthetic.draw import draw_face
 from partial_fc.inference.index import Index, write_index
 from partial_fc.inference.origin import Origin
@@ -126,6 +127,20 @@ def test_entries_are_added_removed_and_merged(place, capsys):
     write("again", rows["a"][:1], "a")  # a removed name may come back
     assert index("add", "index", "again") == 0
     assert found("index", rows["a"][:1])[0] == [["a/0"]]
+
+
+def test_more_indexes_are_merged_than_files_may_be_open(place):
+    rows = embeddings(40, seed=1)
+    write("b", rows[:1], "b0")
+    assert index("build", "b", "--out", "index") == 0
+    others = [f"other-{number}" for number in range(1, 40)]
+    for number, other in enumerate(others, 1):
+        write("b", rows[number : number + 1], f"b{number}")
+        assert index("build", "b", "--out", other) == 0
+    with few_open_files(20):
+        assert index("merge", "index", *others) == 0
+        assert index("add", "index", "a") == index("check", "index") == 0
+        assert found("index", rows)[0] == [[f"b{number}/0"] for number in range(40)]
 
 
 class Changes:

@@ -3,7 +3,6 @@
 import errno
 import gzip
 import os
-import resource
 import shutil
 import sys
 import tarfile
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from image_forms import PLAIN, SIZE, draw, write_folders, write_shard, write_shards
+from open_files import few_open_files
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.dataset import DatasetItems, as_image
 from partial_fc.data.sources.forms import (
@@ -287,16 +287,12 @@ def test_shards_beyond_the_limit_of_open_files_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr("partial_fc.data.sources.shards.HELD_OPEN", 1)
     for number in range(40):
         write_shard(tmp_path / f"{number:02}.tar", {"a.jpg": b"image %d" % number, "a.cls": b"%d" % number})
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
-    try:
+    with few_open_files(20):
         for _ in range(2):  # without and with the indexes
             images = open_images(tmp_path)
             assert [images.read(place, place) for place in range(40)] == [b"image %d" % place for place in range(40)]
             assert images.labels(np.arange(40)).tolist() == list(range(40))
             assert images.describe(39) == f"{tmp_path}/39.tar: a.jpg at offset 512"
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("other", ["validation-0", "data-test", "faces_VAL_000", "dev", "my.eval.0", "x-testing-1"])
