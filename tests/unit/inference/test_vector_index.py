@@ -728,6 +728,23 @@ def test_what_was_added_follows_all_changes(place):
         np.testing.assert_allclose(embedding, rows[prefix][int(row)], atol=0 if prefix == "a" else 0.02)
 
 
+def test_an_index_is_checked_and_grows_after_all_that_it_kept_was_removed(place, capsys):
+    rows = embeddings(1200)
+    write("a", rows, "a")
+    assert index("build", "a", "--out", "index") == 0
+    kept = IndexFolder("index").added["number"]
+    (place / "names.txt").write_text("".join(f"a/{number}\n" for number in kept))
+    assert index("remove", "index", "names.txt") == 0
+    capsys.readouterr()
+    assert index("check", "index", "--queries", 1000) == 0
+    printed = capsys.readouterr()
+    assert "(200 of 200 entries)" in printed.out and "have been removed: its entries" in printed.err
+    assert index("add", "index", "b") == index("check", "index") == 0 and not capsys.readouterr().err
+    opened, left = IndexFolder("index"), np.setdiff1d(np.arange(1200), kept)
+    assert sorted(opened.added["number"]) == [*left, *range(1200, 1200 + COUNT)]
+    np.testing.assert_allclose(opened.added["embedding"][: len(left)], rows[left], atol=0.02)
+
+
 def test_int8_holds_all_embeddings_of_a_small_build(place):
     rows = embeddings(319, size=64)  # seven lists of 40, and 39 more
     write("rows", rows, "rows")
