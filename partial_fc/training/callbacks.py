@@ -18,6 +18,8 @@ from .loop import BatchEndParam, LoopState, own_loop
 from .results import LossPoint
 from .trackers import Trackers
 
+SAVED = 30_000  # lines in a checkpoint, at most: 4 MB of its manifest, of which reading takes 16 MB
+
 
 class CallBackLogging:
     """Logs loss and speed, and stores them for the curves of the report.
@@ -103,9 +105,10 @@ class CallBackLogging:
         return seconds / elapsed
 
     def state(self) -> dict:
-        """Returns the state for a checkpoint, as JSON."""
+        """Returns the state for a checkpoint, as JSON. Of more than SAVED lines it has some, evenly, to the last."""
+        every = -(-len(self.points) // SAVED) or 1
         return {
-            "points": [list(point) for point in self.points],
+            "points": [list(point) for point in self.points[::-1][::every][::-1]],
             "losses": list(self._losses),
             "seconds": self.seconds + (self._excluded_since or time.perf_counter()) - self._since,
             "waiting_seconds": self._waiting_seconds,
