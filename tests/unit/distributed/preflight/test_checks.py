@@ -1,9 +1,13 @@
 """Rows that tests/commands/test_check_hosts.py cannot cause on one machine."""
 
+import socket
+
 import pytest
 
 import default
+from open_files import few_open_files
 from partial_fc.distributed.preflight.checks import Job, rows
+from partial_fc.distributed.preflight.command import probe_all
 from partial_fc.distributed.preflight.hostfile import Host
 from partial_fc.distributed.preflight.job_requirements import TRAINERS, Training
 from partial_fc.distributed.preflight.probe import Probe
@@ -67,6 +71,14 @@ def test_no_host_has_the_data_or_needs_it():
     for training in (None, Training([], [], "")):
         (first, other), *_ = table([{"data": {}}] * 2, training)
         assert "data" not in other
+
+
+def test_more_hosts_are_probed_than_files_may_be_open():
+    """This machine by several names, each probed by a program of its own."""
+    with few_open_files(20):
+        probes = probe_all([Host(f"127.0.0.{number}", 1) for number in range(1, 13)], None, TRAINERS["mxnet"], 0)
+    assert [probe.facts.get("hostname") for probe in probes] == [socket.gethostname()] * 12
+    assert not any(probe.error for probe in probes) and not any(probes[-1].connections.values())
 
 
 @pytest.mark.parametrize("away, others", [("a", "b, c, d"), ("b", "a, c, d"), ("f", "a, b, c")])
