@@ -256,6 +256,22 @@ def test_joined_shards_have_the_images_of_all(tmp_path):
         open_images(tmp_path / "other.tar")
 
 
+def test_images_of_whole_blocks_are_read_to_the_last_byte(tmp_path):
+    """Which a .tar divides into 512 bytes, and its end into 10,240; also after another archive."""
+    sizes = [1, 511, 512, 513, 1024, 10_240 - 512, 10_240]
+    content = {number: bytes([number + 1]) * size for number, size in enumerate(sizes)}
+    for number, image in content.items():
+        write_shard(tmp_path / f"{number}.tar", {f"{number}.jpg": image, f"{number}.cls": b"%d" % number})
+    joined = b"".join((tmp_path / f"{number}.tar").read_bytes() for number in content)
+    write_shard(tmp_path / "all" / "a.tar", [(f"{n}{end}", image if end == ".jpg" else b"%d" % n)
+                                             for n, image in content.items() for end in (".cls", ".jpg")])  # fmt: skip
+    (tmp_path / "all" / "b.tar").write_bytes(joined)
+    images = open_images(tmp_path / "all")
+    assert images.labels(np.arange(14)).tolist() == [*content, *content]
+    for position in (13, 0, 13, *range(14)):
+        assert images.read(position, position % 7) == content[position % 7]
+
+
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz", "a.tar.bz2", "a.tar.xz", "a.tar.zst", "a.tar"])
 def test_a_compressed_shard_is_refused(name, tmp_path):
     write_shard(tmp_path / "plain", {"1.jpg": b"image", "1.cls": b"0"})
