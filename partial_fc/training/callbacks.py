@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from .engine import Engine
 from .loop import BatchEndParam, LoopState, own_loop
-from .results import LossPoint
+from .results import LossPoint, some_points
 from .trackers import Trackers
 
 SAVED = 30_000  # lines in a checkpoint, at most: 4 MB of its manifest, of which reading takes 16 MB
@@ -105,10 +105,9 @@ class CallBackLogging:
         return seconds / elapsed
 
     def state(self) -> dict:
-        """Returns the state for a checkpoint, as JSON. Of more than SAVED lines it has some, evenly, to the last."""
-        every = -(-len(self.points) // SAVED) or 1
+        """Returns the state for a checkpoint, as JSON."""
         return {
-            "points": [list(point) for point in self.points[::-1][::every][::-1]],
+            "points": [list(point) for point in some_points(self.points, SAVED)],
             "losses": list(self._losses),
             "seconds": self.seconds + (self._excluded_since or time.perf_counter()) - self._since,
             "waiting_seconds": self._waiting_seconds,
