@@ -15,8 +15,10 @@ from tqdm import tqdm
 
 from .engine import Engine
 from .loop import BatchEndParam, LoopState, own_loop
-from .results import LossPoint
+from .results import LossPoint, some_points
 from .trackers import Trackers
+
+SAVED = 30_000  # lines in a checkpoint, at most: 4 MB of its manifest, of which reading takes 16 MB
 
 
 class CallBackLogging:
@@ -105,7 +107,7 @@ class CallBackLogging:
     def state(self) -> dict:
         """Returns the state for a checkpoint, as JSON."""
         return {
-            "points": [list(point) for point in self.points],
+            "points": [list(point) for point in some_points(self.points, SAVED)],
             "losses": list(self._losses),
             "seconds": self.seconds + (self._excluded_since or time.perf_counter()) - self._since,
             "waiting_seconds": self._waiting_seconds,

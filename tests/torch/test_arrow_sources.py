@@ -1,5 +1,6 @@
 """Parquet and data sets of Hugging Face: the same batches as train.rec."""
 
+import itertools
 import json
 import os
 import random
@@ -54,6 +55,34 @@ def test_a_set_that_is_read_again_is_the_same_until_it_is_written_again(write, t
     write(tmp_path / "set", people[::-1])
     assert batches(rec) == batches(write_records(tmp_path / "expected", people[::-1]))
     assert open_images(rec).digest != first[1]
+
+
+def test_images_of_all_files_row_groups_and_batches_are_read_to_the_last(tmp_path):
+    """`datasets` takes 1,000 rows at a time, and writes shards."""
+    sizes, folder = (1001, 2000, 1), tmp_path / "parquet"
+    rows = [{"image": b"%d" % row, "label": row * 7 % 1000} for row in range(sum(sizes))]
+    folder.mkdir()
+    for name, (first, last) in zip("abc", itertools.pairwise(itertools.accumulate(sizes, initial=0))):
+        table = pyarrow.Table.from_pylist(rows[first:last])
+        pyarrow.parquet.write_table(table, folder / f"{name}.parquet", row_group_size=1000)
+    made = datasets.Dataset.from_list(rows)
+    made.save_to_disk(tmp_path / "saved", num_shards=3)
+    for rec in (folder, f"{folder}/*.parquet", f"hf:{folder}", tmp_path / "saved"):
+        images = open_images(str(rec))
+        assert images.labels(np.arange(len(rows))).tolist() == [row["label"] for row in rows]
+        for row in (len(rows) - 1, 0, 999, 1000, 1001, 2000, 2001, len(rows) - 2, len(rows) - 1):
+            assert images.read(row, 0) == b"%d" % row
+
+
+def test_a_set_that_was_shuffled_selected_and_joined_is_read_as_it_was_saved(tmp_path):
+    made = datasets.Dataset.from_list([{"image": b"%d" % row, "label": row} for row in range(20)])
+    chosen = made.shuffle(seed=0).select(range(5, 12))
+    joined = datasets.concatenate_datasets([chosen, made.select([19, 3])])
+    joined.save_to_disk(tmp_path / "saved")
+    images = open_images(tmp_path / "saved")
+    expected = joined["label"][:]
+    assert images.labels(np.arange(9)).tolist() == expected and expected[-2:] == [19, 3]
+    assert [images.read(row, 0) for row in range(9)] == [b"%d" % label for label in expected]
 
 
 @pytest.mark.parametrize("bad, following", [(0, 1), (19, 0)])

@@ -46,6 +46,9 @@ def run(args: argparse.Namespace) -> int:
     if index.manifest.version == 1:
         unknown = "its embeddings have no checksums, and nothing is known of what was added"
         print(f"{args.index} is of an earlier version: {unknown}; build it again", file=sys.stderr)
+    elif not index.keeps_added:
+        what = "the embeddings that it kept as they were added have been removed: its entries are compared"
+        print(f"{args.index}: {what}", file=sys.stderr)
     sample = np.random.default_rng(args.seed).choice(index.added, min(args.queries, len(index.added)), replace=False)
     numbers, queries = sample["number"], sample["embedding"]
     found, same = 0, np.einsum("ne,ne->n", lists.rows(numbers), queries)

@@ -124,10 +124,15 @@ class IndexFolder:
             if self.names.checksum() != about.checksums["names"]:
                 raise damaged(self._path(_names(about.names)))
 
+    @property
+    def keeps_added(self) -> bool:
+        """Whether an embedding is kept as it was added: none is in version 1, or if all that were kept are removed."""
+        return self._added is not None and len(self._added) > 0
+
     @cached_property
     def added(self) -> np.ndarray:
-        """Some embeddings as they were added, see `Writer.added`; those in the lists of version 1, which kept none."""
-        if self._added is not None:
+        """Some embeddings as they were added, see `Writer.added`; where none is kept, some of those in the lists."""
+        if self._added is not None and self.keeps_added:
             return self._added
         numbers = np.sort(np.concatenate(list(self.lists.numbers())))
         numbers = numbers[drawn(numbers)]

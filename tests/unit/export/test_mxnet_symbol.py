@@ -70,8 +70,10 @@ def touch(folder, *names):
 
 
 def test_find_checkpoint_returns_the_last_epoch(tmp_path):
-    touch(tmp_path, "model-symbol.json", "model-0000.params", "model-0012.params", "model-2-0001.params", "x.log")
-    symbol, last = (str(tmp_path / name) for name in ("model-symbol.json", "model-0012.params"))
+    touch(tmp_path, "model-symbol.json", "model-0000.params", "model-9999.params", "model-2-0001.params", "x.log")
+    assert find_checkpoint(tmp_path)[1] == str(tmp_path / "model-9999.params")
+    touch(tmp_path, "model-10000.params")
+    symbol, last = (str(tmp_path / name) for name in ("model-symbol.json", "model-10000.params"))
     assert find_checkpoint(tmp_path) == (symbol, last)
     assert find_checkpoint(symbol) == (symbol, last)
     assert find_checkpoint(tmp_path / "model-0000.params") == (symbol, str(tmp_path / "model-0000.params"))
@@ -98,6 +100,7 @@ def test_missing_and_ambiguous_files_are_reported(tmp_path):
         (["_minusscalar0", "_mulscalar0"], True),
         (["Sub_1", "Conv", "Div_3"], True),
         (["Conv_0", "Mul_1"], False),
+        (["Sub_0", *["Conv"] * 6, "Mul_8"], True),
         (["Sub_0", *["Conv"] * 7, "Mul_9"], False),  # the ninth node is too late
         ([], False),
     ],

@@ -1,16 +1,24 @@
 """The log line of a training, as users of the original trainers search for it."""
 
+import os
 import re
 import time
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 
 import default
+from partial_fc.checkpoint import Entry, Manifest, read_manifest, write_manifest
+from partial_fc.checkpoint.layout import files_of
+from partial_fc.checkpoint.manifest import LARGEST
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.training.building import Training, build_log, build_verification
-from partial_fc.training.callbacks import CallBackLogging
+from partial_fc.training.callbacks import SAVED, CallBackLogging
 from partial_fc.training.loop import BatchEndParam, LoopState
+from partial_fc.training.results import LossPoint
+
+ENTRIES = {name: Entry(0, "") for name in files_of(1, ["weight", "weight_mom"])}
 
 
 def log_lines(caplog, updates=4, engine=None, **arguments):
@@ -100,6 +108,20 @@ def test_a_resumed_log_times_its_own_updates_only(caplog, monkeypatch):
         resumed(BatchEndParam(6.0, 0, 4))
     (line,) = [record.message for record in caplog.records]
     assert "Loss 3.0000" in line and 900 < float(line.split()[1]) < 1001
+
+
+@pytest.mark.parametrize(
+    "lines, kept", [(0, 0), (1, 1), (SAVED, SAVED), (SAVED + 1, SAVED // 2 + 1), (100_000, 25_000)]
+)
+def test_a_checkpoint_of_a_long_training_can_be_read(lines, kept, tmp_path):
+    log = CallBackLogging(1, 0, 1, 1)
+    log.points = [LossPoint(10**7 + line, line / 7, line / 3, 1 / (line + 3), line / 11) for line in range(lines)]
+    write_manifest(str(tmp_path), Manifest(1, 1, 1, 1, [(0, 1)], ENTRIES, {"log": log.state()}, [{}], {}))
+    assert os.path.getsize(tmp_path / "manifest.json") < LARGEST / 3
+    resumed = CallBackLogging(1, 0, 1, 1)
+    resumed.restore(read_manifest(str(tmp_path)).state["log"])
+    assert len(resumed.points) == kept and resumed.points[-1:] == log.points[-1:]
+    assert len({after.num_update - before.num_update for before, after in pairwise(resumed.points)}) <= 1
 
 
 def test_a_checkpoint_after_a_verification_does_not_count_its_time():

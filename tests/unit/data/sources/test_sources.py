@@ -3,7 +3,6 @@
 import errno
 import gzip
 import os
-import resource
 import shutil
 import sys
 import tarfile
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from image_forms import PLAIN, SIZE, draw, write_folders, write_shard, write_shards
+from open_files import few_open_files
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.dataset import DatasetItems, as_image
 from partial_fc.data.sources.forms import (
@@ -256,6 +256,22 @@ def test_joined_shards_have_the_images_of_all(tmp_path):
         open_images(tmp_path / "other.tar")
 
 
+def test_images_of_whole_blocks_are_read_to_the_last_byte(tmp_path):
+    """Which a .tar divides into 512 bytes, and its end into 10,240; also after another archive."""
+    sizes = [1, 511, 512, 513, 1024, 10_240 - 512, 10_240]
+    content = {number: bytes([number + 1]) * size for number, size in enumerate(sizes)}
+    for number, image in content.items():
+        write_shard(tmp_path / f"{number}.tar", {f"{number}.jpg": image, f"{number}.cls": b"%d" % number})
+    joined = b"".join((tmp_path / f"{number}.tar").read_bytes() for number in content)
+    write_shard(tmp_path / "all" / "a.tar", [(f"{n}{end}", image if end == ".jpg" else b"%d" % n)
+                                             for n, image in content.items() for end in (".cls", ".jpg")])  # fmt: skip
+    (tmp_path / "all" / "b.tar").write_bytes(joined)
+    images = open_images(tmp_path / "all")
+    assert images.labels(np.arange(14)).tolist() == [*content, *content]
+    for position in (13, 0, 13, *range(14)):
+        assert images.read(position, position % 7) == content[position % 7]
+
+
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz", "a.tar.bz2", "a.tar.xz", "a.tar.zst", "a.tar"])
 def test_a_compressed_shard_is_refused(name, tmp_path):
     write_shard(tmp_path / "plain", {"1.jpg": b"image", "1.cls": b"0"})
@@ -287,16 +303,12 @@ def test_shards_beyond_the_limit_of_open_files_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr("partial_fc.data.sources.shards.HELD_OPEN", 1)
     for number in range(40):
         write_shard(tmp_path / f"{number:02}.tar", {"a.jpg": b"image %d" % number, "a.cls": b"%d" % number})
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
-    try:
+    with few_open_files(20):
         for _ in range(2):  # without and with the indexes
             images = open_images(tmp_path)
             assert [images.read(place, place) for place in range(40)] == [b"image %d" % place for place in range(40)]
             assert images.labels(np.arange(40)).tolist() == list(range(40))
             assert images.describe(39) == f"{tmp_path}/39.tar: a.jpg at offset 512"
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("other", ["validation-0", "data-test", "faces_VAL_000", "dev", "my.eval.0", "x-testing-1"])
@@ -377,6 +389,23 @@ def test_what_is_no_image_of_a_dataset_is_refused(shape, dtype):
     with pytest.raises(ValueError, match=f"is {dtype} of shape"):
         as_image(np.zeros(shape, dtype))
     assert as_image(np.zeros((3, 4, 5), np.uint8)).shape == (4, 5, 3)
+
+
+@pytest.mark.parametrize("label, fits", [(2**31 - 1, True), (2**31, False)])
+def test_the_largest_label_of_a_class(label, fits, in_path):
+    write_shard(in_path / "a.tar", {"1.jpg": b"image", "1.cls": b"0", "2.jpg": b"last", "2.cls": b"%d" % label})
+    write_module(in_path, f"Own = [(b'image', 0), (b'last', {label})]")
+    items = [(np.zeros(2), 0), (np.ones(2), label)]
+    for opened, what in ((open_images, in_path / "a.tar"), (open_images, "own_set:Own"), (DatasetItems, items)):
+        if not fits:
+            with pytest.raises(ValueError, match=f"has the label {label}: number the classes from 0"):
+                opened(what)
+        elif opened is DatasetItems:
+            assert opened(what).num_classes == label + 1 and opened(what).read(np.array([1]), 0).labels == [label]
+        else:
+            images = opened(what)
+            assert images.labels([0, 1]).tolist() == [0, label] and images.num_identities == label + 1
+            assert images.read(1, label) == b"last"
 
 
 # What `rec` names --------------------------------------------------------------------------------------

@@ -144,9 +144,15 @@ def test_all_files_agree(place, tmp_path, capsys):
     for name, search in facts["identification"].items():
         for rank in ("rank-1", "rank-5", "rank-10"):
             assert float(rows[f"1:N {name}"][rank]) == pytest.approx(search[rank], abs=1e-6)
-            assert f"{100 * search[rank]:.2f}" in markdown
         for fpir, rate in search["tpir_at_fpir"].items():
             assert float(rows[f"1:N {name}"][f"TPIR@FPIR={fpir}"]) == pytest.approx(rate, abs=1e-6)
+    cells = [line.strip("| ").split(" | ") for line in markdown.splitlines() if line.startswith("| 1:")]
+    shares = {name: [100 * float(share) for share in [*row.values()][1:] if share] for name, row in rows.items()}
+    shown = {name: pytest.approx(percent, abs=0.0051) for name, percent in shares.items()}
+    assert {name: list(map(float, percent)) for name, *percent in cells} == shown
+    results = results_of(place)
+    np.testing.assert_allclose(np.load(tmp_path / "IJBC_scores.npy"), results.scores, atol=1e-6)
+    assert facts["tar_at_far"]["1e-1"] == results.roc.at_most(0.1).tar
     assert facts["identification"]["G1"]["mated_probes"] == facts["identification"]["G1"]["unmated_probes"] == 3
     picture = cv2.imread(str(tmp_path / "IJBC_roc.png"))
     assert picture.shape == (720, 960, 3) and picture.std() > 5

@@ -79,6 +79,19 @@ def test_a_subject_has_one_template_in_a_gallery_and_any_number_of_probes(tmp_pa
         read_subjects(path, known, gallery=False)
 
 
+def test_ids_have_up_to_nine_digits(tmp_path):
+    path, known = tmp_path / "list", np.array([7, 999_999_999], np.int32)
+    path.write_text("999999999 7 1\n7 999999999 0\n")
+    pairs = read_pairs(path, known)
+    assert (pairs.left.tolist(), pairs.right.tolist()) == ([1, 0], [0, 1])
+    path.write_text("T,S\n7,0\n999999999,999999999\n")
+    subjects = read_subjects(path, known, gallery=True)
+    assert (subjects.templates.tolist(), subjects.subjects.tolist()) == ([0, 1], [0, 999_999_999])
+    path.write_text("7 1000000000 1\n7 7 0\n")
+    with pytest.raises(ValueError, match="line 1: '1000000000' must be a whole number of at most 9 digits"):
+        read_pairs(path, known)
+
+
 def test_white_space_in_pairs(tmp_path):
     path = tmp_path / "pairs.txt"
     known = np.array([3, 10], np.int32)
