@@ -102,7 +102,7 @@ def open_array(path: str) -> np.ndarray:
         raise ValueError(f"{path} is damaged, or no array of numbers: {_first_line(error)}") from None
 
 
-def writable_array(path: str, shape: tuple[int, ...], dtype: type, is_new: bool) -> np.ndarray:
+def writable_array(path: str, shape: tuple[int, ...], dtype: type, is_new: bool) -> np.memmap:
     """Maps a .npy file into memory for writing; links are not followed. Raises OSError.
 
     Args:
