@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache
@@ -34,6 +34,7 @@ Result = TypeVar("Result")
 TORCH_SIZE = 112  # of the images of published state_dicts
 DEPENDENT = 1e-3  # cosine distance; rounding is far below it, also in int8
 LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # option of onnxruntime
 SILENT = 4  # of onnxruntime, whose errors are reported with their file
 BACKBONE = "backbone.onnx"  # of a training
 HALF_NAME, INT8_NAME = "backbone_half.onnx", "backbone_int8.onnx"
@@ -181,7 +182,7 @@ def model_files(path: str) -> list[str]:
     Raises:
         OSError, ValueError: The file cannot be read.
     """
-    names = sorted(_external_files(_read(path)))
+    names = sorted({entry.value for entry in _external_files(_read(path))})
     return [path, *(os.path.join(os.path.dirname(path), name) for name in names)]
 
 
@@ -205,47 +206,56 @@ def model_content(path: str) -> bytes:
     return content
 
 
-def _external_files(message: Any) -> set[str]:
-    """Returns the names of the files in which tensors of a message, such as a model or a subgraph, are."""
+def _external_files(message: Any) -> Iterator[onnx.StringStringEntryProto]:
+    """Yields what names the files in which tensors of a message, such as a model or a subgraph, are."""
     if isinstance(message, onnx.TensorProto):
         external = message.data_location == onnx.TensorProto.EXTERNAL
-        return {entry.value for entry in message.external_data if external and entry.key == "location"}
-    names: set[str] = set()
+        yield from (entry for entry in message.external_data if external and entry.key == "location")
+        return
     for field, value in message.ListFields():
         if field.message_type:
-            names = names.union(*map(_external_files, [value] if hasattr(value, "ListFields") else value))
-    return names
+            for each in [value] if hasattr(value, "ListFields") else value:
+                yield from _external_files(each)
 
 
-def read_model(source: bytes | str) -> onnx.ModelProto:
-    """Parses an ONNX file, its content or path, without the weights that are in further files.
+def read_model(path: str) -> onnx.ModelProto:
+    """Parses an ONNX file without the weights that are in further files; see parse_model."""
+    return parse_model(read_regular(path, LARGEST), path)[0]
+
+
+def parse_model(content: bytes, path: str | None) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """Parses the content of an ONNX file, without the weights that are in further files beside its path, if it has one.
 
     All models are opened here: onnx and onnxruntime, depending on their releases, read weights wherever a model says.
+
+    Returns:
+        The model, and the paths of the further files, in which no links are left, by their names in the model.
 
     Raises:
         OSError: The file cannot be read.
         ValueError: Weights are in a file that is not a regular one inside the folder of the model.
         Exception: Other errors of onnx, which have no common base class.
     """
-    model = onnx.load_model_from_string(source if isinstance(source, bytes) else read_regular(source, LARGEST))
-    for name in sorted(_external_files(model)):
-        if isinstance(source, bytes) or not _is_beside(name, source):
+    model = onnx.load_model_from_string(content)
+    weights = {name: _beside(name, path) for name in sorted({entry.value for entry in _external_files(model)})}
+    for name, file in weights.items():
+        if not file:
             raise ValueError(f"its weights {name!r} are not in a regular file inside the folder of the model")
-    return model
+    return model, weights
 
 
-def _is_beside(name: str, path: str) -> bool:
-    """Returns whether the file of weights of a model is a regular one inside its folder.
+def _beside(name: str, path: str | None) -> str:
+    """Returns the path of a file of weights of a model, if it is a regular one inside its folder; else "".
 
     That of a model that is a link, as in the cache of Hugging Face, may be where the link leads to.
     """
-    if name.startswith("*"):  # onnxruntime takes "*/_ORT_MEM_ADDR_/*" for an address in memory
-        return False
+    if path is None or name.startswith("*"):  # onnxruntime takes "*/_ORT_MEM_ADDR_/*" for an address in memory
+        return ""
     weights = os.path.realpath(os.path.join(os.path.dirname(path), name))
     for folder in {os.path.dirname(path), os.path.dirname(os.path.realpath(path))}:
         with suppress(OSError, ValueError), open_regular(weights, folder):
-            return True
-    return False
+            return weights
+    return ""
 
 
 def _read(path: str) -> onnx.ModelProto:
@@ -302,13 +312,21 @@ def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onn
     options.add_session_config_entry("session.load_model_format", "ONNX")  # not onnxruntime's own, which is not checked
     providers = wanted_providers()
     try:
-        model = read_model(source)
+        content = source if isinstance(source, bytes) else read_regular(source, LARGEST)
+        model, weights = parse_model(content, None if isinstance(source, bytes) else source)
         for each in model.graph.input:
             sizes = [dimension.dim_value for dimension in each.type.tensor_type.shape.dim]
             # onnxruntime computes with them for minutes, without an end by Ctrl-C, before it refuses some.
             if math.prod(size for size in sizes if size > 0) > LARGEST_INPUT:
                 raise ValueError(f"input of shape {sizes}, more than {LARGEST_INPUT:,} numbers")
-        return interruptible(lambda _: onnxruntime.InferenceSession(source, options, providers=providers)), model
+        if weights:  # by names that lead through no link
+            folder = os.path.commonpath([os.path.dirname(file) for file in weights.values()])
+            for entry in _external_files(model):
+                entry.value = os.path.relpath(weights[entry.value], folder)
+            content = model.SerializeToString()
+            options.add_session_config_entry(WEIGHTS_FOLDER, folder)
+        # Not the path: its owner could put another file there, after this one has been checked.
+        return interruptible(lambda _: onnxruntime.InferenceSession(content, options, providers=providers)), model
     except OSError:
         raise
     except Exception as error:  # errors of onnxruntime have no common base class
