@@ -23,7 +23,7 @@ TIFF_STARTS, GIF_START = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), b"GIF8"  # tw
 JP2_STARTS = b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"  # the latter of its bare codestream, whose size follows
 # What a JPEG 2000 is coded in (ITU-T T.800, A.6.1 and A.6.2), of all components or of one: length, whether sizes of
 # precincts follow, layers, levels, sizes of code-blocks, and the sizes of precincts, all but the layers by exponents.
-CODING = re.compile(rb"\xff(?:\x52(..)(.).(..).|\x53(..).(.)())(.)(.)(.)..(.{0,33})", re.DOTALL)
+CODING = re.compile(rb"\xff(?=(?:\x52(..)(.).(..).|\x53(..).(.)())(.)(.)(.)..(.{0,33}))", re.DOTALL)
 # OpenJPEG's memory grows with their number, which some bytes state.
 MOST_TILES, MOST_LAYERS, MOST_COMPONENTS, MOST_BLOCKS, MOST_PRECINCTS = 4096, 256, 256, 1 << 19, 1 << 17
 # Where width and height begin, the bits from one to the other, those that count, and what is added.

@@ -99,7 +99,7 @@ def test_a_tile_of_a_tiff_has_no_more_pixels_than_an_image():
     assert "is larger" in message and megabytes < 60
 
 
-def jpeg_2000(side, size=None, components=3, layers=1, levels=0, block=(4, 4), precincts=b""):
+def jpeg_2000(side, size=None, components=3, layers=1, levels=0, block=(4, 4), precincts=b"", comment=b""):
     """The codestream of a black image with another header, without what would follow it."""
     file = io.BytesIO()
     Image.fromarray(np.zeros((side, side, 3), np.uint8)).save(file, "JPEG2000", no_jp2=True, num_resolutions=1)
@@ -108,7 +108,8 @@ def jpeg_2000(side, size=None, components=3, layers=1, levels=0, block=(4, 4), p
     siz = struct.pack(">HIIIIIIIIH", 0, width, height, 0, 0, tile_width, tile_height, 0, 0, components)
     siz += bytes([7, 1, 1]) * components
     cod = struct.pack(">BBHBBBBBB", bool(precincts), 0, layers, 1, levels, *block, 0, 1) + precincts
-    segments = [struct.pack(">BBH", 0xFF, code, 2 + len(data)) + data for code, data in ((0x51, siz), (0x52, cod))]
+    parts = ((0x51, siz), (0x64, b"\0\0" + comment), (0x52, cod))
+    segments = [struct.pack(">BBH", 0xFF, code, 2 + len(data)) + data for code, data in parts]
     return b"\xff\x4f" + b"".join(segments) + b"\xff\x5c" + rest
 
 
@@ -120,6 +121,7 @@ def jpeg_2000(side, size=None, components=3, layers=1, levels=0, block=(4, 4), p
         {"size": (2**26 - 1, 1) * 2, "block": (0, 8)},
         {"size": (8184, 8184, 33, 33)},
         {"layers": 65535},
+        {"layers": 65535, "comment": b"\xff\x52" + bytes(20)},  # which looks like another beginning
         {"components": 16384},
     ],
     ids=str,
