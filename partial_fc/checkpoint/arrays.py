@@ -15,6 +15,7 @@ from contextlib import suppress
 import numpy as np
 
 from partial_fc.utils.atomic_io import new_file, no_follow
+from partial_fc.utils.regular_files import open_regular
 
 # Bytes checked for finite numbers at a time, few enough to stay in the CPU cache until they are written.
 BLOCK = 1 << 20
@@ -90,6 +91,7 @@ def open_array(path: str) -> np.ndarray:
         OSError: The file cannot be read.
         ValueError: The file is not such an array, or has another size than its array; names the file.
     """
+    open_regular(path).close()
     size = os.path.getsize(path)
     try:
         array = np.lib.format.open_memmap(path, mode="r")
@@ -157,6 +159,8 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
             if len({member.filename for member in members}) != len(members):
                 raise ValueError("two arrays have the same name")
             # So that no more memory is allocated than the file is large.
+            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+                raise ValueError("its arrays are compressed")
             if sum(member.file_size for member in members) > os.path.getsize(path):
                 raise ValueError("its arrays are larger than the file")
             return {member.filename.removesuffix(".npy"): _read(archive, member) for member in members}
