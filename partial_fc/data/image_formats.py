@@ -12,11 +12,18 @@ JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 # A marker of a JPEG with what follows it (ITU-R T.81, B.1.1): libjpeg skips other bytes before one.
 MARKER = re.compile(rb"\xff([\x01-\xfe])(.{0,8})", re.DOTALL)
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # the markers of a frame
-WITHOUT_LENGTH, FIRST_PIXELS, APP1 = frozenset([0x01, *range(0xD0, 0xD8)]), 0xDA, 0xE1
+WITHOUT_LENGTH, FIRST_PIXELS, END, APP1 = frozenset([0x01, *range(0xD0, 0xD8)]), 0xDA, 0xD9, 0xE1
+# A progressive JPEG has some ten scans, each of which decoding goes through all pixels for.
+FEW_SCANS, SCANNED = 64, 1 << 32  # scans of the largest image; pixels of all scans
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
 PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the color type of the header; a palette contains RGB
 TIFF_STARTS, GIF_START = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), b"GIF8"  # two of BigTIFF
 JP2_STARTS = b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"  # the latter of its bare codestream, whose size follows
+# What a JPEG 2000 is coded in (ITU-T T.800, A.6.1 and A.6.2), of all components or of one: length, whether sizes of
+# precincts follow, layers, levels, sizes of code-blocks, and the sizes of precincts, all but the layers by exponents.
+CODING = re.compile(rb"\xff(?=(?:\x52(..)(.).(..).|\x53(..).(.)())(.)(.)(.)..(.{0,33}))", re.DOTALL)
+# OpenJPEG's memory grows with their number, which some bytes state.
+MOST_TILES, MOST_LAYERS, MOST_COMPONENTS, MOST_BLOCKS, MOST_PRECINCTS = 4096, 256, 256, 1 << 19, 1 << 17
 # Where width and height begin, the bits from one to the other, those that count, and what is added.
 WEBP_SIZES = {b"VP8 ": (26, 16, 0x3FFF, 0), b"VP8L": (21, 14, 0x3FFF, 1), b"VP8X": (24, 24, 0xFFFFFF, 1)}
 HDR_SIZE = re.compile(rb"-Y (\d{1,9}) \+X (\d{1,9})")  # of a Radiance HDR, which Pillow does not read
@@ -96,6 +103,8 @@ def header(encoded: bytes) -> Header:
     found: Header | None = None
     if encoded.startswith(JPEG_START):
         found = _jpeg_header(encoded)
+        if found is not None and (scans := _scans(encoded)) * found.pixels > SCANNED:
+            raise ValueError(f"has {scans} scans of {found.pixels:,} pixels: save it again")
     elif encoded.startswith(PNG_START):
         if len(encoded) > 25:
             width, height, color = struct.unpack_from(">4xIIxB", encoded, 12)
@@ -145,10 +154,47 @@ def _jpeg_header(encoded: bytes) -> Header | None:
     return None
 
 
+def _scans(encoded: bytes) -> int:
+    """Returns how many scans a JPEG has at most."""
+    count = encoded.count(bytes([0xFF, FIRST_PIXELS]))
+    if count <= FEW_SCANS:
+        return count
+    place, count = len(JPEG_START), 0  # without those of thumbnails, and what follows the image
+    while (match := MARKER.search(encoded, place)) and match[1][0] != END:
+        count += match[1][0] == FIRST_PIXELS
+        place = match.start() + 2 + (0 if match[1][0] in WITHOUT_LENGTH else int.from_bytes(match[2][:2], "big"))
+    return count
+
+
 def _jp2_header(encoded: bytes) -> Header | None:
-    places = [match.end() for match in re.finditer(JP2_STARTS[1], encoded) if match.end() + 20 <= len(encoded)]
-    areas = [struct.unpack_from(">4xIIII", encoded, place) for place in places]
-    return _largest((bottom - top, right - left) for right, bottom, left, top in areas)
+    """Reads the size of a JPEG 2000. Raises ValueError if it is coded in more parts than OpenJPEG has memory for."""
+    places = [match.end() for match in re.finditer(JP2_STARTS[1], encoded) if match.end() + 38 <= len(encoded)]
+    sizes = [struct.unpack_from(">4x8IH", encoded, place) for place in places]
+    for right, bottom, _, _, width, height, left, top, components in sizes:
+        tiles = _parts(right - left, max(width, 1)) * _parts(bottom - top, max(height, 1))
+        if tiles > MOST_TILES or components > MOST_COMPONENTS:
+            raise ValueError(f"has {tiles:,} tiles and {components:,} components: save it again")
+    found = _largest((bottom - top, right - left) for right, bottom, left, top, *_ in sizes)
+    if found is None:
+        return None
+    for match in CODING.finditer(encoded):
+        length, has_precincts, layers = match[1] or match[4], (match[2] or match[5])[0] & 1, match[3] or b""
+        levels, width, height = match[7][0], match[8][0] + 2, match[9][0] + 2
+        precincts = match[10][: levels + 1] if has_precincts else b""
+        if int.from_bytes(length, "big") != (12 if match[1] else 9) + len(precincts):  # the two bytes are others
+            continue
+        blocks = _parts(found.width, 1 << width) * _parts(found.height, 1 << height)
+        number = sum(
+            _parts(found.width, 1 << level + (size & 15)) * _parts(found.height, 1 << level + (size >> 4))
+            for level, size in enumerate(reversed(precincts))
+        )
+        if int.from_bytes(layers, "big") > MOST_LAYERS or blocks > MOST_BLOCKS or number > MOST_PRECINCTS:
+            raise ValueError("is coded in more layers, or in smaller parts, than is usual: save it again")
+    return found
+
+
+def _parts(length: int, of: int) -> int:
+    return -(-length // of)
 
 
 def _largest(sizes: Iterable[tuple]) -> Header | None:

@@ -20,18 +20,20 @@ import onnxruntime
 
 from partial_fc.distributed.env import share_cores
 from partial_fc.export.normalization import NORMALIZED, PIXELS, RANGES, RAW, expected_range, first_operators
-from partial_fc.export.onnx import SYMBOL_ENDING, read_checkpoint, to_onnx
+from partial_fc.export.onnx import LARGEST, SYMBOL_ENDING, read_checkpoint, to_onnx
 from partial_fc.export.torch_files import export_torch_model, is_torch_model
+from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.text import plural
 
 from .distances import squared_distances
-from .model_file import find_model, first_line, onnx_names, read_model
+from .model_file import external_locations, find_model, first_line, onnx_names, parse_model
 from .providers import wanted_providers, why_on_cpu
 
 Result = TypeVar("Result")
 TORCH_SIZE = 112  # of the images of published state_dicts
 DEPENDENT = 1e-3  # cosine distance; rounding is far below it, also in int8
 LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # option of onnxruntime
 SILENT = 4  # of onnxruntime, whose errors are reported with their file
 OTHER_ITEMS = "; a model of other items works with the commands that have --reader"
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
@@ -187,13 +189,21 @@ def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onn
     options.add_session_config_entry("session.load_model_format", "ONNX")  # not onnxruntime's own, which is not checked
     providers = wanted_providers()
     try:
-        model = read_model(source)
+        content = source if isinstance(source, bytes) else read_regular(source, LARGEST)
+        model, weights = parse_model(content, None if isinstance(source, bytes) else source)
         for each in model.graph.input:
             sizes = [dimension.dim_value for dimension in each.type.tensor_type.shape.dim]
             # onnxruntime computes with them for minutes, without an end by Ctrl-C, before it refuses some.
             if math.prod(size for size in sizes if size > 0) > LARGEST_INPUT:
                 raise ValueError(f"input of shape {sizes}, more than {LARGEST_INPUT:,} numbers")
-        return interruptible(lambda _: onnxruntime.InferenceSession(source, options, providers=providers)), model
+        if weights:  # by names that lead through no link
+            folder = os.path.commonpath([os.path.dirname(file) for file in weights.values()])
+            for entry in external_locations(model):
+                entry.value = os.path.relpath(weights[entry.value], folder)
+            content = model.SerializeToString()
+            options.add_session_config_entry(WEIGHTS_FOLDER, folder)
+        # Not the path: its owner could put another file there, after this one has been checked.
+        return interruptible(lambda _: onnxruntime.InferenceSession(content, options, providers=providers)), model
     except OSError:
         raise
     except Exception as error:  # errors of onnxruntime have no common base class

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -46,7 +47,7 @@ def model_files(path: str) -> list[str]:
     Raises:
         OSError, ValueError: The file cannot be read.
     """
-    names = sorted(_external_data_files(_read(path)))
+    names = sorted({entry.value for entry in external_locations(_read(path))})
     return [path, *(os.path.join(os.path.dirname(path), name) for name in names)]
 
 
@@ -70,47 +71,56 @@ def model_content(path: str) -> bytes:
     return content
 
 
-def _external_data_files(message: Any) -> set[str]:
-    """Returns the names of the files in which tensors of a message, such as a model or a subgraph, are."""
+def external_locations(message: Any) -> Iterator[onnx.StringStringEntryProto]:
+    """Yields the entries of a message, such as a model or a subgraph, that name the files in which its tensors are."""
     if isinstance(message, onnx.TensorProto):
         external = message.data_location == onnx.TensorProto.EXTERNAL
-        return {entry.value for entry in message.external_data if external and entry.key == "location"}
-    names: set[str] = set()
+        yield from (entry for entry in message.external_data if external and entry.key == "location")
+        return
     for field, value in message.ListFields():
         if field.message_type:
-            names = names.union(*map(_external_data_files, [value] if hasattr(value, "ListFields") else value))
-    return names
+            for each in [value] if hasattr(value, "ListFields") else value:
+                yield from external_locations(each)
 
 
-def read_model(source: bytes | str) -> onnx.ModelProto:
-    """Parses an ONNX file, its content or path, without the weights that are in further files.
+def read_model(path: str) -> onnx.ModelProto:
+    """Parses an ONNX file without the weights that are in further files; see parse_model."""
+    return parse_model(read_regular(path, LARGEST), path)[0]
+
+
+def parse_model(content: bytes, path: str | None) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """Parses the content of an ONNX file, without the weights that are in further files beside its path, if it has one.
 
     All models are opened here: onnx and onnxruntime, depending on their releases, read weights wherever a model says.
+
+    Returns:
+        The model, and the paths of the further files, in which no links are left, by their names in the model.
 
     Raises:
         OSError: The file cannot be read.
         ValueError: Weights are in a file that is not a regular one inside the folder of the model.
         Exception: Other errors of onnx, which have no common base class.
     """
-    model = onnx.load_model_from_string(source if isinstance(source, bytes) else read_regular(source, LARGEST))
-    for name in sorted(_external_data_files(model)):
-        if isinstance(source, bytes) or not _is_in_folder(name, source):
+    model = onnx.load_model_from_string(content)
+    weights = {name: _in_folder(name, path) for name in sorted({entry.value for entry in external_locations(model)})}
+    for name, file in weights.items():
+        if not file:
             raise ValueError(f"its weights {name!r} are not in a regular file inside the folder of the model")
-    return model
+    return model, weights
 
 
-def _is_in_folder(name: str, path: str) -> bool:
-    """Returns whether the file of weights of a model is a regular one inside its folder.
+def _in_folder(name: str, path: str | None) -> str:
+    """Returns the path of a file of weights of a model, if it is a regular one inside its folder; else "".
 
     That of a model that is a link, as in the cache of Hugging Face, may be where the link leads to.
     """
-    if name.startswith("*"):  # onnxruntime takes "*/_ORT_MEM_ADDR_/*" for an address in memory
-        return False
+    if path is None or name.startswith("*"):  # onnxruntime takes "*/_ORT_MEM_ADDR_/*" for an address in memory
+        return ""
     weights = os.path.realpath(os.path.join(os.path.dirname(path), name))
     for folder in {os.path.dirname(path), os.path.dirname(os.path.realpath(path))}:
         with suppress(OSError, ValueError), open_regular(weights, folder):
-            return True
-    return False
+            return weights
+    return ""
 
 
 def _read(path: str) -> onnx.ModelProto:

@@ -87,8 +87,12 @@ def begin_run(folder: str, run: str, earlier: Sequence[str]) -> None:
         while os.path.islink(aside) or os.path.lexists(os.path.join(aside, earlier[-1])):
             aside += "-2"
         os.makedirs(aside, exist_ok=True)
-        for name in earlier:
-            os.rename(os.path.join(folder, name), os.path.join(aside, name))
+        inside = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # not what its name may lead to meanwhile
+        try:
+            for name in earlier:
+                os.rename(os.path.join(folder, name), name, dst_dir_fd=inside)
+        finally:
+            os.close(inside)
         logging.info("the earlier training in this folder is now in %s", aside)
     if exists(os.path.join(folder, _FIRST_LINES)):
         os.rename(os.path.join(folder, _FIRST_LINES), os.path.join(folder, _LOG))

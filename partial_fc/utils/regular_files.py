@@ -32,40 +32,37 @@ def open_regular(path: str | os.PathLike, root: str | os.PathLike | None = None)
 
 def _open(path: str | os.PathLike, root: str | os.PathLike | None) -> tuple[int, int]:
     """Returns the descriptor of a regular file, and its bytes."""
-    if root is None:
-        descriptor = os.open(path, FLAGS)
-    else:
-        folder, root = os.path.dirname(os.fspath(path)), os.fspath(root)
-        if folder != root and not _is_inside(os.path.abspath(folder), os.path.abspath(root)):
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)  # opens no device; from here on no name and no link can change
+    try:
+        status, name = os.fstat(place), f"/proc/self/fd/{place}"
+        if root is not None and not _is_below(os.readlink(name), _resolved(os.fspath(root))):
             raise _outside(path, root)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
         try:
-            descriptor = os.open(path, FLAGS | os.O_NOFOLLOW)
+            return os.open(name, FLAGS), status.st_size
         except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-            require_inside(path, root)
-            descriptor = os.open(path, FLAGS)
-    status = os.fstat(descriptor)
-    if stat.S_ISREG(status.st_mode):
-        return descriptor, status.st_size
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+    finally:
+        os.close(place)
 
 
 def require_inside(path: str | os.PathLike, root: str | os.PathLike) -> None:
     """Raises OutsideError unless what a path leads to is inside of a folder, after links in both are resolved."""
-    inside, target = os.path.realpath(root), os.path.realpath(path)
-    if os.path.commonpath([inside, target]) != inside:
+    if not _is_below(os.path.realpath(path), os.path.realpath(root)):
         raise _outside(path, root)
 
 
-@lru_cache(1 << 14)  # the many files of a folder
-def _is_inside(folder: str, root: str) -> bool:
-    try:
-        require_inside(folder, root)
-    except OutsideError:
-        return False
-    return True
+def _resolved(root: str) -> str:
+    return _realpath(root) if os.path.isabs(root) else os.path.realpath(root)
+
+
+_realpath = lru_cache(1 << 10)(os.path.realpath)  # once for the many files of a folder
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Whether a resolved path is that of a folder or of what is in it."""
+    return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def _outside(path: str | os.PathLike, root: str | os.PathLike) -> OutsideError:

@@ -5,12 +5,15 @@ import json
 import os
 import random
 import shutil
+import struct
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
+from damage import check_damaged, memory_below
 from image_forms import SIZE, draw, hugging_face, write_parquet, write_records, write_saved
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.arrow import ArrowImages
@@ -261,6 +264,65 @@ def test_what_was_saved_names_files_of_its_folder_only(change, saved):
         open_images(str(saved))
 
 
+def arrow_file(folder):
+    (file,) = folder.glob("*.arrow")
+    return file
+
+
+def read_all(rec):
+    images = open_images(rec)
+    for row, label in enumerate(images.labels(np.arange(images.num_images)).tolist()):
+        with suppress(ValueError):
+            images.read(row, label)
+
+
+@pytest.mark.parametrize("form", ["{}", "hf:{}"])
+def test_columns_that_refer_to_memory_outside_of_the_file_are_refused(form, tmp_path):
+    rows = {"image": [bytes([65 + row]) * 1000 for row in range(3)], "label": [0, 1, 2]}
+    types = datasets.Features({"image": datasets.Value("binary"), "label": datasets.Value("int64")})
+    datasets.Dataset.from_dict(rows, features=types).save_to_disk(str(tmp_path / "set"))
+    file = arrow_file(tmp_path / "set")
+    if form != "{}":
+        for other in ("state.json", "dataset_info.json"):
+            os.remove(tmp_path / "set" / other)
+    rec, content = form.format(tmp_path / "set"), bytearray(file.read_bytes())
+    assert open_images(rec).read(2, 2) == b"C" * 1000
+    place = content.find(struct.pack("<4i", 0, 1000, 2000, 3000))
+    for last in (200_000_000, -1):
+        struct.pack_into("<i", content, place + 12, last)
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match="set cannot be loaded"):
+            open_images(rec)
+
+
+@pytest.mark.parametrize("form", ["{}/a.parquet", "hf:{}"])
+@pytest.mark.parametrize("images, size", [(1, 400_000_000), (2000, 1_000_000)])
+def test_a_small_file_that_is_unpacked_to_gigabytes_is_refused(form, images, size, tmp_path):
+    column = pyarrow.DictionaryArray.from_arrays(np.zeros(images, np.int32), [bytes(size)])
+    table = pyarrow.table({"image": column, "label": np.arange(images)})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", compression="zstd", store_schema=False)
+    with (
+        memory_below(600),
+        pytest.raises(ValueError, match=r"a.parquet has [\d,]+ bytes, but more than [\d,]+ when it"),
+    ):
+        open_images(form.format(tmp_path))
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("kind, path", [("binary", b"/etc/hostname"), ("int64", 3), ("list<string>", ["a"])])
+def test_paths_that_are_no_text_are_no_paths(kind, path, tmp_path):
+    types = {"binary": pyarrow.binary(), "int64": pyarrow.int64(), "list<string>": pyarrow.list_(pyarrow.string())}
+    arrays = [pyarrow.array([None], pyarrow.binary()), pyarrow.array([path], types[kind])]
+    table = pyarrow.table({"image": pyarrow.StructArray.from_arrays(arrays, ["bytes", "path"]), "label": [0]})
+    with pytest.raises(ValueError, match="set: image in row 0 is empty"):
+        ArrowImages("set", table).read(0, 0)
+
+
+def test_damaged_arrow_files_are_refused_or_read(saved):
+    file = arrow_file(saved)
+    check_damaged(saved, file.read_bytes(), read_all, write=file.write_bytes)
+
+
 def test_named_pipes_are_refused(saved):
     os.remove(saved / "dataset_info.json")
     os.mkfifo(saved / "dataset_info.json")
@@ -345,7 +407,9 @@ def test_a_folder_for_datasets_holds_no_links_out_of_it(tmp_path):
         open_images(f"hf:{tmp_path / 'set'}")
 
 
-@pytest.mark.parametrize("path", ["../private.png", "/dev/zero", "/etc/hostname", "set/pipe", "/proc/self/mem", "\0"])
+@pytest.mark.parametrize(
+    "path", ["../private.png", "/dev/zero", "/etc/hostname", "set/pipe", "/proc/self/mem", "\0", "a" * 300]
+)
 def test_the_paths_of_a_table_are_in_its_folder(path, saved, monkeypatch):
     monkeypatch.chdir(saved.parent)
     os.mkfifo("set/pipe")

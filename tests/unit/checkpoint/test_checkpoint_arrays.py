@@ -152,9 +152,12 @@ def test_pickles_never_run(tmp_path):
     assert ran.exists()  # had it been loaded, this would have been seen
 
 
-def archive(members):
+def archive(members, compression=zipfile.ZIP_STORED):
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as zipped, warnings.catch_warnings(action="ignore"):  # of one name twice
+    with (
+        zipfile.ZipFile(file, "w", compression) as zipped,
+        warnings.catch_warnings(action="ignore"),
+    ):  # of one name twice
         for name, data in members:
             zipped.writestr(name, data)
     return file.getvalue()
@@ -190,6 +193,7 @@ BAD_ARCHIVES = {
     "objects": (archive([("x.npy", HOSTILE["objects"])]), "'x.npy' is no array of numbers"),
     "false size": (with_false_size(), "its arrays are larger than the file"),
     "one name": (archive([("a.npy", GOOD), ("a.npy", GOOD)]), "two arrays have the same name"),
+    "compressed": (archive([("a.npy", GOOD)], zipfile.ZIP_LZMA) + bytes(1000), "its arrays are compressed"),
     "many times": (one_member_many_times(), ""),
 }
 

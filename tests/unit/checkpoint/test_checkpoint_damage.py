@@ -51,6 +51,19 @@ def test_a_flipped_bit(name, place, step, capsys):
     refused(step, name, "damaged", capsys)
 
 
+@pytest.mark.parametrize("plant", [lambda path: os.symlink("/dev/zero", path), os.mkfifo])
+def test_a_file_without_end(plant, step, capsys):
+    """Its size is 0, as the manifest says."""
+    manifest = read_manifest(step)
+    files = {**manifest.files, KINDS[0]: manifest.files[KINDS[0]]._replace(bytes=0)}
+    write_manifest(step, replace(manifest, files=files))
+    os.remove(f"{step}/{KINDS[0]}")
+    plant(f"{step}/{KINDS[0]}")
+    with pytest.raises(OSError, match=f"no regular file: .*{KINDS[0]}"):
+        verify(step)
+    assert check(step) == 1 and KINDS[0] in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("size", [0, 60, -1, 10_000])
 @pytest.mark.parametrize("name", KINDS)
 def test_a_file_of_another_size(name, size, step, capsys):

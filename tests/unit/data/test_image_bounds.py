@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from partial_fc.data.image_formats import header
+from partial_fc.data.transforms import decode_any_size
 from paths import with_root
 
 # In a process of its own, as the command: others here may have imported OpenCV first.
@@ -95,3 +97,59 @@ def test_a_tile_of_a_tiff_has_no_more_pixels_than_an_image():
     fields = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
     message, megabytes = decoded(b"II*\0" + struct.pack("<IH", 8, 10) + fields + bytes(4) + pixels, (112, 112))
     assert "is larger" in message and megabytes < 60
+
+
+def jpeg_2000(side, size=None, components=3, layers=1, levels=0, block=(4, 4), precincts=b"", comment=b""):
+    """The codestream of a black image with another header, without what would follow it."""
+    file = io.BytesIO()
+    Image.fromarray(np.zeros((side, side, 3), np.uint8)).save(file, "JPEG2000", no_jp2=True, num_resolutions=1)
+    _, _, rest = file.getvalue().partition(b"\xff\x5c")
+    width, height, tile_width, tile_height = size or (side,) * 4
+    siz = struct.pack(">HIIIIIIIIH", 0, width, height, 0, 0, tile_width, tile_height, 0, 0, components)
+    siz += bytes([7, 1, 1]) * components
+    cod = struct.pack(">BBHBBBBBB", bool(precincts), 0, layers, 1, levels, *block, 0, 1) + precincts
+    parts = ((0x51, siz), (0x64, b"\0\0" + comment), (0x52, cod))
+    segments = [struct.pack(">BBH", 0xFF, code, 2 + len(data)) + data for code, data in parts]
+    return b"\xff\x4f" + b"".join(segments) + b"\xff\x5c" + rest
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": (8184,) * 4, "precincts": b"\x11"},  # 9 GB and more
+        {"size": (8184,) * 4, "levels": 5, "precincts": b"\xff" * 5 + b"\x00"},
+        {"size": (2**26 - 1, 1) * 2, "block": (0, 8)},
+        {"size": (8184, 8184, 33, 33)},
+        {"layers": 65535},
+        {"layers": 65535, "comment": b"\xff\x52" + bytes(20)},  # which looks like another beginning
+        {"components": 16384},
+    ],
+    ids=str,
+)
+def test_a_jpeg_2000_of_many_parts_is_refused_before_it_is_decoded(options):
+    content = jpeg_2000(112, **options)
+    message, megabytes = decoded(content)
+    assert message.endswith("save it again") and megabytes < 20
+
+
+@pytest.mark.parametrize("options", [{}, {"tile_size": (256, 256)}, {"precinct_size": (64, 64)}, {"no_jp2": True}])
+def test_a_usual_jpeg_2000_is_decoded(options):
+    file = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 256, (1500, 1500, 3), np.uint8)
+    Image.fromarray(noise).save(file, "JPEG2000", quality_layers=[40, 20, 0], **options)
+    assert (decode_any_size(file.getvalue()) == noise).all()
+    decode_any_size(jpeg_2000(112))
+
+
+def test_a_jpeg_of_more_scans_than_its_coefficients_need_is_refused():
+    """Each of its scans, of 56 bytes, goes through all pixels: 1.4 MB take 20 minutes, in which no signal is seen."""
+    file = io.BytesIO()
+    Image.new("L", (8184, 8184), 128).save(file, "JPEG", progressive=True)
+    usual = file.getvalue()
+    place = usual.rfind(b"\xff\xc4")  # tables and pixels of the last scan
+    more = usual[:-2] + usual[place:-2] * 1000 + b"\xff\xd9"
+    assert header(usual)[:2] == (8184, 8184)
+    with pytest.raises(ValueError, match="has 1006 scans of 66,977,856 pixels"):
+        header(more)
+    thumbnails = b"\xff\xe1" + struct.pack(">H", 2 + 20_000) + b"\xff\xda" * 10_000  # and what follows the image
+    assert header(usual[:2] + thumbnails + usual[2:] + b"\xff\xda" * 10_000)[:2] == (8184, 8184)

@@ -1,7 +1,10 @@
 """MXNet's network description in its formats and damaged; the files of a checkpoint."""
 
+import copy
 import json
+import random
 
+import numpy as np
 import pytest
 
 from partial_fc.export.mxnet_symbol import read_symbol
@@ -56,6 +59,43 @@ def test_network_ends_at_the_embedding(key, heads):
 def test_invalid_network_descriptions_are_refused(content):
     with pytest.raises(ValueError, match=r"^a\.json "):
         read_symbol(content, "a.json")
+
+
+NETWORK = [
+    ("null", "data", {}, []),
+    ("null", "w", {}, []),
+    ("Convolution", "conv", {"kernel": "(3, 3)", "num_filter": "4", "pad": "(1, 1)", "no_bias": "True"}, [0, 1]),
+    *(("null", name, {}, []) for name in ("gamma", "beta", "mean", "var", "slope", "fc_w")),
+    ("BatchNorm", "bn", {"fix_gamma": "False", "eps": "2e-5", "axis": "1"}, [2, 3, 4, 5, 6]),
+    ("LeakyReLU", "relu", {"act_type": "prelu", "slope": "0.25"}, [9, 7]),
+    ("Pooling", "pool", {"kernel": "(2, 2)", "stride": "(2, 2)", "pool_type": "max", "pad": "(0, 0)"}, [10]),
+    ("FullyConnected", "fc1", {"num_hidden": "8", "no_bias": "True"}, [11, 8]),
+]
+ARRAYS = {
+    "w": np.zeros((4, 3, 3, 3), np.float32),
+    **dict.fromkeys(("gamma", "beta", "mean", "var", "slope"), np.ones(4, np.float32)),
+    "fc_w": np.zeros((8, 4 * 56 * 56), np.float32),
+}
+TEXTS = ["3", "(3,)", "()", "None", "1e400", "-1", "(2**70, 1)", str(2**64), "[1, 2]", "{}", "x", "(('a',), 1)"]
+OTHERS = [None, 1, "a", [], {}, [[]], [["a"]], [[1.5]], -1, True, {"a": 1}, [[99, 0, 0]], *TEXTS]
+
+
+def test_networks_of_other_kinds_of_values_are_converted_or_refused():
+    rng, document, refused = random.Random(32), json.loads(symbol_json(NETWORK, [12])), 0
+    for _ in range(1000):
+        changed, arrays = copy.deepcopy(document), dict(ARRAYS)
+        node = rng.choice(changed["nodes"])
+        if rng.random() < 0.2:
+            arrays[rng.choice(list(arrays))] = np.zeros(rng.choice([(), (0,), (0, 5), (1,) * 5]), np.float32)
+        elif node["attrs"] and rng.random() < 0.6:
+            node["attrs"][rng.choice(list(node["attrs"]))] = rng.choice(OTHERS)
+        else:
+            node[rng.choice(["op", "name", "inputs", "attrs"])] = rng.choice(OTHERS)
+        try:
+            to_onnx(read_symbol(json.dumps(changed), "a.json"), arrays)
+        except ValueError:
+            refused += 1
+    assert refused > 500
 
 
 def test_a_missing_parameter_is_reported():

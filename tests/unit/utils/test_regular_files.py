@@ -33,3 +33,17 @@ def test_a_file_outside_of_its_root_is_refused_by_whatever_path(tmp_path):
     for path in (root / "out", root / ".." / "root-secret", tmp_path / "root-secret"):
         with pytest.raises(PermissionError, match="outside of"):
             read_regular(path, 100, root)
+
+
+def test_a_folder_that_becomes_a_link_between_two_files_leads_nowhere(tmp_path):
+    """As somebody can have it who owns a set that others read."""
+    (tmp_path / "root" / "below").mkdir(parents=True)
+    (tmp_path / "private").mkdir()
+    for folder in ("root/below", "private"):
+        (tmp_path / folder / "a").write_bytes(folder[:1].encode())
+    root, path = str(tmp_path / "root"), tmp_path / "root" / "below" / "a"
+    assert read_regular(path, 1, root) == b"r"
+    (tmp_path / "root" / "below").rename(tmp_path / "root" / "before")
+    (tmp_path / "root" / "below").symlink_to(tmp_path / "private")
+    with pytest.raises(PermissionError, match="outside of"):
+        read_regular(path, 1, root)
