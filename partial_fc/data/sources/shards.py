@@ -25,6 +25,7 @@ from partial_fc.data.stamped_words import file_stamp, read_words, write_words
 from partial_fc.utils.regular_files import open_regular, require_links_inside
 
 from .forms import ending_of
+from .tar_headers import BoundedMember
 
 SAMPLE = re.compile(r"((?:.*/)?[^./]+)(\.[^/]+)", re.DOTALL)  # name and ending, as webdataset divides them
 # As `datasets` names the splits of files.
@@ -154,13 +155,15 @@ def index_shard(path: str) -> np.ndarray:
         with open(path, "rb") as file:
             while start is not None:
                 file.seek(start)
-                with tarfile.open(fileobj=file, mode="r:") as tar:
+                with tarfile.open(fileobj=file, mode="r:", tarinfo=BoundedMember) as tar:
                     samples = samples_of(path, tar)
                     if start and tar.offset == start:
                         raise ValueError(f"{path} has data after its end, at offset {start}, that are no archive")
                     start = next_archive(path, file, tar.offset)
                     images += images_of(path, samples)
     # Beside its own errors: chains of headers, and sizes that no file or memory has.
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
     except (tarfile.TarError, RecursionError, MemoryError, OverflowError) as error:
         with open(path, "rb") as file:
             if file.read(6).startswith(COMPRESSED):
@@ -191,7 +194,8 @@ def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
     samples: dict[str, dict[str, Any]] = {}
     others: dict[str, str] = {}  # name up to the last dot -> kind, of images and labels that are none of a sample
     end = os.path.getsize(path)
-    for member in tar:
+    while (member := tar.next()) is not None:
+        tar.members.clear()  # each holds a copy of the records of its headers
         if not 0 <= member.size <= end:  # before tarfile seeks what follows it
             raise tarfile.ReadError(f"{member.name} has {member.size} bytes")
         parts = SAMPLE.fullmatch(member.name)
