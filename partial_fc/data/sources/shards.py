@@ -195,7 +195,8 @@ def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
     others: dict[str, str] = {}  # name up to the last dot -> kind, of images and labels that are none of a sample
     end = os.path.getsize(path)
     while (member := tar.next()) is not None:
-        tar.members.clear()  # each holds a copy of the records of its headers
+        # Each holds a copy of the records of its headers.
+        tar.members.clear()  # type: ignore[attr-defined]
         if not 0 <= member.size <= end:  # before tarfile seeks what follows it
             raise tarfile.ReadError(f"{member.name} has {member.size} bytes")
         parts = SAMPLE.fullmatch(member.name)
