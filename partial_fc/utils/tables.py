@@ -1,11 +1,12 @@
 """Tables of text: aligned columns for a terminal, Markdown, and CSV."""
 
 import csv
+import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any, TextIO
 
-from .text import printable
+from .text import is_hidden, printable
 
 FORMULA = ("=", "+", "-", "@", "\t")  # the beginnings of what spreadsheets compute
 
@@ -58,7 +59,11 @@ class CsvWriter:
 
 
 def _is_formula(cell: Any) -> bool:
-    if not isinstance(cell, str) or not cell.startswith(FORMULA):
+    if not isinstance(cell, str):
+        return False
+    # Some spreadsheets skip what cannot be seen, and take wide and small signs for the usual ones.
+    seen = (character for character in cell if not character.isspace() and not is_hidden(character))
+    if not cell.startswith(FORMULA) and not unicodedata.normalize("NFKC", next(seen, "")).startswith(FORMULA):
         return False
     try:
         float(cell)

@@ -68,16 +68,32 @@ def _is_unicode(line: str) -> bool:
     return line.isascii() or not any("\ud800" <= character <= "\udfff" for character in line)
 
 
+# First and last characters of no width or without ink beside the categories below: Unicode's
+# Default_Ignorable_Code_Point, and an empty Braille pattern.
+BLANK = (
+    *((0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2060, 0x206F), (0x2800, 0x2800)),
+    *((0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF)),
+)
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character controls a terminal or cannot be seen: not so a space, but a tab and a newline."""
+    code = ord(character)
+    return unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs") or any(
+        first <= code <= last for first, last in BLANK
+    )
+
+
 class _Escapes(dict):
-    """Escapes controls but tab and newline, format characters, line separators, and bytes that are no UTF-8.
+    """Escapes controls but tab and newline, format characters, line separators, blanks, and bytes that are no UTF-8.
 
     Format characters reverse the direction of a line, or cannot be seen. A name in a downloaded list could clear the
-    terminal, or rewrite the line above.
+    terminal, rewrite the line above, or look like another name.
     """
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        hidden = unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs") and character not in "\t\n"
+        hidden = is_hidden(character) and character not in "\t\n"
         self[code] = (f"\\x{code:02x}" if code < 0x80 else ascii(character)[1:-1]) if hidden else character
         return self[code]
 

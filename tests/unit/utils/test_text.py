@@ -124,10 +124,16 @@ def test_numbers_and_names_for_people():
     assert len(quoted("x" * 198)) == 200 and quoted("x" * 199) == f"'{'x' * 199}..."
 
 
+# What is blank in the usual fonts, of the categories Lo, So, Mn and Cn: fillers, joiners, selectors, tags.
+BLANK = {*"\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2065\u2800\u3164\uffa0"}
+BLANK |= {chr(code) for codes in ((0xFE00, 0xFE10), (0xFFF0, 0xFFF9), (0xE0000, 0xE1000)) for code in range(*codes)}
+
+
 def test_every_character_that_controls_a_terminal_is_escaped():
     """And no other one: controls, and what is not seen or reverses the direction or the end of a line."""
     for character in map(chr, range(sys.maxunicode + 1)):
         hides = unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs") and character not in "\t\n"
+        hides = hides or character in BLANK
         assert (printable(character) == character) != hides, hex(ord(character))
     assert PrintableOutput(io.TextIOWrapper(io.BytesIO(), "utf-8")).write("a\x1b") == 2
 
@@ -157,8 +163,15 @@ def test_a_name_makes_no_line_that_looks_like_another(capsys):
 
 CELLS = {
     **{text: f"'{text}" for text in ("=1+1", "+a", "-a", "@a", "\ta", "=", '=HYPERLINK("x")')},
+    # What other spreadsheets compute, too: wide and small signs, and signs after what cannot be seen.
+    **{f"{sign}a": f"'{sign}a" for sign in "\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b"},
+    **{
+        f"{hidden}=1": f"'{hidden}=1"
+        for hidden in (" ", "\n", " \t", "\xa0", "\u3000", "\ufeff", "\u200b\u2060", "\u3164", "\0")
+    },
+    " \uff1d1": "' \uff1d1",
     "\ra": r"\ra",
-    **{text: text for text in ("-1", "+1.5", "-1e-3", "-inf", "a=1", "", "ä")},
+    **{text: text for text in ("-1", "+1.5", "-1e-3", "-inf", " -1", "a=1", "", " ", "ä", " a=1", "\u200ba")},
 }
 
 
