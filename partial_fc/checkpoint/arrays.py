@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+from partial_fc.utils.regular_files import open_regular, require_regular
+
 # Bytes checked for finite numbers at a time, few enough to stay in the CPU cache until they are written.
 BLOCK = 1 << 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of zip; a fixed one, so that equal arrays give equal bytes
@@ -86,6 +88,7 @@ def open_array(path: str) -> np.ndarray:
         OSError: The file cannot be read.
         ValueError: The file is not such an array, or has another size than its array; names the file.
     """
+    require_regular(path)
     size = os.path.getsize(path)
     try:
         array = np.lib.format.open_memmap(path, mode="r")
@@ -125,7 +128,7 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
         ValueError: The file contains anything else; names the file.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             if len({member.filename for member in members}) != len(members):
                 raise ValueError("two arrays have the same name")

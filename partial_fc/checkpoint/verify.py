@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 
 from partial_fc.utils.atomic_io import PART, Entry
+from partial_fc.utils.regular_files import open_regular
 
 from .layout import is_file_name, step_number
 from .manifest import Manifest, read_manifest
@@ -46,7 +47,7 @@ def verify_file(path: str, name: str, entry: Entry, alive: Callable[[], None]) -
     if size != entry.bytes:
         raise ValueError(f"{path} has {size} bytes, expected {entry.bytes}: use another checkpoint")
     digest = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:
+    with open_regular(path) as file:
         while part := file.read(PART):
             alive()
             digest.update(part)

@@ -12,6 +12,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from partial_fc.checkpoint.mxnet_params import named_arrays
+from partial_fc.utils.regular_files import open_regular
 
 from .mxnet_symbol import VARIABLE, Node, read_symbol
 from .normalization import PIXELS, RAW, takes_raw_pixels
@@ -85,7 +86,7 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[list[Node], dict[str, np.n
         ValueError: A file is damaged. The message names it.
     """
     symbol, params = find_checkpoint(path)
-    with open(symbol, "rb") as file:
+    with open_regular(symbol) as file:
         nodes = read_symbol(file.read(), symbol)
     try:
         arrays = named_arrays(params)

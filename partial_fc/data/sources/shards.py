@@ -22,7 +22,7 @@ from partial_fc.data.folder import IMAGE_ENDINGS
 from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns
 from partial_fc.data.stamped_words import file_stamp, read_words, write_words
-from partial_fc.utils.regular_files import open_regular, require_links_inside
+from partial_fc.utils.regular_files import require_links_inside, require_regular
 
 from .forms import ending_of
 from .tar_headers import BoundedMember
@@ -54,7 +54,7 @@ class ShardImages(ImageSet):
     def __init__(self, pattern: str):
         self.shards = expand_shards(pattern, ".tar")
         for shard in self.shards:
-            open_regular(shard).close()
+            require_regular(shard)
         parts = [open_shard(shard) for shard in self.shards]
         self._ends = np.cumsum([len(part) for part in parts])
         self._offsets, self._sizes, labels = np.concatenate(parts).T
