@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any, TextIO
 
-from .text import is_hidden, printable
+from .text import is_hidden, one_line
 
 FORMULA = ("=", "+", "-", "@", "\t")  # the beginnings of what spreadsheets compute
 
@@ -16,7 +16,7 @@ def format_table(rows: Sequence[Sequence[str]], gap: int = 2, min_widths: Sequen
 
     ``min_widths`` are for several tables that are printed below each other.
     """
-    rows = [list(map(_one_line, row)) for row in rows]
+    rows = [list(map(one_line, row)) for row in rows]
     needed = [max(map(len, column)) for column in zip(*rows)]
     widths = [max(pair) for pair in zip_longest(needed, min_widths, fillvalue=0)]
     lines = []
@@ -35,7 +35,7 @@ def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> lis
     return [
         "| " + " | ".join(heading) + " |",
         "|" + "|".join(rules) + "|",
-        *("| " + " | ".join(map(_one_line, row)) + " |" for row in rows),
+        *("| " + " | ".join(map(one_line, row)) + " |" for row in rows),
     ]
 
 
@@ -70,7 +70,3 @@ def _is_formula(cell: Any) -> bool:
     except ValueError:
         return True
     return False
-
-
-def _one_line(cell: str) -> str:
-    return printable(cell).replace("\n", "\\n")

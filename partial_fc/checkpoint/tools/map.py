@@ -8,6 +8,7 @@ import argparse
 from partial_fc.checkpoint.class_map import NEW
 from partial_fc.data.tools.names import parse_names
 from partial_fc.utils.atomic_io import replace_file
+from partial_fc.utils.text import say
 
 EXAMPLE = "old/identities.txt new/identities.txt map.txt"
 
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     class_map = [old.get(name, NEW) for name in _read_names(args.new)]
     replace_file(args.out, ["".join(f"{number}\n" for number in class_map).encode()])
     kept = len(class_map) - class_map.count(NEW)
-    print(f"{args.out}: classes: {kept} kept, {len(class_map) - kept} new, {len(old) - kept} dropped")
+    say(f"{args.out}: classes: {kept} kept, {len(class_map) - kept} new, {len(old) - kept} dropped")
     return 0
 
 

@@ -11,6 +11,7 @@ import sys
 
 from partial_fc.distributed.env import decode_threads
 from partial_fc.utils.cli import add_follow_links, whole_number
+from partial_fc.utils.text import say
 
 from .protocol import GALLERIES
 
@@ -53,9 +54,10 @@ def run(args: argparse.Namespace) -> int:
     make_folder(args.result_dir, sticky=True)  # fail before hours of embedding, not after
     ijb = read_protocol(args.image_path, args.target, args.detector_score)
     if ijb.absent:
-        print(f"warning: no 1:N evaluation, missing files: {', '.join(ijb.absent)}", file=sys.stderr)
+        say(f"warning: no 1:N evaluation, missing files: {', '.join(ijb.absent)}", sys.stderr)
     options = EmbeddingOptions(args.flip, args.detector_score, args.norm_score, args.batch_size, args.workers)
     results = evaluate(model, ijb, options)
     print(write_results(args.result_dir, model.name, ijb, options, results), end="")
-    print(f"\n{args.result_dir}: {', '.join(result_files(ijb.target))}")
+    print()
+    say(f"{args.result_dir}: {', '.join(result_files(ijb.target))}")
     return 0

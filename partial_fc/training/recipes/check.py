@@ -14,6 +14,7 @@ from typing import Any
 from partial_fc.utils.config import read_settings
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.tables import format_table
+from partial_fc.utils.text import say
 
 from .config_file import read_recipe
 from .translate import translate
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         USUAL | expected | global_batch(expected, recipe.config.get("gpus", 1)),
         trained | global_batch(trained, summary["ranks"]),
     ):
-        print(line)
+        say(line)
     accuracies = {name: 100 * accuracy for name, accuracy in summary["verification"].items()}
     measured = accuracies | read_ijbc(args.ijbc or os.path.join(args.run, "IJBC.json"), bool(args.ijbc))
     if args.mfr_all is not None:

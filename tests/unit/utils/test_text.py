@@ -6,6 +6,8 @@ import csv
 import io
 import logging
 import os
+import re
+import subprocess
 import sys
 import unicodedata
 from contextlib import nullcontext
@@ -22,11 +24,11 @@ from partial_fc.evaluation.pair_groups import read_groups
 from partial_fc.evaluation.submission.rules import check_pixel_files
 from partial_fc.inference.index import read_names
 from partial_fc.inference.items import Texts
-from partial_fc.training.run_folder import _Formatter
 from partial_fc.utils.cli import PrintableOutput, run_command
 from partial_fc.utils.json_object import read_object
+from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import CsvWriter, format_table, markdown_table
-from partial_fc.utils.text import amount, printable, quoted, read_lines, some
+from partial_fc.utils.text import MessageFormatter, amount, one_line, printable, quoted, read_lines, say, some
 from paths import ROOT
 
 
@@ -143,7 +145,7 @@ NAME = "a\n2026-01-01 INFO forged\u2028\u200f"
 
 def in_log(name):
     record = logging.LogRecord("", logging.INFO, "", 0, "%s is read", (name,), None)
-    return _Formatter("%(message)s").format(record)
+    return MessageFormatter("%(message)s").format(record)
 
 
 def in_error(name, capsys):
@@ -154,11 +156,65 @@ def in_error(name, capsys):
     return capsys.readouterr().err
 
 
-def test_a_name_makes_no_line_that_looks_like_another(capsys):
+def in_message(name, capsys):
+    say(f"left out: {name}")
+    return capsys.readouterr().out
+
+
+def in_bar(name, monkeypatch):
+    """What a terminal shows."""
+    monkeypatch.setattr(sys, "__stderr__", io.StringIO())
+    monkeypatch.setattr(sys.__stderr__, "isatty", lambda: True)
+    with progress(3, "image", name):
+        return sys.__stderr__.getvalue()
+
+
+def test_a_name_makes_no_line_that_looks_like_another(capsys, monkeypatch):
     tables = ["\n".join(make([("x", "y"), (NAME, "1")])) for make in (format_table, partial(markdown_table, "ab"))]
-    for text in (in_log(NAME), in_error(NAME, capsys), *tables):
+    shown = in_log(NAME), in_error(NAME, capsys), in_message(NAME, capsys), in_bar(NAME, monkeypatch), one_line(NAME)
+    for text in (*shown, *tables):
         assert "forged" in text and not [line for line in text.splitlines() if line.startswith("2026")]
         assert "\u200f" not in text
+
+
+def test_a_warning_of_a_command_is_a_message():
+    code = "import logging, sys; from partial_fc.utils.cli import start; start(lambda: logging.warning(sys.argv[1]))"
+    done = subprocess.run([sys.executable, "-c", code, NAME], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == "WARNING:root:a\n    2026-01-01 INFO forged\\u2028\\u200f\n"
+
+
+# What makes lines of names, or has none.
+LINES = re.compile(r"'\\n'\.join\((format_table|markdown_table)\(|printable_lines\(|json\.dumps\(|to_json\(")
+OTHER_LINES = {
+    "partial_fc/data/tools/info.py", "partial_fc/planner/command.py",  # numbers, or their JSON
+    "partial_fc/evaluation/ijb/command.py", "partial_fc/training/profiling/report.py",  # tables
+    "partial_fc/training/command_line.py",  # the help of a user's task
+    "partial_fc/training/run_folder.py",  # of its log's formatter
+    "partial_fc/distributed/preflight/facts.py",  # JSON, and names of its own, on other hosts
+    "partial_fc/utils/cli.py",
+    "pytorch/launch.py",  # a number and the name of a signal
+}  # fmt: skip
+
+
+def test_all_messages_are_printed_by_say():
+    """And bars and logs are made where names in them are escaped."""
+    packages = [ROOT / folder for folder in ("partial_fc", "mxnet", "pytorch")]
+    found = set()
+    for path in (*ROOT.glob("*.py"), *(path for package in packages for path in package.rglob("*.py"))):
+        place = str(path.relative_to(ROOT))
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and unescaped(place, call):
+                found.add(place)
+    assert found <= OTHER_LINES
+
+
+def unescaped(place, call):
+    name = ast.unparse(call.func)
+    if name in ("tqdm", "trange", "logging.StreamHandler", "logging.FileHandler", "logging.basicConfig"):
+        return place not in ("partial_fc/utils/progress.py", "partial_fc/training/run_folder.py")
+    printed = re.fullmatch(r"print|tqdm\.write|warnings\.warn|sys\.(__)?std(out|err)(__)?\.write", name)
+    constant = all(isinstance(argument, ast.Constant) for argument in call.args)
+    return printed and not constant and not LINES.match(ast.unparse(call.args[0]))
 
 
 CELLS = {
@@ -207,11 +263,3 @@ def test_an_object_may_have_the_largest_size(tmp_path, more, fits):
     (tmp_path / "a").write_text('{"a": 1}' + more * " ")
     with nullcontext() if fits else pytest.raises(ValueError, match="more than 8 bytes"):
         assert read_object(str(tmp_path / "a"), 8) == {"a": 1}
-
-
-def test_a_pipe_is_read(tmp_path):
-    read, write = os.pipe()
-    os.write(write, b"a\r\nb")
-    os.close(write)
-    assert list(read_lines(f"/proc/self/fd/{read}")) == ["a", "b"]
-    os.close(read)
