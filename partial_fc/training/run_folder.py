@@ -16,7 +16,7 @@ from tqdm import tqdm
 from partial_fc.data.sources.forms import set_name
 from partial_fc.utils.atomic_io import no_follow, replace_file
 from partial_fc.utils.regular_files import read_regular
-from partial_fc.utils.shared_folders import refuse_writable_by_others
+from partial_fc.utils.shared_folders import refuse_writable_by_others, resolved
 from partial_fc.utils.streams import LastingFile, lost_output, text_of
 from partial_fc.utils.text import MessageFormatter
 
@@ -61,9 +61,11 @@ def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
         inputs: paths that this training is going to read.
 
     Raises:
-        OSError: The folder cannot be created, all users can write to it, or a running training does.
+        OSError: The folder cannot be created, others can write to it or have made a link to it, or a running training
+            writes to it.
         ValueError: An input is among the files that begin_run has to move, or the folder holds something else.
     """
+    resolved(folder)  # before anything is looked at where a link leads to
     _refuse_running(folder)
     if not _earlier_training(folder):
         _refuse_other_content(folder)
