@@ -20,6 +20,7 @@ from PIL import Image
 from partial_fc import MAX_PIXELS_VARIABLE
 from partial_fc.utils.text import plural
 
+from . import avif
 from .image_formats import (
     GIF_START,
     TIFF_STARTS,
@@ -77,6 +78,8 @@ def decode_rgb(encoded: bytes, image_size: tuple | None, only_color: bool = Fals
         ValueError: it is truncated, too large or damaged, or its pixels have no defined range.
     """
     check_whole(encoded)
+    if avif.is_boxes(encoded):
+        encoded = avif.without_tracks(encoded)
     stored = header(encoded)
     if stored.pixels > int(os.environ[MAX_PIXELS_VARIABLE]):
         raise too_large(encoded)
