@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from damage import check_damaged
 from partial_fc.checkpoint import read_class_map
 from partial_fc.data.tools.names import parse_names
 from partial_fc.data.tools.pairs_list import read_pairs_list
@@ -99,6 +100,20 @@ def test_other_text_is_refused_by_line(tmp_path, read, lines, whole):
     else:
         with pytest.raises(ValueError, match=r"pixel_norm.txt, line 1: .*"):
             read(str(path))
+
+
+@doors
+def test_damaged_lists(tmp_path, read, lines):
+    def refused(path):
+        try:
+            result = read(path)
+        except ValueError as error:
+            raise ValueError(str(error).replace("\n", " ")) from None  # a list of pairs has a line for each
+        if read is pixel_rules and not all(result[0]):
+            raise ValueError(path)
+
+    path = tmp_path / "pixel_norm.txt"
+    check_damaged(path, "".join(f"{line}\n" for line in lines).encode(), refused, seconds=0.3)
 
 
 @pytest.mark.parametrize(
