@@ -115,7 +115,7 @@ def header(encoded: bytes) -> Header:
         found = _largest(tuple(map(int, size)) for size in HDR_SIZE.findall(encoded))
     else:
         try:
-            with Image.open(io.BytesIO(encoded)) as image:
+            with opened(encoded) as image:
                 found = Header(image.height, image.width)
         except Image.DecompressionBombError:
             raise too_large(encoded) from None
@@ -128,6 +128,11 @@ def header(encoded: bytes) -> Header:
     if avif.is_boxes(encoded):
         _check_frames(encoded, found)
     return found
+
+
+def opened(encoded: bytes) -> Image.Image:
+    """Returns an image of Pillow, whose pixels it has not decoded yet; of an AVIF it has no other frame."""
+    return Image.open(io.BytesIO(avif.without_tracks(encoded) if avif.is_boxes(encoded) else encoded))
 
 
 def _check_frames(encoded: bytes, found: Header) -> None:
@@ -180,7 +185,7 @@ def orientation(encoded: bytes) -> int:
     if encoded.startswith(TIFF_STARTS):
         return exif_orientation(encoded)
     if is_avif(encoded):
-        with Image.open(io.BytesIO(encoded)) as image:
+        with opened(encoded) as image:
             return exif_orientation(image.info.get("exif", b""))
     return 1
 

@@ -8,7 +8,6 @@ is applied here: OpenCV applies that of some formats in some versions.
 Shapes: H, W image size; images are (H, W, 3) uint8 RGB.
 """
 
-import io
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,7 +19,6 @@ from PIL import Image
 from partial_fc import MAX_PIXELS_VARIABLE
 from partial_fc.utils.text import plural
 
-from . import avif
 from .image_formats import (
     GIF_START,
     TIFF_STARTS,
@@ -29,6 +27,7 @@ from .image_formats import (
     header,
     is_animated_png,
     is_avif,
+    opened,
     orientation,
     too_large,
 )
@@ -78,8 +77,6 @@ def decode_rgb(encoded: bytes, image_size: tuple | None, only_color: bool = Fals
         ValueError: it is truncated, too large or damaged, or its pixels have no defined range.
     """
     check_whole(encoded)
-    if avif.is_boxes(encoded):
-        encoded = avif.without_tracks(encoded)
     stored = header(encoded)
     if stored.pixels > int(os.environ[MAX_PIXELS_VARIABLE]):
         raise too_large(encoded)
@@ -186,7 +183,7 @@ def erase_square(image: np.ndarray, side: int, row: float, column: float) -> Non
 
 def _decode_by_pillow(encoded: bytes) -> np.ndarray:
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
+        with opened(encoded) as image:
             tags = getattr(image, "tag_v2", {})
             if tags.get(TILE_WIDTH, 0) * tags.get(TILE_LENGTH, 0) > int(os.environ[MAX_PIXELS_VARIABLE]):
                 raise too_large(encoded)
