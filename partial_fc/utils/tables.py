@@ -53,14 +53,16 @@ class CsvWriter:
 
     def writerow(self, row: Iterable[Any]) -> None:
         """Writes a row."""
-        # csv does not quote a carriage return that its lines do not end with.
-        cells = [cell.replace("\r", "\\r") if isinstance(cell, str) else cell for cell in row]
-        self._writer.writerow([f"'{cell}" if _is_formula(cell) else cell for cell in cells])
+        self._writer.writerow([_as_text(cell) if isinstance(cell, str) else cell for cell in row])
 
 
-def _is_formula(cell: Any) -> bool:
-    if not isinstance(cell, str):
-        return False
+def _as_text(cell: str) -> str:
+    # csv does not quote a carriage return that its lines do not end with. In half of Europe a semicolon begins a cell.
+    parts = cell.replace("\r", "\\r").split(";")
+    return ";".join(f"'{part}" if _is_formula(part) else part for part in parts)
+
+
+def _is_formula(cell: str) -> bool:
     # Some spreadsheets skip what cannot be seen, and take wide and small signs for the usual ones.
     seen = (character for character in cell if not character.isspace() and not is_hidden(character))
     if not cell.startswith(FORMULA) and not unicodedata.normalize("NFKC", next(seen, "")).startswith(FORMULA):
