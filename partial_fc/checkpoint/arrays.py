@@ -15,7 +15,7 @@ from contextlib import suppress
 import numpy as np
 
 from partial_fc.utils.atomic_io import new_file, no_follow
-from partial_fc.utils.regular_files import open_regular
+from partial_fc.utils.regular_files import open_regular, require_regular
 
 # Bytes checked for finite numbers at a time, few enough to stay in the CPU cache until they are written.
 BLOCK = 1 << 20
@@ -91,7 +91,7 @@ def open_array(path: str) -> np.ndarray:
         OSError: The file cannot be read.
         ValueError: The file is not such an array, or has another size than its array; names the file.
     """
-    open_regular(path).close()
+    require_regular(path)
     size = os.path.getsize(path)
     try:
         array = np.lib.format.open_memmap(path, mode="r")
@@ -154,7 +154,7 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
         ValueError: The file contains anything else; names the file.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             if len({member.filename for member in members}) != len(members):
                 raise ValueError("two arrays have the same name")

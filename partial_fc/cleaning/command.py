@@ -15,7 +15,7 @@ from partial_fc.data.tools.merge import check_output
 from partial_fc.data.tools.pack import FILES
 from partial_fc.inference.options import add_model
 from partial_fc.utils.cli import add_force, add_workers, number_above_0, whole_number
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, say
 
 from .shares import SHARES, Shares
 
@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
             images, identities = write_set(stage, records, found.classes, found.changes.classes, bar)
         write_page(os.path.join(stage, REPORT), records, found)
     for name, counts in found.summary():
-        print(f"{name}: {counts}")
-    print(
+        say(f"{name}: {counts}")
+    say(
         f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}; every change in "
         f"{CHANGES}, pictures in {REPORT}"
     )

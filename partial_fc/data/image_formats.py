@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
+from . import avif
+
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 # A marker of a JPEG with what follows it (ITU-R T.81, B.1.1): libjpeg skips other bytes before one.
 MARKER = re.compile(rb"\xff([\x01-\xfe])(.{0,8})", re.DOTALL)
@@ -38,6 +40,7 @@ FORMATS = (
     (GIF_START, ".gif"),
     *((start, ".jp2") for start in JP2_STARTS),
 )
+SMALL = 1 << 20  # pixels that frames of an AVIF may always have
 HEADER = 64  # bytes of a file that say which format it has
 
 
@@ -122,7 +125,7 @@ def header(encoded: bytes) -> Header:
         found = _largest(tuple(map(int, size)) for size in HDR_SIZE.findall(encoded))
     else:
         try:
-            with Image.open(io.BytesIO(encoded)) as image:
+            with opened(encoded) as image:
                 exif = encoded if encoded.startswith(TIFF_STARTS) else image.info.get("exif", b"")  # AVIF's
                 found = Header(image.height, image.width, None, exif_orientation(exif))
         except Image.DecompressionBombError:
@@ -133,7 +136,21 @@ def header(encoded: bytes) -> Header:
         lacks = is_avif(encoded) and ".avif" not in Image.registered_extensions()
         reason = f": Pillow {Image.__version__} does not read AVIF, 11.3 does" if lacks else ""
         raise ValueError(f"cannot be decoded ({len(encoded)} bytes){reason}")
+    if avif.is_boxes(encoded):
+        _check_frames(encoded, found)
     return found
+
+
+def opened(encoded: bytes) -> Image.Image:
+    """Returns an image of Pillow, whose pixels it has not decoded yet; of an AVIF it has no other frame."""
+    return Image.open(io.BytesIO(avif.without_tracks(encoded) if avif.is_boxes(encoded) else encoded))
+
+
+def _check_frames(encoded: bytes, found: Header) -> None:
+    """Raises ValueError if what is decoded, with alpha and in several parts, is much larger than the image."""
+    pixels = avif.coded_pixels(encoded)
+    if pixels > 4 * found.pixels + SMALL:
+        raise ValueError(f"has frames of {pixels:,} pixels, but says that it has {found.width}x{found.height}")
 
 
 def _jpeg_header(encoded: bytes) -> Header | None:

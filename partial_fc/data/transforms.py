@@ -8,7 +8,6 @@ is applied here: OpenCV applies that of some formats in some versions.
 Shapes: H, W image size; images are (H, W, 3) uint8 RGB.
 """
 
-import io
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -29,6 +28,7 @@ from .image_formats import (
     header,
     is_animated_png,
     is_avif,
+    opened,
     too_large,
 )
 
@@ -180,7 +180,7 @@ def erase_square(image: np.ndarray, side: int, row: float, column: float) -> Non
 
 def _decode_by_pillow(encoded: bytes) -> np.ndarray:
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
+        with opened(encoded) as image:
             tags = getattr(image, "tag_v2", {})
             if tags.get(TILE_WIDTH, 0) * tags.get(TILE_LENGTH, 0) > int(os.environ[MAX_PIXELS_VARIABLE]):
                 raise too_large(encoded)

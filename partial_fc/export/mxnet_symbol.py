@@ -28,7 +28,7 @@ class Node(NamedTuple):
             return default
         try:
             return ast.literal_eval(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):  # the latter two for deep nesting
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # all that literal_eval documents
             return text
 
 

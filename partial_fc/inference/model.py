@@ -23,7 +23,7 @@ from partial_fc.export.normalization import NORMALIZED, PIXELS, RANGES, RAW, exp
 from partial_fc.export.onnx import LARGEST, SYMBOL_ENDING, read_checkpoint, to_onnx
 from partial_fc.export.torch_files import export_torch_model, is_torch_model
 from partial_fc.utils.regular_files import read_regular
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, say
 
 from .distances import squared_distances
 from .model_file import external_locations, find_model, first_line, onnx_names, parse_model
@@ -105,7 +105,7 @@ class FaceModel:
             model = cls(path, path)
         reason = why_on_cpu(os.environ, onnxruntime.get_available_providers(), model.session.get_providers())
         if reason:
-            print(f"warning: {reason}", file=sys.stderr)
+            say(f"warning: {reason}", sys.stderr)
         model.check_independent()
         return model
 
@@ -278,10 +278,10 @@ def _pixel_range(session: onnxruntime.InferenceSession, model: onnx.ModelProto, 
         raise ValueError(f"has {PIXELS!r} {stated!r} in its metadata, expected {' or '.join(RANGES)}")
     found = stated or _expected_range(model, session.get_inputs()[0])
     if found is None:
-        print(
+        say(
             f"warning: {name}: its first operators do not tell which pixels it takes: it gets {NORMALIZED}; write "
             f"{' or '.join(RANGES)} into its metadata as {PIXELS!r}",
-            file=sys.stderr,
+            sys.stderr,
         )
     return found or NORMALIZED
 

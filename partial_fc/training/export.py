@@ -16,6 +16,7 @@ from partial_fc.export.torch_files import export_torch_model, is_torch_model
 from partial_fc.utils.cli import add_force, number_above_0, whole_number
 from partial_fc.utils.imports import import_trainer
 from partial_fc.utils.staging import staged_files
+from partial_fc.utils.text import say
 
 EXAMPLE = """models/r50-arcface-emore/model-0000.params --pairs lfw.bin
 models/r50-arcface-emore --int8 --pairs lfw.bin"""
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             content, compared = _smaller(content, HALF if args.half else INT8, args.pairs, args.limit)
         with open(os.path.join(stage, name), "wb") as file:
             file.write(content)
-    print(f"{os.path.join(folder, name)}: {len(content) / 2**20:.1f} MB, the backbone of {args.model}, {compared}")
+    say(f"{os.path.join(folder, name)}: {len(content) / 2**20:.1f} MB, the backbone of {args.model}, {compared}")
     return 0
 
 

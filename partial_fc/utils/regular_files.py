@@ -1,6 +1,7 @@
 """Files named by data that others may have made: regular, of bounded size, inside the folder of the data."""
 
 import errno
+import io
 import os
 import stat
 from functools import lru_cache
@@ -9,6 +10,8 @@ from typing import BinaryIO
 LARGEST_IMAGE = 1 << 28  # bytes of an encoded image
 # If set, the images of sets may be reached through any links. A variable, as processes that read for this one have it.
 FOLLOW_LINKS = "PARTIAL_FC_FOLLOW_LINKS"
+# Of this process: `<(command)` of bash, and standard input.
+PIPES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -28,6 +31,18 @@ def open_regular(path: str | os.PathLike, root: str | os.PathLike | None = None)
         OutsideError: It is outside of `root`.
     """
     return open(_open(path, root)[0], "rb", buffering=0)
+
+
+def require_regular(path: str | os.PathLike) -> None:
+    """Raises OSError unless a path leads to a regular file: what opens it next would wait at a pipe."""
+    open_regular(path).close()
+
+
+def open_list(path: str | os.PathLike) -> io.BufferedReader:
+    """Opens a list for reading: a regular file, or a pipe of the shell that the path names as ``/dev/fd/63``."""
+    if os.fspath(path).startswith(PIPES):
+        return open(path, "rb")
+    return io.BufferedReader(open_regular(path))  # type: ignore[arg-type]
 
 
 def _open(path: str | os.PathLike, root: str | os.PathLike | None) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from .regular_files import read_regular
-from .shared_folders import make_folder
+from .shared_folders import make_folder, resolved
 from .text import some
 
 PREFIX = ".partial_fc-"  # of temporary folders
@@ -69,7 +69,7 @@ def staged_folder(folder: str | os.PathLike, force: bool | None = None, own: Ite
         FileExistsError: `folder` is not empty and `force` is not set, or there are other files in it.
         OSError: it cannot be written; names `folder`. All users can replace what is in the folder that holds it.
     """
-    folder = os.path.realpath(folder)
+    folder = resolved(folder)
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise FileExistsError(f"{folder} is no folder: name another one")
     if force:

@@ -89,6 +89,8 @@ HANGING = {
     "hashes of one value": b"}("
     + b"".join(b"\x8a\x0c" + (n * (2**61 - 1)).to_bytes(12, "little") + b"N" for n in range(1, 200_000))
     + b"u",
+    "marks": b"(" * 9_000_000,
+    "dicts": b"(" + b"}" * 9_000_000,
     "copies": b"](c__builtin__\nset\nq\x00" + MILLION + b"\x85R" + b"h\x00h\x01\x85R" * 1000 + b"e",
     "states": b"](ccollections\nOrderedDict\nq\x00)R" + STATE + b"b" + b"h\x00)Rh\x01b" * 3000 + b"e",
 }

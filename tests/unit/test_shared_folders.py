@@ -29,7 +29,7 @@ from partial_fc.training.trackers import Trackers
 from partial_fc.training.trackers.jsonl import JsonLines
 from partial_fc.training.trackers.tensorboard import TensorBoard
 from partial_fc.training.trackers.tracker import TrackedRun
-from partial_fc.utils.shared_folders import refuse_writable_by_others
+from partial_fc.utils.shared_folders import make_folder, refuse_writable_by_others, resolved
 from partial_fc.utils.staging import MARKER, staged_files, staged_folder
 from paths import ROOT
 
@@ -61,7 +61,7 @@ DRAWN = [files, tree]  # names that nobody can foresee: the sticky bit is enough
 KNOWN = {
     "training": lambda folder: prepare_folder(str(folder), False, []),
     "rank": lambda folder: check_writable(str(folder), 1),
-    "clean": work,
+    "sets clean": work,
     **{name: lambda folder, name=name: getattr(checkpoints(folder), name)() for name in ("clean", "prune")},
     **{name: lambda folder, name=name: getattr(checkpoints(folder), name)(9) for name in ("begin", "leave")},
     "tensorboard": lambda folder: TensorBoard(lambda path, update: None).begin(run_of(folder.parent)),
@@ -128,6 +128,53 @@ def test_what_another_user_has_made_is_refused(tmp_path):
     os.chown(tmp_path / "out", 4321, 4321)
     checkpoints(link).begin(3)
     assert sorted(os.listdir(other)) == ["step-0000000002", "step-0000000003.writing"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give links to another user")
+@pytest.mark.parametrize("name", ["link", "link/deeper", "mine", "relative/link", "../tmp/link/new"])
+@pytest.mark.parametrize("mode", [0o1777, 0o777, 0o1775])
+def test_a_link_that_another_user_has_made_in_a_folder_of_all_is_refused(tmp_path, monkeypatch, name, mode):
+    """Wherever it leads to, and at whatever place of a path, also after a link of the user's own."""
+    tmp, elsewhere = tmp_path / "tmp", tmp_path / "elsewhere"
+    for folder in (tmp, elsewhere / "deeper", tmp_path / "private"):
+        folder.mkdir(parents=True)
+    for link, target, uid in (
+        (tmp / "link", "../elsewhere", 4321),
+        (tmp / "mine", "/".join([str(tmp), "link"]), 0),
+        (tmp / "relative", ".", 0),
+        (tmp / "chosen", "../elsewhere", 0),
+        (tmp_path / "private" / "link", "../elsewhere", 4321),  # there the owner of the folder answers for it
+    ):
+        link.symlink_to(target)
+        os.lchown(link, uid, uid)
+    tmp.chmod(mode)
+    monkeypatch.chdir(tmp)
+    doors = [KNOWN["training"], work, *DRAWN, lambda folder: refuse_writable_by_others(folder, read_only=True)]
+    if mode & 0o002:
+        for door in doors:
+            with pytest.raises(PermissionError, match=f"{tmp}/link is a link that another user .uid 4321. has made"):
+                door(tmp / name)
+            assert sorted(map(str, elsewhere.rglob("*"))) == [str(elsewhere / "deeper")]
+    else:
+        make_folder(tmp / name)
+    for path in (tmp / "chosen", tmp_path / "private" / "link"):
+        if mode & 0o1000:
+            make_folder(path)
+    os.lchown(tmp, 4321, 4321)
+    if mode & 0o1000:
+        make_folder(tmp / "link")  # of the owner of the folder
+
+
+def test_paths_are_resolved_as_the_system_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for link, target in (("c", "a/b/../../a/b"), ("a/d", "../c/.."), ("e", str(tmp_path / "a" / "d"))):
+        os.symlink(target, link)
+    for path in ("c", "a/d/b/..", "e//./b", "e/new/deeper", ".", "/", "../../../../../../../..", "c/../../c"):
+        assert resolved(path) == os.path.realpath(path), path
+    os.symlink("loop", "loop")
+    with pytest.raises(OSError, match="symbolic links"):
+        resolved("loop/a")
 
 
 def test_an_index_in_a_folder_of_all_is_neither_read_nor_changed(tmp_path):

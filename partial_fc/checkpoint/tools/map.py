@@ -10,6 +10,7 @@ from partial_fc.checkpoint.class_map import NEW
 from partial_fc.data.tools.names import parse_names
 from partial_fc.utils.cli import add_force
 from partial_fc.utils.staging import staged_files
+from partial_fc.utils.text import say
 
 EXAMPLE = "old/identities.txt new/identities.txt map.txt"
 
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     with staged_files(folder, [name], args.force) as stage, open(os.path.join(stage, name), "w") as file:
         file.writelines(f"{number}\n" for number in class_map)
     kept = len(class_map) - class_map.count(NEW)
-    print(f"{args.out}: classes: {kept} kept, {len(class_map) - kept} new, {len(old) - kept} dropped")
+    say(f"{args.out}: classes: {kept} kept, {len(class_map) - kept} new, {len(old) - kept} dropped")
     return 0
 
 

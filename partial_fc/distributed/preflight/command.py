@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, say
 
 from . import checks, job_requirements
 from .checks import Job
@@ -124,12 +124,12 @@ def report(table: Mapping[Probe, list[Row]], brief: bool) -> None:
         name = probe.host.name
         if not brief or errors[name]:
             ranks = [plural(probe.host.slots, "rank")] if probe.host.slots else []
-            print(f"{', '.join([name, *ranks, *(['this machine'] if probe.local else [])])}:")
+            say(f"{', '.join([name, *ranks, *(['this machine'] if probe.local else [])])}:")
             print_rows(rows)
             print()
     failed = [f"{name} ({', '.join(checks)})" for name, checks in errors.items() if checks]
     needs = f"Needs fixing: {'; '.join(failed)}. " if failed else ""
-    print(f"{needs}{len(errors) - len(failed)} of {len(errors)} hosts are ready.")
+    say(f"{needs}{len(errors) - len(failed)} of {len(errors)} hosts are ready.")
 
 
 def write_result(path: str, table: Mapping[Probe, list[Row]]) -> None:

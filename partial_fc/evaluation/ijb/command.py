@@ -11,6 +11,7 @@ import sys
 
 from partial_fc.distributed.env import decode_threads
 from partial_fc.utils.cli import add_follow_links, add_force, whole_number
+from partial_fc.utils.text import say
 
 from .protocol import GALLERIES
 
@@ -53,10 +54,11 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"{model.name} takes faces of {height}x{width} pixels, IJB faces are aligned to {SIZE}x{SIZE}")
     ijb = read_protocol(args.image_path, args.target, args.detector_score)
     if ijb.absent:
-        print(f"warning: no 1:N evaluation, missing files: {', '.join(ijb.absent)}", file=sys.stderr)
+        say(f"warning: no 1:N evaluation, missing files: {', '.join(ijb.absent)}", sys.stderr)
     options = EmbeddingOptions(args.flip, args.detector_score, args.norm_score, args.batch_size, args.workers)
     files = result_files(ijb.target)
     with staged_files(args.result_dir, files, args.force) as stage:  # fails before hours of embedding, not after
         text = write_results(stage, model.name, ijb, options, evaluate(model, ijb, options))
-    print(f"{text}\n{args.result_dir}: {', '.join(files)}")
+    print(text)
+    say(f"{args.result_dir}: {', '.join(files)}")
     return 0

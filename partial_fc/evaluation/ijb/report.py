@@ -10,7 +10,7 @@ import numpy as np
 from partial_fc.evaluation.roc import RocPoint
 from partial_fc.evaluation.roc_picture import draw_roc
 from partial_fc.utils.tables import CsvWriter, markdown_table
-from partial_fc.utils.text import plural, printable
+from partial_fc.utils.text import one_line, plural
 
 from .evaluate import EmbeddingOptions, Results
 from .identification import FPIRS, RANKS
@@ -28,7 +28,7 @@ def result_files(target: str) -> list[str]:
 
 def write_results(folder: str, model: str, ijb: IjbSet, options: EmbeddingOptions, results: Results) -> str:
     """Writes all result files into an empty folder; returns the Markdown text. Raises OSError."""
-    title = printable(f"{ijb.target}: {os.path.basename(model)}".replace("\n", "\\n"))
+    title = one_line(f"{ijb.target}: {os.path.basename(model)}")
     images, pairs = ijb.images, ijb.pairs
     counts = {"images": len(images.names), "templates": len(images.template_ids), "pairs": len(pairs.left)}
     sizes = ", ".join(plural(count, name[:-1]) for name, count in counts.items())

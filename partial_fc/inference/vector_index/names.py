@@ -12,6 +12,7 @@ import numpy as np
 
 from partial_fc.checkpoint.arrays import open_array
 from partial_fc.utils.atomic_io import new_file
+from partial_fc.utils.regular_files import open_regular
 
 from .ivf import damaged
 
@@ -34,7 +35,7 @@ class Names:
         form = self.starts.ndim, self.starts.dtype
         if form != (1, np.int64) or not len(self.starts) or not self.starts[-1] == size > 0:
             raise ValueError(f"{stem}.npy does not belong to {stem}.txt: build the index again")
-        with open(f"{stem}.txt", "rb") as file:
+        with open_regular(f"{stem}.txt") as file:
             self.text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def __len__(self) -> int:

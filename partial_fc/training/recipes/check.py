@@ -16,6 +16,7 @@ from partial_fc.utils.config import Setting, read_settings
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.options import number
 from partial_fc.utils.tables import format_table
+from partial_fc.utils.text import say
 from partial_fc.utils.user_code import described
 
 from .config_file import read_recipe
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         USUAL | expected | global_batch(expected, recipe.config.get("gpus", 1)),
         trained | global_batch(trained, ranks),
     ):
-        print(line)
+        say(line)
     measured = accuracies | read_ijbc(args.ijbc or os.path.join(args.run, "IJBC.json"), bool(args.ijbc))
     if args.mfr_all is not None:
         measured["MFR-ALL"] = args.mfr_all

@@ -13,6 +13,7 @@ from partial_fc.evaluation.verification import tar_differs
 from partial_fc.utils.cli import add_force
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import format_table
+from partial_fc.utils.text import say
 
 from . import formatting
 from .charts import Chart, accuracy, curves, figure_name, over_updates
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     for rows in (results(runs), differing(runs)):
         if rows:
             print("\n".join(format_table([names, *rows])), end="\n\n")
-    print(f"{args.out}: the curves")
+    say(f"{args.out}: the curves")
     return 0
 
 

@@ -9,10 +9,12 @@ import zlib
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 
-from partial_fc.data.image_formats import header
-from partial_fc.data.transforms import decode_any_size
+from damage import check_damaged
+from partial_fc.data import avif
+from partial_fc.data.image_formats import header, opened
+from partial_fc.data.transforms import decode_any_size, decode_rgb
 from paths import with_root
 
 # In a process of its own, as the command: others here may have imported OpenCV first.
@@ -82,6 +84,108 @@ def test_the_size_of_a_jpeg_2000_is_that_of_its_codestream():
         found
         and "has 5000x5000 pixels" in decoded(before + found + bytes([0, 0, 0, 112]) * 2 + after[8:], (112, 112))[0]
     )
+
+
+with_avif = pytest.mark.skipif("avif" not in features.modules, reason="pip install 'pillow>=11.3'")
+
+
+def avif_of(image, *others):
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "AVIF", save_all=bool(others), append_images=map(Image.fromarray, others))
+    return file.getvalue()
+
+
+def named(content, *side):
+    """An AVIF whose header names another size than its frames have."""
+    before, _, after = content.partition(b"ispe\0\0\0\0")
+    return before + b"ispe\0\0\0\0" + struct.pack(">II", *side) + after[8:]
+
+
+def in_extents(content):
+    """An AVIF with one item, whose data are in pieces of which none has the whole sequence header."""
+    before, _, after = content.partition(b"iloc")
+    start, length = struct.unpack_from(">II", after, 14)
+    parts = [content[start : start + 4], content[start + 4 : start + 7], content[start + 7 : start + length]]
+    extents, place = b"", len(content)
+    for part in parts:
+        extents += struct.pack(">II", place, len(part))
+        place += len(part) + 3
+    box = after[:12] + struct.pack(">H", len(parts)) + extents
+    # Above the first box after iloc, which moves with the box that holds it.
+    moved = len(extents) - 8
+    sizes = {before.rindex(b"meta") - 4: moved, len(before) - 4: moved}
+    content = bytearray(before + b"iloc" + box + after[22:])
+    for at, more in sizes.items():
+        content[at : at + 4] = struct.pack(">I", int.from_bytes(content[at : at + 4], "big") + more)
+    shifted = bytes(content).replace(
+        extents,
+        b"".join(struct.pack(">II", first + moved + 8, size) for first, size in struct.iter_unpack(">II", extents)),
+    )
+    return shifted + struct.pack(">I4s", 8 + len(b"---".join(parts)), b"mdat") + b"---".join(parts)
+
+
+@with_avif
+@pytest.mark.parametrize("make", [bytes, in_extents], ids=["whole", "in pieces"])
+def test_frames_of_an_avif_are_not_much_larger_than_its_header_says(make):
+    large, small = avif_of(BLACK), avif_of(BLACK[:112, :112])
+    assert decode_rgb(make(small), (112, 112)).shape == (112, 112, 3)
+    message, megabytes = decoded(named(make(large), 112, 112), (112, 112))
+    assert message == "has frames of 25,000,000 pixels, but says that it has 112x112" and megabytes < 60
+
+
+@with_avif
+def test_frames_of_an_animated_avif_are_not_decoded():
+    content = avif_of(BLACK[:112, :112], BLACK[:112, :112] + 255)
+    assert (Image.open(io.BytesIO(content)).n_frames, opened(content).n_frames) == (2, 1)
+    assert avif.coded_pixels(content) == 128 * 128  # frames of a film may have any size of as many bits
+    assert decode_rgb(content, (112, 112)).max() < 9
+
+
+def test_a_sequence_header_with_all_of_its_parts_is_read():
+    """Timing, a model of the decoder, two layers, one with a tier, and delays; as the specification of AV1 has them."""
+    timing = "1" + "0" * 64 + "1" + "00100" + "1" + "00011" + "0" * 32 + "0" * 10
+    layers = "1" + "00001" + "0" * 12 + "01000" + "1" + "1" + "0" * 9 + "1" + "0000" + "0" * 12 + "00111" + "0" + "0"
+    size = "0110" + "1000" + "1101111" + "000110001"
+    bits = "000" + "0" + "0" + timing + layers + size
+    header = int(bits.ljust(240, "0"), 2).to_bytes(30, "big")
+    item = b"\x12\0\x0a" + bytes([len(header)]) + header
+    assert avif._frame_pixels(item) == 2 ** (7 + 9)
+    still = int(("00011" + "00000" + size).ljust(40, "0"), 2).to_bytes(5, "big")
+    assert avif._frame_pixels(b"\x12\0\x0e\0\x85\0" + still + item) == 2 ** (7 + 9)
+    assert avif._frame_pixels(b"\x08" + still) == 112 * 50
+
+
+@with_avif
+def test_damaged_avifs_are_refused_or_decoded(tmp_path):
+    def read(path):
+        with open(path, "rb") as file:
+            try:
+                decode_rgb(file.read(), None)
+            except ValueError as error:
+                raise ValueError(f"{path} {error}") from None
+
+    check_damaged(tmp_path / "a.avif", in_extents(avif_of(BLACK[:57, :113])), read)
+
+
+@pytest.mark.timeout(20)
+def test_parts_of_an_avif_are_counted():
+    """Items without bytes, of an empty box, and parts of an image without bytes."""
+
+    def box(kind, content):
+        return struct.pack(">I4s", 8 + len(content), kind) + content
+
+    start = box(b"ftyp", b"avif\0\0\0\0")
+    many = struct.pack(">IHH", 0, 0, 60_000) + struct.pack(">HHH", 1, 0, 60_000) * 60_000
+    parts = bytes([0x02, 0]) * 5_000_000
+    place = len(start) + len(box(b"meta", bytes(4) + box(b"iloc", bytes(22)))) + 8
+    one = struct.pack(">IHHHHHII", 0, 0x4400, 1, 1, 0, 1, place, len(parts))
+    for content, error in (
+        (box(b"meta", bytes(4) + box(b"iloc", many)), "too many items"),
+        (box(b"meta", bytes(4) + box(b"iloc", one)) + box(b"mdat", parts), "too many parts"),
+        (box(b"mini", b""), "short form"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            avif.coded_pixels(start + content)
 
 
 def test_frames_outside_of_an_animated_png_are_not_drawn():

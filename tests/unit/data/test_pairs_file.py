@@ -1,5 +1,6 @@
 """Validation pairs, as several generations of Python and numpy have pickled them, and what must not be unpickled."""
 
+import io
 import os
 import pickle
 import random
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.host import resident, start_peak
+from damage import memory_below
 from partial_fc.data.pairs_bin import read_pairs, write_pairs
+from partial_fc.data.pickle_bounds import OF_LISTS, BoundedUnpickler
 
 IMAGES = [b"\xff\xd8 first \x00\xd9", b"second", b"third\n'\"", b"\x80\x04 fourth"]
 SAME = [True, False]
@@ -169,6 +172,20 @@ def test_sizes_are_bounded_before_anything_is_allocated(path, content):
     with pytest.raises(ValueError, match="lfw.bin is not a file of validation pairs"):
         read_bytes(path, content)
     assert resident("VmHWM") < 2 << 30
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("opcodes", [b"(", b"]", b"]\x85", b"N\x94", b"Nq\x01", b"(" * 150 + b"t" * 150], ids=range(6))
+def test_objects_that_take_a_byte_or_two_are_bounded_by_the_length(path, opcodes):
+    with memory_below(64), pytest.raises(ValueError, match="lfw.bin is not a file of validation pairs"):
+        read_bytes(path, opcodes * (9_000_000 // len(opcodes)))
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("objects", [[[n, n + 1] for n in range(120_000)], [(n, True) for n in range(120_000)]])
+def test_many_small_objects_are_read(protocol, objects):
+    content = pickle.dumps(objects, protocol)
+    assert BoundedUnpickler(io.BytesIO(content), OF_LISTS).load() == objects
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")

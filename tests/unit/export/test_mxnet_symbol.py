@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from damage import check_damaged
 from partial_fc.export.mxnet_symbol import read_symbol
 from partial_fc.export.normalization import takes_raw_pixels
 from partial_fc.export.onnx import find_checkpoint, read_checkpoint, to_onnx
@@ -41,6 +42,9 @@ def test_network_ends_at_the_embedding(key, heads):
     assert last.get("act_type", "") == "relu" and last.get("absent", 7) == 7
 
 
+DEEP = ["[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000, "[" * 1_000_000]
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -54,7 +58,10 @@ def test_network_ends_at_the_embedding(key, heads):
         symbol_json([("null", "data", {}, []), ("Flatten", "fc1", {}, [1])], [1]).encode(),
         symbol_json([("null", "data", {}, []), ("Flatten", "fc1", {}, [-1])], [1]).encode(),
         symbol_json([("null", "data", {}, [])], [5]).encode(),
+        *(symbol_json([("null", "data", {"a": 0}, [])], [0]).replace("0}", text + "}").encode() for text in DEEP),
+        *(f'{{"nodes": {text}, "heads": []}}'.encode() for text in DEEP),
     ],
+    ids=range(10 + 2 * len(DEEP)),
 )
 def test_invalid_network_descriptions_are_refused(content):
     with pytest.raises(ValueError, match=r"^a\.json "):
@@ -147,3 +154,23 @@ def test_missing_and_ambiguous_files_are_reported(tmp_path):
 )
 def test_takes_raw_pixels(names, raw):
     assert takes_raw_pixels(names) is raw
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(" * 100_000, "[" * 150 + "]" * 150, "-" * 1_000_000 + "1", "1+" * 100_000 + "1", "{[]: 1}", "9" * 5000, "a"],
+)
+def test_attributes_of_any_form_are_text(text):
+    (node,) = read_symbol(symbol_json([("null", "data", {"kernel": text}, [])], [0]), "a.json")
+    found = node.get("kernel", ())
+    assert found == text or isinstance(found, list)
+
+
+def test_damaged_network_descriptions(tmp_path):
+    def read(path):
+        with open(path, "rb") as file:
+            for node in read_symbol(file.read(), path):
+                for attribute in node.attributes:
+                    node.get(attribute, ())
+
+    check_damaged(tmp_path / "a.json", symbol_json(NODES, [3]).encode(), read)

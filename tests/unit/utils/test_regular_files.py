@@ -1,8 +1,25 @@
 import os
 
+import numpy as np
 import pytest
 
+from partial_fc.checkpoint.arrays import open_array, read_arrays
+from partial_fc.checkpoint.class_map import read_class_map
+from partial_fc.checkpoint.mxnet_params import named_arrays
+from partial_fc.checkpoint.verify import verify_file
+from partial_fc.data.pairs_bin import read_pairs as read_pairs_bin
+from partial_fc.data.tools.names import parse_names
+from partial_fc.data.tools.pairs_list import read_pairs_list
+from partial_fc.evaluation.ijb.lists import read_images, read_pairs, read_subjects
+from partial_fc.evaluation.pair_groups import read_groups
+from partial_fc.evaluation.submission.rules import check_pixel_files
+from partial_fc.export.onnx import read_checkpoint
+from partial_fc.inference.index import read_index, read_names
+from partial_fc.inference.items import Texts
+from partial_fc.inference.origin import files_digest
+from partial_fc.utils.atomic_io import Entry
 from partial_fc.utils.regular_files import read_regular
+from partial_fc.utils.text import read_lines
 
 
 def test_a_regular_file_of_at_most_the_size_is_read(tmp_path):
@@ -47,3 +64,53 @@ def test_a_folder_that_becomes_a_link_between_two_files_leads_nowhere(tmp_path):
     (tmp_path / "root" / "below").symlink_to(tmp_path / "private")
     with pytest.raises(PermissionError, match="outside of"):
         read_regular(path, 1, root)
+
+
+KNOWN = np.array([3, 10], np.int32)
+# What reads a file by its path, or one in its folder: a name of that, and a reader of the path.
+READERS = {
+    "IJB landmarks": ("a_name_5pts_score.txt", lambda path: read_images(path, path)),
+    "IJB pairs": ("a_pairs.txt", lambda path: read_pairs(path, KNOWN)),
+    "IJB subjects": ("a.csv", lambda path: read_subjects(path, KNOWN, True)),
+    "crop": ("crop.txt", lambda path: check_pixel_files(os.path.dirname(path))),
+    "pixel norm": ("pixel_norm.txt", lambda path: check_pixel_files(os.path.dirname(path))),
+    "names": ("a.txt", read_names),
+    "embeddings": ("a.npy", read_index),
+    "identities": ("identities.txt", parse_names),
+    "pairs list": ("pairs.txt", lambda path: read_pairs_list(path, os.path.dirname(path))),
+    "pairs": ("lfw.bin", read_pairs_bin),
+    "groups": ("groups.csv", lambda path: read_groups(path, [], np.array([True, False]))),
+    "class map": ("map.txt", lambda path: read_class_map(path, 2, 9)),
+    "class map of NumPy": ("map.npy", lambda path: read_class_map(path, 2, 9)),
+    "texts": ("texts.txt", Texts(str).names),
+    "array": ("a.npy", open_array),
+    "arrays": ("a.npz", read_arrays),
+    "parameters": ("a-0001.params", named_arrays),
+    "symbol": ("a-symbol.json", read_checkpoint),
+    "checkpoint": ("a.npy", lambda path: verify_file(*os.path.split(path), Entry(0, ""), lambda: None)),
+    "model": ("a.onnx", lambda path: files_digest([path])),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name, read", READERS.values(), ids=READERS)
+def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(tmp_path, name, read):
+    path = tmp_path / name
+    (tmp_path / "a-0001.params").touch()
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="no regular file|does not exist") as error:
+        read(str(path))
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
+def test_a_list_may_be_a_pipe_of_the_shell(tmp_path, folder):
+    read, write = os.pipe()
+    os.write(write, b"a\r\nb")
+    os.close(write)
+    os.symlink(f"{folder}/{read}", tmp_path / "list")
+    with pytest.raises(OSError, match="no regular file"):
+        list(read_lines(tmp_path / "list"))
+    assert list(read_lines(f"{folder}/{read}")) == ["a", "b"]
+    os.close(read)

@@ -2,15 +2,18 @@
 
 import errno
 import gzip
+import io
 import os
 import shutil
 import sys
 import tarfile
+import time
 from itertools import combinations
 
 import numpy as np
 import pytest
 
+from damage import memory_below
 from image_forms import PLAIN, SIZE, draw, write_folders, write_shard, write_shards
 from open_files import few_open_files
 from partial_fc.data.batch_loader import FaceBatches
@@ -471,9 +474,19 @@ def test_columns_follow_the_path(tmp_path):
 
 def tar_header(name, size, kind=b"0"):
     block = bytearray(tarfile.TarInfo(name).tobuf())
-    block[124:136], block[156:157], block[148:156] = b"\x80" + size.to_bytes(11, "big"), kind, b" " * 8
+    mark = b"\x80" if size >= 0 else b"\xff"
+    block[124:136], block[156:157], block[148:156] = mark + (size % 2**88).to_bytes(11, "big"), kind, b" " * 8
     block[148:156] = b"%06o\0 " % sum(block)
     return bytes(block)
+
+
+def pax(data, kind=b"x"):
+    return tar_header("p", len(data), kind) + data + bytes(-len(data) % 512)
+
+
+def record(text):
+    length = next(size for size in range(100, 10**6) if len(f"{size} {text}") == size - 1)
+    return f"{length} {text}\n".encode()
 
 
 @pytest.mark.parametrize(
@@ -483,10 +496,36 @@ def tar_header(name, size, kind=b"0"):
         (tar_header("././@LongLink", 4, b"L") + b"abc".ljust(512, b"\0")) * 2000,
         tar_header("p", 2**60, b"x"),
         *(tar_header("a.jpg", size) + bytes(1024) for size in (2**60, 2**80)),
+        tar_header("a.txt", 0) + pax(b"1" * 500_000 + b" path=a\n"),
+        (pax(record("comment=" + "1" * 16_000)) + tar_header("a.txt", 0)) * 100,
+        (pax(b"2 " * 8_000 + b"a=" + b"b" * 200) + tar_header("a.txt", 0)) * 100,
+        tar_header("a.txt", 0) + pax(b"21 hdrcharset=\xff\xff\xff\xff\xff\xff\n"),
+        b"".join(pax(record(f"key{number}={'a' * 90}"), b"g") + tar_header("a.txt", 0) for number in range(200)),
+        tar_header("a.txt", 0) + tar_header("p", -512, b"x"),
+        tar_header("a.txt", 0) + tar_header("a.jpg", 0, b"S"),
+        tar_header("a.txt", 0) + pax(b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n") + tar_header("a.jpg", 512),
+        tar_header("a.txt", 0) + pax(b"19 GNU.sparse.map=\n") + tar_header("a.jpg", 512),
     ],
-    ids=["pax", "long names", "size of a header", "size", "size above 64 bits"],
+    ids=[
+        *("pax", "long names", "size of a header", "size", "size above 64 bits", "long length", "digits"),
+        *("records in each other", "no UTF-8", "global records", "negative size", "sparse", "sparse 1.0", "sparse 0.1"),
+    ],
 )
 def test_chains_and_sizes_of_a_shard_end_in_one_line(tmp_path, content):
     (tmp_path / "a.tar").write_bytes(content + bytes(1024))
-    with pytest.raises(ValueError, match="a.tar is no .tar file, or is damaged"):
+    start = time.process_time()
+    with memory_below(64), pytest.raises(ValueError, match="a.tar is no .tar file, or is damaged"):
         index_shard(str(tmp_path / "a.tar"))
+    assert time.process_time() - start < 1
+
+
+def test_names_in_headers_of_a_shard_are_read(tmp_path):
+    """Long names of both kinds, beside a global header as that of `git archive`, and records with long values."""
+    for number, form in enumerate((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT)):
+        comments = {"comment": "a" * 40} if form == tarfile.PAX_FORMAT else {}
+        with tarfile.open(tmp_path / f"{number}.tar", "w", format=form, pax_headers=comments) as tar:
+            for ending, content in (("jpg", b"image"), ("cls", b"7")):
+                member = tarfile.TarInfo(f"{'ä' * 300}/{'b' * 300}.{ending}")
+                member.size, member.pax_headers = len(content), {"SCHILY.xattr.user.a": "\0\n=" * 500}
+                tar.addfile(member, io.BytesIO(content))
+        assert index_shard(str(tmp_path / f"{number}.tar"))[:, 1:].tolist() == [[5, 7]]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from damage import check_damaged
 from ijb_files import edit, write, write_protocol
 from partial_fc.evaluation.ijb.lists import read_pairs, read_subjects
 from partial_fc.evaluation.ijb.protocol import read_protocol
@@ -173,3 +174,9 @@ def test_a_gallery_without_subjects_of_probes(root):
     write(root / "meta" / GALLERY, [lines[0], *others])
     with pytest.raises(ValueError, match="no probe of .*probe_mixed.csv has its subject in .*gallery_G1.csv"):
         read_protocol(root)
+
+
+@pytest.mark.parametrize("name", [LANDMARKS, MEDIA, PAIRS, GALLERY, PROBES])
+def test_damaged_lists(root, name):
+    path = root / "meta" / name
+    check_damaged(root, path.read_bytes(), lambda root: read_protocol(root), write=path.write_bytes)
