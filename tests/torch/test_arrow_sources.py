@@ -400,6 +400,19 @@ def test_a_set_given_as_a_path_opens_no_address_of_the_network(tmp_path):
     assert "socket.connect" in [name for name, _ in events] and "'127.0.0.1', 9" in str(events)
 
 
+@pytest.mark.parametrize("end", ["*a40", "&b [*b]"])
+def test_the_readme_of_a_folder_has_no_aliases(end, tmp_path):
+    """Of 40 lines that each name the one before twice, the names would take hours to read, and fill the memory."""
+    doubled = "".join(f"a{line}: &a{line} [*a{line - 1}, *a{line - 1}]\n" for line in range(1, 41))
+    text = f"a0: &a0 [x]\n{doubled}configs:\n- config_name: default\n  data_files: {end}\n"
+    (tmp_path / "README.md").write_text(f"---\n{text}---\nA *text* & more\n")
+    with pytest.raises(ValueError, match="README.md has aliases"):
+        open_images(f"hf:{tmp_path}")
+    write_parquet(tmp_path / "set", draw())
+    (tmp_path / "set" / "README.md").write_text("---\nlicense: mit\n---\nA *text* & [more] *b\n")
+    assert open_images(f"hf:{tmp_path / 'set'}").num_images == 20
+
+
 def test_a_folder_for_datasets_holds_no_links_out_of_it(tmp_path):
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "a.parquet").symlink_to("/etc/hostname")

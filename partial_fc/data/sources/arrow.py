@@ -14,7 +14,7 @@ from typing import Any
 from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns, class_labels
 from partial_fc.utils.json_object import read_object
-from partial_fc.utils.regular_files import open_regular, require_links_inside
+from partial_fc.utils.regular_files import open_regular, read_regular, require_links_inside
 from partial_fc.utils.staging import NO_SPACE
 from partial_fc.utils.user_code import described
 
@@ -125,13 +125,21 @@ def check_folder(folder: str) -> None:
                 if path.endswith(".arrow"):
                     check_arrow(path)
         check_parquet([path for path in paths[len(folders) :] if path.endswith(".parquet") and os.path.exists(path)])
+    import yaml
     from datasets.utils.metadata import DatasetCardData, MetadataConfigs
     from huggingface_hub import DatasetCard
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
     readme, standalone = (os.path.join(folder, name) for name in ("README.md", ".huggingface.yaml"))
     if os.path.exists(standalone):
         raise ValueError(f"{standalone} may name other files: move what it says into {readme}, or remove it")
-    card = DatasetCard.load(readme).data if os.path.exists(readme) else DatasetCardData()
+    card = DatasetCardData()
+    if os.path.exists(readme):
+        text = read_regular(readme, LARGEST_STATE).decode()
+        header = REGEX_YAML_BLOCK.search(text)
+        if header and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(header[2])):
+            raise ValueError(f"{readme} has aliases, some of which could stand for billions of names: write them out")
+        card = DatasetCard(text).data
     for config in MetadataConfigs.from_dataset_card_data(card).values():
         for name in texts((config.get("data_files"), config.get("data_dir"))):
             if "::" in name or "://" in name or name[:1] in ("/", "~") or ".." in name.split("/"):

@@ -83,7 +83,7 @@ class ShardImages(ImageSet):
         shard = self.shards[int(np.searchsorted(self._ends, position, side="right"))]
         offset = int(self._offsets[position])
         with open(shard, "rb") as file:
-            name = os.pread(file.fileno(), 100, offset - BLOCK).rstrip(b"\0").decode(errors="replace")
+            name = os.pread(file.fileno(), 100, max(0, offset - BLOCK)).rstrip(b"\0").decode(errors="replace")
         return f"{shard}: {name} at offset {offset}"
 
     def close(self) -> None:

@@ -214,6 +214,7 @@ def test_ranges_that_do_not_fit_are_refused(tmp_path, ranges, first, others, wha
 def test_a_bad_property_and_a_wrong_file_name(rec, tmp_path):
     with pytest.raises(ValueError, match="is not the name of a RecordIO file"):
         FaceRecords(str(tmp_path))
-    (tmp_path / "property").write_text("3 classes\n")
-    with pytest.raises(ValueError, match="property contains '3 classes', expected 'classes,height,width'"):
-        FaceRecords(rec)
+    for text in ("3 classes", "3,0,112", "3,112,-1"):
+        (tmp_path / "property").write_text(f"{text}\n")
+        with pytest.raises(ValueError, match=f"property contains '{text}', expected 'classes,height,width'"):
+            FaceRecords(rec)

@@ -32,7 +32,8 @@ from partial_fc.data.sources.forms import (
     split_columns,
 )
 from partial_fc.data.sources.opening import open_images
-from partial_fc.data.sources.shards import expand_shards, index_shard, open_shard
+from partial_fc.data.sources.shards import FORMAT, ShardImages, expand_shards, index_shard, open_shard
+from partial_fc.data.stamped_words import file_stamp, write_words
 from partial_fc.data.transforms import Augmentation
 
 AUGMENTED = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed=5)
@@ -212,6 +213,14 @@ def test_the_index_of_a_shard_is_written_once_and_again_when_the_shard_changes(t
     np.testing.assert_array_equal(open_shard(shard), first)
     write_shard(shard, {"1.jpg": image, "1.cls": b"8", "2.cls": b"1", "2.jpg": image})
     assert open_shard(shard)[:, 2].tolist() == [8, 1]
+
+
+def test_an_image_at_the_start_of_a_shard_is_described(tmp_path):
+    """As only an index that somebody else has written can say."""
+    shard = str(tmp_path / "a.tar")
+    write_shard(shard, {"1.jpg": draw()[0][0], "1.cls": b"7"})
+    write_words(shard + ".index", file_stamp(shard, FORMAT), np.array([1, 17]), np.array([[0, 10, 7]]))
+    assert "at offset 0" in ShardImages(shard).describe(0)
 
 
 @pytest.mark.parametrize(
