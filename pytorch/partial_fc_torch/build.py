@@ -23,6 +23,7 @@ from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
 from partial_fc.training.settings_checks import check_batch_norms
 from partial_fc.training.tasks.task import Task
+from partial_fc.training.trackers.tensorboard import drawn_ending
 from partial_fc.utils.config import parse_options
 from partial_fc.utils.user_code import errors_of
 
@@ -151,7 +152,7 @@ class TorchFramework:
         """Opens a writer of TensorBoard events."""
         from torch.utils.tensorboard import SummaryWriter  # only rank 0 needs it
 
-        return SummaryWriter(folder, purge_step=first_update)
+        return SummaryWriter(folder, purge_step=first_update, filename_suffix=drawn_ending())
 
     def require_device(self, settings) -> None:
         """Raises ValueError if the device of this rank cannot compute in the precision of the training."""

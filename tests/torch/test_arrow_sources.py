@@ -413,6 +413,14 @@ def test_the_readme_of_a_folder_has_no_aliases(end, tmp_path):
     assert open_images(f"hf:{tmp_path / 'set'}").num_images == 20
 
 
+def test_a_folder_for_datasets_holds_no_script_of_its_name(tmp_path):
+    folder = write_parquet(tmp_path / "faces", draw())
+    (tmp_path / "faces" / "faces.py").write_text("open('marker', 'w')")
+    for path in (folder, f"{folder}/", f"{folder}/."):
+        with pytest.raises(ValueError, match="faces.py is code"):
+            open_images(f"hf:{path}")
+
+
 def test_a_folder_for_datasets_holds_no_links_out_of_it(tmp_path):
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "a.parquet").symlink_to("/etc/hostname")

@@ -130,6 +130,9 @@ def check_folder(folder: str) -> None:
     from huggingface_hub import DatasetCard
     from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
+    script = os.path.join(folder, f"{os.path.basename(os.path.abspath(folder))}.py")
+    if os.path.exists(script):
+        raise ValueError(f"{script} is code, which versions of datasets before 4 run: move it out of the folder")
     readme, standalone = (os.path.join(folder, name) for name in ("README.md", ".huggingface.yaml"))
     if os.path.exists(standalone):
         raise ValueError(f"{standalone} may name other files: move what it says into {readme}, or remove it")
