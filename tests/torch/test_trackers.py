@@ -40,6 +40,8 @@ def train(names, folder, options=(), results=(), starts=STARTS):
 
 
 def open_writer(folder, first_update):
+    # As in a training that resumes: TensorBoard reads the files in the order of their names, which begin with seconds.
+    time.sleep(1 - time.time() % 1)
     return TorchFramework.open_writer(None, folder, first_update)
 
 
