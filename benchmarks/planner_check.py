@@ -39,8 +39,8 @@ import numpy as np  # noqa: E402
 
 from benchmarks.host import resident, start_peak  # noqa: E402
 from partial_fc.distributed.collectives import Collectives  # noqa: E402
-from partial_fc.planner import Case, Plan, plan  # noqa: E402
-from partial_fc.planner.roofline import FLOPS, Rates, least_times  # noqa: E402
+from partial_fc_tools.planner import Case, Plan, plan  # noqa: E402
+from partial_fc_tools.planner.roofline import FLOPS, Rates, least_times  # noqa: E402
 
 CASES = (
     {"classes": 100_000},

@@ -11,7 +11,7 @@ import torch
 
 import oracle
 from partial_fc.layer.margins import MARGINS as NAMES
-from partial_fc.planner.case import SLOPED
+from partial_fc_tools.planner.case import SLOPED
 from partial_fc_torch import (
     AdaFace,
     ArcFace,

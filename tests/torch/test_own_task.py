@@ -12,15 +12,15 @@ import torch
 
 import default
 import own_task
-from partial_fc.__main__ import main
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc.data.item_batches import ArrayItems, ItemBatches
 from partial_fc.distributed.errors import JobError
-from partial_fc.inference.model import FaceModel
-from partial_fc.inference.parity import random_faces
+from partial_fc.export.model import FaceModel
+from partial_fc.export.parity import random_faces
 from partial_fc.training.tasks import Task, build_task
 from partial_fc.training.trainer import train
 from partial_fc.utils.config import Setting, SettingsError
+from partial_fc_tools.__main__ import main
 from partial_fc_torch import get_model
 from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.pixels import normalized, to_images

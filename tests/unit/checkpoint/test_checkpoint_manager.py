@@ -10,7 +10,7 @@ import pytest
 from checkpoint_files import write_checkpoint
 from partial_fc.checkpoint import CheckpointFolder, read_manifest, write_file
 from partial_fc.checkpoint.backbone import read_backbone
-from partial_fc.checkpoint.tools.check import check
+from partial_fc_tools.checkpoints.check import check
 from paths import ROOT
 from synced_disk import SyncedDisk
 

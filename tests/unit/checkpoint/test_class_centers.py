@@ -7,8 +7,8 @@ from checkpoint_files import E, centers, write_checkpoint
 from open_files import few_open_files
 from partial_fc.checkpoint import SavedClasses, read_manifest, write_file
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
-from partial_fc.checkpoint.tools.check import check
 from partial_fc.layer.sharding import shard_of
+from partial_fc_tools.checkpoints.check import check
 
 
 def of(path):

@@ -7,19 +7,19 @@ from partial_fc.checkpoint.arrays import open_array, read_arrays
 from partial_fc.checkpoint.class_map import read_class_map
 from partial_fc.checkpoint.mxnet_params import named_arrays
 from partial_fc.checkpoint.verify import verify_file
+from partial_fc.data.names import parse_names
 from partial_fc.data.pairs_bin import read_pairs as read_pairs_bin
-from partial_fc.data.tools.names import parse_names
-from partial_fc.data.tools.pairs_list import read_pairs_list
-from partial_fc.evaluation.ijb.lists import read_images, read_pairs, read_subjects
-from partial_fc.evaluation.pair_groups import read_groups
-from partial_fc.evaluation.submission.rules import check_pixel_files
 from partial_fc.export.onnx import read_checkpoint
-from partial_fc.inference.index import read_index, read_names
-from partial_fc.inference.items import Texts
-from partial_fc.inference.origin import files_digest
 from partial_fc.utils.atomic_io import Entry
 from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.text import read_lines
+from partial_fc_tools.ijb.lists import read_images, read_pairs, read_subjects
+from partial_fc_tools.inference.index import read_index, read_names
+from partial_fc_tools.inference.items import Texts
+from partial_fc_tools.inference.origin import files_digest
+from partial_fc_tools.report.pair_groups import read_groups
+from partial_fc_tools.sets.pairs_list import read_pairs_list
+from partial_fc_tools.submission.rules import check_pixel_files
 
 
 def test_a_regular_file_of_at_most_the_size_is_read(tmp_path):

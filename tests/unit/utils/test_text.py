@@ -18,18 +18,18 @@ import pytest
 
 from damage import check_damaged
 from partial_fc.checkpoint import read_class_map
-from partial_fc.data.tools.names import parse_names
-from partial_fc.data.tools.pairs_list import read_pairs_list
-from partial_fc.evaluation.ijb.lists import read_images, read_pairs, read_subjects
-from partial_fc.evaluation.pair_groups import read_groups
-from partial_fc.evaluation.submission.rules import check_pixel_files
-from partial_fc.inference.index import read_names
-from partial_fc.inference.items import Texts
+from partial_fc.data.names import parse_names
 from partial_fc.utils.cli import PrintableOutput, run_command
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import CsvWriter, format_table, markdown_table
 from partial_fc.utils.text import MessageFormatter, amount, one_line, printable, quoted, read_lines, say, some
+from partial_fc_tools.ijb.lists import read_images, read_pairs, read_subjects
+from partial_fc_tools.inference.index import read_names
+from partial_fc_tools.inference.items import Texts
+from partial_fc_tools.report.pair_groups import read_groups
+from partial_fc_tools.sets.pairs_list import read_pairs_list
+from partial_fc_tools.submission.rules import check_pixel_files
 from paths import ROOT
 
 
@@ -201,11 +201,11 @@ def test_a_warning_of_a_command_is_a_message():
 # What makes lines of names, or has none.
 LINES = re.compile(r"'\\n'\.join\((format_table|markdown_table)\(|printable_lines\(|json\.dumps\(|to_json\(")
 OTHER_LINES = {
-    "partial_fc/data/tools/info.py", "partial_fc/planner/command.py",  # numbers, or their JSON
-    "partial_fc/evaluation/ijb/command.py", "partial_fc/training/profiling/report.py",  # tables
+    "tools/partial_fc_tools/sets/info.py", "tools/partial_fc_tools/planner/command.py",  # numbers, or their JSON
+    "tools/partial_fc_tools/ijb/command.py", "partial_fc/training/profiling/report.py",  # tables
     "partial_fc/training/command_line.py",  # the help of a user's task
     "partial_fc/training/run_folder.py",  # of its log's formatter
-    "partial_fc/distributed/preflight/facts.py",  # JSON, and names of its own, on other hosts
+    "tools/partial_fc_tools/hosts/facts.py",  # JSON, and names of its own, on other hosts
     "partial_fc/utils/cli.py",
     "pytorch/launch.py",  # a number and the name of a signal
 }  # fmt: skip
