@@ -24,7 +24,7 @@ import horovod.mxnet as hvd  # noqa: E402
 import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
-sys.path[:0] = [str(ROOT / "mxnet"), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT / "mxnet"), str(ROOT / "tools"), str(ROOT / "benchmarks")]
 
 import case_mxnet  # noqa: E402
 from host import resident, start_peak  # noqa: E402

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "mxnet"), str(ROOT / "pytorch")]
+sys.path[:0] = [str(ROOT), str(ROOT / "mxnet"), str(ROOT / "pytorch"), str(ROOT / "tools")]
 
 from partial_fc.distributed.env import share_cores  # noqa: E402
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "pytorch")]
+sys.path[:0] = [str(ROOT), str(ROOT / "pytorch"), str(ROOT / "tools")]
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np  # noqa: E402

@@ -154,11 +154,11 @@ for name, missing in {LINUX_ONLY}.items():
     module = importlib.import_module(name)
     for attribute in missing: delattr(module, attribute)
 sys.platform = "darwin"
-import partial_fc
-for found in pkgutil.walk_packages(partial_fc.__path__, "partial_fc."):
-    try: importlib.import_module(found.name)
-    except ModuleNotFoundError as error: assert not error.name.startswith("partial_fc."), error
-    print(found.name)
+for top in "partial_fc", "partial_fc_tools":
+    for found in pkgutil.walk_packages(importlib.import_module(top).__path__, top + "."):
+        try: importlib.import_module(found.name)
+        except ModuleNotFoundError as error: assert not error.name.startswith("partial_fc"), error
+        print(found.name)
 """
     environment = with_root()
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)

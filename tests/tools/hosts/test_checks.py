@@ -6,13 +6,14 @@ import pytest
 
 import default
 from open_files import few_open_files
+from partial_fc.utils.check_rows import Row, failed_checks
 from partial_fc.utils.config import parse_assignments
 from partial_fc_tools.hosts.checks import Job, rows
 from partial_fc_tools.hosts.command import probe_all
 from partial_fc_tools.hosts.hostfile import Host
 from partial_fc_tools.hosts.job_requirements import TRAINERS, Training
 from partial_fc_tools.hosts.probe import Probe
-from partial_fc_tools.hosts.row import Row, failed_checks
+
 
 FACTS = {
     "code": {"run.sh": "1"},

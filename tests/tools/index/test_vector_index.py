@@ -549,7 +549,7 @@ def test_a_change_that_is_interrupted_loses_nothing(place, monkeypatch, owner, n
 def test_ctrl_c_during_a_build_leaves_nothing(place):
     write("many", embeddings(200_000, size=64), "many")
     there = sorted(os.listdir(place))
-    with interruptible("-m", "partial_fc", "index", "build", "many", "--out", "index") as child:
+    with interruptible("-m", "partial_fc_tools", "index", "build", "many", "--out", "index") as child:
         assert happens(lambda: sorted(os.listdir(place)) != there)
         time.sleep(0.5)
         child.send_signal(signal.SIGINT)

@@ -219,7 +219,7 @@ def test_a_signal_leaves_no_files(place, number, code, message):
         endless = TinyModel()
         endless.loop(10**12)  # within onnxruntime
         endless.write(place / "backbone.onnx")
-    with interruptible("-m", "partial_fc", "embed", "faces", "--model", "backbone.onnx", "--resize") as child:
+    with interruptible("-m", "partial_fc_tools", "embed", "faces", "--model", "backbone.onnx", "--resize") as child:
         assert happens(lambda: any(name.startswith(".partial_fc-") for name in os.listdir(place)))
         time.sleep(0.5)
         child.send_signal(number)
