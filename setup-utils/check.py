@@ -18,7 +18,6 @@ from environment import CLONE, MXNET, TORCH, last_line, run
 from partial_fc.utils.check_rows import Row, failed_checks, print_rows
 from partial_fc.utils.cli import run_module
 from partial_fc.utils.cores import usable_cores
-from partial_fc_tools.hosts.row import Row, failed_checks, print_rows
 
 
 def check_python() -> Row:

@@ -312,7 +312,7 @@ WRITING = {  # module -> where the folder comes from
     **dict.fromkeys(
         (
             *("partial_fc.data.names", "partial_fc.data.synthetic.writer", "partial_fc.utils.staging"),
-            *("partial_fc_tools.checkpoints.map", "partial_fc_tools.export.command", "partial_fc_tools.inference.index"),
+            *(f"partial_fc_tools.{name}" for name in ("checkpoints.map", "export.command", "inference.index")),
             *(f"partial_fc_tools.cleaning.{name}" for name in ("changes", "new_set", "page")),
             *(f"partial_fc_tools.ijb.{name}" for name in ("report", "synthetic")),
             *(f"partial_fc_tools.report.{name}" for name in ("card", "compare")),

@@ -14,7 +14,6 @@ from partial_fc_tools.hosts.hostfile import Host
 from partial_fc_tools.hosts.job_requirements import TRAINERS, Training
 from partial_fc_tools.hosts.probe import Probe
 
-
 FACTS = {
     "code": {"run.sh": "1"},
     "versions": {"mxnet": "1.9.1"},

@@ -15,8 +15,8 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from partial_fc.utils.text import plural, say
 from partial_fc.utils.check_rows import Row, failed_checks, print_rows
+from partial_fc.utils.text import plural, say
 
 from . import checks, job_requirements
 from .checks import Job

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from partial_fc.distributed.interfaces import source_address
-from partial_fc.utils.text import say
 from partial_fc.utils.check_rows import Row
+from partial_fc.utils.text import say
 
 from . import facts
 from .hostfile import Host

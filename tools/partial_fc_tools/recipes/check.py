@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from partial_fc.training.recipes.config_file import read_recipe
+from partial_fc.training.recipes.config_file import our_recipe, read_recipe
 from partial_fc.training.recipes.translate import translate
 from partial_fc.utils.config import Setting, read_settings
 from partial_fc.utils.json_object import read_object
@@ -55,19 +55,15 @@ USUAL = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("run", metavar="RUN", help="output folder of the training")
-    parser.add_argument(
-        "--recipe", metavar="FILE", help="its recipe (default: that in configs/ with the folder's name)"
-    )
+    parser.add_argument("--recipe", metavar="NAME", help="its recipe, or a file (default: the folder's name)")
     parser.add_argument("--ijbc", metavar="FILE", help="IJBC.json of partial-fc ijb (default: that in RUN)")
     parser.add_argument("--mfr-all", type=float, metavar="PERCENT", help="result of MFR-ALL")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    # Not one of the current folder, unless it is named: recipes are code.
-    name = args.recipe or os.path.join(root, "configs", os.path.basename(os.path.abspath(args.run)))
-    recipe = read_recipe(name, root)
+    # No file that nobody named: recipes are code.
+    recipe = read_recipe(args.recipe) if args.recipe else our_recipe(os.path.basename(os.path.abspath(args.run)))
     published = recipe.config.get("published")
     if not published:
         raise ValueError(f"{recipe.name} has no published results: name another recipe with --recipe")
