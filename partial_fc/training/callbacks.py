@@ -64,8 +64,8 @@ class CallBackLogging:
         self.max_update, self.rate = max_update, rate
         self.points: list[LossPoint] = []
         self.seconds = 0.0
-        self._losses: list[float] = []
-        self._restored = 0  # of these losses, which an earlier process has timed
+        self._losses: list[float] = []  # since the last line
+        self._resumed = {"seconds": 0.0, "waited": 0.0}  # that an earlier process has spent on these updates
         self._engine, self._waited_before, self._waiting_seconds = engine, 0.0, 0.0
         self._loop = LoopState() if engine is None else loop or own_loop(engine)
         self._since = time.perf_counter()
@@ -84,10 +84,9 @@ class CallBackLogging:
         now = time.perf_counter()
         elapsed, self._since = now - self._since, now
         self.seconds += elapsed
-        timed, self._restored = len(self._losses) - self._restored, 0
-        if not timed:
+        if not self._losses:
             return
-        speed = timed * self.global_batch / elapsed
+        speed = len(self._losses) * self.global_batch / elapsed
         loss, rate = sum(self._losses) / len(self._losses), None if self.rate is None else self.rate(num_update)
         point = LossPoint(num_update, loss, speed, self._waiting(elapsed), rate)
         self._losses = []
@@ -106,10 +105,12 @@ class CallBackLogging:
 
     def state(self) -> dict:
         """Returns the state for a checkpoint, as JSON."""
+        seconds = (self._excluded_since or time.perf_counter()) - self._since
         return {
             "points": [list(point) for point in some_points(self.points, SAVED)],
             "losses": list(self._losses),
-            "seconds": self.seconds + (self._excluded_since or time.perf_counter()) - self._since,
+            "since_last_line": {"seconds": seconds, "waited": self._loop.waited_for_data - self._waited_before},
+            "seconds": self.seconds,
             "waiting_seconds": self._waiting_seconds,
         }
 
@@ -117,7 +118,8 @@ class CallBackLogging:
         """Restores the state that `state` returned."""
         self.points = [LossPoint(*point) for point in state["points"]]
         self._losses = list(state["losses"])
-        self._restored = len(self._losses)
+        # Checkpoints of earlier versions have counted this time already.
+        self._resumed = state.get("since_last_line", self._resumed)
         self.seconds, self._waiting_seconds = state["seconds"], state["waiting_seconds"]
 
     @property
@@ -128,8 +130,9 @@ class CallBackLogging:
         return round(self._waiting_seconds / self.seconds, 4)
 
     def restart(self) -> None:
-        """Starts measuring time and waiting for data now."""
-        self._since, self._waited_before = time.perf_counter(), self._loop.waited_for_data
+        """Starts measuring time and waiting for data now, in addition to what was restored."""
+        self._since = time.perf_counter() - self._resumed["seconds"]
+        self._waited_before = self._loop.waited_for_data - self._resumed["waited"]
 
     @contextmanager
     def excluded_time(self) -> Iterator[None]:

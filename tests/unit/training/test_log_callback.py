@@ -1,5 +1,6 @@
 """The log line of a training, as users of the original trainers search for it."""
 
+import json
 import os
 import re
 import time
@@ -94,20 +95,32 @@ def test_events_have_what_is_known():
     assert ("waiting_for_data", 1) not in events  # not measured
 
 
-def test_a_resumed_log_times_its_own_updates_only(caplog, monkeypatch):
-    first = CallBackLogging(4, 0, 1, 1000)
-    for num_update in (1, 2, 3):
-        first(BatchEndParam(2.0, 0, num_update))
-    resumed = CallBackLogging(4, 0, 1, 1000)
-    resumed.restore(first.state())
-    now = time.perf_counter()
+@pytest.mark.parametrize("end", [3, 4])  # of the training: the checkpoint's update, or one more
+def test_a_line_over_a_resume_is_of_all_its_updates(end, caplog, monkeypatch):
+    now = 100.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    resumed.restart()
-    now += 1.0  # the following update takes a second
+
+    def interrupted(log, num_updates):
+        """Each update takes a second, a quarter of which waits for data."""
+        nonlocal now
+        log.restart()
+        for num_update in num_updates:
+            now += 1.0
+            log._loop.waited_for_data += 0.25
+            log(BatchEndParam(num_update, 0, num_update))
+
+    engine = SimpleNamespace(loss_scale=None, collectives=SimpleNamespace(max=lambda name, value: value))
+    first, resumed = (CallBackLogging(2, 0, 1, 1000, engine=engine, loop=LoopState()) for _ in range(2))
+    interrupted(first, [1, 2, 3])
+    resumed.restore(json.loads(json.dumps(first.state())))
+    now += 50.0
+    interrupted(resumed, range(4, end + 1))
     with caplog.at_level("INFO"):
-        resumed(BatchEndParam(6.0, 0, 4))
-    (line,) = [record.message for record in caplog.records]
-    assert "Loss 3.0000" in line and 900 < float(line.split()[1]) < 1001
+        resumed.write(0, end)
+    last = resumed.points[-1]
+    assert (last.num_update, last.loss) == (end, (3 + end) / 2)
+    assert (last.samples_per_second, last.waiting) == pytest.approx((1000, 0.25))
+    assert resumed.seconds == pytest.approx(end) and resumed.waiting == 0.25
 
 
 @pytest.mark.parametrize(
@@ -128,5 +141,5 @@ def test_a_checkpoint_after_a_verification_does_not_count_its_time():
     log = CallBackLogging(100, 0, 1, 32)
     with log.excluded_time():
         time.sleep(0.5)
-        assert log.state()["seconds"] < 0.4
-    assert 0 <= log.state()["seconds"] < 0.4
+        assert log.state()["since_last_line"]["seconds"] < 0.4
+    assert 0 <= log.state()["since_last_line"]["seconds"] < 0.4
