@@ -11,12 +11,12 @@ import torch
 from command_line import exit_code
 from partial_fc.data.pairs_bin import read_pairs, write_pairs
 from partial_fc.data.synthetic.draw import encode_face
-from partial_fc.evaluation import smaller
 from partial_fc.evaluation.validation_set import decode_faces
 from partial_fc.export.model import FaceModel
 from partial_fc.export.model_file import find_model, model_content
 from partial_fc.export.parity import check_form, random_faces
 from partial_fc.utils.distances import squared_distances
+from partial_fc_tools.export import measured
 from partial_fc_tools.export.smaller import to_half, to_int8
 from partial_fc_tools.verify.command import embed_pairs
 from partial_fc_torch.backbones import get_model
@@ -120,9 +120,9 @@ def test_int8_is_calibrated_with_images_of_the_whole_set(pairs, tmp_path, monkey
         taken.extend(batches := list(batches))
         return to_int8(content, batches)
 
-    monkeypatch.setattr(smaller, "to_int8", recorded)
-    monkeypatch.setattr(smaller, "CALIBRATED", 5)
-    monkeypatch.setattr(smaller, "BATCH", 2)
+    monkeypatch.setattr(measured, "to_int8", recorded)
+    monkeypatch.setattr(measured, "CALIBRATED", 5)
+    monkeypatch.setattr(measured, "BATCH", 2)
     model = FaceModel(large().write(tmp_path / "backbone.onnx"), "full")
     assert exit_code("export", tmp_path, "--int8", "--pairs", pairs, "--limit", 0.9) == 0
     images = read_pairs(pairs)[0]
