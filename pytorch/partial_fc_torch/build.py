@@ -23,6 +23,7 @@ from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
 from partial_fc.training.settings_checks import check_batch_norms
 from partial_fc.training.tasks.task import Task
+from partial_fc.training.trackers.tensorboard import drawn_suffix
 from partial_fc.utils.config import parse_options
 from partial_fc.utils.user_code import errors_of
 
@@ -30,6 +31,7 @@ from .arcface_checkpoint import read_checkpoint
 from .backbones import NETWORKS, Backbone, get_model
 from .backbones.recompute import recompute_blocks
 from .batches import dummy_tensors, tensor_data
+from .code_cache import use_own_cache
 from .collectives import default_collectives, uses_gpu
 from .data_parallel import data_parallel
 from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
@@ -151,7 +153,7 @@ class TorchFramework:
         """Opens a writer of TensorBoard events."""
         from torch.utils.tensorboard import SummaryWriter  # only rank 0 needs it
 
-        return SummaryWriter(folder, purge_step=first_update)
+        return SummaryWriter(folder, purge_step=first_update, filename_suffix=drawn_suffix())
 
     def require_device(self, settings) -> None:
         """Raises ValueError if the device of this rank cannot compute in the precision of the training."""
@@ -159,6 +161,8 @@ class TorchFramework:
             raise ValueError("layer_dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_dtype=auto")
         if settings.compile_backbone and not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "gcc", "clang"))):
             raise ValueError("compile_backbone needs a compiler, g++ or gcc: install it, or set compile_backbone=False")
+        if settings.compile_backbone:
+            use_own_cache(os.environ)
         if self._uses_gpu:
             return
         if settings.gradient_dtype != "float32":
