@@ -26,6 +26,15 @@ def check_full_disk(open_writer, tmp_path, capfd):
         assert Counter.count == 3001 and os.path.exists(disk / "run_id")
 
 
+def check_names(open_writer, tmp_path):
+    """Two writers have files whose names differ in more than the time and the process."""
+    for name in ("first", "second"):
+        open_writer(str(tmp_path / name), 0).close()
+    names = [file.name for file in tmp_path.rglob("*tfevents*")]
+    drawn = {name.rpartition(".")[2] for name in names}
+    assert len(names) == len(drawn) == 2 and all(len(name) == 16 for name in drawn), names
+
+
 class Counter:
     """A user's own tracker."""
 
