@@ -7,6 +7,7 @@ import shutil
 
 from partial_fc.utils.atomic_io import sync_folder
 from partial_fc.utils.shared_folders import refuse_writable_by_others
+from partial_fc.utils.staging import opened_folder
 
 from .layout import LEFT, MANIFEST, OLD, WRITING, is_file_name, step_name, step_number
 from .manifest import Manifest, write_manifest
@@ -53,20 +54,21 @@ class CheckpointFolder:
             ValueError: A file has another size than in the manifest.
         """
         aside, final = self._path(num_update) + WRITING, self._path(num_update)
-        for name, entry in manifest.files.items():
-            path = os.path.join(aside, name)
-            if not os.path.exists(path):
-                raise FileNotFoundError(
-                    f"{path} does not exist, though its rank has written it: all hosts must see this folder, set "
-                    "models_root to a shared disk"
-                )
-            size = os.path.getsize(path)
-            if size != entry.bytes:
-                raise ValueError(f"{path} has {size} bytes, expected {entry.bytes}")
-        for name in os.listdir(aside):  # of an earlier attempt with more ranks
-            if is_file_name(name) and name not in manifest.files:
-                os.remove(os.path.join(aside, name))
-        write_manifest(aside, manifest)
+        with opened_folder(aside) as place:
+            for name, entry in manifest.files.items():
+                path, opened = os.path.join(aside, name), os.path.join(place, name)
+                if not os.path.exists(opened):
+                    raise FileNotFoundError(
+                        f"{path} does not exist, though its rank has written it: all hosts must see this folder, set "
+                        "models_root to a shared disk"
+                    )
+                size = os.path.getsize(opened)
+                if size != entry.bytes:
+                    raise ValueError(f"{path} has {size} bytes, expected {entry.bytes}")
+            for name in os.listdir(place):  # of an earlier attempt with more ranks
+                if is_file_name(name) and name not in manifest.files:
+                    os.remove(os.path.join(place, name))
+            write_manifest(place, manifest)
         os.rename(aside, final)
         sync_folder(self.path)
         return final

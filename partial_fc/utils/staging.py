@@ -157,11 +157,18 @@ def temporary_folder(parent: str, target: str) -> Iterator[str]:
 def opened_folder(path: str) -> Iterator[str]:
     """Yields a path by which all processes of this user reach a folder, whatever is in the place of its name.
 
-    Raises OSError if there is no folder, but a link.
+    Errors name `path`. Raises OSError if there is no folder, but a link.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    place = f"/proc/{os.getpid()}/fd/{descriptor}"
     try:
-        yield f"/proc/{os.getpid()}/fd/{descriptor}"
+        yield place
+    except OSError as error:
+        if place not in str(error):
+            raise
+        named = [part.replace(place, path) if isinstance(part, str) else part for part in error.args]
+        name = () if error.filename is None else (os.fsdecode(error.filename).replace(place, path),)
+        raise type(error)(*named, *name) from error
     finally:
         os.close(descriptor)
 

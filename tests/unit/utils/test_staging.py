@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from partial_fc.utils.staging import MARKER, PREFIX, staged_files, staged_folder
+from partial_fc.utils.atomic_io import write_file
+from partial_fc.utils.staging import MARKER, PREFIX, opened_folder, staged_files, staged_folder
 
 
 def test_files_appear_only_together_and_replace_others_only_if_forced(tmp_path):
@@ -192,3 +193,13 @@ def test_what_is_put_in_the_place_of_the_temporary_folder_stays_as_it_is(write, 
     name = write(tmp_path / "out", swap)
     assert open(os.path.join(name, "a")).read() == "mine"
     assert (tmp_path / "out" / "a").read_text() == "new" and not os.listdir(tmp_path / "moved")
+
+
+def test_errors_in_an_opened_folder_have_its_name(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"'{tmp_path}/none'"), opened_folder(str(tmp_path)) as place:
+        open(os.path.join(place, "none"))
+    with pytest.raises(OSError, match=f"cannot write {tmp_path}/none/a: "), opened_folder(str(tmp_path)) as place:
+        write_file(os.path.join(place, "none", "a"), [])
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(OSError), opened_folder(str(tmp_path / "link")):
+        raise AssertionError
