@@ -116,9 +116,9 @@ class CallBackLogging:
     def restore(self, state: dict) -> None:
         """Restores the state that `state` returned."""
         self.points = [LossPoint(*point) for point in state["points"]]
-        self._losses = list(state["losses"])
+        self._losses = list(map(float, state["losses"]))
         self._restored = len(self._losses)
-        self.seconds, self._waiting_seconds = state["seconds"], state["waiting_seconds"]
+        self.seconds, self._waiting_seconds = float(state["seconds"]), float(state["waiting_seconds"])
 
     @property
     def waiting(self) -> float | None:
