@@ -31,6 +31,7 @@ from .arcface_checkpoint import read_checkpoint
 from .backbones import NETWORKS, Backbone, get_model
 from .backbones.recompute import recompute_blocks
 from .batches import dummy_tensors, tensor_data
+from .code_cache import use_own_cache
 from .collectives import default_collectives, uses_gpu
 from .data_parallel import data_parallel
 from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
@@ -160,6 +161,8 @@ class TorchFramework:
             raise ValueError("layer_dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_dtype=auto")
         if settings.compile_backbone and not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "gcc", "clang"))):
             raise ValueError("compile_backbone needs a compiler, g++ or gcc: install it, or set compile_backbone=False")
+        if settings.compile_backbone:
+            use_own_cache(os.environ)
         if self._uses_gpu:
             return
         if settings.gradient_dtype != "float32":

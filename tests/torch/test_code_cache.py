@@ -5,6 +5,8 @@ import tempfile
 
 import pytest
 
+import default
+from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.code_cache import VARIABLE, use_own_cache
 
 
@@ -18,6 +20,13 @@ def test_a_new_folder_is_closed_to_others_and_taken_again(folder):
     for _ in range(2):
         use_own_cache(environment := {})
         assert environment == {VARIABLE: str(folder)} and folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_training_with_compile_backbone_takes_it(folder, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "")
+    settings = default.generate_config(changes={"compile_backbone": True}, trainer="torch")
+    TorchFramework(backend="gloo").require_device(settings)
+    assert os.environ[VARIABLE] == str(folder)
 
 
 def test_a_folder_that_the_user_names_is_taken(folder):
