@@ -10,6 +10,7 @@ import json
 from typing import Any, NamedTuple
 
 VARIABLE, VERSION = "null", 10901
+LONGEST = 10_000  # characters of an attribute that is read: Python's parser takes 300 bytes for each, and no signals
 EMBEDDING = "fc1"  # conventional name of the embedding layer; training may add layers after it
 
 
@@ -26,6 +27,8 @@ class Node(NamedTuple):
         text = self.attributes.get(attribute)
         if text is None:
             return default
+        if len(text) > LONGEST:
+            return text
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # all that literal_eval documents

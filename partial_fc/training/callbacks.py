@@ -117,10 +117,11 @@ class CallBackLogging:
     def restore(self, state: dict) -> None:
         """Restores the state that `state` returned."""
         self.points = [LossPoint(*point) for point in state["points"]]
-        self._losses = list(state["losses"])
+        self._losses = list(map(float, state["losses"]))
         # Checkpoints of earlier versions have counted this time already.
-        self._resumed = state.get("since_last_line", self._resumed)
-        self.seconds, self._waiting_seconds = state["seconds"], state["waiting_seconds"]
+        resumed = state.get("since_last_line", self._resumed)
+        self._resumed = {name: float(resumed[name]) for name in self._resumed}
+        self.seconds, self._waiting_seconds = float(state["seconds"]), float(state["waiting_seconds"])
 
     @property
     def waiting(self) -> float | None:

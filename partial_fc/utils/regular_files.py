@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import stat
+from contextlib import suppress
 from functools import lru_cache
 from typing import BinaryIO
 
@@ -39,10 +40,22 @@ def require_regular(path: str | os.PathLike) -> None:
 
 
 def open_list(path: str | os.PathLike) -> io.BufferedReader:
-    """Opens a list for reading: a regular file, or a pipe of the shell that the path names as ``/dev/fd/63``."""
-    if os.fspath(path).startswith(PIPES):
+    """Opens a list for reading: a regular file, or a pipe of the shell that the path names as ``/dev/fd/63``.
+
+    Raises:
+        OSError: As open_regular.
+        ValueError: It has zeros that take no space on the disk: a line of a terabyte, in a file of 4 KB.
+    """
+    if os.fspath(path).startswith(PIPES) and ".." not in os.fspath(path):
         return open(path, "rb")
-    return io.BufferedReader(open_regular(path))  # type: ignore[arg-type]
+    file = open_regular(path)
+    with suppress(OSError):  # an empty file, or a file system without holes
+        hole = os.lseek(file.fileno(), 0, os.SEEK_HOLE)
+        if hole < os.fstat(file.fileno()).st_size:
+            file.close()
+            raise ValueError(f"{os.fspath(path)} is no text: it has nothing but zeros from byte {hole} on")
+    file.seek(0)
+    return io.BufferedReader(file)  # type: ignore[arg-type]
 
 
 def _open(path: str | os.PathLike, root: str | os.PathLike | None) -> tuple[int, int]:

@@ -22,10 +22,11 @@ from torch.nn.utils import parametrize
 from partial_fc.data.batch import Inputs, map_inputs
 from partial_fc.export.normalization import NORMALIZED, PIXELS
 from partial_fc.export.onnx import BATCH, INPUT, LARGEST, OPSET
-from partial_fc_torch.backbones import Backbone
-from partial_fc_torch.batches import Tensors, as_tensors
-from partial_fc_torch.pixels import normalized
-from partial_fc_torch.weights import borrowed
+
+from .backbones import Backbone
+from .batches import Tensors, as_tensors
+from .pixels import normalized
+from .weights import borrowed
 
 OUTPUT = "embedding"
 LATER_OPSET = 17  # of 2022; onnxruntime 1.12 reads it

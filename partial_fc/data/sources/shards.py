@@ -36,7 +36,7 @@ FORMAT = 0x58444954_43465002
 ENDING = ".index"
 HEADER_WORDS = 2
 HELD_OPEN = 256  # shards; further ones are opened for each image, because the files of a process are limited
-BLOCK = tarfile.BLOCKSIZE
+BLOCK, BLOCKS = tarfile.BLOCKSIZE, 1 << 20  # bytes; of zeros read at once, as a sparse file has any number
 
 
 class ShardImages(ImageSet):
@@ -247,7 +247,8 @@ def next_archive(path: str, file: BinaryIO, offset: int) -> int | None:
     file.seek(offset)
     if file.read(BLOCK) != bytes(BLOCK):
         raise ValueError(f"{path} is damaged or truncated at offset {offset}: copy or write it again")
-    while block := file.read(BLOCK):
-        if any(block):
-            return file.tell() - len(block)
+    while blocks := file.read(BLOCKS):
+        if left := len(blocks.lstrip(b"\0")):
+            zeros = len(blocks) - left
+            return file.tell() - len(blocks) + zeros - zeros % BLOCK
     return None

@@ -174,3 +174,9 @@ def test_damaged_network_descriptions(tmp_path):
                     node.get(attribute, ())
 
     check_damaged(tmp_path / "a.json", symbol_json(NODES, [3]).encode(), read)
+
+
+def test_long_attributes_are_text_that_python_does_not_parse():
+    long = "1," * 5001
+    nodes = read_symbol(symbol_json([("null", "data", {"shape": long, "short": "1,2"}, [])], [0]), "a.json")
+    assert nodes[0].get("shape", None) == long and nodes[0].get("short", None) == (1, 2)

@@ -9,6 +9,7 @@ from partial_fc.checkpoint.mxnet_params import named_arrays
 from partial_fc.checkpoint.verify import verify_file
 from partial_fc.data.names import parse_names
 from partial_fc.data.pairs_bin import read_pairs as read_pairs_bin
+from partial_fc.data.recordio.index import parse_index
 from partial_fc.export.onnx import read_checkpoint
 from partial_fc.utils.atomic_io import Entry
 from partial_fc.utils.regular_files import read_regular
@@ -114,3 +115,12 @@ def test_a_list_may_be_a_pipe_of_the_shell(tmp_path, folder):
         list(read_lines(tmp_path / "list"))
     assert list(read_lines(f"{folder}/{read}")) == ["a", "b"]
     os.close(read)
+
+
+@pytest.mark.parametrize("content, size", [(b"", 1 << 40), (b"0\t8\n" * 4096, 1 << 40), (b"0\ta\n" * 1024, 1 << 13)])
+@pytest.mark.parametrize("read", [read_lines, parse_names, parse_index, lambda path: read_pairs(path, np.arange(3))])
+def test_a_list_with_zeros_that_take_no_space_is_no_text(content, size, read, tmp_path):
+    (tmp_path / "list").write_bytes(content)
+    os.truncate(tmp_path / "list", size)
+    with pytest.raises(ValueError, match=f"list is no text: .* zeros from byte {len(content)} on"):
+        list(read(str(tmp_path / "list")))
