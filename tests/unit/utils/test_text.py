@@ -213,7 +213,7 @@ OTHER_LINES = {
 
 def test_all_messages_are_printed_by_say():
     """And bars and logs are made where names in them are escaped."""
-    packages = [ROOT / folder for folder in ("partial_fc", "mxnet", "pytorch")]
+    packages = [ROOT / folder for folder in ("partial_fc", "mxnet", "pytorch", "tools")]
     found = set()
     for path in (*ROOT.glob("*.py"), *(path for package in packages for path in package.rglob("*.py"))):
         place = str(path.relative_to(ROOT))
