@@ -83,7 +83,6 @@ install_torch() {
 install_packages() {
     "$VENV/bin/python" -I -m pip freeze | grep '^torch[ =]' >"$STATE/constraint.txt"
     pip_install -r "$CLONE/requirement.txt" -c "$STATE/constraint.txt"
-    write_pth "$CLONE" "$CLONE/pytorch" "$CLONE/tools"
 }
 
 check_packages() {
@@ -104,6 +103,7 @@ install_everything() {
     phase torch "$torch" step "PyTorch" install_torch
     pins="$torch $(sha256sum <"$CLONE/requirement.txt")"
     phase packages "$pins" step "numpy, OpenCV, ONNX and the rest of requirement.txt" install_packages
+    write_pth "$CLONE" "$CLONE/pytorch" "$CLONE/tools"    # always, as in install.sh
     phase packages-checked "$pins" step "check: PyTorch and the other packages import and compute" check_packages
 }
 

@@ -68,7 +68,6 @@ write_mxnet_pth() {
 
 install_packages() {
     pip_install --no-deps -r "$SETUP_DIR/requirements/training.txt" "$PFC_WHEEL==$MXNET_VERSION"
-    write_mxnet_pth
 }
 
 check_packages() {
@@ -91,6 +90,7 @@ install_everything() {
     local pins
     pins="$PFC_WHEEL $(cat "$SETUP_DIR"/{requirements/training.txt,stack_shims.py} | sha256sum)"
     phase packages "$pins" step "MXNet, numpy, OpenCV and the rest, at pinned versions" install_packages
+    write_mxnet_pth    # always: an earlier version of the clone may have had other source roots
     phase packages-checked "$pins" step "check: MXNet and the other packages import and compute" check_packages
     bash "$SETUP_DIR/install-mpi.sh"
     bash "$SETUP_DIR/install-horovod.sh"
