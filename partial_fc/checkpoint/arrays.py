@@ -109,7 +109,7 @@ def writable_array(path: str, shape: tuple[int, ...], dtype: type, is_new: bool)
 
     Args:
         path: of the file; a new one replaces what is there.
-        shape, dtype: of the array; those of the file, unless it is new.
+        shape, dtype: of the array; an existing file must have been created with the same ones.
         is_new: whether to create the file, of zeros.
     """
     if is_new:

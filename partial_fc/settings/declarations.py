@@ -42,7 +42,7 @@ SETTINGS = Schema(
     Setting(
         "sample_ratio",
         1.0,
-        "share of a rank's centers in a step, as 0.1,0.1,1.0 by epoch; 0: those of the batch alone",
+        "fraction of class centers sampled per step, or one by epoch; 0: only the classes of the batch",
         at_least=0,
         at_most=1,
         alias="sample_rate",

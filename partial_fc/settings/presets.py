@@ -1,6 +1,6 @@
 """Presets: the settings that the name of a loss, of a network or of a data set stands for.
 
-A program may add presets of its own to these dictionaries before it calls resolve_settings.
+A program may add its own presets to these dictionaries before it calls resolve_settings.
 """
 
 from easydict import EasyDict as edict
@@ -8,7 +8,7 @@ from easydict import EasyDict as edict
 from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.imports import declared_keys, trainer_root
 
-# The MXNet trainer has those of the margin "combined".
+# The MXNet trainer has only the losses whose margin is "combined".
 loss = edict(
     arcface=edict(margin="combined", margin_options="", margins=(1.0, 0.5, 0.0)),
     cosface=edict(margin="combined", margin_options="", margins=(1.0, 0.0, 0.4)),

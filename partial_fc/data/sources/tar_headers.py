@@ -25,7 +25,7 @@ class BoundedMember(tarfile.TarInfo):
             raise _sparse(self.name)
         file = tar.fileobj
         if self.type in LONG_NAMES + EXTENDED:
-            # The offset is that of the first header of a chain.
+            # tar.offset is where the first header of the chain begins.
             if self.size < 0 or file.tell() - tar.offset + self.size > HEADER_BYTES:
                 raise tarfile.ReadError(f"a member has more than {HEADER_BYTES:,} bytes of headers")
             if self.type in EXTENDED:

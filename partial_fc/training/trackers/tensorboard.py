@@ -10,7 +10,7 @@ from .tracker import ScalarWriter, TrackedRun
 
 
 def drawn_ending() -> str:
-    """Returns how the name of a file of events ends, so that nobody can put a link in its place beforehand."""
+    """Returns a random suffix for the name of an event file: nobody can plant a link under a name he cannot guess."""
     return f".{secrets.token_hex(4)}"
 
 

@@ -100,21 +100,22 @@ def test_a_line_over_a_resume_is_of_all_its_updates(end, caplog, monkeypatch):
     now = 100.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
 
-    def interrupted(log, num_updates):
+    def interrupted(log, loop, num_updates):
         """Each update takes a second, a quarter of which waits for data."""
         nonlocal now
         log.restart()
         for num_update in num_updates:
             now += 1.0
-            log._loop.waited_for_data += 0.25
+            loop.waited_for_data += 0.25
             log(BatchEndParam(num_update, 0, num_update))
 
     engine = SimpleNamespace(loss_scale=None, collectives=SimpleNamespace(max=lambda name, value: value))
-    first, resumed = (CallBackLogging(2, 0, 1, 1000, engine=engine, loop=LoopState()) for _ in range(2))
-    interrupted(first, [1, 2, 3])
+    loops = LoopState(), LoopState()
+    first, resumed = (CallBackLogging(2, 0, 1, 1000, engine=engine, loop=loop) for loop in loops)
+    interrupted(first, loops[0], [1, 2, 3])
     resumed.restore(json.loads(json.dumps(first.state())))
     now += 50.0
-    interrupted(resumed, range(4, end + 1))
+    interrupted(resumed, loops[1], range(4, end + 1))
     with caplog.at_level("INFO"):
         resumed.write(0, end)
     last = resumed.points[-1]
