@@ -6,4 +6,4 @@ python onnx_helper_sample.py --model_root DIR --track glint
 from partial_fc.utils.cli import run_module, start
 
 if __name__ == "__main__":
-    start(lambda: run_module("partial_fc.evaluation.submission.command", "python onnx_helper_sample.py"))
+    start(lambda: run_module("partial_fc_tools.submission.command", "python onnx_helper_sample.py"))

@@ -6,4 +6,4 @@ python onnx_ijbc.py --model-root DIR --image-path IJBC --result-dir OUT
 from partial_fc.utils.cli import run_module, start
 
 if __name__ == "__main__":
-    start(lambda: run_module("partial_fc.evaluation.ijb.command", "python onnx_ijbc.py"))
+    start(lambda: run_module("partial_fc_tools.ijb.command", "python onnx_ijbc.py"))

@@ -31,9 +31,8 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np  # noqa: E402
-
-from partial_fc.inference.vector_index import ivf  # noqa: E402
-from partial_fc.inference.vector_index.writer import Writer  # noqa: E402
+from partial_fc_tools.index import ivf  # noqa: E402
+from partial_fc_tools.index.writer import Writer  # noqa: E402
 
 E, IMAGES, COSINE, BLOCK, QUERIES = 512, 5, 0.6, 20_000, 1000
 SCALE = np.exp(-np.arange(E) / 128).astype(np.float32)  # square roots of the variances

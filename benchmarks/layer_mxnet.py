@@ -28,9 +28,9 @@ sys.path[:0] = [str(ROOT / "mxnet"), str(ROOT / "benchmarks")]
 
 import case_mxnet  # noqa: E402
 from host import resident, start_peak  # noqa: E402
+from partial_fc_tools.planner import Case  # noqa: E402
 from textbook_mxnet import TextbookModule  # noqa: E402
 
-from partial_fc.planner import Case  # noqa: E402
 from partial_fc_mxnet import SampleDistributeModule  # noqa: E402
 
 FORMS = {"textbook": TextbookModule, "MXNet": SampleDistributeModule}

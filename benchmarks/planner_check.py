@@ -36,11 +36,11 @@ from partial_fc.distributed.env import share_cores  # noqa: E402
 share_cores(os.environ)
 
 import numpy as np  # noqa: E402
+from partial_fc_tools.planner import Case, Plan, plan  # noqa: E402
+from partial_fc_tools.planner.roofline import FLOPS, Rates, least_times  # noqa: E402
 
 from benchmarks.host import resident, start_peak  # noqa: E402
 from partial_fc.distributed.collectives import Collectives  # noqa: E402
-from partial_fc.planner import Case, Plan, plan  # noqa: E402
-from partial_fc.planner.roofline import FLOPS, Rates, least_times  # noqa: E402
 
 CASES = (
     {"classes": 100_000},

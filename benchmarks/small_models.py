@@ -17,13 +17,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "pytorch")]
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np  # noqa: E402
+from partial_fc_tools.export.smaller import to_half, to_int8  # noqa: E402
+from partial_fc_tools.verify.command import verify_model  # noqa: E402
 
 from partial_fc.data.pairs_bin import read_pairs  # noqa: E402
 from partial_fc.evaluation.validation_set import decode_faces  # noqa: E402
-from partial_fc.evaluation.verify import verify_model  # noqa: E402
-from partial_fc.export.smaller import to_half, to_int8  # noqa: E402
-from partial_fc.inference.model import FaceModel  # noqa: E402
-from partial_fc.inference.parity import random_faces  # noqa: E402
+from partial_fc.export.model import FaceModel  # noqa: E402
+from partial_fc.export.parity import random_faces  # noqa: E402
 
 ROUNDS, FACES = 15, 64
 HEAD = (

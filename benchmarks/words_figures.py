@@ -26,7 +26,7 @@ from examples.search_figures import Scores, redrawn_shares, search_scores  # noq
 from examples.words.evaluate import measure_of  # noqa: E402
 from examples.words.heldout import FARS, held_out  # noqa: E402
 from examples.words.lexemes import read_set, split_lexemes  # noqa: E402
-from partial_fc.inference.item_model import ItemModel  # noqa: E402
+from partial_fc.export.item_model import ItemModel  # noqa: E402
 from partial_fc.utils.config import parse_options  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 

@@ -14,8 +14,8 @@ import sys
 import check_torch
 import cuda
 from environment import CLONE, MXNET, TORCH, last_line, run
+from partial_fc_tools.hosts.row import Row, failed_checks, print_rows
 
-from partial_fc.distributed.preflight.row import Row, failed_checks, print_rows
 from partial_fc.utils.cli import run_module
 from partial_fc.utils.cores import usable_cores
 
@@ -173,7 +173,7 @@ def collect() -> list[Row]:
 
 def main() -> int:
     if sys.argv[1:]:
-        return run_module("partial_fc.distributed.preflight.command", "bash setup-utils/check.sh")
+        return run_module("partial_fc_tools.hosts.command", "bash setup-utils/check.sh")
     rows = collect()
     print_rows(rows)
     bad = failed_checks(rows)

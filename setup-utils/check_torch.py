@@ -3,8 +3,7 @@
 import os
 
 from environment import CLONE, TORCH, last_line, run
-
-from partial_fc.distributed.preflight.row import Row
+from partial_fc_tools.hosts.row import Row
 
 # As words: release, CUDA of the build, transports, GPUs, threads.
 FACTS = """

@@ -87,7 +87,7 @@ write_pth() {
 # The command that a wheel has. A program in a folder of its own: what lies in the current folder is not imported, and
 # PYTHONPATH holds, where users have their detectors and readers.
 write_command() {
-    printf 'from partial_fc.__main__ import run\n\nif __name__ == "__main__":\n    run()\n' >"$STATE/command.py"
+    printf 'from partial_fc_tools.__main__ import run\n\nif __name__ == "__main__":\n    run()\n' >"$STATE/command.py"
     printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$VENV/bin/python" "$STATE/command.py" >"$VENV/bin/partial-fc"
     chmod +x "$VENV/bin/partial-fc"
 }

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
-from partial_fc.__main__ import main
+from partial_fc_tools.__main__ import main
+
 from paths import with_root
 
 

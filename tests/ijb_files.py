@@ -1,4 +1,4 @@
-"""A protocol of a few random images for the tests of partial_fc.evaluation.ijb."""
+"""A protocol of a few random images for the tests of partial_fc_tools.ijb."""
 
 import cv2
 import numpy as np

@@ -2,9 +2,8 @@
 
 import cv2
 import numpy as np
-
-from partial_fc.data.alignment import ARCFACE, SIZE
-from partial_fc.inference.detection import Face
+from partial_fc_tools.sets.alignment import ARCFACE, SIZE
+from partial_fc_tools.sets.detection import Face
 
 
 class RedSquares:

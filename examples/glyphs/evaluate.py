@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from partial_fc_tools.inference.index import Recipe, embed_items
 
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.evaluation.validation_set import decode_faces
 from partial_fc.evaluation.verification import FOLDS, verify
-from partial_fc.inference.index import Recipe, embed_items
-from partial_fc.inference.model import FaceModel
+from partial_fc.export.model import FaceModel
 from partial_fc.utils.cli import run_module, start
 from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import markdown_table

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from partial_fc.inference.item_model import ItemModel
+from partial_fc.export.item_model import ItemModel
 from partial_fc.utils.cli import run_module, start, whole_number
 from partial_fc.utils.tables import markdown_table
 

@@ -41,9 +41,9 @@ class OnnxExport:
 
         Raises:
             ValueError: An operator has no counterpart in ONNX (names the node), or the embeddings differ from MXNet's
-                by a cosine distance above 1e-4, see `partial_fc.inference.parity.check_export`.
+                by a cosine distance above 1e-4, see `partial_fc.export.parity.check_export`.
         """
-        from partial_fc.inference.parity import check_export
+        from partial_fc.export.parity import check_export
 
         content = self._content(arg_params, aux_params, num_update)
         check_export(content, self.faces, lambda faces: self._embed(arg_params, aux_params, faces), "MXNet")
@@ -55,7 +55,7 @@ class OnnxExport:
         Embeddings are not compared: some deep networks are chaotic before training, so that MXNet's own embeddings
         change when a pixel changes by a ten-thousandth.
         """
-        from partial_fc.inference.parity import check_form
+        from partial_fc.export.parity import check_form
 
         check_form(self._content(arg_params, aux_params, 0))
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.data.transforms import decode_rgb
-from partial_fc.inference.distances import squared_distances
 from partial_fc.layer.sharding import shard_of
+from partial_fc.utils.distances import squared_distances
 
 CHUNK = 256  # images; 38 MB as float32
 

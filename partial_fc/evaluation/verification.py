@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.inference.distances import squared_distances
+from partial_fc.utils.distances import squared_distances
 
 from .roc import Roc, max_accepted
 

@@ -11,8 +11,8 @@ from itertools import islice
 import numpy as np
 
 from partial_fc.data.batch import Inputs, map_inputs, num_items
-from partial_fc.inference.distances import squared_distances
 from partial_fc.layer.sharding import shard_of
+from partial_fc.utils.distances import squared_distances
 
 from .engine import Engine
 

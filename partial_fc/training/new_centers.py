@@ -13,8 +13,8 @@ import numpy as np
 from partial_fc.checkpoint.class_map import NEW
 from partial_fc.data.class_images import ClassImages
 from partial_fc.distributed.consistency import arrays_digest
-from partial_fc.inference.distances import normalized
 from partial_fc.layer.initializer import expected_norm
+from partial_fc.utils.distances import normalized
 from partial_fc.utils.text import plural
 
 from .engine import Engine

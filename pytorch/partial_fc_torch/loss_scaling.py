@@ -6,9 +6,8 @@ import torch
 
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.layer.loss_scale import LossScale
-
-from .layer.device import HostCopy
-from .optimizers import BackboneOptimizer
+from partial_fc_torch.layer.device import HostCopy
+from partial_fc_torch.optimizers import BackboneOptimizer
 
 
 class LossScaling:

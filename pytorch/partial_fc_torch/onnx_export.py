@@ -22,11 +22,10 @@ from torch.nn.utils import parametrize
 from partial_fc.data.batch import Inputs, map_inputs
 from partial_fc.export.normalization import NORMALIZED, PIXELS
 from partial_fc.export.onnx import BATCH, INPUT, LARGEST, OPSET
-
-from .backbones import Backbone
-from .batches import Tensors, as_tensors
-from .pixels import normalized
-from .weights import borrowed
+from partial_fc_torch.backbones import Backbone
+from partial_fc_torch.batches import Tensors, as_tensors
+from partial_fc_torch.pixels import normalized
+from partial_fc_torch.weights import borrowed
 
 OUTPUT = "embedding"
 LATER_OPSET = 17  # of 2022; onnxruntime 1.12 reads it
@@ -66,9 +65,9 @@ class OnnxExport:
 
         Raises:
             ValueError: It would exceed 2 GiB, an operator has no counterpart in ONNX, or the embeddings differ from
-                PyTorch's by a cosine distance above 1e-4, see partial_fc.inference.parity.
+                PyTorch's by a cosine distance above 1e-4, see partial_fc.export.parity.
         """
-        from partial_fc.inference import parity
+        from partial_fc.export import parity
 
         with self.weights(), for_inference(self.model) as model:
             content = self._content(model, num_update)
@@ -86,8 +85,8 @@ class OnnxExport:
 
         Logs a warning if the file has a later opset.
         """
-        from partial_fc.inference import parity
-        from partial_fc.inference.model import run_session
+        from partial_fc.export import parity
+        from partial_fc.export.model import run_session
 
         with for_inference(self.model) as model:
             content = self._content(model, 0)
@@ -102,7 +101,7 @@ class OnnxExport:
         # Imported here: only rank 0 needs them, and loading takes longer than a step of a small network.
         import onnx
 
-        from partial_fc.inference.model import first_line
+        from partial_fc.export.model import first_line
 
         if not self.fits:
             raise ValueError("the weights exceed the 2 GiB of an ONNX file: take the state_dict, backbone.pth")
@@ -186,7 +185,7 @@ def _by_name(inputs: Tensors) -> Mapping[str, torch.Tensor]:
 
 
 def _refusal(error: Exception) -> ValueError:
-    from partial_fc.inference.model import first_line
+    from partial_fc.export.model import first_line
 
     return ValueError(f"this backbone cannot be exported to ONNX, opset {OPSET}: {first_line(error)}")
 

@@ -106,7 +106,7 @@ def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces,
     assert "similarity" in run("compare", first, second, *model)
     run("embed", "faces", "--out", "embeddings", *model)
     assert len(run("search", first, "--index", "embeddings", *model).splitlines()) == 12  # with the kind of search
-    run("-m", "partial_fc.evaluation.ijb.synthetic", "IJBC", "--subjects", "6", program="python")
+    run("-m", "partial_fc_tools.ijb.synthetic", "IJBC", "--subjects", "6", program="python")
     assert "rank-1" in run("ijb", "--model-root", "model", "--image-path", "IJBC", "--result-dir", "results")
     assert "rules" in run("submission", "--model-root", "model", "--time-limit", "10000")
     assert "centers" in run("plan", "--classes", "1000000", "--ranks", "8")

@@ -8,8 +8,8 @@ from symbol_arrays import embed, random_parameters
 from command_line import exit_code
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic import encode_face
-from partial_fc.inference.model import FaceModel
-from partial_fc.inference.parity import random_faces
+from partial_fc.export.model import FaceModel
+from partial_fc.export.parity import random_faces
 from partial_fc_mxnet import export
 from partial_fc_mxnet.symbol import get_symbol
 

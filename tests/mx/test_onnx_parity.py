@@ -5,9 +5,9 @@ import onnx
 import pytest
 from symbol_arrays import embed, random_parameters
 
-from partial_fc.inference.distances import squared_distances
-from partial_fc.inference.model import FaceModel
-from partial_fc.inference.parity import random_faces
+from partial_fc.export.model import FaceModel
+from partial_fc.export.parity import random_faces
+from partial_fc.utils.distances import squared_distances
 from partial_fc_mxnet.onnx_export import OnnxExport
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 

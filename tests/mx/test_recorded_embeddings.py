@@ -12,7 +12,7 @@ from symbol_arrays import embed, random_parameters, shapes_of
 
 from partial_fc.checkpoint.backbone_layers import OF_MXNET, UNITS
 from partial_fc.checkpoint.torch_names import torch_names
-from partial_fc.inference.parity import random_faces
+from partial_fc.export.parity import random_faces
 from partial_fc_mxnet.symbol import get_symbol
 from paths import ROOT
 

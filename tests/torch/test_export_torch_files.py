@@ -11,8 +11,8 @@ import torch
 
 from command_line import exit_code
 from partial_fc.data.pairs_bin import write_pairs
-from partial_fc.inference.model import FaceModel
-from partial_fc.inference.parity import random_faces
+from partial_fc.export.model import FaceModel
+from partial_fc.export.parity import random_faces
 from partial_fc_torch import get_model
 from partial_fc_torch.backbones import NETWORKS, network_with
 from partial_fc_torch.pixels import normalized, to_images

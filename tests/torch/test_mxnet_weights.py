@@ -10,7 +10,7 @@ from drawn_weights import mxnet_weights
 from partial_fc.checkpoint.backbone_layers import OF_MXNET, SHARED
 from partial_fc.checkpoint.model_format import MXNET, TORCH
 from partial_fc.checkpoint.torch_names import torch_names
-from partial_fc.inference.parity import random_faces
+from partial_fc.export.parity import random_faces
 from partial_fc_torch.backbones import get_model
 from partial_fc_torch.weights import set_weights
 from paths import ROOT

@@ -9,15 +9,15 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from partial_fc_tools.__main__ import main
 
 import default
 import own_task
-from partial_fc.__main__ import main
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc.data.item_batches import ArrayItems, ItemBatches
 from partial_fc.distributed.errors import JobError
-from partial_fc.inference.model import FaceModel
-from partial_fc.inference.parity import random_faces
+from partial_fc.export.model import FaceModel
+from partial_fc.export.parity import random_faces
 from partial_fc.training.tasks import Task, build_task
 from partial_fc.training.trainer import train
 from partial_fc.utils.config import Setting, SettingsError

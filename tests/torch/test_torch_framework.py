@@ -19,7 +19,7 @@ from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.run_rank import run_rank
-from partial_fc.inference.model import FaceModel
+from partial_fc.export.model import FaceModel
 from partial_fc.training import trainer
 from partial_fc.training.tasks import build_task
 from partial_fc.training.trainer import train

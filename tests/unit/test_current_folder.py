@@ -11,7 +11,7 @@ from paths import ROOT, with_root
 
 PLANTED = ("signal", "socket", "json", "venv", "platform", "cuda", "numpy", "partial_fc", "sysconfig", "sitecustomize")
 # What pip writes for [project.scripts].
-COMMAND = "import sys\nfrom partial_fc.__main__ import run\nif __name__ == '__main__':\n    sys.exit(run())\n"
+COMMAND = "import sys\nfrom partial_fc_tools.__main__ import run\nif __name__ == '__main__':\n    sys.exit(run())\n"
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ LEVEL = {f"partial_fc.{package}": level for level, packages in enumerate(LEVELS)
 TRAINERS = {"partial_fc_mxnet": ROOT / "mxnet", "partial_fc_torch": ROOT / "pytorch"}
 LEVEL |= dict.fromkeys(TRAINERS, len(LEVELS))
 NUMERIC_ONLY = {"mxnet", "horovod", "mxboard", "torch"}  # what partial_fc must not need
-ABOVE = {"partial_fc.__init__", "partial_fc.__main__"}  # which imports the command that is called, by its name
+ABOVE = {"partial_fc.__init__", "partial_fc_tools.__main__"}  # which imports the command that is called, by its name
 PROGRAMS = {"default", "config", "train_memory", "train"}  # what no library reads
 
 
@@ -45,7 +45,7 @@ def imported(name, path):
 
 
 def package(name):
-    """partial_fc.data for partial_fc.data.tools.pack; None for what is not ours."""
+    """partial_fc.data for partial_fc_tools.sets.pack; None for what is not ours."""
     parts = name.split(".")
     if parts[0] in TRAINERS:
         return parts[0]
@@ -122,14 +122,14 @@ def test_rooms_do_not_import_each_other_in_a_circle():
 
 # What follows files of strangers wherever they say, and the files whose content is checked before, or our own.
 UNSAFE = {
-    "InferenceSession": {"partial_fc.inference.model"},
-    "onnx.load": {"partial_fc.export.smaller"},
-    "load_external_data_for_model": {"partial_fc.inference.model"},
-    "FaceDetectorYN.create": {"partial_fc.inference.detection.yunet"},
+    "InferenceSession": {"partial_fc.export.model"},
+    "onnx.load": {"partial_fc_tools.export.smaller"},
+    "load_external_data_for_model": {"partial_fc.export.model"},
+    "FaceDetectorYN.create": {"partial_fc_tools.sets.detection.yunet"},
     "faiss.read_index": set(),
     "faiss.read_InvertedLists": set(),
     "faiss.deserialize_index": set(),
-    "faiss.OnDiskInvertedLists": {"partial_fc.inference.vector_index.ivf"},
+    "faiss.OnDiskInvertedLists": {"partial_fc_tools.index.ivf"},
 }
 
 

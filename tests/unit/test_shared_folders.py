@@ -9,17 +9,17 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from partial_fc_tools.cleaning.stored import working_folder
+from partial_fc_tools.inference.index import Index, write_index
+from partial_fc_tools.inference.origin import Origin
 from test_layout import sources
 
 from checkpoint_files import write_checkpoint
 from command_line import exit_code
 from damage import check_damaged
 from partial_fc.checkpoint import CheckpointFolder
-from partial_fc.cleaning.stored import working_folder
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.stamped_words import read_words, write_words
-from partial_fc.inference.index import Index, write_index
-from partial_fc.inference.origin import Origin
 from partial_fc.training.report.curves_json import read_runs
 from partial_fc.training.report.drawing import write_png
 from partial_fc.training.run_folder import begin_run, begun_by, check_writable, open_run_folder, prepare_folder
@@ -270,6 +270,6 @@ def _names_what_it_writes(node):
 def test_what_a_command_makes_cannot_be_written_by_others(tmp_path):
     """Whatever the umask: else it would refuse its own folders."""
     folder = tmp_path / "above" / "set"
-    words = f"{sys.executable} -m partial_fc.evaluation.ijb.synthetic {folder} --subjects 4"
+    words = f"{sys.executable} -m partial_fc_tools.ijb.synthetic {folder} --subjects 4"
     subprocess.run(["sh", "-c", f"umask 0; {words}"], cwd=ROOT, check=True, timeout=120)
     refuse_writable_by_others(folder)

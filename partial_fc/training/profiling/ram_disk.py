@@ -4,8 +4,8 @@ import os
 from shlex import quote
 from typing import NamedTuple
 
+from partial_fc.data.names import FILE as IDENTITIES
 from partial_fc.data.synthetic.dataset import META
-from partial_fc.data.tools.names import FILE as IDENTITIES
 
 GIB = 2**30
 RAM_DISK = "/mnt/faces_in_memory"

@@ -19,9 +19,9 @@ from partial_fc.evaluation.verification import (
     effective_dimensions,
     verify_distances,
 )
-from partial_fc.inference.distances import squared_distances
 from partial_fc.layer.sharding import shard_of
 from partial_fc.training.embedder import Embedder, Read
+from partial_fc.utils.distances import squared_distances
 
 from .evaluation import Evaluation
 

@@ -15,7 +15,7 @@ import verification_cases
 from partial_fc.data.face_records import write_face_set
 from partial_fc.distributed.errors import JobError
 from partial_fc.evaluation.verification import VerificationPoint, verify
-from partial_fc.inference.model import FaceModel
+from partial_fc.export.model import FaceModel
 from partial_fc.layer.sharding import shard_of
 from partial_fc.training.new_centers import set_mean_centers
 from partial_fc_mxnet import CallBackModelSave, CallBackVerification, FaceImageIter, FacePairs, MarginLoss

@@ -4,15 +4,15 @@ import ast
 import os
 
 import pytest
+from partial_fc_tools.inference.image_folder import face_names, read_faces
+from partial_fc_tools.sets.alignment import read_rgb
 
 from command_line import exit_code
 from damage import check_damaged
 from image_forms import SIZE, draw, write_folders, write_shard
-from partial_fc.data.alignment import read_rgb
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.folders import FolderImages
 from partial_fc.data.sources.shards import index_shard
-from partial_fc.inference.image_folder import face_names, read_faces
 from partial_fc.utils.regular_files import FOLLOW_LINKS
 from paths import ROOT
 

@@ -6,7 +6,7 @@ import pytest
 from default import defaults
 from partial_fc.evaluation.collapse import find_problems, suggest_changes
 from partial_fc.evaluation.verification import VerificationPoint, effective_dimensions
-from partial_fc.inference.distances import squared_distances
+from partial_fc.utils.distances import squared_distances
 
 
 def point(accuracy, dimensions, agreement):

@@ -4,10 +4,10 @@ import json
 import math
 
 import pytest
+from partial_fc_tools.__main__ import main
+from partial_fc_tools.recipes.check import verdict
 
 import default
-from partial_fc.__main__ import main
-from partial_fc.training.recipes.check import verdict
 from partial_fc.training.recipes.config_file import read_recipe
 from partial_fc.training.recipes.translate import translate
 from partial_fc.training.schedule import Epochs, learning_rates, resolve_schedule

@@ -13,15 +13,15 @@ from functools import partial
 
 import numpy as np
 import pytest
+from partial_fc_tools.ijb.lists import read_images, read_pairs, read_subjects
+from partial_fc_tools.inference.index import read_names
+from partial_fc_tools.inference.items import Texts
+from partial_fc_tools.report.pair_groups import read_groups
+from partial_fc_tools.sets.pairs_list import read_pairs_list
+from partial_fc_tools.submission.rules import check_pixel_files
 
 from partial_fc.checkpoint import read_class_map
-from partial_fc.data.tools.names import parse_names
-from partial_fc.data.tools.pairs_list import read_pairs_list
-from partial_fc.evaluation.ijb.lists import read_images, read_pairs, read_subjects
-from partial_fc.evaluation.pair_groups import read_groups
-from partial_fc.evaluation.submission.rules import check_pixel_files
-from partial_fc.inference.index import read_names
-from partial_fc.inference.items import Texts
+from partial_fc.data.names import parse_names
 from partial_fc.training.run_folder import _Formatter
 from partial_fc.utils.cli import PrintableOutput, run_command
 from partial_fc.utils.json_object import read_object

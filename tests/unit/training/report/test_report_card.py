@@ -8,19 +8,19 @@ from functools import cache
 import cv2
 import numpy as np
 import pytest
+from partial_fc_tools.inference.origin import files_digest
+from partial_fc_tools.report.card_content import Given, card_sections, interval
+from partial_fc_tools.report.card_figures import Figures, SetFigures
+from partial_fc_tools.verify.pair_rates import PairRates, Rate
 
 import made_up_training
 from command_line import exit_code
 from made_up_training import a_set, a_training
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic.draw import encode_face
-from partial_fc.evaluation.pair_rates import PairRates, Rate
 from partial_fc.evaluation.verification import Verification, verify
-from partial_fc.inference.model import FaceModel, model_files
-from partial_fc.inference.origin import files_digest
+from partial_fc.export.model import FaceModel, model_files
 from partial_fc.training.report import write_report
-from partial_fc.training.report.card_content import Given, card_sections, interval
-from partial_fc.training.report.card_figures import Figures, SetFigures
 from partial_fc.training.report.curves_json import read_runs
 from tiny_onnx import TinyModel
 

@@ -1,0 +1,356 @@
+"""partial-fc sets clean on a small set with known errors."""
+
+import csv
+import hashlib
+import os
+import shutil
+from contextlib import ExitStack
+
+import cv2
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+from partial_fc_tools.cleaning import embeddings
+
+from command_line import exit_code, interruptible
+from partial_fc.data.face_records import FaceRecords, write_face_set
+from partial_fc.data.names import read_names, write_names
+from partial_fc.data.pairs_bin import write_pairs
+from tiny_onnx import TinyModel
+
+PEOPLE, IMAGES = 12, 8
+SLOW = 20_000  # loops of a model that takes seconds for the set
+RANDOM = np.random.default_rng(0)
+PATTERNS = RANDOM.integers(0, 256, (PEOPLE, 14, 14, 3))
+
+
+def photo(person, quality=95):
+    """A JPEG of 112x112: the pattern of a person, and noise."""
+    blocks = np.clip(PATTERNS[person] + RANDOM.normal(0, 50, (14, 14, 3)), 0, 255).astype(np.uint8)
+    return jpeg(cv2.resize(blocks, (112, 112), interpolation=cv2.INTER_NEAREST), quality)
+
+
+def jpeg(image, quality):
+    return cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+
+
+def again(encoded):
+    return jpeg(cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR), 70)
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory):
+    """A folder with a model, a set, and a test set with person 11.
+
+    Class 1 has an image of person 4, class 3 one that cannot be decoded, class 5 an image twice, and person 7 is in the
+    classes 7 and 12. The test set has a copy of an image of person 2, too.
+    """
+    folder = tmp_path_factory.mktemp("clean")
+    TinyModel(features=64).write(folder / "model.onnx")
+    photos = [[photo(person) for _ in range(IMAGES)] for person in range(PEOPLE)]
+    photos[1][2] = photo(4)
+    photos[3][0] = b"\xff\xd8 no image \xff\xd9"
+    photos[5].append(again(photos[5][3]))
+    photos.append([photo(7) for _ in range(IMAGES - 2)])
+    write_face_set(folder / "set", photos)
+    write_names(folder / "set", [f"name {label}" for label in range(PEOPLE + 1)])
+    test = [
+        photo(11),
+        photo(11),
+        again(photos[2][5]),
+        jpeg(RANDOM.integers(0, 256, (112, 112, 3)).astype(np.uint8), 90),
+    ]
+    write_pairs(folder / "test.bin", test, [True, False])
+    return folder
+
+
+def clean(folder, out, *options):
+    return exit_code("sets", "clean", folder / "set", out, "--model", folder / "model.onnx", "--workers", 1, *options)
+
+
+def changes_of(out):
+    with open(out / "changes.csv", newline="") as file:
+        return {(row["key"], row["class"], row["new_class"], row["reason"]) for row in csv.DictReader(file)}
+
+
+def content(folder):
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in sorted(os.listdir(folder))}
+
+
+def test_end_to_end(errors, tmp_path, capsys):
+    before, out = content(errors / "set"), tmp_path / "out"
+    assert clean(errors, out, "--against", errors / "test.bin") == 0, capsys.readouterr().err
+    key = [1 + IMAGES * person + (person > 5) for person in range(PEOPLE + 1)]
+    merged = {(str(key[12] + image), "12", "7", "split class") for image in range(IMAGES - 2)}
+    in_test = {(str(key[label] + image), str(label), "", "test person") for label in (2, 11) for image in range(IMAGES)}
+    in_test ^= {(str(key[2] + 5), "2", "", reason) for reason in ("test person", "test image")}
+    assert changes_of(out) == merged | in_test | {
+        (str(key[1] + 2), "1", "4", "wrong label"),
+        (str(key[3]), "3", "", "unreadable"),
+        (str(key[5] + IMAGES), "5", "", "near-duplicate"),
+    }
+    assert capsys.readouterr().out.splitlines()[:-1] == [
+        "wrong labels: 1 images, of which 0 are left out",
+        "split classes: 2 classes merged into 1",
+        "near-duplicates: 1 images left out",
+        "in test sets: 2 persons with 15 images left out; 1 near-duplicate of test images",
+        "unreadable: 1 images left out",
+    ]
+    with open(out / "changes.csv", newline="") as file:
+        rows = {row["reason"]: row for row in csv.DictReader(file) if row["reason"] != "test person"}
+    other = {"wrong label": "class 4", "split class": "class 7", "near-duplicate": f"key {key[5] + 3}"}
+    assert {reason: row["other"] for reason, row in rows.items()} == {
+        **other,
+        "test image": "test.bin 2",
+        "unreadable": "",
+    }
+    assert all(float(rows[reason]["near"]) > float(rows[reason]["own"]) > -1 for reason in other)
+    old, new = FaceRecords(errors / "set" / "train.rec"), FaceRecords(out / "train.rec")
+    kept = [label for label in range(11) if label != 2]
+    assert (out / "class_map.txt").read_text().split() == list(map(str, kept))
+    assert read_names(out / "train.rec", 10) == [f"name {label}" for label in kept]
+    assert new.runs.images_per_label()[0].tolist() == [8, 7, 7, 9, 8, 8, 14, 8, 8, 8]
+    moved = old.read_image(key[1] + 1)[0]
+    assert moved in [new.read_image(position)[0] for position in np.flatnonzero(new.labels(np.arange(85)) == 3)]
+    page = (out / "report.html").read_text()
+    assert page.count("<img") > 20 and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+    assert content(errors / "set") == before
+    assert exit_code("sets", "check", out) == 0
+
+
+def test_an_image_without_an_embedding_is_left_out_and_listed(errors, tmp_path, capsys):
+    photos = [[photo(person) for _ in range(IMAGES)] for person in range(PEOPLE)]
+    photos[2][3] = jpeg(np.zeros((112, 112, 3), np.uint8), 95)
+    write_face_set(tmp_path / "set", photos)
+    model = TinyModel(features=64)
+    model.initializers.append(numpy_helper.from_array(np.float32(0.9), "offset"))
+    model.replace_last(  # NaN for a black image, whose mean is -1
+        helper.make_node("ReduceMean", ["pixels"], ["mean_pixel"], axes=[1, 2, 3]),
+        helper.make_node("Flatten", ["mean_pixel"], ["column"]),
+        helper.make_node("Add", ["column", "offset"], ["light"]),
+        helper.make_node("Sqrt", ["light"], ["root"]),
+        helper.make_node("Div", ["root", "root"], ["one"]),
+        helper.make_node("Mul", ["double", "one"], ["embedding"]),
+    )
+    model.write(tmp_path / "model.onnx")
+    assert clean(tmp_path, tmp_path / "out", "--wrong", "keep", "--split", "keep", "--duplicates", "keep") == 0
+    assert changes_of(tmp_path / "out") == {(str(1 + 2 * IMAGES + 3), "2", "", "unreadable")}
+    model.initializers[4].raw_data = np.float32(np.nan).tobytes()  # a factor of all embeddings
+    model.write(tmp_path / "model.onnx")
+    embeddings.opened_model.cache_clear()
+    assert clean(tmp_path, tmp_path / "none") == 2
+    assert "computes no embedding of" in capsys.readouterr().err
+
+
+def test_a_test_person_with_a_split_class_leaves_with_all_of_it(errors, tmp_path):
+    write_pairs(tmp_path / "test.bin", [photo(7), photo(7)], [True])
+    assert clean(errors, tmp_path / "out", "--against", tmp_path / "test.bin") == 0
+    persons = {row[1] for row in changes_of(tmp_path / "out") if row[3] == "test person"}
+    assert persons == {"7", "12"}
+
+
+def test_of_several_test_sets_each_is_named(errors, tmp_path):
+    """By the number of the image in it."""
+    records = FaceRecords(errors / "set" / "train.rec")
+    first = {9: 1 + 9 * IMAGES, 10: 1 + 10 * IMAGES, 2: 2 * IMAGES}  # after the additional image of class 5
+    copies = {label: [again(records.read_image(first[label] + number)[0]) for number in (1, 5)] for label in first}
+    records.close()
+    write_pairs(tmp_path / "a.bin", copies[9], [True])
+    write_pairs(tmp_path / "b.bin", copies[10] + copies[2], [True, True])
+    assert clean(errors, tmp_path / "out", "--against", tmp_path / "a.bin", tmp_path / "b.bin") == 0
+    found = {}
+    with open(tmp_path / "out" / "changes.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["reason"].startswith("test"):
+                found.setdefault(row["class"], set()).add(row["other"])
+    expected = {"9": {"a.bin 0", "a.bin 1"}, "10": {"b.bin 0", "b.bin 1"}, "2": {"b.bin 2", "b.bin 3"}}
+    assert found.keys() == expected.keys() and all(names <= expected[label] for label, names in found.items())
+
+
+def test_a_second_run_takes_the_embeddings_and_other_limits(errors, tmp_path, monkeypatch):
+    assert clean(errors, tmp_path / "one", "--work", tmp_path / "work") == 0
+    monkeypatch.setattr(embeddings, "embed_part", None)
+    options = ["--wrong", "remove", "--split", "keep", "--duplicates", "keep"]
+    assert clean(errors, tmp_path / "two", "--work", tmp_path / "work", *options) == 0
+    assert {row[2:] for row in changes_of(tmp_path / "two")} == {("", "wrong label"), ("", "unreadable")}
+    assert {row[3] for row in changes_of(tmp_path / "one")} == {
+        "wrong label",
+        "unreadable",
+        "split class",
+        "near-duplicate",
+    }
+
+
+def another_model(folder):
+    TinyModel(features=64, seed=8).write(folder / "model.onnx")
+
+
+def other_weights(folder):
+    """In the second file of the model alone."""
+    path = folder / "model.onnx"
+    graph, times = path.read_bytes(), path.stat()
+    TinyModel(features=64, seed=8).write_in_two(path)
+    path.write_bytes(graph)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def another_set(folder):
+    """Images of the same sizes: those of the first two classes change places."""
+    records = FaceRecords(folder / "set" / "train.rec")
+    people = [[] for _ in range(PEOPLE + 1)]
+    for position in range(records.num_images):
+        image, label = records.read_image(position)
+        people[label].append(image)
+    records.close()
+    people[0][0], people[2][0] = people[2][0], people[0][0]
+    write_face_set(folder / "set", people)
+
+
+def another_test(folder):
+    write_pairs(folder / "test.bin", [photo(9), photo(9)], [True])
+
+
+def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path):
+    shutil.copytree(errors, tmp_path / "own")
+    own, before = tmp_path / "own", ""
+    TinyModel(features=64).write_in_two(own / "model.onnx")
+    for change in (lambda folder: None, other_weights, another_model, another_set, another_test, None):
+        options = ["--against", own / "test.bin", *["--no-flip"] * (change is None)]
+        if change:
+            change(own)
+        embeddings.opened_model.cache_clear()  # as in a process of its own
+        for name, work in (("again", "work"), ("fresh", "new")):
+            shutil.rmtree(tmp_path / "new", ignore_errors=True)
+            assert clean(own, tmp_path / name, "--work", tmp_path / work, "--force", *options) == 0
+        assert content(tmp_path / "again") == content(tmp_path / "fresh")
+        assert content(tmp_path / "again")["changes.csv"] != before
+        before = content(tmp_path / "again")["changes.csv"]
+
+
+def test_a_large_set_is_compared_by_samples(errors, tmp_path, monkeypatch):
+    """Of its images, and of altered copies."""
+    assert clean(errors, tmp_path / "all") == 0
+    monkeypatch.setattr("partial_fc_tools.cleaning.centers.SAMPLED", 50)
+    monkeypatch.setattr("partial_fc_tools.cleaning.copies.SAMPLED", 20)
+    assert clean(errors, tmp_path / "some") == 0
+    copies = np.load(*(tmp_path / "some.work").glob("copies-*.npy"))
+    assert len(copies) == 20 and copies.any(axis=1).all()
+    assert changes_of(tmp_path / "some") == changes_of(tmp_path / "all")
+
+
+def test_a_set_that_was_cleaned_is_clean(errors, tmp_path):
+    assert clean(errors, tmp_path / "one") == 0
+    words = ["--model", errors / "model.onnx", "--workers", 1]
+    assert exit_code("sets", "clean", tmp_path / "one", tmp_path / "two", *words) == 0
+    assert changes_of(tmp_path / "two") == set()
+    assert content(tmp_path / "two")["train.rec"] == content(tmp_path / "one")["train.rec"]
+
+
+def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, tmp_path, monkeypatch):
+    monkeypatch.setattr(embeddings, "PART", 16)
+    original, done = embeddings.embed_part, []
+
+    def interrupted(*arguments):
+        if len(done) == 3:
+            raise OSError("the disk is gone")
+        done.append(arguments)
+        return original(*arguments)
+
+    monkeypatch.setattr(embeddings, "embed_part", interrupted)
+    assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 2
+    kept = [os.path.splitext(name)[1] for name in sorted(os.listdir(tmp_path / "work"))]
+    assert os.listdir(tmp_path) == ["work"] and kept == [".json", ".npy"]
+    count = []
+    monkeypatch.setattr(embeddings, "embed_part", lambda *arguments: count.append(arguments) or original(*arguments))
+    assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 0
+    assert clean(errors, tmp_path / "whole") == 0
+    assert content(tmp_path / "out")["train.rec"] == content(tmp_path / "whole")["train.rec"]
+    assert [part[0][0] for *_, part in count][:1] == [48]
+
+
+def test_processes_change_nothing(errors, tmp_path, monkeypatch):
+    assert clean(errors, tmp_path / "one") == 0
+    monkeypatch.setattr(embeddings, "PART", 32)
+    monkeypatch.setattr("partial_fc_tools.cleaning.nearest.MAX_SIDE", 8)
+    assert clean(errors, tmp_path / "two", "--workers", 2, "--memory-mb", 1) == 0
+    assert content(tmp_path / "one")["changes.csv"] == content(tmp_path / "two")["changes.csv"]
+
+
+def test_two_at_once_with_one_working_folder(errors, tmp_path):
+    """With two models, which embed for seconds: each has its own result or is refused, and later runs have theirs."""
+    command, work = ["sets", "clean", errors / "set"], ["--work", tmp_path / "work"]
+    options, right = [], []
+    for seed in (3, 9):
+        model = TinyModel(features=64, seed=seed)
+        model.loop(SLOW)
+        model.write(tmp_path / f"{seed}.onnx")
+        options.append(["--model", tmp_path / f"{seed}.onnx", "--workers", 1])
+        assert exit_code(*command, tmp_path / f"right-{seed}", *options[-1]) == 0
+        right.append(content(tmp_path / f"right-{seed}")["changes.csv"])
+    assert right[0] != right[1]
+    outs = [tmp_path / "0", tmp_path / "1"]
+    with ExitStack() as stack:
+        calls = [("-m", "partial_fc", *command, out, *more, *work) for out, more in zip(outs, options)]
+        both = [stack.enter_context(interruptible(*words)) for words in calls]
+        messages = [child.communicate(timeout=300)[1] for child in both]
+    for child, message, out, more, expected in zip(both, messages, outs, options, right):
+        if child.returncode:
+            assert child.returncode == 2 and f"{tmp_path}/work is being changed" in message
+        else:
+            assert content(out)["changes.csv"] == expected
+        assert exit_code(*command, out, *more, *work, "--force") == 0
+        assert content(out)["changes.csv"] == expected
+    assert 0 in [child.returncode for child in both]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--against", "missing.bin"], "missing.bin"),
+        (["--model", "missing.onnx"], "missing.onnx"),
+    ],
+)
+def test_errors_leave_nothing(errors, tmp_path, capsys, options, message):
+    assert clean(errors, tmp_path / "out", *options) == 2
+    assert message in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "factor, refused",
+    [(0, True), (0.001, True), (0.02, False), (None, True)],
+    ids=["constant", "collapsed", "cone", "random labels"],
+)
+def test_a_model_that_does_not_separate_the_classes_is_refused(errors, tmp_path, capsys, factor, refused):
+    """Else the near-duplicates of a collapsed model would be all images but one of each class."""
+    model, folder = TinyModel(features=64), errors / "set"
+    if factor is None:
+        folder = tmp_path / "set"
+        write_face_set(folder, [[photo(RANDOM.integers(PEOPLE)) for _ in range(IMAGES)] for _ in range(PEOPLE)])
+    else:
+        model.initializers += [numpy_helper.from_array(np.float32(value), str(value)) for value in (factor, 1)]
+        model.replace_last(
+            helper.make_node("Mul", ["double", str(factor)], ["small"]),
+            helper.make_node("Add", ["small", "1"], ["embedding"]),
+        )
+    model.write(tmp_path / "model.onnx")
+    command = ["sets", "clean", folder, tmp_path / "out", "--model", tmp_path / "model.onnx", "--workers", 1]
+    assert exit_code(*command) == (2 if refused else 0)
+    printed = capsys.readouterr()
+    if refused:
+        assert f"{tmp_path}/model.onnx cannot clean this set" in printed.err and printed.err.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+    else:
+        assert "out: 101 images of 12 identities" in printed.out
+
+
+def test_the_set_itself_and_a_model_of_another_size_are_refused(errors, tmp_path, capsys):
+    assert clean(errors, errors / "set", "--force") == 2
+    assert "name another folder" in capsys.readouterr().err
+    small = jpeg(np.zeros((64, 64, 3), np.uint8), 90)
+    write_pairs(tmp_path / "small.bin", [small, small], [True])
+    assert clean(errors, tmp_path / "out", "--against", tmp_path / "small.bin") == 2
+    assert "small.bin: image 0" in capsys.readouterr().err
+    TinyModel(size=(64, 64)).write(tmp_path / "small.onnx")
+    assert clean(errors, tmp_path / "out", "--model", tmp_path / "small.onnx") == 2
+    assert "112x112" in capsys.readouterr().err

@@ -1,0 +1,249 @@
+"""The rules of `sets clean` and their tiles, against slow definitions, on small random embeddings."""
+
+import numpy as np
+import pytest
+from partial_fc_tools.cleaning.centers import Classes, Figures, fit
+from partial_fc_tools.cleaning.changes import DUPLICATE, SPLIT, TEST_IMAGE, TEST_PERSON, UNREADABLE, WRONG, Changes
+from partial_fc_tools.cleaning.duplicates import Duplicates, near_duplicates
+from partial_fc_tools.cleaning.limits import Limits, limits_of
+from partial_fc_tools.cleaning.nearest import Nearest, Work, nearest, tile_side
+from partial_fc_tools.cleaning.new_set import write_set
+from partial_fc_tools.cleaning.overlap import Overlap, overlap
+from partial_fc_tools.cleaning.shares import Shares
+from partial_fc_tools.cleaning.split_classes import Pairs, groups, split_pairs
+from partial_fc_tools.cleaning.wrong_labels import WrongLabels, wrong_labels
+from tqdm import tqdm
+
+from face_sets import jpeg, write_records
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.names import read_names, write_names
+
+LIMITS = Limits(far=0.3, near=0.5, sure=0.1, split=0.05, duplicate=0.9, person=0.7)
+MEMORY = 1 << 20
+
+
+def unit(x):
+    return (x / np.linalg.norm(x, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def people(labels, spread=0.6, size=16, seed=0):
+    """(N, size) float32 of length 1: a random direction of each label, and a random part of each image."""
+    random = np.random.default_rng(seed)
+    directions = unit(random.normal(size=(labels.max() + 1, size)))
+    return unit(directions[labels] + spread * unit(random.normal(size=(len(labels), size))))
+
+
+def work(memory=MEMORY, workers=1):
+    return Work(memory, workers, tqdm(disable=True))
+
+
+def saved(folder, **arrays):
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return [str(folder / f"{name}.npy") for name in arrays]
+
+
+def slow_own(x, labels, typical, image):
+    """Cosine of an image to the mean of the other typical images of its class."""
+    others = [each for each in np.flatnonzero(labels == labels[image]) if typical[each] and each != image]
+    return x[image] @ unit(x[others].astype(np.float64).sum(axis=0)) if others else np.nan
+
+
+# A tile of one number, several that divide nothing, and one that holds all.
+@pytest.mark.parametrize("memory, workers", [(1, 1), (3000, 1), (MEMORY, 1), (6000, 2)])
+def test_the_nearest_of_all_tiles_is_that_of_all_cosines(tmp_path, memory, workers):
+    labels = np.arange(53) % 17
+    x, centers = people(labels).astype(np.float16), people(np.arange(17), seed=1)
+    centers[3] = centers[9]  # equal cosines
+    paths = saved(tmp_path, x=x, centers=centers, own=labels)
+    found = nearest(*paths, work(memory, workers))
+    cosines = x.astype(np.float32) @ centers.T
+    cosines[np.arange(53), labels] = -2
+    order = np.argsort(-cosines, axis=1, kind="stable")
+    # BLAS may sum a tile in another order.
+    assert (np.where(found.center == 9, 3, found.center) == np.where(order[:, 0] == 9, 3, order[:, 0])).all()
+    np.testing.assert_allclose(found.best, np.sort(cosines)[:, -1], atol=1e-6)
+    np.testing.assert_allclose(found.second, np.sort(cosines)[:, -2], atol=1e-6)
+
+
+def test_without_an_own_center_all_are_compared(tmp_path):
+    x = people(np.arange(5))
+    paths = saved(tmp_path, x=x, centers=x)
+    found = nearest(*paths, None, work())
+    assert found.center.tolist() == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose(found.best, 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [16, 512])
+def test_a_tile_fits_into_the_memory_and_uses_most_of_it(size):
+    for memory in (50_000, 5_000_000):
+        side = tile_side(memory, size)
+        assert 4 * (2 * side**2 + 2 * side * size) <= memory < 4 * (2 * (side + 1) ** 2 + 2 * (side + 1) * size)
+    assert tile_side(0, size) == 1 and tile_side(1 << 50, size) == 4096
+
+
+@pytest.mark.parametrize("memory", [1, 20_000, MEMORY])
+def test_centers_are_the_means_of_typical_images(memory):
+    labels = np.random.default_rng(3).permutation(np.repeat([0, 2, 3, 7, 8], [6, 1, 9, 8, 5]))
+    x = people(labels)
+    x[np.flatnonzero(labels == 3)[4]] = people(np.array([7]))[0]  # a wrong label
+    x[np.flatnonzero(labels == 8)[0]] = 0  # an image that cannot be decoded
+    classes = Classes.of(labels)
+    found = fit(x, classes, 0.05, memory)
+    assert classes.names.tolist() == [0, 2, 3, 7, 8]
+    assert not found.typical[np.flatnonzero(labels == 3)[4]] and not found.typical[np.flatnonzero(labels == 8)[0]]
+    own = [slow_own(x, labels, found.typical, image) for image in range(len(x))]
+    np.testing.assert_allclose(found.figures.own, own, atol=1e-6)
+    for row, name in enumerate(classes.names):
+        images = np.flatnonzero((labels == name) & found.typical)
+        if len(images):
+            np.testing.assert_allclose(found.figures.centers[row], unit(x[images].sum(axis=0)), atol=1e-6)
+            np.testing.assert_allclose(found.figures.share[row], np.linalg.norm(x[images].mean(axis=0)), atol=1e-6)
+        if len(images) > 1:
+            np.testing.assert_allclose(found.figures.mean_own[row], np.mean([own[each] for each in images]), atol=1e-6)
+        else:
+            assert np.isnan(found.figures.mean_own[row])
+    assert len(found.halves) == 4
+
+
+def test_an_image_that_cannot_be_decoded_counts_in_no_comparison():
+    labels = np.repeat(np.arange(6), 5)
+    x = people(labels, spread=2)
+    expected = fit(x, Classes.of(labels), 0.05, MEMORY).separation
+    assert 0.6 < expected < 0.99
+    x = np.concatenate([x, np.zeros((30, 16), np.float32)])
+    assert fit(x, Classes.of(np.tile(labels, 2)), 0.05, MEMORY).separation == expected
+
+
+def test_limits_are_quantiles_of_the_typical_images():
+    labels = np.repeat(np.arange(6), 10)
+    x = people(labels)
+    found = fit(x, Classes.of(labels), 0.02, MEMORY)
+    other = Nearest(np.zeros(60, np.int64), np.full(60, 0.1, np.float32), np.zeros(60, np.float32))
+    shares = Shares(near=0.5, sure=0.5, split=0.25, copy=0.5, person=0.25)
+    limits = limits_of(found, other, np.linspace(0.9, 1, 101), shares)
+    own = found.figures.own[found.typical]
+    assert limits.far == found.far and limits.split == pytest.approx(np.quantile(found.halves, 0.25))
+    few = limits_of(found._replace(halves=np.empty(0)), other, np.empty(0), shares)  # nothing is found by these
+    assert (few.split, few.duplicate) == (-np.inf, np.inf)
+    assert limits.near == pytest.approx(np.median(own)) and limits.sure == pytest.approx(np.median(own) - 0.1)
+    assert limits.person == pytest.approx(np.quantile(own, 0.25)) and limits.duplicate == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(
+    "own, best, second, result",
+    [
+        (0.2, 0.6, 0.4, 5),  # far from its class, near class 5, which leads
+        (0.2, 0.6, 0.55, -1),  # the next class is too close
+        (0.2, 0.4, 0.1, None),  # near no class
+        (0.35, 0.6, 0.1, None),  # not far from its class
+        (np.nan, 0.9, 0.1, None),  # alone in its class
+    ],
+)
+def test_wrong_labels(own, best, second, result):
+    other = Nearest(np.array([5]), np.array([best]), np.array([second]))
+    found = wrong_labels(np.array([own]), other, LIMITS)
+    assert dict(zip(found.images.tolist(), found.classes.tolist())) == ({} if result is None else {0: result})
+
+
+def slow_gap(x, labels, found, one, other):
+    """Mean over the typical images of both classes of how much nearer they are to their own class."""
+    gaps = []
+    for own, against in ((one, other), (other, one)):
+        images = np.flatnonzero((labels == own) & found.typical)
+        gaps.append(
+            np.mean([slow_own(x, labels, found.typical, i) - x[i] @ found.figures.centers[against] for i in images])
+        )
+    return np.mean(gaps)
+
+
+@pytest.mark.parametrize("memory, workers", [(1, 1), (30_000, 1), (MEMORY, 2)])
+def test_pairs_of_split_classes_have_a_small_gap(tmp_path, memory, workers):
+    person = np.repeat(np.arange(8), 12)
+    x = people(person, spread=0.9)
+    labels = np.where((person == 2) & (np.arange(96) % 2 == 0), 8, person)  # half of person 2
+    found = fit(x, Classes.of(labels), 0.02, MEMORY)
+    (path,) = saved(tmp_path, centers=found.figures.centers)
+    every = split_pairs(path, found.figures, 10.0, work(memory, workers))
+    assert sorted(map(tuple, every.classes.tolist())) == [(i, j) for i in range(9) for j in range(i + 1, 9)]
+    for (one, other), gap in zip(every.classes, every.gaps):
+        assert gap == pytest.approx(slow_gap(x, labels, found, one, other), abs=1e-5)
+    limit = np.quantile(found.halves, 0.98)
+    assert split_pairs(path, found.figures, limit, work(memory, workers)).classes.tolist() == [[2, 8]]
+
+
+def test_a_class_with_one_typical_image_is_no_pair(tmp_path):
+    figures = Figures(
+        people(np.array([0, 0])), np.ones(2, np.float32), np.array([np.nan, 0.9], np.float32), np.empty(0)
+    )
+    (path,) = saved(tmp_path, centers=figures.centers)
+    assert not len(split_pairs(path, figures, 10.0, work()).gaps)
+
+
+def test_every_two_classes_of_a_group_are_a_pair():
+    chain = Pairs(np.array([[0, 1], [1, 2], [2, 3], [5, 9]]), np.array([0.03, 0.01, 0.02, 0.04]))
+    assert groups(chain) == [[1, 2], [5, 9]]
+    closed = Pairs(np.array([[0, 1], [1, 2], [0, 2]]), np.array([0.03, 0.01, 0.02]))
+    assert groups(closed) == [[0, 1, 2]]
+    assert groups(Pairs(np.empty((0, 2), np.int64), np.empty(0))) == []
+
+
+@pytest.mark.parametrize("memory", [1, 5000, MEMORY])
+def test_the_earliest_of_near_duplicates_stays(memory):
+    labels = np.random.default_rng(4).permutation(np.repeat(np.arange(-1, 3), 15))
+    x = people(labels + 1, spread=0.5).astype(np.float16)
+    found = near_duplicates(x, labels, 0.9, memory, tqdm(disable=True))
+    wide, kept, expected = x.astype(np.float32), [], {}
+    for image in np.flatnonzero(labels >= 0):
+        near = [k for k in kept if labels[k] == labels[image] and wide[k] @ wide[image] >= 0.9]
+        if near:
+            expected[image] = near[0]
+        else:
+            kept.append(image)
+    assert len(expected) > 5
+    assert dict(zip(found.images.tolist(), found.kept.tolist())) == expected
+
+
+def test_overlap_with_test_sets():
+    of_images = Nearest(np.array([4, 1, 0]), np.array([0.95, 0.89, 0.1]), np.zeros(3))
+    # Test images 0 and 2 show class 6, of which 2 is the nearest; 1 is not certain, 3 not near.
+    of_tests = Nearest(np.array([6, 7, 6, 8]), np.array([0.75, 0.8, 0.9, 0.6]), np.array([0.6, 0.75, 0.1, 0.1]))
+    found = overlap(of_images, of_tests, LIMITS)
+    assert (found.images.tolist(), found.image_tests.tolist()) == ([0], [4])
+    assert (found.classes.tolist(), found.class_tests.tolist()) == ([6], [2])
+
+
+def test_a_new_set_has_the_names_and_labels_of_the_old_one(tmp_path):
+    """Also where classes of the old one have no images."""
+    labels = np.array([1, 3, 3, 6])
+    records = {key: (label, key, 0, jpeg(key)) for key, label in enumerate(labels)}
+    old = FaceRecords(write_records(str(tmp_path), records))
+    write_names(tmp_path, [f"name {label}" for label in range(7)])
+    (tmp_path / "new").mkdir()
+    after = np.array([-1, 1, 1, 2])
+    assert write_set(str(tmp_path / "new"), old, Classes.of(labels), after, tqdm(disable=True)) == (3, 2)
+    assert (tmp_path / "new" / "class_map.txt").read_text() == "3\n6\n"
+    assert read_names(tmp_path / "new" / "train.rec", 2) == ["name 3", "name 6"]
+
+
+def test_the_rules_follow_each_other():
+    """A wrong label stays the reason of an image whose new class is merged; of equal classes the first one stays."""
+    classes = np.array([0, 0, 1, 1, 1, 2, 2, 2, 3, 4])
+    changes = Changes.none(classes)
+    of_images = Nearest(np.full(10, 2), np.linspace(0.5, 0.95, 10, dtype=np.float32), np.zeros(10))
+    changes.add_unreadable(np.arange(10) == 0)
+    changes.add_wrong_labels(WrongLabels(np.array([1, 5]), np.array([2, -1])), of_images)
+    centers = people(np.arange(5))
+    changes.add_split_classes([[2, 1]], np.bincount(classes), centers)
+    changes.add_duplicates(Duplicates(np.array([3]), np.array([2]), np.array([0.9])))
+    of_tests = Nearest(np.array([3, 0]), np.array([0.7, 0.8]), np.zeros(2))
+    found = Overlap(np.array([4]), np.array([1]), np.array([3]), np.array([0]))
+    changes.add_overlap(found, of_images, of_tests)
+    assert classes.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 3, 4]
+    assert changes.classes.tolist() == [-1, 1, 1, -1, -1, -1, 1, 1, -1, 4]
+    reasons = [UNREADABLE, WRONG, 0, DUPLICATE, TEST_IMAGE, WRONG, SPLIT, SPLIT, TEST_PERSON, 0]
+    assert changes.reasons.tolist() == reasons and changes.merged.tolist() == [0, 1, 1, 3, 4]
+    assert changes.other.tolist() == [-1, 2, -1, 2, 1, 2, 1, 1, 0, -1]
+    cosine = centers[2] @ centers[1]
+    near = [np.nan, 0.55, np.nan, 0.9, 0.7, 0.75, cosine, cosine, 0.7, np.nan]
+    np.testing.assert_allclose(changes.near, near, atol=1e-6)

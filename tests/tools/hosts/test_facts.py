@@ -1,0 +1,90 @@
+"""The facts that a host reports, collected on this machine."""
+
+import hashlib
+import socket
+import subprocess
+import sys
+
+import pytest
+from partial_fc_tools.hosts import facts
+
+from paths import ROOT
+
+ROUTES = """\
+Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0
+eth0\t0000000A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0
+eth1\t0002000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0
+eth0\t0000A8C0\t0100000A\t0003\t0\t0\t0\t0000FFFF\t0\t0\t0
+"""
+
+
+@pytest.mark.parametrize(
+    "address, network",
+    [
+        ("10.0.1.7", "10.0.0.0/16"),
+        ("10.0.2.7", "10.0.2.0/24"),  # the smallest
+        ("192.168.0.7", "192.168.0.7/32"),  # reached through a gateway only
+        ("127.0.0.1", ""),
+        ("", ""),
+    ],
+)
+def test_network_of_an_address(tmp_path, monkeypatch, address, network):
+    (tmp_path / "route").write_text(ROUTES)
+    monkeypatch.setattr(facts, "ROUTES", tmp_path / "route")
+    assert facts.network(address) == network
+
+
+def test_digests_are_of_the_code_alone(tmp_path):
+    (tmp_path / "partial_fc" / "__pycache__").mkdir(parents=True)
+    for name in (".a.py.swp", "a.py~", "a.py.orig", "__pycache__/a.pyc"):
+        (tmp_path / "partial_fc" / name).write_text("no code")
+    (tmp_path / "partial_fc" / "a.py").write_text("a")
+    (tmp_path / "config.sh").write_text("b")
+    expected = {"partial_fc/a.py": b"a", "config.sh": b"b"}
+    assert facts.digests(str(tmp_path)) == {
+        name: hashlib.sha256(text).hexdigest()[:12] for name, text in expected.items()
+    }
+
+
+def test_versions_of_a_finished_installation(tmp_path):
+    for name in ("mxnet_cu112-1.9.1", "torch-2.13.0+cpu", "other-1.0"):
+        (tmp_path / "lib/python3.11/site-packages" / f"{name}.dist-info").mkdir(parents=True)
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.11.2\n")
+    assert facts.versions(str(tmp_path)) == {}
+    (tmp_path / ".partial_fc").mkdir()
+    (tmp_path / ".partial_fc/ready").touch()
+    assert facts.versions(str(tmp_path)) == {"Python": "3.11.2", "mxnet_cu112": "1.9.1", "torch": "2.13.0+cpu"}
+
+
+def test_gpus_are_those_of_nvidia_smi(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert facts.gpus() == 0
+    lines = ["GPU 0: NVIDIA A100 (UUID: GPU-1)", "  MIG 1g.5gb Device 0: (UUID: MIG-1)", "GPU 1: V100 (UUID: GPU-2)"]
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    assert facts.gpus() == 2
+
+
+def test_connections():
+    port = facts.listen("token", 0)
+    assert "in use" in facts.listen("token", port)
+    assert facts.connection_error(("127.0.0.1", port), "token") == ""
+    assert facts.connection_error(("127.0.0.1", port), "other") == "another machine answers"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        assert "refused" in facts.connection_error(free.getsockname(), "token")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import partial_fc_tools.hosts.command",
+        f"exec(open({facts.__file__!r}).read(), {{}})",
+    ],
+    ids=["the checks", "facts.py without the clone"],
+)
+def test_nothing_but_the_standard_library_is_needed(program):
+    command = [sys.executable, "-ISB", "-c", program]  # -S leaves out site-packages
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,82 @@
+"""partial-fc compare: output against a slow reference, and precedence of thresholds."""
+
+import cv2
+import numpy as np
+import pytest
+from partial_fc_tools.__main__ import main
+
+from partial_fc.data.synthetic.draw import draw_face
+from tiny_onnx import TinyModel
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Lossless images of two persons, and a model without a threshold."""
+    monkeypatch.chdir(tmp_path)
+    for name, (person, image) in {"a.png": (0, 0), "b.png": (1, 0)}.items():
+        cv2.imwrite(name, draw_face(2, person, image)[:, :, ::-1])
+    TinyModel().write(tmp_path / "backbone.onnx")
+    return tmp_path
+
+
+def with_metadata(place, **metadata):
+    model = TinyModel()
+    model.metadata = metadata
+    model.write(place / "backbone.onnx")
+
+
+def slow_distance(mirrored=True):
+    first, second = (TinyModel().slow_unit(draw_face(2, person, 0), mirrored) for person in (0, 1))
+    return np.sum((first - second) ** 2), first @ second
+
+
+def run(*arguments):
+    return main(["compare", "--model", "backbone.onnx", *arguments])
+
+
+@pytest.mark.parametrize(
+    "options, metadata, mirrored",
+    [([], {}, True), (["--no-flip"], {}, False), ([], {"rand_mirror": "False"}, False)],
+)
+def test_with_and_without_mirror_images(place, capsys, options, metadata, mirrored):
+    with_metadata(place, **metadata)
+    assert run("a.png", "b.png", *options) == 0
+    distance, similarity = slow_distance(mirrored)
+    assert capsys.readouterr().out == f"similarity        {similarity:.4f}\nsquared distance  {distance:.4f}\n"
+    assert abs(distance - slow_distance(not mirrored)[0]) > 1e-3
+
+
+def test_threshold_from_the_metadata(place, capsys):
+    with_metadata(place, verification_threshold="3.9", verification_set="lfw")
+    assert run("a.png", "b.png") == 0
+    assert "same person: the distance is below 3.9 (the model's, measured on lfw)" in capsys.readouterr().out
+    assert run("a.png", "b.png", "--threshold", "1e-6") == 0  # the option takes precedence
+    assert "different persons: the distance is not below 1e-06 (from --threshold)" in capsys.readouterr().out
+    with_metadata(place, verification_threshold="1e-6")
+    assert run("a.png", "b.png") == 0
+    assert "not below 1e-06 (the model's, measured on an unnamed set)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["high", "", "nan", "0", "-1", "4.1", "inf"])
+def test_invalid_thresholds_are_refused(place, capsys, text):
+    with_metadata(place, verification_threshold=text)
+    assert run("a.png", "b.png") == 2
+    error = capsys.readouterr().err
+    assert "metadata key verification_threshold must be a squared distance above 0 and at most 4" in error
+    assert "give --threshold" in error and repr(text) in error
+    with pytest.raises(SystemExit) as ended:
+        run("a.png", "b.png", "--threshold", text)
+    assert ended.value.code == 2
+
+
+def test_unusable_images_are_refused(place, capsys):
+    cv2.imwrite("large.png", np.zeros((224, 200, 3), np.uint8))
+    (place / "text.jpg").write_text("no image")
+    for name, message in (
+        ("absent.jpg", "absent.jpg: No such file or directory"),
+        ("text.jpg", "text.jpg cannot be decoded"),
+        ("large.png", "large.png has 224x200 pixels instead of 112x112: crop it to that size"),
+    ):
+        assert run("a.png", name) == 2
+        assert message in capsys.readouterr().err
+    assert run("a.png", "large.png", "--resize") == 0

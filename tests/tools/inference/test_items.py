@@ -1,0 +1,136 @@
+"""embed, search and compare with a model of texts, whose inputs a function makes."""
+
+import sys
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from partial_fc_tools.inference.index import read_index
+
+from command_line import exit_code
+
+LENGTH, FEATURES = 6, 4
+WEIGHT = np.random.default_rng(3).normal(size=(LENGTH, FEATURES)).astype(np.float32)
+WORDS = ["abc", "abd", "xyz", "bca"]
+
+
+def letters(text):
+    """(LENGTH,) uint8 of a text; refuses other characters than a to z."""
+    if not text.isascii() or not text.islower() or len(text) > LENGTH:
+        raise ValueError(f"{text!r} is not a word")
+    return np.frombuffer(text.encode().ljust(LENGTH, b"\0"), np.uint8)
+
+
+def raising(text):
+    """Fails with classes of its own, and ends the program."""
+    if text == "abd":
+        raise KeyError(text)
+    return sys.exit(0) if text == "xyz" else letters(text)
+
+
+def weighted(text):
+    return {"letters": letters(text), "factor": np.array([len(text)], np.float32)}
+
+
+def expected(text):
+    """(E,) of length 1."""
+    embedding = letters(text).astype(np.float64) @ WEIGHT
+    return embedding / np.sqrt(np.sum(embedding**2))
+
+
+def write_model(path, *, factor=False, batch="batch", centered=False):
+    """A matrix on the bytes of a word; with ``factor``, times a second input, which no normalized embedding shows."""
+    infos = [helper.make_tensor_value_info("letters", TensorProto.UINT8, [batch, LENGTH])]
+    nodes = [
+        helper.make_node("Cast", ["letters"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["numbers", "weight"], ["product"]),
+        helper.make_node("Mul", ["product", "factor" if factor else "one"], ["embedding"]),
+    ]
+    if factor:
+        infos.append(helper.make_tensor_value_info("factor", TensorProto.FLOAT, [batch, 1]))
+    if centered:  # by the mean of the batch
+        nodes[-1].output[0] = "product_of_item"
+        nodes.append(helper.make_node("ReduceMean", ["product_of_item"], ["mean"], axes=[0]))
+        nodes.append(helper.make_node("Sub", ["product_of_item", "mean"], ["embedding"]))
+    outputs = [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, [batch, FEATURES])]
+    constants = [numpy_helper.from_array(WEIGHT, "weight"), numpy_helper.from_array(np.float32(1), "one")]
+    graph = helper.make_graph(nodes, "words", infos, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=6)
+    path.write_bytes(model.SerializeToString())
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.txt").write_text("\n".join(WORDS))
+    return tmp_path
+
+
+@pytest.mark.parametrize("reader, factor", [("letters", False), ("weighted", True)])
+@pytest.mark.parametrize("batch_size", ["1", "3", "32"])
+def test_an_index_of_texts_is_made_and_searched(place, capsys, reader, factor, batch_size):
+    write_model(place / "backbone.onnx", factor=factor)
+    model = ["--model", "backbone.onnx", "--reader", f"{__name__}:{reader}"]
+    assert exit_code("embed", "words.txt", *model, "--batch-size", batch_size, "--out", "index") == 0
+    assert "4 embeddings of dimension 4 and length 1; index.txt: names of the items" in capsys.readouterr().out
+    index = read_index("index")
+    assert index.names == WORDS
+    np.testing.assert_allclose(index.embeddings, [expected(word) for word in WORDS], atol=1e-5)
+    for source in (["--index", "index"], ["words.txt"]):
+        assert exit_code("search", "abd", *source, *model, "--top", "2") == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[1].split() == ["1", "1.0000", "abd"] and len(lines) == 3
+
+
+def test_comparing_texts(place, capsys):
+    write_model(place / "backbone.onnx")
+    model = ["--model", "backbone.onnx", "--reader", f"{__name__}:letters", "--threshold", "4"]
+    assert exit_code("compare", "abc", "xyz", *model) == 0
+    out = capsys.readouterr().out
+    assert f"{expected('abc') @ expected('xyz'):.4f}" in out and "same class" in out
+
+
+def test_texts_that_the_function_refuses_are_skipped(place, capsys):
+    write_model(place / "backbone.onnx")
+    (place / "words.txt").write_text("abc\n\nABC\nxyz\n")
+    model = ["--model", "backbone.onnx", "--reader", f"{__name__}:letters"]
+    assert exit_code("embed", "words.txt", *model) == 1
+    assert "skipped: words.txt: ABC: 'ABC' is not a word" in capsys.readouterr().err
+    assert read_index("embeddings").names == ["abc", "xyz"]
+    assert exit_code("embed", "words.txt", *model, "--force", "--resize") == 2
+    assert "--resize are for images" in capsys.readouterr().err
+    assert exit_code("search", "ABC", "--index", "embeddings", *model) == 2
+    assert "'ABC' is not a word" in capsys.readouterr().err
+
+
+def test_a_reader_may_raise_anything(place, capsys):
+    write_model(place / "backbone.onnx")
+    model = ["--model", "backbone.onnx", "--reader", f"{__name__}:raising"]
+    assert exit_code("embed", "words.txt", *model, "--out", "index") == 1
+    assert read_index("index").names == ["abc", "bca"]
+    error = capsys.readouterr().err
+    assert "words.txt: abd: KeyError: 'abd'" in error and "words.txt: xyz: SystemExit: 0" in error
+    assert exit_code("search", "abd", "--index", "index", *model) == 2
+    assert "error: abd: KeyError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "reader, change, message",
+    [
+        (None, {}, "that have --reader"),
+        ("letters", {"batch": 2}, "expected a dynamic batch size"),
+        ("weighted", {}, "backbone.onnx takes letters, and fails to run"),
+        ("letters", {"factor": True}, "takes letters, factor, and fails to run"),
+        ("letters", {"centered": True, "text": "abc\nxyz\n"}, "depend on the other items of a batch"),
+        ("nothing", {}, "has no nothing"),
+        ("letters", {"text": "\n"}, "words.txt holds no lines"),
+        ("letters", {"text": "ABC\nDE\n"}, "no usable item among 2 items in words.txt"),
+    ],
+)
+def test_what_does_not_fit_is_refused(place, capsys, reader, change, message):
+    (place / "words.txt").write_text(change.pop("text", "abc\n"))
+    write_model(place / "backbone.onnx", **change)
+    option = ["--reader", f"{__name__}:{reader}"] if reader else []
+    assert exit_code("embed", "words.txt", "--model", "backbone.onnx", *option) == 2
+    assert message in capsys.readouterr().err
+    assert not (place / "embeddings.npy").exists()

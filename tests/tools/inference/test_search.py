@@ -1,0 +1,131 @@
+"""partial-fc search: the ranking in a folder and in an index against a slow reference."""
+
+import os
+
+import cv2
+import numpy as np
+import pytest
+from partial_fc_tools.__main__ import main
+from partial_fc_tools.inference import search
+from partial_fc_tools.inference.index import Index, read_index
+
+from command_line import exit_code
+from partial_fc.data.synthetic.draw import draw_face
+from tiny_onnx import TinyModel
+
+PEOPLE = 6
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A query and a folder of lossless images of six persons."""
+    monkeypatch.chdir(tmp_path)
+    for person in range(PEOPLE):
+        os.makedirs(f"faces/{person}")
+        cv2.imwrite(f"faces/{person}/0.png", draw_face(4, person, 0)[:, :, ::-1])
+    cv2.imwrite("query.png", draw_face(4, 2, 1)[:, :, ::-1])
+    TinyModel().write(tmp_path / "backbone.onnx")
+    return tmp_path
+
+
+def slow_ranking(mirrored=True):
+    """Returns the expected lines of the table."""
+    model = TinyModel()
+    query = model.slow_unit(draw_face(4, 2, 1), mirrored)
+    faces = {f"{person}/0.png": draw_face(4, person, 0) for person in range(PEOPLE)}
+    results = [(float(query @ model.slow_unit(face, mirrored)), name) for name, face in faces.items()]
+    results.sort(reverse=True)
+    lines = ["rank  similarity  name"]
+    return lines + [f"{rank:4}  {value:10.4f}  {name}" for rank, (value, name) in enumerate(results, 1)]
+
+
+def run(*arguments):
+    return main(["search", "query.png", "--model", "backbone.onnx", *arguments])
+
+
+@pytest.mark.parametrize("options, mirrored", [([], True), (["--no-flip"], False), (["--batch-size", "2"], True)])
+def test_a_folder_and_its_index_rank_equally(place, capsys, options, mirrored):
+    assert run("faces", *options) == 0
+    assert capsys.readouterr().out.splitlines() == slow_ranking(mirrored)
+    assert run("faces", *options, "--top", "3") == 0
+    assert capsys.readouterr().out.splitlines() == slow_ranking(mirrored)[:4]
+    assert main(["embed", "faces", "--model", "backbone.onnx", "--out", "known", *options]) == 0
+    capsys.readouterr()
+    for name in ("known", "known.npy"):
+        assert run("--index", name, *options) == 0
+        assert capsys.readouterr().out.splitlines() == slow_ranking(mirrored)
+
+
+@pytest.mark.parametrize("in_attribute", [False, True])
+def test_an_index_of_other_weights_in_a_second_file_is_refused(in_attribute, place, capsys):
+    for seed, embedded in ((3, True), (4, False)):
+        model = TinyModel(seed=seed)
+        if in_attribute:
+            model.weight_in_attribute()
+        model.write_in_two(place / "backbone.onnx", convert_attributes=in_attribute)
+        if embedded:
+            graph = (place / "backbone.onnx").read_bytes()
+            assert main(["embed", "faces", "--model", "backbone.onnx", "--out", "known"]) == 0
+            assert run("--index", "known") == 0
+    (place / "backbone.onnx").write_bytes(graph)  # the other file differs alone
+    capsys.readouterr()
+    assert run("--index", "known") == 2
+    assert "known was made with another model file" in capsys.readouterr().err
+    (place / "weights.bin").unlink()
+    assert run("--index", "known") == 2
+    assert "weights.bin" in capsys.readouterr().err
+
+
+def test_equals_keep_the_order_of_the_index():
+    index = Index(np.array([[0, 1], [1, 0], [0, 1], [0.6, 0.8]], np.float32), ["d", "c", "b", "a"])
+    ranked = search.most_similar(index, np.array([0, 1], np.float32), 3)
+    assert ranked == [(1.0, "d"), (1.0, "b"), (pytest.approx(0.8), "a")]
+    assert len(search.most_similar(index, np.array([0, 1], np.float32), 10)) == 4
+
+
+@pytest.mark.parametrize("limit", [PEOPLE - 1, PEOPLE])
+def test_more_embeddings_than_the_limit_are_for_an_index(place, capsys, monkeypatch, limit):
+    assert main(["embed", "faces", "--model", "backbone.onnx", "--out", "known"]) == 0
+    monkeypatch.setattr(search, "EXACT", limit)
+    assert run("--index", "known") == 0
+    assert ("partial-fc index build" in capsys.readouterr().err) == (limit < PEOPLE)
+
+
+def test_skipped_images_are_reported(place, capsys):
+    (place / "faces" / "0" / "x.jpg").write_text("no image")
+    assert run("faces") == 1
+    output = capsys.readouterr()
+    assert output.out.splitlines() == slow_ranking()
+    assert output.err.startswith("skipped: faces/0/x.jpg cannot be decoded")
+
+
+@pytest.mark.parametrize("arguments", [[], ["faces", "--index", "known"], ["faces", "--top", "0"]])
+def test_wrong_arguments(place, arguments):
+    assert exit_code("search", "query.png", "--model", "backbone.onnx", *arguments) == 2
+
+
+def test_invalid_indexes_are_refused(place, capsys):
+    def refused(message, embeddings=None, names=None):
+        np.save("known.npy", np.eye(3, 16, dtype=np.float32) if embeddings is None else embeddings)
+        (place / "known.txt").write_text("a\nb\nc\n" if names is None else names)
+        assert run("--index", "known") == 2
+        error = capsys.readouterr().err
+        assert message in error, error
+
+    assert run("--index", "known") == 2 and "known.npy: No such file" in capsys.readouterr().err
+    refused("known.txt has 2 lines for the 3 embeddings of known.npy", names="a\nb\n")
+    refused("known.npy holds float64 (3, 16), expected float32 embeddings (N, E)", embeddings=np.eye(3, 16))
+    refused("known.npy holds float32 (16,), expected", embeddings=np.zeros(16, np.float32))
+    refused("known.npy: row 1 has length 2 instead of 1", embeddings=np.diag(np.float32([1, 2, 1])))
+    refused("known.npy: row 2 has length nan", embeddings=np.diag(np.float32([1, 1, np.nan])))
+    refused("of dimension 3, backbone.onnx computes dimension 16: make the", embeddings=np.eye(3, dtype=np.float32))
+    refused("known.npy is damaged, or no array of numbers", embeddings=np.array([{"not": "numbers"}]))
+    (place / "known.npy").write_bytes(b"")
+    assert run("--index", "known") == 2 and "no array of numbers" in capsys.readouterr().err
+
+
+def test_names_of_any_bytes(place):
+    os.rename(b"faces/5/0.png", b"faces/5/\xff\xc3\xa4\xe2\x80\xa8.png")  # not UTF-8; then a line separator of Unicode
+    assert main(["embed", "faces", "--model", "backbone.onnx"]) == 0
+    names = read_index("embeddings").names
+    assert os.fsencode(names[-1]) == b"5/\xff\xc3\xa4\xe2\x80\xa8.png" and len(names) == PEOPLE

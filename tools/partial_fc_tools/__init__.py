@@ -1,0 +1,1 @@
+"""Tools that run beside a training: no trainer imports them."""

@@ -1,0 +1,37 @@
+"""Writes a class map for --class-map from two identities.txt, by the names of the identities.
+
+Line i of the map is the old class of the new class i, or -1. Prints how many classes are kept, new and dropped.
+"""
+
+import argparse
+
+from partial_fc.checkpoint.class_map import NEW
+from partial_fc.data.names import parse_names
+from partial_fc.utils.atomic_io import replace_file
+
+EXAMPLE = "old/identities.txt new/identities.txt map.txt"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("old", metavar="OLD", help="identities.txt of the set that was trained on")
+    parser.add_argument("new", metavar="NEW", help="identities.txt of the set to train on")
+    parser.add_argument("out", metavar="OUT", help="the class map")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    old = {name: number for number, name in enumerate(_read_names(args.old))}
+    class_map = [old.get(name, NEW) for name in _read_names(args.new)]
+    replace_file(args.out, ["".join(f"{number}\n" for number in class_map).encode()])
+    kept = len(class_map) - class_map.count(NEW)
+    print(f"{args.out}: classes: {kept} kept, {len(class_map) - kept} new, {len(old) - kept} dropped")
+    return 0
+
+
+def _read_names(path: str) -> list[str]:
+    """Reads the names of lines ``class<TAB>name``."""
+    names = parse_names(path)
+    if len(set(names)) != len(names):
+        raise ValueError(f"{path} contains a name more than once, so classes cannot be mapped by name")
+    return names

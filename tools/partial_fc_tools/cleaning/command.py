@@ -1,0 +1,92 @@
+"""Clean a face set with its own model: write a new set, a list of every change, and a report with pictures.
+
+Finds images with wrong labels (far from their class and near another: they get that label, or are left out if it is not
+certain), classes that are one person (merged), near-duplicates (left out), and with --against images and persons that
+are in test sets (left out). The limits follow from how near the images of a class are to each other in this set. The
+embeddings are kept in the folder --work: a run with other limits, or after an interruption, takes them from there.
+Labels in changes.csv are those of the old set; line n of class_map.txt is the old label of the new class n.
+"""
+
+import argparse
+import os
+from contextlib import ExitStack, closing
+
+from partial_fc.utils.cli import add_force, add_workers, number_above_0, whole_number
+from partial_fc.utils.text import plural
+from partial_fc_tools.inference.options import add_model
+from partial_fc_tools.sets.merge import check_output
+from partial_fc_tools.sets.pack import FILES
+
+from .shares import SHARES, Shares
+
+EXAMPLE = """/train_tmp/mine /train_tmp/mine_clean --model models/r50-arcface-mine --against lfw.bin
+data/mine data/mine_clean --model backbone.onnx --wrong remove --split keep"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("set", metavar="SET", help="folder of the set, or its train.rec")
+    parser.add_argument("out", metavar="OUT", help="folder of the new set")
+    add_model(parser)
+    parser.add_argument(
+        "--against", nargs="+", default=[], metavar="TEST", help="pairs of test sets (.bin), or sets: left out of OUT"
+    )
+    parser.add_argument(
+        "--wrong", choices=("relabel", "remove", "keep"), default="relabel", help="wrong labels (default: relabel)"
+    )
+    parser.add_argument(
+        "--split", choices=("merge", "keep"), default="merge", help="classes of one person (default: merge)"
+    )
+    parser.add_argument(
+        "--duplicates", choices=("remove", "keep"), default="remove", help="near-duplicates (default: remove)"
+    )
+    parser.add_argument("--work", metavar="FOLDER", help="of the embeddings (default: OUT.work)")
+    parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")
+    parser.add_argument(
+        "--memory-mb", type=whole_number(1), metavar="MB", help="for comparisons (default: a quarter of what is free)"
+    )
+    shares = parser.add_argument_group("shares that set the limits")
+    for name, text in SHARES.items():
+        default = getattr(Shares(), name)
+        shares.add_argument(
+            f"--{name}-share",
+            type=number_above_0("the share", 1),
+            default=default,
+            metavar="SHARE",
+            help=f"share {text} (default: {default})",
+        )
+    add_workers(parser)
+    add_force(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the set; returns the exit code. Nothing but embeddings is written after an error."""
+    from partial_fc.utils.progress import progress
+    from partial_fc.utils.staging import staged_files
+    from partial_fc_tools.sets.source import open_set
+
+    from .changes import CHANGES, write_changes
+    from .find import find
+    from .new_set import CLASS_MAP, write_set
+    from .page import REPORT, write_page
+    from .stored import working_folder
+
+    with ExitStack() as stack:
+        records = stack.enter_context(closing(open_set(args.set)))
+        check_output(args.out, [records])
+        files = (*FILES, CHANGES, CLASS_MAP, REPORT)
+        stage = stack.enter_context(staged_files(args.out, files, args.force))
+        work = args.work or f"{os.path.abspath(args.out)}.work"
+        stack.enter_context(working_folder(work))
+        found = find(records, work, args)
+        write_changes(os.path.join(stage, CHANGES), found.changes, records, found.classes, found.fit, found.test_name)
+        with progress(int((found.changes.classes >= 0).sum()), "image", "writing") as bar:
+            images, identities = write_set(stage, records, found.classes, found.changes.classes, bar)
+        write_page(os.path.join(stage, REPORT), records, found)
+    for name, counts in found.summary():
+        print(f"{name}: {counts}")
+    print(
+        f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}; every change in "
+        f"{CHANGES}, pictures in {REPORT}"
+    )
+    return 0

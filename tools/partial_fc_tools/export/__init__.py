@@ -1,0 +1,1 @@
+"""Backbones as ONNX files, and smaller copies of them: `partial-fc export`."""

@@ -1,0 +1,143 @@
+"""Result files: Markdown for people, CSV for spreadsheets, JSON for programs, scores as .npy, the ROC as pictures."""
+
+import io
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from partial_fc.evaluation.roc import RocPoint
+from partial_fc.utils.staging import staged_files
+from partial_fc.utils.tables import CsvWriter, markdown_table
+from partial_fc.utils.text import plural, printable
+from partial_fc_tools.verify.roc_picture import draw_roc
+
+from .evaluate import EmbeddingOptions, Results
+from .identification import FPIRS, RANKS
+from .protocol import IjbSet
+from .verification import FARS
+
+AT_MOST, NEAREST = "1:1", "1:1 (nearest point)"
+WEIGHTS = ("flip", "detector_score", "norm_score")  # EmbeddingOptions that change the scores
+
+
+def result_files(target: str) -> list[str]:
+    """Returns the names of the result files; readers wait for the first one, which is written last."""
+    return [f"{target}{ending}" for ending in (".json", ".md", ".csv", "_scores.npy", "_roc.png", "_roc.pdf")]
+
+
+def write_results(folder: str, model: str, ijb: IjbSet, options: EmbeddingOptions, results: Results) -> str:
+    """Writes all result files, replacing earlier ones together; returns the Markdown text. Raises OSError."""
+    title = printable(f"{ijb.target}: {os.path.basename(model)}".replace("\n", "\\n"))
+    images, pairs = ijb.images, ijb.pairs
+    counts = {"images": len(images.names), "templates": len(images.template_ids), "pairs": len(pairs.left)}
+    sizes = ", ".join(plural(count, name[:-1]) for name, count in counts.items())
+    switches = (f"{name.replace('_', ' ')} {'on' if getattr(options, name) else 'off'}" for name in WEIGHTS)
+    text = f"{markdown(title, results)}\n{sizes}; {', '.join(switches)}.\n"
+    names = result_files(ijb.target)
+    with staged_files(folder, names, force=True) as stage:
+        json_path, md_path, csv_path, npy_path, *pictures = (os.path.join(stage, name) for name in names)
+        np.save(npy_path, results.scores)
+        draw_roc({"": results.roc.curve()}, FARS[0], title, pictures)
+        facts = json_text(ijb.target, model, counts, options, results)
+        for path, content in ((md_path, text), (csv_path, csv_text(results)), (json_path, facts)):
+            with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(content)
+    return text
+
+
+def far_text(far: float) -> str:
+    """Formats a FAR: "1e-6", "1e-1"."""
+    return f"{far:.0e}".replace("e-0", "e-")
+
+
+def pair_rows(results: Results) -> dict[str, list[float]]:
+    """Returns the rows of 1:1: a TAR for each of FARS."""
+    return {name: [at(far).tar for far in FARS] for name, at in _readings(results).items()}
+
+
+def _readings(results: Results) -> dict[str, Callable[[float], RocPoint]]:
+    return {AT_MOST: results.roc.at_most, NEAREST: results.roc.nearest}
+
+
+def search_rows(results: Results) -> dict[str, list[float | None]]:
+    """Returns the rows of 1:N: a rate for each of RANKS, then a TPIR for each of FPIRS, None if undefined."""
+    return {
+        f"1:N {name}": [*map(search.rank, RANKS), *(search.tpir or dict.fromkeys(FPIRS)).values()]
+        for name, search in results.searches.items()
+    }
+
+
+def markdown(title: str, results: Results) -> str:
+    """Returns the tables as Markdown, in percent."""
+    genuine, impostor = len(results.roc.genuine), len(results.roc.impostor)
+    pairs = f"{plural(genuine, 'genuine pair')}, {plural(impostor, 'impostor pair')}."
+    lines = [f"# {title}", ""]
+    lines += _percent_table(["TAR (%) at FAR", *map(far_text, FARS)], pair_rows(results))
+    lines += ["", f'{pairs} "{AT_MOST}": at most the given FAR; "nearest point": as insightface reads the curve.']
+    for name, at in _readings(results).items():
+        lines += ["", f'Measured FAR of "{name}": {", ".join(f"{at(far).far:.3g}" for far in FARS)}.']
+    few = [far for far in FARS if impostor * far < 1]
+    if few:
+        lines.append(
+            f"At FAR {far_text(max(few))} and below no impostor pair may be accepted: there are too few of them."
+        )
+    if results.searches:
+        ranks, fpirs = [f"rank-{rank}" for rank in RANKS], [f"TPIR at FPIR {fpir}" for fpir in FPIRS]
+        lines += ["", *_percent_table(["%", *ranks, *fpirs], search_rows(results)), ""]
+        for name, search in results.searches.items():
+            if name != "mean":
+                lines.append(f"{name}: {search.mated:,} probes with a mate, {search.unmated:,} without.")
+    return "\n".join(lines) + "\n"
+
+
+def _percent_table(heading: list[str], rows: Mapping[str, Sequence[float | None]]) -> list[str]:
+    cells = [
+        [name, *("-" if share is None else f"{100 * share:.2f}" for share in shares)] for name, shares in rows.items()
+    ]
+    return markdown_table(heading, cells)
+
+
+def csv_text(results: Results) -> str:
+    """Returns all figures as one CSV table of shares from 0 to 1; figures that a row does not have are empty."""
+    tars = [f"TAR@FAR={far_text(far)}" for far in FARS]
+    rates = [*(f"rank-{rank}" for rank in RANKS), *(f"TPIR@FPIR={fpir}" for fpir in FPIRS)]
+    text = io.StringIO()
+    columns = [*tars, *rates]
+    writer = CsvWriter(text)
+    writer.writerow(["protocol", *columns])
+    for found, rows in ((tars, pair_rows(results)), (rates, search_rows(results))):
+        for name, shares in rows.items():
+            figures = {key: f"{share:.6f}" for key, share in zip(found, shares) if share is not None}
+            writer.writerow([name, *(figures.get(column, "") for column in columns)])
+    return text.getvalue()
+
+
+def json_text(target: str, model: str, counts: dict[str, int], options: EmbeddingOptions, results: Results) -> str:
+    """Returns all figures and the inputs they were computed from as JSON."""
+    searches = {
+        name: {
+            "mated_probes": search.mated,
+            "unmated_probes": search.unmated,
+            **{f"rank-{rank}": search.rank(rank) for rank in RANKS},
+            "tpir_at_fpir": None if search.tpir is None else {str(fpir): rate for fpir, rate in search.tpir.items()},
+        }
+        for name, search in results.searches.items()
+    }
+    used = options._asdict()
+    facts = {
+        "target": target,
+        "model": model,
+        **counts,
+        "genuine_pairs": len(results.roc.genuine),
+        "impostor_pairs": len(results.roc.impostor),
+        **{name: used[name] for name in WEIGHTS},
+        "tar_at_far": {far_text(far): results.roc.at_most(far).tar for far in FARS},
+        "measured_far": {far_text(far): results.roc.at_most(far).far for far in FARS},
+        "tar_at_nearest_far": {far_text(far): results.roc.nearest(far).tar for far in FARS},
+        "measured_nearest_far": {far_text(far): results.roc.nearest(far).far for far in FARS},
+        "identification": searches,
+        "seconds": {part: round(seconds, 3) for part, seconds in results.seconds.items()},
+    }
+    return json.dumps(facts, indent=1) + "\n"

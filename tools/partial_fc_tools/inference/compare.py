@@ -1,0 +1,78 @@
+"""Compares two face images with an ONNX model.
+
+Prints the cosine similarity (-1 to 1) and the squared distance (0 to 4) of the embeddings. With a threshold of the
+squared distance (--threshold, or the one in the model's metadata from its verification) it also prints whether the
+images show the same person. The images must be aligned faces of the model's input size. As in face verification, the
+embedding of an image is the sum of the embeddings of the image and its mirror image, unless the model was trained with
+rand_mirror=False. The exit code does not depend on the verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from partial_fc.utils.cli import number_above_0
+
+from .options import add_model, add_reader, open_model
+
+if TYPE_CHECKING:
+    from partial_fc.export.item_model import ItemModel
+    from partial_fc.export.model import FaceModel
+
+THRESHOLD, SET = "verification_threshold", "verification_set"  # metadata keys of ONNX models
+
+
+squared_distance = number_above_0("a squared distance", 4)  # of unit vectors
+
+
+EXAMPLE = "a.jpg b.jpg --model backbone.onnx"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add_model(parser)
+    add_reader(parser)
+    parser.add_argument("first", metavar="A", help="image of an aligned face, or a text with --reader")
+    parser.add_argument("second", metavar="B", help="image of another aligned face, or another text")
+    parser.add_argument(
+        "--threshold",
+        type=squared_distance,
+        help="squared distance below which the images show the same person (default: the model's)",
+    )
+
+
+def threshold_of(model: FaceModel | ItemModel) -> tuple[float, str] | None:
+    """Returns the threshold in the model's metadata and who has set it, or None.
+
+    Raises:
+        ValueError: The metadata value is not a squared distance.
+    """
+    metadata = model.session.get_modelmeta().custom_metadata_map
+    if THRESHOLD not in metadata:
+        return None
+    try:
+        value = squared_distance(metadata[THRESHOLD])
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"{model.name}: metadata key {THRESHOLD} {error}: give --threshold") from None
+    return value, f"the model's, measured on {metadata.get(SET) or 'an unnamed set'}"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    from partial_fc.utils.distances import squared_distances
+
+    from .index import embed_one
+
+    model, items, recipe = open_model(args)
+    threshold = threshold_of(model) if args.threshold is None else (args.threshold, "from --threshold")
+    left, right = (embed_one(model, items, name, recipe)[None] for name in (args.first, args.second))
+    distance = float(squared_distances(left, right)[0])
+    print(f"similarity        {1 - distance / 2:.4f}")
+    print(f"squared distance  {distance:.4f}")
+    if threshold is not None:
+        value, origin = threshold
+        kinds = ("same class", "different classes") if args.reader else ("same person", "different persons")
+        verdict, relation = (kinds[0], "below") if distance < value else (kinds[1], "not below")
+        print(f"verdict           {verdict}: the distance is {relation} {value:g} ({origin})")
+    return 0

@@ -1,0 +1,72 @@
+"""Arguments and messages shared by the commands embed, compare and search."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # onnxruntime loads only when a command runs, so that --help is fast
+    from partial_fc.export.item_model import ItemModel
+    from partial_fc.export.model import FaceModel
+
+    from .index import Recipe
+    from .items import Images, Texts
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of a model of faces."""
+    parser.add_argument(
+        "--model", required=True, help="an .onnx file, a folder with one, an MXNet checkpoint, or a .pt, .pth or .ckpt"
+    )
+    parser.add_argument("--no-flip", action="store_true", help="do not add the embedding of the mirror image")
+    parser.add_argument("--resize", action="store_true", help="scale images of another size instead of refusing them")
+
+
+def add_reader(parser: argparse.ArgumentParser) -> None:
+    """Adds the option of the commands that take other items than images, too."""
+    parser.add_argument(
+        "--reader",
+        metavar="package.module:function",
+        help="for a model of other items than images: makes the model's input of a text; instead of a folder of images "
+        "give a text file with one item per line, instead of an image a text",
+    )
+
+
+def recipe_of(args: argparse.Namespace, model: FaceModel) -> Recipe:
+    """Returns the Recipe of parsed arguments for a model."""
+    from .index import Recipe
+
+    return Recipe(model.mirrored and not args.no_flip, args.resize, getattr(args, "batch_size", 1))
+
+
+def open_model(args: argparse.Namespace) -> tuple[FaceModel | ItemModel, Images | Texts, Recipe]:
+    """Returns the model of parsed arguments, what reads its items, and the Recipe.
+
+    Raises:
+        OSError, ValueError: The model cannot be used, or there is no such reader, or an option does not go with it.
+    """
+    from partial_fc.export.item_model import ItemModel
+    from partial_fc.export.model import FaceModel
+
+    from .index import Recipe
+    from .items import Images, Texts
+
+    if args.reader:
+        if args.no_flip or args.resize:
+            raise ValueError("--no-flip and --resize are for images: leave them out with --reader")
+        texts = Texts.of(args.reader)
+        return ItemModel.open(args.model), texts, Recipe(mirrored=False, batch_size=getattr(args, "batch_size", 1))
+    model = FaceModel.open(args.model)
+    return model, Images(model.input.image_size, args.resize), recipe_of(args, model)
+
+
+def report_skipped(skipped: list[str], others: list[str]) -> int:
+    """Prints a message for each skipped item, and of other files; returns the exit code: 1 if items were skipped."""
+    from partial_fc.data.folder import others_text
+
+    if others:
+        print(others_text(others), file=sys.stderr)
+    for message in skipped:
+        print(f"skipped: {message}", file=sys.stderr)
+    return 1 if skipped else 0

@@ -1,0 +1,101 @@
+"""Finds the face images most similar to a query in a folder or in an index made by embed, with an ONNX model.
+
+Prints a table: rank, cosine similarity (-1 to 1), name. The images must be aligned faces of the model's input size. As
+in face verification, the embedding of an image is the sum of the embeddings of the image and its mirror image, unless
+the model was trained with rand_mirror=False. An index must come from the same model and the same --no-flip. Unusable
+images are reported and skipped; the exit code is then 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from partial_fc.utils.cli import add_follow_links, whole_number
+
+from .options import add_model, add_reader, open_model, report_skipped
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .index import Index
+    from .origin import Origin
+
+
+EXAMPLE = "query.jpg images/ --model backbone.onnx --top 10"
+EXACT = 1_000_000  # embeddings in which exact search takes half a second (docs/search.md)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add_model(parser)
+    add_reader(parser)
+    add_follow_links(parser)
+    parser.add_argument("query", metavar="QUERY", help="image of an aligned face, or a text with --reader")
+    text = "folder of aligned faces to search in, or a text file with --reader"
+    parser.add_argument("images", metavar="IMAGES", nargs="?", help=text)
+    parser.add_argument("--index", help="embeddings made by embed, or a folder made by index build, to search in")
+    parser.add_argument("--top", type=whole_number(1), default=10, help="number of results (default: 10)")
+    parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")
+
+
+def most_similar(index: Index, query: np.ndarray, top: int) -> list[tuple[float, str]]:
+    """Returns (cosine similarity, name) of the ``top`` embeddings most similar to a unit ``query`` (E,), best first.
+
+    Equal similarities keep the order of the index.
+    """
+    similarities = index.embeddings @ query
+    order = (-similarities).argsort(kind="stable")[:top]
+    return [(float(similarities[row]), index.names[row]) for row in order]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    if (args.images is None) == (args.index is None):
+        raise ValueError("give either a folder of IMAGES or an --index to search in")
+    from partial_fc.utils.progress import progress
+
+    from .index import embed_all, embed_one, origin_of
+
+    model, items, recipe = open_model(args)
+    query = embed_one(model, items, args.query, recipe)
+    skipped: list[str] = []
+    others: list[str] = []
+    if args.index is not None:
+        results = _in_index(args.index, query, model.name, origin_of(model, recipe), args.top)
+    else:
+        names, others = items.names(args.images)
+        with progress(len(names), items.noun, "embedding") as bar:
+            index, skipped = embed_all(model, items, args.images, names, recipe, bar.update)
+        results = most_similar(index, query, args.top)
+    print("rank  similarity  name")
+    for rank, (similarity, name) in enumerate(results, 1):
+        print(f"{rank:4}  {similarity:10.4f}  {name}")
+    return report_skipped(skipped, others)
+
+
+def _in_index(path: str, query: np.ndarray, model: str, origin: Origin, top: int) -> list[tuple[float, str]]:
+    """Searches in embeddings, or in an index of `partial-fc index`; reports on stderr which."""
+    from partial_fc_tools.index.folder import IndexFolder, is_index
+
+    from .index import read_index
+
+    if is_index(path):
+        folder = IndexFolder(path)
+        folder.check(model, len(query), origin)
+        print(f"approximate search in {folder.manifest.entries:,} embeddings", file=sys.stderr)
+        numbers, similarities = folder.lists.nearest(query, top)
+        return [(float(cosine), folder.names[number]) for number, cosine in zip(numbers, similarities)]
+    index = read_index(path)
+    if index.embeddings.shape[1] != len(query):
+        raise ValueError(
+            f"{path} holds embeddings of dimension {index.embeddings.shape[1]}, {model} computes dimension "
+            f"{len(query)}: make the index with the same model"
+        )
+    if index.origin:
+        origin.check(model, index.origin, path)
+    count = len(index.names)
+    hint = "; partial-fc index build makes that faster" if count > EXACT else ""
+    print(f"exact search in {count:,} embeddings{hint}", file=sys.stderr)
+    return most_similar(index, query, top)

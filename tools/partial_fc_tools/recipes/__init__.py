@@ -1,0 +1,1 @@
+"""Finished trainings beside published results: `partial-fc recipes`."""

@@ -1,0 +1,115 @@
+"""Compares a finished training of a recipe with the results that were published for it.
+
+Prints the settings in which the training differs from the recipe, and each published figure beside the training's own:
+accuracies of validation sets from the folder of the training, IJB-C from the JSON file that `partial-fc ijb` writes,
+MFR-ALL as the challenge's server gave it. Ends with 1 if a figure is missing or lower than published by more than its
+tolerance.
+"""
+
+import argparse
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from partial_fc.training.recipes.config_file import read_recipe
+from partial_fc.training.recipes.translate import translate
+from partial_fc.utils.config import read_settings
+from partial_fc.utils.json_object import read_object
+from partial_fc.utils.tables import format_table
+
+EXAMPLE = "work_dirs/ms1mv3_r50 --ijbc result/IJBC.json --mfr-all 79.0"
+LARGEST = 1 << 20  # bytes of a file of results
+# Percent. What trainings of one recipe differ by was not published. Those of r50, and of r100, on WebFace42M with 20 %
+# of the centers and other numbers of GPUs differ by up to 0.42, 0.15 and 0.32.
+TOLERANCES = {"MFR-ALL": 0.5, "IJB-C 1e-4": 0.2, "IJB-C 1e-5": 0.4}
+ACCURACY_TOLERANCE = 1.0  # percent: twice the standard error of 3,000 pairs at 90 %
+# Where it trains, how fast, and what it prints does not change the result.
+IRRELEVANT = {
+    "batch_size",
+    "gradient_acc",
+    "rec",
+    "output",
+    "fp16",
+    "seed",
+    "log_every",
+    "verify_every",
+    "decode_processes",
+    "decode_threads",
+    "resume",
+    "val_targets",
+}
+IRRELEVANT |= {"trackers", "tracker_options"}
+# What every training of arcface_torch has, and a recipe therefore does not say.
+USUAL = {
+    **{"pretrained": "", "class_map": "", "backbone_lr": 0.0, "memory_bank_lr": 0.0, "max_grad_norm": 5.0},
+    **{"dropout": 0.0, "rand_mirror": True, "cutout": 0, "color_jittering": 0.0, "jpeg_compression": 0},
+    **{"min_images_per_class": 0, "sampling_correction": False, "ema_decay": 0.0, "part_rates": [], "decay_on": "all"},
+    "new_centers": "random",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("run", metavar="RUN", help="output folder of the training")
+    parser.add_argument(
+        "--recipe", metavar="FILE", help="its recipe (default: that in configs/ with the folder's name)"
+    )
+    parser.add_argument("--ijbc", metavar="FILE", help="IJBC.json of partial-fc ijb (default: that in RUN)")
+    parser.add_argument("--mfr-all", type=float, metavar="PERCENT", help="result of MFR-ALL")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    name = args.recipe or os.path.join("configs", os.path.basename(os.path.abspath(args.run)))
+    recipe = read_recipe(name, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))))
+    published = recipe.config.get("published")
+    if not published:
+        raise ValueError(f"{recipe.name} has no published results: name another recipe with --recipe")
+    summary = read_object(os.path.join(args.run, "summary.json"), LARGEST)
+    trained = read_settings(os.path.join(args.run, "settings.json"))
+    expected = translate(recipe, summary["ranks"]).settings
+    for line in differences(
+        USUAL | expected | global_batch(expected, recipe.config.get("gpus", 1)),
+        trained | global_batch(trained, summary["ranks"]),
+    ):
+        print(line)
+    accuracies = {name: 100 * accuracy for name, accuracy in summary["verification"].items()}
+    measured = accuracies | read_ijbc(args.ijbc or os.path.join(args.run, "IJBC.json"), bool(args.ijbc))
+    if args.mfr_all is not None:
+        measured["MFR-ALL"] = args.mfr_all
+    rows = [verdict(figure, value, measured.get(figure)) for figure, value in published.items()]
+    print("\n".join(format_table([("figure", "published", "tolerance", "measured", ""), *rows])))
+    return 0 if all(row[-1] == "confirmed" for row in rows) else 1
+
+
+def differences(recipe: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
+    """Returns a line for each setting of the recipe that the training had otherwise; an older one had not all."""
+    found = {name: trained.get(name, USUAL.get(name)) for name in recipe if name not in IRRELEVANT}
+    return [
+        f"the training has {name}={value!r}, the recipe {recipe[name]!r}"
+        for name, value in found.items()
+        if value != (list(recipe[name]) if isinstance(recipe[name], tuple) else recipe[name])
+    ]
+
+
+def global_batch(settings: Mapping[str, Any], ranks: int) -> dict[str, int]:
+    """Returns the images of an update."""
+    return {"global batch": ranks * settings["batch_size"] * settings.get("gradient_acc", 1)}
+
+
+def read_ijbc(path: str, required: bool) -> dict[str, float]:
+    """Returns the true accept rates of IJB-C in percent, by figure; {} if the file is neither there nor required."""
+    if not (required or os.path.exists(path)):
+        return {}
+    rates = read_object(path, LARGEST)["tar_at_nearest_far"]  # as arcface_torch reads its curve
+    return {f"IJB-C {far}": 100 * rates[far] for far in ("1e-4", "1e-5")}
+
+
+def verdict(figure: str, expected: float | tuple[float, float], measured: float | None) -> tuple[str, ...]:
+    """Returns a row of the table; ``expected`` is the published value, or that with its tolerance."""
+    usual = TOLERANCES.get(figure, ACCURACY_TOLERANCE)
+    published, tolerance = expected if isinstance(expected, tuple) else (expected, usual)
+    known = (figure, f"{published:.2f}", f"{tolerance:.2f}")
+    if measured is None:
+        return (*known, "-", "not measured")
+    return (*known, f"{measured:.2f}", "confirmed" if measured >= published - tolerance else "lower")

@@ -1,0 +1,1 @@
+"""Model cards and comparisons of runs: `partial-fc report`."""

@@ -1,0 +1,130 @@
+"""Finds and crops the faces of a photo, in worker processes.
+
+Shapes: H, W size of a photo.
+"""
+
+import math
+import os
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from partial_fc.data.encoding import ImageOptions, encode
+from partial_fc.data.image_formats import header, orientation
+from partial_fc.data.transforms import decode_any_size
+from partial_fc.utils.decoder_messages import DecoderMessages
+from partial_fc.utils.process_pool import in_chunks, ordered_map
+from partial_fc.utils.regular_files import read_image_file
+
+from .alignment import align, similarities
+from .detection import Detector, Face, open_detector
+
+CHUNK = 2  # photos of a task, half a second of work: after Ctrl-C each worker ends the tasks it has got
+ALIGNED, NO_FACE, DAMAGED, TOO_LARGE, FAILED = "aligned", "no face", "damaged", "too large", "detector failed"
+detector_of_process = cache(open_detector)
+Image.MAX_IMAGE_PIXELS = None  # Pillow's own bound may be below max_pixels
+
+
+class PhotoOptions(NamedTuple):
+    """How photos become faces; see the options of `sets align`."""
+
+    detector: str  # name for `open_detector`
+    which: str  # "largest", "central" or "all" of the faces
+    min_score: float  # of a face
+    detect_side: int  # longer side in pixels of the image in which faces are found
+    max_pixels: int  # of a photo
+    format: ImageOptions  # of the encoded faces
+
+
+class AlignedPhoto(NamedTuple):
+    """What became of a photo."""
+
+    outcome: str  # ALIGNED, NO_FACE, DAMAGED, TOO_LARGE or FAILED
+    reason: str = ""  # of the last three, "" otherwise
+    turned: bool = False  # whether an EXIF orientation turned it
+    found: int = 0  # number of faces found
+    # those that were chosen, in coordinates of the upright photo, each with its encoded crop
+    faces: tuple[tuple[Face, bytes], ...] = ()
+
+
+def align_photos(
+    root: str, names: list[str], options: PhotoOptions, workers: int
+) -> Iterator[tuple[str, AlignedPhoto]]:
+    """Yields (name, AlignedPhoto) of the photos ``names`` below ``root``, in their order."""
+    for chunk, results in ordered_map(partial(_align_chunk, root, options), in_chunks(names, CHUNK), workers):
+        yield from zip(chunk, results)
+
+
+def _align_chunk(root: str, options: PhotoOptions, names: list[str]) -> list[AlignedPhoto]:
+    detector = detector_of_process(options.detector)
+    return [align_photo(os.path.join(root, name), root, detector, options) for name in names]
+
+
+def align_photo(path: str, root: str, detector: Detector, options: PhotoOptions) -> AlignedPhoto:
+    """Aligns the faces of one photo in the folder `root`; errors are part of the result."""
+    try:
+        data = read_image_file(path, root)
+        pixels = header(data).pixels
+        if pixels > options.max_pixels:
+            return AlignedPhoto(TOO_LARGE, f"{pixels / 1e6:.1f} megapixels")
+        with DecoderMessages() as messages:
+            photo = messages.checked(lambda: decode_any_size(data))
+    except (ValueError, OSError) as error:
+        return AlignedPhoto(DAMAGED, (error.strerror if isinstance(error, OSError) else None) or str(error))
+    turned = orientation(data) != 1
+    try:
+        found = [face for face in find_faces(photo, detector, options.detect_side) if face.score >= options.min_score]
+        chosen = choose(found, options.which, (photo.shape[0], photo.shape[1]))
+        faces = tuple((face, encode(crop(photo, face.landmarks), options.format)) for face in chosen)
+    except Exception as error:  # of any detector and what it gives: one photo must not end the work of hours
+        return AlignedPhoto(FAILED, f"{type(error).__name__}: {error}", turned)
+    return AlignedPhoto(ALIGNED if faces else NO_FACE, "", turned, len(found), faces)
+
+
+def find_faces(photo: np.ndarray, detector: Detector, side: int) -> list[Face]:
+    """Returns the faces of a photo (H, W, 3) uint8 RGB, found in a copy of at most ``side`` pixels a side.
+
+    Faces without a finite similarity transform to the template are left out.
+    """
+    scale = min(1.0, side / max(photo.shape[:2]))
+    small = cv2.resize(photo, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else photo
+    stretch = np.array(photo.shape[1::-1]) / small.shape[1::-1]
+    faces = []
+    for face in detector.detect(small.copy()):
+        box, landmarks = (
+            (np.reshape(points, (-1, 2)) + 0.5) * stretch - 0.5 for points in (face.box, face.landmarks)
+        )  # the center of the first pixel is (0, 0)
+        if landmarks.shape != (5, 2) or box.shape != (2, 2):
+            shapes = f"landmarks of shape {np.shape(face.landmarks)} and a box of shape {np.shape(face.box)}"
+            raise ValueError(f"the detector gave {shapes}, expected (5, 2) and (4,)")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if np.isfinite(similarities(landmarks)).all():
+                faces.append(Face(float(face.score), box.ravel(), landmarks))
+    return faces
+
+
+def choose(faces: list[Face], which: str, size: tuple[int, int]) -> list[Face]:
+    """Returns the "largest" or the most "central" face of a photo of ``size`` (H, W), or "all" from left to right."""
+    if which == "all":
+        return sorted(faces, key=lambda face: face.box[0])
+    if which == "largest":
+        return sorted(faces, key=lambda face: -np.prod(face.box[2:] - face.box[:2]))[:1]
+    middle = np.array(size[::-1]) / 2 - 0.5
+    return sorted(faces, key=lambda face: np.linalg.norm((face.box[:2] + face.box[2:]) / 2 - middle))[:1]
+
+
+def crop(photo: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+    """Returns the aligned face (112, 112, 3) of a photo (H, W, 3), without aliasing of faces far above 112 pixels."""
+    similarity = similarities(landmarks)
+    scale = math.hypot(*similarity[:, 0])
+    if scale < 0.5:  # a bilinear warp reads 2 x 2 pixels, and would skip some
+        small = cv2.resize(photo, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+        stretch = np.array(photo.shape[1::-1]) / small.shape[1::-1]
+        similarity[:, 2] += similarity[:, :2] @ (stretch / 2 - 0.5)
+        similarity[:, :2] *= stretch
+        photo = small
+    return align(photo, similarity)

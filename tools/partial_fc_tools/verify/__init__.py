@@ -1,0 +1,1 @@
+"""Accuracy, TAR and ROC of models on validation pairs: `partial-fc verify`."""

@@ -1,0 +1,140 @@
+"""Verifies models on pairs of faces, by the definitions of the verification during a training.
+
+Prints accuracy with its standard deviation over ten folds, TAR at a FAR of at most 0.001 with the measured FAR, and the
+mean length of the embeddings, for each model and each set; where insightface's TAR, at interpolated thresholds, has
+other digits, it is printed too. MODEL: an .onnx file, a folder that holds one, an MXNet checkpoint, or a state_dict of
+PyTorch. BIN: pairs in insightface's format. A model trained with rand_mirror=False embeds the images alone, all others
+also their mirror images. --out NAME writes NAME.json with the figures, and NAME_roc.png with the ROC curves of all
+models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import zipfile
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partial_fc.evaluation.roc import Roc
+from partial_fc.evaluation.verification import Verification, tar_differs, too_few, verify_distances
+from partial_fc.utils.cli import add_force, whole_number
+from partial_fc.utils.text import some
+
+from .roc_picture import Curve, draw_roc
+
+if TYPE_CHECKING:  # onnxruntime loads only when the command runs, so that --help is fast
+    from partial_fc.export.model import FaceModel
+
+EXAMPLE = """models/r50-arcface-emore lfw.bin cfp_fp.bin
+ours.onnx model.pt lfw.bin --out lfw"""
+PAIRS = ".bin"
+LOWEST_FAR = 1e-4  # of the picture: sets of 3,000 pairs of different people end there
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("paths", nargs="+", metavar="MODEL|BIN", help="models, and sets of pairs, which end in .bin")
+    parser.add_argument("--no-flip", action="store_true", help="do not add the embedding of the mirror image")
+    parser.add_argument("--batch-size", type=whole_number(2), default=64, help="images per batch (default: 64)")
+    parser.add_argument("--out", metavar="NAME", help="also write NAME.json and NAME_roc.png")
+    add_force(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    from partial_fc.utils.staging import staged_files
+    from partial_fc.utils.tables import format_table
+
+    models = [path for path in args.paths if not path.endswith(PAIRS)]
+    sets = [path for path in args.paths if path.endswith(PAIRS)]
+    weights = [path for path in sets if zipfile.is_zipfile(path)]  # as torch.save writes them, pytorch_model.bin
+    if weights:
+        raise ValueError(f"not a set of pairs, as files that end in .bin are: {some(weights)}; rename weights to .pt")
+    if not (models and sets):
+        raise ValueError("give one model or more, and one set of pairs (.bin) or more")
+    folder, name = os.path.split(args.out or "")
+    files = [f"{name}.json", f"{name}_roc.png"]
+    with staged_files(folder, files, args.force) if args.out else nullcontext() as stage:
+        results, curves = verify_models(models, sets, args.batch_size, not args.no_flip)
+        if stage is not None:
+            with open(os.path.join(stage, files[0]), "w", encoding="utf-8", errors="replace") as file:
+                file.write(json.dumps(results, indent=1) + "\n")
+            draw_roc(curves, LOWEST_FAR, "Verification", [os.path.join(stage, files[1])])
+    far = results[0]["far"]
+    shown = {"accuracy": "accuracy", "std": "+-", "tar_at_far": f"TAR@FAR={far:g}", "measured_far": "FAR"}
+    if any(tar_differs(row["tar_at_far"], row["tar_interpolated"]) for row in results):
+        shown["tar_interpolated"] = "insightface's TAR"
+    shown["xnorm"] = "norm"
+    rows = [[row["model"], row["pairs"], *(f"{row[figure]:.5f}" for figure in shown)] for row in results]
+    print("\n".join(format_table([["model", "set", *shown.values()], *rows])))
+    for pairs, different in {row["pairs"]: row["different_pairs"] for row in results}.items():
+        if few := too_few(different, far):
+            print(f"warning: {pairs}: {few}", file=sys.stderr)
+    return 0
+
+
+def verify_models(
+    models: list[str], sets: list[str], batch_size: int, flip: bool
+) -> tuple[list[dict[str, Any]], dict[str, Curve]]:
+    """Verifies each model on each set; returns the figures, and the ROC curves by name."""
+    from partial_fc.data.pairs_bin import read_pairs
+    from partial_fc.export.model import FaceModel
+
+    results, curves = [], {}
+    bases = [os.path.basename(pairs) for pairs in sets]
+    names = {pairs: base if bases.count(base) == 1 else pairs for pairs, base in zip(sets, bases)}
+    for path in models:
+        model = FaceModel.open(path)
+        for pairs in sets:
+            images, issame = read_pairs(pairs)
+            figures, distance, embeddings = verify_model(model, images, issame, pairs, batch_size, flip)
+            others = {
+                "xnorm": float(np.linalg.norm(embeddings, axis=1).mean()),
+                "different_pairs": int(np.sum(~issame)),
+            }
+            results.append({"model": path, "pairs": pairs, **figures._asdict(), **others})
+            curves[f"{path}, {names[pairs]}"] = Roc(-distance, issame).curve()
+    return results, curves
+
+
+def verify_model(
+    model: FaceModel, images: list[bytes], issame: np.ndarray, name: str, batch_size: int = 64, flip: bool = True
+) -> tuple[Verification, np.ndarray, np.ndarray]:
+    """Verifies a model on pairs (2P images, issame (P,)) of a file of this name.
+
+    Returns:
+        (figures, squared distances (P,), embeddings (2P, E)).
+    """
+    from partial_fc.utils.distances import squared_distances
+
+    embeddings = embed_pairs(model, images, name, batch_size, flip and model.mirrored)
+    distance = squared_distances(embeddings[0::2], embeddings[1::2])
+    return verify_distances(distance, issame, name=name), distance, embeddings
+
+
+def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: int, mirrored: bool) -> np.ndarray:
+    """Returns (2P, E) float64, the embeddings of the images of P pairs; the mean of both with ``mirrored``.
+
+    Raises:
+        ValueError: an image is damaged, has another size than the model takes, or its embedding is not finite; the
+            message names it.
+    """
+    from partial_fc.evaluation.validation_set import decode_faces
+    from partial_fc.utils.distances import check_finite
+    from partial_fc.utils.progress import progress
+
+    embed, share = (model.embed_with_mirrored, 0.5) if mirrored else (model.embed, 1.0)
+    parts = []
+    with progress(len(images), "image", os.path.basename(name)) as bar:
+        for start in range(0, len(images), batch_size):
+            faces = decode_faces(images[start : start + batch_size], model.input.image_size[0], name, start)
+            rows = share * embed(faces, batch_size).astype(np.float64)
+            check_finite(rows, [f"{model.name}: image {start + row} of {name}" for row in range(len(rows))])
+            parts.append(rows)
+            bar.update(len(faces))
+    return np.concatenate(parts)
