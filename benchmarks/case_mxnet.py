@@ -2,11 +2,11 @@
 
 import horovod.mxnet as hvd
 import mxnet as mx
-from partial_fc_tools.planner import Case
 
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc_mxnet import MarginLoss, MemoryBank, MemoryBankSGDOptimizer, SampleDistributeModule, get_scheduler
 from partial_fc_mxnet.symbol import get_symbol
+from partial_fc_tools.planner import Case
 
 
 def build_bank(case: Case, folder: str | None = None) -> MemoryBank:

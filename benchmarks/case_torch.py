@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from partial_fc_tools.planner import Case
 
 from partial_fc.data.batch import Batch, map_inputs
 from partial_fc.training.tasks import build_task
+from partial_fc_tools.planner import Case
 from partial_fc_torch import CosFace, PartialFC, get_model
 from partial_fc_torch.backbones.recompute import recompute_blocks
 from partial_fc_torch.data_parallel import data_parallel

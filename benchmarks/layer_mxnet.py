@@ -24,14 +24,14 @@ import horovod.mxnet as hvd  # noqa: E402
 import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
-sys.path[:0] = [str(ROOT / "mxnet"), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT / "mxnet"), str(ROOT / "tools"), str(ROOT / "benchmarks")]
 
 import case_mxnet  # noqa: E402
 from host import resident, start_peak  # noqa: E402
-from partial_fc_tools.planner import Case  # noqa: E402
 from textbook_mxnet import TextbookModule  # noqa: E402
 
 from partial_fc_mxnet import SampleDistributeModule  # noqa: E402
+from partial_fc_tools.planner import Case  # noqa: E402
 
 FORMS = {"textbook": TextbookModule, "MXNet": SampleDistributeModule}
 BATCH, INPUTS = 64, 16

@@ -29,18 +29,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "mxnet"), str(ROOT / "pytorch")]
+sys.path[:0] = [str(ROOT), str(ROOT / "mxnet"), str(ROOT / "pytorch"), str(ROOT / "tools")]
 
 from partial_fc.distributed.env import share_cores  # noqa: E402
 
 share_cores(os.environ)
 
 import numpy as np  # noqa: E402
-from partial_fc_tools.planner import Case, Plan, plan  # noqa: E402
-from partial_fc_tools.planner.roofline import FLOPS, Rates, least_times  # noqa: E402
 
 from benchmarks.host import resident, start_peak  # noqa: E402
 from partial_fc.distributed.collectives import Collectives  # noqa: E402
+from partial_fc_tools.planner import Case, Plan, plan  # noqa: E402
+from partial_fc_tools.planner.roofline import FLOPS, Rates, least_times  # noqa: E402
 
 CASES = (
     {"classes": 100_000},

@@ -13,17 +13,17 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "pytorch")]
+sys.path[:0] = [str(ROOT), str(ROOT / "pytorch"), str(ROOT / "tools")]
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np  # noqa: E402
-from partial_fc_tools.export.smaller import to_half, to_int8  # noqa: E402
-from partial_fc_tools.verify.command import verify_model  # noqa: E402
 
 from partial_fc.data.pairs_bin import read_pairs  # noqa: E402
 from partial_fc.evaluation.validation_set import decode_faces  # noqa: E402
 from partial_fc.export.model import FaceModel  # noqa: E402
 from partial_fc.export.parity import random_faces  # noqa: E402
+from partial_fc_tools.export.smaller import to_half, to_int8  # noqa: E402
+from partial_fc_tools.verify.command import verify_model  # noqa: E402
 
 ROUNDS, FACES = 15, 64
 HEAD = (

@@ -14,8 +14,8 @@ import sys
 import check_torch
 import cuda
 from environment import CLONE, MXNET, TORCH, last_line, run
-from partial_fc_tools.hosts.row import Row, failed_checks, print_rows
 
+from partial_fc.utils.check_rows import Row, failed_checks, print_rows
 from partial_fc.utils.cli import run_module
 from partial_fc.utils.cores import usable_cores
 

@@ -6,7 +6,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 program=$here/check.py
-export PYTHONPATH=${here%/*}
+export PYTHONPATH=${here%/*}:${here%/*}/tools
 
 if [ -x "$here/../.venv/bin/python" ]; then
     # Silent if the installation did not finish: check.py reports that, with the fix.

@@ -3,7 +3,8 @@
 import os
 
 from environment import CLONE, TORCH, last_line, run
-from partial_fc_tools.hosts.row import Row
+
+from partial_fc.utils.check_rows import Row
 
 # As words: release, CUDA of the build, transports, GPUs, threads.
 FACTS = """

@@ -4,7 +4,7 @@ import os
 import subprocess
 from typing import NamedTuple
 
-from partial_fc_tools.hosts.row import Row
+from partial_fc.utils.check_rows import Row
 
 CLONE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

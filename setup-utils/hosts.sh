@@ -11,7 +11,7 @@ check_hosts() {
     local result code=0
     PFC_NETWORKS='' PFC_USABLE='' PFC_RANKS=0
     result=$(mktemp)
-    PYTHONPATH=$PFC_ROOT "$VIRTUAL_ENV/bin/python" "$PFC_ROOT/setup-utils/check.py" "${named[@]}" \
+    PYTHONPATH=$PFC_ROOT:$PFC_ROOT/tools "$VIRTUAL_ENV/bin/python" "$PFC_ROOT/setup-utils/check.py" "${named[@]}" \
         --for-run "$result" -- "$@" || code=$?
     # shellcheck source=/dev/null
     . "$result"

@@ -83,7 +83,7 @@ install_torch() {
 install_packages() {
     "$VENV/bin/python" -I -m pip freeze | grep '^torch[ =]' >"$STATE/constraint.txt"
     pip_install -r "$CLONE/requirement.txt" -c "$STATE/constraint.txt"
-    write_pth "$CLONE" "$CLONE/pytorch"
+    write_pth "$CLONE" "$CLONE/pytorch" "$CLONE/tools"
 }
 
 check_packages() {

@@ -54,7 +54,7 @@ make_venv() {
 # Besides the source roots it imports the shims where they are needed.
 write_mxnet_pth() {
     local site
-    write_pth "$CLONE" "$CLONE/mxnet"
+    write_pth "$CLONE" "$CLONE/mxnet" "$CLONE/tools"
     # protobuf's compiled form (3.10 has one) crashes beside libmxnet, which contains another, and on 3.13 it rejects
     # mxboard's generated code. The first import of protobuf decides, and MXNet itself imports it, through onnx.
     printf 'import os; os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")\n' \

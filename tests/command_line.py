@@ -7,7 +7,6 @@ import sys
 from contextlib import contextmanager
 
 from partial_fc_tools.__main__ import main
-
 from paths import with_root
 
 
@@ -28,7 +27,7 @@ def call(module, *words):
 
 def start(*words, **options):
     """Runs `partial-fc WORDS` in a process of its own, in the current folder; returns it with what it printed."""
-    command = [sys.executable, "-m", "partial_fc", *map(str, words)]
+    command = [sys.executable, "-m", "partial_fc_tools", *map(str, words)]
     return subprocess.run(command, env=with_root(), capture_output=True, text=True, timeout=60, **options)
 
 

@@ -2,6 +2,7 @@
 
 import cv2
 import numpy as np
+
 from partial_fc_tools.sets.alignment import ARCFACE, SIZE
 from partial_fc_tools.sets.detection import Face
 

@@ -82,7 +82,7 @@ if [[ $parts = *slow* ]]; then
     beside 'PyTorch, slow, one process' 3600 "$torch" "${slow[@]}" tests/torch
 fi
 if [[ $parts = *fast* ]]; then
-    group 'one process' 1200 python "${fast[@]}" -n 3 --dist worksteal tests/unit tests/mx tests/parallel/mx
+    group 'one process' 1200 python "${fast[@]}" -n 3 --dist worksteal tests/unit tests/tools tests/mx tests/parallel/mx
     ranks '2 ranks, MPI' 600 mpirun -q -np 2 python "${fast[@]}" tests/parallel/mx
     ranks 'collectives of a step' 300 env HOROVOD_TIMELINE=DYNAMIC mpirun -q -np 3 python "${fast[@]}" \
         tests/parallel/mx/test_collectives.py -k three_collectives
@@ -110,7 +110,7 @@ else
     # Beside more, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
     group 'commands, timed' 2400 python "${pytest[@]}" -m timed -n 2 --dist worksteal tests/commands
     share_equally
-    beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/mx
+    beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/tools tests/mx
     # With more beside these groups, refusals take longer than their tests allow.
     beside commands 3600 python "${pytest[@]}" -m "$commands" -n 3 --dist worksteal "${computing[@]/#/--ignore=}" \
         tests/commands

@@ -16,12 +16,12 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from partial_fc_tools.__main__ import main as partial_fc
 
 from partial_fc.data.face_records import FaceRecords, read_property
 from partial_fc.utils.cli import run_module, start, whole_number
 from partial_fc.utils.staging import staged_folder
 from partial_fc.utils.tables import markdown_table
+from partial_fc_tools.__main__ import main as partial_fc
 
 from ..figures import Figure, percent
 from . import noise

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from partial_fc_tools.sets.pairs_draw import draw_pairs
 
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic.identity import random_stream
 from partial_fc.data.synthetic.writer import SyntheticSet, draw_all
+from partial_fc_tools.sets.pairs_draw import draw_pairs
 
 from .drawing import SIZE, Drawing, draw
 from .library import Library, Package

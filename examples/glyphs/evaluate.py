@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from partial_fc_tools.inference.index import Recipe, embed_items
 
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.pairs_bin import read_pairs
@@ -25,6 +24,7 @@ from partial_fc.export.model import FaceModel
 from partial_fc.utils.cli import run_module, start
 from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import markdown_table
+from partial_fc_tools.inference.index import Recipe, embed_items
 
 from ..figures import STUDENT, Figure, percent
 from ..search_figures import Scores, search_figures, search_scores

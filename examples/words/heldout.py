@@ -12,10 +12,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from partial_fc_tools.sets.pairs_draw import draw_pairs
 
 from partial_fc.data.synthetic.identity import random_stream
 from partial_fc.evaluation.verification import Verification, verify_distances
+from partial_fc_tools.sets.pairs_draw import draw_pairs
 
 from ..search_figures import search_scores, search_shares
 from .lexemes import Lexemes

@@ -64,7 +64,7 @@ def copy_run(models, name, **settings):
 
 def test_the_experiment(output_of, data, tmp_path):
     output_of("-m", "examples.glyphs.noise", "flip", data.with_name("set-flip"), "--source", data)
-    output_of("-m", "partial_fc", "sets", "check", data)
+    output_of("-m", "partial_fc_tools", "sets", "check", data)
     where = ["benchmarks/experiment.py", "--quick", "--data", data, "--folder", tmp_path / "experiment"]
     printed = output_of(*where, "--trainer", "random", "--noise", "flip", "--ratios", "0.1", "--filters", "0.4")
     assert printed.count("| flip | 0.1 | 0.4 | 1 |") == 2  # kinds of typefaces

@@ -35,7 +35,7 @@ def pythons():
 
 def build(folder):
     """Writes the wheel into a folder."""
-    for name in ("partial_fc", "pytorch"):  # a copy, because setuptools leaves a folder build/ where it builds
+    for name in ("partial_fc", "pytorch", "tools"):  # a copy, because setuptools leaves a folder build/ where it builds
         shutil.copytree(ROOT / name, folder / "source" / name)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / "source")

@@ -5,13 +5,13 @@ import os
 import numpy as np
 import pytest
 from mxnet import recordio
-from partial_fc_tools.sets import merge, pack, sheet, unpack
-from partial_fc_tools.sets.check import SetCheck
-from partial_fc_tools.sets.info import describe_set
 
 from command_line import call
 from face_sets import jpeg
 from partial_fc.data.face_records import FaceRecords
+from partial_fc_tools.sets import merge, pack, sheet, unpack
+from partial_fc_tools.sets.check import SetCheck
+from partial_fc_tools.sets.info import describe_set
 
 SIZES = (2, 3, 1)
 

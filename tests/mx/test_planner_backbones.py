@@ -5,10 +5,10 @@ import json
 import mxnet as mx
 import numpy as np
 import pytest
-from partial_fc_tools.planner.backbones import BACKBONES
 from symbol_arrays import shapes_of
 
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
+from partial_fc_tools.planner.backbones import BACKBONES
 
 IN_PLACE = ("elemwise_add", "Activation")  # operators whose output takes the place of their input
 

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from partial_fc_tools.__main__ import TREE
 
 from command_line import exit_code, start
 from partial_fc import __version__
 from partial_fc.utils import cli
 from partial_fc.utils.cli import Group, number_above_0, whole_number
 from partial_fc.utils.cores import cpu_quota, usable_cores
+from partial_fc_tools.__main__ import TREE
 from paths import ROOT, with_root
 
 HEAVY = ("mxnet", "torch", "onnx", "onnxruntime", "matplotlib")
@@ -154,11 +154,11 @@ for name, missing in {LINUX_ONLY}.items():
     module = importlib.import_module(name)
     for attribute in missing: delattr(module, attribute)
 sys.platform = "darwin"
-import partial_fc
-for found in pkgutil.walk_packages(partial_fc.__path__, "partial_fc."):
-    try: importlib.import_module(found.name)
-    except ModuleNotFoundError as error: assert not error.name.startswith("partial_fc."), error
-    print(found.name)
+for top in "partial_fc", "partial_fc_tools":
+    for found in pkgutil.walk_packages(importlib.import_module(top).__path__, top + "."):
+        try: importlib.import_module(found.name)
+        except ModuleNotFoundError as error: assert not error.name.startswith("partial_fc"), error
+        print(found.name)
 """
     environment = with_root()
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)

@@ -74,8 +74,10 @@ def test_another_network_is_refused(tmp_path, capsys):
 def test_the_trainer_is_found_in_a_clone_that_the_environment_does_not_contain(words, tmp_path):
     torch.save(get_model("small", num_features=8).state_dict(), tmp_path / "model.pt")
     # Without the .pth files of setup-utils, which -S does not read.
-    packages = os.pathsep.join([str(ROOT), *(path for path in sys.path if path.endswith("site-packages"))])
-    command = [sys.executable, "-S", "-m", "partial_fc", *words.split()]
+    packages = os.pathsep.join(
+        [str(ROOT), str(ROOT / "tools"), *(path for path in sys.path if path.endswith("site-packages"))]
+    )
+    command = [sys.executable, "-S", "-m", "partial_fc_tools", *words.split()]
     environment = {**os.environ, "PYTHONPATH": packages}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from partial_fc_tools.planner.backbones import torch_backbone
 from torch.nn.functional import cross_entropy, linear, normalize
 
 import default
 from partial_fc.export.model import FaceModel
 from partial_fc.training.schedule import Epochs, resolve_schedule
 from partial_fc.training.trainer import train
+from partial_fc_tools.planner.backbones import torch_backbone
 from partial_fc_torch import CosFace, PartialFC, PartialFC_V2, get_model
 from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.layer.margins import margin_named

@@ -5,11 +5,11 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from partial_fc_tools.export.smaller import to_half, to_int8
 
 import tiny_detectors
 from partial_fc.export.model import FaceModel
 from partial_fc.export.parity import random_faces
+from partial_fc_tools.export.smaller import to_half, to_int8
 from partial_fc_torch.backbones import get_model
 from partial_fc_torch.onnx_export import OnnxExport
 from tiny_detectors import SIDE, STRIDE

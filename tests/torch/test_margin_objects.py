@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from partial_fc_tools.planner.case import SLOPED
 
 import oracle
 from partial_fc.layer.margins import MARGINS as NAMES
+from partial_fc_tools.planner.case import SLOPED
 from partial_fc_torch import (
     AdaFace,
     ArcFace,

@@ -5,7 +5,6 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from partial_fc_tools.ijb.synthetic import write_protocol
 from test_mxnet_weights import build
 from torch import nn
 
@@ -13,6 +12,7 @@ from command_line import exit_code
 from partial_fc.export.model import FaceModel
 from partial_fc.export.parity import check_named, open_named, random_faces
 from partial_fc.utils.distances import squared_distances
+from partial_fc_tools.ijb.synthetic import write_protocol
 from partial_fc_torch.backbones import get_model
 from partial_fc_torch.onnx_export import OnnxExport
 from partial_fc_torch.pixels import normalized, to_images

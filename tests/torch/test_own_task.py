@@ -9,7 +9,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from partial_fc_tools.__main__ import main
 
 import default
 import own_task
@@ -21,6 +20,7 @@ from partial_fc.export.parity import random_faces
 from partial_fc.training.tasks import Task, build_task
 from partial_fc.training.trainer import train
 from partial_fc.utils.config import Setting, SettingsError
+from partial_fc_tools.__main__ import main
 from partial_fc_torch import get_model
 from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.pixels import normalized, to_images

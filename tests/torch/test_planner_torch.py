@@ -6,14 +6,14 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from partial_fc_tools.__main__ import main
-from partial_fc_tools.planner import Case, plan
-from partial_fc_tools.planner.backbones import BACKBONES, torch_backbone
-from partial_fc_tools.planner.roofline import Rates, least_times
 
 import own_task
 from command_line import exit_code
 from partial_fc.data.batch import Batch
+from partial_fc_tools.__main__ import main
+from partial_fc_tools.planner import Case, plan
+from partial_fc_tools.planner.backbones import BACKBONES, torch_backbone
+from partial_fc_tools.planner.roofline import Rates, least_times
 from partial_fc_torch import ArcFace, PartialFC, get_model
 from partial_fc_torch.engine import TorchEngine
 from partial_fc_torch.optimizers import build_optimizer

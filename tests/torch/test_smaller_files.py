@@ -7,8 +7,6 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from partial_fc_tools.export.smaller import to_half, to_int8
-from partial_fc_tools.verify.command import embed_pairs
 
 from command_line import exit_code
 from partial_fc.data.pairs_bin import read_pairs, write_pairs
@@ -16,6 +14,8 @@ from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.export.model import FaceModel, find_model, model_content
 from partial_fc.export.parity import check_form, random_faces
 from partial_fc.utils.distances import squared_distances
+from partial_fc_tools.export.smaller import to_half, to_int8
+from partial_fc_tools.verify.command import embed_pairs
 from partial_fc_torch.backbones import get_model
 from partial_fc_torch.onnx_export import OnnxExport
 from tiny_onnx import TinyModel

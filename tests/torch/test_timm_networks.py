@@ -5,10 +5,10 @@ import importlib
 
 import pytest
 import torch
-from partial_fc_tools.planner.backbones import torch_backbone
 
 from partial_fc.export.model import FaceModel
 from partial_fc.export.parity import random_faces
+from partial_fc_tools.planner.backbones import torch_backbone
 from partial_fc_torch import get_model
 from partial_fc_torch.onnx_export import OnnxExport
 

@@ -1,4 +1,4 @@
-"""The layout: mxnet/ never shadows the package, the trainers are independent, imports go to the same level or lower."""
+"""The layout: mxnet/ never shadows the package, no trainer imports the other or the tools, imports go down only."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter
@@ -10,24 +10,25 @@ from paths import ROOT
 # Packages, low to high: a file imports its own package, and packages of its own or a lower level.
 LEVELS = (
     ("utils", "layer"),
-    ("data", "distributed", "checkpoint", "planner"),
+    ("data", "distributed", "checkpoint"),
     ("export",),
-    ("inference",),
     ("evaluation",),
     ("training",),
-    ("cleaning",),
 )
 LEVEL = {f"partial_fc.{package}": level for level, packages in enumerate(LEVELS) for package in packages}
 TRAINERS = {"partial_fc_mxnet": ROOT / "mxnet", "partial_fc_torch": ROOT / "pytorch"}
 LEVEL |= dict.fromkeys(TRAINERS, len(LEVELS))
+TOOLS = ROOT / "tools"
+LEVEL |= {f"partial_fc_tools.{path.name}": len(LEVELS) + 1 for path in (TOOLS / "partial_fc_tools").iterdir()}
 NUMERIC_ONLY = {"mxnet", "horovod", "mxboard", "torch"}  # what partial_fc must not need
-ABOVE = {"partial_fc.__init__", "partial_fc_tools.__main__"}  # which imports the command that is called, by its name
+# The last one imports the command that is called, by its name.
+ABOVE = {"partial_fc.__init__", "partial_fc_tools.__init__", "partial_fc_tools.__main__"}
 PROGRAMS = {"default", "config", "train_memory", "train"}  # what no library reads
 
 
 def sources():
     """(dotted name, path) of every file of the libraries."""
-    for top, folder in {"partial_fc": ROOT, **TRAINERS}.items():
+    for top, folder in {"partial_fc": ROOT, **TRAINERS, "partial_fc_tools": TOOLS}.items():
         for path in sorted((folder / top).rglob("*.py")):
             name = ".".join(path.relative_to(folder).with_suffix("").parts)
             yield name, path
@@ -45,15 +46,20 @@ def imported(name, path):
 
 
 def package(name):
-    """partial_fc.data for partial_fc_tools.sets.pack; None for what is not ours."""
+    """partial_fc.data for partial_fc.data.sources.shards; None for what is not ours."""
     parts = name.split(".")
     if parts[0] in TRAINERS:
         return parts[0]
-    return ".".join(parts[:2]) if parts[0] == "partial_fc" and len(parts) > 1 else None
+    return ".".join(parts[:2]) if parts[0] in ("partial_fc", "partial_fc_tools") and len(parts) > 1 else None
 
 
 @pytest.mark.parametrize(
-    "folder, content", [("mxnet", {"partial_fc_mxnet"}), ("pytorch", {"partial_fc_torch", "launch.py", "run.sh"})]
+    "folder, content",
+    [
+        ("mxnet", {"partial_fc_mxnet"}),
+        ("pytorch", {"partial_fc_torch", "launch.py", "run.sh"}),
+        ("tools", {"partial_fc_tools"}),
+    ],
 )
 def test_source_roots_and_tests_are_no_packages(folder, content):
     assert {path.name for path in (ROOT / folder).iterdir()} - {"__pycache__"} == content
@@ -73,9 +79,9 @@ def test_no_module_lies_outside_the_rooms():
 @pytest.mark.parametrize(
     "top, forbidden",
     [
-        ("partial_fc", NUMERIC_ONLY | PROGRAMS | TRAINERS.keys()),
-        ("partial_fc_mxnet", PROGRAMS | {"torch", "partial_fc_torch"}),
-        ("partial_fc_torch", PROGRAMS | {"mxnet", "horovod", "mxboard", "partial_fc_mxnet"}),
+        ("partial_fc", {*NUMERIC_ONLY, *PROGRAMS, *TRAINERS, "partial_fc_tools"}),
+        ("partial_fc_mxnet", PROGRAMS | {"torch", "partial_fc_torch", "partial_fc_tools"}),
+        ("partial_fc_torch", PROGRAMS | {"mxnet", "horovod", "mxboard", "partial_fc_mxnet", "partial_fc_tools"}),
     ],
 )
 def test_libraries_do_not_import_what_stands_above_or_beside_them(top, forbidden):

@@ -1,4 +1,4 @@
-"""The command ``partial-fc``: ``python -m partial_fc`` in a clone."""
+"""The command ``partial-fc``, and ``python -m partial_fc_tools``."""
 
 import sys
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ TREE = Group(
         "sets": Group("face sets: align, create, unpack, merge, describe, check, clean, draw", SETS),
         "embed": Command("embeddings of a folder of faces", "partial_fc_tools.inference.embed"),
         "compare": Command("do two images show the same person?", "partial_fc_tools.inference.compare"),
-        "search": Command("the most similar faces of a folder or an index", "partial_fc_tools.inference.search"),
+        "search": Command("the most similar faces of a folder or an index", "partial_fc_tools.index.search"),
         "index": Group("approximate search in millions of embeddings: build, change, check", INDEX),
         "verify": Command("accuracy, TAR and ROC of models on validation pairs", "partial_fc_tools.verify.command"),
         "ijb": Command("evaluate a model on IJB-B or IJB-C", "partial_fc_tools.ijb.command"),

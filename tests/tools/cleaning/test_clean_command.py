@@ -10,12 +10,12 @@ import cv2
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from partial_fc_tools.cleaning import embeddings
 
 from command_line import exit_code, interruptible
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.names import read_names, write_names
 from partial_fc.data.pairs_bin import write_pairs
+from partial_fc_tools.cleaning import embeddings
 from tiny_onnx import TinyModel
 
 PEOPLE, IMAGES = 12, 8
@@ -290,7 +290,7 @@ def test_two_at_once_with_one_working_folder(errors, tmp_path):
     assert right[0] != right[1]
     outs = [tmp_path / "0", tmp_path / "1"]
     with ExitStack() as stack:
-        calls = [("-m", "partial_fc", *command, out, *more, *work) for out, more in zip(outs, options)]
+        calls = [("-m", "partial_fc_tools", *command, out, *more, *work) for out, more in zip(outs, options)]
         both = [stack.enter_context(interruptible(*words)) for words in calls]
         messages = [child.communicate(timeout=300)[1] for child in both]
     for child, message, out, more, expected in zip(both, messages, outs, options, right):

@@ -2,6 +2,11 @@
 
 import numpy as np
 import pytest
+from tqdm import tqdm
+
+from face_sets import jpeg, write_records
+from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.names import read_names, write_names
 from partial_fc_tools.cleaning.centers import Classes, Figures, fit
 from partial_fc_tools.cleaning.changes import DUPLICATE, SPLIT, TEST_IMAGE, TEST_PERSON, UNREADABLE, WRONG, Changes
 from partial_fc_tools.cleaning.duplicates import Duplicates, near_duplicates
@@ -12,11 +17,6 @@ from partial_fc_tools.cleaning.overlap import Overlap, overlap
 from partial_fc_tools.cleaning.shares import Shares
 from partial_fc_tools.cleaning.split_classes import Pairs, groups, split_pairs
 from partial_fc_tools.cleaning.wrong_labels import WrongLabels, wrong_labels
-from tqdm import tqdm
-
-from face_sets import jpeg, write_records
-from partial_fc.data.face_records import FaceRecords
-from partial_fc.data.names import read_names, write_names
 
 LIMITS = Limits(far=0.3, near=0.5, sure=0.1, split=0.05, duplicate=0.9, person=0.7)
 MEMORY = 1 << 20

@@ -1,14 +1,14 @@
 """Rows that tests/commands/test_check_hosts.py cannot cause on one machine."""
 
 import pytest
+
+import default
+from partial_fc.utils.check_rows import Row, failed_checks
+from partial_fc.utils.config import parse_assignments
 from partial_fc_tools.hosts.checks import Job, rows
 from partial_fc_tools.hosts.hostfile import Host
 from partial_fc_tools.hosts.job_requirements import TRAINERS, Training
 from partial_fc_tools.hosts.probe import Probe
-from partial_fc_tools.hosts.row import Row, failed_checks
-
-import default
-from partial_fc.utils.config import parse_assignments
 
 FACTS = {
     "code": {"run.sh": "1"},

@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from partial_fc_tools.hosts import facts
 
+from partial_fc_tools.hosts import facts
 from paths import ROOT
 
 ROUTES = """\
@@ -79,7 +79,7 @@ def test_connections():
 @pytest.mark.parametrize(
     "program",
     [
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import partial_fc_tools.hosts.command",
+        f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tools')!r}]; import partial_fc_tools.hosts.command",
         f"exec(open({facts.__file__!r}).read(), {{}})",
     ],
     ids=["the checks", "facts.py without the clone"],

@@ -1,6 +1,7 @@
 """Hosts and their numbers of ranks, in the forms that Open MPI and Horovod take."""
 
 import pytest
+
 from partial_fc_tools.hosts.hostfile import Host, read_hostfile, read_list
 
 

@@ -4,9 +4,9 @@ import os
 import sys
 
 import pytest
+
 from partial_fc_tools.hosts import job_requirements
 from partial_fc_tools.hosts.job_requirements import TRAINERS, Training
-
 from paths import ROOT
 
 MXNET = TRAINERS["mxnet"]

@@ -10,14 +10,14 @@ from collections import defaultdict
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.ijb.evaluate import EmbeddingOptions, evaluate
-from partial_fc_tools.ijb.protocol import read_protocol
 from test_ijb_embedding import umeyama
 
 from command_line import exit_code, interruptible
 from ijb_files import edit, write_protocol
 from image_forms import write_slow_images
 from partial_fc.export.model import FaceModel
+from partial_fc_tools.ijb.evaluate import EmbeddingOptions, evaluate
+from partial_fc_tools.ijb.protocol import read_protocol
 from paths import ROOT
 from tiny_onnx import TinyModel
 from waiting import happens

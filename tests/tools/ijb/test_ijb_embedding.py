@@ -1,6 +1,7 @@
 """Alignment against Umeyama's method, and weights of images by hand; test_ijb_command.py embeds whole templates."""
 
 import numpy as np
+
 from partial_fc_tools.sets.alignment import ARCFACE, align, similarities
 
 

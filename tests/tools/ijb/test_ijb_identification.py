@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from partial_fc_tools.ijb.identification import CHUNK, FPIRS, RANKS, identify
 
 from partial_fc.utils.progress import progress
+from partial_fc_tools.ijb.identification import CHUNK, FPIRS, RANKS, identify
 
 BAR = progress(None, "", "")
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from partial_fc_tools.ijb.lists import read_pairs, read_subjects
-from partial_fc_tools.ijb.protocol import read_protocol
 
 from ijb_files import edit, write, write_protocol
+from partial_fc_tools.ijb.lists import read_pairs, read_subjects
+from partial_fc_tools.ijb.protocol import read_protocol
 
 LANDMARKS, MEDIA, PAIRS = "ijbc_name_5pts_score.txt", "ijbc_face_tid_mid.txt", "ijbc_template_pair_label.txt"
 GALLERY, PROBES = "ijbc_1N_gallery_G1.csv", "ijbc_1N_probe_mixed.csv"

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+from partial_fc.evaluation.roc import RocPoint
 from partial_fc_tools.ijb.evaluate import EmbeddingOptions, Results
 from partial_fc_tools.ijb.identification import Identification
 from partial_fc_tools.ijb.report import csv_text, json_text, markdown
 from partial_fc_tools.ijb.verification import FARS
-
-from partial_fc.evaluation.roc import RocPoint
 
 FAR, TAR = np.array([0.001, 0.01, 0.1, 1]), np.array([0.4, 0.5, 0.5, 1])
 

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+
+from partial_fc.utils.cli import run_module
 from partial_fc_tools.ijb.protocol import read_protocol
 from partial_fc_tools.ijb.synthetic import write_protocol
 from partial_fc_tools.sets.alignment import read_rgb
-
-from partial_fc.utils.cli import run_module
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from partial_fc_tools.ijb.verification import CHUNK, FARS, pair_scores
 
 from partial_fc.evaluation.roc import Roc, max_accepted
 from partial_fc.utils.progress import progress
+from partial_fc_tools.ijb.verification import CHUNK, FARS, pair_scores
 
 BAR = progress(None, "", "")
 

@@ -15,6 +15,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+
+from command_line import exit_code, interruptible, start
+from damage import check_damaged
+from partial_fc.data.synthetic.draw import draw_face
 from partial_fc_tools.index import folder as folder_module
 from partial_fc_tools.index import writer as writer_module
 from partial_fc_tools.index.folder import IndexFolder, changing
@@ -22,10 +26,6 @@ from partial_fc_tools.index.ivf import Lists
 from partial_fc_tools.index.writer import Writer
 from partial_fc_tools.inference.index import Index, write_index
 from partial_fc_tools.inference.origin import Origin
-
-from command_line import exit_code, interruptible, start
-from damage import check_damaged
-from partial_fc.data.synthetic.draw import draw_face
 from tiny_onnx import TinyModel
 from waiting import happens
 
@@ -495,7 +495,7 @@ def test_a_change_that_is_interrupted_loses_nothing(place, monkeypatch, owner, n
 def test_ctrl_c_during_a_build_leaves_nothing(place):
     write("many", embeddings(200_000, size=64), "many")
     there = sorted(os.listdir(place))
-    with interruptible("-m", "partial_fc", "index", "build", "many", "--out", "index") as child:
+    with interruptible("-m", "partial_fc_tools", "index", "build", "many", "--out", "index") as child:
         assert happens(lambda: sorted(os.listdir(place)) != there)
         time.sleep(0.5)
         child.send_signal(signal.SIGINT)

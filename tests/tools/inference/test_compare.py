@@ -3,9 +3,9 @@
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.__main__ import main
 
 from partial_fc.data.synthetic.draw import draw_face
+from partial_fc_tools.__main__ import main
 from tiny_onnx import TinyModel
 
 

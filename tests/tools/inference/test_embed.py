@@ -9,12 +9,12 @@ import time
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.__main__ import main
-from partial_fc_tools.inference.index import read_index
 
 from command_line import interruptible
 from image_forms import write_slow_images
 from partial_fc.data.synthetic.draw import draw_face, encode_face
+from partial_fc_tools.__main__ import main
+from partial_fc_tools.inference.index import read_index
 from paths import with_root
 from tiny_onnx import TinyModel
 from waiting import happens
@@ -219,7 +219,7 @@ def test_a_signal_leaves_no_files(place, number, code, message):
         endless = TinyModel()
         endless.loop(10**12)  # within onnxruntime
         endless.write(place / "backbone.onnx")
-    with interruptible("-m", "partial_fc", "embed", "faces", "--model", "backbone.onnx", "--resize") as child:
+    with interruptible("-m", "partial_fc_tools", "embed", "faces", "--model", "backbone.onnx", "--resize") as child:
         assert happens(lambda: any(name.startswith(".partial_fc-") for name in os.listdir(place)))
         time.sleep(0.5)
         child.send_signal(number)

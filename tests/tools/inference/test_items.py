@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from partial_fc_tools.inference.index import read_index
 
 from command_line import exit_code
+from partial_fc_tools.inference.index import read_index
 
 LENGTH, FEATURES = 6, 4
 WEIGHT = np.random.default_rng(3).normal(size=(LENGTH, FEATURES)).astype(np.float32)

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
+
+from command_line import exit_code
 from partial_fc_tools.__main__ import main
 from partial_fc_tools.planner import Case, plan
 from partial_fc_tools.planner.case import MIB
 from partial_fc_tools.planner.roofline import Rates, least_times
 from partial_fc_tools.planner.verdict import judge
-
-from command_line import exit_code
 
 GIB = 1 << 30
 RTX_2080_TI = int(10.76 * GIB)  # an 11 GB card, as reported by nvidia-smi and cudaMemGetInfo

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from partial_fc_tools.__main__ import main
 from partial_fc_tools.planner import Case, plan
 from partial_fc_tools.planner.roofline import Rates, least_times

@@ -6,14 +6,14 @@ import os
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.sets import align, pack, photo_faces
-from partial_fc_tools.sets.alignment import ARCFACE, similarities
-from partial_fc_tools.sets.detection import Face
 
 from command_line import call, exit_code, start
 from face_sets import images_of, with_orientation
 from partial_fc.data.encoding import ImageOptions
 from partial_fc.utils.staging import MARKER
+from partial_fc_tools.sets import align, pack, photo_faces
+from partial_fc_tools.sets.alignment import ARCFACE, similarities
+from partial_fc_tools.sets.detection import Face
 from paths import ROOT, with_root
 
 SQUARES = ("--detector", "red_squares:RedSquares")

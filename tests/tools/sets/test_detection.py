@@ -6,12 +6,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.sets.detection import open_detector
-from partial_fc_tools.sets.detection.scrfd import Scrfd
-from partial_fc_tools.sets.detection.yunet import YuNet
 
 import tiny_detectors
 from damage import check_damaged
+from partial_fc_tools.sets.detection import open_detector
+from partial_fc_tools.sets.detection.scrfd import Scrfd
+from partial_fc_tools.sets.detection.yunet import YuNet
 from paths import ROOT
 from tiny_detectors import BOX, LANDMARKS, SIDE, STRIDE
 from tiny_onnx import TinyModel

@@ -9,13 +9,13 @@ from functools import partial
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.sets.check import SetCheck
 
 from command_line import exit_code, start
 from face_sets import overwrite, rewrite, write_records
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.recordio.format import MAGIC_BYTES, RecordHeader, pack
 from partial_fc.data.synthetic.draw import encode_face
+from partial_fc_tools.sets.check import SetCheck
 
 SIZES = (3, 4, 2, 5)
 

@@ -7,15 +7,15 @@ from functools import partial
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.sets import sheet as sheets
-from partial_fc_tools.sets.info import as_text, bars, describe_set
-from partial_fc_tools.sets.sheet import GAP, MARGIN
 
 from command_line import call, exit_code, start
 from face_sets import overwrite, picture, write_records
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.names import write_names
 from partial_fc.data.synthetic.draw import encode_face
+from partial_fc_tools.sets import sheet as sheets
+from partial_fc_tools.sets.info import as_text, bars, describe_set
+from partial_fc_tools.sets.sheet import GAP, MARGIN
 
 SIZES = [1, 2, 4, 9]
 

@@ -7,7 +7,6 @@ from functools import partial
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.sets import pack
 from PIL import Image
 
 from command_line import call, start
@@ -17,6 +16,7 @@ from partial_fc.data.folder import identity_folders, list_folder
 from partial_fc.data.image_formats import header
 from partial_fc.data.names import read_names
 from partial_fc.data.transforms import WrongSizeError
+from partial_fc_tools.sets import pack
 
 SMALL, SIZE = ImageOptions(size=16), ("--size", 16)
 

@@ -7,14 +7,14 @@ from itertools import combinations
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.sets import pairs_bin
-from partial_fc_tools.sets.pairs_draw import FOLDS, choose, draw_pairs
-from partial_fc_tools.sets.pairs_list import read_pairs_list
 
 from command_line import call, exit_code, start
 from face_sets import jpeg
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import read_pairs
+from partial_fc_tools.sets import pairs_bin
+from partial_fc_tools.sets.pairs_draw import FOLDS, choose, draw_pairs
+from partial_fc_tools.sets.pairs_list import read_pairs_list
 
 SMALL = ("--size", 16)
 

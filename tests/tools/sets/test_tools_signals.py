@@ -20,7 +20,7 @@ def at_work(tmp_path, *command):
         (tmp_path / "tree" / str(person)).mkdir(parents=True)
     for person in range(3):
         write_slow_images(tmp_path / "tree" / str(person), 1000)
-    words = ["-m", "partial_fc", "sets", *command, "--workers", "2"]
+    words = ["-m", "partial_fc_tools", "sets", *command, "--workers", "2"]
     with interruptible(*words, cwd=tmp_path, start_new_session=True) as child:
         assert happens(lambda: len(os.listdir(tmp_path)) > 1 and len(processes_of(child.pid)) >= 3)
         time.sleep(0.5)  # the workers' imports

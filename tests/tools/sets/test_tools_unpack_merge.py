@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from partial_fc_tools.sets import merge, pack, unpack
-from partial_fc_tools.sets.info import describe_set
 
 from command_line import call
 from face_sets import images_of, overwrite, write_records
@@ -17,6 +15,8 @@ from partial_fc.data.batch_loader import images_to_read
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.names import folder_names, read_names, write_names
 from partial_fc.data.synthetic.draw import encode_face
+from partial_fc_tools.sets import merge, pack, unpack
+from partial_fc_tools.sets.info import describe_set
 
 PEOPLE = [[encode_face(1, person, image) for image in range(2 + person)] for person in range(3)]
 JP2 = b"\0\0\0\x0cjP  \r\n\x87\n"

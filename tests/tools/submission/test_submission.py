@@ -8,12 +8,12 @@ import time
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from partial_fc_tools.submission.check import check_submission
-from partial_fc_tools.submission.rules import TRACKS
-from partial_fc_tools.submission.runs import FACES, WARM_UP, check_runs
 
 from command_line import exit_code
 from partial_fc.export.model import FaceModel
+from partial_fc_tools.submission.check import check_submission
+from partial_fc_tools.submission.rules import TRACKS
+from partial_fc_tools.submission.runs import FACES, WARM_UP, check_runs
 from tiny_onnx import TinyModel
 
 EASY = TRACKS["ms1m"]._replace(milliseconds=10_000)  # for busy machines

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+
+from partial_fc.evaluation.verification import accuracy_by_fold
 from partial_fc_tools.report.pair_groups import read_groups
 from partial_fc_tools.verify.pair_rates import (
     Rate,
@@ -11,8 +13,6 @@ from partial_fc_tools.verify.pair_rates import (
     rates_by_rejection,
     shared_threshold,
 )
-
-from partial_fc.evaluation.verification import accuracy_by_fold
 
 PAIRS = 400
 RNG = np.random.default_rng(3)

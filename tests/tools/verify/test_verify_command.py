@@ -8,12 +8,12 @@ import zipfile
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.verify.command import verify_models
 
 from command_line import exit_code
 from partial_fc.data.pairs_bin import read_pairs, write_pairs
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.evaluation.verification import verify
+from partial_fc_tools.verify.command import verify_models
 from tiny_onnx import TinyModel
 
 PEOPLE = [(pair % 8, (pair + pair % 2) % 8) for pair in range(21)]

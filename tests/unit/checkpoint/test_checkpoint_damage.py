@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from partial_fc_tools.checkpoints.check import check
 
 from checkpoint_files import E, write_checkpoint
 from partial_fc.checkpoint import array_chunks, read_manifest, verify_share, write_file, write_manifest
 from partial_fc.checkpoint.verify import verify_file
+from partial_fc_tools.checkpoints.check import check
 
 KINDS = ["backbone.npz", "rank-00001.npz", "centers-00000.npy", "momentum-00001.npy"]
 

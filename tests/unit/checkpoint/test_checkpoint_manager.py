@@ -6,11 +6,11 @@ import sys
 from dataclasses import replace
 
 import pytest
-from partial_fc_tools.checkpoints.check import check
 
 from checkpoint_files import write_checkpoint
 from partial_fc.checkpoint import CheckpointFolder, read_manifest, write_file
 from partial_fc.checkpoint.backbone import read_backbone
+from partial_fc_tools.checkpoints.check import check
 from paths import ROOT
 from synced_disk import SyncedDisk
 

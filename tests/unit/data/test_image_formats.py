@@ -6,8 +6,6 @@ import struct
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.inference.image_folder import read_face
-from partial_fc_tools.sets.alignment import read_rgb
 from PIL import Image, features
 
 from partial_fc.data.batch_loader import FaceBatches
@@ -16,6 +14,8 @@ from partial_fc.data.folder import list_folder
 from partial_fc.data.sources.dataset import as_arrays, as_image
 from partial_fc.data.transforms import decode_any_size
 from partial_fc.evaluation.validation_set import decode_faces
+from partial_fc_tools.inference.image_folder import read_face
+from partial_fc_tools.sets.alignment import read_rgb
 
 H, W = 32, 48
 COLORS = np.array([[(220, 30, 20), (20, 200, 40)], [(10, 20, 210), (230, 220, 40)]], np.uint8)

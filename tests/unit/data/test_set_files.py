@@ -4,8 +4,6 @@ import ast
 import os
 
 import pytest
-from partial_fc_tools.inference.image_folder import face_names, read_faces
-from partial_fc_tools.sets.alignment import read_rgb
 
 from command_line import exit_code
 from damage import check_damaged
@@ -14,6 +12,8 @@ from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.folders import FolderImages
 from partial_fc.data.sources.shards import index_shard
 from partial_fc.utils.regular_files import FOLLOW_LINKS
+from partial_fc_tools.inference.image_folder import face_names, read_faces
+from partial_fc_tools.sets.alignment import read_rgb
 from paths import ROOT
 
 
@@ -124,20 +124,21 @@ READ_OTHERWISE = {
     "data/face_records.py", "data/recordio/index.py", "data/recordio/reader.py",  # after os.path.isfile
     "data/synthetic/writer.py",  # its own
     "data/sources/shards.py",  # of open_regular before
-    "data/tools/check.py", "data/tools/check_records.py",  # of the records that a reader has opened
-    "inference/origin.py", "inference/vector_index/folder.py", "inference/vector_index/ivf.py",
-    "inference/vector_index/names.py", "inference/vector_index/writer.py",  # models and indexes, not sets
-    "evaluation/ijb/lists.py",  # lists that the user names by their folder
+    "sets/check.py", "sets/check_records.py",  # of the records that a reader has opened
+    "inference/origin.py", "index/folder.py", "index/ivf.py", "index/names.py", "index/writer.py",  # models and indexes
+    "ijb/lists.py",  # lists that the user names by their folder
 }  # fmt: skip
 
 
 def test_files_of_sets_are_opened_by_the_helper():
     found = set()
-    for package in ("data", "inference", "evaluation"):
-        for path in (ROOT / "partial_fc" / package).rglob("*.py"):
+    rooms = {ROOT / "partial_fc": ("data", "evaluation")}
+    rooms[ROOT / "tools/partial_fc_tools"] = ("sets", "inference", "index", "ijb", "submission", "verify")
+    for top, names in rooms.items():
+        for path in (path for name in names for path in (top / name).rglob("*.py")):
             for call in ast.walk(ast.parse(path.read_text())):
                 if isinstance(call, ast.Call) and reads(call):
-                    found.add(str(path.relative_to(ROOT / "partial_fc")))
+                    found.add(str(path.relative_to(top)))
     assert found <= READ_OTHERWISE
 
 

@@ -7,12 +7,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
-from partial_fc_tools.sets.detection import open_detector
 
 from partial_fc.export.item_model import ItemModel
 from partial_fc.export.model import FaceModel, model_content, model_files, open_session
 from partial_fc.export.parity import random_faces
 from partial_fc.utils.distances import squared_distances
+from partial_fc_tools.sets.detection import open_detector
 from tiny_onnx import TinyModel
 
 FACES = random_faces((112, 112), 5)

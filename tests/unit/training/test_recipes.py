@@ -4,14 +4,14 @@ import json
 import math
 
 import pytest
-from partial_fc_tools.__main__ import main
-from partial_fc_tools.recipes.check import verdict
 
 import default
 from partial_fc.training.recipes.config_file import read_recipe
 from partial_fc.training.recipes.translate import translate
 from partial_fc.training.schedule import Epochs, learning_rates, resolve_schedule
 from partial_fc.utils.config import SettingsError
+from partial_fc_tools.__main__ import main
+from partial_fc_tools.recipes.check import verdict
 from paths import ROOT
 
 RECIPES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem != "sets")

@@ -13,12 +13,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from partial_fc_tools.ijb.lists import read_images, read_pairs, read_subjects
-from partial_fc_tools.inference.index import read_names
-from partial_fc_tools.inference.items import Texts
-from partial_fc_tools.report.pair_groups import read_groups
-from partial_fc_tools.sets.pairs_list import read_pairs_list
-from partial_fc_tools.submission.rules import check_pixel_files
 
 from partial_fc.checkpoint import read_class_map
 from partial_fc.data.names import parse_names
@@ -27,6 +21,12 @@ from partial_fc.utils.cli import PrintableOutput, run_command
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.tables import CsvWriter, format_table, markdown_table
 from partial_fc.utils.text import amount, printable, quoted, read_lines, some
+from partial_fc_tools.ijb.lists import read_images, read_pairs, read_subjects
+from partial_fc_tools.inference.index import read_names
+from partial_fc_tools.inference.items import Texts
+from partial_fc_tools.report.pair_groups import read_groups
+from partial_fc_tools.sets.pairs_list import read_pairs_list
+from partial_fc_tools.submission.rules import check_pixel_files
 from paths import ROOT
 
 
@@ -170,7 +170,7 @@ def test_a_spreadsheet_computes_no_text_of_a_csv_file(tmp_path):
 
 
 def test_all_csv_files_have_one_writer():
-    packages = [ROOT / folder for folder in ("partial_fc", "mxnet", "pytorch")]
+    packages = [ROOT / folder for folder in ("partial_fc", "mxnet", "pytorch", "tools")]
     calls = [
         f"{path.name}:{node.lineno}"
         for package in packages

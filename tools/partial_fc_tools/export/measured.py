@@ -37,7 +37,7 @@ class Smaller(NamedTuple):
 
 
 def make_smaller(content: bytes, kind: str, pairs: str, limit: float) -> Smaller:
-    """Makes the file of a kind of partial_fc_tools.export.smaller from the content of one in float32, and verifies both.
+    """Makes a smaller model of a kind, HALF or INT8, from the content of a float32 one, and verifies both.
 
     INT8 is calibrated with images of the pairs, without their labels. ``limit`` is the most that accuracy and TAR may
     fall.

@@ -4,12 +4,12 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from partial_fc.utils.check_rows import Row
 from partial_fc.utils.text import amount, plural, some
 
 from .facts import CODE
 from .job_requirements import Software, Training
 from .probe import Probe
-from .row import Row
 
 
 class Job(NamedTuple):

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from partial_fc.utils.check_rows import Row, failed_checks, print_rows
 from partial_fc.utils.text import plural
 
 from . import checks, job_requirements
@@ -21,7 +22,6 @@ from .checks import Job
 from .hostfile import Host, read_hostfile, read_list
 from .job_requirements import TRAINERS, Software, Training
 from .probe import Probe, in_parallel, networks, try_connections
-from .row import Row, failed_checks, print_rows
 
 EXAMPLE = """--hosts hosta:2,hostb:2
 --hostfile hosts/two_machines -- --dataset emore --network r100

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from partial_fc.distributed.interfaces import source_address
+from partial_fc.utils.check_rows import Row
 
 from . import facts
 from .hostfile import Host
-from .row import Row
 
 # facts.py is the first line of the input. -I: no module of the user's, or of the folder in which it starts.
 RUN_INPUT = "import json; exec(json.loads(input()))"

@@ -8,10 +8,6 @@ from functools import cache
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.inference.origin import files_digest
-from partial_fc_tools.report.card_content import Given, card_sections, interval
-from partial_fc_tools.report.card_figures import Figures, SetFigures
-from partial_fc_tools.verify.pair_rates import PairRates, Rate
 
 import made_up_training
 from command_line import exit_code
@@ -22,6 +18,10 @@ from partial_fc.evaluation.verification import Verification, verify
 from partial_fc.export.model import FaceModel, model_files
 from partial_fc.training.report import write_report
 from partial_fc.training.report.curves_json import read_runs
+from partial_fc_tools.inference.origin import files_digest
+from partial_fc_tools.report.card_content import Given, card_sections, interval
+from partial_fc_tools.report.card_figures import Figures, SetFigures
+from partial_fc_tools.verify.pair_rates import PairRates, Rate
 from tiny_onnx import TinyModel
 
 PAIRS, FAR = 120, 0.1

@@ -6,13 +6,13 @@ import re
 
 import numpy as np
 import pytest
-from partial_fc_tools.report.compare import differing, render, results
 
 from command_line import exit_code
 from made_up_training import a_set, a_training, point
 from partial_fc.training.report import write_report
 from partial_fc.training.report.curves_json import Run, read_runs
 from partial_fc.training.results import SERIES, LossPoint
+from partial_fc_tools.report.compare import differing, render, results
 
 
 def write_run(folder, last, updates=40, accuracies=(0.6, 0.9), **settings):

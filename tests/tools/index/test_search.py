@@ -5,12 +5,12 @@ import os
 import cv2
 import numpy as np
 import pytest
-from partial_fc_tools.__main__ import main
-from partial_fc_tools.inference import search
-from partial_fc_tools.inference.index import Index, read_index
 
 from command_line import exit_code
 from partial_fc.data.synthetic.draw import draw_face
+from partial_fc_tools.__main__ import main
+from partial_fc_tools.index import search
+from partial_fc_tools.inference.index import Index, read_index
 from tiny_onnx import TinyModel
 
 PEOPLE = 6

@@ -13,14 +13,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from partial_fc.utils.cli import add_follow_links, whole_number
-
-from .options import add_model, add_reader, open_model, report_skipped
+from partial_fc_tools.inference.options import add_model, add_reader, open_model, report_skipped
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from .index import Index
-    from .origin import Origin
+    from partial_fc_tools.inference.index import Index
+    from partial_fc_tools.inference.origin import Origin
 
 
 EXAMPLE = "query.jpg images/ --model backbone.onnx --top 10"
@@ -55,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if (args.images is None) == (args.index is None):
         raise ValueError("give either a folder of IMAGES or an --index to search in")
     from partial_fc.utils.progress import progress
-
-    from .index import embed_all, embed_one, origin_of
+    from partial_fc_tools.inference.index import embed_all, embed_one, origin_of
 
     model, items, recipe = open_model(args)
     query = embed_one(model, items, args.query, recipe)
@@ -77,9 +75,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _in_index(path: str, query: np.ndarray, model: str, origin: Origin, top: int) -> list[tuple[float, str]]:
     """Searches in embeddings, or in an index of `partial-fc index`; reports on stderr which."""
-    from partial_fc_tools.index.folder import IndexFolder, is_index
+    from partial_fc_tools.inference.index import read_index
 
-    from .index import read_index
+    from .folder import IndexFolder, is_index
 
     if is_index(path):
         folder = IndexFolder(path)
