@@ -111,7 +111,7 @@ dataset = edict(
         "glint360k", 360232, VALIDATION_SETS, lr_steps=[200000, 280000, 360000], max_update=400000, lr=0.05
     ),
 )
-# Few of these characters, for the recipes in configs/: see docs/recipes.md.
+# Few of these characters, for the recipes of the glyphs: see docs/recipes.md.
 dataset.glyphs500 = edict({**dataset.glyphs, "data_name": "glyphs500", "num_classes": 500})
 for _name, _classes in (("ms1m-retinaface-t1", 93431), ("ms1m-retinaface-t2", 91180)):
     dataset[_name] = _real(_name, _classes, lr_epochs=[11, 17, 22], num_epoch=25)

@@ -4,8 +4,8 @@ One GPU:       python train_v2.py configs/ms1mv3_r50_onegpu
 Eight GPUs:    torchrun --nproc_per_node=8 train_v2.py configs/ms1mv3_r50
 Other values:  settings of train.py after the file: python train_v2.py configs/ms1mv3_r50_onegpu fp16=False bf16=True
 
-The file sets ``config`` as arcface_torch's do; those of arcface_torch can be used unchanged, from any folder. It is
-translated into the settings of train.py, and the translation is printed.
+The recipes of arcface_torch are known by name. A file of your own sets ``config`` as arcface_torch's files do, which
+can be used unchanged. A recipe is translated into the settings of train.py, and the translation is printed.
 """
 
 import os
@@ -16,7 +16,6 @@ from partial_fc.training.recipes.translate import translate
 from train import TorchTraining
 
 DESCRIPTION = __doc__
-HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class RecipeTraining(TorchTraining):
@@ -29,7 +28,7 @@ class RecipeTraining(TorchTraining):
         if not args.settings or "=" in args.settings[0]:
             raise ValueError("name a configuration file first, such as configs/ms1mv3_r50")
         ranks = rank_info(os.environ)
-        translation = translate(read_recipe(args.settings.pop(0), HERE), ranks.size)
+        translation = translate(read_recipe(args.settings.pop(0)), ranks.size)
         os.environ.update(translation.environment)
         if ranks.rank == 0 and not args.print_config:
             print("\n".join(translation.lines()), flush=True)

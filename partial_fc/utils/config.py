@@ -272,7 +272,7 @@ def parse_assignments(arguments: Iterable[str], schema: "Schema | None" = None) 
     for argument in arguments:
         name, equals, text = argument.partition("=")
         if not equals:
-            recipe = ", and files of configs/ to train_v2.py" if "configs/" in argument else ""
+            recipe = ", and recipes to train_v2.py" if "configs/" in argument else ""
             raise SettingsError(
                 f"cannot read {argument!r}: settings are given as name=value, such as sample_ratio=0.1{recipe}"
             )

@@ -19,7 +19,6 @@ from partial_fc.data.face_records import write_face_set
 from partial_fc.data.names import write_names
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.training.report import write_report
-from paths import ROOT
 from tiny_onnx import TinyModel
 
 pytest.importorskip("faiss", reason="pip install faiss-cpu")
@@ -117,7 +116,7 @@ def content(folder):
 
 
 def call(command, arguments, out, *more):
-    words = [word.replace("OUT", str(out)).replace("RECIPE", str(ROOT / "configs/ms1mv3_r50")) for word in arguments]
+    words = [word.replace("OUT", str(out)).replace("RECIPE", "configs/ms1mv3_r50") for word in arguments]
     return exit_code(*command.split(), *words, *more)
 
 

@@ -58,7 +58,7 @@ TREE = Group(
         "plan": Command("memory of a rank, traffic and time of a step", "partial_fc_tools.planner.command"),
         "checkpoints": Group("checkpoints: list, verify, map classes", CHECKPOINTS),
         "export": Command("a saved backbone of either trainer -> ONNX", "partial_fc_tools.export.command"),
-        "recipes": Group("arcface_torch's recipes, configs/", RECIPES),
+        "recipes": Group("arcface_torch's recipes", RECIPES),
         "report": Group("reports of trainings", REPORT),
         "hosts": Command("can these hosts train together?", "partial_fc_tools.hosts.command"),
     },

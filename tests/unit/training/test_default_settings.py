@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 import default
-from configs import sets
+from partial_fc.training.recipes.table import RECIPES
 from partial_fc.utils.config import SettingsError, to_json, write_settings
 from partial_fc.utils.imports import OBJECT_SETTINGS
 
@@ -79,9 +79,9 @@ def test_every_preset_makes_a_whole_configuration(trainer, name):
     "name, classes",
     [
         ("webface", 10572),
-        ("emore", sets.ms1mv2("r50").num_classes),
-        ("ms1mv3", sets.ms1mv3("r50").num_classes),
-        ("glint360k", sets.glint360k("r50").num_classes),
+        ("emore", RECIPES["ms1mv2_r50"]["num_classes"]),
+        ("ms1mv3", RECIPES["ms1mv3_r50"]["num_classes"]),
+        ("glint360k", RECIPES["glint360k_r50"]["num_classes"]),
     ],
 )
 def test_both_trainers_and_the_recipes_have_the_same_classes_of_a_set(name, classes):

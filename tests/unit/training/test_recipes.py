@@ -7,6 +7,7 @@ import pytest
 
 import default
 from partial_fc.training.recipes.config_file import read_recipe
+from partial_fc.training.recipes.table import RECIPES
 from partial_fc.training.recipes.translate import translate
 from partial_fc.training.schedule import Epochs, learning_rates, resolve_schedule
 from partial_fc.utils.config import SettingsError
@@ -14,7 +15,6 @@ from partial_fc_tools.__main__ import main
 from partial_fc_tools.recipes.check import verdict
 from paths import ROOT
 
-RECIPES = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem != "sets")
 # All keys that configs/base.py of arcface_torch has, in a file of its form.
 THEIRS = """
 from easydict import EasyDict as edict
@@ -59,7 +59,7 @@ config.val_targets = ["lfw"]
 
 def recipe(tmp_path, text):
     (tmp_path / "mine.py").write_text(text)
-    return read_recipe(str(tmp_path / "mine"), str(ROOT))
+    return read_recipe(str(tmp_path / "mine"))
 
 
 def settings_of(found, ranks=1, **changes):
@@ -68,7 +68,7 @@ def settings_of(found, ranks=1, **changes):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_can_be_trained(name):
-    found = read_recipe(f"configs/{name}", str(ROOT))
+    found = read_recipe(f"configs/{name}")
     settings = settings_of(found, ranks=found.config["gpus"])
     assert settings.network == found.config["network"] and settings.num_classes == found.config["num_classes"]
     published = found.config.get("published", {})
@@ -104,7 +104,7 @@ def test_rates_are_absolute_and_fall_to_zero_with_every_update():
         ("ms1mv3_r50", 8, 5058, 0, 0.1),
         ("wf42m_pfc02_r100_32gpus", 32, 10369, 2, 0.4),
     ):
-        found = read_recipe(f"configs/{name}", str(ROOT))
+        found = read_recipe(f"configs/{name}")
         settings, factor = resolve_schedule(settings_of(found), Epochs(found.config["num_image"], ranks * 128))
         assert settings.max_update == 20 * of_epoch and learning_rates(settings, ranks) == (rate, rate)
         w, total = warm_up * of_epoch, 20 * of_epoch
@@ -143,9 +143,19 @@ def test_a_value_of_another_type_is_refused_in_one_line(key, value, rec, tmp_pat
     assert "\n" not in str(refused.value)
 
 
+def test_a_file_of_the_name_of_a_recipe_wins(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_recipe("ms1mv3_r50").config["num_classes"] == read_recipe("configs/ms1mv3_r50").config["num_classes"]
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "ms1mv3_r50.py").write_text("config = dict(num_classes=7)")
+    assert read_recipe("configs/ms1mv3_r50").config == {"num_classes": 7}
+
+
 def test_a_file_that_is_not_there_or_fails_is_named(tmp_path):
-    with pytest.raises(ValueError, match="did you mean configs/ms1mv3_r50"):
-        read_recipe("configs/ms1mv3_r5", str(ROOT))
+    with pytest.raises(ValueError, match="a recipe of ours, as configs/ms1mv3_r50"):
+        read_recipe("configs/ms1mv3_r5")
+    with pytest.raises(ValueError, match="there is no /other/ms1mv3_r50.py"):
+        read_recipe("/other/ms1mv3_r50")
     exits = "import sys; sys.exit(0)"
     for text, error in ((exits, "SystemExit"), ("1 / 0", "ZeroDivisionError"), ("x = 1", "has no dictionary 'config'")):
         with pytest.raises(ValueError, match=f"mine.py.*{error}"):
@@ -163,7 +173,7 @@ def test_a_file_that_is_not_there_or_fails_is_named(tmp_path):
 def test_check_compares_a_training_with_the_published_results(ijbc, mfr_all, code, words, tmp_path, capsys):
     run = tmp_path / "ms1mv3_r50"
     run.mkdir()
-    settings = settings_of(read_recipe("configs/ms1mv3_r50", str(ROOT)))
+    settings = settings_of(read_recipe("configs/ms1mv3_r50"))
     del settings["new_centers"]  # as of an older version
     (run / "settings.json").write_text(json.dumps({**settings, "wd": 1e-4, "pretrained": "/other"}))
     (run / "summary.json").write_text(json.dumps({"ranks": 4, "verification": {"lfw": 0.998}}))
@@ -178,7 +188,7 @@ def test_check_compares_a_training_with_the_published_results(ijbc, mfr_all, cod
 
 @pytest.mark.parametrize("name", ["demo", "glyphs_small", "glyphs_vit", "glyphs_mbf_adamw"])
 def test_accuracies_are_compared_with_the_tolerance_of_the_recipe(name, tmp_path, capsys):
-    found = read_recipe(f"configs/{name}", str(ROOT))
+    found = read_recipe(f"configs/{name}")
     (tmp_path / "settings.json").write_text(json.dumps(settings_of(found, ranks=2)))
 
     def check(excess):
@@ -212,5 +222,5 @@ def test_accuracies_are_compared_with_the_tolerance_of_the_recipe(name, tmp_path
     ],
 )
 def test_settings_of_the_command_line_win_over_a_recipe(changes, expected):
-    settings = settings_of(read_recipe("configs/glint360k_r50", str(ROOT)), **changes)
+    settings = settings_of(read_recipe("configs/glint360k_r50"), **changes)
     assert {name: settings[name] for name in expected} == expected

@@ -51,17 +51,14 @@ USUAL = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("run", metavar="RUN", help="output folder of the training")
-    parser.add_argument(
-        "--recipe", metavar="FILE", help="its recipe (default: that in configs/ with the folder's name)"
-    )
+    parser.add_argument("--recipe", metavar="NAME", help="its recipe, or a file (default: the folder's name)")
     parser.add_argument("--ijbc", metavar="FILE", help="IJBC.json of partial-fc ijb (default: that in RUN)")
     parser.add_argument("--mfr-all", type=float, metavar="PERCENT", help="result of MFR-ALL")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    name = args.recipe or os.path.join("configs", os.path.basename(os.path.abspath(args.run)))
-    recipe = read_recipe(name, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))))
+    recipe = read_recipe(args.recipe or os.path.basename(os.path.abspath(args.run)))
     published = recipe.config.get("published")
     if not published:
         raise ValueError(f"{recipe.name} has no published results: name another recipe with --recipe")
