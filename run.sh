@@ -3,7 +3,7 @@
 #
 #   NP=4 bash run.sh                                    number of ranks (default 2, or 1 with one GPU)
 #   HOSTS=hosta:8,hostb:8 bash run.sh                   on several hosts, with their numbers of ranks; or
-#   HOSTFILE=hosts/two_machines bash run.sh             the same from a file. NP defaults to the sum.
+#   HOSTFILE=deploy/hosts/two_machines bash run.sh      the same from a file. NP defaults to the sum.
 #   MAX_RESTARTS=3 bash run.sh                          restarts from the newest checkpoint after a failure (0)
 #   MAX_RESTARTS=3 MIN_HOSTS=1 HOSTS=... bash run.sh    and on the remaining hosts, if they are at least MIN_HOSTS (all);
 #                                                       waits up to HOST_WAIT seconds (300) for the others

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.slow, needs_hosts]
 
 
 def container(name, kind):
-    spec = yaml.safe_load((ROOT / "cluster" / name).read_text())["spec"]
+    spec = yaml.safe_load((ROOT / "deploy" / "cluster" / name).read_text())["spec"]
     (specs,) = (value for key, value in spec.items() if key.endswith("ReplicaSpecs"))
     (made,) = specs[kind]["template"]["spec"]["containers"]
     return made, {pair["name"]: pair["value"] for pair in made["env"]}, spec
@@ -42,7 +42,7 @@ def test_workers_of_the_pytorch_job_train_together(hosts, settings, tmp_path):
 
 def test_the_launcher_of_the_mpi_job_trains_on_the_workers(hosts, settings, tmp_path):
     launcher, environment, _ = container("mpijob.yaml", "Launcher")
-    assert launcher["command"][:3] == ["bash", "docker/start-sshd.sh", "12345"]  # virtual hosts have their own
+    assert launcher["command"][:3] == ["bash", "deploy/docker/start-sshd.sh", "12345"]  # virtual hosts have their own
     hostfile = tmp_path / "hostfile"
     hostfile.write_text("hostb slots=1\nhostc slots=1\n")
     assert environment["HOSTFILE"] == "/etc/mpi/hostfile"

@@ -29,7 +29,7 @@ def test_a_job_that_is_asked_to_stop_goes_on_after_its_requeue(trainer, slurm, s
     """test_resume.py compares the bytes of what goes on."""
     arguments = [*settings, f"max_update={UPDATES}", "verify_every=1000", "save_every=1000", "checkpoint_every=10"]
     models, output = tmp_path / "models", tmp_path / "output"
-    script = f"cluster/{trainer}.sbatch"
+    script = f"deploy/cluster/{trainer}.sbatch"
     command = ["sbatch", "--parsable", "--nodes=2", f"--output={output}", script, *arguments]
     job = slurm.run(*command, cwd=ROOT, NP="1", OMP_NUM_THREADS="1").strip()
     wait_for(lambda: checkpoints_in(models), output)

@@ -11,8 +11,8 @@ import pytest
 
 from paths import ROOT
 
-MXNET = [ROOT / "docker" / "Dockerfile", ROOT / "docker" / "Dockerfile.cuda"]
-TORCH = ROOT / "docker" / "Dockerfile.torch"
+MXNET = [ROOT / "deploy" / "docker" / "Dockerfile", ROOT / "deploy" / "docker" / "Dockerfile.cuda"]
+TORCH = ROOT / "deploy" / "docker" / "Dockerfile.torch"
 RECIPES = [*MXNET, TORCH]
 # A separate root for a script: all files of this machine, but changes are kept in memory.
 BOX = """\
@@ -67,7 +67,7 @@ def in_box(script, user="0:0"):
     if reason:
         pytest.skip(reason)
     box = ["unshare", "-m", "-n", "-p", "-f", "--kill-child", "bash", "-c", BOX, "box"]
-    command = [*box, str(ROOT / "docker" / "start-sshd.sh"), user, script]
+    command = [*box, str(ROOT / "deploy" / "docker" / "start-sshd.sh"), user, script]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
@@ -129,7 +129,7 @@ def test_large_and_local_files_are_left_out(path):
 
 
 def test_no_source_is_left_out():
-    folders = ("partial_fc", "mxnet", "tools", "examples", "setup-utils", "hosts", "docker", "benchmarks", "tests")
+    folders = ("partial_fc", "mxnet", "tools", "examples", "setup-utils", "deploy", "benchmarks", "tests")
     files = [path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     sources = [
         path for path in [*files, *map(Path, os.listdir(ROOT))] if path.suffix in (".py", ".sh", ".txt", ".cmake")

@@ -72,7 +72,7 @@ SCHEMAS = {
 
 
 def manifest(name):
-    return yaml.safe_load((ROOT / "cluster" / name).read_text())
+    return yaml.safe_load((ROOT / "deploy" / "cluster" / name).read_text())
 
 
 def replicas(content):

@@ -1,4 +1,4 @@
-"""cluster/requeue.sh around small commands, with a scontrol that writes down its arguments."""
+"""deploy/cluster/requeue.sh around small commands, with a scontrol that writes down its arguments."""
 
 import signal
 import subprocess
@@ -11,7 +11,7 @@ from paths import ROOT
 # The command ignores the signal that asks it to stop, as a training that is saving, and ends by itself.
 SCRIPT = """
 set -euo pipefail
-. {root}/cluster/requeue.sh
+. {root}/deploy/cluster/requeue.sh
 scontrol() {{ echo "scontrol $*"; }}
 stop_training() {{ echo asked; kill -TERM "$1"; }}
 run_until_signal bash -c 'trap "" TERM; echo runs; sleep {seconds}; echo ended; exit {code}'

@@ -24,7 +24,7 @@ from .job_requirements import TRAINERS, Software, Training
 from .probe import Probe, in_parallel, networks, try_connections
 
 EXAMPLE = """--hosts hosta:2,hostb:2
---hostfile hosts/two_machines -- --dataset emore --network r100
+--hostfile deploy/hosts/two_machines -- --dataset emore --network r100
 --hosts hosta:8,hostb:8 --trainer torch --port 1234 -- --network r50"""
 _SOURCES = Path(__file__).resolve().parents[3]
 CLONE = str(_SOURCES if (_SOURCES / "setup-utils").is_dir() else Path.cwd())  # an installed package is not in one

@@ -2,14 +2,14 @@
 # Keeps a container ready for a training on several hosts: an sshd that only the job's other containers can log in to,
 # without prompts. Each container has the job's key, made once, in the folder /ssh:
 #   ssh-keygen -q -t ed25519 -N '' -f ssh/id_ed25519
-#   docker run ... -v "$PWD/ssh:/ssh:ro" partial_fc bash docker/start-sshd.sh [PORT [COMMAND...]]      (12345)
+#   docker run ... -v "$PWD/ssh:/ssh:ro" partial_fc bash deploy/docker/start-sshd.sh [PORT [COMMAND...]]      (12345)
 # With a command, that is the container's process, and the sshd runs in the background.
 set -euo pipefail
 port=${1:-12345}
 command=("${@:2}")
 key=/ssh/id_ed25519
 [ -e "$key" ] || key=/ssh/id_rsa    # so Kubernetes' MPI operator calls it, whatever its type
-mark="# made by docker/start-sshd.sh"
+mark="# made by deploy/docker/start-sshd.sh"
 
 die() {
     printf 'start-sshd.sh: %s\n' "$*" >&2
