@@ -27,6 +27,12 @@ class TorchTraining(TrainingProgram):
     install = "pip install -r requirement.txt"
     options = (*OPTIONS, "output")
 
+    def import_default(self):
+        """Imports default.py, which imports config.py."""
+        import default
+
+        return default
+
     def add_arguments(self, parser):
         """Adds what torch.distributed.launch appends to the command."""
         parser.add_argument(

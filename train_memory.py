@@ -21,6 +21,12 @@ class MemoryTraining(TrainingProgram):
     file, trainer, source_root, description = "train_memory.py", "mxnet", "mxnet", DESCRIPTION
     install = "bash setup-utils/install.sh"
 
+    def import_default(self):
+        """Imports default.py, which imports config.py."""
+        import default
+
+        return default
+
     def prepare_host(self, settings):
         """Sets what MXNet and Horovod read once."""
         name_interfaces(os.environ)

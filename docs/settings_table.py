@@ -1,4 +1,4 @@
-"""Writes the tables of configuration.md from the declarations in default.py:  python docs/settings_table.py
+"""Writes the tables of configuration.md from the declarations of partial_fc/settings:  python docs/settings_table.py
 
 A test compares them with what is there.
 """
@@ -11,6 +11,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
 import default  # noqa: E402
+from partial_fc.settings import presets  # noqa: E402
 from partial_fc.utils.config import Setting  # noqa: E402
 
 PAGE = DOCS / "configuration.md"
@@ -38,7 +39,7 @@ def name_of(setting: Setting) -> str:
 
 def default_of(setting: Setting) -> str:
     """Returns the default, and PyTorch's where it is another one."""
-    other = default.TRAINERS["torch"].defaults.get(setting.name)
+    other = presets.TRAINERS["torch"].defaults.get(setting.name)
     return code(setting.default) + ("" if other is None else f"; PyTorch {code(other)}")
 
 
@@ -57,7 +58,7 @@ def preset_tables() -> str:
     """Returns what each data set sets, in each trainer where they differ."""
     lines = ["", "| `--dataset` | sets |", "| --- | --- |"]
     for name, values in default.dataset.items():
-        other = default.TRAINERS["torch"].dataset.get(name)
+        other = presets.TRAINERS["torch"].dataset.get(name)
         both = {"": values} if other is None else {" (MXNet)": values, ", in PyTorch otherwise": other}
         lines += [f"| `{name}`{label} | {assignments(sets)} |" for label, sets in both.items()]
     return "\n".join([*lines, "", ""])

@@ -6,7 +6,6 @@ train_memory.py and train.py derive their programs from TrainingProgram.
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 import time
@@ -56,8 +55,8 @@ class TrainingProgram:
     options: Sequence[str] = OPTIONS
 
     def import_default(self) -> ModuleType:
-        """Returns the module default.py beside the program, which imports the user's config.py."""
-        return importlib.import_module("default")
+        """Imports default.py, which lies beside the program and imports the user's config.py."""
+        raise NotImplementedError
 
     def prepare_host(self, settings) -> None:
         """Sets environment variables before the framework is imported."""

@@ -39,12 +39,19 @@ def check_object_name(text: str, setting: str) -> None:
         raise ValueError(f"{setting} is {quoted(text)}, but must be a known name or package.module:name")
 
 
+def trainer_root(package: str) -> Path:
+    """Returns the folder that holds the package of a trainer: of the clone, or of the installed packages."""
+    installed = Path(__file__).parents[2]
+    in_clone = installed / SOURCE_ROOTS[package]
+    return in_clone if in_clone.is_dir() else installed
+
+
 def import_trainer(name: str) -> ModuleType:
     """Returns a module of a trainer, which this package must not import: tools load it for files of that trainer alone.
 
     Raises ImportError if it, or the framework, is not installed, and OSError if a library of the framework is missing.
     """
-    root = str(Path(__file__).parents[2] / SOURCE_ROOTS[name.partition(".")[0]])
+    root = str(trainer_root(name.partition(".")[0]))
     if root not in sys.path:
         sys.path.append(root)  # last: an installed trainer wins
     return importlib.import_module(name)
@@ -117,7 +124,7 @@ def import_object(text: str, setting: str, *kinds: type, by_function: bool = Tru
     return found
 
 
-def declared_keys(folder: str, table: str) -> tuple[str, ...]:
+def declared_keys(folder: str | os.PathLike, table: str) -> tuple[str, ...]:
     """Returns the keys of the dictionaries of this name in the modules of a folder, in the order of the files.
 
     They are read from the sources: the modules may import what is not installed here.

@@ -11,7 +11,16 @@ from typing import Any
 from .config import SettingsError
 
 named_modules: set[str] = set()  # those of users whose objects settings name
-OURS = {"partial_fc", "partial_fc_mxnet", "partial_fc_torch", "default", "train", "train_memory", "train_v2"}
+OURS = {
+    "partial_fc",
+    "partial_fc_mxnet",
+    "partial_fc_tools",
+    "partial_fc_torch",
+    "default",
+    "train",
+    "train_memory",
+    "train_v2",
+}
 LIBRARIES = {"site-packages", "dist-packages"}  # folders
 
 

@@ -18,10 +18,10 @@ from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.batch import Batch, Inputs
 from partial_fc.data.training_data import Batches, DataLoader, DummyData
 from partial_fc.layer.center_states import center_widths
+from partial_fc.settings.checks import check_batch_norms
 from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
 from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
-from partial_fc.training.settings_checks import check_batch_norms
 from partial_fc.training.tasks.task import Task
 from partial_fc.utils.config import parse_options
 from partial_fc.utils.user_code import errors_of

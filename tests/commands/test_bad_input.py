@@ -50,7 +50,7 @@ def refused(run, program, *arguments, message, **environment):
     assert "Traceback" not in own
 
 
-# tests/unit/training/test_settings_checks.py has the settings, tests/tools/test_command_line.py the rest.
+# tests/unit/settings/test_settings_checks.py has the settings, tests/tools/test_command_line.py the rest.
 @pytest.mark.parametrize(
     "program, arguments, message",
     [

@@ -6,23 +6,24 @@ import pytest
 
 import default
 import partial_fc_mxnet
+from partial_fc.settings import declarations, presets
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 from partial_fc_mxnet.symbol.blocks import ACTIVATIONS
 from partial_fc_mxnet.symbol.head import HEADS
 
 
 def test_network_presets_and_symbols_match():
-    assert set(default.NETWORKS["mxnet"]) == set(NETWORKS)
+    assert set(presets.NETWORKS["mxnet"]) == set(NETWORKS)
 
 
 def test_settings_of_the_backbone_have_the_choices_of_the_symbols():
-    assert (set(default.ACTIVATIONS), set(default.HEADS)) == ({"", *ACTIVATIONS}, {"", *HEADS})
+    assert (set(declarations.ACTIVATIONS), set(declarations.HEADS)) == ({"", *ACTIVATIONS}, {"", *HEADS})
 
 
 @pytest.mark.parametrize("name", ["net_act", "net_output"])
 def test_an_empty_setting_selects_the_networks_default(name):
-    assert default.defaults()[name] == ""
-    assert get_symbol("small", 8, **{name: default.defaults()[name] or None}).list_outputs() == ["fc1_output"]
+    assert default.SETTINGS.defaults()[name] == ""
+    assert get_symbol("small", 8, **{name: default.SETTINGS.defaults()[name] or None}).list_outputs() == ["fc1_output"]
 
 
 SIGNATURES = {

@@ -10,6 +10,7 @@ from torch import nn
 
 import default
 from partial_fc.data.batch import Batch
+from partial_fc.settings import declarations
 from partial_fc_torch import CosFace, PartialFC, get_model
 from partial_fc_torch.build import check_optimizer
 from partial_fc_torch.engine import TorchEngine
@@ -232,7 +233,7 @@ def test_parts_that_are_not_there_are_refused(given, message):
 
 
 def test_the_settings_know_the_same_names():
-    assert tuple(OPTIMIZERS) == default.OPTIMIZERS
+    assert tuple(OPTIMIZERS) == declarations.OPTIMIZERS
 
 
 class Listing(torch.optim.SGD):

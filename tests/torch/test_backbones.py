@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-import default
+from partial_fc.settings import presets
 from partial_fc_torch.backbones import NETWORKS, get_model
 from partial_fc_torch.backbones.backbone import BATCH_NORMS
 
@@ -54,7 +54,7 @@ def images(batch=2, side=112, seed=0):
 
 
 def test_the_settings_know_every_network_without_importing_it():
-    assert list(default.NETWORKS["torch"]) == list(NETWORKS)
+    assert list(presets.NETWORKS["torch"]) == list(NETWORKS)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -14,6 +14,7 @@ LEVELS = (
     ("export",),
     ("evaluation",),
     ("training",),
+    ("settings",),
 )
 LEVEL = {f"partial_fc.{package}": level for level, packages in enumerate(LEVELS) for package in packages}
 TRAINERS = {"partial_fc_mxnet": ROOT / "mxnet", "partial_fc_torch": ROOT / "pytorch"}
@@ -109,8 +110,8 @@ def test_modules_named_by_data_are_imported_in_one_place():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and by_name & {getattr(node.func, "attr", ""), getattr(node.func, "id", "")}
     }
-    # Beside it, modules of tables of our own, default.py, and recipes, which are Python.
-    ours = {"utils.cli", "training.program", "training.trackers.__init__", "data.sources.opening"}
+    # Beside it, modules of tables of our own, and recipes, which are Python.
+    ours = {"utils.cli", "training.trackers.__init__", "data.sources.opening"}
     allowed = {f"partial_fc.{name}" for name in (*ours, "utils.imports", "training.recipes.config_file")}
     assert found == {*allowed, "partial_fc_torch.backbones.__init__"}
 

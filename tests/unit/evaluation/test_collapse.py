@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from default import defaults
 from partial_fc.evaluation.collapse import find_problems, suggest_changes
 from partial_fc.evaluation.verification import VerificationPoint, effective_dimensions
+from partial_fc.settings.declarations import SETTINGS
 from partial_fc.utils.distances import squared_distances
 
 
@@ -50,7 +50,7 @@ def test_find_problems(measured, problems):
     ],
 )
 def test_suggestions_depend_on_the_settings(changes, expected, absent):
-    text = suggest_changes({**defaults(), **changes})
+    text = suggest_changes({**SETTINGS.defaults(), **changes})
     assert all(change in text for change in expected) and absent not in text
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 import default
+from partial_fc.settings.precedence import absolute
 from partial_fc.training.run_folder import (
     begin_run,
     check_writable,
@@ -33,18 +34,18 @@ from small_disk import fill, small_disk
 )
 def test_output_wins_over_models_root(changes, folder):
     settings = default.generate_config("cosface", None, "r50", changes, trainer="torch")
-    assert output_folder(settings) == default.absolute(folder)
+    assert output_folder(settings) == absolute(folder, default.HERE)
 
 
 @pytest.mark.parametrize("data, name", [({"rec": "/sets/mine"}, "mine"), ({"data_name": "faces"}, "faces")])
 def test_sets_of_ones_own_have_folders_of_their_own(data, name):
     settings = default.generate_config(changes={**data, "num_classes": 9, "num_epoch": 2, "lr_epochs": [1]})
-    assert output_folder(settings) == default.absolute(f"models/small-arcface-{name}")
+    assert output_folder(settings) == os.path.join(default.HERE, f"models/small-arcface-{name}")
 
 
 def test_losses_of_ones_own_have_folders_of_their_own():
     settings = default.generate_config(changes={"margin": "own.margins:Softer"}, trainer="torch")
-    assert output_folder(settings) == default.absolute("models/small-Softer-demo")
+    assert output_folder(settings) == os.path.join(default.HERE, "models/small-Softer-demo")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The presets of default.py, and the order in which they, config.py, a saved configuration and the user win."""
+"""The presets, and the order in which they, config.py, a saved configuration and the user win."""
 
 import json
 import sys
@@ -7,6 +7,8 @@ from functools import partial
 import pytest
 
 import default
+from partial_fc.layer.margins import MARGINS
+from partial_fc.settings import presets
 from partial_fc.training.recipes.table import RECIPES
 from partial_fc.utils.config import SettingsError, to_json, write_settings
 from partial_fc.utils.imports import OBJECT_SETTINGS
@@ -66,7 +68,7 @@ def test_presets_config_and_command_line_win_in_this_order(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "trainer, name", [(trainer, name) for trainer in default.TRAINERS for name in default.dataset if name != "own"]
+    "trainer, name", [(trainer, name) for trainer in presets.TRAINERS for name in default.dataset if name != "own"]
 )
 def test_every_preset_makes_a_whole_configuration(trainer, name):
     config = default.generate_config(None, name, trainer=trainer)
@@ -85,7 +87,7 @@ def test_every_preset_makes_a_whole_configuration(trainer, name):
     ],
 )
 def test_both_trainers_and_the_recipes_have_the_same_classes_of_a_set(name, classes):
-    assert {default.generate_config(None, name, trainer=each).num_classes for each in default.TRAINERS} == {classes}
+    assert {default.generate_config(None, name, trainer=each).num_classes for each in presets.TRAINERS} == {classes}
 
 
 def test_a_preset_of_one_trainer_keeps_its_schedule():
@@ -209,11 +211,11 @@ def saved(tmp_path):
 
 PRESET_NAMES = [
     (trainer, kind, name)
-    for trainer in default.TRAINERS
-    for kind, presets in default.PRESETS.items()
-    for name in presets
-    if name in default.NETWORKS[trainer]
-    or (kind != "network" and (trainer == "torch" or name not in [*default.MARGINS, *(["own"] * (kind == "loss"))]))
+    for trainer in presets.TRAINERS
+    for kind, named in presets.PRESETS.items()
+    for name in named
+    if name in presets.NETWORKS[trainer]
+    or (kind != "network" and (trainer == "torch" or name not in [*MARGINS, *(["own"] * (kind == "loss"))]))
 ]
 
 

@@ -1,6 +1,6 @@
 """Refusals of settings that are allowed one by one, but not together, or not by this trainer.
 
-``settings`` are those of default.py by name, complete; `Known` is what it declares beside them.
+``settings`` holds all of them by name; `Known` is what declarations.py and presets.py declare beside them.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,11 +11,10 @@ from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, is_of_a_rank
 from partial_fc.data.sources.forms import RECORDS, form_of
 from partial_fc.layer.margins import MARGINS
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
+from partial_fc.training.schedules import SCHEDULES, SETTING_OF, build_schedule
 from partial_fc.utils.config import SettingsError, choose, parse_options
 from partial_fc.utils.imports import check_object_name
 from partial_fc.utils.options import check_optimizer_options, check_options
-
-from .schedules import SCHEDULES, SETTING_OF, build_schedule
 
 Settings = Mapping[str, Any]
 OF_IMAGES = ("cutout", "color_jittering", "jpeg_compression", "min_images_per_class", "val_targets")
@@ -24,7 +23,7 @@ OF_A_SET = ("num_classes",), ("num_epoch", "max_update"), ("lr_epochs", "lr_step
 
 @dataclass(frozen=True)
 class Known:
-    """What default.py declares, by name."""
+    """What is declared, by name."""
 
     defaults: Settings
     losses: Mapping[str, Settings]  # the presets
