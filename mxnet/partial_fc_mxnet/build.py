@@ -1,6 +1,6 @@
 """Builds the objects of a training from its settings; what they are made of takes plain arguments.
 
-``settings`` are those of default.py, completed by its generate_config.
+``settings`` are the complete settings of a training, see partial_fc.settings.
 
 Shapes: B local batch, R ranks, C classes, L classes of one rank, E embedding.
 """

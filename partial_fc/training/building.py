@@ -35,7 +35,7 @@ from .verifying import CallBackVerification
 class Training(NamedTuple):
     """What is trained, on what, and how."""
 
-    settings: Any  # of default.py; ``max_update`` is the length also where ``num_epoch`` decides
+    settings: Any  # of the training; ``max_update`` is the length also where ``num_epoch`` decides
     task: Task  # what is learned
     rate_factor: RateFactor  # of the learning rates
     epochs: Epochs  # of its updates
@@ -133,7 +133,7 @@ def build_training(
         take_new_centers.
 
     Args:
-        settings, task, framework, data: of this rank; the settings are completed by generate_config of default.py.
+        settings, task, framework, data: of this rank; the settings are complete.
         folder: where the centers are saved.
         plan: how the training starts; its checkpoint, which also has the state of the loop, is not loaded here.
 

@@ -18,7 +18,7 @@ from .trackers.tracker import ScalarWriter
 
 
 class Framework(Protocol):
-    """Builds what a training needs, from settings of default.py.
+    """Builds what a training needs, from the settings of a training.
 
     Attributes:
         collectives: between the ranks.

@@ -45,7 +45,7 @@ def draw_demo(settings: Any, own_root: str) -> None:
     """Draws the faces of the demo if they are trained on and missing.
 
     Args:
-        settings: of default.py.
+        settings: of the training.
         own_root: the data_root of the demo's preset, which is made where it is missing.
 
     Raises:

@@ -40,7 +40,7 @@ class TrainingProgram:
 
     Attributes:
         file: name of the program.
-        trainer: its key in TRAINERS of default.py.
+        trainer: its key in TRAINERS of partial_fc.settings.presets.
         source_root: folder of the clone with the package for the framework.
         description: for ``--help``.
         install: command that installs what it needs.

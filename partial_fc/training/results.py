@@ -56,7 +56,7 @@ class TrainingResult(NamedTuple):
     """A training, finished or not."""
 
     folder: str  # output folder
-    settings: Mapping[str, Any]  # of default.py
+    settings: Mapping[str, Any]  # of the training
     # ranks, updates: R and the number of updates
     ranks: int
     updates: int

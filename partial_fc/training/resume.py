@@ -69,7 +69,7 @@ def find_checkpoint(settings, folder: str, collectives: Collectives, read_foreig
     find, all-gather ``status.class_map``.
 
     Args:
-        settings: of default.py; ``resume``, ``pretrained``, ``class_map``, ``new_centers``.
+        settings: of the training; ``resume``, ``pretrained``, ``class_map``, ``new_centers``.
         folder: output folder, on rank 0's host.
         collectives, read_foreign: see Collectives and Framework.read_checkpoint.
 

@@ -42,7 +42,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     """Measures, prints table and verdict on rank 0, and writes ``io_profile.png`` and ``.json``.
 
     Args:
-        settings: of default.py, completed by its generate_config.
+        settings: of the training, complete.
         framework: builds what is measured.
         seconds: length of each of the three phases; a phase that trains takes at least 20 steps.
 

@@ -1,4 +1,4 @@
-"""Keys of an arcface_torch configuration -> settings of default.py.
+"""Keys of an arcface_torch configuration -> settings of this project.
 
 The keys are those of insightface's recognition/arcface_torch/configs/base.py and train_v2.py, from 2022 on.
 

@@ -29,7 +29,7 @@ def find_task(name: str) -> type[Task]:
 
 
 def build_task(settings: Any) -> Task:
-    """Builds the task of the settings of default.py; it has read nothing yet.
+    """Builds the task that the settings name; it has read nothing yet.
 
     Raises:
         ValueError: ``task`` names nothing, or what does not take ``task_options``.

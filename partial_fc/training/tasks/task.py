@@ -18,7 +18,7 @@ class Task:
     """A task; every rank has one. A subclass has `items`, and what else differs.
 
     Args:
-        settings: of default.py.
+        settings: of the training.
         options: values of its own settings, from ``task_options``.
 
     Attributes:

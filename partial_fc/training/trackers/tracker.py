@@ -9,7 +9,7 @@ class TrackedRun(NamedTuple):
 
     folder: str  # output folder of the training
     run_id: str  # the same for all processes that continue one training, otherwise unique
-    settings: Mapping[str, Any]  # of default.py, all of them
+    settings: Mapping[str, Any]  # of the training, all of them
     first_update: int = 0  # that this process logs: what an earlier one has logged from there on comes again
     changes: Mapping[str, str] = {}  # noqa: RUF012  what a resumed training has changed, by name and ``first_update``
 
