@@ -51,7 +51,7 @@ class Setting:
     alias: str = ""  # another name that users may write; empty for none
     function: bool = False  # whether config.py may give a function in place of the value
     by_epoch: bool = False  # whether a list may give a value for each epoch, the last one for all later ones
-    trainer: str = ""  # the only trainer that has the setting, a key of TRAINERS in partial_fc.settings.presets; empty for both
+    trainer: str = ""  # the only trainer that has the setting, a key of TRAINERS in presets.py; empty for both
 
     @property
     def bounds(self) -> str:

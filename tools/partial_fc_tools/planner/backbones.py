@@ -22,7 +22,6 @@ from partial_fc.utils.imports import import_trainer
 _HEAD_VECTORS = 3
 IMAGE_SIZE = 112
 IMAGE_NUMBERS = 3 * IMAGE_SIZE**2
-TORCH_SIZES = "partial_fc_tools.planner.torch_sizes"
 
 
 class Backbone(NamedTuple):
@@ -105,11 +104,11 @@ def torch_backbone(
     Raises ValueError if there is no such network, it has no blocks, PyTorch is not installed here, or the task fails.
     """
     try:
-        module = import_trainer(TORCH_SIZES)
+        import_trainer("partial_fc_torch")
+        from . import torch_sizes
     except ImportError as error:
         raise ValueError(
             f"the sizes of {network} are those of PyTorch's module, and it cannot be imported ({error}): install "
             "PyTorch here, or plan in the environment of the trainer, such as .venv-torch"
         ) from error
-    found: TorchBackbone = module.sizes(network, embedding, recompute, task)
-    return found
+    return torch_sizes.sizes(network, embedding, recompute, task)
