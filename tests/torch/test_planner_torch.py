@@ -12,7 +12,7 @@ from command_line import exit_code
 from partial_fc.data.batch import Batch
 from partial_fc_tools.__main__ import main
 from partial_fc_tools.planner import Case, plan
-from partial_fc_tools.planner.backbones import BACKBONES, torch_backbone
+from partial_fc_tools.planner.backbones import SYMBOLS, backbone_sizes
 from partial_fc_tools.planner.roofline import Rates, least_times
 from partial_fc_torch import ArcFace, PartialFC, get_model
 from partial_fc_torch.engine import TorchEngine
@@ -32,11 +32,13 @@ SAVED = {
 @pytest.mark.parametrize("network", SAVED)
 def test_sizes_of_a_module(network):
     """Those that MXNet's symbols have, too, are the same; tests/mx/test_planner_backbones.py derives them there."""
-    sizes, symbol = torch_backbone(network, 512), BACKBONES[network.replace("mobilefacenet", "mbf")]
-    assert (sizes.all_full, sizes.half, sizes.full) == SAVED[network]
-    assert sizes.parameters == sum(symbol.parameters(512)) and sizes.statistics == symbol.statistics(512)
-    assert (sizes.copied, sizes.largest) == (symbol.half, symbol.largest)
-    assert sizes.multiplications == symbol.multiplications(512)
+    case, symbol = Case(1, network=network, trainer="torch"), SYMBOLS[network.replace("mobilefacenet", "mbf")]
+    (sizes, mixed), same = map(backbone_sizes, (case, case._replace(fp16=True))), symbol.sizes(512, fp16=False)
+    all_full, half, full = SAVED[network]
+    assert (sizes.saved_bytes, mixed.saved_bytes) == (4 * all_full, 2 * half + 4 * full)
+    assert (sizes.copied_bytes, mixed.copied_bytes, sizes.largest) == (0, 2 * symbol.half, symbol.largest)
+    for name in ("parameters", "statistics", "multiplications", "trained"):
+        assert getattr(sizes, name) == getattr(same, name), name
     assert sizes.largest_parameter == 512 * symbol.head_inputs
 
 
@@ -45,7 +47,7 @@ def test_a_plan_of_a_backbone():
     sizes = [{part.name: part.nbytes for part in planned.parts} for planned in (full, half)]
     parameters = 4 * 43590848
     copies = "float16 copies of the weights"
-    assert {each["gradients, in buckets"] for each in sizes} == {parameters}
+    assert {each["gradients"] for each in sizes} == {parameters}
     assert [each["activations"] for each in sizes] == [64 * 4 * 17700096, 64 * (2 * 17649408 + 4 * 50688)]
     assert copies not in sizes[0] and sizes[1][copies] == 2 * 30707136
     # Also with fp16 PyTorch reduces gradients in float32.
@@ -97,7 +99,7 @@ def test_a_task_that_cannot_be_planned_is_refused(capsys):
     for options, message in (
         (["--task", "own_task:Words"], "the mxnet trainer has no task own_task:Words"),
         (["--trainer", "torch", "--task", "own_task:Words", "--task-options", "size=3"], "unknown setting 'size'"),
-        (["--trainer", "torch", "--task", "own_task:Reading"], "reads a setting that is missing"),
+        (["--trainer", "torch", "--task", "own_task:Reading"], "name a settings.json with --config"),
         (["--trainer", "torch", "--task", "own_task:Absent"], "own_task has no Absent"),
     ):
         assert exit_code(*words, *options) == 2
