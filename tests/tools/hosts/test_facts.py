@@ -4,10 +4,12 @@ import hashlib
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from partial_fc_tools.hosts import facts
+from partial_fc_tools.hosts.probe import Listener
 from paths import ROOT
 
 ROUTES = """\
@@ -66,14 +68,18 @@ def test_gpus_are_those_of_nvidia_smi(tmp_path, monkeypatch):
     assert facts.gpus() == 2
 
 
-def test_connections():
-    port = facts.listen("token", 0)
-    assert "in use" in facts.listen("token", port)
-    assert facts.connection_error(("127.0.0.1", port), "token") == ""
-    assert facts.connection_error(("127.0.0.1", port), "other") == "another machine answers"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        assert "refused" in facts.connection_error(free.getsockname(), "token")
+def test_hosts_connect_to_the_machine_of_the_check_and_back():
+    with Listener() as listener:
+        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        port = listener.server_address[1]
+        assert facts.connection_error("127.0.0.1", port) == ""
+        with socket.create_connection(("127.0.0.1", port), 10) as caller, socket.create_server(("", 0)) as closed:
+            free = closed.getsockname()[1]
+            closed.close()
+            caller.sendall(f"{free}\n".encode())
+            assert caller.makefile().read() == f"this machine cannot connect to 127.0.0.1:{free}: Connection refused"
+        listener.shutdown()
+    assert f"this host cannot connect to 127.0.0.1:{port}: " in facts.connection_error("127.0.0.1", port)
 
 
 @pytest.mark.parametrize(
