@@ -74,9 +74,8 @@ def network(address: str) -> str:
         return ""
     found = ipaddress.ip_network("0.0.0.0/0")
     for line in Path(ROUTES).read_text().splitlines()[1:]:
-        target, gateway, mask = (
-            int(line.split()[column], 16) for column in (1, 2, 7)
-        )  # in this processor's byte order
+        # Numbers in this processor's byte order.
+        target, gateway, mask = (int(line.split()[column], 16) for column in (1, 2, 7))
         connected = ipaddress.ip_network((struct.pack("=I", target), bin(mask).count("1")))
         if not gateway and ipaddress.ip_address(address) in connected and connected.prefixlen > found.prefixlen:
             found = connected

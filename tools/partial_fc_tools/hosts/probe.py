@@ -80,7 +80,7 @@ class Listener(socketserver.ThreadingTCPServer):
 
     class _Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            target = self.client_address[0], int(self.rfile.readline(10))
+            target = self.client_address[0], int(self.rfile.readline(10) or 0)
             try:
                 socket.create_connection(target, facts.CONNECT).close()
             except OSError as error:
