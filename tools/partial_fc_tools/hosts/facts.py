@@ -1,6 +1,6 @@
-"""Collects the facts of a host. probe.py sends this file over ssh as text and runs it there.
+"""Collects the facts of a host and prints them. probe.py sends this file over ssh to the Python of the host.
 
-It needs nothing but Python 3, not even a clone. It reads a line with the request and prints a line with the facts.
+It needs nothing but Python 3, not even a clone.
 """
 
 import contextlib
@@ -96,7 +96,7 @@ def connection_error(address: str, port: int) -> str:
 def main() -> None:
     """Answers a request: "token", "clone", "venv", "data" (paths), "marker" (in the output folder), and "port"."""
     signal.alarm(LIFE)
-    request = json.loads(sys.stdin.readline())
+    request = json.loads(sys.argv[1])
     client, _, address, _ = os.environ.get("SSH_CONNECTION", "").split() or [""] * 4  # none on the machine of the check
     sources: dict[str, Callable[[], Any]] = {
         "code": lambda: digests(request["clone"]),

@@ -18,8 +18,6 @@ from partial_fc.distributed.interfaces import source_address
 from . import facts
 from .hostfile import Host
 
-# facts.py is the first line of the input. -I: no module of the user's, or of the folder in which it starts.
-RUN_INPUT = "import json; exec(json.loads(input()))"
 # No one is there to answer a prompt. -4: MPI, Gloo in Horovod and the heartbeat use IPv4, so that its route counts.
 SSH_OPTIONS = ("-4", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 SECONDS = 12  # for all facts
@@ -41,21 +39,22 @@ class Probe:
 
     def collect(self, request: Mapping[str, Any]) -> None:
         """Gets the facts of the host, or the error."""
-        command = [sys.executable, "-IS", "-c", RUN_INPUT]
+        # facts.py is the input. -I: no module of the user's, or of the folder in which it starts.
+        arguments = ["-IS", "-", json.dumps(request)]
+        command = [sys.executable, *arguments]
         if not self.local:
             python = shlex.quote(f"{request['venv']}/bin/python")
-            script = f"p={python}; test -x $p || p=python3; exec $p -IS -c {shlex.quote(RUN_INPUT)}"
+            script = f"p={python}; test -x $p || p=python3; exec $p {shlex.join(arguments)}"
             ssh = ["ssh", *SSH_OPTIONS, *shlex.split(os.environ.get("OMPI_MCA_plm_rsh_args", ""))]
             command = [*ssh, self.host.name, shlex.join(["sh", "-c", script])]
-        lines = [Path(facts.__file__).read_text(), request]
-        text, error = "".join(f"{json.dumps(line)}\n" for line in lines), ""
+        program, error = Path(facts.__file__).read_text(), ""
         # Files, as a helper process of ssh may outlive it and hold its pipes open.
         with (
             tempfile.TemporaryFile("w+", errors="replace") as out,
             tempfile.TemporaryFile("w+", errors="replace") as err,
         ):
             try:
-                subprocess.run(command, input=text, stdout=out, stderr=err, text=True, timeout=SECONDS)
+                subprocess.run(command, input=program, stdout=out, stderr=err, text=True, timeout=SECONDS)
             except subprocess.TimeoutExpired:
                 error = f"no answer in {SECONDS} s"
             except OSError as problem:  # there is no ssh

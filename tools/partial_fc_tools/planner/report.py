@@ -65,11 +65,8 @@ def _heading(planned: Plan) -> list[str]:
         f"in {plural(layer.tiles, 'tile')} of {layer.tile:,}; logits {logits} the backward pass.",
     ]
     if backbone:
-        lines.append(
-            f"{case.network} has {backbone.parameters / 1e6:.2f} M parameters and takes "
-            f"{backbone.multiplications / 1e9:.2f} GFLOPs for an {case.items[:-1]}, "
-            "each a multiplication with its addition."
-        )
+        sizes = f"{backbone.parameters / 1e6:.2f} M parameters and takes {backbone.multiplications / 1e9:.2f} GFLOPs"
+        lines.append(f"{case.network} has {sizes} for an {case.items[:-1]}, each a multiplication with its addition.")
     return lines
 
 
@@ -111,10 +108,8 @@ def _verdict_text(verdict: Verdict) -> str:
     options = ", or ".join(f"--{name}{value}" for name, value in values.items())
     hint = f"It would fit with {options}." if options else "No single change makes it fit."
     largest = f"{verdict.largest.group}: {verdict.largest.name} ({verdict.largest.nbytes / 2**30:.2f} GiB)"
-    return (
-        f"It does not fit: it needs {needed:.2f} of {given:.2f} GiB of a GPU{close}. The largest part is {largest}. "
-        f"{hint}"
-    )
+    lack = f"It does not fit: it needs {needed:.2f} of {given:.2f} GiB of a GPU{close}."
+    return f"{lack} The largest part is {largest}. {hint}"
 
 
 def _mib(nbytes: int) -> str:

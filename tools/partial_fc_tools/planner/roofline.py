@@ -3,8 +3,7 @@
     step >= backbone + layer + collectives, less what overlaps
 
 Computing takes at least as long as its products at their peak rate, and as its bytes at the bandwidth of the memory.
-The layer and its collectives wait for each other. The all-reduce of the backbone's gradients overlaps with its backward
-pass, and copies between host and GPU overlap with all computing. docs/scale.md says what is not counted.
+docs/scale.md says what overlaps, and what is not counted.
 
 Shapes: B local batch, G global batch, E embedding, S sampled classes of a rank.
 """

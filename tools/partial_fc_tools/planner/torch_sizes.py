@@ -41,14 +41,9 @@ Saved = dict[int, torch.Tensor]  # by the address of their storage, which the te
 def measure(
     network: str, embedding: int, fp16: bool, recompute: bool, task: tuple[str, str, str, int] | None
 ) -> BackboneSizes:
-    """Returns the sizes of a network that `get_model` knows, for images of 112 x 112 or the items of a task.
+    """Returns the sizes of a network, for images of 112 x 112 or for the items of a task.
 
-    Args:
-        network: Its name.
-        embedding: E.
-        fp16: It computes under autocast.
-        recompute: It keeps the inputs of its blocks only, see `recompute_blocks`.
-        task: The fields task, task_options, config and classes of Case; None for images.
+    The arguments are fields of Case; ``task`` is its task, task_options, config and classes.
 
     Raises:
         ValueError: There is no such network, it has no blocks, or the task cannot be made or read.
@@ -97,8 +92,12 @@ def _measure(model: nn.Module, inputs: Any, item_bytes: int, fp16: bool, recompu
         del block.forward
     (kept, *inside), starts, products = _forward(model.train(), inputs, fp16, blocks)
     # In the backward pass, while a block is computed again, it and all blocks before it have their inputs.
-    peaks = [{**kept, **_merged(starts[: number + 1]), **saved} for number, saved in enumerate(inside)] or [kept]
+    peaks, before = [] if blocks else [kept], dict(kept)
+    for start, saved in zip(starts, inside):
+        before |= start
+        peaks.append({**before, **saved})
     saved_bytes, copied_bytes = max(map(_bytes_of_items_and_copies, peaks))
+    numbers = [_numel(tensor) for part in (kept, *inside) for tensor in part.values()]
     parameters = [parameter.numel() for parameter in model.parameters()]
     return BackboneSizes(
         parameters=sum(parameters),
@@ -110,7 +109,7 @@ def _measure(model: nn.Module, inputs: Any, item_bytes: int, fp16: bool, recompu
         recomputed=sum(products[1:]) // ITEMS,
         copied_bytes=copied_bytes,
         largest_parameter=max(parameters),
-        largest=max(_numel(tensor) for tensor in _merged([kept, *inside]).values() if _is_of_items(tensor)) // ITEMS,
+        largest=max(number for number in numbers if number % ITEMS == 0) // ITEMS,
     )
 
 
@@ -157,16 +156,12 @@ def _numel(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().nbytes() // tensor.dtype.itemsize
 
 
-def _is_of_items(tensor: torch.Tensor) -> bool:
-    return _numel(tensor) % ITEMS == 0
-
-
-def _merged(parts: list[Saved]) -> Saved:
-    return {address: tensor for part in parts for address, tensor in part.items()}
-
-
 def _bytes_of_items_and_copies(saved: Saved) -> tuple[int, int]:
     """Returns the bytes saved of all items, and those of copies of weights in 16 bits."""
-    items = sum(tensor.untyped_storage().nbytes() for tensor in saved.values() if _is_of_items(tensor))
-    copies = [each for each in saved.values() if not _is_of_items(each) and each.dtype == HALF and each.requires_grad]
-    return items, sum(tensor.untyped_storage().nbytes() for tensor in copies)
+    items = copies = 0
+    for tensor in saved.values():
+        if _numel(tensor) % ITEMS == 0:
+            items += tensor.untyped_storage().nbytes()
+        elif tensor.dtype == HALF and tensor.requires_grad:
+            copies += tensor.untyped_storage().nbytes()
+    return items, copies
