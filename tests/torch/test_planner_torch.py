@@ -1,22 +1,16 @@
 """The planner's sizes of PyTorch's backbones are derived from the modules."""
 
 import json
-from functools import partial
 
-import numpy as np
 import pytest
 import torch
 
 import own_task
 from command_line import exit_code
-from partial_fc.data.batch import Batch
 from partial_fc_tools.__main__ import main
 from partial_fc_tools.planner import Case, plan
 from partial_fc_tools.planner.backbones import SYMBOLS, backbone_sizes
 from partial_fc_tools.planner.roofline import Rates, least_times
-from partial_fc_torch import ArcFace, PartialFC, get_model
-from partial_fc_torch.engine import TorchEngine
-from partial_fc_torch.optimizers import build_optimizer
 from paths import ROOT
 
 # Numbers that autograd saves of an image, as recorded: in float32; with autocast in 16 bits and in float32.
@@ -80,22 +74,6 @@ def test_a_task_that_cannot_be_planned_is_refused(capsys):
     ):
         assert exit_code(*words, *options) == 2
         assert message in capsys.readouterr().err
-
-
-def test_states_and_average_of_a_backbone_are_what_an_engine_has():
-    layer = PartialFC(margin_softmax=ArcFace(), num_classes=20, embedding_size=16, device="cpu")
-    images = torch.zeros(2, 3, 112, 112, dtype=torch.uint8)
-    optimizer = partial(build_optimizer, name="adamw")
-    backbone = get_model("small", num_features=16)
-    engine = TorchEngine(backbone, layer, lambda update: (0.1, 0.1), optimizer=optimizer, ema_decay=0.9)
-    engine.step(Batch(images, np.arange(2)))
-    case = Case(20, batch=2, embedding=16, network="small", trainer="torch", backbone_optimizer="adamw", ema=True)
-    sizes = {part.name: part.nbytes for part in plan(case).parts}
-    moments = [each for state in engine.optimizer.optimizer.state.values() for each in state.values() if each.dim()]
-    averaged = [each for each in engine.averaged.tensors if each.is_floating_point()]
-    # A few are not trained.
-    assert sum(each.nbytes for each in moments) == pytest.approx(sizes["moments of AdamW"], rel=2e-4)
-    assert sum(each.nbytes for each in averaged) == sizes["moving average of the weights"]
 
 
 def test_a_plan_with_settings_that_save_memory_and_bytes():

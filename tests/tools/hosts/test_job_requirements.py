@@ -45,12 +45,6 @@ def test_the_files_of_sets_in_other_forms_are_not_compared(clone, tmp_path):
         assert (found.needed, found.beside) == ((), ())
 
 
-def test_settings_of_config_py_apply(clone):
-    with open(clone / "config.py", "a") as stream:
-        stream.write("config.data_root = '/mine'\nconfig.dataset = 'webface'\n")
-    assert job_requirements.read(str(clone), MXNET, []).needed[0] == "/mine/webface/train.rec"
-
-
 def test_nothing_is_required_without_venv_and_with_help(clone):
     assert job_requirements.read(str(clone), MXNET, ["--help"]) == Training()
     os.unlink(clone / ".venv")

@@ -12,9 +12,6 @@ from partial_fc_tools.planner.case import MIB
 from partial_fc_tools.planner.roofline import Rates, least_times
 from partial_fc_tools.planner.verdict import judge
 
-GIB = 1 << 30
-RTX_2080_TI = int(10.76 * GIB)  # an 11 GB card, as reported by nvidia-smi and cudaMemGetInfo
-
 
 def nbytes(planned, name, place=None):
     """Bytes of the parts whose name starts with `name`."""
@@ -128,20 +125,6 @@ def test_the_states_of_an_optimizer(optimizer, widths):
     assert nbytes(on_host, "sampled centers and states", "device") == 2 * 16_000 * (16 + sum(widths))
 
 
-# Published cases --------------------------------------------------------------------------------------
-#
-# Partial FC's first paper (arXiv 2010.05222, ICCVW 2021) trains "tens of millions of identities" on 8 RTX 2080 Ti, and
-# 29 million on 8 V100 of 32 GB, with r50 in mixed precision and r = 0.1. It does not state the batch; here it is 64.
-
-
-def test_ten_million_identities_on_eight_11_gb_cards():
-    verdict = judge(plan(Case(10_000_000, 8, ratio=0.1, network="r50", fp16=True)), RTX_2080_TI)
-    assert verdict.fits and verdict.needed < 0.95 * RTX_2080_TI
-    in_float32 = judge(plan(Case(10_000_000, 8, ratio=0.1, network="r50")), RTX_2080_TI)
-    assert not in_float32.fits and in_float32.remedies["fp16"]
-    assert judge(plan(Case(29_000_000, 8, ratio=0.1, network="r50", fp16=True)), 31 * GIB).fits  # V100
-
-
 def with_textbook_layer(planned):
     """Device memory with the layer of the original and of benchmarks/textbook_mxnet.py.
 
@@ -169,9 +152,6 @@ def test_memory_published_for_2080_ti(classes, ranks, batch, ratio, published):
     planned = plan(Case(classes, ranks, batch // ranks, ratio=ratio, network="r50", fp16=True))
     assert with_textbook_layer(planned) / MIB == pytest.approx(published, rel=0.1)
     assert planned.memory("device") / MIB < published
-
-
-# Verdicts and output ----------------------------------------------------------------------------------
 
 
 def test_remedies_are_the_smallest_changes_that_make_it_fit():
