@@ -83,6 +83,8 @@ def test_a_plan_with_settings_that_save_memory_and_bytes():
     sizes = [{part.name: part.nbytes for part in planned.parts} for planned in plans]
     # The input of the first block, and what it computes again from it: maps of 64 x 112 x 112 and 64 x 56 x 56.
     assert sizes[1]["activations"] == 64 * 4 * 6109440 < sizes[0]["activations"] // 2
+    # The blocks of a transformer are equal: the last one is computed again while the inputs of all are kept.
+    assert 64 * backbone_sizes(more._replace(network="vit_mini")).saved_bytes == 109436928
     assert sizes[1]["images of the next batch"] == 4 * sizes[0]["images of the next batch"]
     moved = [{move.name: move.out for move in each.traffic} for each in plans]
     reduced = "all-reduce of the backbone's gradients"

@@ -79,6 +79,9 @@ def test_hosts_connect_to_the_machine_of_the_check_and_back():
             caller.sendall(f"{free}\n".encode())
             assert caller.makefile().read() == f"this machine cannot connect to 127.0.0.1:{free}: Connection refused"
         listener.shutdown()
+    with socket.create_server(("127.0.0.1", 0)) as blocked:
+        threading.Thread(target=lambda: blocked.accept()[0].sendall(b"blocked"), daemon=True).start()
+        assert facts.connection_error("127.0.0.1", blocked.getsockname()[1]) == "blocked"
     assert f"this host cannot connect to 127.0.0.1:{port}: " in facts.connection_error("127.0.0.1", port)
 
 

@@ -66,6 +66,8 @@ SUMS = [  # case; bytes by the beginning of a part's name and, after @, its plac
         | {"sampled centers": HOST_ROWS, "indices and": 2 * 8 * 12_500 + 48 * 13 * 512},
         {"centers to the GPU": (HOST_ROWS, HOST_ROWS)},
     ),
+    # Kept copies are read for the update, where the GPU has them.
+    (Case(10, embedding=8, bank="host"), {}, {"class centers": ((1 + 1) * 10 * 8 * 4 + 10 * 8 * 4, 10 * 8 * 4)}),
     # Parts of the backbone and of the process.
     (
         R50,
