@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -79,9 +80,13 @@ def test_hosts_connect_to_the_machine_of_the_check_and_back():
             caller.sendall(f"{free}\n".encode())
             assert caller.makefile().read() == f"this machine cannot connect to 127.0.0.1:{free}: Connection refused"
         listener.shutdown()
-    with socket.create_server(("127.0.0.1", 0)) as blocked:
-        threading.Thread(target=lambda: blocked.accept()[0].sendall(b"blocked"), daemon=True).start()
-        assert facts.connection_error("127.0.0.1", blocked.getsockname()[1]) == "blocked"
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
+        error = pool.submit(facts.connection_error, "127.0.0.1", server.getsockname()[1])
+        caller, _ = server.accept()
+        with caller:
+            assert int(caller.recv(10))
+            caller.sendall(b"blocked")
+        assert error.result() == "blocked"
     assert f"this host cannot connect to 127.0.0.1:{port}: " in facts.connection_error("127.0.0.1", port)
 
 
