@@ -22,12 +22,12 @@ _HEAD_VECTORS = 3  # of E numbers, besides the head's weights: a bias, and scale
 
 
 class BackboneSizes(NamedTuple):
-    """Sizes of a backbone in a training: numbers, unless a name ends with bytes. An item is an image or a task's."""
+    """Sizes of a backbone in a training: counts of numbers, unless the name says bytes."""
 
     parameters: int
     statistics: int  # running means and variances
     multiplications: int  # of a forward pass over an item in inference, which the literature calls FLOPs
-    saved_bytes: int  # activations that a training step keeps of an item
+    saved_bytes: int  # activations that a training step keeps of an item, which is an image or a task's
     item_bytes: int  # of an item on its way to the device
     trained: int  # multiplications in training; fewer than in inference if the network masks parts of an image
     recomputed: int = 0  # those that the backward pass computes again
