@@ -96,8 +96,8 @@ def backbone_sizes(case: Case) -> BackboneSizes | None:
         from . import torch_sizes
     except ImportError as error:
         raise ValueError(
-            f"the sizes of {case.network} are measured on PyTorch's module, which cannot be imported ({error}): "
-            "install PyTorch here, or plan in the environment of the trainer, such as .venv-torch"
+            f"the sizes of {case.network} are measured on PyTorch's module; plan in the trainer's environment, such as "
+            f".venv-torch: {error}"
         ) from error
     task = (case.task, case.task_options, case.config, case.classes) if case.task else None
     return torch_sizes.measure(case.network, case.embedding, case.fp16, case.activation_checkpointing, task)
