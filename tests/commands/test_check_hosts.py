@@ -140,18 +140,20 @@ def test_the_environment_of_pytorch(hosts, check, arguments):
     assert code == 1 and has(blocks["hostb"], "versions", ".venv-torch: missing", "install-torch.sh"), text
 
 
-def test_a_firewall_that_lets_only_ssh_through(hosts, check, arguments):
-    # The kernel of hosta does not send to other ports of hostb; this includes answers to hostb.
-    rule = "to 10.77.0.2 ipproto tcp dport 1024-65534 unreachable".split()
-    if hosts.run("hosta", ["ip", "rule", "add", *rule]).returncode:
+@pytest.mark.parametrize("here, there", [("hosta", "hostb"), ("hostb", "hostc"), ("hostc", "hostb")])
+def test_a_firewall_that_lets_only_ssh_through(hosts, check, arguments, here, there):
+    """Also one between two hosts, neither of which runs the check."""
+    # The kernel of one host does not send to other ports of another; this includes answers to that host.
+    rule = f"to {hosts.address[there]} ipproto tcp dport 1024-65534 unreachable".split()
+    if hosts.run(here, ["ip", "rule", "add", *rule]).returncode:
         pytest.skip("this kernel has no rules for ports")
     try:
-        code, blocks, text = check(*arguments)
+        code, blocks, text = check(*arguments, options=("--hosts", "hosta,hostb,hostc"))
     finally:
-        hosts.run("hosta", ["ip", "rule", "del", *rule])
-    assert code == 1 and has(
-        blocks["hostb"], "network", r"cannot connect to 10\.77\.0\.1:\d+: timed out, though", "Open"
-    ), text
+        hosts.run(here, ["ip", "rule", "del", *rule])
+    away = max(here, there)
+    assert code == 1 and has(blocks[away], "network", r"cannot connect to 10\.77\.0\.\d:\d+: .*, though", "Open"), text
+    assert f"Needs fixing: {away} (network). 2 of 3 hosts are ready." in text
 
 
 def test_a_shell_that_prints_when_it_starts(hosts, check, arguments, tmp_path):

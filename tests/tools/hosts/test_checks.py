@@ -1,10 +1,14 @@
 """Problems that tests/commands/test_check_hosts.py cannot cause on one machine."""
 
+import socket
+
 import pytest
 
 import default
+from open_files import few_open_files
 from partial_fc.utils.config import parse_assignments
 from partial_fc_tools.hosts.checks import Job, problems
+from partial_fc_tools.hosts.command import probe_all
 from partial_fc_tools.hosts.hostfile import Host
 from partial_fc_tools.hosts.job_requirements import TRAINERS, Training
 from partial_fc_tools.hosts.probe import Probe
@@ -64,3 +68,18 @@ def test_the_advice_on_an_output_folder_that_is_not_shared_turns_all_checkpoints
     off = parse_assignments(other["outputs"].fix.partition("off: ")[2].split())
     config = default.generate_config(changes={"checkpoint_minutes": 30, **off})
     assert (config.checkpoint_every, config.checkpoint_minutes) == (0, 0)
+
+
+@pytest.mark.parametrize("away", [0, 1, 5])
+def test_the_host_that_is_not_connected_with_another_is_reported(away):
+    changes = [{"unreachable": "timed out"} if number == away else {} for number in range(6)]
+    assert [list(rows) for rows in table(*changes)] == [["network"] if number == away else [] for number in range(6)]
+
+
+def test_more_hosts_are_probed_than_files_may_be_open(monkeypatch):
+    """This machine by several names, each probed by a program of its own; a user may have logged in to it by ssh."""
+    monkeypatch.setenv("SSH_CONNECTION", "127.0.0.1 9 127.0.0.1 22")
+    with few_open_files(20):
+        probes = probe_all([Host(f"127.0.0.{number}", 1) for number in range(1, 13)], Training(), TRAINERS["mxnet"])
+    assert [probe.facts.get("hostname") for probe in probes] == [socket.gethostname()] * 12
+    assert not any(probe.error or probe.facts["unreachable"] for probe in probes)

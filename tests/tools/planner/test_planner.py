@@ -166,6 +166,8 @@ def test_remedies_are_the_smallest_changes_that_make_it_fit():
     for name, less in (("ranks", -1), ("batch", 1), ("ratio", 0.01)):
         assert plan(case._replace(**{name: verdict.remedies[name] + less})).memory("device") > given, name
     assert judge(plan(Case(1000, network="r50")), MIB).remedies == {}
+    needed = plan(case).memory("device")
+    assert judge(plan(case), needed)[:2] == (True, needed) and not judge(plan(case), needed - 1).fits
 
 
 @pytest.mark.parametrize(
@@ -217,6 +219,11 @@ def printed(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
+def test_the_cases_have_every_option_but_those_of_files():
+    named = {"classes", *(name for fields in CASES for name in fields)}
+    assert set(Case._fields) - named == {"task", "task_options", "config"}
+
+
 @pytest.mark.parametrize("fields", CASES)
 def test_every_option_reaches_the_case(fields, capsys):
     words = ["--classes", "1000"]
@@ -258,6 +265,6 @@ def test_every_rate_has_its_own_unit(capsys):
 
 
 @pytest.mark.parametrize("options", ["", "--classes 10 --device cpu --gpu-memory 11", "--classes 10 --tflops 0"])
-def test_the_command_refuses_with_one_line(options, capsys):
+def test_the_last_line_says_why_the_command_refuses(options, capsys):
     assert exit_code("plan", *options.split()) == 2
     assert "error: " in capsys.readouterr().err.splitlines()[-1]

@@ -8,28 +8,30 @@ Exit codes: 0; 1: a check failed; 2: invalid arguments.
 import argparse
 import contextlib
 import os
+import resource
 import secrets
 import shlex
 import socket
-import threading
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from partial_fc.utils.check_rows import Row, failed_checks, print_rows
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, say
 
 from . import job_requirements
 from .checks import Job, problems
+from .facts import Listener
 from .hostfile import Host, read_hostfile, read_list
 from .job_requirements import TRAINERS, Software, Training
-from .probe import Listener, Probe, networks
+from .probe import Probe, networks
 
 EXAMPLE = """--hosts hosta:2,hostb:2
 --hostfile deploy/hosts/two_machines -- --dataset emore --network r100
 --hosts hosta:8,hostb:8 --trainer torch -- --network r50"""
 _SOURCES = Path(__file__).resolve().parents[3]
 CLONE = str(_SOURCES if (_SOURCES / "setup-utils").is_dir() else Path.cwd())  # an installed package is not in one
+FILES = 8  # open ones of a probe while its program starts, at most
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,12 +53,7 @@ def run(args: argparse.Namespace) -> int:
     hosts = read_hostfile(args.hostfile) if args.hosts is None else read_list(args.hosts)
     software = TRAINERS[args.trainer]
     training = job_requirements.read(CLONE, software, args.training)
-    with ThreadPoolExecutor(len(hosts) + 1) as pool:
-        probes = list(pool.map(Probe, hosts))
-        if not any(probe.local for probe in probes):
-            probes.insert(0, Probe(Host(socket.gethostname(), 0)))
-        with make_request(training, software) as request:
-            list(pool.map(lambda probe: probe.collect(request), probes))
+    probes = probe_all(hosts, training, software)
     job = Job(CLONE, probes, next(probe for probe in probes if probe.local), training, software)
     table = {probe: problems(probe, job) for probe in probes}
     report(table)
@@ -65,25 +62,52 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(table.values()) else 0
 
 
+def probe_all(hosts: Sequence[Host], training: Training, software: Software) -> list[Probe]:
+    """Returns probes of all hosts; this machine comes first if it is not among them."""
+    allow_open_files(FILES * (len(hosts) + 1) + 100)
+    with ThreadPoolExecutor(len(hosts) + 1) as pool:
+        probes = list(pool.map(Probe, hosts))
+        if not any(probe.local for probe in probes):
+            probes.insert(0, Probe(Host(socket.gethostname(), 0)))
+        address: Future[tuple[str, int]] = Future()
+        listener = Listener(address)
+        with make_request(training, software, listener.server_address[1]) as request:
+            # Ranks also connect to other hosts than this one: a firewall between those may hide them from each other.
+            # The first of them answers the others until these have connected to it.
+            first, *others = sorted(probes, key=lambda probe: probe.local)
+            collected = pool.submit(first.collect, request)
+            wait([collected, address], return_when=FIRST_COMPLETED)
+            request["first"] = [] if address.cancel() else [address.result()]
+            list(pool.map(lambda probe: probe.collect(request), others))
+            listener.finished.set()
+            collected.result()
+    return probes
+
+
+def allow_open_files(wanted: int) -> None:
+    """Raises the limit on open files of this process, if it is lower, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
 @contextlib.contextmanager
-def make_request(training: Training, software: Software) -> Iterator[dict[str, object]]:
+def make_request(training: Training, software: Software, port: int) -> Iterator[dict[str, object]]:
     """Yields the request to facts.py, while a marker file in the output folder shows which hosts share that folder."""
     token = f"pfc-{secrets.token_hex(8)}"
     folder = Path(CLONE, training.shared)
     folder = next(path for path in (folder, *folder.parents) if os.path.isdir(path))  # training creates the others
     marker = folder / f".{token}"
     request = {"token": token, "clone": CLONE, "venv": f"{CLONE}/{software.venv}", "marker": str(marker)}
-    with Listener() as listener:
-        threading.Thread(target=listener.serve_forever, daemon=True).start()
+    with contextlib.suppress(OSError):
+        if training.shared:
+            marker.touch()
+    try:
+        yield {**request, "data": [*training.needed, *training.beside], "port": port, "first": []}
+    finally:
         with contextlib.suppress(OSError):
-            if training.shared:
-                marker.touch()
-        try:
-            yield {**request, "data": [*training.needed, *training.beside], "port": listener.server_address[1]}
-        finally:
-            listener.shutdown()
-            with contextlib.suppress(OSError):
-                marker.unlink()
+            marker.unlink()
 
 
 def report(table: Mapping[Probe, list[Row]]) -> None:
@@ -91,11 +115,11 @@ def report(table: Mapping[Probe, list[Row]]) -> None:
     for probe, rows in table.items():
         about = [probe.host.name, plural(probe.host.slots, "rank")]
         about += [plural(probe.facts["gpus"], "GPU")] if probe.facts else []
-        print(f"{', '.join([*about, *(['this machine'] if probe.local else [])])}: {'' if rows else 'ready'}".rstrip())
+        say(f"{', '.join([*about, *(['this machine'] if probe.local else [])])}: {'' if rows else 'ready'}".rstrip())
         print_rows(rows)
     failed = [f"{probe.host.name} ({', '.join(failed_checks(rows))})" for probe, rows in table.items() if rows]
     needs = f"Needs fixing: {'; '.join(failed)}. " if failed else ""
-    print(f"{needs}{len(table) - len(failed)} of {len(table)} hosts are ready.")
+    say(f"{needs}{len(table) - len(failed)} of {len(table)} hosts are ready.")
 
 
 def write_result(path: str, table: Mapping[Probe, list[Row]]) -> None:

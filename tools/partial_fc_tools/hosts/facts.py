@@ -11,9 +11,11 @@ import os
 import re
 import signal
 import socket
+import socketserver
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,23 +84,62 @@ def network(address: str) -> str:
     return str(found) if found.prefixlen else f"{address}/32"  # clouds route all packets through a gateway
 
 
+class Listener(socketserver.ThreadingTCPServer):
+    """Connects back to hosts that connect and send a port, and answers with the error, or a blank line if it works.
+
+    The first host for which it works becomes the result of ``first``, and its process stays until ``finished`` is set.
+    """
+
+    daemon_threads = True
+    request_queue_size = 128  # many hosts connect at once
+
+    def __init__(self, first: Any = None):
+        super().__init__(("", 0), self._Handler)
+        self.first, self.finished = first, threading.Event()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    class _Handler(socketserver.StreamRequestHandler):
+        server: "Listener"
+
+        def handle(self) -> None:
+            if port := self.rfile.readline(10):  # a connection back sends none
+                target = self.client_address[0], int(port)
+                try:
+                    socket.create_connection(target, CONNECT).close()
+                except OSError as error:
+                    message = f"{socket.gethostname()} cannot connect to {target[0]}:{target[1]}"
+                    self.wfile.write(f"{message}: {error.strerror or error}\n".encode())
+                else:
+                    self.wfile.write(b"\n")
+                    if self.server.first and not self.server.first.done():
+                        self.server.first.set_result(target)
+                        self.server.finished.wait()
+
+
 def connection_error(address: str, port: int) -> str:
-    """Connects to the machine that runs the check, which connects back; returns why that fails, or nothing."""
+    """Connects to a Listener; returns why that, or its connection back, fails. This process stays until it hangs up."""
     try:
-        with socket.create_server(("", 0)) as server, socket.create_connection((address, port), CONNECT) as caller:
-            caller.settimeout(2 * CONNECT)
-            caller.sendall(f"{server.getsockname()[1]}\n".encode())
-            return caller.makefile().read()
+        caller = socket.create_connection((address, port), CONNECT)
+        caller.settimeout(2 * CONNECT)
+        caller.sendall(f"{Listener().server_address[1]}\n".encode())
+        answer = caller.makefile()
+        message = answer.readline().strip()
     except OSError as error:
         return f"this host cannot connect to {address}:{port}: {error.strerror or error}"
+    caller.settimeout(None)
+    threading.Thread(target=answer.read).start()
+    return message
 
 
 def main() -> None:
-    """Answers a request: "token", "clone", "venv", "data" (paths), "marker" (in the output folder), and "port"."""
+    """Answers a request: "token", "clone", "venv", "data" (paths), "marker" (in the output folder), "port", "first"."""
     signal.alarm(LIFE)
     request = json.loads(sys.argv[1])
     client, _, address, _ = os.environ.get("SSH_CONNECTION", "").split() or [""] * 4  # none on the machine of the check
+    # The machine of the check, and the first other host once it is connected with that machine.
+    listeners = [(client, request["port"]), *request["first"]] if client else []
     sources: dict[str, Callable[[], Any]] = {
+        "unreachable": lambda: next(filter(None, (connection_error(*other) for other in listeners)), ""),
         "code": lambda: digests(request["clone"]),
         "versions": lambda: versions(request["venv"]),
         "data": lambda: {path: size(path) for path in request["data"]},
@@ -107,7 +148,6 @@ def main() -> None:
         "hostname": socket.gethostname,
         "address": lambda: address,
         "network": lambda: network(address),
-        "unreachable": lambda: connection_error(client, request["port"]) if client else "",
     }
     facts = {}
     for name, source in sources.items():

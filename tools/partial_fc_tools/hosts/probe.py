@@ -5,7 +5,6 @@ import json
 import os
 import shlex
 import socket
-import socketserver
 import subprocess
 import sys
 import tempfile
@@ -41,7 +40,7 @@ class Probe:
         """Gets the facts of the host, or the error."""
         # facts.py is the input. -I: no module of the user's, or of the folder in which it starts.
         arguments = ["-IS", "-", json.dumps(request)]
-        command = [sys.executable, *arguments]
+        command = ["env", "-u", "SSH_CONNECTION", sys.executable, *arguments]  # it is not how this machine is reached
         if not self.local:
             python = shlex.quote(f"{request['venv']}/bin/python")
             script = f"p={python}; test -x $p || p=python3; exec $p {shlex.join(arguments)}"
@@ -67,24 +66,6 @@ class Probe:
             if not self.facts:
                 messages = [line.strip() for line in err if line.strip()]
                 self.error = "; ".join(filter(None, [error, *messages[-1:]])) or "no message"
-
-
-class Listener(socketserver.ThreadingTCPServer):
-    """Connects back to hosts that connect to this machine and send a port; answers with the error, if any."""
-
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("", 0), self._Handler)
-
-    class _Handler(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            target = self.client_address[0], int(self.rfile.readline(10) or 0)
-            try:
-                socket.create_connection(target, facts.CONNECT).close()
-            except OSError as error:
-                message = f"this machine cannot connect to {target[0]}:{target[1]}: {error.strerror or error}"
-                self.wfile.write(message.encode())
 
 
 def networks(probes: Sequence[Probe]) -> list[str]:
