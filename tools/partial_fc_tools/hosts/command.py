@@ -15,6 +15,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from partial_fc.utils.check_rows import Row, failed_checks, print_rows
 from partial_fc.utils.text import plural, say
@@ -69,7 +70,7 @@ def probe_all(hosts: Sequence[Host], training: Training, software: Software) -> 
         probes = list(pool.map(Probe, hosts))
         if not any(probe.local for probe in probes):
             probes.insert(0, Probe(Host(socket.gethostname(), 0)))
-        address: Future[tuple[str, int]] = Future()
+        address: Future[Any] = Future()  # and port
         listener = Listener(address)
         with make_request(training, software, listener.server_address[1]) as request:
             # Ranks also connect to other hosts than this one: a firewall between those may hide them from each other.
