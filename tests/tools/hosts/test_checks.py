@@ -82,4 +82,4 @@ def test_more_hosts_are_probed_than_files_may_be_open(monkeypatch):
     with few_open_files(20):
         probes = probe_all([Host(f"127.0.0.{number}", 1) for number in range(1, 13)], Training(), TRAINERS["mxnet"])
     assert [probe.facts.get("hostname") for probe in probes] == [socket.gethostname()] * 12
-    assert not any(probe.error or probe.facts["unreachable"] for probe in probes)
+    assert not any(probe.error or probe.facts["address"] for probe in probes)
