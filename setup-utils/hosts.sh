@@ -5,8 +5,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034  # used by run.sh
 
-# check_hosts ARGUMENTS: checks the user's hosts; sets PFC_NETWORKS, and of those without errors PFC_USABLE (name:slots)
-# and PFC_RANKS, the sum of their slots.
+# Checks the hosts for a training with these arguments. Sets PFC_NETWORKS, and from the hosts without problems PFC_USABLE
+# (name:slots) and PFC_RANKS, the sum of their slots.
 check_hosts() {
     local result code=0
     PFC_NETWORKS='' PFC_USABLE='' PFC_RANKS=0
@@ -19,8 +19,7 @@ check_hosts() {
     return "$code"
 }
 
-# Exits with 2 if this host has no interface in the networks: Open MPI would say so in several lines that do not name
-# them.
+# Exits with 2 if this host has no interface in the networks: Open MPI's message would not name them.
 require_networks() {
     local error
     if [ -z "$networks" ]; then return 0; fi
@@ -30,7 +29,7 @@ require_networks() {
     fi
 }
 
-# Exits with 2 if a host has errors.
+# Exits with 2 if a host has problems.
 choose_hosts() {
     if [ -z "${HOSTS:-}${HOSTFILE:-}" ]; then
         hosts=(-hostfile "$PFC_ROOT/deploy/hosts/localhost")
@@ -60,39 +59,36 @@ choose_hosts() {
     all_hosts=("${hosts[@]}") all_ranks=$NP
 }
 
-# Before a restart: the same hosts, or the remaining ones if MIN_HOSTS allows it. Waits for hosts that reboot.
-# Fails if there are too few.
+# Before a restart: selects the same hosts, or the remaining ones if MIN_HOSTS allows it. Waits for hosts that reboot, and
+# fails if there are too few.
 choose_hosts_again() {
     if [ -z "${HOSTS:-}${HOSTFILE:-}" ] || [ "${CHECK_HOSTS:-1}" = 0 ]; then return 0; fi
-    local end=$((SECONDS + ${HOST_WAIT:-300})) table code reported='' reduced=''
-    table=$(mktemp)
+    local end=$((SECONDS + ${HOST_WAIT:-300})) code table=/dev/stdout    # only the first one is shown
     while :; do
         code=0
-        check_hosts "$@" >"$table" || code=$?
-        if [ -z "$reported" ] || [ "$code" -ne 1 ]; then cat "$table"; fi
-        if [ "$code" -ne 1 ] || use_remaining_hosts; then break; fi
+        check_hosts "$@" >>"$table" || code=$?
+        if [ "$code" -eq 0 ]; then hosts=("${all_hosts[@]}") NP=$all_ranks; fi
+        if [ "$code" -ne 1 ]; then return "$code"; fi
+        if use_remaining_hosts; then return 0; fi
         if [ "$SECONDS" -ge "$end" ]; then
             printf 'run.sh: no restart: not all hosts are available (MIN_HOSTS=1 continues with the others)\n' >&2
-            break
+            return 1
         fi
-        if [ -z "$reported" ]; then
+        if [ "$table" != /dev/null ]; then
             printf 'run.sh: waiting for these hosts (HOST_WAIT=%s s)\n' "${HOST_WAIT:-300}" >&2
         fi
-        reported=1
+        table=/dev/null
         sleep 5 >/dev/null 2>&1 &
         wait $!    # a signal interrupts wait, but not a sleep in the foreground
     done
-    rm -f "$table"
-    if [ "$code" -eq 0 ]; then hosts=("${all_hosts[@]}") NP=$all_ranks; fi
-    [ "$code" -eq 0 ] || [ -n "$reduced" ]
 }
 
-# use_remaining_hosts: selects the hosts without errors, if they are at least MIN_HOSTS.
+# Selects the hosts without problems, if they are at least MIN_HOSTS.
 use_remaining_hosts() {
     local remaining
     read -r -a remaining <<<"${PFC_USABLE//,/ }"
     if [ -z "${MIN_HOSTS:-}" ] || [ "${#remaining[@]}" -eq 0 ] || [ "${#remaining[@]}" -lt "$MIN_HOSTS" ]; then return 1; fi
-    hosts=(-host "$PFC_USABLE") NP=$((PFC_RANKS < all_ranks ? PFC_RANKS : all_ranks)) reduced=1
+    hosts=(-host "$PFC_USABLE") NP=$((PFC_RANKS < all_ranks ? PFC_RANKS : all_ranks))
     printf 'run.sh: continuing with NP=%s on %s\n' "$NP" "$PFC_USABLE" >&2
 }
 

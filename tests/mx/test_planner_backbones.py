@@ -8,7 +8,7 @@ import pytest
 from symbol_arrays import shapes_of
 
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
-from partial_fc_tools.planner.backbones import BACKBONES
+from partial_fc_tools.planner.backbones import SYMBOLS
 
 IN_PLACE = ("elemwise_add", "Activation")  # operators whose output takes the place of their input
 
@@ -25,11 +25,10 @@ def test_backbones_are_those_of_the_symbols(network):
     sizes, statistics = sizes_of(symbol)
     types, _, _ = symbol.infer_type(data="float32")
     half = {name for name, kind in zip(symbol.list_arguments(), types) if kind == np.float16}
-    full = set(sizes) - half
-    backbone = BACKBONES[network]
-    assert backbone.parameters(embedding) == tuple(sum(sizes[name] for name in names) for names in (half, full))
-    assert backbone.prelu == (NETWORKS[network].net_act == "prelu")
-    assert backbone.statistics(embedding) == sum(statistics.values())
+    planned = SYMBOLS[network].sizes(embedding, fp16=True)
+    assert planned.half == sum(sizes[name] for name in half) and planned.parameters == sum(sizes.values())
+    assert SYMBOLS[network].prelu == (NETWORKS[network].net_act == "prelu")
+    assert planned.statistics == sum(statistics.values())
 
 
 @pytest.mark.parametrize("network", sorted(NETWORKS))
@@ -41,13 +40,13 @@ def test_what_a_step_keeps_and_computes_of_an_image(network):
     _, shapes, _ = internals.infer_shape(data=(1, 3, 112, 112))
     outputs = {name[: -len("_output")]: shape for name, shape in zip(internals.list_outputs(), shapes)}
     kept = [int(np.prod(shape)) for name, shape in outputs.items() if operators.get(name) not in (None, *IN_PLACE)]
-    assert (BACKBONES[network].kept, BACKBONES[network].largest) == (sum(kept), max(kept))
+    assert (SYMBOLS[network].kept, SYMBOLS[network].largest) == (sum(kept), max(kept))
     # Multiplications: each weight of a convolution is used once for every pixel of its output, one of the head once.
     sizes, _ = sizes_of(symbol)
     products = [node for node in nodes if node["op"] in ("Convolution", "FullyConnected")]
     weights = {node["name"]: nodes[node["inputs"][1][0]]["name"] for node in products}
     counted = sum(sizes[weight] * int(np.prod(outputs[name][2:])) for name, weight in weights.items())
-    assert BACKBONES[network].multiplications(512) == counted
+    assert SYMBOLS[network].sizes(512, fp16=False).multiplications == counted
 
 
 @pytest.mark.parametrize("network", ["r18", "r50", "rx50", "mbf"])
@@ -56,6 +55,6 @@ def test_activations_are_those_of_mxnets_memory_plan(network):
     gradients = {name: "null" if name == "data" else "write" for name in symbol.list_arguments()}
     executor = symbol.simple_bind(mx.cpu(), data=(batch, 3, 112, 112), grad_req=gradients)
     (planned,) = [line for line in executor.debug_str().splitlines() if line.endswith("MB allocated")]
-    activations = 4 * BACKBONES[network].activations(batch) / 2**20
+    activations = batch * SYMBOLS[network].sizes(512, fp16=False).saved_bytes / 2**20
     # MXNet tells whole MiB; what it finds to reuse in grouped and depth-wise units is 2 % more than is counted.
     assert activations == pytest.approx(int(planned.split()[1]), rel=0.02, abs=1)

@@ -15,7 +15,8 @@ import default
 from partial_fc.export.model import FaceModel
 from partial_fc.training.schedule import Epochs, resolve_schedule
 from partial_fc.training.trainer import train
-from partial_fc_tools.planner.backbones import torch_backbone
+from partial_fc_tools.planner import Case
+from partial_fc_tools.planner.backbones import backbone_sizes
 from partial_fc_torch import CosFace, PartialFC, PartialFC_V2, get_model
 from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.layer.margins import margin_named
@@ -162,7 +163,7 @@ def test_the_backbone_trains_and_the_planner_derives_its_sizes(tmp_path):
     with torch.autocast("cpu", torch.bfloat16):
         assert backbone(torch.zeros(2, 3, 112, 112)).dtype == torch.float32
     assert FaceModel.open(str(run)).embed(np.zeros((3, 112, 112, 3), np.uint8)).shape == (3, 16)
-    sizes = torch_backbone("mixer:mixer", 16)
+    sizes = backbone_sizes(Case(10, embedding=16, network="mixer:mixer", trainer="torch"))
     assert sizes.parameters == sum(parameter.numel() for parameter in backbone.parameters())
     assert sizes.multiplications == 14**2 * (3 * 64 * 64 + 4 * (64 * 25 + 64 * 64) + 64 * 16)
 

@@ -8,7 +8,8 @@ import torch
 
 from partial_fc.export.model import FaceModel
 from partial_fc.export.parity import random_faces
-from partial_fc_tools.planner.backbones import torch_backbone
+from partial_fc_tools.planner import Case
+from partial_fc_tools.planner.backbones import backbone_sizes
 from partial_fc_torch import get_model
 from partial_fc_torch.onnx_export import OnnxExport
 
@@ -38,7 +39,7 @@ def test_a_model_trains_and_is_exported(name, timm):
     }
     faces = random_faces((64, 64), 3)
     assert FaceModel(OnnxExport(model, faces.transpose(0, 3, 1, 2))(0), name).embed(faces).shape == (3, 8)
-    assert torch_backbone(f"timm:{name}", 8).multiplications > 10**6
+    assert backbone_sizes(Case(10, embedding=8, network=f"timm:{name}", trainer="torch")).multiplications > 10**6
 
 
 def test_a_model_that_is_not_there_is_refused_with_near_names(timm):

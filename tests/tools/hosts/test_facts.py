@@ -1,13 +1,17 @@
 """The facts that a host reports, collected on this machine."""
 
 import hashlib
+import json
+import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from partial_fc_tools.hosts import facts
+from partial_fc_tools.hosts.facts import Listener
 from paths import ROOT
 
 ROUTES = """\
@@ -66,14 +70,49 @@ def test_gpus_are_those_of_nvidia_smi(tmp_path, monkeypatch):
     assert facts.gpus() == 2
 
 
-def test_connections():
-    port = facts.listen("token", 0)
-    assert "in use" in facts.listen("token", port)
-    assert facts.connection_error(("127.0.0.1", port), "token") == ""
-    assert facts.connection_error(("127.0.0.1", port), "other") == "another machine answers"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        assert "refused" in facts.connection_error(free.getsockname(), "token")
+def test_hosts_connect_to_the_machine_of_the_check_and_back():
+    port = Listener().server_address[1]
+    assert facts.connection_error("127.0.0.1", port) == ""
+    with socket.create_connection(("127.0.0.1", port), 10) as caller, socket.create_server(("", 0)) as closed:
+        free = closed.getsockname()[1]
+        closed.close()
+        caller.sendall(f"{free}\n".encode())
+        expected = f"{socket.gethostname()} cannot connect to 127.0.0.1:{free}: Connection refused\n"
+        assert caller.makefile().read() == expected
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
+        error = pool.submit(facts.connection_error, "127.0.0.1", server.getsockname()[1])
+        caller, _ = server.accept()
+        with caller:
+            assert int(caller.recv(10))
+            caller.sendall(b"blocked\n")
+            assert error.result() == "blocked"
+    error = f"this host cannot connect to 127.0.0.1:{free}: Connection refused"
+    assert facts.connection_error("127.0.0.1", free) == error
+
+
+def test_hosts_connect_to_the_first_one_and_back():
+    """Programs of this machine, as sshd starts them; the first one answers the others until all are finished."""
+    listener = Listener(address := Future())
+    request = {"token": "pfc-1", "clone": "/none", "venv": "/none", "data": [], "marker": "/none"}
+
+    def started(*first):
+        words = json.dumps({**request, "port": listener.server_address[1], "first": first})
+        environment = {**os.environ, "SSH_CONNECTION": "127.0.0.1 9 127.0.0.1 22"}
+        command = [sys.executable, "-IS", facts.__file__, words]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    def unreachable(program):
+        return next(json.loads(line.split(" ", 1)[1])["unreachable"] for line in program.stdout if "pfc-1" in line)
+
+    with started() as first:
+        place = address.result(10)
+        for _ in range(2):
+            with started(place) as other:
+                assert unreachable(other) == ""
+        assert unreachable(first) == "" and first.poll() is None
+        listener.finished.set()
+    with started(place) as other:
+        assert unreachable(other) == f"this host cannot connect to {place[0]}:{place[1]}: Connection refused"
 
 
 @pytest.mark.parametrize(

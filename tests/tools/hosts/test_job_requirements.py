@@ -35,41 +35,25 @@ def test_a_real_set_and_the_folder_of_checkpoints(clone):
 @pytest.mark.parametrize("arguments", [[], ["--dataset", "100w"]], ids=["the demo", "dummy images"])
 def test_images_that_each_host_draws_need_no_files(clone, arguments):
     found = job_requirements.read(str(clone), MXNET, arguments)
-    assert (found.needed, found.beside) == ([], [])
+    assert (found.needed, found.beside) == ((), ())
 
 
 def test_the_files_of_sets_in_other_forms_are_not_compared(clone, tmp_path):
     (tmp_path / "faces" / "a").mkdir(parents=True)
     for words in ([f"rec={tmp_path / 'faces'}"], ["rec=hf:faces"], [f"data_root={tmp_path}", "data_name=faces"]):
         found = job_requirements.read(str(clone), MXNET, ["--dataset", "emore", *words])
-        assert (found.needed, found.beside) == ([], [])
+        assert (found.needed, found.beside) == ((), ())
 
 
-def test_settings_of_config_py_apply(clone):
-    with open(clone / "config.py", "a") as stream:
-        stream.write("config.data_root = '/mine'\nconfig.dataset = 'webface'\n")
-    assert job_requirements.read(str(clone), MXNET, []).needed[0] == "/mine/webface/train.rec"
-
-
-def test_requirements_are_unknown_without_venv_and_with_help(clone):
-    assert job_requirements.read(str(clone), MXNET, ["--help"]) is None
+def test_nothing_is_required_without_venv_and_with_help(clone):
+    assert job_requirements.read(str(clone), MXNET, ["--help"]) == Training()
     os.unlink(clone / ".venv")
-    assert job_requirements.read(str(clone), MXNET, []) is None
+    assert job_requirements.read(str(clone), MXNET, []) == Training()
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--sample_ratio", "1"], "^unrecognized arguments: --sample_ratio"),
-        (["rec=/sets/own.idx"], "^rec is /sets/own.idx, but must be the path of a .rec file"),
-    ],
-)
-def test_arguments_that_training_rejects(clone, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        job_requirements.read(str(clone), MXNET, arguments)
-
-
-def test_a_config_with_a_syntax_error(clone):
+def test_errors_of_the_training_are_passed_on(clone):
+    with pytest.raises(ValueError, match="^unrecognized arguments: --sample_ratio"):
+        job_requirements.read(str(clone), MXNET, ["--sample_ratio", "1"])
     (clone / "config.py").write_text("config. = 3\n")
     with pytest.raises(ValueError, match=r"SyntaxError.*config\.py, line 1"):
         job_requirements.read(str(clone), MXNET, [])

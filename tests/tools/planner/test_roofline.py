@@ -1,16 +1,13 @@
-"""The least time of a step: sums by hand, what more work and better rates do, and the command."""
+"""The least time of a step: sums by hand."""
 
 import math
 
 import pytest
 
-from partial_fc_tools.__main__ import main
 from partial_fc_tools.planner import Case, plan
 from partial_fc_tools.planner.roofline import Rates, least_times
 
 RATES = Rates(backbone_flops=1e12, layer_flops=1e8, memory_bandwidth=1e12, bus_bandwidth=1e5, network_bandwidth=1e6)
-COMMAND_CASE = Case(10_000_000, 64, ratio=0.1, network="r50", fp16=True)
-COMMAND = "plan --classes 10000000 --ranks 64 --ratio 0.1 --network r50 --fp16".split()
 
 
 def part(case, name, **rates):
@@ -59,18 +56,3 @@ def test_a_bank_on_the_host_takes_time_on_the_bus_beyond_computing(trainer):
     layer = 3 * 2 * 4 * 1000 * 8 / 1e8
     rows = (2 if trainer == "torch" else 1) * 1000 * 8 * 4  # of centers and, in PyTorch, momentum
     assert part(case, "copies") == (rows / 1e5 - layer, "bus")
-
-
-def test_the_command_prints_all_parts_and_the_sum(capsys):
-    main(COMMAND)
-    assert "Least time" not in capsys.readouterr().out
-    rates = "--tflops 312 --layer-tflops 19.5 --memory-gbs 2000 --bus-gbs 32 --network-gbit 100"
-    main([*COMMAND, *rates.split()])
-    shown = capsys.readouterr().out.splitlines()
-    times = least_times(plan(COMMAND_CASE), Rates(312e12, 19.5e12, 2e12, 32e9, 12.5e9))
-    assert len(times) == 6
-    for time in times:
-        assert any(time.name in line and f"{1e3 * time.seconds:,.2f}" in line for line in shown), time
-    total = sum(time.seconds for time in times)
-    assert any(line.split() == ["total", f"{1e3 * total:,.2f}"] for line in shown)
-    assert f"At most {64 * 64 / total:,.0f} samples/s" in "\n".join(shown)

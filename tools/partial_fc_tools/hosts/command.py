@@ -13,23 +13,25 @@ import secrets
 import shlex
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from partial_fc.utils.check_rows import Row, failed_checks, print_rows
 from partial_fc.utils.text import plural, say
 
-from . import checks, job_requirements
-from .checks import Job
+from . import job_requirements
+from .checks import Job, problems
+from .facts import Listener
 from .hostfile import Host, read_hostfile, read_list
 from .job_requirements import TRAINERS, Software, Training
-from .probe import Probe, in_parallel, networks, try_connections
+from .probe import Probe, networks
 
 EXAMPLE = """--hosts hosta:2,hostb:2
 --hostfile deploy/hosts/two_machines -- --dataset emore --network r100
---hosts hosta:8,hostb:8 --trainer torch --port 1234 -- --network r50"""
+--hosts hosta:8,hostb:8 --trainer torch -- --network r50"""
 _SOURCES = Path(__file__).resolve().parents[3]
 CLONE = str(_SOURCES if (_SOURCES / "setup-utils").is_dir() else Path.cwd())  # an installed package is not in one
-NAMES, FACTS, NETWORK = 5, 12, 7  # seconds to resolve the names, for all facts, and to connect to each other
 FILES = 8  # open ones of a probe while its program starts, at most
 
 
@@ -38,55 +40,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--hosts", metavar="LIST", help="hosts and their numbers of ranks: hosta:2,hostb:2")
     source.add_argument("--hostfile", metavar="FILE", help="the same from an Open MPI hostfile")
-    parser.add_argument("--trainer", choices=TRAINERS, default="mxnet", help="which one will run (mxnet)")
-    parser.add_argument(
-        "--port", type=int, default=0, help="--master_port or that of --rdzv-endpoint, on the first of these hosts"
-    )
-    parser.add_argument(
-        "--for-run", metavar="FILE", help="for run.sh: print only problems, and write the usable hosts to this file"
-    )
+    parser.add_argument("--trainer", choices=TRAINERS, default="mxnet", help="trainer that will run (default: mxnet)")
+    parser.add_argument("--for-run", metavar="FILE", help="for run.sh: write the usable hosts to this file")
     parser.add_argument("training", nargs="*", metavar="-- TRAINING", help="arguments of the training")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the check; returns the exit code."""
     if not os.path.isdir(os.path.join(CLONE, "setup-utils")):
-        raise ValueError(f"{CLONE} is no clone of the project, which is compared between the hosts: run this in one")
+        raise ValueError(f"{CLONE} is no clone of the project, whose code the check compares: run this in one")
     if args.training and not args.training[0].startswith("-") and "=" not in args.training[0]:
         raise ValueError(f"unknown argument {args.training[0]}: hosts are separated by commas, see --help")
     hosts = read_hostfile(args.hostfile) if args.hosts is None else read_list(args.hosts)
     software = TRAINERS[args.trainer]
     training = job_requirements.read(CLONE, software, args.training)
-    probes = probe_all(hosts, training, software, args.port)
+    probes = probe_all(hosts, training, software)
     job = Job(CLONE, probes, next(probe for probe in probes if probe.local), training, software)
-    table = {probe: checks.rows(probe, job) for probe in probes}
-    report(table, brief=bool(args.for_run))
+    table = {probe: problems(probe, job) for probe in probes}
+    report(table)
     if args.for_run:
         write_result(args.for_run, table)
-    return 1 if any(map(failed_checks, table.values())) else 0
+    return 1 if any(table.values()) else 0
 
 
-def probe_all(hosts: Sequence[Host], training: Training | None, software: Software, port: int) -> list[Probe]:
-    """Probe all hosts; this machine comes first if it is not among them.
-
-    The first host listens on ``port`` in training, which is 0 if it is not known.
-    """
-    probes = [Probe(host) for host in hosts]
-    first = probes[0]
-    allow_open_files(FILES * len(probes) + 100)
-    in_parallel(Probe.find, probes, NAMES)
-    if not any(probe.local for probe in probes):
-        probes.insert(0, Probe(Host(socket.gethostname(), 0), local=True))
-    try:
-        with make_request(training, software) as request:
-            in_parallel(lambda probe: probe.query({**request, "port": port * (probe is first)}), probes, FACTS)
-        for probe in probes:
-            if not probe.facts:
-                probe.give_up(FACTS)
-        try_connections(probes, NETWORK)
-    finally:
-        for probe in probes:
-            probe.close()
+def probe_all(hosts: Sequence[Host], training: Training, software: Software) -> list[Probe]:
+    """Returns probes of all hosts; this machine comes first if it is not among them."""
+    allow_open_files(FILES * (len(hosts) + 1) + 100)
+    with ThreadPoolExecutor(len(hosts) + 1) as pool:
+        probes = list(pool.map(Probe, hosts))
+        if not any(probe.local for probe in probes):
+            probes.insert(0, Probe(Host(socket.gethostname(), 0)))
+        address: Future[Any] = Future()  # and port
+        listener = Listener(address)
+        with make_request(training, software, listener.server_address[1]) as request:
+            # Ranks also connect to other hosts than this one: a firewall between those may hide them from each other.
+            # The first of them answers the others until these have connected to it.
+            first, *others = sorted(probes, key=lambda probe: probe.local)
+            collected = pool.submit(first.collect, request)
+            wait([collected, address], return_when=FIRST_COMPLETED)
+            request["first"] = [] if address.cancel() else [address.result()]
+            list(pool.map(lambda probe: probe.collect(request), others))
+            listener.finished.set()
+            collected.result()
     return probes
 
 
@@ -99,42 +94,38 @@ def allow_open_files(wanted: int) -> None:
 
 
 @contextlib.contextmanager
-def make_request(training: Training | None, software: Software) -> Iterator[dict[str, object]]:
-    """The request to facts.py. Meanwhile a marker file in the output folder shows which hosts share that folder."""
-    training = training or Training([], [], "")
+def make_request(training: Training, software: Software, port: int) -> Iterator[dict[str, object]]:
+    """Yields the request to facts.py, while a marker file in the output folder shows which hosts share that folder."""
     token = f"pfc-{secrets.token_hex(8)}"
     folder = Path(CLONE, training.shared)
     folder = next(path for path in (folder, *folder.parents) if os.path.isdir(path))  # training creates the others
     marker = folder / f".{token}"
+    request = {"token": token, "clone": CLONE, "venv": f"{CLONE}/{software.venv}", "marker": str(marker)}
     with contextlib.suppress(OSError):
         if training.shared:
             marker.touch()
-    data = [*training.needed, *training.beside]
     try:
-        yield dict(token=token, clone=CLONE, venv=f"{CLONE}/{software.venv}", data=data, marker=str(marker))
+        yield {**request, "data": [*training.needed, *training.beside], "port": port, "first": []}
     finally:
         with contextlib.suppress(OSError):
             marker.unlink()
 
 
-def report(table: Mapping[Probe, list[Row]], brief: bool) -> None:
-    """Print the rows of all hosts; if brief, only of those with errors."""
-    errors = {probe.host.name: failed_checks(rows) for probe, rows in table.items()}
+def report(table: Mapping[Probe, list[Row]]) -> None:
+    """Prints a line for each host, followed by its problems."""
     for probe, rows in table.items():
-        name = probe.host.name
-        if not brief or errors[name]:
-            ranks = [plural(probe.host.slots, "rank")] if probe.host.slots else []
-            say(f"{', '.join([name, *ranks, *(['this machine'] if probe.local else [])])}:")
-            print_rows(rows)
-            print()
-    failed = [f"{name} ({', '.join(checks)})" for name, checks in errors.items() if checks]
+        about = [probe.host.name, plural(probe.host.slots, "rank")]
+        about += [plural(probe.facts["gpus"], "GPU")] if probe.facts else []
+        say(f"{', '.join([*about, *(['this machine'] if probe.local else [])])}: {'' if rows else 'ready'}".rstrip())
+        print_rows(rows)
+    failed = [f"{probe.host.name} ({', '.join(failed_checks(rows))})" for probe, rows in table.items() if rows]
     needs = f"Needs fixing: {'; '.join(failed)}. " if failed else ""
-    say(f"{needs}{len(errors) - len(failed)} of {len(errors)} hosts are ready.")
+    say(f"{needs}{len(table) - len(failed)} of {len(table)} hosts are ready.")
 
 
 def write_result(path: str, table: Mapping[Probe, list[Row]]) -> None:
-    """Write the networks, the usable hosts and the number of their ranks as shell assignments, for run.sh."""
-    usable = [probe.host for probe, rows in table.items() if probe.host.slots and not failed_checks(rows)]
+    """Writes the networks, the usable hosts and the number of their ranks as shell assignments, for run.sh."""
+    usable = [probe.host for probe, rows in table.items() if probe.host.slots and not rows]
     values = {
         "PFC_NETWORKS": ",".join(networks(list(table))),
         "PFC_USABLE": ",".join(f"{host.name}:{host.slots}" for host in usable),

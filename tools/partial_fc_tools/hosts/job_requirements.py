@@ -28,25 +28,22 @@ TRAINERS = {
 class Training(NamedTuple):
     """The requirements of a training."""
 
-    needed: Sequence[
-        str
-    ]  # files without which it does not start; none if it draws its images itself, or reads no train.rec
-    beside: Sequence[str]  # files that may be missing, but must be the same on all hosts
-    shared: str  # folder that all hosts must share, for checkpoints; "" for none
+    needed: Sequence[str] = ()  # files without which it does not start, if the set is record files
+    beside: Sequence[str] = ()  # files that may be missing, but must be the same on all hosts
+    shared: str = ""  # folder for checkpoints that all hosts must share; empty for none
 
 
-def read(clone: str, software: Software, arguments: Sequence[str]) -> Training | None:
+def read(clone: str, software: Software, arguments: Sequence[str]) -> Training:
     """Derives the requirements from the arguments of a training, by its program with ``--print-config``.
 
-    Returns:
-        None if the environment is missing, or if the arguments only ask for help.
+    There are none if the environment is missing, or if the arguments only ask for help.
 
     Raises:
-        ValueError: The training would refuse the arguments, with its message.
+        ValueError: The training would refuse the arguments.
     """
     python = os.path.join(clone, software.venv, "bin", "python")
     if not os.path.exists(python):
-        return None
+        return Training()
     command = [python, os.path.join(clone, software.program), *arguments, "--print-config"]
     try:
         done = subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=READ_TIMEOUT)
@@ -56,15 +53,14 @@ def read(clone: str, software: Software, arguments: Sequence[str]) -> Training |
         _, error, message = done.stderr.strip().partition("error: ")
         raise ValueError(message if error else done.stderr.strip())  # the latter of a config.py with a syntax error
     if not done.stdout.startswith("{"):
-        return None
+        return Training()
     settings = json.loads(done.stdout)
-    rec = settings["rec"] or set_in(os.path.join(settings["data_root"], settings["data_name"]))
-    names = ["property", *(f"{name}.bin" for name in settings["val_targets"])]
-    drawn = settings["debug"] or (settings["dataset"] == "demo" and not settings["rec"])
-    unknown = drawn or form_of(rec) != RECORDS  # the hosts compare no sets in other forms
     saves = settings["checkpoint_every"] or settings["checkpoint_minutes"]
-    return Training(
-        needed=[] if unknown else [rec, f"{os.path.splitext(rec)[0]}.idx"],
-        beside=[] if unknown else [os.path.join(os.path.dirname(rec), name) for name in names],
-        shared=(settings["output"] or settings["models_root"]) if saves else "",
-    )
+    shared = (settings["output"] or settings["models_root"]) if saves else ""
+    rec = settings["rec"] or set_in(os.path.join(settings["data_root"], settings["data_name"]))
+    drawn = settings["debug"] or (settings["dataset"] == "demo" and not settings["rec"])
+    if drawn or form_of(rec) != RECORDS:  # the hosts compare no sets in other forms
+        return Training(shared=shared)
+    names = ["property", *(f"{name}.bin" for name in settings["val_targets"])]
+    beside = [os.path.join(os.path.dirname(rec), name) for name in names]
+    return Training([rec, f"{os.path.splitext(rec)[0]}.idx"], beside, shared)

@@ -20,20 +20,19 @@ from partial_fc.utils.imports import TRUST, TRUST_HELP, refuse_code
 from . import Case, plan
 from .backbones import IMAGE_SIZE
 from .case import BACKBONE_STATES, BANKS, DEVICES, GRADIENT_BYTES, TRAINERS
-from .report import format_plan, numbers
+from .report import as_numbers, as_text
 from .roofline import Rates, least_times
 from .verdict import judge
 
 EXAMPLE = "--classes 10000000 --ranks 8 --ratio 0.1 --network r50 --fp16 --gpu-memory 10.76"
-# Option of a rate -> (field of Rates, what one unit of the option is, help).
-RATES = {
+RATES = {  # option of a rate -> (field of Rates, one unit of the option, help)
     "tflops": ("backbone_flops", 1e12, "peak Tflop/s of the backbone's products, in their precision"),
     "layer_tflops": ("layer_flops", 1e12, "peak Tflop/s of the layer's products (default: --tflops)"),
     "memory_gbs": ("memory_bandwidth", 1e9, "GB/s of the device's memory"),
     "bus_gbs": ("bus_bandwidth", 1e9, "GB/s between host and GPU, one way"),
     "network_gbit": ("network_bandwidth", 1e9 / 8, "Gbit/s of the slowest link between ranks, one way"),
 }
-SETTINGS = {  # field of Case -> setting of the same meaning
+SETTINGS = {  # field of Case -> setting with the same meaning
     "classes": "num_classes",
     "batch": "batch_size",
     "embedding": "embedding_size",
@@ -49,52 +48,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.argument_default = argparse.SUPPRESS
     count, size = whole_number(1), whole_number(0)
     parser.add_argument("--classes", type=count, help="number of classes of the training")
-    parser.add_argument(
-        "--config", metavar="FILE", help="a settings.json, whose training is planned; options replace its settings"
-    )
+    parser.add_argument("--config", metavar="FILE", help="settings.json of a training; options replace its settings")
     parser.add_argument(TRUST, action="store_true", default=False, help=TRUST_HELP)
     parser.add_argument("--trainer", choices=TRAINERS, help="mxnet (default) or torch")
-    parser.add_argument("--margin", choices=MARGINS, help="of the loss (default: combined)")
+    parser.add_argument("--margin", choices=MARGINS, help="margin of the loss (default: combined)")
     parser.add_argument("--ranks", type=count, help="number of processes, one per GPU (default: 1)")
     parser.add_argument("--batch", type=count, help="batch size of a rank (default: 64)")
     parser.add_argument("--embedding", type=count, help="embedding size (default: 512)")
-    parser.add_argument("--ratio", type=float, help="sample ratio r of the class centers (default: 1)")
-    parser.add_argument("--network", help="backbone (default: none, the layer alone)")
+    parser.add_argument("--ratio", type=float, help="fraction of the class centers sampled per step (default: 1)")
+    parser.add_argument("--network", help="backbone (default: none, plan the layer alone)")
     parser.add_argument("--fp16", action="store_true", help="train the backbone in float16")
     parser.add_argument("--device", choices=DEVICES, help="device that the ranks compute on (default: gpu)")
     parser.add_argument("--bank", choices=BANKS, help="where centers and states are stored (default: gpu)")
     parser.add_argument("--optimizer", choices=CENTER_STATES, help="of the centers (default: sgd; others: torch only)")
     parser.add_argument("--tile-classes", type=size, help="classes of a tile (default: 0, chosen for the device)")
-    parser.add_argument(
-        "--logits-cache-mb", type=size, help="MiB of logits to keep for the backward pass (default: 256)"
-    )
-    torch = parser.add_argument_group("of the PyTorch trainer")
-    torch.add_argument("--task", metavar="MODULE:NAME", help="what the network takes, if it is no images")
+    parser.add_argument("--logits-cache-mb", type=size, help="MiB of logits kept for the backward pass (default: 256)")
+    torch = parser.add_argument_group("PyTorch trainer")
+    torch.add_argument("--task", metavar="MODULE:NAME", help="task whose items the network takes (default: images)")
     torch.add_argument("--task-options", metavar="NAME=VALUE", help="settings of the task")
     torch.add_argument("--backbone-optimizer", choices=BACKBONE_STATES, help="setting optimizer (default: sgd)")
     torch.add_argument("--ema", action="store_true", help="average the backbone's weights (setting ema_decay)")
-    torch.add_argument("--activation-checkpointing", action="store_true", help="compute the backbone's maps twice")
+    torch.add_argument("--activation-checkpointing", action="store_true", help="recompute activations to save memory")
     torch.add_argument("--gradient-dtype", choices=GRADIENT_BYTES, help="of gradients between ranks (default: float32)")
-    torch.add_argument("--gradient-acc", type=count, help="micro-batches of an update, each of --batch (default: 1)")
+    torch.add_argument("--gradient-acc", type=count, help="micro-batches per update, each of --batch (default: 1)")
     memory = number_above_0("GiB")
-    parser.add_argument("--gpu-memory", type=memory, metavar="GIB", default=None, help="of a GPU, to check against")
+    parser.add_argument("--gpu-memory", type=memory, metavar="GIB", default=None, help="memory of a GPU to fit into")
     rates = parser.add_argument_group("peak rates", "With any of them the least time of a step is printed.")
     for option, (_, _, text) in RATES.items():
         rates.add_argument(f"--{option.replace('_', '-')}", type=number_above_0("a rate"), metavar="N", help=text)
     parser.add_argument("--json", action="store_true", default=False, help="print JSON, in bytes and seconds")
 
 
-def _pop_rates(options: dict[str, float]) -> Rates | None:
-    """Removes the rates from the options and returns them; None if there are none."""
-    given = {field: options.pop(option) * unit for option, (field, unit, _) in RATES.items() if option in options}
-    if not given:
-        return None
-    rates = Rates(**given)
-    return rates if "layer_flops" in given else rates._replace(layer_flops=rates.backbone_flops)
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    options = vars(args)
+    gpu_memory, as_json, trusts_code = (options.pop(name) for name in ("gpu_memory", "json", "trust_code"))
+    rates = {field: options.pop(option) * unit for option, (field, unit, _) in RATES.items() if option in options}
+    if "backbone_flops" in rates:
+        rates.setdefault("layer_flops", rates["backbone_flops"])
+    if "config" in options:
+        options = {**_fields_of_config(options, trusts_code), **options}
+    if "classes" not in options:
+        raise ValueError("the number of classes is missing: set --classes, or --config with num_classes")
+    planned = plan(Case(**options))
+    verdict = None if gpu_memory is None else judge(planned, int(gpu_memory * 2**30))
+    times = least_times(planned, Rates(**rates)) if rates else []
+    print(json.dumps(as_numbers(planned, verdict, times), indent=1) if as_json else as_text(planned, verdict, times))
+    return 0
 
 
-def _of_training(settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a Case that the settings of a training give, which need not be all."""
+def _fields_of_config(options: dict[str, Any], trusts_code: bool) -> dict[str, Any]:
+    """Returns the fields of a Case from the settings.json of a training, which need not have all settings."""
+    settings = read_settings(options["config"])
     fields = {field: settings[name] for field, name in SETTINGS.items() if name in settings}
     if settings.get("logits_cache_mb", -1) >= 0:
         fields["logits_cache_mb"] = settings["logits_cache_mb"]
@@ -103,28 +108,10 @@ def _of_training(settings: dict[str, Any]) -> dict[str, Any]:
     if fields.get("task") == "faces":
         del fields["task"]
         if settings.get("image_size", IMAGE_SIZE) != IMAGE_SIZE:
-            raise ValueError(
-                f"image_size is {settings['image_size']}, but the sizes of networks are those for {IMAGE_SIZE}"
-            )
+            size = settings["image_size"]
+            raise ValueError(f"image_size is {size}, but the planner knows sizes of networks for {IMAGE_SIZE} only")
+    if not trusts_code:
+        imported = ("network", "task", "rec") if "task" in {**fields, **options} else ("network",)
+        refuse_code(options["config"], {name: settings.get(name) for name in imported if name not in options})
     bank = "file" if settings.get("bank_folder") else "gpu" if settings.get("bank_on_gpu", True) else "host"
     return {**fields, "bank": bank, "ema": settings.get("ema_decay", 0) > 0}
-
-
-def run(args: argparse.Namespace) -> int:
-    """Runs the command; returns the exit code."""
-    options = vars(args)
-    gpu_memory, as_json, rates = options.pop("gpu_memory"), options.pop("json"), _pop_rates(options)
-    trusts_code = options.pop("trust_code")
-    if "config" in options:
-        saved = read_settings(options["config"])
-        given, options = options, {**_of_training(saved), **options}
-        imported = ("network", "task", "rec") if "task" in options else ("network",)
-        if not trusts_code:
-            refuse_code(options["config"], {name: saved.get(name) for name in imported if name not in given})
-    if "classes" not in options:
-        raise ValueError("the number of classes is missing: set --classes, or --config with num_classes")
-    planned = plan(Case(**options))
-    verdict = None if gpu_memory is None else judge(planned, int(gpu_memory * 2**30))
-    times = [] if rates is None else least_times(planned, rates)
-    print(json.dumps(numbers(planned, verdict, times), indent=1) if as_json else format_plan(planned, verdict, times))
-    return 0

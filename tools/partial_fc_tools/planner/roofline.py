@@ -3,12 +3,7 @@
     step >= backbone + layer + collectives, less what overlaps
 
 Computing takes at least as long as its products at their peak rate, and as its bytes at the bandwidth of the memory.
-The layer and its collectives wait for each other: its products need the gathered features, its gradients the statistics
-of all ranks, and the backward pass of the backbone the reduced gradient of the features. The all-reduce of the
-backbone's gradients overlaps with that backward pass, and copies between host and GPU overlap with all computing.
-
-A real step takes longer. Not counted are the start of operators and messages, products below the peak rate, arrays that
-a step reads more than once, slow ranks, and the reading of images and of files.
+docs/scale.md says what overlaps, and what is not counted.
 
 Shapes: B local batch, G global batch, E embedding, S sampled classes of a rank.
 """
@@ -18,19 +13,18 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from . import Plan
-from .case import FLOAT, backbone_sizes, multiplications
+from .case import FLOAT
 
 # A product of two matrices takes a multiplication and an addition per term. Its backward pass takes two products, for
 # the gradients of both factors.
 FLOPS, BACKWARD = 2, 2
-# Reads and writes of a logit in each trainer's tiled_softmax.py. Forward: written, scaled by column (2), maximum, exp
-# (2; in PyTorch 4, with the subtraction of the maximum), sum. Backward: scaled by row (2) and by column (2), read by
-# two products.
+# Reads and writes of a logit in each trainer. Forward: written, scaled by column (2), maximum, exp (2; in PyTorch 4,
+# with the subtraction of the maximum), sum. Backward: scaled by row (2) and by column (2), read by two products.
 LOGIT_PASSES = {"mxnet": 13, "torch": 15}
 # More where it is computed again: written, scaled by column (2); in PyTorch one more subtraction.
 RECOMPUTE_PASSES = {"mxnet": 3, "torch": 5}
-# Parts of the backbone's memory that every step writes and reads; activations are those of a micro-batch.
-_WRITTEN_AND_READ = ("parameters", "gradients", "momentum", "moments", "moving average")
+# Parts of the backbone's memory that every step writes and reads, besides its activations.
+WRITTEN_AND_READ = ("parameters", "gradients", "momentum", "moments", "moving average")
 
 
 class Rates(NamedTuple):
@@ -40,15 +34,13 @@ class Rates(NamedTuple):
     layer_flops: float = math.inf  # flop/s of the layer's products
     memory_bandwidth: float = math.inf  # bytes/s of the memory of the device that computes
     bus_bandwidth: float = math.inf  # bytes/s between host and GPU, in each direction
-    # bytes/s of the slowest link between ranks, in each direction. NCCL's rings send over a host's network card what
-    # one rank sends, however many ranks share the card.
-    network_bandwidth: float = math.inf
+    network_bandwidth: float = math.inf  # bytes/s of the slowest link between ranks, in each direction
 
 
 class Time(NamedTuple):
     """A part of the least time of a step."""
 
-    name: str  # the operation; collectives have the name of their Transfer
+    name: str  # the operation; a collective has the name of its Transfer
     seconds: float  # its least time, without what overlaps with other parts
     limit: str  # what takes this time: products, memory, network or bus
 
@@ -82,19 +74,20 @@ def _roofline(name: str, work: tuple[float, float], peak_flops: float, bandwidth
 
 def _backbone_work(planned: Plan) -> tuple[float, float]:
     """Flop and bytes of the forward pass, the backward pass and the update."""
-    case = planned.case
-    if not case.network:
+    case, backbone = planned.case, planned.backbone
+    if backbone is None:
         return 0.0, 0.0
-    parts = [part for part in planned.parts if part.group == "backbone"]
-    nbytes = sum(part.nbytes for part in parts if part.name.startswith(_WRITTEN_AND_READ))
-    nbytes += case.gradient_acc * sum(part.nbytes for part in parts if part.name.startswith("activations"))
-    again = backbone_sizes(case).recomputed if case.trainer == "torch" else 0
-    products = (1 + BACKWARD) * multiplications(case, training=True) + again
-    return FLOPS * case.gradient_acc * case.batch * products, 2 * nbytes
+    micro_batches = case.gradient_acc
+    nbytes = micro_batches * case.batch * backbone.saved_bytes
+    nbytes += sum(
+        part.nbytes for part in planned.parts if part.group == "backbone" and part.name.startswith(WRITTEN_AND_READ)
+    )
+    products = (1 + BACKWARD) * backbone.trained + backbone.recomputed
+    return FLOPS * micro_batches * case.batch * products, 2 * nbytes
 
 
 def _layer_work(planned: Plan) -> tuple[float, float]:
-    """Flop and bytes of the layer; rows of a bank elsewhere pass the bus."""
+    """Flop and bytes of the layer; the rows of a bank elsewhere pass the bus instead."""
     case, layer = planned.case, planned.layer
     products = 1 + BACKWARD + (not layer.keeps)
     passes = LOGIT_PASSES[case.trainer] + RECOMPUTE_PASSES[case.trainer] * (not layer.keeps)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from . import Plan, plan
-from .case import Case, Part
+from .memory import Part
 
 MOST_RANKS = 4096
 
@@ -13,8 +13,7 @@ class Verdict(NamedTuple):
     """Whether a training fits."""
 
     fits: bool
-    # needed, given: bytes of a GPU that are needed and available
-    needed: int
+    needed: int  # bytes of a GPU
     given: int
     largest: Part  # the largest part on the GPU
     remedies: dict[str, Any]  # changes of the case, by field, each of which alone makes it fit; empty if it fits
@@ -27,24 +26,19 @@ def judge(planned: Plan, given: int) -> Verdict:
         raise ValueError("device cpu has no GPU memory: leave out --gpu-memory, or use --device gpu")
     needed = planned.memory("device")
     largest = max((part for part in planned.parts if part.place == "device"), key=lambda part: part.nbytes)
-    return Verdict(needed <= given, needed, given, largest, {} if needed <= given else _remedies(case, given))
-
-
-def _remedies(case: Case, given: int) -> dict[str, Any]:
-    def fits(name: str, value: Any) -> bool:
-        return plan(case._replace(**{name: value})).memory("device") <= given
-
-    fitting = {name: next((value for value in values if fits(name, value)), None) for name, values in _changes(case)}
-    return {name: value for name, value in fitting.items() if value is not None}
-
-
-def _changes(case: Case) -> list[tuple[str, Iterable[Any]]]:
-    """For each field the values to try, the smallest change first."""
-    return [
-        ("ranks", range(case.ranks + 1, min(case.classes, MOST_RANKS) + 1)),
-        ("batch", range(case.batch - 1, 0, -1)),
-        ("ratio", (percent / 100 for percent in range(99, 0, -1) if percent / 100 < case.ratio)),
-        ("logits_cache_mb", (0,) if case.logits_cache_mb else ()),
-        ("fp16", () if case.fp16 or not case.network else (True,)),
-        ("bank", ("host",) if case.bank == "gpu" else ()),
-    ]
+    # The values to try, the smallest change first.
+    changes: dict[str, Iterable[Any]] = {
+        "ranks": range(case.ranks + 1, min(case.classes, MOST_RANKS) + 1),
+        "batch": range(case.batch - 1, 0, -1),
+        "ratio": (percent / 100 for percent in range(99, 0, -1) if percent / 100 < case.ratio),
+        "logits_cache_mb": [0] if case.logits_cache_mb else [],
+        "fp16": [True] if case.network and not case.fp16 else [],
+        "bank": ["host"] if case.bank == "gpu" else [],
+    }
+    remedies = {}
+    for name, values in changes.items() if needed > given else ():
+        for value in values:
+            if plan(case._replace(**{name: value})).memory("device") <= given:
+                remedies[name] = value
+                break
+    return Verdict(needed <= given, needed, given, largest, remedies)

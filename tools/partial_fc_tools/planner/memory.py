@@ -1,0 +1,126 @@
+"""The memory of a rank by part: the arrays that a step holds at its peak, counted in the code that allocates them.
+
+benchmarks/planner_check.py measures memory on a host. On GPUs it has not been measured. What malloc or CUDA's allocator
+keeps of freed memory is not counted.
+
+Shapes: B local batch, G global batch, E embedding, S sampled classes of a rank, T classes of a tile.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from partial_fc.utils.text import plural
+
+from .backbones import BackboneSizes
+from .case import BACKBONE_STATES, FLOAT, MIB, Case, Layer
+
+# Assumed: kernels of the framework, cuDNN and NCCL, and the driver's own memory. With the workspace this is what the
+# four published figures of Partial FC on 2080 Ti leave beside weights, activations and logits, about 1.6 GiB.
+CUDA_CONTEXT = 512 * MIB
+CONVOLUTION_WORKSPACE = 1024 * MIB  # MXNet's limit for cuDNN, shared by all layers
+FUSION_BUFFER = 128 * MIB  # of Horovod 0.28, allocated at once; on a CPU only the pages in use become resident
+# Measured after the first step with Python 3.11 and CPU wheels; CUDA's take more.
+PROCESS = {"mxnet": ("Python, MXNet, Horovod and MPI", 180 * MIB), "torch": ("Python and PyTorch", 330 * MIB)}
+PRODUCT_WORKSPACE = MIB // 2  # measured: what MKL keeps of a product's operands in its own order, in one thread
+# Arrays (G, E) and (B, E) at the end of the layer's backward pass: the features in several forms, and gradients.
+FEATURE_ARRAYS = {"mxnet": (6, 5), "torch": (4, 4)}
+STATISTICS_BYTES = 48  # of each row and tile of MXNet: maxima and sums, in float32 twice and in float64
+
+
+class Part(NamedTuple):
+    """A part of the memory of a rank."""
+
+    group: str  # layer, backbone or process
+    name: str
+    place: str  # device, host or file
+    nbytes: int
+
+
+def memory_parts(case: Case, layer: Layer, backbone: BackboneSizes | None) -> list[Part]:
+    """Returns all parts that are not empty."""
+    groups = {
+        "layer": _layer(case, layer),
+        "backbone": _backbone(case, layer, backbone) if backbone else (),
+        "process": _process(case, layer, backbone),
+    }
+    return [Part(group, *part) for group, parts in groups.items() for part in parts if part[-1]]
+
+
+def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
+    is_torch, computes, on_gpu = case.trainer == "torch", layer.computes, layer.computes == "device"
+    row = FLOAT * case.embedding  # bytes of a center
+    yield "class centers", layer.bank, row * layer.classes
+    yield "states of their optimizer", layer.bank, FLOAT * layer.state_width * layer.classes
+    if layer.keeps:
+        columns, name = layer.sampled, "logits, kept for the backward pass"
+    else:
+        tiles = 1 if is_torch else min(2, layer.tiles)  # MXNet holds a tile while it computes the next one
+        columns, name = tiles * layer.tile, f"logits of {plural(tiles, 'tile')}"
+    yield name, computes, FLOAT * (layer.batch + 1) * columns  # with 1 / |center| of each column
+    yield "slopes of the logits", computes, FLOAT * layer.batch * columns * layer.sloped
+    copied = row * (layer.sampled if layer.keeps else layer.tile)
+    staged = (row + FLOAT * layer.state_width) * layer.sampled
+    if layer.elsewhere and is_torch:
+        yield "sampled centers and states, of this step and the next", "device", 2 * staged
+        # PyTorch rounds pinned memory up to powers of two.
+        yield "the same on their way, in pinned memory (at least)", "host", staged
+    elif layer.elsewhere:
+        yield "sampled centers" if layer.gathered else "centers on the GPU", "device", copied
+        yield "a tile between host and GPU", "host", row * layer.tile * (1 + layer.gathered)
+    elif layer.gathered:
+        yield "sampled centers", computes, copied
+    yield "gradient of a tile's centers", computes, row * layer.tile
+    yield "gradient of the sampled centers", computes, row * layer.sampled * (case.gradient_acc > 1)
+    # A CPU updates a few rows at a time, a GPU a tile.
+    if on_gpu and is_torch:
+        states = FLOAT * layer.state_width * layer.tile if layer.gathered and not layer.elsewhere else 0
+        yield "states, intermediate results of a tile", computes, max(row * layer.tile, states)
+    elif on_gpu:
+        yield "momentum of a tile's centers", "host" if layer.elsewhere else computes, row * layer.tile * layer.gathered
+        # The output of an operator until the next one has read it, and the one before, which is being freed.
+        yield "intermediate results of a tile", computes, 2 * row * layer.tile
+    elif is_torch:
+        yield "workspace of the products", "host", PRODUCT_WORKSPACE
+    of_all, of_rank = FEATURE_ARRAYS[case.trainer]
+    yield "features and their gradients", computes, row * (of_all * layer.batch + of_rank * case.batch)
+    if is_torch:  # int64, whole and by tile
+        yield "indices", "host", 2 * 8 * layer.sampled * layer.gathered
+        yield "indices on the GPU", "device", 8 * layer.sampled * on_gpu
+    else:
+        indices = 8 * layer.sampled * (1 + layer.gathered)
+        yield "indices and statistics", "host", indices + STATISTICS_BYTES * layer.tiles * layer.batch
+
+
+def _backbone(case: Case, layer: Layer, backbone: BackboneSizes) -> Iterator[tuple[str, str, int]]:
+    place, on_gpu, items = layer.computes, layer.computes == "device", case.batch * backbone.item_bytes
+    gradients = FLOAT * backbone.parameters - 2 * backbone.half
+    weights, states = gradients + FLOAT * backbone.statistics, BACKBONE_STATES[case.backbone_optimizer]
+    yield "parameters and statistics", place, weights
+    yield "gradients", place, gradients
+    yield "momentum" if states == 1 else "moments of AdamW", place, FLOAT * states * backbone.parameters
+    yield "moving average of the weights", place, weights * case.ema
+    yield "float32 master weights", place, FLOAT * backbone.half
+    yield "float16 copies of the weights", place, backbone.copied_bytes
+    yield "activations", place, case.batch * backbone.saved_bytes
+    yield "maps in oneDNN's layout (estimate)", "host", 0 if on_gpu else FLOAT * case.batch * backbone.relaid
+    # While most activations still exist: the gradient of the largest weight, usually the head's, before it is copied to
+    # its bucket, or that of the largest map.
+    first = max(backbone.largest_parameter, backbone.largest * case.batch)
+    yield "first gradients of the backward pass (estimate)", place, FLOAT * first
+    # Micro-batches are copied to a GPU one by one.
+    yield f"{case.items} of a batch", place, items * (1 if on_gpu else case.gradient_acc)
+    yield f"{case.items} of the next batch", "host", case.gradient_acc * items
+    if case.trainer == "mxnet":
+        yield "the Module's copy of the parameters", "host", weights
+
+
+def _process(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterator[tuple[str, str, int]]:
+    on_gpu = layer.computes == "device"
+    if case.trainer == "mxnet" and backbone:
+        gradients = FLOAT * backbone.parameters - 2 * backbone.half
+        fusion = FUSION_BUFFER if on_gpu else min(FUSION_BUFFER, gradients)
+        yield "Horovod's fusion buffer", layer.computes, fusion * (case.ranks > 1)
+        yield "convolutions' workspace (assumed)", "device", CONVOLUTION_WORKSPACE * on_gpu
+    yield "CUDA context (assumed)", "device", CUDA_CONTEXT * on_gpu
+    name, nbytes = PROCESS[case.trainer]
+    yield name, "host", nbytes
