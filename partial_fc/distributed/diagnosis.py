@@ -5,7 +5,7 @@ Pure functions of records; times are seconds.
 
 from collections.abc import Sequence
 
-from .rank_record import Record
+from .rank_status import Record
 
 SHOWN = 8  # ranks that a message lists
 
@@ -27,12 +27,13 @@ def exited_message(record: Record) -> str:
 
 
 def connection_message(rank: int, records: Sequence[Record]) -> str:
-    """For a rank that lost the connection to the others, although all ranks of its own host are running."""
+    """For a rank that lost the connection to the others, although all ranks with a record on its host are running."""
     own = next((record for record in records if record.rank == rank), None)
     place = f" {_where(own)}" if own else ""
     other = stalled_rank([record for record in records if own and record.host != own.host])
     last = f"; {_who(other)} was last seen {_where(other)}" if other else ""
-    return f"rank {rank} lost the connection to the other ranks{place}: a rank on another host has exited{last}"
+    elsewhere = " on another host" if own else ""
+    return f"rank {rank} lost the connection to the other ranks{place}: a rank{elsewhere} has exited{last}"
 
 
 def silent_message(hosts: Sequence[str], ranks: Sequence[int], seconds: float, num_update: int) -> str:
@@ -55,7 +56,8 @@ def no_progress_message(
     """For a job of ``size`` ranks without progress for ``timeout`` seconds; SIGSTOP stopped the ranks ``stopped``."""
     halted = [record for record in records if record.rank in stopped]
     stalled = halted[0] if halted else stalled_rank(records)
-    waiting = _waiting([record for record in records if record.waiting and record is not stalled])
+    waits = [f"rank {each.rank} in {each.doing}" for each in records if each.waiting and each is not stalled]
+    waiting = ", ".join(waits[:SHOWN]) + (f" and {len(waits) - SHOWN} more" if len(waits) > SHOWN else "")
     if stalled is not None:
         signal = " and is stopped (SIGSTOP or a debugger)" if halted else ""
         seconds = now - stalled.progress_time
@@ -73,13 +75,11 @@ def not_started_message(records: Sequence[Record], size: int, seconds: float) ->
     absent = missing(records, size)
     if absent:
         return f"{format_ranks(absent)} of {size} did not start within {seconds:.0f} s"
-    late = [record for record in records if not record.waiting]
-    if late:
-        return f"{_who(late[0])} did not join the other ranks within {seconds:.0f} s: it is {_where(late[0])}"
-    return (
-        f"the {size} ranks did not connect to each other within {seconds:.0f} s: check that their hosts can reach "
-        "each other"
-    )
+    for late in records:
+        if not late.waiting:
+            return f"{_who(late)} did not join the other ranks within {seconds:.0f} s: it is {_where(late)}"
+    reach = "check that their hosts can reach each other"
+    return f"the {size} ranks did not connect to each other within {seconds:.0f} s: {reach}"
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
@@ -95,8 +95,3 @@ def _who(record: Record) -> str:
 def _where(record: Record) -> str:
     update = f"at update {record.num_update}, " if record.num_update >= 0 else ""
     return f"{update}in {record.doing}"
-
-
-def _waiting(records: Sequence[Record]) -> str:
-    shown = ", ".join(f"rank {record.rank} in {record.doing}" for record in records[:SHOWN])
-    return shown + (f" and {len(records) - SHOWN} more" if len(records) > SHOWN else "")

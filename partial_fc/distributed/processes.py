@@ -1,10 +1,31 @@
-"""Processes of this host, as ``/proc`` shows them."""
+"""This host and its processes, as ``/proc`` shows them."""
 
 import os
+import time
+from contextlib import suppress
 
 from .env import RankInfo, rank_info
 
 MPI_LAUNCHERS = ("mpirun", "orterun", "mpiexec", "orted", "prted", "prterun")
+
+
+def since_boot() -> float:
+    """Returns the seconds since this host booted, which no change of the time of day affects."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def boot_id() -> str:
+    """Returns what tells this boot of this host from all others; "" where ``/proc`` does not show it."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+    return ""
+
+
+def pid_namespace() -> str:
+    """Returns what tells apart the containers of a host whose process ids mean nothing to each other; "" if unknown."""
+    with suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return ""
 
 
 def process_state(pid: int) -> tuple[str, int]:

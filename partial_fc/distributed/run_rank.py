@@ -1,4 +1,4 @@
-"""Runs the work of one rank; an error, or Ctrl-C, is reported once and ends all ranks."""
+"""Runs the work of one rank; an error, or Ctrl-C, is reported once and ends all ranks, as watchdog.py describes."""
 
 import contextlib
 import faulthandler
@@ -21,8 +21,10 @@ from .diagnosis import connection_message
 from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, StopRequested, place_of, with_user_place
 from .heartbeat import Heartbeat, open_listeners
 from .interfaces import job_addresses
-from .watchdog import Watchdog
+from .watchdog import Watchdog, wait_for_report
 
+# Seconds that a rank leaves to rank 0, which reports what all ranks find.
+RANK_ZERO_FIRST = 1.0
 LOST_WAIT = 3.0  # seconds until the launcher or a watchdog has detected the rank that exited
 PREEMPTED_WAIT = 5.0  # seconds for all ranks to meet before they end
 
@@ -44,13 +46,11 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
             watchdog.on_connected()
             _start_heartbeat(collectives, watchdog)
         main()
-    except StopRequested as stop:
-        _end_preempted(collectives, stop)
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # code of the user may call sys.exit
-        if _is_interrupt(error):
-            _end_interrupted(collectives)
-        _end_with(collectives, error)
-    _stand_down(watchdog)
+        _end(collectives, error)
+    if watchdog is not None:
+        watchdog.stand_down()
+        watchdog.leave()
     faulthandler.cancel_dump_traceback_later()
 
 
@@ -84,98 +84,71 @@ def _is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _end_interrupted(collectives: Collectives) -> NoReturn:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not print a traceback
-    # If all ranks are interrupted, rank 0 reports it, and ends the others before they do.
-    _leave_to_rank_0(collectives)
-    _report(collectives, "interrupted", INTERRUPTED)
-    _exit(collectives, INTERRUPTED)
+def _end(collectives: Collectives, error: BaseException) -> NoReturn:
+    """Ends this process for what the main thread has raised, reporting it unless another rank reports why."""
+    rank, backend, code = collectives.rank, collectives.backend, collectives.exit_code
+    if isinstance(error, StopRequested):
+        _end_preempted(collectives, error)
+    elif _is_interrupt(error):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not print a traceback
+        # If all ranks are interrupted, rank 0 reports it, and ends the others before they do.
+        code = INTERRUPTED
+        _report(collectives, "interrupted", code, after=RANK_ZERO_FIRST if rank else 0.0)
+    elif isinstance(error, _RAISED_ON_ALL_RANKS):
+        if rank == 0:
+            _report(collectives, f"error: {error}", code)
+        collectives.barrier("error_reported")
+    elif backend.is_connection_error(error):
+        # The rank that caused it reports why; or a watchdog, perhaps that of this process, sees that it exited.
+        records = collectives.watchdog.rank_status.records() if collectives.watchdog is not None else []
+        text = f"error: {connection_message(rank, records)}: {backend.error_message(error)}"
+        _report(collectives, text, code, after=LOST_WAIT)
+    else:
+        # If all ranks raise the same error, rank 0 reports it.
+        _report(collectives, _message(collectives, error), code, after=RANK_ZERO_FIRST if rank else 0.0)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    if collectives.watchdog is not None:
+        collectives.watchdog.exit(code, backend.abort)
+    backend.abort(code)
+    os._exit(code)
+
+
+def _message(collectives: Collectives, error: BaseException) -> str:
+    """The message of an error that this rank alone knows of: one line if the user can fix it, else its traceback."""
+    num_update = -1 if collectives.watchdog is None else collectives.watchdog.rank_status.num_update
+    place = f"error on rank {collectives.rank}" + (f" at update {num_update}" if num_update >= 0 else "")
+    if isinstance(error, USER_ERRORS + collectives.backend.user_errors):
+        text = str(error) if isinstance(error, USER_ERRORS) else collectives.backend.error_message(error)
+        return with_user_place(f"{place}: {text} ({place_of(error)})", error)
+    trace, users = "".join(traceback.format_exception(error)), place_in_user_code(error)
+    where = f"in {users}" if users else "a bug in this program or in a library"
+    return f"{place}: unexpected error, {where}:\n{trace}"
 
 
 def _end_preempted(collectives: Collectives, stop: StopRequested) -> NoReturn:
     """Ends all ranks fast: the shutdown of Horovod takes seconds, which a launcher that asked to stop may not grant."""
+    watchdog = collectives.watchdog
     if collectives.rank == 0:
         _report(collectives, str(stop), PREEMPTED)
-    if collectives.watchdog is not None:
-        collectives.watchdog.stand_down()
+    if watchdog is not None:
+        watchdog.stand_down()
     # A rank that exits makes the launcher end the others, so all ranks meet first. But one of them may be dead.
     threading.Timer(PREEMPTED_WAIT, os._exit, [PREEMPTED]).start()
     collectives.barrier("preempted")
-    if collectives.watchdog is not None:
-        collectives.watchdog.leave()
+    if watchdog is not None:
+        watchdog.leave()
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     os._exit(PREEMPTED)
 
 
-def _end_with(collectives: Collectives, error: BaseException) -> NoReturn:
-    if isinstance(error, _RAISED_ON_ALL_RANKS):
-        if collectives.rank == 0:
-            _report(collectives, f"error: {error}")
-        collectives.barrier("error_reported")
-    elif collectives.backend.is_connection_error(error):
-        _report_lost_connection(collectives, error)
-    else:
-        # If all ranks raise the same error, rank 0 reports it.
-        _leave_to_rank_0(collectives)
-        num_update = -1 if collectives.watchdog is None else collectives.watchdog.rank_status.num_update
-        place = f"error on rank {collectives.rank}" + (f" at update {num_update}" if num_update >= 0 else "")
-        if isinstance(error, USER_ERRORS + collectives.backend.user_errors):
-            text = str(error) if isinstance(error, USER_ERRORS) else collectives.backend.error_message(error)
-            _report(collectives, with_user_place(f"{place}: {text} ({place_of(error)})", error))
-        else:
-            trace, users = "".join(traceback.format_exception(error)), place_in_user_code(error)
-            where = f"in {users}" if users else "a bug in this program or in a library"
-            _report(collectives, f"{place}: unexpected error, {where}:\n{trace}")
-    _exit(collectives, collectives.exit_code)
-
-
-def _report_lost_connection(collectives: Collectives, error: BaseException) -> None:
-    """Reports a lost connection, unless the rank that caused it, or one that knows that it exited, reports why."""
-    rank, watchdog, text = collectives.rank, collectives.watchdog, collectives.backend.error_message(error)
-    if watchdog is None:
-        lost = "lost the connection to another rank, which failed or exited"
-        _report(collectives, f"error on rank {rank}: {lost}: {text}")
-        return
-    # Meanwhile the watchdog looks for ranks that exited, and ends this process if it finds one.
-    _wait_for_report(watchdog, LOST_WAIT)
-    _report(collectives, f"error: {connection_message(rank, watchdog.rank_status.records())}: {text}")
-
-
-def _leave_to_rank_0(collectives: Collectives) -> None:
-    if collectives.rank > 0:
-        _wait_for_report(collectives.watchdog, 1.0)
-
-
-def _wait_for_report(watchdog: Watchdog | None, seconds: float) -> None:
-    """Waits until another rank reports why the job ends, for some seconds at most."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not (watchdog is not None and watchdog.rank_status.error_reported()):
-        time.sleep(0.05)
-
-
-def _report(collectives: Collectives, text: str, code: int | None = None) -> None:
-    """Prints why the job ends, unless another rank does; ``code`` is None for an error's. This thread then ends it."""
+def _report(collectives: Collectives, text: str, code: int, after: float = 0.0) -> None:
+    """Prints why the job ends, unless another rank does within ``after`` seconds."""
     if collectives.watchdog is not None:
-        collectives.watchdog.reporter.report(text, collectives.exit_code if code is None else code)
+        wait_for_report(collectives.watchdog.rank_status, after)
+        collectives.watchdog.report(text, code)
         return
+    time.sleep(after)
     with contextlib.suppress(OSError):  # the reader may be gone
         print(printable_lines(text), file=sys.stderr, flush=True)
-
-
-def _exit(collectives: Collectives, code: int) -> NoReturn:
-    """Ends the job with this exit code, unless another rank has reported why it ends: then with that rank's."""
-    if collectives.watchdog is not None:
-        code = collectives.watchdog.reporter.exit_code(code)
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-    _stand_down(collectives.watchdog)
-    collectives.backend.abort(code)
-    # Not sys.exit: the shutdown of Horovod waits for the other ranks, which may be waiting for this one.
-    os._exit(code)
-
-
-def _stand_down(watchdog: Watchdog | None) -> None:
-    if watchdog is not None:
-        watchdog.stand_down()
-        watchdog.leave()

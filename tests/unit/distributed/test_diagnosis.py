@@ -10,7 +10,7 @@ from partial_fc.distributed.diagnosis import (
     silent_message,
     stalled_rank,
 )
-from partial_fc.distributed.rank_record import Record
+from partial_fc.distributed.rank_status import Record
 
 NOW = 1000.0
 
@@ -70,9 +70,7 @@ def test_a_lost_connection_names_the_rank_last_seen_on_another_host():
     assert connection_message(0, [mine, near]) == message
     seen = "; rank 2 (process 102 on elsewhere) was last seen at update 12, in save_model"
     assert connection_message(0, [mine, near, far]) == message + seen
-    assert (
-        connection_message(0, []) == "rank 0 lost the connection to the other ranks: a rank on another host has exited"
-    )
+    assert connection_message(0, []) == "rank 0 lost the connection to the other ranks: a rank has exited"
 
 
 def test_a_host_that_is_silent_is_named_with_its_ranks():

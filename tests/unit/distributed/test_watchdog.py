@@ -21,7 +21,6 @@ BEGIN = """
 import ctypes, os, sys, time
 from partial_fc.distributed import watchdog
 from partial_fc.distributed.env import RankInfo
-from partial_fc.distributed.rank_record import is_gone
 from partial_fc.distributed.signals import block_signals
 block_signals()
 rank, size = int(sys.argv[2]), int(sys.argv[3])
@@ -78,13 +77,18 @@ def test_a_stop_before_training_has_one_exit_code_on_all_ranks(rank):
     assert reports == "error: stop requested before training began: there is nothing to save\n"
 
 
+def test_what_the_main_thread_reports_is_not_reported_again_by_the_watchdog(rank):
+    lines = "watchdog.REPORT_TIMEOUT = 0.5\nguard.report('error: a name\\x1b[2J', 3)\nos.kill(os.getpid(), 15)\n"
+    assert ends(rank(lines + "time.sleep(600)"), 3) == "error: a name\\x1b[2J\n"
+
+
 def test_a_rank_that_loses_the_connection_ends_with_the_code_of_the_report(rank):
     stopped = rank("sys.stdin.readline()\nos.kill(os.getpid(), 15)\ntime.sleep(600)", 0, 2)
     lines = "from types import SimpleNamespace\nfrom partial_fc.distributed import run_rank\n"
     lines += "backend = SimpleNamespace(is_connection_error=lambda error: True, abort=int, error_message=str)\n"
     lines += "this = SimpleNamespace(watchdog=guard, rank=1, exit_code=2, backend=backend)\n"
     lines += "print('ready', flush=True)\nwait_until(guard.rank_status.error_reported)\n"
-    lines += "run_rank._end_with(this, RuntimeError('Connection closed by peer'))"
+    lines += "run_rank._end(this, RuntimeError('Connection closed by peer'))"
     other = rank(lines, 1, 2)
     assert other.stdout.readline() == "ready\n"
     stopped.stdin.write("\n")
@@ -182,7 +186,7 @@ def test_a_lost_rank_is_reported_once_by_the_others(rank, number, message, tmp_p
 
 def test_a_rank_that_left_is_not_missed(rank):
     left = rank("guard.stand_down()\nguard.leave()", 1, 2)
-    lines = "wait_until(lambda: is_gone(guard.rank_status.records()[1]))\nwait_for_checks(3 * watchdog.TICK)\n"
+    lines = "wait_until(lambda: guard.rank_status.is_gone(guard.rank_status.records()[1]))\nwait_for_checks(3 * watchdog.TICK)\n"
     other = rank(lines + "guard.stand_down()\nguard.leave()", 0, 2)
     assert ends(left, 0) == "" and ends(other, 0) == ""
 
@@ -199,5 +203,5 @@ def test_the_state_of_a_rank_only_moves_forward(tmp_path):
     guard.on_connected()
     assert guard.state is State.TRAINING
     guard.stand_down()
-    guard._request_stop()  # as the thread does, at the same time
+    guard.training_begun()
     assert guard.state is State.ENDING and not guard.stop_requested
