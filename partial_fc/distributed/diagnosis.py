@@ -26,16 +26,6 @@ def exited_message(record: Record) -> str:
     return f"{_who(record)} exited without reporting an error (killed?); it was last seen {_where(record)}"
 
 
-def connection_message(rank: int, records: Sequence[Record]) -> str:
-    """For a rank that lost the connection to the others, although all ranks with a record on its host are running."""
-    own = next((record for record in records if record.rank == rank), None)
-    place = f" {_where(own)}" if own else ""
-    other = stalled_rank([record for record in records if own and record.host != own.host])
-    last = f"; {_who(other)} was last seen {_where(other)}" if other else ""
-    elsewhere = " on another host" if own else ""
-    return f"rank {rank} lost the connection to the other ranks{place}: a rank{elsewhere} has exited{last}"
-
-
 def silent_message(hosts: Sequence[str], ranks: Sequence[int], seconds: float, num_update: int) -> str:
     """For hosts from which nothing was received for ``seconds``: their names, and the known ranks of the first.
 

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .errors import FAILED
 from .processes import boot_id, has_ended, pid_namespace, process_state, since_boot
@@ -100,8 +100,7 @@ class RankStatusStore:
         self._started_at = self._started / os.sysconf("SC_CLK_TCK")  # seconds since boot
         self._attempt, self._met = "", 0.0
         self._claimed = self._ended = False
-        self._folder: int | None = None
-        self._file: int | None = None
+        self._folder = self._file = -1  # descriptors; every use of -1 is an OSError
         self._lock = threading.Lock()
         self._earlier: dict[str, Record] = {}  # file name -> record from before this process started
         self._peers: dict[int, Record | None] = {}  # other ranks on this host; None: it ended as it should
@@ -130,8 +129,11 @@ class RankStatusStore:
             os.utime(file)  # the present time of the file server
             self._folder, self._file = folder, file
             if self._key_repeats:
-                found = self._read_all()
-                self._earlier = {name: record for name, record in found.items() if not self._is_recent(record)}
+                for name, record in self._read_all().items():
+                    # All ranks of a host start at once, so what one wrote before this process started is earlier.
+                    own = (record.host, record.boot, record.attempt) == (self.host, self._boot, "")
+                    if not own or record.progress_time < self._started_at:
+                        self._earlier[name] = record
                 self._remove_earlier_report()
             self._remove_old_jobs(os.fstat(file))
         return self
@@ -158,14 +160,20 @@ class RankStatusStore:
         self.waiting, self._ended = False, True
         self._write()
         others = [record for record in self.records() if record.rank != self.rank]
-        if self._folder is not None and all(record.ended or self.is_gone(record) for record in others):
+        if self._folder >= 0 and all(record.ended or self.is_gone(record) for record in others):
             shutil.rmtree(self.path, ignore_errors=True)
 
     def records(self) -> list[Record]:
         """Returns the records of this attempt, by rank."""
-        found = self._read_all()
-        mine = [record for name, record in found.items() if self._is_of_this_attempt(name, record)]
-        return sorted(map(self._on_own_clock, mine))
+        found, joined = [], self._key_repeats and self._attempt
+        for name, record in self._read_all().items():
+            if record.attempt != self._attempt if joined else record == self._earlier.get(name):
+                continue
+            if not self.is_here(record):
+                # All ranks met at the same moment, which each has read on the clock of its host.
+                record = record._replace(progress_time=record.progress_time - record.met + self._met)
+            found.append(record)
+        return sorted(found)
 
     # The other ranks on this host, watched by their processes ----------------------------------------
 
@@ -212,7 +220,7 @@ class RankStatusStore:
             return False
         self._claimed = True
         try:
-            file = os.open(REPORTED, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS, 0o600, dir_fd=self._open_folder())
+            file = os.open(REPORTED, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS, 0o600, dir_fd=self._folder)
         except FileExistsError:
             return False
         except OSError:
@@ -224,7 +232,7 @@ class RankStatusStore:
     def error_reported(self) -> bool:
         """Returns whether a rank reports why the job ends, or has done so."""
         with suppress(OSError):
-            return stat.S_ISREG(os.stat(REPORTED, dir_fd=self._open_folder(), follow_symlinks=False).st_mode)
+            return stat.S_ISREG(os.stat(REPORTED, dir_fd=self._folder, follow_symlinks=False).st_mode)
         return False
 
     def reported_code(self) -> int | None:
@@ -238,13 +246,8 @@ class RankStatusStore:
                 time.sleep(0.01)
         return FAILED
 
-    def _open_folder(self) -> int:
-        if self._folder is None:
-            raise FileNotFoundError(self.path)
-        return self._folder
-
     def _read_report(self) -> list:
-        file = os.open(REPORTED, os.O_RDONLY | FLAGS, dir_fd=self._open_folder())
+        file = os.open(REPORTED, os.O_RDONLY | FLAGS, dir_fd=self._folder)
         with open(file) as stream:
             return json.load(stream)
 
@@ -261,9 +264,7 @@ class RankStatusStore:
     # Files --------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        if self._file is None:
-            return
-        with self._lock, suppress(OSError):  # the watchdog writes as well
+        with self._lock, suppress(OSError):  # both threads write
             process = (self.rank, self.host, self._boot, self._pid, self._started, self._attempt, self._met)
             status = (self.num_update, self.doing[:99], self.waiting, self._ended, since_boot(), self._namespace)
             os.pwrite(self._file, json.dumps(Record(*process, *status)).encode().ljust(LENGTH), 0)
@@ -271,28 +272,11 @@ class RankStatusStore:
     def _read_all(self) -> dict[str, Record]:
         """File name -> record, of all attempts."""
         try:
-            folder = self._open_folder()
-            names, owner = [name for name in os.listdir(folder) if "@" in name], os.fstat(folder).st_uid
+            owner = os.fstat(self._folder).st_uid
+            found = {name: _read_record(name, self._folder, owner) for name in os.listdir(self._folder) if "@" in name}
         except OSError:
             return {}
-        found = {name: _read_record(name, folder, owner) for name in names}
         return {name: record for name, record in found.items() if record is not None}
-
-    def _is_recent(self, record: Record) -> bool:
-        """Whether a rank of this host wrote a record after this process started, as all ranks of a host do at once."""
-        own = (record.host, record.boot, record.attempt) == (self.host, self._boot, "")
-        return own and record.progress_time >= self._started_at
-
-    def _is_of_this_attempt(self, name: str, record: Record) -> bool:
-        if self._key_repeats and self._attempt:
-            return record.attempt == self._attempt
-        return record != self._earlier.get(name)
-
-    def _on_own_clock(self, record: Record) -> Record:
-        if self.is_here(record):
-            return record
-        # All ranks met at the same moment, which each has read on the clock of its host.
-        return record._replace(progress_time=record.progress_time - record.met + self._met)
 
     def _remove_old_jobs(self, own: os.stat_result) -> None:
         """Removes the folders of jobs that were killed, so that no rank was left to do it.
@@ -300,8 +284,9 @@ class RankStatusStore:
         ``own`` is of a file that has just been written there: its owner, and the time of the file server.
         """
         for job in os.scandir(self._root):
-            if job.name.startswith(PREFIX) and job.is_dir(follow_symlinks=False) and job.stat().st_uid == own.st_uid:
-                with suppress(OSError):
+            with suppress(OSError):
+                is_folder = job.name.startswith(PREFIX) and job.is_dir(follow_symlinks=False)
+                if is_folder and job.stat().st_uid == own.st_uid:
                     written = [file.stat(follow_symlinks=False).st_mtime for file in os.scandir(job)]
                     if own.st_mtime - max([job.stat().st_mtime, *written]) > UNWRITTEN:
                         shutil.rmtree(job)
@@ -326,10 +311,10 @@ def _read_record(name: str, folder: int, owner: int) -> Record | None:
 
 def _is_valid(record: Record) -> bool:
     """Whether all fields have their types, and the numbers those that a process can have: kill(-1) ends everything."""
-    seconds = (int, float)
-    types: Sequence[Any] = (int, str, str, int, int, str, seconds, int, str, bool, bool, seconds, str)
-    numbers = (record.rank, record.pid, record.started, record.num_update, record.met, record.progress_time)
-    typed = all(isinstance(field, kind) for field, kind in zip(record, types))
-    if not typed or any(isinstance(number, bool) for number in numbers):
+    integer, seconds, text, flag = {int}, {int, float}, {str}, {bool}  # exact types, as True is an int, too
+    process: list[set[type]] = [integer, text, text, integer, integer, text, seconds]
+    status: list[set[type]] = [integer, text, flag, flag, seconds, text]
+    if not all(type(field) in types for field, types in zip(record, process + status)):
         return False
+    numbers = (record.rank, record.pid, record.started, record.num_update, record.met, record.progress_time)
     return min(record.rank, record.started) >= 0 and record.pid > 1 and all(abs(number) < 2**53 for number in numbers)

@@ -17,11 +17,10 @@ from partial_fc.utils.text import printable_lines
 from partial_fc.utils.user_code import place_in_user_code
 
 from .collectives import Collectives
-from .diagnosis import connection_message
 from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, StopRequested, place_of, with_user_place
 from .heartbeat import Heartbeat, open_listeners
 from .interfaces import job_addresses
-from .watchdog import Watchdog, wait_for_report
+from .watchdog import State, Watchdog, wait_for_report
 
 # Seconds that a rank leaves to rank 0, which reports what all ranks find.
 RANK_ZERO_FIRST = 1.0
@@ -43,7 +42,8 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
     watchdog = collectives.watchdog
     try:
         if watchdog is not None:
-            watchdog.on_connected()
+            watchdog.advance(State.PREPARING)
+            watchdog.mark("setup", waiting=False)
             _start_heartbeat(collectives, watchdog)
         main()
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # code of the user may call sys.exit
@@ -72,7 +72,7 @@ def _start_heartbeat(collectives: Collectives, watchdog: Watchdog) -> None:
         contact = collectives.broadcast("heartbeat", None)
         if own != server and hosts.index(own) == rank:  # the first rank of its host
             heartbeat = Heartbeat(contact, [server], own)
-    watchdog.watch_hosts(heartbeat, hosts)
+    watchdog.heartbeat, watchdog.host_of = heartbeat, hosts
     if heartbeat is not None:
         heartbeat.start()
 
@@ -100,9 +100,7 @@ def _end(collectives: Collectives, error: BaseException) -> NoReturn:
         collectives.barrier("error_reported")
     elif backend.is_connection_error(error):
         # The rank that caused it reports why; or a watchdog, perhaps that of this process, sees that it exited.
-        records = collectives.watchdog.rank_status.records() if collectives.watchdog is not None else []
-        text = f"error: {connection_message(rank, records)}: {backend.error_message(error)}"
-        _report(collectives, text, code, after=LOST_WAIT)
+        _report(collectives, _message(collectives, error), code, after=LOST_WAIT)
     else:
         # If all ranks raise the same error, rank 0 reports it.
         _report(collectives, _message(collectives, error), code, after=RANK_ZERO_FIRST if rank else 0.0)
@@ -116,10 +114,15 @@ def _end(collectives: Collectives, error: BaseException) -> NoReturn:
 
 def _message(collectives: Collectives, error: BaseException) -> str:
     """The message of an error that this rank alone knows of: one line if the user can fix it, else its traceback."""
-    num_update = -1 if collectives.watchdog is None else collectives.watchdog.rank_status.num_update
-    place = f"error on rank {collectives.rank}" + (f" at update {num_update}" if num_update >= 0 else "")
-    if isinstance(error, USER_ERRORS + collectives.backend.user_errors):
-        text = str(error) if isinstance(error, USER_ERRORS) else collectives.backend.error_message(error)
+    backend, place = collectives.backend, f"error on rank {collectives.rank}"
+    if collectives.watchdog is not None and collectives.watchdog.rank_status.num_update >= 0:
+        place += f" at update {collectives.watchdog.rank_status.num_update}"
+    if backend.is_connection_error(error):
+        doing = f" in {collectives.watchdog.rank_status.doing}" if collectives.watchdog is not None else ""
+        lost = f"lost the connection to another rank{doing}, which failed or exited"
+        return f"{place}: {lost}: {backend.error_message(error)}"
+    if isinstance(error, USER_ERRORS + backend.user_errors):
+        text = str(error) if isinstance(error, USER_ERRORS) else backend.error_message(error)
         return with_user_place(f"{place}: {text} ({place_of(error)})", error)
     trace, users = "".join(traceback.format_exception(error)), place_in_user_code(error)
     where = f"in {users}" if users else "a bug in this program or in a library"

@@ -99,6 +99,8 @@ class Watchdog(threading.Thread):
         timeout: seconds without progress after which the job ends, at least START before the first update; 0 for no
             limit.
         host_timeout: seconds without a byte from another host after which the job ends; 0 for no limit.
+        host_of: the host of each rank, once they have met in a job of several hosts.
+        heartbeat: of the first rank of each of these hosts; None on all others.
     """
 
     def __init__(self, ranks: RankInfo, root: str, environment: Mapping[str, str]):
@@ -114,8 +116,8 @@ class Watchdog(threading.Thread):
         self._launchers = processes.launchers() if ranks.size > 1 else []
         self._started_at = self._checked_at = self._progress_at = self._requested_at = time.monotonic()
         self._lock_watch = LockWatch()
-        self._heartbeat: Heartbeat | None = None
-        self._host_of: Sequence[str] = []
+        self.heartbeat: Heartbeat | None = None
+        self.host_of: Sequence[str] = []
 
     # Called by the main thread ----------------------------------------------------------------------
 
@@ -130,33 +132,20 @@ class Watchdog(threading.Thread):
         self._progress_at = time.monotonic()
         self.rank_status.update(doing, waiting, num_update)
 
-    def on_connected(self) -> None:
-        """All ranks have met."""
-        self._advance(State.PREPARING)
-        self.mark("setup", waiting=False)
-
-    def watch_hosts(self, heartbeat: Heartbeat | None, host_of: Sequence[str]) -> None:
-        """From now on a host that falls silent ends the job: the first rank of each has a heartbeat."""
-        self._heartbeat, self._host_of = heartbeat, host_of
-
-    def training_begun(self) -> None:
-        """From now on a stop request is left to the main thread, which saves a checkpoint first."""
-        self._advance(State.TRAINING)
-
-    @property
-    def stop_requested(self) -> bool:
-        """Whether this rank was asked to save a checkpoint and stop."""
-        return self.state is State.STOPPING
+    def advance(self, state: State) -> None:
+        """Moves on to a state, unless this rank is in a later one already."""
+        with self._state_lock:
+            self.state = max(self.state, state)
 
     def stand_down(self) -> None:
         """Stops watching: the main thread ends this process by itself."""
-        self._advance(State.ENDING)
+        self.advance(State.ENDING)
         self._lock_watch.close()
 
     def leave(self) -> None:
         """Notifies the other ranks that this process ends as it should, or after it has reported why."""
-        if self._heartbeat is not None:
-            self._heartbeat.close()
+        if self.heartbeat is not None:
+            self.heartbeat.close()
         self.rank_status.leave()
 
     # The end, called by either thread ----------------------------------------------------------------
@@ -180,7 +169,7 @@ class Watchdog(threading.Thread):
         """
         code = _within(self.rank_status.reported_code, None) or code
         if self.state is not State.ENDING:
-            self.stand_down()
+            self.advance(State.ENDING)
             _within(self.leave, None)
         abort(code)
         # Not sys.exit: the shutdown of Horovod waits for the other ranks, which may be waiting for this one.
@@ -217,19 +206,15 @@ class Watchdog(threading.Thread):
     def _wait_for_mpirun(self) -> None:
         """Waits until mpirun ends this rank, or the silent host answers again; GRACE_PERIOD seconds at most."""
         end = time.monotonic() + GRACE_PERIOD
-        while time.monotonic() < end and self._heartbeat is not None and self._heartbeat.silent(RECOVERED):
+        while time.monotonic() < end and self.heartbeat is not None and self.heartbeat.silent(RECOVERED):
             if wait_for_signal(TICK) is not None:
                 return
-
-    def _advance(self, state: State) -> None:
-        with self._state_lock:
-            self.state = max(self.state, state)
 
     def _observe(self, now: float) -> None:
         if now - self._checked_at > 10 * TICK + PRECEDENCE:  # this process itself was stopped for a while
             self._progress_at = now
-            if self._heartbeat is not None:
-                self._heartbeat.reset_timers()
+            if self.heartbeat is not None:
+                self.heartbeat.reset_timers()
         self._checked_at = now
         if self.state is State.STARTING:
             self.rank_status.refresh()
@@ -246,7 +231,7 @@ class Watchdog(threading.Thread):
         if signal_number is not None or any(processes.has_ended(*launcher) for launcher in self._launchers):
             if self.state is State.TRAINING:
                 self._requested_at = now
-                self._advance(State.STOPPING)
+                self.advance(State.STOPPING)
             elif self.state < State.TRAINING:
                 failed_start = self._failed_start()
                 reason = failed_start or "stop requested before training began: there is nothing to save"
@@ -262,7 +247,7 @@ class Watchdog(threading.Thread):
 
     def _ended_by_mpirun(self) -> Ending:
         """mpirun sends SIGTERM when it has begun to end the job, and SIGKILL a second later."""
-        silent = self._heartbeat.silent(SILENT) if self._heartbeat is not None else []
+        silent = self.heartbeat.silent(SILENT) if self.heartbeat is not None else []
         if self._is_away:  # mpirun may have lost the user's host, so that nobody would read what this rank reports
             time.sleep(REMOTE_DELAY)
         several_hosts = self.ranks.size > self.ranks.local_size
@@ -286,27 +271,26 @@ class Watchdog(threading.Thread):
     @property
     def _is_away(self) -> bool:
         """Whether this is another host than rank 0's."""
-        return bool(self._host_of) and self._host_of[0] != self.rank_status.host
+        return bool(self.host_of) and self.host_of[0] != self.rank_status.host
 
     def _lost_host(self) -> Ending | None:
-        if self._heartbeat is None:
+        if self.heartbeat is None:
             return None
-        if lost := self._heartbeat.lost():
-            rank = self._host_of.index(lost[0])
-            none: list[Record] = []
-            for record in _within(self.rank_status.records, none):
-                if record.rank == rank:
-                    return Ending(diagnosis.exited_message(record))
-            return Ending(f"rank {rank} on {lost[0]} exited without reporting an error (killed?)")  # no record here
+        if lost := self.heartbeat.lost():
+            rank, none = self.host_of.index(lost[0]), list[Record]()
+            known = [record for record in _within(self.rank_status.records, none) if record.rank == rank]
+            if known:
+                return Ending(diagnosis.exited_message(known[0]))
+            return Ending(f"rank {rank} on {lost[0]} exited without reporting an error (killed?)")
         # The user can read what rank 0 reports; a client that is cut off must not be the one that reports.
         limit = self.host_timeout + (2 * PRECEDENCE if self._is_away else 0)
-        silent = self._heartbeat.silent(limit) if self.host_timeout else []
+        silent = self.heartbeat.silent(limit) if self.host_timeout else []
         if silent:
             return Ending(self._silent_message(silent, self.host_timeout), awaits_mpirun=self._under_mpi)
         return None
 
     def _silent_message(self, hosts: Sequence[str], seconds: float) -> str:
-        ranks = [rank for rank, host in enumerate(self._host_of) if host == hosts[0]]
+        ranks = [rank for rank, host in enumerate(self.host_of) if host == hosts[0]]
         return diagnosis.silent_message(hosts, ranks, seconds, self.rank_status.num_update)
 
     # Ranks that hang --------------------------------------------------------------------------------
@@ -327,8 +311,8 @@ class Watchdog(threading.Thread):
         if not stalled_here and self._idle_seconds(now, records) <= limit + PRECEDENCE:
             return None
         stopped = [record.rank for record in records if self.rank_status.is_stopped(record)]
-        if self._heartbeat is not None:
-            stopped += [self._host_of.index(host) for host in self._heartbeat.stopped(SILENT)]
+        if self.heartbeat is not None:
+            stopped += [self.host_of.index(host) for host in self.heartbeat.stopped(SILENT)]
         reason = diagnosis.no_progress_message(records, self.ranks.size, since_boot(), limit, stopped)
         if not stalled_here:
             return Ending(reason, stopped=stopped)

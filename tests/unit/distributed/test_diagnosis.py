@@ -3,7 +3,6 @@
 import pytest
 
 from partial_fc.distributed.diagnosis import (
-    connection_message,
     missing,
     no_progress_message,
     not_started_message,
@@ -60,17 +59,6 @@ def test_the_ranks_that_wait_for_a_stalled_one_are_listed_and_no_others():
 )
 def test_a_rank_that_is_late_at_the_start_is_named(records, message):
     assert not_started_message(records, 2, 300) == message
-
-
-def test_a_lost_connection_names_the_rank_last_seen_on_another_host():
-    mine, near = record(0, "all-gather features", waiting=True), record(1, "data", progress_time=800)
-    far = record(2, "save_model")._replace(host="elsewhere")
-    message = "rank 0 lost the connection to the other ranks at update 12, in all-gather features"
-    message += ": a rank on another host has exited"
-    assert connection_message(0, [mine, near]) == message
-    seen = "; rank 2 (process 102 on elsewhere) was last seen at update 12, in save_model"
-    assert connection_message(0, [mine, near, far]) == message + seen
-    assert connection_message(0, []) == "rank 0 lost the connection to the other ranks: a rank has exited"
 
 
 def test_a_host_that_is_silent_is_named_with_its_ranks():

@@ -32,7 +32,8 @@ def wait_for_checks(seconds):
     end = time.monotonic() + seconds
     wait_until(lambda: guard._checked_at > end)
 wait_until(lambda: len(guard.rank_status.records()) == size)
-guard.on_connected()
+guard.advance(watchdog.State.PREPARING)
+guard.mark("setup", waiting=False)
 """
 
 
@@ -62,8 +63,8 @@ def ends(process, code):
 
 
 def test_a_stop_request_is_recorded_and_limited(rank):
-    lines = "watchdog.GRACE = 1.0\nguard.training_begun()\nos.kill(os.getpid(), 15)\n"
-    lines += "wait_until(lambda: guard.stop_requested)\nos.kill(os.getpid(), 10)\ntime.sleep(600)"
+    lines = "watchdog.GRACE = 1.0\nguard.advance(watchdog.State.TRAINING)\nos.kill(os.getpid(), 15)\n"
+    lines += "wait_until(lambda: guard.state == watchdog.State.STOPPING)\nos.kill(os.getpid(), 10)\ntime.sleep(600)"
     assert ends(rank(lines), 1) == "error: stop requested 1 s ago, but no step has ended since: exits without saving\n"
 
 
@@ -186,7 +187,8 @@ def test_a_lost_rank_is_reported_once_by_the_others(rank, number, message, tmp_p
 
 def test_a_rank_that_left_is_not_missed(rank):
     left = rank("guard.stand_down()\nguard.leave()", 1, 2)
-    lines = "wait_until(lambda: guard.rank_status.is_gone(guard.rank_status.records()[1]))\nwait_for_checks(3 * watchdog.TICK)\n"
+    lines = "store = guard.rank_status\nwait_until(lambda: store.is_gone(store.records()[1]))\n"
+    lines += "wait_for_checks(3 * watchdog.TICK)\n"
     other = rank(lines + "guard.stand_down()\nguard.leave()", 0, 2)
     assert ends(left, 0) == "" and ends(other, 0) == ""
 
@@ -199,9 +201,9 @@ def test_a_disk_that_hangs_does_not_delay_the_end(rank):
 
 def test_the_state_of_a_rank_only_moves_forward(tmp_path):
     guard = Watchdog(RankInfo(0, 1, 0, 1), str(tmp_path), {})
-    guard.training_begun()
-    guard.on_connected()
+    for state in (State.TRAINING, State.PREPARING):
+        guard.advance(state)
     assert guard.state is State.TRAINING
     guard.stand_down()
-    guard.training_begun()
-    assert guard.state is State.ENDING and not guard.stop_requested
+    guard.advance(State.STOPPING)  # as the thread does, at the same time
+    assert guard.state is State.ENDING
