@@ -26,12 +26,16 @@ def exited_message(record: Record) -> str:
     return f"{_who(record)} exited without reporting an error (killed?); it was last seen {_where(record)}"
 
 
-def silent_message(hosts: Sequence[str], ranks: Sequence[int], seconds: float, num_update: int) -> str:
-    """For hosts from which nothing was received for ``seconds``: their names, and the known ranks of the first.
+def silent_message(hosts: Sequence[str], host_of: Sequence[str], seconds: float, num_update: int) -> str:
+    """For hosts from which nothing was received for ``seconds``, with the ranks of the first.
 
-    ``num_update`` is the last update of the rank that reports it; -1 before training.
+    Args:
+        hosts: their names.
+        host_of: the host of each rank.
+        seconds: without an answer.
+        num_update: the last update of the rank that reports it; -1 before training.
     """
-    first = hosts[0] + (f" ({format_ranks(sorted(ranks))})" if ranks else "")
+    first = f"{hosts[0]} ({format_ranks([rank for rank, host in enumerate(host_of) if host == hosts[0]])})"
     others = f" and from {', '.join(hosts[1:])}" if hosts[1:] else ""
     update = f" at update {num_update}" if num_update >= 0 else ""
     return (

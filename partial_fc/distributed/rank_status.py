@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, get_type_hints
 
 from .errors import FAILED
 from .processes import boot_id, has_ended, pid_namespace, process_state, since_boot
@@ -55,6 +55,9 @@ class Record(NamedTuple):
     # When it last made progress: seconds since the boot of its host; in RankStatusStore.records(), of the reader's.
     progress_time: float
     namespace: str = ""  # of its process id, see pid_namespace
+
+
+_TYPES = list(get_type_hints(Record).values())
 
 
 def job_key(environment: Mapping[str, str], pid: int) -> str:
@@ -311,10 +314,7 @@ def _read_record(name: str, folder: int, owner: int) -> Record | None:
 
 def _is_valid(record: Record) -> bool:
     """Whether all fields have their types, and the numbers those that a process can have: kill(-1) ends everything."""
-    integer, seconds, text, flag = {int}, {int, float}, {str}, {bool}  # exact types, as True is an int, too
-    process: list[set[type]] = [integer, text, text, integer, integer, text, seconds]
-    status: list[set[type]] = [integer, text, flag, flag, seconds, text]
-    if not all(type(field) in types for field, types in zip(record, process + status)):
+    numbers = [field for field in record if isinstance(field, (int, float))]
+    if list(map(type, record)) != _TYPES or not all(abs(number) < 2**53 for number in numbers):
         return False
-    numbers = (record.rank, record.pid, record.started, record.num_update, record.met, record.progress_time)
-    return min(record.rank, record.started) >= 0 and record.pid > 1 and all(abs(number) < 2**53 for number in numbers)
+    return min(record.rank, record.started) >= 0 and record.pid > 1

@@ -290,8 +290,7 @@ class Watchdog(threading.Thread):
         return None
 
     def _silent_message(self, hosts: Sequence[str], seconds: float) -> str:
-        ranks = [rank for rank, host in enumerate(self.host_of) if host == hosts[0]]
-        return diagnosis.silent_message(hosts, ranks, seconds, self.rank_status.num_update)
+        return diagnosis.silent_message(hosts, self.host_of, seconds, self.rank_status.num_update)
 
     # Ranks that hang --------------------------------------------------------------------------------
 
