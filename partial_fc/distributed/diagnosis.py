@@ -37,10 +37,9 @@ def silent_message(hosts: Sequence[str], host_of: Sequence[str], seconds: float,
     """
     first = f"{hosts[0]} ({format_ranks([rank for rank, host in enumerate(host_of) if host == hosts[0]])})"
     others = f" and from {', '.join(hosts[1:])}" if hosts[1:] else ""
-    update = f" at update {num_update}" if num_update >= 0 else ""
     return (
-        f"nothing received from host {first}{others} for {seconds:.0f} s{update}: the host or the network to it is "
-        "down; to check it now, run bash setup-utils/check.sh --hosts ..."
+        f"nothing received from host {first}{others} for {seconds:.0f} s{at_update(num_update)}: the host or the "
+        "network to it is down; to check it now, run bash setup-utils/check.sh --hosts ..."
     )
 
 
@@ -86,6 +85,10 @@ def _who(record: Record) -> str:
     return f"rank {record.rank} (process {record.pid} on {record.host})"
 
 
+def at_update(num_update: int) -> str:
+    """Returns `` at update 7``; "" before training, where it is -1."""
+    return f" at update {num_update}" if num_update >= 0 else ""
+
+
 def _where(record: Record) -> str:
-    update = f"at update {record.num_update}, " if record.num_update >= 0 else ""
-    return f"{update}in {record.doing}"
+    return f"{at_update(record.num_update)}, in {record.doing}".lstrip(" ,")

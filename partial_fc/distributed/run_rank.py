@@ -16,6 +16,7 @@ from partial_fc.layer.softmax import MissingPositiveError
 from partial_fc.utils.text import printable_lines
 from partial_fc.utils.user_code import place_in_user_code
 
+from . import diagnosis
 from .collectives import Collectives
 from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, StopRequested, place_of, with_user_place
 from .heartbeat import Heartbeat, open_listeners
@@ -28,7 +29,7 @@ LOST_WAIT = 3.0  # seconds until the launcher or a watchdog has detected the ran
 PREEMPTED_WAIT = 5.0  # seconds for all ranks to meet before they end
 
 # Raised on all ranks at the same place, because all of them have the same numbers.
-_RAISED_ON_ALL_RANKS = (JobError, MissingPositiveError, FloatingPointError)
+_RAISED_ON_ALL_RANKS = (JobError, MissingPositiveError, FloatingPointError, StopRequested)
 
 
 def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
@@ -37,7 +38,7 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
     Exit codes: 2 for an error before training_begun(), 1 for one after it, 75 if the training was asked to stop and
     is saved, 130 for Ctrl-C. mpirun passes them on, horovodrun over Gloo turns each of them into 1.
 
-    Collectives: all-gathers ``hosts`` and ``heartbeat`` with a watchdog; ``error_reported`` or ``preempted`` last.
+    Collectives: all-gathers ``hosts`` with a watchdog; ``error_reported`` or ``preempted`` last.
     """
     watchdog = collectives.watchdog
     try:
@@ -56,25 +57,23 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
 
 def _start_heartbeat(collectives: Collectives, watchdog: Watchdog) -> None:
     """Connects the hosts of the job, if there are several; the records of this attempt get a name of their own."""
-    rank, own = collectives.rank, watchdog.rank_status.host
-    met = collectives.gather_object("hosts", (own, secrets.token_hex(8)))
-    watchdog.rank_status.join(met[0][1])
-    hosts = [host for host, _ in met]
-    server, *others = dict.fromkeys(hosts)
-    if not others:
+    rank, own_host = collectives.rank, watchdog.rank_status.host
+    several = rank == 0 and collectives.size > collectives.local_size
+    listeners, contact = open_listeners(job_addresses(os.environ)) if several else ([], None)
+    met = collectives.gather_object("hosts", (own_host, secrets.token_hex(8), contact))
+    _, attempt, contact = met[0]
+    watchdog.rank_status.join(attempt)
+    if contact is None:
         return
-    heartbeat = None
+    hosts = [host for host, *_ in met]
+    server, *others = dict.fromkeys(hosts)
+    watchdog.host_of = hosts
     if rank == 0:
-        listeners, contact = open_listeners(job_addresses(os.environ))
-        collectives.broadcast("heartbeat", contact)
-        heartbeat = Heartbeat(contact, others, listeners=listeners)
-    else:
-        contact = collectives.broadcast("heartbeat", None)
-        if own != server and hosts.index(own) == rank:  # the first rank of its host
-            heartbeat = Heartbeat(contact, [server], own)
-    watchdog.heartbeat, watchdog.host_of = heartbeat, hosts
-    if heartbeat is not None:
-        heartbeat.start()
+        watchdog.heartbeat = Heartbeat(contact, others, listeners=listeners)
+    elif own_host != server and hosts.index(own_host) == rank:  # the first rank of its host
+        watchdog.heartbeat = Heartbeat(contact, [server], own_host)
+    if watchdog.heartbeat is not None:
+        watchdog.heartbeat.start()
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
@@ -86,39 +85,45 @@ def _is_interrupt(error: BaseException | None) -> bool:
 
 def _end(collectives: Collectives, error: BaseException) -> NoReturn:
     """Ends this process for what the main thread has raised, reporting it unless another rank reports why."""
-    rank, backend, code = collectives.rank, collectives.backend, collectives.exit_code
+    rank, watchdog, abort = collectives.rank, collectives.watchdog, collectives.backend.abort
+    code, text = collectives.exit_code, f"error: {error}"
+    # If all ranks raise the same error or are interrupted, rank 0 reports it, and ends the others before they do.
+    after = RANK_ZERO_FIRST if rank else 0.0
+    on_all_ranks = isinstance(error, _RAISED_ON_ALL_RANKS)
     if isinstance(error, StopRequested):
-        _end_preempted(collectives, error)
+        code, text, abort = PREEMPTED, str(error), lambda code: None
     elif _is_interrupt(error):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not print a traceback
-        # If all ranks are interrupted, rank 0 reports it, and ends the others before they do.
-        code = INTERRUPTED
-        _report(collectives, "interrupted", code, after=RANK_ZERO_FIRST if rank else 0.0)
-    elif isinstance(error, _RAISED_ON_ALL_RANKS):
-        if rank == 0:
-            _report(collectives, f"error: {error}", code)
-        collectives.barrier("error_reported")
-    elif backend.is_connection_error(error):
+        code, text, on_all_ranks = INTERRUPTED, "interrupted", False
+    elif collectives.backend.is_connection_error(error):
         # The rank that caused it reports why; or a watchdog, perhaps that of this process, sees that it exited.
-        _report(collectives, _message(collectives, error), code, after=LOST_WAIT)
-    else:
-        # If all ranks raise the same error, rank 0 reports it.
-        _report(collectives, _message(collectives, error), code, after=RANK_ZERO_FIRST if rank else 0.0)
+        text, after = _message(collectives, error), LOST_WAIT
+    elif not on_all_ranks:
+        text = _message(collectives, error)
+    if rank == 0 or not on_all_ranks:
+        _report(watchdog, text, code, after)
+    if code == PREEMPTED:
+        # The shutdown of Horovod takes seconds, which a launcher that asked to stop may not grant; a rank may be dead.
+        threading.Timer(PREEMPTED_WAIT, os._exit, [PREEMPTED]).start()
+        if watchdog is not None:
+            watchdog.stand_down()
+    if on_all_ranks:  # a rank that exits makes the launcher end the others, so all meet first
+        collectives.barrier("preempted" if code == PREEMPTED else "error_reported")
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    if collectives.watchdog is not None:
-        collectives.watchdog.exit(code, backend.abort)
-    backend.abort(code)
+    if watchdog is not None:
+        watchdog.exit(code, abort)
+    abort(code)
     os._exit(code)
 
 
 def _message(collectives: Collectives, error: BaseException) -> str:
     """The message of an error that this rank alone knows of: one line if the user can fix it, else its traceback."""
-    backend, place = collectives.backend, f"error on rank {collectives.rank}"
-    if collectives.watchdog is not None and collectives.watchdog.rank_status.num_update >= 0:
-        place += f" at update {collectives.watchdog.rank_status.num_update}"
+    backend, place, doing = collectives.backend, f"error on rank {collectives.rank}", ""
+    if collectives.watchdog is not None:
+        status = collectives.watchdog.rank_status
+        place, doing = place + diagnosis.at_update(status.num_update), f" in {status.doing}"
     if backend.is_connection_error(error):
-        doing = f" in {collectives.watchdog.rank_status.doing}" if collectives.watchdog is not None else ""
         lost = f"lost the connection to another rank{doing}, which failed or exited"
         return f"{place}: {lost}: {backend.error_message(error)}"
     if isinstance(error, USER_ERRORS + backend.user_errors):
@@ -129,28 +134,11 @@ def _message(collectives: Collectives, error: BaseException) -> str:
     return f"{place}: unexpected error, {where}:\n{trace}"
 
 
-def _end_preempted(collectives: Collectives, stop: StopRequested) -> NoReturn:
-    """Ends all ranks fast: the shutdown of Horovod takes seconds, which a launcher that asked to stop may not grant."""
-    watchdog = collectives.watchdog
-    if collectives.rank == 0:
-        _report(collectives, str(stop), PREEMPTED)
-    if watchdog is not None:
-        watchdog.stand_down()
-    # A rank that exits makes the launcher end the others, so all ranks meet first. But one of them may be dead.
-    threading.Timer(PREEMPTED_WAIT, os._exit, [PREEMPTED]).start()
-    collectives.barrier("preempted")
-    if watchdog is not None:
-        watchdog.leave()
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-    os._exit(PREEMPTED)
-
-
-def _report(collectives: Collectives, text: str, code: int, after: float = 0.0) -> None:
+def _report(watchdog: Watchdog | None, text: str, code: int, after: float) -> None:
     """Prints why the job ends, unless another rank does within ``after`` seconds."""
-    if collectives.watchdog is not None:
-        wait_for_report(collectives.watchdog.rank_status, after)
-        collectives.watchdog.report(text, code)
+    if watchdog is not None:
+        wait_for_report(watchdog.rank_status, after)
+        watchdog.report(text, code)
         return
     time.sleep(after)
     with contextlib.suppress(OSError):  # the reader may be gone

@@ -168,7 +168,7 @@ class Watchdog(threading.Thread):
         ``abort`` ends the other ranks with an exit code, where the framework can do so.
         """
         code = _within(self.rank_status.reported_code, None) or code
-        if self.state is not State.ENDING:
+        if self.state is not State.ENDING or threading.current_thread() is not self:  # else the main thread leaves
             self.advance(State.ENDING)
             _within(self.leave, None)
         abort(code)
