@@ -78,9 +78,10 @@ def test_a_stop_before_training_has_one_exit_code_on_all_ranks(rank):
     assert reports == "error: stop requested before training began: there is nothing to save\n"
 
 
-def test_what_the_main_thread_reports_is_not_reported_again_by_the_watchdog(rank):
-    lines = "watchdog.REPORT_TIMEOUT = 0.5\nguard.report('error: a name\\x1b[2J', 3)\nos.kill(os.getpid(), 15)\n"
-    assert ends(rank(lines + "time.sleep(600)"), 3) == "error: a name\\x1b[2J\n"
+def test_the_thread_that_reports_also_ends_the_process(rank):
+    lines = "guard.report('error: a name\\x1b[2J', 3)\nos.kill(os.getpid(), 15)\n"
+    lines += "time.sleep(1)\nprint('by the main thread', file=sys.stderr)\nguard.exit(1)"
+    assert ends(rank(lines), 3) == "error: a name\\x1b[2J\nby the main thread\n"
 
 
 def test_a_rank_that_loses_the_connection_ends_with_the_code_of_the_report(rank):
