@@ -58,8 +58,8 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
 def _start_heartbeat(collectives: Collectives, watchdog: Watchdog) -> None:
     """Connects the hosts of the job, if there are several; the records of this attempt get a name of their own."""
     rank, own_host = collectives.rank, watchdog.rank_status.host
-    several = rank == 0 and collectives.size > collectives.local_size
-    listeners, contact = open_listeners(job_addresses(os.environ)) if several else ([], None)
+    serves = rank == 0 and collectives.size > collectives.local_size
+    listeners, contact = open_listeners(job_addresses(os.environ)) if serves else ([], None)
     met = collectives.gather_object("hosts", (own_host, secrets.token_hex(8), contact))
     _, attempt, contact = met[0]
     watchdog.rank_status.join(attempt)
