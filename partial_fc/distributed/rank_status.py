@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import stat
@@ -25,6 +24,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, get_type_hints
+
+from partial_fc.utils.staging import empty_folder
 
 from .errors import FAILED
 from .processes import boot_id, has_ended, pid_namespace, process_state, since_boot
@@ -164,7 +165,7 @@ class RankStatusStore:
         self._write()
         others = [record for record in self.records() if record.rank != self.rank]
         if self._folder >= 0 and all(record.ended or self.is_gone(record) for record in others):
-            shutil.rmtree(self.path, ignore_errors=True)
+            _remove(self.path, self._folder)
 
     def records(self) -> list[Record]:
         """Returns the records of this attempt, by rank."""
@@ -286,13 +287,24 @@ class RankStatusStore:
 
         ``own`` is of a file that has just been written there: its owner, and the time of the file server.
         """
-        for job in os.scandir(self._root):
+        for path in (os.path.join(self._root, name) for name in os.listdir(self._root) if name.startswith(PREFIX)):
             with suppress(OSError):
-                is_folder = job.name.startswith(PREFIX) and job.is_dir(follow_symlinks=False)
-                if is_folder and job.stat().st_uid == own.st_uid:
-                    written = [file.stat(follow_symlinks=False).st_mtime for file in os.scandir(job)]
-                    if own.st_mtime - max([job.stat().st_mtime, *written]) > UNWRITTEN:
-                        shutil.rmtree(job)
+                folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | FLAGS)
+                try:
+                    names = os.listdir(folder)
+                    if _is_own(folder, own.st_uid) and all("@" in name or name == REPORTED for name in names):
+                        files = [os.stat(name, dir_fd=folder, follow_symlinks=False) for name in names]
+                        if own.st_mtime - max(file.st_mtime for file in (os.fstat(folder), *files)) > UNWRITTEN:
+                            _remove(path, folder)
+                finally:
+                    os.close(folder)
+
+
+def _remove(path: str, folder: int) -> None:
+    """Removes an open folder: another one that a member of the group has put in its place stays."""
+    empty_folder(f"/proc/self/fd/{folder}")
+    with suppress(OSError):
+        os.rmdir(path)
 
 
 def _is_own(file: int, owner: int) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from partial_fc.layer.softmax import MissingPositiveError
-from partial_fc.utils.text import printable_lines
+from partial_fc.utils.text import say
 from partial_fc.utils.user_code import place_in_user_code
 
 from . import diagnosis
@@ -142,4 +142,4 @@ def _report(watchdog: Watchdog | None, text: str, code: int, after: float) -> No
         return
     time.sleep(after)
     with contextlib.suppress(OSError):  # the reader may be gone
-        print(printable_lines(text), file=sys.stderr, flush=True)
+        say(text, sys.stderr)

@@ -38,7 +38,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, NoReturn, TypeVar
 
-from partial_fc.utils.text import printable_lines
+from partial_fc.utils.text import say
 
 from . import diagnosis, processes
 from .env import RankInfo
@@ -160,7 +160,7 @@ class Watchdog(threading.Thread):
         if self.state is State.ENDING or not _within(lambda: self.rank_status.claim_error_report(code), True):
             return
         with contextlib.suppress(OSError):  # the reader may be gone
-            print(printable_lines(text), file=sys.stderr, flush=True)
+            say(text, sys.stderr)
 
     def exit(self, code: int, abort: Callable[[int], None] = lambda code: None) -> NoReturn:
         """Ends this process with the exit code of the rank that has reported why the job ends, else with ``code``.
@@ -341,7 +341,7 @@ def refuse(status: RankStatusStore, is_reporter: bool, message: str) -> NoReturn
         # config.py or a library of this rank's host differs.
         wait_for_report(status, REFUSAL)
     if status.claim_error_report(REFUSED):
-        print(message, file=sys.stderr, flush=True)
+        say(message, sys.stderr)
         time.sleep(0.3 if status.rank == 0 else 0)  # for the other ranks to see the claim
     status.leave()
     sys.exit(REFUSED)

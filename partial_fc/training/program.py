@@ -22,7 +22,7 @@ from partial_fc.utils.garbage import few_collections
 from partial_fc.utils.regular_files import FOLLOW_LINKS
 from partial_fc.utils.shared_folders import keep_from_others
 from partial_fc.utils.streams import keep_streams, lost_output
-from partial_fc.utils.text import printable_lines
+from partial_fc.utils.text import say
 from partial_fc.utils.user_code import place_in_user_code, refusal
 
 from .command_line import OPTIONS, Parser, likely_root
@@ -136,7 +136,7 @@ class TrainingProgram:
             return args, settings
         except (ValueError, OSError, ImportError) as error:
             if ranks.size == 1:
-                print(self._message(error), file=sys.stderr, flush=True)
+                say(self._message(error), sys.stderr)
                 sys.exit(REFUSED)
             root = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), likely_root(argv))
             rank_status = RankStatusStore.of_job(root, os.environ, ranks.rank).open()
@@ -184,7 +184,7 @@ class TrainingProgram:
     def _message(self, error: BaseException, where: str = "") -> str:
         """The message of an error that refuses the training."""
         hint = f", run `{self.install}` first" if isinstance(error, ModuleNotFoundError) else ""
-        return printable_lines(with_user_place(f"error{where}: {error}{hint}", error))
+        return with_user_place(f"error{where}: {error}{hint}", error)
 
     def _refuse(self, error: BaseException, is_reporter: bool, rank_status: RankStatusStore) -> NoReturn:
         where = "" if is_reporter else f" on rank {rank_status.rank}"

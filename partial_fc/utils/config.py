@@ -24,6 +24,7 @@ from .text import quoted
 # Of options: a comma outside of parentheses and of quotes.
 SEPARATOR = r""",(?![^()]*\))(?=(?:[^'"]|'[^']*'|"[^"]*")*$)"""
 LARGEST = 1 << 20  # bytes of a settings.json, which has some 4,000
+LONGEST = 2000  # characters of options, whose separators are found in time that grows with the square of the length
 
 
 class SettingsError(ValueError):
@@ -288,6 +289,8 @@ def parse_options(setting: str, text: str, *makers: Callable[..., Any]) -> dict[
         setting, text: its name and value.
         makers: what will be called with the options: those that it declares as text stay text, see `Setting.parse`.
     """
+    if len(text) > LONGEST:
+        raise SettingsError(f"{setting} has {len(text):,} characters, but must have at most {LONGEST:,}")
     texts = set().union(*map(_text_arguments, makers))
     parts = [part.partition("=") for part in re.split(SEPARATOR, text) if text]
     if not all(name.strip().isidentifier() and equals for name, equals, _ in parts):

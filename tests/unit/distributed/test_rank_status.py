@@ -15,6 +15,7 @@ import pytest
 from partial_fc.distributed import rank_status
 from partial_fc.distributed.processes import has_ended, process_state, since_boot
 from partial_fc.distributed.rank_status import RankStatusStore, job_key
+from partial_fc.utils.staging import empty_folder
 from waiting import happens
 
 
@@ -180,6 +181,27 @@ def test_the_folder_of_a_killed_job_is_removed_when_nobody_has_written_to_it_for
     (tmp_path / ".job-link").symlink_to(tmp_path / ".job-killed")
     RankStatusStore(str(tmp_path), "next", 0).open()
     assert {path.name for path in tmp_path.iterdir()} == {".job-running", ".job-starting", ".job-next", ".job-link"}
+
+
+def test_a_folder_that_a_member_of_the_group_has_moved_there_stays(tmp_path, monkeypatch):
+    """Long before, or between the check of a killed job's folder and its removal."""
+
+    def swap(place):
+        (tmp_path / ".job-killed").rename(tmp_path / "moved")
+        (tmp_path / "data").rename(tmp_path / ".job-killed")
+        empty_folder(place)
+
+    killed(tmp_path, "killed")
+    for name in ("data", ".job-earlier"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.rec").write_text("precious")
+    for path in [*tmp_path.glob("*"), *tmp_path.glob("*/*")]:
+        os.utime(path, (0, 0))
+    monkeypatch.setattr(rank_status, "empty_folder", swap)
+    RankStatusStore(str(tmp_path), "next", 0).open()
+    assert list((tmp_path / "moved").iterdir()) == []
+    for name in (".job-killed", ".job-earlier"):
+        assert (tmp_path / name / "train.rec").read_text() == "precious"
 
 
 def test_a_rank_in_another_container_of_this_host_is_like_one_on_another_host(tmp_path):

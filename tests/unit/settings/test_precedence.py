@@ -257,6 +257,13 @@ def test_another_preset_replaces_that_of_a_saved_configuration_as_a_whole(names,
     assert default.generate_config(**names, config_file=path) == expected
 
 
+def test_another_dataset_replaces_the_file_of_a_saved_configuration(saved):
+    _, path = saved(dataset_name="demo", changes={"rec": "/sets/own", "batch_size": 16})
+    assert default.generate_config(config_file=path).rec == "/sets/own/train.rec"
+    expected = dict(default.generate_config(dataset_name="emore", changes={"batch_size": 16}))
+    assert default.generate_config(dataset_name="emore", config_file=path) == expected
+
+
 def test_a_saved_configuration_may_hold_some_settings_only(tmp_path):
     (tmp_path / "some.json").write_text(json.dumps({"dataset": "emore", "batch_size": 3, "weight_decay": 0.1}))
     config = default.generate_config(changes={"sample_rate": 0.5}, config_file=str(tmp_path / "some.json"))

@@ -168,3 +168,8 @@ def test_assignments_of_the_command_line():
     }
     with pytest.raises(SettingsError, match="cannot read 'debug'"):
         parse_assignments(["debug"])
+
+
+def test_options_of_a_settings_file_take_no_more_time_than_people_write():
+    with pytest.raises(SettingsError, match="optimizer_options has 1,000,000 characters, but must have at most 2,000"):
+        parse_options("optimizer_options", "," * 1_000_000)
