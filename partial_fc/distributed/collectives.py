@@ -14,7 +14,7 @@ from partial_fc.utils.user_code import described, place_in_user_code
 from .consistency import differences
 from .env import rank_info
 from .errors import FAILED, REFUSED, USER_ERRORS, JobError, StopRequested, place_of, with_user_place
-from .watchdog import Watchdog
+from .watchdog import State, Watchdog
 
 Result = TypeVar("Result")
 
@@ -193,7 +193,7 @@ class Collectives:
 
     def stop_requested(self) -> bool:
         """Returns whether this rank was asked to save and stop: by SIGUSR1, SIGTERM, or the end of its launcher."""
-        return self.watchdog is not None and self.watchdog.stop_requested
+        return self.watchdog is not None and self.watchdog.state is State.STOPPING
 
     def end_if_stopped(self) -> None:
         """Ends long work between two updates if a rank was asked to stop (all-reduce ``stop``).
@@ -208,7 +208,7 @@ class Collectives:
         """From now on an error ends the job with exit code 1, and a stop request first saves a checkpoint."""
         self.exit_code = FAILED
         if self.watchdog is not None:
-            self.watchdog.training_begun()
+            self.watchdog.advance(State.TRAINING)
 
     def _mark(self, doing: str | None = None, num_update: int | None = None) -> None:
         if self.watchdog is not None:

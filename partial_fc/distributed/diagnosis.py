@@ -5,7 +5,7 @@ Pure functions of records; times are seconds.
 
 from collections.abc import Sequence
 
-from .rank_record import Record
+from .rank_status import Record
 
 SHOWN = 8  # ranks that a message lists
 
@@ -26,26 +26,20 @@ def exited_message(record: Record) -> str:
     return f"{_who(record)} exited without reporting an error (killed?); it was last seen {_where(record)}"
 
 
-def connection_message(rank: int, records: Sequence[Record]) -> str:
-    """For a rank that lost the connection to the others, although all ranks of its own host are running."""
-    own = next((record for record in records if record.rank == rank), None)
-    place = f" {_where(own)}" if own else ""
-    other = stalled_rank([record for record in records if own and record.host != own.host])
-    last = f"; {_who(other)} was last seen {_where(other)}" if other else ""
-    return f"rank {rank} lost the connection to the other ranks{place}: a rank on another host has exited{last}"
+def silent_message(hosts: Sequence[str], host_of: Sequence[str], seconds: float, num_update: int) -> str:
+    """For hosts from which nothing was received for ``seconds``, with the ranks of the first.
 
-
-def silent_message(hosts: Sequence[str], ranks: Sequence[int], seconds: float, num_update: int) -> str:
-    """For hosts from which nothing was received for ``seconds``: their names, and the known ranks of the first.
-
-    ``num_update`` is the last update of the rank that reports it; -1 before training.
+    Args:
+        hosts: their names.
+        host_of: the host of each rank.
+        seconds: without an answer.
+        num_update: the last update of the rank that reports it; -1 before training.
     """
-    first = hosts[0] + (f" ({format_ranks(sorted(ranks))})" if ranks else "")
+    first = f"{hosts[0]} ({format_ranks([rank for rank, host in enumerate(host_of) if host == hosts[0]])})"
     others = f" and from {', '.join(hosts[1:])}" if hosts[1:] else ""
-    update = f" at update {num_update}" if num_update >= 0 else ""
     return (
-        f"nothing received from host {first}{others} for {seconds:.0f} s{update}: the host or the network to it is "
-        "down; to check it now, run bash setup-utils/check.sh --hosts ..."
+        f"nothing received from host {first}{others} for {seconds:.0f} s{at_update(num_update)}: the host or the "
+        "network to it is down; to check it now, run bash setup-utils/check.sh --hosts ..."
     )
 
 
@@ -55,7 +49,8 @@ def no_progress_message(
     """For a job of ``size`` ranks without progress for ``timeout`` seconds; SIGSTOP stopped the ranks ``stopped``."""
     halted = [record for record in records if record.rank in stopped]
     stalled = halted[0] if halted else stalled_rank(records)
-    waiting = _waiting([record for record in records if record.waiting and record is not stalled])
+    waits = [f"rank {each.rank} in {each.doing}" for each in records if each.waiting and each is not stalled]
+    waiting = ", ".join(waits[:SHOWN]) + (f" and {len(waits) - SHOWN} more" if len(waits) > SHOWN else "")
     if stalled is not None:
         signal = " and is stopped (SIGSTOP or a debugger)" if halted else ""
         seconds = now - stalled.progress_time
@@ -73,13 +68,11 @@ def not_started_message(records: Sequence[Record], size: int, seconds: float) ->
     absent = missing(records, size)
     if absent:
         return f"{format_ranks(absent)} of {size} did not start within {seconds:.0f} s"
-    late = [record for record in records if not record.waiting]
-    if late:
-        return f"{_who(late[0])} did not join the other ranks within {seconds:.0f} s: it is {_where(late[0])}"
-    return (
-        f"the {size} ranks did not connect to each other within {seconds:.0f} s: check that their hosts can reach "
-        "each other"
-    )
+    for late in records:
+        if not late.waiting:
+            return f"{_who(late)} did not join the other ranks within {seconds:.0f} s: it is {_where(late)}"
+    reach = "check that their hosts can reach each other"
+    return f"the {size} ranks did not connect to each other within {seconds:.0f} s: {reach}"
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
@@ -92,11 +85,10 @@ def _who(record: Record) -> str:
     return f"rank {record.rank} (process {record.pid} on {record.host})"
 
 
+def at_update(num_update: int) -> str:
+    """Returns `` at update 7``; "" before training, where it is -1."""
+    return f" at update {num_update}" if num_update >= 0 else ""
+
+
 def _where(record: Record) -> str:
-    update = f"at update {record.num_update}, " if record.num_update >= 0 else ""
-    return f"{update}in {record.doing}"
-
-
-def _waiting(records: Sequence[Record]) -> str:
-    shown = ", ".join(f"rank {record.rank} in {record.doing}" for record in records[:SHOWN])
-    return shown + (f" and {len(records) - SHOWN} more" if len(records) > SHOWN else "")
+    return f"{at_update(record.num_update)}, in {record.doing}".lstrip(" ,")

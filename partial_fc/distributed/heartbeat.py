@@ -68,25 +68,21 @@ class Heartbeat(threading.Thread):
         hosts: names of those that it watches: all others for the server, that of rank 0 for a client.
         own_name: of the host of a client.
         listeners: of the server, from open_listeners().
-
-    Attributes:
-        connect_error: why this client could not connect; "" otherwise.
     """
 
     def __init__(
         self, contact: Contact, hosts: Sequence[str], own_name: str = "", listeners: Sequence[socket.socket] = ()
     ):
         super().__init__(name="heartbeat", daemon=True)
-        self.connect_error = ""
-        self._contact, self._names, self._own_name = contact, hosts, own_name
-        self._selector = selectors.DefaultSelector()
+        self._contact, self._hosts, self._own_name = contact, hosts, own_name
         self._listeners, self._awaited = list(listeners), set(hosts)
+        self._selector = selectors.DefaultSelector()
         for listener in listeners:
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ, None)
+        # Only this thread changes these two; the watchdog reads copies.
         self._peers: dict[str, _Peer] = {}
         self._lost: list[str] = []
-        self._lock = threading.Lock()
 
     def silent(self, seconds: float) -> list[str]:
         """Returns the hosts that were connected, but have acknowledged nothing for longer than ``seconds``."""
@@ -98,20 +94,17 @@ class Heartbeat(threading.Thread):
 
     def lost(self) -> list[str]:
         """Returns the hosts whose process ended without `close`: it was killed, or its host was restarted."""
-        with self._lock:
-            return list(self._lost)
+        return self._lost.copy()
 
     def reset_timers(self) -> None:
         """Counts the silence of all hosts from now on, after this process itself was stopped for a while."""
-        with self._lock:
-            for peer in self._peers.values():
-                peer.since = time.monotonic()
+        for peer in self._peers.copy().values():
+            peer.since = time.monotonic()
 
     def close(self) -> None:
         """Notifies the other hosts that this process ends as it should, or has reported an error."""
-        with self._lock:
-            for peer in self._peers.values():
-                peer.send(_GOODBYE)
+        for peer in self._peers.copy().values():
+            peer.send(_GOODBYE)
 
     def run(self) -> None:
         """Sends and receives until the process ends."""
@@ -130,22 +123,22 @@ class Heartbeat(threading.Thread):
                 listener.close()
             if time.monotonic() - sent >= PERIOD:
                 sent = time.monotonic()
-                for peer in self._connections():
-                    if peer.name:
-                        peer.send(_BYTE)
-                    elif sent - peer.since > CONNECT_TIMEOUT:
+                for peer in self._peers.values():
+                    peer.send(_BYTE)
+                for peer in self._unknown():
+                    if sent - peer.since > CONNECT_TIMEOUT:
                         self._drop(peer)
 
-    def _connections(self) -> list[_Peer]:
-        """All of them, the oldest first."""
-        return [key.data for key in self._selector.get_map().values() if key.data is not None]
+    def _unknown(self) -> list[_Peer]:
+        """The connections that have not sent the token yet, the oldest first."""
+        peers = [key.data for key in self._selector.get_map().values()]
+        return [peer for peer in peers if peer is not None and not peer.name]
 
     def _silences(self) -> list[tuple[str, tuple[float, float]]]:
-        with self._lock:
-            return sorted((name, peer.silence()) for name, peer in self._peers.items())
+        return sorted((name, peer.silence()) for name, peer in self._peers.copy().items())
 
     def _connect(self) -> None:
-        contact, server = self._contact, self._names[0]
+        contact, server = self._contact, self._hosts[0]
         errors = []
         for address, port in contact.addresses:
             try:
@@ -156,31 +149,29 @@ class Heartbeat(threading.Thread):
             except OSError as error:
                 errors.append(f"{address}: {error}")
                 continue
-            self._add(_Peer(connection, server))
+            self._peers[server] = self._add(connection, server)
             return
-        self.connect_error = "; ".join(errors) or "it has no IPv4 address"
         say(
             f"warning: no heartbeat between host {self._own_name} and rank 0 on {server}, so a lost link ends the job "
-            f"only after step_timeout: cannot connect to {self.connect_error}",
+            f"only after step_timeout: cannot connect to {'; '.join(errors) or 'it: it has no IPv4 address'}",
             sys.stderr,
         )
 
     def _accept(self, listener: Any) -> None:
         try:
-            self._add(_Peer(listener.accept()[0], ""))
+            self._add(listener.accept()[0])
         except OSError:  # it was closed again, or too many files are open
             time.sleep(0.1)
-        unknown = [peer for peer in self._connections() if not peer.name]
-        if len(unknown) > _MAX_UNKNOWN + len(self._names):
+        unknown = self._unknown()
+        if len(unknown) > _MAX_UNKNOWN + len(self._hosts):
             self._drop(unknown[0])  # not the newest: a host of the job sends its token at once
 
-    def _add(self, peer: _Peer) -> None:
-        peer.connection.setblocking(False)
-        peer.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._selector.register(peer.connection, selectors.EVENT_READ, peer)
-        if peer.name:
-            with self._lock:
-                self._peers[peer.name] = peer
+    def _add(self, connection: socket.socket, name: str = "") -> _Peer:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = _Peer(connection, name)
+        self._selector.register(connection, selectors.EVENT_READ, peer)
+        return peer
 
     def _receive(self, peer: _Peer) -> None:
         try:
@@ -192,27 +183,26 @@ class Heartbeat(threading.Thread):
         if not peer.name and data:
             self._authenticate(peer, data)
         elif not data or _GOODBYE in data:
-            self._drop(peer, lost=not data)
+            if peer.name and not data:
+                self._lost.append(peer.name)
+            self._drop(peer)
 
     def _authenticate(self, peer: _Peer, data: bytes) -> None:
         peer.greeting += data
         if b"\n" not in peer.greeting and len(peer.greeting) < _MAX_GREETING:
             return  # incomplete
         token, _, name = peer.greeting.partition(b"\n")[0].partition(b" ")
-        names = {known.encode(): known for known in self._names}
+        names = {known.encode(): known for known in self._hosts}
         if not secrets.compare_digest(token, self._contact.token.encode()) or name not in names:
             self._drop(peer)
             return
         peer.name = names[name]
         self._awaited.discard(peer.name)
-        with self._lock:
-            self._peers[peer.name] = peer
+        self._peers[peer.name] = peer
         peer.send(_BYTE)
 
-    def _drop(self, peer: _Peer, lost: bool = False) -> None:
-        with self._lock:
-            if self._peers.pop(peer.name, None) is not None and lost:
-                self._lost.append(peer.name)
+    def _drop(self, peer: _Peer) -> None:
+        self._peers.pop(peer.name, None)
         self._selector.unregister(peer.connection)
         peer.connection.close()
 

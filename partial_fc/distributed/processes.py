@@ -1,10 +1,29 @@
-"""Processes of this host, as ``/proc`` shows them."""
+"""This host and its processes, as ``/proc`` shows them."""
 
 import os
+import time
+from contextlib import suppress
 
 from .env import RankInfo, rank_info
 
 MPI_LAUNCHERS = ("mpirun", "orterun", "mpiexec", "orted", "prted", "prterun")
+
+
+def since_boot() -> float:
+    """Returns the seconds since this host booted, which no change of the time of day affects."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def boot_id() -> str:
+    """Returns what tells this boot of this host from all others; "" where ``/proc`` does not show it."""
+    return _read("sys/kernel/random/boot_id").decode().strip()
+
+
+def pid_namespace() -> str:
+    """Returns what tells apart the containers of a host whose process ids mean nothing to each other; "" if unknown."""
+    with suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return ""
 
 
 def process_state(pid: int) -> tuple[str, int]:
@@ -21,7 +40,7 @@ def has_ended(pid: int, started: int) -> bool:
 
 def started_by_mpi() -> bool:
     """Returns whether a launcher of MPI has started this process, or a program around it."""
-    return _command_line(_starters()[-1])[0] in MPI_LAUNCHERS
+    return os.path.basename(_command_line(_starters()[-1])[0]) in MPI_LAUNCHERS
 
 
 def launchers() -> list[tuple[int, int]]:
@@ -39,7 +58,7 @@ def launchers() -> list[tuple[int, int]]:
 def _starters() -> list[int]:
     """The parent, and its parents as long as they have the variables of this rank: scripts that start its program."""
     pids, own = [os.getppid()], rank_info(os.environ)
-    while pids[-1] > 1 and _rank_of(pids[-1]) == own:
+    while own.size > 1 and pids[-1] > 1 and _rank_of(pids[-1]) == own:
         pids.append(_parent(pids[-1]))
     return pids
 
@@ -49,31 +68,22 @@ def _parent(pid: int) -> int:
     return int(fields[1]) if fields else 0
 
 
-def _rank_of(pid: int) -> RankInfo | None:
-    """The rank that a launcher gave a process; None without a launcher."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            pairs = (entry.partition("=") for entry in os.fsdecode(file.read()).split("\0"))
-    except OSError:
-        return None
-    found = rank_info({name: value for name, _, value in pairs})
-    return found if found.size > 1 else None
+def _rank_of(pid: int) -> RankInfo:
+    """The rank that a launcher gave a process."""
+    pairs = (entry.partition("=") for entry in os.fsdecode(_read(f"{pid}/environ")).split("\0"))
+    return rank_info({name: value for name, _, value in pairs})
 
 
 def _stat(pid: int) -> list[bytes]:
     """The fields of ``/proc/PID/stat`` after the command: state, parent, ...; empty without such a process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
+    return _read(f"{pid}/stat").rpartition(b")")[2].split()
 
 
 def _command_line(pid: int) -> list[str]:
-    """The arguments of a process, the first without its folder; [""] without such a process."""
-    try:
-        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
-            arguments = file.read().split("\0")
-    except OSError:
-        return [""]
-    return [os.path.basename(arguments[0]), *arguments[1:]]
+    return _read(f"{pid}/cmdline").decode(errors="replace").split("\0")
+
+
+def _read(name: str) -> bytes:
+    with suppress(OSError), open(f"/proc/{name}", "rb") as file:
+        return file.read()
+    return b""

@@ -1,38 +1,64 @@
-"""A folder in which each rank records its status, so that the others can name it when it is lost.
+"""What the ranks of a job tell each other: a folder with a small record of each rank, and who reports why the job ends.
 
-Each rank overwrites one small record of its own. Horovod cannot be asked which rank is missing: it waits, or has
-shut down.
+Horovod cannot be asked which rank is missing: it waits, or has shut down. So each rank overwrites one record of its
+own in a folder that all can read.
 
-A job that is started again may find the records of one that was killed, under the same name. What belongs to this
-attempt is decided without the time of day, which jumps: on one host by processes and by the clock since it booted,
-between hosts by order alone (a record that changes is of a running process). Once the ranks have met, all records of
+A job that is started again may find the records of a killed one under the same name. Which records belong to this
+attempt is decided without the time of day, which may jump: a record counts once it has changed since this process
+started, by the clock since boot on one host and by comparison between hosts. Once the ranks have met, all records of
 the attempt hold a name that rank 0 has drawn.
 
-Nobody else may write here: a record says which process is to be killed. The folder has mode 0700, and what another user
-owns is ignored.
+Nobody else may write here, because a record says which process is to be killed: the folder has mode 0700, and files
+of other owners are ignored.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import stat
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple, get_type_hints
 
 from partial_fc.utils.staging import empty_folder
 
 from .errors import FAILED
-from .processes import process_state
-from .rank_record import FLAGS, LENGTH, Record, boot_id, is_gone, is_own, pid_namespace, read_record, since_boot
+from .processes import boot_id, has_ended, pid_namespace, process_state, since_boot
 
 PREFIX = ".job-"
-REPORTED = "error_reported"  # the file that the rank creates which reports why the job ends; holds its exit code
-WRITTEN_WITHIN = 0.2  # seconds from the creation of this file until it has content
-UNWRITTEN, SILENT = 900.0, 86400.0  # seconds after which an empty file, and a record of another host, are of a dead job
+REPORTED = "error_reported"  # created by the rank that reports why the job ends; holds its exit code
+WRITTEN_WITHIN = 20  # hundredths of a second from the creation of this file until it has content
+UNWRITTEN = 7 * 86400.0  # seconds without a change after which the folder is that of a killed job
+LENGTH = 1024  # bytes of a record, all that is read of one
+# Neither follows a link nor waits for a pipe.
+FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Record(NamedTuple):
+    """The status of a rank. Ranks of other versions may read it: fields are only added, at the end."""
+
+    rank: int
+    host: str
+    boot: str  # id of the boot of its host
+    pid: int
+    started: int  # start time of its process, which tells it from a later process with the same id
+    attempt: str  # the name that rank 0 has drawn; "" until the ranks have met
+    met: float  # when they met, seconds since the boot of its host; 0 until then
+    num_update: int  # the last update; -1 before training
+    doing: str  # what the main thread does
+    waiting: bool  # whether it waits for other ranks there
+    ended: bool  # whether the rank ended as it should, or after it reported an error
+    # When it last made progress: seconds since the boot of its host; in RankStatusStore.records(), of the reader's.
+    progress_time: float
+    namespace: str = ""  # of its process id, see pid_namespace
+
+
+_TYPES = list(get_type_hints(Record).values())
 
 
 def job_key(environment: Mapping[str, str], pid: int) -> str:
@@ -47,17 +73,12 @@ def job_key(environment: Mapping[str, str], pid: int) -> str:
         parts = [environment.get(name, "") for name in names]
         if environment.get("WORLD_SIZE") == environment.get("LOCAL_WORLD_SIZE"):
             parts.append(socket.gethostname())  # of its loopback interface, which other hosts and containers have too
-        return _as_name("-".join(parts))
-    # mpirun draws 128 random bits for each job.
-    key = environment.get("OMPI_MCA_orte_precondition_transports") or environment.get("PMIX_NAMESPACE")
-    if not key and "HOROVOD_GLOO_RENDEZVOUS_PORT" in environment:
-        key = f"{environment.get('HOROVOD_GLOO_RENDEZVOUS_ADDR')}-{environment['HOROVOD_GLOO_RENDEZVOUS_PORT']}"
-    return _as_name(key) if key else f"alone-{pid}"
-
-
-def _as_name(key: str) -> str:
-    """Returns the key as the name of a folder."""
-    return "".join(c if c.isalnum() or c in ".-" else "-" for c in key)
+        key = "-".join(parts)
+    else:  # mpirun draws 128 random bits for each job
+        key = environment.get("OMPI_MCA_orte_precondition_transports") or environment.get("PMIX_NAMESPACE") or ""
+        if not key and "HOROVOD_GLOO_RENDEZVOUS_PORT" in environment:
+            key = f"{environment.get('HOROVOD_GLOO_RENDEZVOUS_ADDR')}-{environment['HOROVOD_GLOO_RENDEZVOUS_PORT']}"
+    return "".join(c if c.isalnum() or c in ".-" else "-" for c in key) or f"alone-{pid}"
 
 
 class RankStatusStore:
@@ -75,19 +96,18 @@ class RankStatusStore:
 
     def __init__(self, root: str, key: str, rank: int, key_repeats: bool = True):
         self.path = os.path.join(root, PREFIX + key)
-        self.rank, self.host, self.pid = rank, socket.gethostname(), os.getpid()
+        self.rank, self.host = rank, socket.gethostname()
         self.num_update, self.doing, self.waiting = -1, "startup", False
-        self._root, self._key_repeats, self._boot = root, key_repeats, boot_id()
-        self._namespace = pid_namespace()
-        self._attempt, self._met = "", 0.0
-        self._started = process_state(self.pid)[1]
+        self._root, self._key_repeats = root, key_repeats
+        self._boot, self._namespace, self._pid = boot_id(), pid_namespace(), os.getpid()
+        self._started = process_state(self._pid)[1]
         self._started_at = self._started / os.sysconf("SC_CLK_TCK")  # seconds since boot
+        self._attempt, self._met = "", 0.0
         self._claimed = self._ended = False
-        self._folder: int | None = None
-        self._file: int | None = None
+        self._folder = self._file = -1  # descriptors; every use of -1 is an OSError
         self._lock = threading.Lock()
-        self._progress_time = 0.0
-        self._earlier: dict[str, Record] = {}  # file name -> record of another host, when this process started
+        self._earlier: dict[str, Record] = {}  # file name -> record from before this process started
+        self._peers: dict[int, Record | None] = {}  # other ranks on this host; None: it ended as it should
 
     @classmethod
     def of_job(cls, root: str, environment: Mapping[str, str], rank: int) -> RankStatusStore:
@@ -104,8 +124,8 @@ class RankStatusStore:
             folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | FLAGS)
             name = f"{self.rank}@{self.host}"
             file = os.open(name, os.O_RDWR | os.O_CREAT | FLAGS, 0o600, dir_fd=folder)
-            # Not the user id of this process: a file server may give its files to another user.
-            if not is_own(folder, os.fstat(file).st_uid) or not stat.S_ISREG(os.fstat(file).st_mode):
+            # The owner of the file, not this process: a file server may give its files to another user.
+            if not _is_own(folder, os.fstat(file).st_uid) or not stat.S_ISREG(os.fstat(file).st_mode):
                 os.close(file)
                 return self
             os.fchmod(folder, 0o700)
@@ -113,9 +133,13 @@ class RankStatusStore:
             os.utime(file)  # the present time of the file server
             self._folder, self._file = folder, file
             if self._key_repeats:
-                self._earlier = {name: record for name, record in self._read_all().items() if not self.is_here(record)}
+                for name, record in self._read_all().items():
+                    # All ranks of a host start at once, so what one wrote before this process started is earlier.
+                    own = (record.host, record.boot, record.attempt) == (self.host, self._boot, "")
+                    if not own or record.progress_time < self._started_at:
+                        self._earlier[name] = record
                 self._remove_earlier_report()
-            remove_dead(self._root, self, os.fstat(file))
+            self._remove_old_jobs(os.fstat(file))
         return self
 
     def join(self, attempt: str) -> None:
@@ -139,15 +163,60 @@ class RankStatusStore:
         """Records that this rank has ended, and removes the folder if it is the last."""
         self.waiting, self._ended = False, True
         self._write()
-        others = [record for record in self._read_all().values() if record.rank != self.rank]
-        if self._folder is not None and all(record.ended or self.is_gone_here(record) for record in others):
+        others = [record for record in self.records() if record.rank != self.rank]
+        if self._folder >= 0 and all(record.ended or self.is_gone(record) for record in others):
             _remove(self.path, self._folder)
 
-    def records(self, host: str | None = None) -> list[Record]:
-        """Returns the records of this attempt by rank; those of one host only, if it is given."""
-        found = self._read_all()
-        mine = [record for name, record in found.items() if self._is_of_this_attempt(name, record)]
-        return sorted(self._on_own_clock(record) for record in mine if host in (None, record.host))
+    def records(self) -> list[Record]:
+        """Returns the records of this attempt, by rank."""
+        found, joined = [], self._key_repeats and self._attempt
+        for name, record in self._read_all().items():
+            if record.attempt != self._attempt if joined else record == self._earlier.get(name):
+                continue
+            if not self.is_here(record):
+                # All ranks met at the same moment, which each has read on the clock of its host.
+                record = record._replace(progress_time=record.progress_time - record.met + self._met)
+            found.append(record)
+        return sorted(found)
+
+    # The other ranks on this host, watched by their processes ----------------------------------------
+
+    def is_here(self, record: Record) -> bool:
+        """Returns whether a record is of this host, since it booted, and of a process that can be seen from here."""
+        return (record.host, record.boot, record.namespace) == (self.host, self._boot, self._namespace)
+
+    def is_gone(self, record: Record) -> bool:
+        """Returns whether a record is of this host, and its process has ended."""
+        return self.is_here(record) and has_ended(record.pid, record.started)
+
+    def is_stopped(self, record: Record) -> bool:
+        """Returns whether a record is of this host, and its process is stopped by SIGSTOP or a debugger."""
+        return self.is_here(record) and not self.is_gone(record) and process_state(record.pid)[0] in ("T", "t")
+
+    def find_lost(self, local_size: int) -> Record | None:
+        """Returns a rank of this host whose process is gone although it did not leave, or left after an error."""
+        if len(self._peers) < local_size - 1:  # afterwards no file is read
+            self._peers.update(self._local_records())
+        for rank, record in self._peers.items():
+            if record is not None and self.is_gone(record):
+                last = self._local_records().get(rank, record)
+                if not last.ended or self.error_reported():
+                    return last
+                self._peers[rank] = None
+        return None
+
+    def kill(self, ranks: Sequence[int]) -> None:
+        """Sends SIGKILL to those of the ranks that are on this host."""
+        for rank in ranks:
+            record = self._peers.get(rank)
+            if record is not None and not self.is_gone(record):
+                with suppress(ProcessLookupError):  # another rank was faster
+                    os.kill(record.pid, signal.SIGKILL)
+
+    def _local_records(self) -> dict[int, Record]:
+        return {each.rank: each for each in self.records() if each.rank != self.rank and self.is_here(each)}
+
+    # The report of why the job ends -------------------------------------------------------------------
 
     def claim_error_report(self, code: int = FAILED) -> bool:
         """Returns whether the caller reports why the job ends: True once, for the first of all ranks that asks."""
@@ -155,7 +224,7 @@ class RankStatusStore:
             return False
         self._claimed = True
         try:
-            file = os.open(REPORTED, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS, 0o600, dir_fd=self._open_folder())
+            file = os.open(REPORTED, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS, 0o600, dir_fd=self._folder)
         except FileExistsError:
             return False
         except OSError:
@@ -167,113 +236,72 @@ class RankStatusStore:
     def error_reported(self) -> bool:
         """Returns whether a rank reports why the job ends, or has done so."""
         with suppress(OSError):
-            return stat.S_ISREG(os.stat(REPORTED, dir_fd=self._open_folder(), follow_symlinks=False).st_mode)
+            return stat.S_ISREG(os.stat(REPORTED, dir_fd=self._folder, follow_symlinks=False).st_mode)
         return False
 
     def reported_code(self) -> int | None:
         """Returns the exit code of the rank that reports why the job ends; None if there is none."""
-        end = time.monotonic() + WRITTEN_WITHIN
-        while True:
+        for _ in range(WRITTEN_WITHIN):
             try:
                 return int(self._read_report()[0])
-            except (ValueError, TypeError, LookupError):  # another rank has just created the file
-                if time.monotonic() > end:
-                    return FAILED
-                time.sleep(0.01)
             except OSError:
                 return None
-
-    def _open_folder(self) -> int:
-        if self._folder is None:
-            raise FileNotFoundError(self.path)
-        return self._folder
+            except (ValueError, TypeError, LookupError):  # another rank has just created the file
+                time.sleep(0.01)
+        return FAILED
 
     def _read_report(self) -> list:
-        file = os.open(REPORTED, os.O_RDONLY | FLAGS, dir_fd=self._open_folder())
+        file = os.open(REPORTED, os.O_RDONLY | FLAGS, dir_fd=self._folder)
         with open(file) as stream:
             return json.load(stream)
 
     def _remove_earlier_report(self) -> None:
         """Removes the report of an earlier attempt: from before this process started, or from another host or boot.
 
-        A rank of this attempt can only report after it has started, which all ranks of a host do at once.
+        A rank of this attempt can only report after it has started, and all ranks of a host start at once.
         """
-        try:
-            _, host, boot, reported_at = self._read_report()
-            if (host, boot) == (self.host, self._boot) and reported_at >= self._started_at:
-                return
-        except (ValueError, TypeError):
-            # Without content: just created, or by a process that was killed meanwhile.
-            if os.stat(REPORTED, dir_fd=self._folder, follow_symlinks=False).st_size == 0:
-                return
-        except OSError:
-            return
-        with suppress(FileNotFoundError):
-            os.remove(REPORTED, dir_fd=self._folder)
+        with suppress(OSError):
+            try:
+                _, host, boot, reported_at = self._read_report()
+                earlier = (host, boot) != (self.host, self._boot) or reported_at < self._started_at
+            except (ValueError, TypeError):  # damaged, unless it is empty: another rank has just created it
+                earlier = os.stat(REPORTED, dir_fd=self._folder, follow_symlinks=False).st_size > 0
+            if earlier:
+                os.remove(REPORTED, dir_fd=self._folder)
+
+    # Files --------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        if self._file is None:
-            return
-        with self._lock, suppress(OSError):  # the watchdog writes as well
-            self._progress_time = since_boot()
-            process = (self.rank, self.host, self._boot, self.pid, self._started, self._attempt, self._met)
-            status = (self.num_update, self.doing[:99], self.waiting, self._ended, self._progress_time, self._namespace)
+        with self._lock, suppress(OSError):  # both threads write
+            process = (self.rank, self.host, self._boot, self._pid, self._started, self._attempt, self._met)
+            status = (self.num_update, self.doing[:99], self.waiting, self._ended, since_boot(), self._namespace)
             os.pwrite(self._file, json.dumps(Record(*process, *status)).encode().ljust(LENGTH), 0)
 
     def _read_all(self) -> dict[str, Record]:
         """File name -> record, of all attempts."""
         try:
-            owner = os.fstat(self._open_folder()).st_uid
-            names = [name for name in os.listdir(self._folder) if "@" in name]
+            owner = os.fstat(self._folder).st_uid
+            found = {name: _read_record(name, self._folder, owner) for name in os.listdir(self._folder) if "@" in name}
         except OSError:
             return {}
-        found = {name: read_record(name, self._folder, owner) for name in names}
         return {name: record for name, record in found.items() if record is not None}
 
-    def is_here(self, record: Record) -> bool:
-        """Returns whether a record is of this host, since it booted, and of a process that can be seen from here."""
-        return (record.host, record.boot, record.namespace) == (self.host, self._boot, self._namespace)
+    def _remove_old_jobs(self, own: os.stat_result) -> None:
+        """Removes the folders of jobs that were killed, so that no rank was left to do it.
 
-    def is_gone_here(self, record: Record) -> bool:
-        """Returns whether a record is of this host, and its process is known to have ended."""
-        if self.is_here(record):
-            return is_gone(record)
-        return record.host == self.host and record.boot != self._boot
-
-    def _is_of_this_attempt(self, name: str, record: Record) -> bool:
-        if not self._key_repeats:
-            return True
-        if self._attempt:
-            return record.attempt == self._attempt
-        if self.is_here(record):
-            return not is_gone(record) or (not record.attempt and record.progress_time >= self._started_at)
-        return not self.is_gone_here(record) and record != self._earlier.get(name)
-
-    def _on_own_clock(self, record: Record) -> Record:
-        if self.is_here(record):
-            return record
-        # All ranks met at the same moment, which each has read on the clock of its host.
-        return record._replace(progress_time=record.progress_time - record.met + self._met)
-
-
-def remove_dead(root: str, store: RankStatusStore, own: os.stat_result) -> None:
-    """Removes the folders in ``root`` of jobs that were killed, so that no rank was left to do it, but that of a store.
-
-    ``own`` is of a file that has just been written there: its owner, and the time of the file server. Raises OSError if
-    ``root`` cannot be listed.
-    """
-    for name in os.listdir(root):
-        path = os.path.join(root, name)
-        if not name.startswith(PREFIX) or path == store.path:
-            continue
-        with suppress(OSError):
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | FLAGS)
-            try:
-                files = [entry for entry in os.listdir(folder) if "@" in entry] if is_own(folder, own.st_uid) else []
-                if files and all(_is_dead(file, folder, store, own) for file in files):
-                    _remove(path, folder)
-            finally:
-                os.close(folder)
+        ``own`` is of a file that has just been written there: its owner, and the time of the file server.
+        """
+        for path in (os.path.join(self._root, name) for name in os.listdir(self._root) if name.startswith(PREFIX)):
+            with suppress(OSError):
+                folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | FLAGS)
+                try:
+                    names = os.listdir(folder)
+                    if _is_own(folder, own.st_uid) and all("@" in name or name == REPORTED for name in names):
+                        files = [os.stat(name, dir_fd=folder, follow_symlinks=False) for name in names]
+                        if own.st_mtime - max(file.st_mtime for file in (os.fstat(folder), *files)) > UNWRITTEN:
+                            _remove(path, folder)
+                finally:
+                    os.close(folder)
 
 
 def _remove(path: str, folder: int) -> None:
@@ -283,11 +311,26 @@ def _remove(path: str, folder: int) -> None:
         os.rmdir(path)
 
 
-def _is_dead(name: str, folder: int, store: RankStatusStore, own: os.stat_result) -> bool:
-    record = read_record(name, folder, own.st_uid)
-    if record is not None and (store.is_here(record) or store.is_gone_here(record)):
-        return store.is_gone_here(record)
-    # An empty file may be of a rank that is just starting. The processes of other hosts and containers cannot be seen
-    # from here, but every living rank writes within a day.
-    age = own.st_mtime - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
-    return age > (UNWRITTEN if record is None else SILENT)
+def _is_own(file: int, owner: int) -> bool:
+    return os.fstat(file).st_uid == owner
+
+
+def _read_record(name: str, folder: int, owner: int) -> Record | None:
+    """Returns the record in a file of a folder; None if it is not written yet, not valid, or not of this owner."""
+    try:
+        file = os.open(name, os.O_RDONLY | FLAGS, dir_fd=folder)
+        try:
+            record = Record(*json.loads(os.pread(file, LENGTH, 0))) if _is_own(file, owner) else None
+        finally:
+            os.close(file)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+    return record if record and _is_valid(record) and name == f"{record.rank}@{record.host}" else None
+
+
+def _is_valid(record: Record) -> bool:
+    """Whether all fields have their types, and the numbers those that a process can have: kill(-1) ends everything."""
+    numbers = [field for field in record if isinstance(field, (int, float))]
+    if list(map(type, record)) != _TYPES or not all(abs(number) < 2**53 for number in numbers):
+        return False
+    return min(record.rank, record.started) >= 0 and record.pid > 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from partial_fc.distributed.env import RankInfo, rank_info, share_cores
 from partial_fc.distributed.errors import REFUSED, with_user_place
 from partial_fc.distributed.rank_status import RankStatusStore
-from partial_fc.distributed.signals import block_signals, release_signals, repeat_lost_interrupts
-from partial_fc.distributed.watchdog import Watchdog
+from partial_fc.distributed.signals import block_signals, repeat_lost_interrupts
+from partial_fc.distributed.watchdog import Watchdog, refuse
 from partial_fc.utils.config import parse_assignments, to_json
 from partial_fc.utils.garbage import few_collections
 from partial_fc.utils.regular_files import FOLLOW_LINKS
@@ -137,7 +136,7 @@ class TrainingProgram:
             return args, settings
         except (ValueError, OSError, ImportError) as error:
             if ranks.size == 1:
-                self._report(error)
+                say(self._message(error), sys.stderr)
                 sys.exit(REFUSED)
             root = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), likely_root(argv))
             rank_status = RankStatusStore.of_job(root, os.environ, ranks.rank).open()
@@ -182,25 +181,14 @@ class TrainingProgram:
             raise
         return framework, work
 
-    def _report(self, error: BaseException, where: str = "") -> None:
-        """Prints an error that refuses the training."""
+    def _message(self, error: BaseException, where: str = "") -> str:
+        """The message of an error that refuses the training."""
         hint = f", run `{self.install}` first" if isinstance(error, ModuleNotFoundError) else ""
-        say(with_user_place(f"error{where}: {error}{hint}", error), sys.stderr)
+        return with_user_place(f"error{where}: {error}{hint}", error)
 
     def _refuse(self, error: BaseException, is_reporter: bool, rank_status: RankStatusStore) -> NoReturn:
-        """Exits this rank; prints the error unless another rank does."""
-        release_signals()
-        if not is_reporter:
-            # The reporter may be the slowest rank. If it reports nothing within this time, the error is not its own:
-            # the config.py or a library of this rank's host differs.
-            deadline = time.monotonic() + 5
-            while time.monotonic() < deadline and not rank_status.error_reported():
-                time.sleep(0.1)
-        if rank_status.claim_error_report(REFUSED):
-            self._report(error, "" if is_reporter else f" on rank {rank_info(os.environ).rank}")
-            time.sleep(0.3 if rank_status.rank == 0 else 0)  # for the other ranks to see the claim
-        rank_status.leave()
-        sys.exit(REFUSED)
+        where = "" if is_reporter else f" on rank {rank_status.rank}"
+        refuse(rank_status, is_reporter, self._message(error, where))
 
 
 def _choose_work(args: argparse.Namespace, settings: Any, framework: Framework) -> Callable[[], None]:

@@ -179,26 +179,24 @@ def test_a_client_takes_the_address_that_answers(server, capfd):
     watch, contact = server
     # The server listens at its own address alone, so 127.0.0.2 refuses.
     refused = ("127.0.0.2", contact.addresses[0][1])
-    lost = Heartbeat(Contact([refused], contact.token), ["a"], "b")
-    lost.start()
-    assert happens(lambda: lost.connect_error)
-    assert "127.0.0.2: " in lost.connect_error and lost.silent(0) == []
-    lost.join(0.3)
-    assert "warning: no heartbeat between host b and rank 0 on a, " in capfd.readouterr().err
+    Heartbeat(Contact([refused], contact.token), ["a"], "b").start()
+    warning, printed = "warning: no heartbeat between host b and rank 0 on a, ", []
+    assert happens(lambda: printed.append(capfd.readouterr().err) or "127.0.0.2: " in "".join(printed))
+    assert "".join(printed).startswith(warning)
     addresses = [("255.255.255.255", 1), refused, *contact.addresses]
     found = Heartbeat(contact._replace(addresses=addresses), ["a"], "b")
     found.start()
-    assert happens(lambda: found._peers) and found.connect_error == ""
+    assert happens(lambda: found._peers) and capfd.readouterr().err == ""
 
 
 def test_a_flood_takes_few_descriptors_and_keeps_no_host_out(server, monkeypatch):
     monkeypatch.setattr(heartbeat, "CONNECT_TIMEOUT", LIMIT)  # else silent connections end by themselves
-    watch, contact = server
+    _, contact = server
+    before = len(os.listdir("/proc/self/fd"))
     flood = [socket.create_connection(contact.addresses[0], timeout=LIMIT) for _ in range(200)]
-    assert happens(lambda: 0 < len(watch._connections()) <= heartbeat._MAX_UNKNOWN + 2)
-    friend = greeted(contact, "c")
-    assert friend.recv(1) == b"."
-    assert _ends(flood[0]) and len(watch._connections()) <= heartbeat._MAX_UNKNOWN + 3
+    friend = greeted(contact, "c")  # after the flood, in the order in which the server accepts
+    assert friend.recv(1) == b"." and _ends(flood[0])
+    assert len(os.listdir("/proc/self/fd")) - before - len(flood) <= heartbeat._MAX_UNKNOWN + 5
     for connection in flood:
         connection.close()
 

@@ -21,7 +21,6 @@ BEGIN = """
 import ctypes, os, sys, time
 from partial_fc.distributed import watchdog
 from partial_fc.distributed.env import RankInfo
-from partial_fc.distributed.rank_record import is_gone
 from partial_fc.distributed.signals import block_signals
 block_signals()
 rank, size = int(sys.argv[2]), int(sys.argv[3])
@@ -33,7 +32,8 @@ def wait_for_checks(seconds):
     end = time.monotonic() + seconds
     wait_until(lambda: guard._checked_at > end)
 wait_until(lambda: len(guard.rank_status.records()) == size)
-guard.on_connected()
+guard.advance(watchdog.State.PREPARING)
+guard.mark("setup", waiting=False)
 """
 
 
@@ -63,8 +63,8 @@ def ends(process, code):
 
 
 def test_a_stop_request_is_recorded_and_limited(rank):
-    lines = "watchdog.GRACE = 1.0\nguard.training_begun()\nos.kill(os.getpid(), 15)\n"
-    lines += "wait_until(lambda: guard.stop_requested)\nos.kill(os.getpid(), 10)\ntime.sleep(600)"
+    lines = "watchdog.GRACE = 1.0\nguard.advance(watchdog.State.TRAINING)\nos.kill(os.getpid(), 15)\n"
+    lines += "wait_until(lambda: guard.state == watchdog.State.STOPPING)\nos.kill(os.getpid(), 10)\ntime.sleep(600)"
     assert ends(rank(lines), 1) == "error: stop requested 1 s ago, but no step has ended since: exits without saving\n"
 
 
@@ -78,13 +78,19 @@ def test_a_stop_before_training_has_one_exit_code_on_all_ranks(rank):
     assert reports == "error: stop requested before training began: there is nothing to save\n"
 
 
+def test_the_thread_that_reports_also_ends_the_process(rank):
+    lines = "guard.report('error: a name\\x1b[2J', 3)\nos.kill(os.getpid(), 15)\n"
+    lines += "time.sleep(1)\nprint('by the main thread', file=sys.stderr)\nguard.exit(1)"
+    assert ends(rank(lines), 3) == "error: a name\\x1b[2J\nby the main thread\n"
+
+
 def test_a_rank_that_loses_the_connection_ends_with_the_code_of_the_report(rank):
     stopped = rank("sys.stdin.readline()\nos.kill(os.getpid(), 15)\ntime.sleep(600)", 0, 2)
     lines = "from types import SimpleNamespace\nfrom partial_fc.distributed import run_rank\n"
     lines += "backend = SimpleNamespace(is_connection_error=lambda error: True, abort=int, error_message=str)\n"
     lines += "this = SimpleNamespace(watchdog=guard, rank=1, exit_code=2, backend=backend)\n"
     lines += "print('ready', flush=True)\nwait_until(guard.rank_status.error_reported)\n"
-    lines += "run_rank._end_with(this, RuntimeError('Connection closed by peer'))"
+    lines += "run_rank._end(this, RuntimeError('Connection closed by peer'))"
     other = rank(lines, 1, 2)
     assert other.stdout.readline() == "ready\n"
     stopped.stdin.write("\n")
@@ -182,7 +188,8 @@ def test_a_lost_rank_is_reported_once_by_the_others(rank, number, message, tmp_p
 
 def test_a_rank_that_left_is_not_missed(rank):
     left = rank("guard.stand_down()\nguard.leave()", 1, 2)
-    lines = "wait_until(lambda: is_gone(guard.rank_status.records()[1]))\nwait_for_checks(3 * watchdog.TICK)\n"
+    lines = "store = guard.rank_status\nwait_until(lambda: store.is_gone(store.records()[1]))\n"
+    lines += "wait_for_checks(3 * watchdog.TICK)\n"
     other = rank(lines + "guard.stand_down()\nguard.leave()", 0, 2)
     assert ends(left, 0) == "" and ends(other, 0) == ""
 
@@ -195,9 +202,9 @@ def test_a_disk_that_hangs_does_not_delay_the_end(rank):
 
 def test_the_state_of_a_rank_only_moves_forward(tmp_path):
     guard = Watchdog(RankInfo(0, 1, 0, 1), str(tmp_path), {})
-    guard.training_begun()
-    guard.on_connected()
+    for state in (State.TRAINING, State.PREPARING):
+        guard.advance(state)
     assert guard.state is State.TRAINING
     guard.stand_down()
-    guard._request_stop()  # as the thread does, at the same time
-    assert guard.state is State.ENDING and not guard.stop_requested
+    guard.advance(State.STOPPING)  # as the thread does, at the same time
+    assert guard.state is State.ENDING
