@@ -17,6 +17,7 @@ from partial_fc.data.batch import Inputs
 from partial_fc.distributed.errors import JobError, Preempted, StopRequested
 from partial_fc.utils.config import parse_options, write_settings
 from partial_fc.utils.garbage import few_collections
+from partial_fc.utils.options import options_of
 
 from . import resume
 from .building import Training, build_data, build_log, build_training, build_verification, job_facts, versions
@@ -28,7 +29,7 @@ from .loop import LoopState, seed_step, updates
 from .new_centers import take_new_centers
 from .report import try_report, write_results
 from .results import TrainingResult
-from .resume import RUN, ResumePlan, checkpoint_folder
+from .resume import RUN, ResumePlan, checkpoint_folder, writes_checkpoints
 from .run_folder import RunFolder, begin_run, console, open_run_folder, output_folder, progress_bar
 from .saving import SaveCallback, onnx_metadata
 from .schedule import describe_rates
@@ -103,7 +104,7 @@ class Trainer:
             {**facts, "time": time.strftime("%Y-%m-%d %H:%M:%S %z")},
             plan.resumed_update or 0,
             self.loop,
-            settings.checkpoint_minutes,
+            options_of(settings, "checkpoint_options").minutes,
         )
         self._draws_random_numbers = engine.draws_random_numbers
 
@@ -155,7 +156,7 @@ class Trainer:
 
     @property
     def _writes_checkpoints(self) -> bool:
-        return bool(self.settings.checkpoint_every or self.settings.checkpoint_minutes)
+        return writes_checkpoints(self.settings)
 
     def _start(self) -> Sequence[SaveCallback]:
         """Reads the held-out sets, restores or initializes the training, and takes ownership of the output folder.

@@ -11,18 +11,19 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from .atomic_io import replace_file
 from .json_object import read_object
 from .text import quoted
 
-# Of options: a comma outside of parentheses and of quotes.
-SEPARATOR = r""",(?![^()]*\))(?=(?:[^'"]|'[^']*'|"[^"]*")*$)"""
+# Between options: a comma outside of parentheses, brackets and quotes.
+SEPARATOR = r""",(?![^()\[\]]*[)\]])(?=(?:[^'"]|'[^']*'|"[^"]*")*$)"""
 LARGEST = 1 << 20  # bytes of a settings.json, which has some 4,000
 
 
@@ -48,9 +49,10 @@ class Setting:
     item: type | None = None  # type of the items of a list or tuple, None for other settings
     length: int | None = None  # number of items, None for any number
     path: bool = False  # whether the value is the path of a file or folder
-    alias: str = ""  # another name that users may write; empty for none
     function: bool = False  # whether config.py may give a function in place of the value
     by_epoch: bool = False  # whether a list may give a value for each epoch, the last one for all later ones
+    options: tuple["Setting", ...] | None = None  # declared options, of a setting whose value is name=value,name=value
+    part: str = ""  # with options: the setting that names the part which takes further options; empty for none
     trainer: str = ""  # the only trainer that has the setting, a key of TRAINERS in presets.py; empty for both
 
     @property
@@ -70,8 +72,8 @@ class Setting:
         """Whether the value is text, or a list of texts."""
         return (self.item or type(self.default)) is str
 
-    def describe(self) -> str:
-        """The help with type and bounds."""
+    def describe(self, aliases: Iterable[str] = ()) -> str:
+        """The help with type, bounds and other names."""
         kind = type(self.default).__name__
         if self.item:
             kind += f" of {self.length or ''} {self.item.__name__}".replace("  ", " ")
@@ -80,7 +82,7 @@ class Setting:
             "in config.py a function" if self.function else "",
             self.bounds,
             "one of " + ", ".join(filter(None, self.choices)) if self.choices else "",
-            f"also {self.alias}" if self.alias else "",
+            f"also {', '.join(aliases)}" if aliases else "",
             f"{self.trainer} trainer only" if self.trainer else "",
         )
         return f"{self.help} ({', '.join(filter(None, facts))})"
@@ -99,6 +101,8 @@ class Setting:
             SettingsError: It has another type or is outside the bounds.
         """
         kind = type(self.default)
+        if self.options is not None and isinstance(value, Options):
+            return value
         if self.function and callable(value):
             return value
         if self.by_epoch and isinstance(value, (list, tuple)) and value:
@@ -154,6 +158,31 @@ class Setting:
         return SettingsError(f"{self.name} {verb} {quoted(value)}, but must be {expected}")
 
 
+class Options(dict[str, Any]):
+    """The options of one part: name -> text, or None for its default; a user's function is itself."""
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={text}" for name, text in self.items() if text is not None)
+
+    def add(self, name: str, text: Any) -> None:
+        """Adds an option; raises SettingsError if it has another value."""
+        if self.setdefault(name, text) != text:
+            raise SettingsError(f"option {name} is given as {self[name]} and {text}: set one")
+
+
+class Alias(NamedTuple):
+    """What an earlier name of a setting, or its name in another program, stands for.
+
+    An option that has the default of the earlier setting is not set.
+    """
+
+    setting: str
+    options: tuple[str, ...] = ()  # of that setting; several take the items of a list
+    declared: Setting | None = None  # the earlier setting; None for one that is declared as it was
+    # The part that has the option, as a value of the setting that names parts; empty for no certain one.
+    of_part: str = ""
+
+
 class Schema:
     """All settings of a program.
 
@@ -162,18 +191,22 @@ class Schema:
         hints: Name that is not a setting, but was one, here or elsewhere -> what to do instead, for the error.
         alternatives: Groups of settings of which one replaces the others: name -> the value with which it does not; of
             several, a tuple.
+        aliases: Other name that users may write -> what it stands for.
 
     Attributes:
-        rows: As given.
+        rows, aliases: As given.
         settings: Name -> setting.
     """
 
     def __init__(
-        self, *rows: str | Setting, hints: Mapping[str, str], alternatives: Collection[Mapping[str, Any]] = ()
+        self,
+        *rows: str | Setting,
+        hints: Mapping[str, str],
+        alternatives: Collection[Mapping[str, Any]] = (),
+        aliases: Mapping[str, Alias] = MappingProxyType({}),
     ):
-        self.rows, self._hints, self._alternatives = rows, hints, alternatives
+        self.rows, self._hints, self._alternatives, self.aliases = rows, hints, alternatives, aliases
         self.settings = {row.name: row for row in rows if isinstance(row, Setting)}
-        self._aliases = {setting.alias: setting for setting in self.settings.values() if setting.alias}
 
     def defaults(self) -> dict[str, Any]:
         """A fresh copy of every setting with its default."""
@@ -188,8 +221,8 @@ class Schema:
             trainer: The trainer that will use them; empty for any.
 
         Returns:
-            The values as the types of their settings, by name. Among them are the defaults of those that one of the
-            values replaces.
+            The values as the types of their settings, by name; `Options` for those that have options. Among them are
+            the defaults of those that one of the values replaces.
 
         Raises:
             SettingsError: A name is unknown or of another trainer, a value has another type or is outside its bounds,
@@ -198,23 +231,60 @@ class Schema:
         try:
             if not isinstance(values, Mapping):
                 raise SettingsError(f"config is {quoted(values)}, but must be a dictionary; an EasyDict is one")
-            return self._reset(self._read_all(values, trainer))
+            return self._reset(self.translate(values, trainer))
         except SettingsError as error:
             raise SettingsError(f"{source}: {error}" if source else str(error)) from None
 
-    def _read_all(self, values: Mapping[str, Any], trainer: str) -> dict[str, Any]:
+    def names_in(self, values: Iterable[str]) -> set[str]:
+        """Returns the settings for which names and aliases stand."""
+        return {self.aliases[name].setting if name in self.aliases else name for name in values}
+
+    def translate(self, values: Mapping[str, Any], trainer: str = "") -> dict[str, Any]:
+        """Returns checked values by today's names; for arguments and errors see `read`."""
         read: dict[str, Any] = {}
+        names: dict[str, str] = {}  # setting -> as which it was given
         for given, value in values.items():
-            setting = self._find(given)
-            name, checked = setting.name, setting.check(value)
-            if setting.trainer and trainer not in ("", setting.trainer) and checked != setting.default:
-                raise SettingsError(
-                    f"{given} is {checked!r}, but only the {setting.trainer} trainer has this setting: remove it"
-                )
-            if read.setdefault(name, checked) != checked:
-                both = f"given as {read[name]} and {checked}"
-                raise SettingsError(f"{name} and {setting.alias} are one setting, {both}: set one")
+            for name, checked in self._read_one(given, value, trainer):
+                if isinstance(checked, Options):
+                    options = read.setdefault(name, Options())
+                    for option, text in checked.items():
+                        options.add(option, text)
+                elif read.setdefault(name, checked) != checked:
+                    if self.names_in((names[name], given)) == {name}:
+                        both = f"are one setting, given as {read[name]} and {checked}: set one"
+                    else:  # two parts
+                        both = "exclude each other: set one of them"
+                    raise SettingsError(f"{names[name]} and {given} {both}")
+                names.setdefault(name, given)
         return read
+
+    def _read_one(self, given: str, value: Any, trainer: str) -> Iterator[tuple[str, Any]]:
+        """Yields (name, value) of the settings for which a name or alias with this value stands."""
+        setting, alias = self._find(given), self.aliases.get(given)
+        checked = setting.check(value)
+        _check_trainer(replace(setting, name=given), checked, trainer)
+        if not (alias and alias.options):
+            name = alias.setting if alias else given
+            yield name, checked if setting.options is None else self._read_options(setting, checked, trainer)
+            return
+        is_set = checked != setting.default
+        texts = map(to_option, checked if len(alias.options) > 1 else [checked])
+        yield alias.setting, Options(zip(alias.options, texts) if is_set else dict.fromkeys(alias.options))
+        if is_set and alias.of_part:
+            yield self.settings[alias.setting].part, alias.of_part
+
+    def _read_options(self, setting: Setting, value: Any, trainer: str) -> Options:
+        options = value if isinstance(value, Options) else split_options(setting.name, value)
+        declared = {each.name: each for each in setting.options or ()}
+        try:
+            for name, text in options.items():
+                if name not in declared and not setting.part:
+                    choose("option", name, declared)
+                elif name in declared and text is not None:
+                    _check_trainer(declared[name], declared[name].check(declared[name].parse(text)), trainer)
+        except SettingsError as error:
+            raise SettingsError(f"{setting.name}: {error}") from None
+        return options
 
     def _reset(self, values: dict[str, Any]) -> dict[str, Any]:
         for group in self._alternatives:
@@ -226,8 +296,14 @@ class Schema:
         return values
 
     def get(self, name: str) -> Setting | None:
-        """Returns the setting of a name or alias; None for none."""
-        return self._aliases.get(name) or self.settings.get(name)
+        """Returns the declaration of a name or alias; None for none."""
+        alias = self.aliases.get(name)
+        if alias is None:
+            return self.settings.get(name)
+        setting = self.settings[alias.setting]
+        options = {option.name: option for option in setting.options or ()}
+        found = alias.declared or (options[alias.options[0]] if alias.options else setting)
+        return replace(found, name=name) if alias.options else found
 
     def _find(self, name: str) -> Setting:
         if name in self._hints:
@@ -245,9 +321,32 @@ class Schema:
             if isinstance(row, str):
                 lines += ["", f"{row}:"]
                 continue
-            start = f"  {row.name}={defaults[row.name]} ".ljust(30)
-            lines += textwrap.wrap(row.describe(), 120, initial_indent=start, subsequent_indent=" " * 30)
+            lines += _wrapped(f"  {row.name}={defaults[row.name]}", row.describe(self.aliases_of(row.name)))
+            for option in row.options or ():
+                text = option.describe(self.aliases_of(row.name, option.name))
+                lines += _wrapped(f"    {option.name}={option.default}", text)
         return "\n".join(lines[1:])
+
+    def aliases_of(self, name: str, *options: str) -> list[str]:
+        """Returns the other names of a setting, or of an option that it declares; and "X for Y" for another option Y."""
+        declared = {(option.name,) for option in self.settings[name].options or ()}
+        aliases = [(other, alias) for other, alias in self.aliases.items() if alias.setting == name]
+        of_others = [(other, alias) for other, alias in aliases if alias.options and alias.options not in declared]
+        return [other for other, alias in aliases if alias.options == options] + [
+            f"{other} for {','.join(alias.options)}" for other, alias in of_others if not options
+        ]
+
+
+def _wrapped(start: str, text: str) -> list[str]:
+    return textwrap.wrap(text, 120, initial_indent=f"{start} ".ljust(30), subsequent_indent=" " * 30)
+
+
+def _check_trainer(setting: Setting, value: Any, trainer: str) -> None:
+    """Refuses a value of a setting that only the other trainer has, unless it is the default."""
+    if setting.trainer and trainer not in ("", setting.trainer) and value != setting.default:
+        raise SettingsError(
+            f"{setting.name} is {value!r}, but only the {setting.trainer} trainer has this setting: remove it"
+        )
 
 
 def _is_unused(value: Any, unused: Any) -> bool:
@@ -289,10 +388,23 @@ def parse_options(setting: str, text: str, *makers: Callable[..., Any]) -> dict[
         makers: what will be called with the options: those that it declares as text stay text, see `Setting.parse`.
     """
     texts = set().union(*map(_text_arguments, makers))
+    return {name: _read(value, name in texts) for name, value in split_options(setting, text).items()}
+
+
+def split_options(setting: str, text: str) -> Options:
+    """Reads the value of a setting whose form is ``name=value,name=(value,value)``; each value is still text."""
     parts = [part.partition("=") for part in re.split(SEPARATOR, text) if text]
     if not all(name.strip().isidentifier() and equals for name, equals, _ in parts):
         raise SettingsError(f"{setting} is {quoted(text)}, but must be name=value, separated by commas")
-    return {name.strip(): _read(value.strip(), name.strip() in texts) for name, _, value in parts}
+    return Options({name.strip(): value.strip() for name, _, value in parts})
+
+
+def to_option(value: Any) -> Any:
+    """Returns a value as the text of an option; a function stays what it is."""
+    if callable(value):
+        return value
+    text = value if isinstance(value, str) else repr(value).replace(", ", ",")
+    return repr(text) if isinstance(value, str) and re.search(r"[,()\[\]'\"]|^\s|\s$", text) else text
 
 
 def _text_arguments(maker: Callable[..., Any]) -> set[str]:

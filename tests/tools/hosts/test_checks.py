@@ -3,6 +3,7 @@
 import pytest
 
 import default
+from partial_fc.training.resume import writes_checkpoints
 from partial_fc.utils.check_rows import Row, failed_checks
 from partial_fc.utils.config import parse_assignments
 from partial_fc_tools.hosts.checks import Job, rows
@@ -54,8 +55,8 @@ def test_files_that_may_be_missing_are_missing_everywhere():
 def test_the_advice_on_an_output_folder_that_is_not_shared_turns_all_checkpoints_off():
     (_, other), *_ = table([{}, {"outputs": False}])
     off = parse_assignments(other["outputs"].fix.partition("off: ")[2].split())
-    config = default.generate_config(changes={"checkpoint_minutes": 30, **off})
-    assert (config.checkpoint_every, config.checkpoint_minutes) == (0, 0)
+    config = default.generate_config(changes=off, recipe={"checkpoint_minutes": 30})
+    assert not writes_checkpoints(config)
 
 
 def test_no_host_has_the_data_or_needs_it():

@@ -126,7 +126,7 @@ def check_outputs(probe: Probe, job: Job) -> Row | None:
         return None
     if probe.facts["outputs"]:
         return Row("ok", "outputs", "the output folder is shared with this host")
-    off = "checkpoint_every=0 checkpoint_minutes=0"
+    off = "checkpoint_every=0 checkpoint_options=minutes=0"
     fix = f"set models_root= to a folder of a file server, or turn checkpoints off: {off}"
     return Row("bad", "outputs", "the output folder is not shared with this host", fix)
 

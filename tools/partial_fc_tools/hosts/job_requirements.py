@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from partial_fc.data.sources.forms import RECORDS, form_of, set_in
+from partial_fc.utils.options import options_of
 
 READ_TIMEOUT = 30  # seconds to read the settings: the first import from a network file system may take many
 
@@ -62,7 +63,7 @@ def read(clone: str, software: Software, arguments: Sequence[str]) -> Training |
     names = ["property", *(f"{name}.bin" for name in settings["val_targets"])]
     drawn = settings["debug"] or (settings["dataset"] == "demo" and not settings["rec"])
     unknown = drawn or form_of(rec) != RECORDS  # the hosts compare no sets in other forms
-    saves = settings["checkpoint_every"] or settings["checkpoint_minutes"]
+    saves = settings["checkpoint_every"] or options_of(settings, "checkpoint_options").minutes
     return Training(
         needed=[] if unknown else [rec, f"{os.path.splitext(rec)[0]}.idx"],
         beside=[] if unknown else [os.path.join(os.path.dirname(rec), name) for name in names],
