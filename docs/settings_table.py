@@ -33,8 +33,7 @@ def settings_tables() -> str:
 
 def line_of(setting: Setting, *names: str) -> str:
     """Returns the row of a setting, or of an option of one."""
-    aliases = (other.partition(" for ") for other in default.SETTINGS.aliases_of(*names))
-    also = "".join(f", `{other}` for `{option}`" if option else f" or `{other}`" for other, _, option in aliases)
+    also = "".join(f" or `{other}`" for other in default.SETTINGS.aliases_of(*names))
     only = f" ({TRAINERS[setting.trainer]})" if setting.trainer else ""
     return f"| `{'='.join(names)}`{also}{only} | {default_of(setting)} | {meaning_of(setting)} |"
 

@@ -328,13 +328,12 @@ class Schema:
         return "\n".join(lines[1:])
 
     def aliases_of(self, name: str, *options: str) -> list[str]:
-        """Returns the other names of a setting, or of an option that it declares; and "X for Y" for another option Y."""
-        declared = {(option.name,) for option in self.settings[name].options or ()}
-        aliases = [(other, alias) for other, alias in self.aliases.items() if alias.setting == name]
-        of_others = [(other, alias) for other, alias in aliases if alias.options and alias.options not in declared]
-        return [other for other, alias in aliases if alias.options == options] + [
-            f"{other} for {','.join(alias.options)}" for other, alias in of_others if not options
-        ]
+        """Returns the other names of an option, or of a setting and the options that it does not declare."""
+        aliases = {other: alias.options for other, alias in self.aliases.items() if alias.setting == name}
+        if not options:
+            declared = {(option.name,) for option in self.settings[name].options or ()}
+            return [other for other, named in aliases.items() if named not in declared]
+        return [other for other, named in aliases.items() if named == options]
 
 
 def _wrapped(start: str, text: str) -> list[str]:

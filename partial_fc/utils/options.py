@@ -122,7 +122,7 @@ BOUNDS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     },
 }
 
-SETTING_FOR = {"lr": ", and set the setting lr", "params": "", "momentum_convention": ""}
+RESERVED = {"lr", "params", "momentum_convention"}  # which the training decides
 
 
 def options_of(settings: Mapping[str, Any], name: str) -> SimpleNamespace:
@@ -161,8 +161,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
 
 def check_optimizer_options(optimizer: str, options: Mapping[str, Any]) -> None:
     """Raises SettingsError for options of a named optimizer that settings decide, or outside of PyTorch's bounds."""
-    for option in options.keys() & SETTING_FOR.keys():
-        raise SettingsError(f"optimizer_options has {option}: remove it{SETTING_FOR[option]}")
+    for option in options.keys() & RESERVED:
+        raise SettingsError(f"optimizer_options has {option}: remove it")
     if optimizer in ("sgd", "adamw") or optimizer.startswith("torch.optim"):
         check_options("torch.optim", options)
 
