@@ -9,14 +9,24 @@ import os
 from easydict import EasyDict as edict
 
 from partial_fc.settings.declarations import SETTINGS, describe_settings
-from partial_fc.settings.precedence import resolve_settings
+from partial_fc.settings.precedence import resolve_settings, todays_names
 from partial_fc.settings.presets import dataset, loss, network
 from partial_fc.utils.user_code import errors_of
 
 with errors_of("config.py failed"):
     from config import config as user_config
 
-__all__ = ["HERE", "SETTINGS", "config", "dataset", "describe_settings", "generate_config", "loss", "network"]
+__all__ = [
+    "HERE",
+    "SETTINGS",
+    "config",
+    "dataset",
+    "describe_settings",
+    "generate_config",
+    "loss",
+    "network",
+    "todays_names",
+]
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 

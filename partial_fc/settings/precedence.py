@@ -162,7 +162,9 @@ def complete(settings: Settings, root: str) -> Settings:
         settings["schedule_options"] = Options({**rates, "factors": factors})
     for name, setting in SETTINGS.settings.items():
         if setting.options is not None:
-            settings[name] = str(settings[name])
+            given = settings[name]
+            declared = [option.name for option in setting.options if option.name in given]  # first, in one order
+            settings[name] = str(Options({option: given[option] for option in (*declared, *given)}))
         if setting.path and settings[name] not in KEYWORDS and not (name == "rec" and is_name(settings[name])):
             settings[name] = absolute(settings[name], root)
     rec = settings["rec"]

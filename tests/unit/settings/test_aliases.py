@@ -5,7 +5,9 @@ import json
 import pytest
 
 import default
+from partial_fc.checkpoint import Manifest
 from partial_fc.settings.aliases import ALIASES
+from partial_fc.training.log_lines import changes_since
 from partial_fc.utils.config import SettingsError
 
 OWN = {"rec": "/sets/own", "num_classes": 70, "num_epoch": 3}
@@ -100,7 +102,7 @@ def test_options_of_several_sources_are_merged(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "part, options, kept",
     [
-        ({"optimizer": "adamw"}, "betas=(0.9,0.95),decay_on=weights,lr=0.1", "decay_on=weights,lr=0.1"),
+        ({"optimizer": "adamw"}, "betas=(0.9,0.95),decay_on=weights,lr=0.1", "lr=0.1,decay_on=weights"),
         ({"schedule": "cosine"}, "power=2,warmup=linear", "warmup=linear"),
         ({"task": "own:Task"}, "cutout=4", ""),
         ({"margin": "own:margin"}, "m2=0.3", ""),
@@ -115,6 +117,18 @@ def test_another_part_has_none_of_the_earlier_ones_options(part, options, kept, 
         monkeypatch.setitem(default.user_config, "optimizer", "torch.optim:Adam")
     own = {**OWN, "schedule": "polynomial"} if name != "schedule" else OWN
     assert default.generate_config(changes={**own, **part}, trainer="torch")[f"{name}_options"] == kept
+
+
+def test_settings_in_a_checkpoint_of_an_earlier_version_are_compared_by_todays_names(caplog):
+    saved = {"dropout": 0.4, "margins": [1.0, 0.5, 0.0], "lr_steps": [5], "schedule": "", "lr": 0.1, "unknown": 7}
+    origin = {"code": "a", **{f"setting {name}": value for name, value in saved.items()}}
+    now = {"network_options": "", "margin_options": "", "schedule": "steps", "schedule_options": "steps=[6]", "lr": 0.1}
+    facts = {"code": "a", **{f"setting {name}": value for name, value in now.items()}}
+    manifest = Manifest(500, 7, 3, 2, [], {}, {}, [], origin)
+    assert changes_since(manifest, facts, default.todays_names) == {
+        "setting network_options": ("dropout=0.4", ""),
+        "setting schedule_options": ("steps=[5]", "steps=[6]"),
+    }
 
 
 def test_two_names_of_one_option_exclude_each_other():
