@@ -72,7 +72,7 @@ class Setting:
         """Whether the value is text, or a list of texts."""
         return (self.item or type(self.default)) is str
 
-    def describe(self, aliases: Iterable[str] = ()) -> str:
+    def describe(self, other_names: str = "") -> str:
         """The help with type, bounds and other names."""
         kind = type(self.default).__name__
         if self.item:
@@ -82,7 +82,7 @@ class Setting:
             "in config.py a function" if self.function else "",
             self.bounds,
             "one of " + ", ".join(filter(None, self.choices)) if self.choices else "",
-            f"also {', '.join(aliases)}" if aliases else "",
+            other_names,
             f"{self.trainer} trainer only" if self.trainer else "",
         )
         return f"{self.help} ({', '.join(filter(None, facts))})"
@@ -321,10 +321,11 @@ class Schema:
             if isinstance(row, str):
                 lines += ["", f"{row}:"]
                 continue
-            lines += _wrapped(f"  {row.name}={defaults[row.name]}", row.describe(self.aliases_of(row.name)))
+            aliases = ", ".join(self.aliases_of(row.name))
+            lines += _wrapped(f"  {row.name}={defaults[row.name]}", row.describe(f"also {aliases}" if aliases else ""))
             for option in row.options or ():
-                text = option.describe(self.aliases_of(row.name, option.name))
-                lines += _wrapped(f"    {option.name}={option.default}", text)
+                aliases = " or ".join(f"{other}=..." for other in self.aliases_of(row.name, option.name))
+                lines += _wrapped(f"    {option.name}={option.default}", option.describe(aliases and f"or {aliases}"))
         return "\n".join(lines[1:])
 
     def aliases_of(self, name: str, *options: str) -> list[str]:
