@@ -5,7 +5,7 @@ name, the user's config.py, a recipe or a saved settings.json, and the user's ch
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain
 from typing import Any
 
@@ -97,31 +97,37 @@ def drop_replaced(saved: Settings, names: Mapping[str, Any], trainer: str) -> No
             del saved[name]
 
 
-def drop_options(settings: Settings, part: str) -> None:
-    """Removes the options of a part that another one replaces, but for those that any part has."""
+def drop_options(settings: Settings, part: str, free: Collection[tuple[str, str]] = ()) -> None:
+    """Removes the options of a part that another one replaces, but for those that any part has, and ``free`` ones."""
     for setting in SETTINGS.settings.values():
         if setting.part == part and not SETTINGS.settings[part].item and setting.name in settings:
             declared = {option.name for option in setting.options or ()}
-            options = settings[setting.name].items()
-            settings[setting.name] = Options({name: text for name, text in options if name in declared})
+            settings[setting.name] = Options(
+                (name, text)
+                for name, text in settings[setting.name].items()
+                if name in declared or (setting.name, name) in free
+            )
 
 
 def merge(*layers: Mapping[str, Any]) -> Settings:
     """All settings, of which later layers win, with `Options`.
 
-    Options are merged by name, and empty ones clear the earlier ones. A new part loses the options of the one that it
-    replaces, and factors of the rates take the place of an earlier warm-up, too.
+    Options are merged by name, and empty ones clear the earlier ones. A new part loses the options that a layer has set
+    together with the former part, and factors of the rates take the place of an earlier warm-up, too.
     """
     settings = SETTINGS.defaults()
     settings.update({name: Options() for name in OF_OPTIONS})
+    free: set[tuple[str, str]] = set()  # (setting, option) that came without a part
     for values in layers:
         if values.get("schedule") == "factors":
             settings.update(warmup_epoch=-1, warmup_steps=0)
         for name, value in values.items():
             if value != settings[name] and not isinstance(value, Options):
-                drop_options(settings, name)
+                drop_options(settings, name, free)
         for name, value in values.items():
             if isinstance(value, Options):
+                given = {(name, option) for option in value}
+                free = free - given if SETTINGS.settings[name].part in values else free | given
                 value = Options({**settings[name], **value} if value else {})
             settings[name] = value
     return settings

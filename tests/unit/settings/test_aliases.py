@@ -103,7 +103,7 @@ def test_options_of_several_sources_are_merged(monkeypatch, tmp_path):
     "part, options, kept",
     [
         ({"optimizer": "adamw"}, "betas=(0.9,0.95),decay_on=weights,lr=0.1", "lr=0.1,decay_on=weights"),
-        ({"schedule": "cosine"}, "power=2,warmup=linear", "warmup=linear"),
+        ({"schedule": "own:schedule"}, "power=2,warmup=linear", "warmup=linear"),
         ({"task": "own:Task"}, "cutout=4", ""),
         ({"margin": "own:margin"}, "m2=0.3", ""),
     ],
@@ -111,12 +111,12 @@ def test_options_of_several_sources_are_merged(monkeypatch, tmp_path):
 def test_another_part_has_none_of_the_earlier_ones_options(part, options, kept, monkeypatch):
     ((name, value),) = part.items()
     monkeypatch.setitem(default.user_config, f"{name}_options", options)
-    if name == "schedule":
-        monkeypatch.setitem(default.user_config, "schedule", "polynomial")
-    if name == "optimizer":
-        monkeypatch.setitem(default.user_config, "optimizer", "torch.optim:Adam")
-    own = {**OWN, "schedule": "polynomial"} if name != "schedule" else OWN
-    assert default.generate_config(changes={**own, **part}, trainer="torch")[f"{name}_options"] == kept
+    own = {**OWN, "schedule": "polynomial", **part}
+    free = default.generate_config(changes=own, trainer="torch")[f"{name}_options"]
+    assert set(free.split(",")) == set(options.split(","))  # no part was named with them
+    former = {"optimizer": "torch.optim:Adam", "schedule": "polynomial", "task": "faces", "margin": "combined"}[name]
+    monkeypatch.setitem(default.user_config, name, former)
+    assert default.generate_config(changes=own, trainer="torch")[f"{name}_options"] == kept
 
 
 def test_settings_in_a_checkpoint_of_an_earlier_version_are_compared_by_todays_names(caplog):
