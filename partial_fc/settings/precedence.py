@@ -4,6 +4,7 @@ Later ones win: the declared defaults, the defaults of a trainer, the presets th
 name, the user's config.py, a recipe or a saved settings.json, and the user's changes.
 """
 
+import copy
 import os
 from collections.abc import Collection, Mapping
 from itertools import chain
@@ -11,7 +12,7 @@ from typing import Any
 
 from partial_fc.data.sources.forms import is_name, set_path
 from partial_fc.training.schedules import tabulate_rates
-from partial_fc.utils.config import Options, read_settings, to_option
+from partial_fc.utils.config import Options, read_settings, split_options, to_option
 from partial_fc.utils.imports import refuse_code
 
 from .aliases import LR_FUNC, without_empty_schedule
@@ -155,6 +156,19 @@ def todays_names(saved: Mapping[str, Any]) -> Settings:
     others = {name: value for name, value in saved.items() if name not in known}
     translated = SETTINGS.translate(known).items()
     return {**others, **{name: str(value) if isinstance(value, Options) else value for name, value in translated}}
+
+
+def value_of(settings: Mapping[str, Any], name: str) -> Any:
+    """The value of a setting by an earlier name, such as a list of numbers for lr_steps; KeyError for no such name."""
+    alias, declared = SETTINGS.aliases[name], SETTINGS.get(name)
+    assert declared is not None, "an alias stands for something"
+    if not alias.options:
+        return settings[alias.setting]
+    given = split_options(alias.setting, settings[alias.setting])
+    if not given.keys() >= set(alias.options):
+        return copy.copy(declared.default)
+    text = ",".join(given[option] for option in alias.options)
+    return declared.check(declared.parse(text))
 
 
 def complete(settings: Settings, root: str) -> Settings:

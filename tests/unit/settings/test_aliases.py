@@ -1,6 +1,8 @@
 """Names of settings in earlier versions, in the original trainers and in arcface_torch."""
 
+import copy
 import json
+import pickle
 
 import pytest
 
@@ -74,6 +76,22 @@ CASES = [
 def test_an_earlier_name_still_sets_what_it_did(trainer, others, earlier, today):
     expected = dict(default.generate_config(changes={**others, **today}, trainer=trainer))
     assert dict(default.generate_config(changes={**others, **earlier}, trainer=trainer)) == expected
+
+
+@pytest.mark.parametrize("trainer, others, earlier, today", CASES)
+def test_a_program_reads_a_setting_by_its_earlier_name(trainer, others, earlier, today):
+    config = default.generate_config(changes={**others, **today}, trainer=trainer)
+    for name, value in earlier.items():
+        expected = [value(epoch) for epoch in range(3)] if callable(value) else value
+        expected = type(config[name])(expected) if isinstance(expected, (list, tuple)) else expected
+        assert config[name] == getattr(config, name) == expected
+
+
+def test_a_name_that_never_was_one_is_no_attribute():
+    assert not hasattr(default.config, "lr_stepz") and "lr_steps" not in default.config
+    with pytest.raises(KeyError, match="lr_stepz"):
+        default.config["lr_stepz"]
+    assert copy.deepcopy(default.config) == pickle.loads(pickle.dumps(default.config)) == default.config
 
 
 def test_every_earlier_name_is_tried():
