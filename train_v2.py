@@ -13,6 +13,7 @@ import os
 from partial_fc.distributed.env import rank_info
 from partial_fc.training.recipes.config_file import read_recipe
 from partial_fc.training.recipes.translate import translate
+from partial_fc.utils.text import say
 from train import TorchTraining
 
 DESCRIPTION = __doc__
@@ -31,7 +32,8 @@ class RecipeTraining(TorchTraining):
         translation = translate(read_recipe(args.settings.pop(0)), ranks.size)
         os.environ.update(translation.environment)
         if ranks.rank == 0 and not args.print_config:
-            print("\n".join(translation.lines()), flush=True)
+            for line in translation.lines():
+                say(line)
         return translation.settings
 
 

@@ -33,7 +33,7 @@ require_networks() {
 # Exits with 2 if a host has errors.
 choose_hosts() {
     if [ -z "${HOSTS:-}${HOSTFILE:-}" ]; then
-        hosts=(-hostfile "$PFC_ROOT/hosts/localhost")
+        hosts=(-hostfile "$PFC_ROOT/deploy/hosts/localhost")
         NP=${NP:-$(ranks_of_this_host)}
         networks=${INTERFACE:-127.0.0.0/8}    # also that of NCCL
         require_networks

@@ -1,6 +1,7 @@
 """Curves for TensorBoard on a disk that is full, with the writer of either framework."""
 
 import os
+import re
 import time
 from contextlib import closing
 
@@ -24,6 +25,14 @@ def check_full_disk(open_writer, tmp_path, capfd):
         assert time.monotonic() - start < 20
         assert errors.count("\n") == 1 and str(disk) in errors and "No space left" in errors, errors
         assert Counter.count == 3001 and os.path.exists(disk / "run_id")
+
+
+def check_drawn_names(open_writer, folder):
+    """Nobody can put a link in the place of a file before it is there."""
+    for _ in range(2):
+        open_writer(str(folder), 0).close()
+    endings = {path.name.rpartition(".")[2] for path in folder.iterdir()}
+    assert len(endings) == 2 and all(re.fullmatch("[0-9a-f]{8}", ending) for ending in endings)
 
 
 class Counter:

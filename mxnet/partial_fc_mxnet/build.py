@@ -25,6 +25,7 @@ from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
 from partial_fc.training.tasks.task import Task
+from partial_fc.training.trackers.tensorboard import drawn_ending
 from partial_fc.utils.config import parse_options
 from partial_fc.utils.options import options_of
 
@@ -64,7 +65,7 @@ class MXNetFramework:
         from mxboard import SummaryWriter  # only rank 0 needs it
         from mxboard.proto.event_pb2 import Event, SessionLog
 
-        writer = SummaryWriter(logdir=folder, verbose=False)
+        writer = SummaryWriter(logdir=folder, filename_suffix=drawn_ending(), verbose=False)
         begun = {"wall_time": time.time(), "step": first_update}
         for content in ({"file_version": "brain.Event:2"}, {"session_log": SessionLog(status=SessionLog.START)}):
             writer._file_writer.add_event(Event(**begun, **content))  # the latter has an effect since version 2

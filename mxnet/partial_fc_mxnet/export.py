@@ -5,8 +5,8 @@ import os
 import mxnet as mx
 import numpy as np
 
-from partial_fc.export.mxnet_symbol import EMBEDDING
-from partial_fc.export.onnx import find_checkpoint
+from partial_fc.export.mxnet_symbol import to_json
+from partial_fc.export.onnx import read_checkpoint
 
 from .collectives import error_message
 from .onnx_export import OnnxExport
@@ -22,32 +22,26 @@ def export(model: str, image_size: int, faces: np.ndarray) -> bytes:
         ValueError: A file is damaged, or the embeddings differ.
     """
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # else MXNet prints a line about oneDNN
-    symbol, arg_params, aux_params = load_backbone(*find_checkpoint(model))
+    symbol, arg_params, aux_params = load_backbone(model)
     return OnnxExport(symbol, image_size, mx.cpu(), faces)(arg_params, aux_params, num_update=0)
 
 
-def load_backbone(symbol_path: str, params_path: str):
+def load_backbone(model: str):
     """Loads (symbol that ends at the embedding, its parameters, its running statistics), arrays float32 by name.
 
+    MXNet itself reads no file of ``model``: it allocates what a number in one says, and trusts the numbers of nodes.
+
     Raises:
-        ValueError: MXNet cannot read a file, or parameters are missing; names the file.
+        OSError: A file is missing.
+        ValueError: A file is damaged, MXNet cannot use the network, or parameters are missing; names the file.
     """
-    symbol = _load(mx.sym.load, symbol_path)
-    if f"{EMBEDDING}_output" in symbol.get_internals().list_outputs():
-        symbol = symbol.get_internals()[f"{EMBEDDING}_output"]
-    loaded = _load(mx.nd.load, params_path)
-    names = {"arg": [name for name in symbol.list_arguments() if name != "data"], "aux": symbol.list_auxiliary_states()}
-    missing = [f"{kind}:{name}" for kind in names for name in names[kind] if f"{kind}:{name}" not in loaded]
-    if missing:
-        raise ValueError(
-            f"{params_path} has no {missing[0]}, which {symbol_path} needs: give files of the same training"
-        )
-    params = [{name: loaded[f"{kind}:{name}"].astype(np.float32) for name in names[kind]} for kind in names]
-    return symbol, *params
-
-
-def _load(read, path: str):
+    nodes, arrays = read_checkpoint(model)
     try:
-        return read(path)
+        symbol = mx.sym.load_json(to_json(nodes))
+        names = [[name for name in symbol.list_arguments() if name != "data"], symbol.list_auxiliary_states()]
     except mx.MXNetError as error:
-        raise ValueError(f"MXNet cannot read {path}: {error_message(error)}") from None
+        raise ValueError(f"MXNet cannot use the network of {model}: {error_message(error)}") from None
+    missing = [name for kind in names for name in kind if name not in arrays]
+    if missing:
+        raise ValueError(f"{model} has no parameter {missing[0]}, which its network needs: give files of one training")
+    return symbol, *({name: mx.nd.array(arrays[name], dtype=np.float32) for name in kind} for kind in names)

@@ -6,11 +6,16 @@ Shapes: L classes of a shard, E embedding.
 """
 
 import io
+import math
 import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 import numpy as np
+
+from partial_fc.utils.atomic_io import new_file, no_follow
+from partial_fc.utils.regular_files import open_regular, require_regular
 
 # Bytes checked for finite numbers at a time, few enough to stay in the CPU cache until they are written.
 BLOCK = 1 << 20
@@ -86,6 +91,7 @@ def open_array(path: str) -> np.ndarray:
         OSError: The file cannot be read.
         ValueError: The file is not such an array, or has another size than its array; names the file.
     """
+    require_regular(path)
     size = os.path.getsize(path)
     try:
         array = np.lib.format.open_memmap(path, mode="r")
@@ -96,6 +102,29 @@ def open_array(path: str) -> np.ndarray:
         raise
     except Exception as error:  # NumPy raises nearly any for a damaged header, which is a Python literal
         raise ValueError(f"{path} is damaged, or no array of numbers: {_first_line(error)}") from None
+
+
+def writable_array(path: str, shape: tuple[int, ...], dtype: type, is_new: bool) -> np.memmap:
+    """Maps a .npy file into memory for writing; links are not followed. Raises OSError.
+
+    Args:
+        path: of the file; a new one replaces what is there.
+        shape, dtype: of the array; those of the file, unless it is new.
+        is_new: whether to create the file, of zeros.
+    """
+    if is_new:
+        with suppress(FileNotFoundError):
+            os.remove(path)
+    with new_file(path) if is_new else open(path, "rb+", opener=no_follow) as file:
+        if is_new:
+            descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+            np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+        else:
+            np.lib.format.read_magic(file)
+            np.lib.format.read_array_header_1_0(file)
+        start = file.tell()
+        os.truncate(file.fileno(), start + math.prod(shape) * np.dtype(dtype).itemsize)
+        return np.memmap(file, dtype, "r+", start, shape)
 
 
 def open_rows(path: str, rows: int, width: int) -> np.ndarray:
@@ -125,11 +154,13 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
         ValueError: The file contains anything else; names the file.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             if len({member.filename for member in members}) != len(members):
                 raise ValueError("two arrays have the same name")
             # So that no more memory is allocated than the file is large.
+            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+                raise ValueError("its arrays are compressed")
             if sum(member.file_size for member in members) > os.path.getsize(path):
                 raise ValueError("its arrays are larger than the file")
             return {member.filename.removesuffix(".npy"): _read(archive, member) for member in members}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import chain
 
 import numpy as np
@@ -17,11 +18,30 @@ from .manifest import Manifest
 from .mxnet_params import saved_arrays
 from .rank_files import files_of_ranks
 
-Shards = Sequence[np.ndarray]
-
 # Files of the original trainer and of MemoryBank.save, {} is the rank.
 ORIGINAL_FILES = ("{}_centers.param", "{}_centers_mom.param")
 ROWS = 1024  # that are read from a file at a time
+HELD_OPEN = 256  # files; further ones are opened again, because the files of a process are limited
+
+
+class FileRows:
+    """The rows (n, width) of an array in a file, which is mapped into memory while they are read.
+
+    Args:
+        open_array: returns the array.
+    """
+
+    def __init__(self, open_array: Callable[[], np.ndarray]):
+        self._open, self.shape = open_array, open_array().shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        return self._open()[rows]
+
+
+Shards = Sequence[np.ndarray | FileRows]
 
 
 class SavedClasses:
@@ -44,10 +64,11 @@ class SavedClasses:
     @classmethod
     def of_checkpoint(cls, path: str, manifest: Manifest) -> SavedClasses:
         """Opens the centers of a checkpoint in the folder ``path``; errors name the file."""
+        opened = lru_cache(HELD_OPEN)(open_rows)
         return cls(
             {
                 field: [
-                    open_rows(os.path.join(path, center_file(field, rank)), stop - start, width)
+                    FileRows(partial(opened, os.path.join(path, center_file(field, rank)), stop - start, width))
                     for rank, (start, stop) in enumerate(manifest.shards)
                 ]
                 for field, width in manifest.center_widths.items()
@@ -62,7 +83,11 @@ class SavedClasses:
         belong to no class. There may be no files of momentum. Raises OSError, ValueError if a file is missing or
         damaged; names the file.
         """
-        weight, weight_mom = ([_open_pieces(path) for path in files_of_ranks(folder, name)] for name in ORIGINAL_FILES)
+        opened = lru_cache(HELD_OPEN)(_open_pieces)
+        weight, weight_mom = (
+            [[FileRows(partial(_piece, opened, path, n)) for n in range(len(opened(path)))] for path in paths]
+            for paths in (files_of_ranks(folder, name) for name in ORIGINAL_FILES)
+        )
         if not weight:
             raise FileNotFoundError(f"{folder} has no 0_centers.param: it needs <rank>_centers.param of all ranks")
         return cls.of_ranks(folder, weight, weight_mom)
@@ -149,6 +174,10 @@ class SavedClasses:
                 values = current(part)
                 values[known] = self.rows(field, classes[part][known])
                 yield row, values
+
+
+def _piece(opened: Callable[[str], list[np.ndarray]], path: str, number: int) -> np.ndarray:
+    return opened(path)[number]
 
 
 def _open_pieces(path: str) -> list[np.ndarray]:

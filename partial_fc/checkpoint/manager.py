@@ -1,12 +1,17 @@
 """The folder of a training's checkpoints: listing, completing and removing them."""
 
+from __future__ import annotations
+
 import errno
 import logging
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from partial_fc.utils.atomic_io import sync_folder
 from partial_fc.utils.shared_folders import refuse_writable_by_others
+from partial_fc.utils.staging import opened_folder
 
 from .layout import LEFT, MANIFEST, OLD, WRITING, is_file_name, step_name, step_number
 from .manifest import Manifest, write_manifest
@@ -53,40 +58,41 @@ class CheckpointFolder:
             ValueError: A file has another size than in the manifest.
         """
         aside, final = self._path(num_update) + WRITING, self._path(num_update)
-        for name, entry in manifest.files.items():
-            path = os.path.join(aside, name)
-            if not os.path.exists(path):
-                raise FileNotFoundError(
-                    f"{path} does not exist, though its rank has written it: all hosts must see this folder, set "
-                    "models_root to a shared disk"
-                )
-            size = os.path.getsize(path)
-            if size != entry.bytes:
-                raise ValueError(f"{path} has {size} bytes, expected {entry.bytes}")
-        for name in os.listdir(aside):  # of an earlier attempt with more ranks
-            if is_file_name(name) and name not in manifest.files:
-                os.remove(os.path.join(aside, name))
-        write_manifest(aside, manifest)
+        with opened_folder(aside) as place:
+            for name, entry in manifest.files.items():
+                path, opened = os.path.join(aside, name), os.path.join(place, name)
+                if not os.path.exists(opened):
+                    raise FileNotFoundError(
+                        f"{path} does not exist, though its rank has written it: all hosts must see this folder, set "
+                        "models_root to a shared disk"
+                    )
+                size = os.path.getsize(opened)
+                if size != entry.bytes:
+                    raise ValueError(f"{path} has {size} bytes, expected {entry.bytes}")
+            for name in os.listdir(place):  # of an earlier attempt with more ranks
+                if is_file_name(name) and name not in manifest.files:
+                    os.remove(os.path.join(place, name))
+            write_manifest(place, manifest)
         os.rename(aside, final)
         sync_folder(self.path)
         return final
 
     def prune(self) -> None:
         """Removes all complete checkpoints except the newest ``kept``; logs a warning for what cannot be removed."""
-        self._refuse_of_others()
-        try:
-            for _, path in self.complete()[self.kept :]:
-                # Renamed first: not even a power failure may leave half a checkpoint under a complete one's name.
-                os.rename(path, path + OLD)
-                sync_folder(self.path)
-        except OSError as error:
-            logging.warning("cannot remove old checkpoints in %s: %s", self.path, error)
-        self._remove((OLD,))
+        with self._opened() as folder:
+            try:
+                for _, path in folder.complete()[self.kept :]:
+                    # Renamed first: not even a power failure may leave half a checkpoint under a complete one's name.
+                    os.rename(path, path + OLD)
+                    sync_folder(folder.path)
+            except OSError as error:
+                logging.warning("cannot remove old checkpoints in %s: %s", self.path, error.strerror)
+            self._remove(folder, (OLD,))
 
     def clean(self) -> None:
         """Removes incomplete checkpoints of earlier trainings; none may be running."""
-        self._refuse_of_others()
-        self._remove((WRITING, OLD))
+        with self._opened() as folder:
+            self._remove(folder, (WRITING, OLD))
 
     def leave(self, num_update: int) -> list[str]:
         """Renames the complete checkpoints newer than this update; returns their new paths, newest first.
@@ -102,6 +108,18 @@ class CheckpointFolder:
         if renamed:
             sync_folder(self.path)
         return renamed
+
+    @contextmanager
+    def _opened(self) -> Iterator[CheckpointFolder]:
+        """Yields this folder by a path that leads to it, whatever another user puts in the place of its name."""
+        if not os.path.exists(self.path):
+            yield self
+            return
+        with opened_folder(os.path.realpath(self.path)) as place:
+            self._refuse_of_others()
+            if not os.path.samefile(place, self.path):
+                raise PermissionError(f"another user is replacing {self.path}")
+            yield CheckpointFolder(place, self.kept)
 
     def _refuse_of_others(self) -> None:
         if os.path.islink(self.path):  # to another disk, if it was made by those to whom the output folder belongs
@@ -120,12 +138,12 @@ class CheckpointFolder:
     def _path(self, num_update: int) -> str:
         return os.path.join(self.path, step_name(num_update))
 
-    def _remove(self, endings: tuple[str, ...]) -> None:
-        for name in self._names():
+    def _remove(self, folder: CheckpointFolder, endings: tuple[str, ...]) -> None:
+        for name in folder._names():
             if name.endswith(endings) and step_number(name.split(".")[0]) is not None:
                 path = os.path.join(self.path, name)
                 try:
-                    shutil.rmtree(path)
+                    shutil.rmtree(os.path.join(folder.path, name))
                 except OSError as error:
                     logging.warning("cannot remove %s (%s): remove it by hand to free the space", path, error.strerror)
 

@@ -95,6 +95,10 @@ def _checked(content: dict) -> Manifest:
     starts, stops = zip(*manifest.shards)
     if (0, *stops) != (*starts, manifest.num_classes) or any(start > stop for start, stop in manifest.shards):
         raise ValueError(f"its shards do not hold each of {manifest.num_classes} classes once, in order")
+    position = manifest.state.get("data")
+    is_dict = type(position) is dict
+    if position is not None and not (is_dict and type(position.get("epoch")) is type(position.get("images")) is int):
+        raise ValueError(f"its position in the data is {str(position)[:100]}")
     widths = manifest.center_widths
     if type(widths) is not dict or any(type(width) is not int or width < 1 for width in widths.values()):
         raise ValueError(f"its center_widths {str(widths)[:100]} are no numbers by name")

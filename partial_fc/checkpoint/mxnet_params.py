@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from partial_fc.utils.regular_files import open_regular
+
 LIST_MAGIC = 0x112
 # The second is used for all arrays of a file if one has no rows or no dimensions (mx.util.np_shape): MXNet does not
 # read a mixture.
@@ -57,7 +59,8 @@ def array_file_chunks(arrays: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -
 
 
 def _read(path: str | os.PathLike, kinds: Sequence[int]) -> tuple[list[np.ndarray], list[str]]:
-    data = np.memmap(path, np.uint8, mode="r").data
+    with open_regular(path) as file:
+        data = np.memmap(file, np.uint8, mode="r").data
     try:
         magic, _, count = struct.unpack_from("<3Q", data)
         if magic != LIST_MAGIC:

@@ -8,8 +8,13 @@ ARCFACE_CHECKPOINT = "checkpoint_gpu_{}.pt"  # of arcface_torch
 
 
 def files_of_ranks(folder: str, name: str) -> list[str]:
-    """Returns the paths of ranks 0, 1, ... up to the last one that has a file; ``name`` has {} for the rank."""
-    return [os.path.join(folder, name.format(rank)) for rank in range(max(_ranks(folder, name), default=-1) + 1)]
+    """Returns the paths of ranks 0, 1, ... up to the last one that has a file; ``name`` has {} for the rank.
+
+    Where some are missing, the first of those is the last path, so that a file of rank 10^11 takes no memory.
+    """
+    there = set(_ranks(folder, name))
+    count = next(rank for rank in range(len(there) + 1) if rank not in there)
+    return [os.path.join(folder, name.format(rank)) for rank in range(count + (len(there) > count))]
 
 
 def remove_files_of_other_ranks(folder: str, names: Iterable[str], size: int) -> None:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 
 from partial_fc.utils.atomic_io import PART, Entry
+from partial_fc.utils.regular_files import open_regular
 
 from .layout import is_file_name, step_number
 from .manifest import Manifest, read_manifest
@@ -42,11 +43,11 @@ def check_layout(path: str, manifest: Manifest) -> None:
 def verify_file(path: str, name: str, entry: Entry, alive: Callable[[], None]) -> None:
     """Reads a file of a checkpoint's folder to the end and compares size and SHA-256."""
     path = os.path.join(path, name)
-    size = os.path.getsize(path)
-    if size != entry.bytes:
-        raise ValueError(f"{path} has {size} bytes, expected {entry.bytes}: use another checkpoint")
     digest = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != entry.bytes:
+            raise ValueError(f"{path} has {size} bytes, expected {entry.bytes}: use another checkpoint")
         while part := file.read(PART):
             alive()
             digest.update(part)

@@ -20,7 +20,7 @@ from .order import uniform_draws
 from .rank_batches import RankBatches
 from .read_log import ReadLog
 from .sources.opening import open_images
-from .transforms import DRAWS, Augmentation, augment, check_size, decode_color
+from .transforms import DRAWS, Augmentation, augment, check_size, decode_rgb
 
 
 class FaceBatches(RankBatches):
@@ -145,7 +145,7 @@ class FaceBatches(RankBatches):
     def _decode(self, position: int, stored: bytes | np.ndarray) -> np.ndarray:
         try:
             if isinstance(stored, bytes):
-                return decode_color(stored, self.image_size)
+                return decode_rgb(stored, self.image_size, only_color=True)
             check_size(stored.shape[:2], self.image_size)
             return stored
         except ValueError as error:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from .image_formats import JPEG_START, PNG_START, header, orientation
+from .image_formats import JPEG_START, PNG_START, header
 from .transforms import decode_rgb
 
 PNG_RGB8 = b"\x08\x02"  # bit depth 8, color type 2
@@ -49,7 +49,7 @@ def is_kept(data: bytes, options: ImageOptions) -> bool:
     """Whether the file can be stored unchanged, provided that it can be decoded."""
     size = (options.size, options.size)
     if data.startswith(JPEG_START):
-        return header(data) == (*size, 3) and orientation(data) == 1
+        return header(data) == (*size, 3, 1)
     if data.startswith(PNG_START) and options.format == "png":
         return header(data)[:2] == size and data[24:26] == PNG_RGB8 and b"eXIf" not in data
     return False

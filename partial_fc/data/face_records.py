@@ -98,6 +98,8 @@ def read_property(rec_path: str | os.PathLike) -> tuple | None:
     text = read_regular(path, LARGEST_PROPERTY).decode("utf-8", "replace").strip()
     try:
         classes, height, width = (int(number) for number in text.split(","))
+        if min(classes, height, width) < 1:
+            raise ValueError("no count")
     except ValueError:
         raise ValueError(f"{path} contains {text[:40]!r}, expected 'classes,height,width': fix or remove it") from None
     return classes, height, width

@@ -15,7 +15,16 @@ from partial_fc.utils.regular_files import OutsideError, read_image_file
 
 from .label_runs import MOST_CLASSES, LabelRuns
 
-OF_ONE_FILE = {errno.ENOENT, errno.EACCES, errno.EINVAL, errno.ENXIO, errno.EFBIG, errno.ELOOP, errno.ENOTDIR}
+OF_ONE_FILE = {
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EINVAL,
+    errno.ENXIO,
+    errno.EFBIG,
+    errno.ELOOP,
+}
 SAMPLES = 64  # images that are part of a digest
 
 

@@ -29,6 +29,12 @@ OF_LISTS = frozenset(
 )
 # What torch.save writes beside.
 OF_TENSORS = OF_LISTS | {"EMPTY_DICT", "SETITEM", "SETITEMS", "BINFLOAT", "BINPERSID", "NEWOBJ"}
+# Which leave some 100 bytes in memory for the one or two that they take.
+GROWING = frozenset(
+    "EMPTY_LIST LIST EMPTY_DICT TUPLE TUPLE1 TUPLE2 TUPLE3 PUT BINPUT LONG_BINPUT MEMOIZE REDUCE NEWOBJ".split()
+)
+GROWN = 100_000  # of them, and one for each further BYTES of the pickle
+BYTES = 4
 NAMES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
 SHORT = 32  # items of an argument that may be passed again and again
 DEPTH = 100  # of containers in each other
@@ -47,7 +53,9 @@ class BoundedUnpickler(pickle._Unpickler):
     """
 
     stack: list[Any]
+    metastack: list[list[Any]]
     append: Callable[[Any], None]
+    load_mark: Callable[[], None]
     load_binbytes8: Callable[[], None]
     load_build: Callable[[], None]
     load_setitem: Callable[[], None]
@@ -55,11 +63,12 @@ class BoundedUnpickler(pickle._Unpickler):
 
     def __init__(self, file: Any, opcodes: Collection[str], encoding: str = "ASCII"):
         super().__init__(file, encoding=encoding)
-        self._file, self._copied, self._big_keys = file, 0, 0
+        self._file, self._copied, self._big_keys, self._grown = file, 0, 0, 0
         own: dict[int, Any] = dict.fromkeys(range(256), _refuse)
         for code, name in NAMES.items():
             if name in opcodes:
-                own[code] = getattr(type(self), f"checked_{name.lower()}", pickle._Unpickler.dispatch[code])
+                load = getattr(type(self), f"checked_{name.lower()}", pickle._Unpickler.dispatch[code])
+                own[code] = _counted_load(load) if name in GROWING else load
         vars(self)["dispatch"] = own  # instead of the class's
 
     def load(self) -> Any:
@@ -67,6 +76,12 @@ class BoundedUnpickler(pickle._Unpickler):
         content = super().load()
         _check_unfolded(content, UNFOLDED * self._file.tell())
         return content
+
+    def checked_mark(self) -> None:
+        """Begins the items of a container."""
+        if len(self.metastack) >= 2 * DEPTH:
+            raise pickle.UnpicklingError("too many containers are in each other")
+        self.load_mark()
 
     def checked_bytearray8(self) -> None:
         """Allocates what is there, instead of what the length says."""
@@ -114,6 +129,12 @@ class BoundedUnpickler(pickle._Unpickler):
             raise pickle.UnpicklingError("too many keys are numbers of more than 60 bits")
         return key
 
+    def count_grown(self) -> None:
+        """Counts one of GROWING. Raises UnpicklingError if they are many for the bytes that were read."""
+        self._grown += 1
+        if self._grown > GROWN and self._grown - GROWN > self._file.tell() // BYTES:
+            raise pickle.UnpicklingError("it has more objects than its length allows")
+
     def _counted(self, arguments: Any) -> tuple:
         """Returns the arguments, of which what is called may copy each."""
         if not isinstance(arguments, tuple) or len(arguments) > SHORT:
@@ -141,6 +162,14 @@ def _check_unfolded(content: Any, largest: int) -> None:
 
     if size(content, 0) > largest:
         raise ValueError("it refers to its objects again and again")
+
+
+def _counted_load(load: Callable[[Any], None]) -> Callable[[BoundedUnpickler], None]:
+    def counted(unpickler: BoundedUnpickler) -> None:
+        unpickler.count_grown()
+        load(unpickler)
+
+    return counted
 
 
 def _refuse(unpickler: BoundedUnpickler) -> None:

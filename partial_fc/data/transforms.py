@@ -8,9 +8,9 @@ is applied here: OpenCV applies that of some formats in some versions.
 Shapes: H, W image size; images are (H, W, 3) uint8 RGB.
 """
 
-import io
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import cv2
@@ -28,7 +28,7 @@ from .image_formats import (
     header,
     is_animated_png,
     is_avif,
-    orientation,
+    opened,
     too_large,
 )
 
@@ -82,9 +82,8 @@ def decode_rgb(encoded: bytes, image_size: tuple | None, only_color: bool = Fals
         raise too_large(encoded)
     if only_color and stored.channels is not None and stored.channels != 3:
         raise ValueError(f"has {plural(stored.channels, 'channel')} instead of 3")
-    turn = orientation(encoded)
     if image_size is not None:
-        check_size((stored.width, stored.height) if turn >= 5 else stored[:2], image_size)
+        check_size((stored.width, stored.height) if stored.orientation >= 5 else stored[:2], image_size)
     if encoded.startswith(BY_PILLOW) or is_avif(encoded) or is_animated_png(encoded):
         return _decode_by_pillow(encoded)
     try:
@@ -93,17 +92,15 @@ def decode_rgb(encoded: bytes, image_size: tuple | None, only_color: bool = Fals
         image = None
     if image is None:
         raise ValueError(f"cannot be decoded ({len(encoded)} bytes)")
-    return turned(image, turn)
+    return turned(image, stored.orientation)
+
+
+decode_color = partial(decode_rgb, only_color=True)  # a former name, which programs of users import
 
 
 def decode_any_size(encoded: bytes) -> np.ndarray:
     """As `decode_rgb`, of any size."""
     return decode_rgb(encoded, None)
-
-
-def decode_color(encoded: bytes, image_size: tuple) -> np.ndarray:
-    """As `decode_rgb`, but refuses a JPEG or PNG that is gray or has alpha, too."""
-    return decode_rgb(encoded, image_size, only_color=True)
 
 
 def check_size(size: tuple, image_size: tuple) -> None:
@@ -183,7 +180,7 @@ def erase_square(image: np.ndarray, side: int, row: float, column: float) -> Non
 
 def _decode_by_pillow(encoded: bytes) -> np.ndarray:
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
+        with opened(encoded) as image:
             tags = getattr(image, "tag_v2", {})
             if tags.get(TILE_WIDTH, 0) * tags.get(TILE_LENGTH, 0) > int(os.environ[MAX_PIXELS_VARIABLE]):
                 raise too_large(encoded)

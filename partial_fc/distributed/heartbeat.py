@@ -18,6 +18,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from partial_fc.utils.text import say
+
 PERIOD = 1.0  # seconds between two bytes
 CONNECT_TIMEOUT = 5.0  # seconds to connect to an address, and to authenticate there
 _BYTE, _GOODBYE = b".", b"q"
@@ -157,11 +159,10 @@ class Heartbeat(threading.Thread):
             self._add(_Peer(connection, server))
             return
         self.connect_error = "; ".join(errors) or "it has no IPv4 address"
-        print(
+        say(
             f"warning: no heartbeat between host {self._own_name} and rank 0 on {server}, so a lost link ends the job "
             f"only after step_timeout: cannot connect to {self.connect_error}",
-            file=sys.stderr,
-            flush=True,
+            sys.stderr,
         )
 
     def _accept(self, listener: Any) -> None:

@@ -10,6 +10,8 @@ import socket
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 
+from partial_fc.utils.text import say
+
 
 def networks(environment: Mapping[str, str]) -> list[str]:
     """Returns the networks that the launcher has chosen: interfaces or subnets; empty if it has chosen none."""
@@ -117,7 +119,7 @@ def main() -> int:
     try:
         addresses_in(_split(sys.argv[1]))
     except ValueError as error:
-        print(error, file=sys.stderr)
+        say(error, sys.stderr)
         return 1
     return 0
 

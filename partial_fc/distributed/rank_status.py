@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import stat
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+
+from partial_fc.utils.staging import empty_folder
 
 from .errors import FAILED
 from .processes import process_state
@@ -140,7 +141,7 @@ class RankStatusStore:
         self._write()
         others = [record for record in self._read_all().values() if record.rank != self.rank]
         if self._folder is not None and all(record.ended or self.is_gone_here(record) for record in others):
-            shutil.rmtree(self.path, ignore_errors=True)
+            _remove(self.path, self._folder)
 
     def records(self, host: str | None = None) -> list[Record]:
         """Returns the records of this attempt by rank; those of one host only, if it is given."""
@@ -269,11 +270,17 @@ def remove_dead(root: str, store: RankStatusStore, own: os.stat_result) -> None:
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | FLAGS)
             try:
                 files = [entry for entry in os.listdir(folder) if "@" in entry] if is_own(folder, own.st_uid) else []
-                dead = all(_is_dead(file, folder, store, own) for file in files)
+                if files and all(_is_dead(file, folder, store, own) for file in files):
+                    _remove(path, folder)
             finally:
                 os.close(folder)
-            if files and dead:
-                shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(path: str, folder: int) -> None:
+    """Removes an open folder: another one that a member of the group has put in its place stays."""
+    empty_folder(f"/proc/self/fd/{folder}")
+    with suppress(OSError):
+        os.rmdir(path)
 
 
 def _is_dead(name: str, folder: int, store: RankStatusStore, own: os.stat_result) -> bool:

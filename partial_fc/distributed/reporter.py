@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from partial_fc.utils.text import printable_lines
+from partial_fc.utils.text import say
 
 from .errors import FAILED
 from .rank_status import RankStatusStore
@@ -37,7 +37,7 @@ class ErrorReporter:
         if self.closed or not run_within(STORE_TIMEOUT, lambda: self._rank_status.claim_error_report(code), True):
             return
         with suppress(OSError):  # the reader may be gone
-            print(printable_lines(text), file=sys.stderr, flush=True)
+            say(text, sys.stderr)
 
     def exit_code(self, own: int) -> int:
         """Returns the exit code of the rank that reports why the job ends, or ``own`` if none does."""

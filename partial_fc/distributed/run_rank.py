@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from partial_fc.layer.softmax import MissingPositiveError
-from partial_fc.utils.text import printable_lines
+from partial_fc.utils.text import say
 from partial_fc.utils.user_code import place_in_user_code
 
 from .collectives import Collectives
@@ -160,7 +160,7 @@ def _report(collectives: Collectives, text: str, code: int | None = None) -> Non
         collectives.watchdog.reporter.report(text, collectives.exit_code if code is None else code)
         return
     with contextlib.suppress(OSError):  # the reader may be gone
-        print(printable_lines(text), file=sys.stderr, flush=True)
+        say(text, sys.stderr)
 
 
 def _exit(collectives: Collectives, code: int) -> NoReturn:

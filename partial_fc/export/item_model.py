@@ -12,7 +12,8 @@ import numpy as np
 from partial_fc.data.batch import Inputs, map_inputs, num_items
 from partial_fc.utils.text import plural
 
-from .model import check_independent, find_model, open_session, run_session
+from .model import check_independent, open_session, run_session
+from .model_file import find_model
 
 
 class ItemModel:

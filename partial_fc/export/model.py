@@ -11,20 +11,19 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import onnx
 import onnxruntime
-from onnx.external_data_helper import load_external_data_for_model
 
 from partial_fc.distributed.env import share_cores
 from partial_fc.utils.distances import squared_distances
-from partial_fc.utils.regular_files import open_regular, read_regular
-from partial_fc.utils.text import plural
+from partial_fc.utils.regular_files import read_regular
+from partial_fc.utils.text import plural, say
 
+from .model_file import external_locations, find_model, first_line, onnx_names, parse_model
 from .normalization import NORMALIZED, PIXELS, RANGES, RAW, expected_range, first_operators
 from .onnx import LARGEST, SYMBOL_ENDING, read_checkpoint, to_onnx
 from .providers import wanted_providers, why_on_cpu
@@ -34,10 +33,8 @@ Result = TypeVar("Result")
 TORCH_SIZE = 112  # of the images of published state_dicts
 DEPENDENT = 1e-3  # cosine distance; rounding is far below it, also in int8
 LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # option of onnxruntime
 SILENT = 4  # of onnxruntime, whose errors are reported with their file
-BACKBONE = "backbone.onnx"  # of a training
-HALF_NAME, INT8_NAME = "backbone_half.onnx", "backbone_int8.onnx"
-DERIVED = ("backbone_ema.onnx", HALF_NAME, INT8_NAME)
 OTHER_ITEMS = "; a model of other items works with the commands that have --reader"
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 
@@ -108,7 +105,7 @@ class FaceModel:
             model = cls(path, path)
         reason = why_on_cpu(os.environ, onnxruntime.get_available_providers(), model.session.get_providers())
         if reason:
-            print(f"warning: {reason}", file=sys.stderr)
+            say(f"warning: {reason}", sys.stderr)
         model.check_independent()
         return model
 
@@ -152,116 +149,6 @@ class FaceModel:
         return embeddings[: len(faces)]
 
 
-def find_model(path: str | os.PathLike) -> str:
-    """Returns the path of an ONNX file: ``path``, or the last by name in that folder, as in the masked-face challenge.
-
-    In the folder of a training that saved averaged weights, or of smaller files, it is ``backbone.onnx``, not these.
-
-    Raises FileNotFoundError if there is no such file.
-    """
-    path = os.fspath(path)
-    if not os.path.isdir(path):
-        if not os.path.exists(path):
-            raise FileNotFoundError(f"{path} does not exist: give an .onnx file or a folder that holds one")
-        return path
-    names = onnx_names(path)
-    if not names:
-        raise FileNotFoundError(f"{path} holds no .onnx file")
-    return os.path.join(path, BACKBONE if BACKBONE in names and names[-1] in DERIVED else names[-1])
-
-
-def onnx_names(folder: str) -> list[str]:
-    """Returns the names of the ONNX files in a folder, sorted."""
-    return sorted(name for name in os.listdir(folder) if name.endswith(".onnx"))
-
-
-def model_files(path: str) -> list[str]:
-    """Returns the paths of an ONNX file and of the files beside it that hold its weights.
-
-    Raises:
-        OSError, ValueError: The file cannot be read.
-    """
-    names = sorted(_external_files(_read(path)))
-    return [path, *(os.path.join(os.path.dirname(path), name) for name in names)]
-
-
-def model_content(path: str) -> bytes:
-    """Returns the content of an ONNX file with all of its weights.
-
-    Raises:
-        OSError, ValueError: A file cannot be read, or together they exceed the limit of one file.
-    """
-    files = model_files(path)
-    if sum(map(os.path.getsize, files)) >= LARGEST:
-        raise ValueError(f"{path}: with its weights it exceeds the 2 GiB of an ONNX file")
-    model = _read(path)
-    try:
-        load_external_data_for_model(model, os.path.dirname(path))
-    except OSError:
-        raise
-    except Exception as error:  # errors of onnx have no common base class
-        raise ValueError(f"{path} cannot be loaded as an ONNX model: {first_line(error)}") from None
-    content: bytes = model.SerializeToString()
-    return content
-
-
-def _external_files(message: Any) -> set[str]:
-    """Returns the names of the files in which tensors of a message, such as a model or a subgraph, are."""
-    if isinstance(message, onnx.TensorProto):
-        external = message.data_location == onnx.TensorProto.EXTERNAL
-        return {entry.value for entry in message.external_data if external and entry.key == "location"}
-    names: set[str] = set()
-    for field, value in message.ListFields():
-        if field.message_type:
-            names = names.union(*map(_external_files, [value] if hasattr(value, "ListFields") else value))
-    return names
-
-
-def read_model(source: bytes | str) -> onnx.ModelProto:
-    """Parses an ONNX file, its content or path, without the weights that are in further files.
-
-    All models are opened here: onnx and onnxruntime, depending on their releases, read weights wherever a model says.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: Weights are in a file that is not a regular one inside the folder of the model.
-        Exception: Other errors of onnx, which have no common base class.
-    """
-    model = onnx.load_model_from_string(source if isinstance(source, bytes) else read_regular(source, LARGEST))
-    for name in sorted(_external_files(model)):
-        if isinstance(source, bytes) or not _is_beside(name, source):
-            raise ValueError(f"its weights {name!r} are not in a regular file inside the folder of the model")
-    return model
-
-
-def _is_beside(name: str, path: str) -> bool:
-    """Returns whether the file of weights of a model is a regular one inside its folder.
-
-    That of a model that is a link, as in the cache of Hugging Face, may be where the link leads to.
-    """
-    if name.startswith("*"):  # onnxruntime takes "*/_ORT_MEM_ADDR_/*" for an address in memory
-        return False
-    weights = os.path.realpath(os.path.join(os.path.dirname(path), name))
-    for folder in {os.path.dirname(path), os.path.dirname(os.path.realpath(path))}:
-        with suppress(OSError, ValueError), open_regular(weights, folder):
-            return True
-    return False
-
-
-def _read(path: str) -> onnx.ModelProto:
-    try:
-        return read_model(path)
-    except OSError:
-        raise
-    except Exception as error:  # errors of onnx have no common base class
-        raise ValueError(f"{path} cannot be loaded as an ONNX model: {first_line(error)}") from None
-
-
-def first_line(error: Exception) -> str:
-    """Returns the message of an onnx or onnxruntime error without the C++ stack trace that some of them add."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
 def interruptible(work: Callable[[onnxruntime.RunOptions], Result]) -> Result:
     """Returns ``work(options)``, which a signal can interrupt: handlers of Python do not run within onnxruntime.
 
@@ -302,13 +189,21 @@ def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onn
     options.add_session_config_entry("session.load_model_format", "ONNX")  # not onnxruntime's own, which is not checked
     providers = wanted_providers()
     try:
-        model = read_model(source)
+        content = source if isinstance(source, bytes) else read_regular(source, LARGEST)
+        model, weights = parse_model(content, None if isinstance(source, bytes) else source)
         for each in model.graph.input:
             sizes = [dimension.dim_value for dimension in each.type.tensor_type.shape.dim]
             # onnxruntime computes with them for minutes, without an end by Ctrl-C, before it refuses some.
             if math.prod(size for size in sizes if size > 0) > LARGEST_INPUT:
                 raise ValueError(f"input of shape {sizes}, more than {LARGEST_INPUT:,} numbers")
-        return interruptible(lambda _: onnxruntime.InferenceSession(source, options, providers=providers)), model
+        if weights:  # by names that lead through no link
+            folder = os.path.commonpath([os.path.dirname(file) for file in weights.values()])
+            for entry in external_locations(model):
+                entry.value = os.path.relpath(weights[entry.value], folder)
+            content = model.SerializeToString()
+            options.add_session_config_entry(WEIGHTS_FOLDER, folder)
+        # Not the path: its owner could put another file there, after this one has been checked.
+        return interruptible(lambda _: onnxruntime.InferenceSession(content, options, providers=providers)), model
     except OSError:
         raise
     except Exception as error:  # errors of onnxruntime have no common base class
@@ -383,10 +278,10 @@ def _pixel_range(session: onnxruntime.InferenceSession, model: onnx.ModelProto, 
         raise ValueError(f"has {PIXELS!r} {stated!r} in its metadata, expected {' or '.join(RANGES)}")
     found = stated or _expected_range(model, session.get_inputs()[0])
     if found is None:
-        print(
+        say(
             f"warning: {name}: its first operators do not tell which pixels it takes: it gets {NORMALIZED}; write "
             f"{' or '.join(RANGES)} into its metadata as {PIXELS!r}",
-            file=sys.stderr,
+            sys.stderr,
         )
     return found or NORMALIZED
 

@@ -9,7 +9,8 @@ import ast
 import json
 from typing import Any, NamedTuple
 
-VARIABLE = "null"
+VARIABLE, VERSION = "null", 10901
+LONGEST = 10_000  # characters of an attribute that is read: Python's parser takes 300 bytes for each, and no signals
 EMBEDDING = "fc1"  # conventional name of the embedding layer; training may add layers after it
 
 
@@ -26,9 +27,11 @@ class Node(NamedTuple):
         text = self.attributes.get(attribute)
         if text is None:
             return default
+        if len(text) > LONGEST:
+            return text
         try:
             return ast.literal_eval(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):  # the latter two for deep nesting
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # all that literal_eval documents
             return text
 
 
@@ -43,7 +46,7 @@ def read_symbol(content: str | bytes, name: str) -> list[Node]:
         nodes = [_node(item) for item in network["nodes"]]
         heads = [head[0] for head in network["heads"]]
         ordered = all(0 <= i < number for number, node in enumerate(nodes) for i in node.inputs)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(f"{name} is not a network description of MXNet ({error!r})") from None
     if not ordered or not nodes or not all(0 <= head < len(nodes) for head in heads):
         raise ValueError(f"{name} is damaged: a node or output refers to a node that does not precede it")
@@ -53,11 +56,26 @@ def read_symbol(content: str | bytes, name: str) -> list[Node]:
     return _dependencies(nodes, embeddings[0] if embeddings else heads[0])
 
 
+def to_json(nodes: list[Node]) -> str:
+    """Returns the description of a network, as MXNet reads it, whose last node is its output."""
+    written = [
+        {"op": node.op, "name": node.name, "attrs": node.attributes, "inputs": [[i, 0, 0] for i in node.inputs]}
+        for node in nodes
+    ]
+    variables = [number for number, node in enumerate(nodes) if node.op == VARIABLE]
+    version = {"mxnet_version": ["int", VERSION]}  # else MXNet would change what versions before 1.0 have written
+    return json.dumps({"nodes": written, "arg_nodes": variables, "heads": [[len(nodes) - 1, 0, 0]], "attrs": version})
+
+
 def _node(item: dict) -> Node:
     attributes: dict[str, str] = {}
     for key in ("param", "attr", "attrs"):
         attributes.update(item.get(key) or {})
-    return Node(item["op"], item["name"], attributes, [entry[0] for entry in item["inputs"]])
+    inputs = [entry[0] for entry in item["inputs"]]
+    texts = (item["op"], item["name"], *attributes, *attributes.values())
+    if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in inputs):
+        raise TypeError("a name is no text, or a number of a node is none")
+    return Node(item["op"], item["name"], attributes, inputs)
 
 
 def _dependencies(nodes: list[Node], last: int) -> list[Node]:

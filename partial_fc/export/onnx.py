@@ -12,6 +12,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from partial_fc.checkpoint.mxnet_params import named_arrays
+from partial_fc.utils.regular_files import read_regular
 
 from .mxnet_symbol import VARIABLE, Node, read_symbol
 from .normalization import PIXELS, RAW, takes_raw_pixels
@@ -20,6 +21,7 @@ from .onnx_ops import Graph, Tensor, convert
 # Readable by onnxruntime 1.6 (2020) and later.
 OPSET, IR_VERSION = 11, 6
 LARGEST = 2**31  # bytes of a file in protobuf's format
+LARGEST_SYMBOL = 1 << 26  # bytes of a network description, which has some 100,000
 BATCH, INPUT = "batch", "data"
 SYMBOL_ENDING = "-symbol.json"
 
@@ -48,7 +50,10 @@ def to_onnx(
     values: list[Tensor | str] = []
     for node in nodes:
         if node.op != VARIABLE:
-            values.append(convert(graph, node, [values[number] for number in node.inputs]))
+            try:
+                values.append(convert(graph, node, [values[number] for number in node.inputs]))
+            except (TypeError, LookupError, OverflowError) as error:
+                raise ValueError(f"{node.name} has inputs or attributes of another kind ({error})") from None
         else:
             values.append(Tensor(INPUT, 4, 3) if node.name == INPUT else node.name)
     if not takes_raw_pixels(node.name for node in graph.nodes):
@@ -85,8 +90,7 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[list[Node], dict[str, np.n
         ValueError: A file is damaged. The message names it.
     """
     symbol, params = find_checkpoint(path)
-    with open(symbol, "rb") as file:
-        nodes = read_symbol(file.read(), symbol)
+    nodes = read_symbol(read_regular(symbol, LARGEST_SYMBOL), symbol)
     try:
         arrays = named_arrays(params)
     except ValueError as error:

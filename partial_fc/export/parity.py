@@ -13,7 +13,8 @@ from partial_fc.data.batch import Inputs, map_inputs, num_items
 from partial_fc.utils.distances import squared_distances
 
 from .item_model import ItemModel
-from .model import FaceModel, first_line
+from .model import FaceModel
+from .model_file import first_line
 from .onnx import INPUT
 
 MAX_COSINE_DISTANCE = 1e-4

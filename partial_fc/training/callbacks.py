@@ -15,8 +15,10 @@ from tqdm import tqdm
 
 from .engine import Engine
 from .loop import BatchEndParam, LoopState, own_loop
-from .results import LossPoint
+from .results import LossPoint, some_points
 from .trackers import Trackers
+
+SAVED = 30_000  # lines in a checkpoint, at most: 4 MB of its manifest, of which reading takes 16 MB
 
 
 class CallBackLogging:
@@ -62,8 +64,8 @@ class CallBackLogging:
         self.max_update, self.rate = max_update, rate
         self.points: list[LossPoint] = []
         self.seconds = 0.0
-        self._losses: list[float] = []
-        self._restored = 0  # of these losses, which an earlier process has timed
+        self._losses: list[float] = []  # since the last line
+        self._resumed = {"seconds": 0.0, "waited": 0.0}  # that an earlier process has spent on these updates
         self._engine, self._waited_before, self._waiting_seconds = engine, 0.0, 0.0
         self._loop = LoopState() if engine is None else loop or own_loop(engine)
         self._since = time.perf_counter()
@@ -82,10 +84,9 @@ class CallBackLogging:
         now = time.perf_counter()
         elapsed, self._since = now - self._since, now
         self.seconds += elapsed
-        timed, self._restored = len(self._losses) - self._restored, 0
-        if not timed:
+        if not self._losses:
             return
-        speed = timed * self.global_batch / elapsed
+        speed = len(self._losses) * self.global_batch / elapsed
         loss, rate = sum(self._losses) / len(self._losses), None if self.rate is None else self.rate(num_update)
         point = LossPoint(num_update, loss, speed, self._waiting(elapsed), rate)
         self._losses = []
@@ -104,19 +105,23 @@ class CallBackLogging:
 
     def state(self) -> dict:
         """Returns the state for a checkpoint, as JSON."""
+        seconds = (self._excluded_since or time.perf_counter()) - self._since
         return {
-            "points": [list(point) for point in self.points],
+            "points": [list(point) for point in some_points(self.points, SAVED)],
             "losses": list(self._losses),
-            "seconds": self.seconds + (self._excluded_since or time.perf_counter()) - self._since,
+            "since_last_line": {"seconds": seconds, "waited": self._loop.waited_for_data - self._waited_before},
+            "seconds": self.seconds,
             "waiting_seconds": self._waiting_seconds,
         }
 
     def restore(self, state: dict) -> None:
         """Restores the state that `state` returned."""
         self.points = [LossPoint(*point) for point in state["points"]]
-        self._losses = list(state["losses"])
-        self._restored = len(self._losses)
-        self.seconds, self._waiting_seconds = state["seconds"], state["waiting_seconds"]
+        self._losses = list(map(float, state["losses"]))
+        # Checkpoints of earlier versions have counted this time already.
+        resumed = state.get("since_last_line", self._resumed)
+        self._resumed = {name: float(resumed[name]) for name in self._resumed}
+        self.seconds, self._waiting_seconds = float(state["seconds"]), float(state["waiting_seconds"])
 
     @property
     def waiting(self) -> float | None:
@@ -126,8 +131,9 @@ class CallBackLogging:
         return round(self._waiting_seconds / self.seconds, 4)
 
     def restart(self) -> None:
-        """Starts measuring time and waiting for data now."""
-        self._since, self._waited_before = time.perf_counter(), self._loop.waited_for_data
+        """Starts measuring time and waiting for data now, in addition to what was restored."""
+        self._since = time.perf_counter() - self._resumed["seconds"]
+        self._waited_before = self._loop.waited_for_data - self._resumed["waited"]
 
     @contextmanager
     def excluded_time(self) -> Iterator[None]:

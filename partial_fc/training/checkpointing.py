@@ -24,6 +24,7 @@ from partial_fc.checkpoint.layout import BACKBONE, center_file, statistics_file
 from partial_fc.distributed.errors import Preempted
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.utils.memory import free_memory
+from partial_fc.utils.staging import opened_folder
 from partial_fc.utils.text import amount
 
 from .engine import Engine
@@ -200,12 +201,13 @@ class _Save:
     def _write(self) -> dict[str, Entry]:
         """Writes the files of this rank."""
         entries = {}
-        while self._files:  # frees each copy when it is written
-            name, chunks = self._files.pop()
-            try:
-                entries[name] = write_file(os.path.join(self._path, name), chunks(), self._alive)
-            except FloatingPointError as error:
-                raise ValueError(f"{name} of update {self.num_update} is not saved: {error}") from None
+        with opened_folder(self._path) as place:
+            while self._files:  # frees each copy when it is written
+                name, chunks = self._files.pop()
+                try:
+                    entries[name] = write_file(os.path.join(place, name), chunks(), self._alive)
+                except FloatingPointError as error:
+                    raise ValueError(f"{name} of update {self.num_update} is not saved: {error}") from None
         return entries
 
     def _alive(self) -> None:

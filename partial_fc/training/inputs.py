@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from partial_fc.data.sources.forms import RECORDS, form_of, is_name, set_folder, set_in
+from partial_fc.utils.text import say
 
 
 def record_path(settings) -> str:
@@ -62,5 +63,5 @@ def draw_demo(settings: Any, own_root: str) -> None:
 
         folder = os.path.join(settings.data_root, settings.data_name)
         if not demo_set(folder).is_current():
-            print(f"Drawing {DemoSize().images} faces into {folder}, once; this takes about a minute.", flush=True)
+            say(f"Drawing {DemoSize().images} faces into {folder}, once; this takes about a minute.")
             write_demo(folder)

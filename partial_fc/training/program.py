@@ -23,7 +23,7 @@ from partial_fc.utils.garbage import few_collections
 from partial_fc.utils.regular_files import FOLLOW_LINKS
 from partial_fc.utils.shared_folders import keep_from_others
 from partial_fc.utils.streams import keep_streams, lost_output
-from partial_fc.utils.text import printable_lines
+from partial_fc.utils.text import say
 from partial_fc.utils.user_code import place_in_user_code, refusal
 
 from .command_line import OPTIONS, Parser, likely_root
@@ -185,7 +185,7 @@ class TrainingProgram:
     def _report(self, error: BaseException, where: str = "") -> None:
         """Prints an error that refuses the training."""
         hint = f", run `{self.install}` first" if isinstance(error, ModuleNotFoundError) else ""
-        print(printable_lines(with_user_place(f"error{where}: {error}{hint}", error)), file=sys.stderr, flush=True)
+        say(with_user_place(f"error{where}: {error}{hint}", error), sys.stderr)
 
     def _refuse(self, error: BaseException, is_reporter: bool, rank_status: RankStatusStore) -> NoReturn:
         """Exits this rank; prints the error unless another rank does."""

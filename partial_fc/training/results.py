@@ -29,6 +29,12 @@ class LossPoint(NamedTuple):
     learning_rate: float | None = None  # of the backbone in the last of these updates; None if not known
 
 
+def some_points(points: Sequence[LossPoint], most: int) -> list[LossPoint]:
+    """Returns at most so many of the points of a long training, evenly, to the last one."""
+    every = -(-len(points) // most) or 1
+    return [*points[::-1][::every][::-1]]
+
+
 class SetResult(NamedTuple):
     """Results on a held-out set."""
 

@@ -16,9 +16,9 @@ from tqdm import tqdm
 from partial_fc.data.sources.forms import set_name
 from partial_fc.utils.atomic_io import no_follow, replace_file
 from partial_fc.utils.regular_files import read_regular
-from partial_fc.utils.shared_folders import refuse_writable_by_others
+from partial_fc.utils.shared_folders import refuse_writable_by_others, resolved
 from partial_fc.utils.streams import LastingFile, lost_output, text_of
-from partial_fc.utils.text import printable_lines
+from partial_fc.utils.text import MessageFormatter
 
 from .trackers.container import warn_without
 
@@ -61,9 +61,11 @@ def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
         inputs: paths that this training is going to read.
 
     Raises:
-        OSError: The folder cannot be created, all users can write to it, or a running training does.
+        OSError: The folder cannot be created, others can write to it or have made a link to it, or a running training
+            writes to it.
         ValueError: An input is among the files that begin_run has to move, or the folder holds something else.
     """
+    resolved(folder)  # before anything is looked at where a link leads to
     _refuse_running(folder)
     if not _earlier_training(folder):
         _refuse_other_content(folder)
@@ -87,8 +89,12 @@ def begin_run(folder: str, run: str, earlier: Sequence[str]) -> None:
         while os.path.islink(aside) or os.path.lexists(os.path.join(aside, earlier[-1])):
             aside += "-2"
         os.makedirs(aside, exist_ok=True)
-        for name in earlier:
-            os.rename(os.path.join(folder, name), os.path.join(aside, name))
+        inside = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # not what its name may lead to meanwhile
+        try:
+            for name in earlier:
+                os.rename(os.path.join(folder, name), name, dst_dir_fd=inside)
+        finally:
+            os.close(inside)
         logging.info("the earlier training in this folder is now in %s", aside)
     if exists(os.path.join(folder, _FIRST_LINES)):
         os.rename(os.path.join(folder, _FIRST_LINES), os.path.join(folder, _LOG))
@@ -239,7 +245,7 @@ def open_run_folder(path: str, rank: int, keep: bool) -> Iterator[RunFolder]:
 
 @contextlib.contextmanager
 def _logging_to(handler: logging.Handler, rank: int) -> Iterator[None]:
-    handler.setFormatter(_Formatter(f"rank {rank}: %(message)s" if rank else LOG_FORMAT))
+    handler.setFormatter(MessageFormatter(f"rank {rank}: %(message)s" if rank else LOG_FORMAT))
     logging.getLogger().addHandler(handler)
     try:
         yield
@@ -263,13 +269,6 @@ def progress_bar(rank: int, max_update: int, num_update: int) -> tqdm:
     shown = not rank and (os.environ.get("PARTIAL_FC_TERMINAL") == "1" or sys.stderr.isatty())
     columns = int(os.environ.get("COLUMNS", 0)) or 100
     return tqdm(total=max_update, initial=num_update, unit="step", ncols=columns, file=sys.stderr, disable=not shown)
-
-
-class _Formatter(logging.Formatter):
-    """Escapes control characters, such as those of file names in a downloaded set."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return printable_lines(super().format(record))
 
 
 class _LogFile(logging.StreamHandler):

@@ -171,8 +171,9 @@ class Trainer:
         Returns:
             The callbacks that save the backbone and the class centers.
 
-        Collectives: those of CallBackVerification.prepare, all-gather ``status.examples``, those of build_savers, those
-        of SavedTraining.restore and take_new_centers, or measure_baselines, all-gather ``status.claim``.
+        Collectives: those of CallBackVerification.prepare, all-gather ``status.examples``, those of build_savers,
+        all-gather ``status.restore``, those of SavedTraining.restore and take_new_centers, or measure_baselines,
+        all-gather ``status.claim``.
 
         Raises:
             JobError: On every rank, if one fails, or the checkpoint does not fit this training.
@@ -185,7 +186,7 @@ class Trainer:
         with few_collections():  # imports exporters
             savers = self.framework.build_savers(self.settings, self.engine, self.run_folder.path, examples, metadata)
         if self.plan.checkpoint is not None:
-            self._restore_state(self.plan.checkpoint.manifest.state)
+            self.collectives.run_on_all_ranks("restore", self._restore_state)
             self.plan.checkpoint.restore(self.engine, self.data, self.loop)
             if self.plan.checkpoint.class_map is not None:
                 take_new_centers(self.settings, self.plan.checkpoint.class_map, self.engine, self.data)
@@ -286,13 +287,19 @@ class Trainer:
             "seconds": self._seconds(),
         }
 
-    def _restore_state(self, state: dict[str, Any]) -> None:
+    def _restore_state(self) -> None:
+        assert self.plan.checkpoint is not None
+        state = self.plan.checkpoint.manifest.state
         if "log" not in state:  # the checkpoint of a user's own program
             return
-        self.log.restore(state["log"])
-        verified = state["verification"], state["baselines"], state.get("verification_fields")
-        self.verification.restore(*verified)
-        self._previous_seconds = state["seconds"]
+        try:
+            self.log.restore(state["log"])
+            verified = state["verification"], state["baselines"], state.get("verification_fields")
+            self.verification.restore(*verified)
+            self._previous_seconds = float(state["seconds"])
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            path = self.plan.checkpoint.path
+            raise ValueError(f"{path} has no state of a training: {error}; use another checkpoint") from None
 
     def _seconds(self) -> float:
         return self._previous_seconds + time.perf_counter() - self._start_time

@@ -142,6 +142,11 @@ def no_follow(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
+def new_file(path: str) -> BinaryIO:
+    """Opens a file that must not exist, so that it is none, and no link, that another user of the folder has made."""
+    return open(path, "xb+", opener=no_follow)
+
+
 def sync_folder(path: str) -> None:
     """Waits until the directory entries of a folder are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

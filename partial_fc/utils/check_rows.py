@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from partial_fc.utils.text import say
+
 
 class Row(NamedTuple):
     """The result of one check."""
@@ -16,9 +18,9 @@ class Row(NamedTuple):
 def print_rows(rows: Iterable[Row]) -> None:
     """Print the rows to the standard output; the fix has its own line."""
     for row in rows:
-        print(f"{f'[{row.mark}]':7} {row.what:12} {row.found}")
+        say(f"{f'[{row.mark}]':7} {row.what:12} {row.found}")
         if row.fix:
-            print(f"{'':20} -> {row.fix}")
+            say(f"{'':20} -> {row.fix}")
 
 
 def failed_checks(rows: Iterable[Row]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
+import logging
 import math
 import os
 import signal
@@ -21,7 +22,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 from .cores import usable_cores
 from .regular_files import FOLLOW_LINKS
 from .shared_folders import keep_from_others
-from .text import printable, printable_lines
+from .text import MessageFormatter, printable, say
 
 USER_ERROR = 2  # as argparse itself ends
 INTERRUPTED, TERMINATED = 130, 143  # as shells report the end by SIGINT and by SIGTERM
@@ -74,12 +75,15 @@ def start(main: Callable[[], int]) -> NoReturn:
             sys.stdout = PrintableOutput(sys.stdout)
         if isinstance(sys.stderr, io.TextIOWrapper):
             sys.stderr = PrintableOutput(sys.stderr)
+        warnings = logging.StreamHandler()
+        warnings.setFormatter(MessageFormatter(logging.BASIC_FORMAT))
+        logging.getLogger().addHandler(warnings)
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except ImportError as error:
         hint = f": {_how_to_install(error.name or '')}" if isinstance(error, ModuleNotFoundError) else ""
-        print(f"error: {error}{hint}", file=sys.stderr)
+        say(f"error: {error}{hint}", sys.stderr)
         sys.exit(USER_ERROR)
 
 
@@ -144,7 +148,7 @@ def run_command(action: Callable[[], int]) -> int:
         text = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             text = f"{os.fsdecode(error.filename)}: {error.strerror}"  # without the number that OSError puts before it
-        print(printable_lines(f"error: {text}"), file=sys.stderr)
+        say(f"error: {text}", sys.stderr)
         return USER_ERROR
     except Terminated:
         print("terminated", file=sys.stderr)

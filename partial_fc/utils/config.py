@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import pairwise
 from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,9 +23,9 @@ from .atomic_io import replace_file
 from .json_object import read_object
 from .text import quoted
 
-# Between options: a comma outside of parentheses, brackets and quotes.
-SEPARATOR = r""",(?![^()\[\]]*[)\]])(?=(?:[^'"]|'[^']*'|"[^"]*")*$)"""
+SIGNS = r"""'[^']*'|"[^"]*"|[,()\[\]]"""  # of options: what separates them, and what a separator is not in
 LARGEST = 1 << 20  # bytes of a settings.json, which has some 4,000
+LONGEST = 100_000  # characters of options, such as the factors of 4,000 epochs
 
 
 class SettingsError(ValueError):
@@ -393,10 +394,27 @@ def parse_options(setting: str, text: str, *makers: Callable[..., Any]) -> dict[
 
 def split_options(setting: str, text: str) -> Options:
     """Reads the value of a setting whose form is ``name=value,name=(value,value)``; each value is still text."""
-    parts = [part.partition("=") for part in re.split(SEPARATOR, text) if text]
+    if len(text) > LONGEST:
+        raise SettingsError(f"{setting} has {len(text):,} characters, but must have at most {LONGEST:,}")
+    parts = [part.partition("=") for part in _at_separators(text) if text]
     if not all(name.strip().isidentifier() and equals for name, equals, _ in parts):
         raise SettingsError(f"{setting} is {quoted(text)}, but must be name=value, separated by commas")
     return Options({name.strip(): value.strip() for name, _, value in parts})
+
+
+def _at_separators(text: str) -> list[str]:
+    """Splits a text at its commas outside of quotes and of closed parentheses and brackets, in linear time."""
+    commas: list[int] = []
+    opened: list[int] = []  # for each open parenthesis or bracket, the commas before it
+    for found in re.finditer(SIGNS, text):
+        sign = found.group()
+        if sign == ",":
+            commas.append(found.start())
+        elif sign in ("(", "["):
+            opened.append(len(commas))
+        elif sign in (")", "]") and opened:
+            del commas[opened.pop() :]
+    return [text[start + 1 : end] for start, end in pairwise((-1, *commas, len(text)))]
 
 
 def to_option(value: Any) -> Any:

@@ -1,14 +1,18 @@
 """Files named by data that others may have made: regular, of bounded size, inside the folder of the data."""
 
 import errno
+import io
 import os
 import stat
+from contextlib import suppress
 from functools import lru_cache
 from typing import BinaryIO
 
 LARGEST_IMAGE = 1 << 28  # bytes of an encoded image
 # If set, the images of sets may be reached through any links. A variable, as processes that read for this one have it.
 FOLLOW_LINKS = "PARTIAL_FC_FOLLOW_LINKS"
+# Of this process: `<(command)` of bash, and standard input.
+PIPES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -30,42 +34,63 @@ def open_regular(path: str | os.PathLike, root: str | os.PathLike | None = None)
     return open(_open(path, root)[0], "rb", buffering=0)
 
 
+def require_regular(path: str | os.PathLike) -> None:
+    """Raises OSError unless a path leads to a regular file: what opens it next would wait at a pipe."""
+    open_regular(path).close()
+
+
+def open_list(path: str | os.PathLike) -> io.BufferedReader:
+    """Opens a list for reading: a regular file, or a pipe of the shell that the path names as ``/dev/fd/63``.
+
+    Raises:
+        OSError: As open_regular.
+        ValueError: It has zeros that take no space on the disk: a line of a terabyte, in a file of 4 KB.
+    """
+    if os.fspath(path).startswith(PIPES) and ".." not in os.fspath(path):
+        return open(path, "rb")
+    file = open_regular(path)
+    with suppress(OSError):  # an empty file, or a file system without holes
+        hole = os.lseek(file.fileno(), 0, os.SEEK_HOLE)
+        if hole < os.fstat(file.fileno()).st_size:
+            file.close()
+            raise ValueError(f"{os.fspath(path)} is no text: it has nothing but zeros from byte {hole} on")
+    file.seek(0)
+    return io.BufferedReader(file)  # type: ignore[arg-type]
+
+
 def _open(path: str | os.PathLike, root: str | os.PathLike | None) -> tuple[int, int]:
     """Returns the descriptor of a regular file, and its bytes."""
-    if root is None:
-        descriptor = os.open(path, FLAGS)
-    else:
-        folder, root = os.path.dirname(os.fspath(path)), os.fspath(root)
-        if folder != root and not _is_inside(os.path.abspath(folder), os.path.abspath(root)):
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)  # opens no device; from here on no name and no link can change
+    try:
+        status, name = os.fstat(place), f"/proc/self/fd/{place}"
+        if root is not None and not _is_below(os.readlink(name), _resolved(os.fspath(root))):
             raise _outside(path, root)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
         try:
-            descriptor = os.open(path, FLAGS | os.O_NOFOLLOW)
+            return os.open(name, FLAGS), status.st_size
         except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-            require_inside(path, root)
-            descriptor = os.open(path, FLAGS)
-    status = os.fstat(descriptor)
-    if stat.S_ISREG(status.st_mode):
-        return descriptor, status.st_size
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+    finally:
+        os.close(place)
 
 
 def require_inside(path: str | os.PathLike, root: str | os.PathLike) -> None:
     """Raises OutsideError unless what a path leads to is inside of a folder, after links in both are resolved."""
-    inside, target = os.path.realpath(root), os.path.realpath(path)
-    if os.path.commonpath([inside, target]) != inside:
+    if not _is_below(os.path.realpath(path), os.path.realpath(root)):
         raise _outside(path, root)
 
 
-@lru_cache(1 << 14)  # the many files of a folder
-def _is_inside(folder: str, root: str) -> bool:
-    try:
-        require_inside(folder, root)
-    except OutsideError:
-        return False
-    return True
+def _resolved(root: str) -> str:
+    return _realpath(root) if os.path.isabs(root) else os.path.realpath(root)
+
+
+_realpath = lru_cache(1 << 10)(os.path.realpath)  # once for the many files of a folder
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Whether a resolved path is that of a folder or of what is in it."""
+    return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def _outside(path: str | os.PathLike, root: str | os.PathLike) -> OutsideError:

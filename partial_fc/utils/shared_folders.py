@@ -1,15 +1,46 @@
 """Folders that other users can write to: a link that they put there would have files written elsewhere."""
 
+import errno
 import os
 import stat
 from shlex import quote
+
+MAX_LINKS = 40  # in a path, as the kernel has it
+
+
+def resolved(path: str | os.PathLike) -> str:
+    """Returns the path without links, as os.path.realpath, of which nothing need exist.
+
+    Raises:
+        PermissionError: Another user has put one of the links into a folder that all users can write to, such as /tmp;
+            the kernel refuses these, too, where fs.protected_symlinks is 1.
+    """
+    place, left, links = "/", os.path.join(os.getcwd(), path).split("/"), 0
+    while left:
+        name = left.pop(0)
+        inner = {"": place, ".": place, "..": os.path.dirname(place)}.get(name, os.path.join(place, name))
+        if not os.path.islink(inner):
+            place = inner
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
+        folder, maker = os.stat(place), os.lstat(inner).st_uid
+        if folder.st_mode & stat.S_IWOTH and maker not in (os.geteuid(), 0, folder.st_uid):
+            raise PermissionError(
+                f"{inner} is a link that another user (uid {maker}) has made in a folder of all users: name another "
+                "folder"
+            )
+        target = os.readlink(inner)
+        left, place = target.split("/") + left, "/" if target.startswith("/") else place
+    return place
 
 
 def refuse_writable_by_others(folder: str | os.PathLike, sticky: bool = False, read_only: bool = False) -> None:
     """Refuses a folder in which users other than its owner and its group can replace files, or that they can replace.
 
-    The folder and the one that holds it are looked at, after links; of those above, up to one that another
-    member of the group has made, only who has made them in one like /tmp.
+    The folder and the one that holds it are looked at, after links (see resolved); of those above, up to one that
+    another member of the group has made, only who has made them in one like /tmp.
 
     Args:
         folder: exists.
@@ -20,7 +51,7 @@ def refuse_writable_by_others(folder: str | os.PathLike, sticky: bool = False, r
     Raises:
         PermissionError: They can; says what to do.
     """
-    path = os.path.realpath(folder)
+    path = resolved(folder)
     parent = os.path.dirname(path)
     own, above = os.stat(path), os.stat(parent)
     for place, mode, is_enough in (path, own.st_mode, sticky), (parent, above.st_mode, True):
@@ -42,6 +73,7 @@ def refuse_writable_by_others(folder: str | os.PathLike, sticky: bool = False, r
 
 def make_folder(folder: str | os.PathLike, sticky: bool = False) -> None:
     """Creates a folder if it is missing, and those that hold it; see refuse_writable_by_others."""
+    resolved(folder)  # before folders are made where a link leads to
     os.makedirs(folder, exist_ok=True)
     refuse_writable_by_others(folder, sticky)
 

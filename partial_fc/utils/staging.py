@@ -3,13 +3,12 @@
 import errno
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from .regular_files import read_regular
-from .shared_folders import make_folder
+from .shared_folders import make_folder, resolved
 from .text import some
 
 PREFIX = ".partial_fc-"  # of temporary folders
@@ -41,13 +40,13 @@ def staged_files(folder: str | os.PathLike, names: Sequence[str], force: bool) -
     created = not os.path.isdir(folder)
     try:
         make_folder(folder, sticky=True)
-        with _temporary_folder(folder, folder) as stage:
+        with opened_folder(folder) as place, temporary_folder(place, folder) as stage:
             yield stage
             if len(names) > 1:  # an old first file must not be found beside new others
                 with suppress(FileNotFoundError):
-                    os.remove(os.path.join(folder, names[0]))
+                    os.remove(os.path.join(place, names[0]))
             for name in reversed(names):
-                os.replace(os.path.join(stage, name), os.path.join(folder, name))
+                os.replace(os.path.join(stage, name), os.path.join(place, name))
         created = False
     finally:
         if created:
@@ -69,16 +68,17 @@ def staged_folder(folder: str | os.PathLike, force: bool | None = None, own: Ite
         FileExistsError: `folder` is not empty and `force` is not set, or there are other files in it.
         OSError: it cannot be written; names `folder`. All users can replace what is in the folder that holds it.
     """
-    folder = os.path.realpath(folder)
+    folder = resolved(folder)
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise FileExistsError(f"{folder} is no folder: name another one")
     if force:
         _refuse_others(folder, folder, own)
     elif os.path.isdir(folder) and os.listdir(folder):
         raise FileExistsError(f"{folder} already exists and is not empty: name another folder, or empty this one")
-    parent = os.path.dirname(folder)
+    parent, name = os.path.split(folder)
     make_folder(parent, sticky=True)
-    with _temporary_folder(parent, folder) as temporary:
+    with opened_folder(parent) as place, temporary_folder(place, folder) as temporary:
+        target = os.path.join(place, name)
         stage = os.path.join(temporary, "new")
         os.mkdir(stage)  # not the temporary folder itself, which only its owner may read
         yield stage
@@ -90,13 +90,13 @@ def staged_folder(folder: str | os.PathLike, force: bool | None = None, own: Ite
         try:
             if force:
                 with suppress(FileNotFoundError):
-                    os.rename(folder, old)
+                    os.rename(target, old)
                 _refuse_others(old, folder, own)  # which came while the block ran
-            os.rename(stage, folder)
+            os.rename(stage, target)
         finally:  # after Ctrl-C between both, the old folder would be removed with the temporary one
-            if not os.path.lexists(folder):
+            if not os.path.lexists(target):
                 with suppress(FileNotFoundError):
-                    os.rename(old, folder)
+                    os.rename(old, target)
 
 
 def _refuse_others(folder: str, name: str, own: Iterable[str]) -> None:
@@ -126,20 +126,60 @@ def _files_below(folder: str) -> set[str]:
 
 
 @contextmanager
-def _temporary_folder(parent: str, target: str) -> Iterator[str]:
+def temporary_folder(parent: str, target: str) -> Iterator[str]:
     """Yields a new folder in `parent` and removes it at the end. Errors of writing into it name `target`.
 
     The error of a full disk names no file, or one in the temporary folder. The folder's name does not depend on the
-    process id: containers and hosts that share `parent` have the same ones.
+    process id: containers and hosts that share `parent` have the same ones. Its path is that of opened_folder, as a
+    member of the group of `parent` can move it, and put another folder or a link in its place.
     """
     folder = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
     try:
-        yield folder
-    except OSError as error:
-        inside = error.filename is None or os.fsdecode(error.filename).startswith(folder)
-        if error.errno is None or not inside or isinstance(error, BrokenPipeError):
-            raise
-        fix = ": free space there, or name another folder" if error.errno in NO_SPACE else ""
-        raise OSError(f"{target} cannot be written: {os.strerror(error.errno)}{fix}") from error
+        with opened_folder(folder) as place:
+            if os.listdir(place):
+                raise FileExistsError(f"{target}: another user has replaced the temporary folder in it: try again")
+            try:
+                yield place
+            except OSError as error:
+                inside = error.filename is None or os.fsdecode(error.filename).startswith(place)
+                if error.errno is None or not inside or isinstance(error, BrokenPipeError):
+                    raise
+                fix = ": free space there, or name another folder" if error.errno in NO_SPACE else ""
+                raise OSError(f"{target} cannot be written: {os.strerror(error.errno)}{fix}") from error
+            finally:
+                empty_folder(place)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            os.rmdir(folder)
+
+
+@contextmanager
+def opened_folder(path: str) -> Iterator[str]:
+    """Yields a path by which all processes of this user reach a folder, whatever is in the place of its name.
+
+    Errors name `path`. Raises OSError if there is no folder, but a link.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    place = f"/proc/{os.getpid()}/fd/{descriptor}"
+    try:
+        yield place
+    except OSError as error:
+        if place not in str(error):
+            raise
+        named = [part.replace(place, path) if isinstance(part, str) else part for part in error.args]
+        name = () if error.filename is None else (os.fsdecode(error.filename).replace(place, path),)
+        raise type(error)(*named, *name) from error
+    finally:
+        os.close(descriptor)
+
+
+def empty_folder(place: str) -> None:
+    """Removes what is in a folder, given by opened_folder, as far as it can be removed; follows no links."""
+    with suppress(OSError):
+        for _, folders, files, inside in os.fwalk(os.path.join(place, "."), topdown=False):
+            for name in (*files, *folders):
+                with suppress(OSError):
+                    try:
+                        os.unlink(name, dir_fd=inside)
+                    except (IsADirectoryError, PermissionError):
+                        os.rmdir(name, dir_fd=inside)

@@ -1,11 +1,12 @@
 """Tables of text: aligned columns for a terminal, Markdown, and CSV."""
 
 import csv
+import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any, TextIO
 
-from .text import printable
+from .text import is_hidden, one_line
 
 FORMULA = ("=", "+", "-", "@", "\t")  # the beginnings of what spreadsheets compute
 
@@ -15,7 +16,7 @@ def format_table(rows: Sequence[Sequence[str]], gap: int = 2, min_widths: Sequen
 
     ``min_widths`` are for several tables that are printed below each other.
     """
-    rows = [list(map(_one_line, row)) for row in rows]
+    rows = [list(map(one_line, row)) for row in rows]
     needed = [max(map(len, column)) for column in zip(*rows)]
     widths = [max(pair) for pair in zip_longest(needed, min_widths, fillvalue=0)]
     lines = []
@@ -34,7 +35,7 @@ def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> lis
     return [
         "| " + " | ".join(heading) + " |",
         "|" + "|".join(rules) + "|",
-        *("| " + " | ".join(map(_one_line, row)) + " |" for row in rows),
+        *("| " + " | ".join(map(one_line, row)) + " |" for row in rows),
     ]
 
 
@@ -52,20 +53,22 @@ class CsvWriter:
 
     def writerow(self, row: Iterable[Any]) -> None:
         """Writes a row."""
-        # csv does not quote a carriage return that its lines do not end with.
-        cells = [cell.replace("\r", "\\r") if isinstance(cell, str) else cell for cell in row]
-        self._writer.writerow([f"'{cell}" if _is_formula(cell) else cell for cell in cells])
+        self._writer.writerow([_as_text(cell) if isinstance(cell, str) else cell for cell in row])
 
 
-def _is_formula(cell: Any) -> bool:
-    if not isinstance(cell, str) or not cell.startswith(FORMULA):
+def _as_text(cell: str) -> str:
+    # csv does not quote a carriage return that its lines do not end with. In half of Europe a semicolon begins a cell.
+    parts = cell.replace("\r", "\\r").split(";")
+    return ";".join(f"'{part}" if _is_formula(part) else part for part in parts)
+
+
+def _is_formula(cell: str) -> bool:
+    # Some spreadsheets skip what cannot be seen, and take wide and small signs for the usual ones.
+    seen = (character for character in cell if not character.isspace() and not is_hidden(character))
+    if not cell.startswith(FORMULA) and not unicodedata.normalize("NFKC", next(seen, "")).startswith(FORMULA):
         return False
     try:
         float(cell)
     except ValueError:
         return True
     return False
-
-
-def _one_line(cell: str) -> str:
-    return printable(cell).replace("\n", "\\n")

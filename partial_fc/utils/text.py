@@ -5,9 +5,13 @@ Standard library only: the checks before a job starts use it too.
 
 import codecs
 import io
+import logging
 import os
 import unicodedata
 from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from .regular_files import open_list
 
 
 def plural(count: int, singular: str, plural: str = "") -> str:
@@ -38,7 +42,7 @@ def read_lines(path: str | os.PathLike, any_bytes: bool = False) -> Iterator[str
     """Yields the lines of a list that a person may have edited, without line ends and without empty lines at the end.
 
     Args:
-        path: of a file or pipe with text in UTF-8, or in UTF-16 with a byte order mark. Lines end with LF or CRLF; the
+        path: see open_list; of text in UTF-8, or in UTF-16 with a byte order mark. Lines end with LF or CRLF; the
             last one needs no end.
         any_bytes: decode bytes that are not UTF-8 as in names of files (surrogateescape) instead of refusing them.
 
@@ -46,7 +50,7 @@ def read_lines(path: str | os.PathLike, any_bytes: bool = False) -> Iterator[str
         OSError: The file cannot be read.
         ValueError: A line is no such text; names file and line.
     """
-    with open(path, "rb") as file:
+    with open_list(path) as file:
         encoding = encoding_of(file.peek(2))
         wide, empty = encoding == "utf-16", 0
         text = io.TextIOWrapper(file, encoding, "replace" if wide else "surrogateescape", newline="\n")
@@ -68,16 +72,32 @@ def _is_unicode(line: str) -> bool:
     return line.isascii() or not any("\ud800" <= character <= "\udfff" for character in line)
 
 
+# First and last characters of no width or without ink beside the categories below: Unicode's
+# Default_Ignorable_Code_Point, and an empty Braille pattern.
+BLANK = (
+    *((0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2060, 0x206F), (0x2800, 0x2800)),
+    *((0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF)),
+)
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character controls a terminal or cannot be seen: not so a space, but a tab and a newline."""
+    code = ord(character)
+    return unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs") or any(
+        first <= code <= last for first, last in BLANK
+    )
+
+
 class _Escapes(dict):
-    """Escapes controls but tab and newline, format characters, line separators, and bytes that are no UTF-8.
+    """Escapes controls but tab and newline, format characters, line separators, blanks, and bytes that are no UTF-8.
 
     Format characters reverse the direction of a line, or cannot be seen. A name in a downloaded list could clear the
-    terminal, or rewrite the line above.
+    terminal, rewrite the line above, or look like another name.
     """
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        hidden = unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs") and character not in "\t\n"
+        hidden = is_hidden(character) and character not in "\t\n"
         self[code] = (f"\\x{code:02x}" if code < 0x80 else ascii(character)[1:-1]) if hidden else character
         return self[code]
 
@@ -102,3 +122,24 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """As `printable`, with later lines indented: a name with a line break cannot look like a message of its own."""
     return printable(text).replace("\n", "\n    ")
+
+
+class MessageFormatter(logging.Formatter):
+    """Formats a message of a log, which may hold names that others have chosen: see printable_lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        return printable_lines(super().format(record))
+
+
+def one_line(text: str) -> str:
+    """As `printable`, with line breaks escaped, too."""
+    return printable(text).replace("\n", "\\n")
+
+
+def say(text: object, file: TextIO | None = None) -> None:
+    """Prints a message, which may hold names that others have chosen, to standard output or a file: as printable_lines.
+
+    All that is no table or JSON is printed by it.
+    """
+    print(printable_lines(str(text)), file=file, flush=True)

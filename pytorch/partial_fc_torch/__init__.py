@@ -1,6 +1,6 @@
 """Partial FC on PyTorch: the distributed classification layer, backbones and the trainer around them."""
 
-from partial_fc_torch.errors import INSTALL, NOT_INSTALLED
+from .errors import INSTALL, NOT_INSTALLED
 
 try:
     import torch
@@ -13,10 +13,10 @@ if not hasattr(torch, "Tensor"):  # a folder named torch on the path poses as an
 if not torch.distributed.is_available():
     raise ImportError(f"PyTorch {torch.__version__} is built without torch.distributed: install another build")
 
-from partial_fc_torch.backbones import get_model
-from partial_fc_torch.layer.margins import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace
-from partial_fc_torch.partial_fc import PartialFC, PartialFC_V2
-from partial_fc_torch.sharded_state import ShardedState
+from .backbones import get_model
+from .layer.margins import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace
+from .partial_fc import PartialFC, PartialFC_V2
+from .sharded_state import ShardedState
 
 __all__ = [
     "AdaFace",

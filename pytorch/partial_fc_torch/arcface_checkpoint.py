@@ -27,10 +27,11 @@ from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, files_of_ranks,
 from partial_fc.checkpoint.torch_names import COUNTER
 from partial_fc.training.foreign_checkpoint import ForeignCheckpoint
 from partial_fc.utils.text import plural
-from partial_fc_torch.layer.center_files import load_tensors
-from partial_fc_torch.optimizers.backbone_optimizer import MOMENTUM, STATE
-from partial_fc_torch.published_files import IN_ARCFACE_CHECKPOINT, center_rows
-from partial_fc_torch.weights import to_array
+
+from .layer.center_files import load_tensors
+from .optimizers.backbone_optimizer import MOMENTUM, STATE
+from .published_files import IN_ARCFACE_CHECKPOINT, center_rows
+from .weights import to_array
 
 Arrays = dict[str, np.ndarray]
 State = Mapping[str, Any]

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import nn
 
-from partial_fc_torch.weights import borrowed
+from .weights import borrowed
 
 
 class AveragedBackbone:

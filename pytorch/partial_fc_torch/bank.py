@@ -13,8 +13,9 @@ import torch
 from partial_fc.checkpoint import SavedClasses
 from partial_fc.layer.bank_files import consecutive
 from partial_fc.layer.sampling import WeightIndexSampler
-from partial_fc_torch.layer.device import HostCopy
-from partial_fc_torch.partial_fc import PartialFC
+
+from .layer.device import HostCopy
+from .partial_fc import PartialFC
 
 PART_BYTES = 16 << 20  # of the rows that a GPU copies to the host at a time
 

@@ -24,24 +24,27 @@ from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
 from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
 from partial_fc.training.tasks.task import Task
+from partial_fc.training.trackers.tensorboard import drawn_ending
 from partial_fc.utils.config import parse_options
 from partial_fc.utils.options import options_of, other_options
 from partial_fc.utils.user_code import errors_of
-from partial_fc_torch.arcface_checkpoint import read_checkpoint
-from partial_fc_torch.backbones import NETWORKS, Backbone, get_model
-from partial_fc_torch.backbones.recompute import recompute_blocks
-from partial_fc_torch.batches import dummy_tensors, tensor_data
-from partial_fc_torch.collectives import default_collectives, uses_gpu
-from partial_fc_torch.data_parallel import data_parallel
-from partial_fc_torch.device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
-from partial_fc_torch.device_report import device_line, precision_line
-from partial_fc_torch.engine import TorchEngine
-from partial_fc_torch.layer.center_files import center_file
-from partial_fc_torch.layer.margins import find_margin, margin_named
-from partial_fc_torch.layer.optimizers import optimizer_named
-from partial_fc_torch.memory_format import takes_channels_last, use_channels_last
-from partial_fc_torch.onnx_export import OnnxExport
-from partial_fc_torch.optimizers import (
+
+from .arcface_checkpoint import read_checkpoint
+from .backbones import NETWORKS, Backbone, get_model
+from .backbones.recompute import recompute_blocks
+from .batches import dummy_tensors, tensor_data
+from .code_cache import use_own_cache
+from .collectives import default_collectives, uses_gpu
+from .data_parallel import data_parallel
+from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
+from .device_report import device_line, precision_line
+from .engine import TorchEngine
+from .layer.center_files import center_file
+from .layer.margins import find_margin, margin_named
+from .layer.optimizers import optimizer_named
+from .memory_format import takes_channels_last, use_channels_last
+from .onnx_export import OnnxExport
+from .optimizers import (
     BackboneOptimizer,
     build_optimizer,
     freeze,
@@ -49,9 +52,9 @@ from partial_fc_torch.optimizers import (
     optimizer_class,
     read_factors,
 )
-from partial_fc_torch.partial_fc import PartialFC
-from partial_fc_torch.published_files import read_pretrained
-from partial_fc_torch.saving import save_model
+from .partial_fc import PartialFC
+from .published_files import read_pretrained
+from .saving import save_model
 
 
 def build_margin(settings) -> Any:
@@ -151,7 +154,7 @@ class TorchFramework:
         """Opens a writer of TensorBoard events."""
         from torch.utils.tensorboard import SummaryWriter  # only rank 0 needs it
 
-        return SummaryWriter(folder, purge_step=first_update)
+        return SummaryWriter(folder, purge_step=first_update, filename_suffix=drawn_ending())
 
     def require_device(self, settings) -> None:
         """Raises ValueError if the device of this rank cannot compute in the precision of the training."""
@@ -160,12 +163,13 @@ class TorchFramework:
             raise ValueError(
                 "layer_options=dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_options=dtype=auto"
             )
-        compilers = (os.environ.get("CXX", ""), "g++", "gcc", "clang")
-        if options_of(settings, "network_options").compile and not any(map(shutil.which, compilers)):
-            raise ValueError(
-                "network_options=compile=True needs a compiler, g++ or gcc: install it, or set "
-                "network_options=compile=False"
-            )
+        if options_of(settings, "network_options").compile:
+            if not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "gcc", "clang"))):
+                raise ValueError(
+                    "network_options=compile=True needs a compiler, g++ or gcc: install it, or set "
+                    "network_options=compile=False"
+                )
+            use_own_cache(os.environ)
         if self._uses_gpu:
             return
         if settings.gradient_dtype != "float32":

@@ -14,7 +14,8 @@ import torch.distributed as dist
 
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.utils.text import plural
-from partial_fc_torch.errors import error_message
+
+from .errors import error_message
 
 # Messages of Gloo, NCCL and the store on the remaining ranks after one has exited. Other errors of NCCL, such as a full
 # /dev/shm or two ranks on one GPU, have a cause on this host, which no lost rank explains.

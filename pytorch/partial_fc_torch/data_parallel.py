@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from partial_fc_torch.collectives import average_gradients_one_by_one
-from partial_fc_torch.partial_fc import PartialFC
+from .collectives import average_gradients_one_by_one
+from .partial_fc import PartialFC
 
 # Each rank has running statistics of its own batches, which the engine averages. PyTorch 2.13 renamed the argument.
 _KNOWN = inspect.signature(DistributedDataParallel).parameters

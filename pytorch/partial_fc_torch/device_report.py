@@ -7,7 +7,8 @@ import torch
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.utils.options import options_of
 from partial_fc.utils.text import amount, plural
-from partial_fc_torch.device_defaults import GpuFacts, gpu_facts, layer_type, suitable_tile_classes
+
+from .device_defaults import GpuFacts, gpu_facts, layer_type, suitable_tile_classes
 
 DRIVER = Path("/sys/module/nvidia/version")
 

@@ -19,18 +19,19 @@ from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.checkpoint.torch_names import with_torch_names
 from partial_fc.data.batch import Batch, Inputs, map_inputs
 from partial_fc.utils.text import some
-from partial_fc_torch import weights
-from partial_fc_torch.averaged import AveragedBackbone
-from partial_fc_torch.backbones import Backbone
-from partial_fc_torch.bank import TorchBank
-from partial_fc_torch.batches import Tensors, as_tensors, micro_batches
-from partial_fc_torch.collectives import average_tensors
-from partial_fc_torch.layer.accumulation import Accumulation
-from partial_fc_torch.loss_scaling import LossScaling
-from partial_fc_torch.memory_format import format_of
-from partial_fc_torch.optimizers import BackboneOptimizer, build_optimizer
-from partial_fc_torch.partial_fc import PartialFC
-from partial_fc_torch.pixels import normalized
+
+from . import weights
+from .averaged import AveragedBackbone
+from .backbones import Backbone
+from .bank import TorchBank
+from .batches import Tensors, as_tensors, micro_batches
+from .collectives import average_tensors
+from .layer.accumulation import Accumulation
+from .loss_scaling import LossScaling
+from .memory_format import format_of
+from .optimizers import BackboneOptimizer, build_optimizer
+from .partial_fc import PartialFC
+from .pixels import normalized
 
 Arrays = dict[str, np.ndarray]
 Rates = tuple[float, float]

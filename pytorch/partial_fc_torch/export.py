@@ -6,10 +6,11 @@ The epsilon of the batch norms is PyTorch's, 1e-5: no state_dict contains it.
 import numpy as np
 
 from partial_fc.utils.text import some
-from partial_fc_torch.backbones import NETWORKS, get_model, network_with
-from partial_fc_torch.onnx_export import OnnxExport
-from partial_fc_torch.published_files import read_pretrained
-from partial_fc_torch.weights import set_weights
+
+from .backbones import NETWORKS, get_model, network_with
+from .onnx_export import OnnxExport
+from .published_files import read_pretrained
+from .weights import set_weights
 
 
 def export(path: str, image_size: int, faces: np.ndarray) -> bytes:

@@ -6,8 +6,9 @@ import torch
 
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.layer.loss_scale import LossScale
-from partial_fc_torch.layer.device import HostCopy
-from partial_fc_torch.optimizers import BackboneOptimizer
+
+from .layer.device import HostCopy
+from .optimizers import BackboneOptimizer
 
 
 class LossScaling:

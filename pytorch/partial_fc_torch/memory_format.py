@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from partial_fc_torch.pixels import normalized
-from partial_fc_torch.weights import borrowed
+from .pixels import normalized
+from .weights import borrowed
 
 
 def use_channels_last(backbone: nn.Module) -> None:

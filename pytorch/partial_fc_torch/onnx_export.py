@@ -22,10 +22,11 @@ from torch.nn.utils import parametrize
 from partial_fc.data.batch import Inputs, map_inputs
 from partial_fc.export.normalization import NORMALIZED, PIXELS
 from partial_fc.export.onnx import BATCH, INPUT, LARGEST, OPSET
-from partial_fc_torch.backbones import Backbone
-from partial_fc_torch.batches import Tensors, as_tensors
-from partial_fc_torch.pixels import normalized
-from partial_fc_torch.weights import borrowed
+
+from .backbones import Backbone
+from .batches import Tensors, as_tensors
+from .pixels import normalized
+from .weights import borrowed
 
 OUTPUT = "embedding"
 LATER_OPSET = 17  # of 2022; onnxruntime 1.12 reads it
@@ -101,7 +102,7 @@ class OnnxExport:
         # Imported here: only rank 0 needs them, and loading takes longer than a step of a small network.
         import onnx
 
-        from partial_fc.export.model import first_line
+        from partial_fc.export.model_file import first_line
 
         if not self.fits:
             raise ValueError("the weights exceed the 2 GiB of an ONNX file: take the state_dict, backbone.pth")
@@ -185,7 +186,7 @@ def _by_name(inputs: Tensors) -> Mapping[str, torch.Tensor]:
 
 
 def _refusal(error: Exception) -> ValueError:
-    from partial_fc.export.model import first_line
+    from partial_fc.export.model_file import first_line
 
     return ValueError(f"this backbone cannot be exported to ONNX, opset {OPSET}: {first_line(error)}")
 

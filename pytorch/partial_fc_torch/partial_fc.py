@@ -8,11 +8,12 @@ import os
 import torch
 
 from partial_fc.distributed.env import rank_info
-from partial_fc_torch.device_defaults import gpu_of_rank
-from partial_fc_torch.layer.center_optimizer import CenterOptimizer
-from partial_fc_torch.layer.module import ClassCenters
-from partial_fc_torch.layer.optimizers import RowOptimizer, optimizer_named
-from partial_fc_torch.tutorial import TutorialCalls
+
+from .device_defaults import gpu_of_rank
+from .layer.center_optimizer import CenterOptimizer
+from .layer.module import ClassCenters
+from .layer.optimizers import RowOptimizer, optimizer_named
+from .tutorial import TutorialCalls
 
 
 class PartialFC_V2(ClassCenters):

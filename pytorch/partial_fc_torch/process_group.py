@@ -13,9 +13,10 @@ import torch.distributed as dist
 
 from partial_fc.distributed.env import rank_info
 from partial_fc.distributed.watchdog import start_limit
-from partial_fc_torch.collectives import default_collectives, gloo_beside, uses_gpu
-from partial_fc_torch.device_defaults import gpu_of_rank, require_different_gpus
-from partial_fc_torch.errors import error_message
+
+from .collectives import default_collectives, gloo_beside, uses_gpu
+from .device_defaults import gpu_of_rank, require_different_gpus
+from .errors import error_message
 
 POLL = 0.2  # seconds between two looks at what rank 0 has written
 

@@ -23,8 +23,9 @@ from partial_fc.checkpoint.torch_names import without_wrappers
 from partial_fc.export.torch_files import ENDINGS
 from partial_fc.training.pretrained import Pretrained
 from partial_fc.utils.text import some
-from partial_fc_torch.layer.center_files import center_file, load_tensors
-from partial_fc_torch.weights import to_array
+
+from .layer.center_files import center_file, load_tensors
+from .weights import to_array
 
 STATE_DICTS = ("backbone.pth", "model.pt")  # of this trainer and the tutorial's; of later arcface_torch
 # Keys of the state_dict in a checkpoint: of arcface_torch, of Lightning and many others.

@@ -8,9 +8,10 @@ import torch
 
 from partial_fc.training.saving import AVERAGE, remove_average
 from partial_fc.utils.atomic_io import replace_file
-from partial_fc_torch.engine import TorchEngine
-from partial_fc_torch.onnx_export import OnnxExport
-from partial_fc_torch.weights import published_state
+
+from .engine import TorchEngine
+from .onnx_export import OnnxExport
+from .weights import published_state
 
 
 def save_model(engine: TorchEngine, folder: str, exports: Mapping[str, OnnxExport], num_update: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from partial_fc_torch.layer.module import ClassCenters
+from .layer.module import ClassCenters
 
 
 class ShardedState:

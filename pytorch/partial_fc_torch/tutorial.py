@@ -7,9 +7,9 @@ import os
 
 import torch
 
-from partial_fc_torch.layer.center_files import center_file, load_rows, save_rows
-from partial_fc_torch.layer.module import ClassCenters
-from partial_fc_torch.layer.optimizers import SGD
+from .layer.center_files import center_file, load_rows, save_rows
+from .layer.module import ClassCenters
+from .layer.optimizers import SGD
 
 
 class TutorialCalls(ClassCenters):

@@ -14,7 +14,8 @@ from torch import nn
 
 from partial_fc.checkpoint.torch_names import COUNTER, prefix_of, require_same_names, with_torch_names
 from partial_fc.utils.text import some
-from partial_fc_torch.backbones import Backbone, network_with
+
+from .backbones import Backbone, network_with
 
 Arrays = dict[str, np.ndarray]
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from mxboard.proto.event_pb2 import Event, SessionLog
 
-from curves_cases import check_full_disk
+from curves_cases import check_drawn_names, check_full_disk
 from partial_fc_mxnet.build import MXNetFramework
 
 
@@ -17,3 +17,7 @@ def test_a_resumed_training_hides_the_points_that_come_again(tmp_path):
     (file,) = tmp_path.iterdir()
     for event in (Event(step=5, file_version="brain.Event:2"), Event(step=5, session_log=SessionLog(status=1))):
         assert event.SerializeToString() in file.read_bytes()
+
+
+def test_names_of_files_are_drawn(tmp_path):
+    check_drawn_names(partial(MXNetFramework.open_writer, None), tmp_path)

@@ -1,5 +1,7 @@
 """partial-fc export on files of MXNet and the original trainer."""
 
+import json
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -37,7 +39,7 @@ def test_the_file_gives_mxnets_embeddings(saved, capsys):
     code, output, _ = run(capsys, saved, "--pairs", saved / "few.bin", "--force")
     assert code == 0 and output.startswith(f"{saved}/backbone.onnx: ")
     faces = random_faces((112, 112), 2)
-    backbone = export.load_backbone(f"{saved}/model-symbol.json", f"{saved}/model-0000.params")
+    backbone = export.load_backbone(str(saved))
     expected = embed(*backbone, faces)
     np.testing.assert_allclose(FaceModel.open(saved).embed(faces), expected, rtol=1e-3, atol=1e-4)
 
@@ -50,14 +52,33 @@ def test_an_image_size_that_the_network_does_not_accept(saved, capsys):
 def test_unreadable_files_are_named(saved, capsys):
     (saved / "model-0001.params").write_bytes((saved / "model-0000.params").read_bytes()[:3000])
     code, _, error = run(capsys, saved)
-    assert code == 2 and f"MXNet cannot read {saved}/model-0001.params" in error and "Traceback" not in error
+    assert (
+        code == 2 and f"cannot read the parameters in {saved}/model-0001.params" in error and "Traceback" not in error
+    )
     code, _, error = run(capsys, saved / "nothing")
     assert code == 2 and "nothing does not exist: give a model that MXNet or PyTorch has saved" in error
+
+
+@pytest.mark.parametrize("change", ["arrays", "output"])
+def test_mxnet_itself_reads_no_file(saved, capsys, change):
+    """It would allocate each of 2^26 arrays that a file of a few bytes says it has, and read where no output is."""
+    if change == "arrays":
+        content = bytearray((saved / "model-0000.params").read_bytes())
+        content[16:24] = (2**26).to_bytes(8, "little")
+        (saved / "model-0000.params").write_bytes(content)
+        code, _, error = run(capsys, saved)
+        assert code == 2 and "cannot read the parameters in" in error
+    else:
+        symbol = json.loads((saved / "model-symbol.json").read_text())
+        symbol["nodes"][-1]["inputs"] = [[each[0], 10**6, 0] for each in symbol["nodes"][-1]["inputs"]]
+        symbol["heads"] = [[head[0], 10**6, 0] for head in symbol["heads"]]
+        (saved / "model-symbol.json").write_text(json.dumps(symbol))
+        assert run(capsys, saved)[0] == 0
 
 
 def test_parameters_of_another_network_are_refused(saved, capsys):
     other = get_symbol("r18", 16)
     (saved / "model-symbol.json").write_text(other.tojson())
     code, _, error = run(capsys, saved / "model-0000.params")
-    assert code == 2 and "which" in error and "needs: give files of the same training" in error
+    assert code == 2 and "which its network needs: give files of one training" in error
     assert not (saved / "backbone.onnx").exists()

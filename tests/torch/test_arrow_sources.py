@@ -1,17 +1,24 @@
 """Parquet and data sets of Hugging Face: the same batches as train.rec."""
 
+import itertools
 import json
 import os
 import random
 import shutil
+import struct
+import subprocess
+import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
+from damage import check_damaged, memory_below
 from image_forms import SIZE, draw, hugging_face, write_parquet, write_records, write_saved
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.arrow import ArrowImages
 from partial_fc.data.sources.opening import open_images
+from paths import with_root
 from small_disk import small_disk
 
 datasets = pytest.importorskip("datasets")
@@ -51,6 +58,34 @@ def test_a_set_that_is_read_again_is_the_same_until_it_is_written_again(write, t
     write(tmp_path / "set", people[::-1])
     assert batches(rec) == batches(write_records(tmp_path / "expected", people[::-1]))
     assert open_images(rec).digest != first[1]
+
+
+def test_images_of_all_files_row_groups_and_batches_are_read_to_the_last(tmp_path):
+    """`datasets` takes 1,000 rows at a time, and writes shards."""
+    sizes, folder = (1001, 2000, 1), tmp_path / "parquet"
+    rows = [{"image": b"%d" % row, "label": row * 7 % 1000} for row in range(sum(sizes))]
+    folder.mkdir()
+    for name, (first, last) in zip("abc", itertools.pairwise(itertools.accumulate(sizes, initial=0))):
+        table = pyarrow.Table.from_pylist(rows[first:last])
+        pyarrow.parquet.write_table(table, folder / f"{name}.parquet", row_group_size=1000)
+    made = datasets.Dataset.from_list(rows)
+    made.save_to_disk(tmp_path / "saved", num_shards=3)
+    for rec in (folder, f"{folder}/*.parquet", f"hf:{folder}", tmp_path / "saved"):
+        images = open_images(str(rec))
+        assert images.labels(np.arange(len(rows))).tolist() == [row["label"] for row in rows]
+        for row in (len(rows) - 1, 0, 999, 1000, 1001, 2000, 2001, len(rows) - 2, len(rows) - 1):
+            assert images.read(row, 0) == b"%d" % row
+
+
+def test_a_set_that_was_shuffled_selected_and_joined_is_read_as_it_was_saved(tmp_path):
+    made = datasets.Dataset.from_list([{"image": b"%d" % row, "label": row} for row in range(20)])
+    chosen = made.shuffle(seed=0).select(range(5, 12))
+    joined = datasets.concatenate_datasets([chosen, made.select([19, 3])])
+    joined.save_to_disk(tmp_path / "saved")
+    images = open_images(tmp_path / "saved")
+    expected = joined["label"][:]
+    assert images.labels(np.arange(9)).tolist() == expected and expected[-2:] == [19, 3]
+    assert [images.read(row, 0) for row in range(9)] == [b"%d" % label for label in expected]
 
 
 @pytest.mark.parametrize("bad, following", [(0, 1), (19, 0)])
@@ -213,12 +248,79 @@ def move_split(folder):
     (folder / "dataset_dict.json").write_text('{"splits": ["train"]}')
 
 
-@pytest.mark.parametrize("change", [name_outside, link_outside, move_split])
+def link_list_of_splits(folder):
+    datasets.DatasetDict({"train": datasets.load_from_disk(str(folder))}).save_to_disk(str(folder.parent / "splits"))
+    shutil.rmtree(folder)
+    os.rename(folder.parent / "splits", folder)
+    os.rename(folder / "dataset_dict.json", folder.parent / "private.json")
+    (folder / "dataset_dict.json").symlink_to("../private.json")
+
+
+@pytest.mark.parametrize("change", [name_outside, link_outside, move_split, link_list_of_splits])
 def test_what_was_saved_names_files_of_its_folder_only(change, saved):
     assert open_images(str(saved)).num_images
     change(saved)
     with pytest.raises(ValueError, match="it is outside of"):
         open_images(str(saved))
+
+
+def arrow_file(folder):
+    (file,) = folder.glob("*.arrow")
+    return file
+
+
+def read_all(rec):
+    images = open_images(rec)
+    for row, label in enumerate(images.labels(np.arange(images.num_images)).tolist()):
+        with suppress(ValueError):
+            images.read(row, label)
+
+
+@pytest.mark.parametrize("form", ["{}", "hf:{}"])
+def test_columns_that_refer_to_memory_outside_of_the_file_are_refused(form, tmp_path):
+    rows = {"image": [bytes([65 + row]) * 1000 for row in range(3)], "label": [0, 1, 2]}
+    types = datasets.Features({"image": datasets.Value("binary"), "label": datasets.Value("int64")})
+    datasets.Dataset.from_dict(rows, features=types).save_to_disk(str(tmp_path / "set"))
+    file = arrow_file(tmp_path / "set")
+    if form != "{}":
+        for other in ("state.json", "dataset_info.json"):
+            os.remove(tmp_path / "set" / other)
+    rec, content = form.format(tmp_path / "set"), bytearray(file.read_bytes())
+    assert open_images(rec).read(2, 2) == b"C" * 1000
+    place = content.find(struct.pack("<4i", 0, 1000, 2000, 3000))
+    for last in (200_000_000, -1):
+        struct.pack_into("<i", content, place + 12, last)
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match="set cannot be loaded"):
+            open_images(rec)
+
+
+@pytest.mark.parametrize("form", ["{}/a.parquet", "hf:{}"])
+@pytest.mark.parametrize("images, size", [(1, 400_000_000), (2000, 1_000_000)])
+def test_a_small_file_that_is_unpacked_to_gigabytes_is_refused(form, images, size, tmp_path):
+    column = pyarrow.DictionaryArray.from_arrays(np.zeros(images, np.int32), [bytes(size)])
+    table = pyarrow.table({"image": column, "label": np.arange(images)})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", compression="zstd", store_schema=False)
+    with (
+        memory_below(600),
+        pytest.raises(ValueError, match=r"a.parquet has [\d,]+ bytes, but more than [\d,]+ when it"),
+    ):
+        open_images(form.format(tmp_path))
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("kind, path", [("binary", b"/etc/hostname"), ("int64", 3), ("list<string>", ["a"])])
+def test_paths_that_are_no_text_are_no_paths(kind, path, tmp_path):
+    types = {"binary": pyarrow.binary(), "int64": pyarrow.int64(), "list<string>": pyarrow.list_(pyarrow.string())}
+    arrays = [pyarrow.array([None], pyarrow.binary()), pyarrow.array([path], types[kind])]
+    table = pyarrow.table({"image": pyarrow.StructArray.from_arrays(arrays, ["bytes", "path"]), "label": [0]})
+    with pytest.raises(ValueError, match="set: image in row 0 is empty"):
+        ArrowImages("set", table).read(0, 0)
+
+
+def test_damaged_arrow_files_are_refused_or_read(saved):
+    file = arrow_file(saved)
+    check_damaged(saved, file.read_bytes(), read_all, write=file.write_bytes)
 
 
 def test_named_pipes_are_refused(saved):
@@ -240,6 +342,85 @@ def test_the_readme_of_a_folder_names_files_of_the_folder_only(name, key, tmp_pa
         open_images(f"hf:{tmp_path}")
 
 
+# Prints for each set how many images were read, or the error, and the events of sockets meanwhile. In a process of its
+# own, because an audit hook cannot be removed. The last folder is loaded without our checks.
+WATCHED = """
+import json, os, sys
+events = []
+
+def watch(name, details):
+    if name.startswith("socket.") and name != "socket.__new__":  # the latter also for pipes of an event loop
+        events.append([name, repr(details[1:])])
+
+sys.addaudithook(watch)
+import datasets
+from partial_fc.data.sources.opening import open_images
+
+def read_all(rec):
+    images = open_images(rec)
+    return [bytes(images.read(row, int(images.labels([row])[0]))) for row in range(images.num_images)]
+
+*sets, unchecked = sys.argv[1:]
+for read, rec in [*((read_all, rec) for rec in sets), (datasets.load_dataset, unchecked)]:
+    try:
+        outcome = len(read(rec))
+    except (ValueError, OSError) as error:
+        outcome = str(error)
+    print(json.dumps([outcome, events]))
+    events.clear()
+"""
+NOBODY = "127.0.0.1:9"
+
+
+def test_a_set_given_as_a_path_opens_no_address_of_the_network(tmp_path):
+    saved, parquet = write_saved(tmp_path / "saved", draw()), write_parquet(tmp_path / "parquet", draw())
+    readme, rows = tmp_path / "readme", tmp_path / "rows"
+    for folder in (readme, rows):
+        folder.mkdir()
+    config = f"configs:\n- config_name: default\n  data_files: http://{NOBODY}/a.parquet"
+    (readme / "README.md").write_text(f"---\n{config}\n---\n")
+    images = [{"bytes": draw()[0][0], "path": None}, {"bytes": None, "path": f"http://{NOBODY}/a.png"}]
+    pyarrow.parquet.write_table(pyarrow.table({"image": images, "label": [0, 0]}), rows / "a.parquet")
+    sets = [saved, parquet, f"hf:{parquet}", f"hf:{readme}", rows, f"hf:{rows}", readme]
+    online = {name: value for name, value in with_root().items() if not name.lower().endswith(("_offline", "_proxy"))}
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, *map(str, sets)],
+        env={**online, "HF_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    *found, (_, events) = map(json.loads, done.stdout.splitlines())
+    *read, of_readme, of_rows, of_hub_rows = [outcome for outcome, _ in found]
+    assert read == [sum(map(len, draw()))] * 3
+    assert f"'http://{NOBODY}/a.parquet': only files in the folder are read" in of_readme
+    assert all(f"row 1: http://{NOBODY}/a.png cannot be read" in outcome for outcome in (of_rows, of_hub_rows))
+    assert [sockets for _, sockets in found] == [[]] * len(found)
+    assert "socket.connect" in [name for name, _ in events] and "'127.0.0.1', 9" in str(events)
+
+
+@pytest.mark.parametrize("end", ["*a40", "&b [*b]"])
+def test_the_readme_of_a_folder_has_no_aliases(end, tmp_path):
+    """Of 40 lines that each name the one before twice, the names would take hours to read, and fill the memory."""
+    doubled = "".join(f"a{line}: &a{line} [*a{line - 1}, *a{line - 1}]\n" for line in range(1, 41))
+    text = f"a0: &a0 [x]\n{doubled}configs:\n- config_name: default\n  data_files: {end}\n"
+    (tmp_path / "README.md").write_text(f"---\n{text}---\nA *text* & more\n")
+    with pytest.raises(ValueError, match="README.md has aliases"):
+        open_images(f"hf:{tmp_path}")
+    write_parquet(tmp_path / "set", draw())
+    (tmp_path / "set" / "README.md").write_text("---\nlicense: mit\n---\nA *text* & [more] *b\n")
+    assert open_images(f"hf:{tmp_path / 'set'}").num_images == 20
+
+
+def test_a_folder_for_datasets_holds_no_script_of_its_name(tmp_path):
+    folder = write_parquet(tmp_path / "faces", draw())
+    (tmp_path / "faces" / "faces.py").write_text("open('marker', 'w')")
+    for path in (folder, f"{folder}/", f"{folder}/."):
+        with pytest.raises(ValueError, match="faces.py is code"):
+            open_images(f"hf:{path}")
+
+
 def test_a_folder_for_datasets_holds_no_links_out_of_it(tmp_path):
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "a.parquet").symlink_to("/etc/hostname")
@@ -247,7 +428,9 @@ def test_a_folder_for_datasets_holds_no_links_out_of_it(tmp_path):
         open_images(f"hf:{tmp_path / 'set'}")
 
 
-@pytest.mark.parametrize("path", ["../private.png", "/dev/zero", "/etc/hostname", "set/pipe", "/proc/self/mem", "\0"])
+@pytest.mark.parametrize(
+    "path", ["../private.png", "/dev/zero", "/etc/hostname", "set/pipe", "/proc/self/mem", "\0", "a" * 300]
+)
 def test_the_paths_of_a_table_are_in_its_folder(path, saved, monkeypatch):
     monkeypatch.chdir(saved.parent)
     os.mkfifo("set/pipe")

@@ -11,9 +11,12 @@ import torch
 from command_line import exit_code
 from partial_fc.data.pairs_bin import read_pairs, write_pairs
 from partial_fc.data.synthetic.draw import encode_face
-from partial_fc.export.model import FaceModel, find_model, model_content
+from partial_fc.evaluation.validation_set import decode_faces
+from partial_fc.export.model import FaceModel
+from partial_fc.export.model_file import find_model, model_content
 from partial_fc.export.parity import check_form, random_faces
 from partial_fc.utils.distances import squared_distances
+from partial_fc_tools.export import measured
 from partial_fc_tools.export.smaller import to_half, to_int8
 from partial_fc_tools.verify.command import embed_pairs
 from partial_fc_torch.backbones import get_model
@@ -95,9 +98,37 @@ def test_networks_with_convolutions(network):
     content = OnnxExport(get_model(network, num_features=16), NO_FACES)(0)
     full, faces = FaceModel(content, network), random_faces((112, 112), 8)
     expected = full.embed(faces)
-    for smaller, error in ((to_half(content), 1e-3), (to_int8(content, [full.pixels(faces)]), 5e-2)):
-        found = check_form(smaller, raw_pixels=False).embed(faces)
+    for small, error in ((to_half(content), 1e-3), (to_int8(content, [full.pixels(faces)]), 5e-2)):
+        found = check_form(small, raw_pixels=False).embed(faces)
         assert 0 < squared_distances(found, expected).max() / 2 < error
+
+
+def test_int8_is_calibrated_with_all_batches(pairs, tmp_path):
+    """The last one has the largest numbers."""
+    full = FaceModel(large().write(tmp_path / "model.onnx"), "full")
+    content, pixels = (tmp_path / "model.onnx").read_bytes(), full.pixels(random_faces((112, 112), 5))
+    pixels[4:] *= 9
+    whole = to_int8(content, [pixels])
+    assert to_int8(content, [pixels[:2], pixels[2:4], pixels[4:]]) == whole != to_int8(content, [pixels[:4]])
+
+
+def test_int8_is_calibrated_with_images_of_the_whole_set(pairs, tmp_path, monkeypatch):
+    """From the first image to the last."""
+    taken = []
+
+    def recorded(content, batches):
+        taken.extend(batches := list(batches))
+        return to_int8(content, batches)
+
+    monkeypatch.setattr(measured, "to_int8", recorded)
+    monkeypatch.setattr(measured, "CALIBRATED", 5)
+    monkeypatch.setattr(measured, "BATCH", 2)
+    model = FaceModel(large().write(tmp_path / "backbone.onnx"), "full")
+    assert exit_code("export", tmp_path, "--int8", "--pairs", pairs, "--limit", 0.9) == 0
+    images = read_pairs(pairs)[0]
+    chosen = decode_faces([images[number] for number in (0, 49, 99, 149, 199)], 112, "faces")
+    assert [len(batch) for batch in taken] == [2, 2, 1]
+    np.testing.assert_array_equal(np.concatenate(taken), model.pixels(chosen))
 
 
 def test_sums_of_products_stay_in_16_bits():

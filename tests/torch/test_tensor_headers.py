@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from damage import check_damaged, memory_below
+from partial_fc_torch.layer import center_files
 from partial_fc_torch.layer.center_files import load_tensors
+from partial_fc_torch.layer.tensor_headers import check_header
 
 HUGE = 10**13
 UNSUPPORTED = {
@@ -89,6 +91,8 @@ HANGING = {
     "hashes of one value": b"}("
     + b"".join(b"\x8a\x0c" + (n * (2**61 - 1)).to_bytes(12, "little") + b"N" for n in range(1, 200_000))
     + b"u",
+    "marks": b"(" * 9_000_000,
+    "dicts": b"(" + b"}" * 9_000_000,
     "copies": b"](c__builtin__\nset\nq\x00" + MILLION + b"\x85R" + b"h\x00h\x01\x85R" * 1000 + b"e",
     "states": b"](ccollections\nOrderedDict\nq\x00)R" + STATE + b"b" + b"h\x00)Rh\x01b" * 3000 + b"e",
 }
@@ -169,3 +173,15 @@ def test_damaged_headers_of_archives(path):
 def test_damaged_files_of_old_versions(path):
     torch.save(everything(), path, _use_new_zipfile_serialization=False)
     check_damaged(path, path.read_bytes(), load_tensors)
+
+
+def test_pytorch_reads_the_file_that_was_checked_not_what_is_under_its_name_by_then(path, monkeypatch):
+    def check_and_swap(opened):
+        found = check_header(opened)
+        torch.save({"a": torch.ones(1)}, path.with_name("other.pt"))
+        path.with_name("other.pt").replace(path)
+        return found
+
+    torch.save({"a": torch.zeros(1)}, path)
+    monkeypatch.setattr(center_files, "check_header", check_and_swap)
+    assert load_tensors(str(path))["a"].item() == 0

@@ -16,11 +16,13 @@ from partial_fc.training.trackers import TrackedRun, Trackers, build_trackers, c
 from partial_fc.training.trackers.jsonl import JsonLines
 from partial_fc.utils.config import SettingsError
 from partial_fc_torch.build import TorchFramework
+from waiting import happens
 
 LOGGED = [(1, 1.0), (2, 0.5), (2, 0.5), (3, 1 / 3), (4, 0.25)]  # by both starts
 SETTINGS = {"batch_size": 64, "margins": [1.0, 0.5, 0.0]}
 # Updates that log, and how each start begins: the second one resumes after update 1, with another batch size.
 STARTS = [([1, 2, 4], ()), ([2, 3], (2, {"setting batch_size": (32, 64)}))]
+RESUMED_AGAIN = [*STARTS, ([3, 4, 5], (3, {})), ([6], (6, {}))]  # the last one after the end
 CHANGE = "setting batch_size from update 2"
 FIGURES, RESULTS = ["loss", "verification/lfw/accuracy"], ["backbone.onnx", "report.html"]
 
@@ -38,13 +40,24 @@ def train(names, folder, options=(), results=(), starts=STARTS):
 
 
 def open_writer(folder, first_update):
+    # As in a training that resumes: TensorBoard reads the files in the order of their names, which begin with seconds.
+    time.sleep(1 - time.time() % 1)
     return TorchFramework.open_writer(None, folder, first_update)
+
+
+def shown_by_tensorboard(folder):
+    """{curve: [(update, value)]}"""
+    shown = EventAccumulator(str(folder / "tensorboard")).Reload()
+    return {name: [(at.step, at.value) for at in shown.Scalars(name)] for name in shown.Tags()["scalars"]}
 
 
 def test_tensorboard_shows_each_update_of_a_resumed_training_once(tmp_path):
     train(["tensorboard"], tmp_path)
-    shown = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [point.step for point in shown.Scalars("loss")] == [1, 2, 3]
+    assert [update for update, _ in shown_by_tensorboard(tmp_path)["loss"]] == [1, 2, 3]
+    (tmp_path / "again").mkdir()
+    train(["tensorboard"], tmp_path / "again", starts=RESUMED_AGAIN)
+    losses = [(update, pytest.approx(1 / update)) for update in range(1, 7)]
+    assert shown_by_tensorboard(tmp_path / "again")["loss"] == losses
 
 
 def test_json_lines_have_each_update_of_a_resumed_training_once(tmp_path):
@@ -54,6 +67,10 @@ def test_json_lines_have_each_update_of_a_resumed_training_once(tmp_path):
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [(line["num_update"], line["loss"]) for line in lines] == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
     assert lines[2] == {"num_update": 3, "loss": 1 / 3, "verification/lfw/accuracy": 0.5}
+    (tmp_path / "again").mkdir()
+    train(["jsonl"], tmp_path / "again", starts=RESUMED_AGAIN)
+    again = map(json.loads, (tmp_path / "again" / "metrics.jsonl").read_text().splitlines())
+    assert [(line["num_update"], line["loss"]) for line in again] == [(update, 1 / update) for update in range(1, 7)]
     file.write_text(file.read_text() + '{"num_upd')  # as a killed training leaves it
     JsonLines().begin(TrackedRun(str(tmp_path), "", {}, 4))
     assert [json.loads(line) for line in file.read_text().splitlines()] == lines
@@ -127,6 +144,8 @@ def test_every_curve_goes_on_whatever_it_is_called(tracker, tmp_path, monkeypatc
         "人 脸": "人_脸",
         "\udcff": "__3",
         "x" * 300: "x" * 100,
+        "x" * 100: "x" * 100 + "_2",
+        "y" * 101: "y" * 100,
     }
     with closing(build_trackers([tracker], {}, open_writer)) as trackers:
         trackers.begin(str(tmp_path), {})
@@ -134,15 +153,42 @@ def test_every_curve_goes_on_whatever_it_is_called(tracker, tmp_path, monkeypatc
             trackers.log({"loss": 1 / update}, update)
             trackers.log({f"verification/{name}/accuracy": update / 4 for name in sets}, update)
     assert not capfd.readouterr().err.replace("wandb: ", "").count("warning") and "illegal" not in caplog.text
-    names = [f"verification/{name}/accuracy" for name in sets.values()]
+    expected = {f"verification/{name}/accuracy": [(n, n / 4) for n in (1, 2, 3)] for name in sets.values()}
+    assert len(expected) == len(sets)
     if tracker == "mlflow":
-        found = [path.read_text().split("\n") for path in (tmp_path / "mlruns").rglob("metrics/**/accuracy*")]
-        assert len(found) == len(names) and all(len(lines) == 4 for lines in found)
-        (path,) = (tmp_path / "mlruns").rglob("metrics/loss")
-        assert len(path.read_text().splitlines()) == 3
+        (metrics,) = (tmp_path / "mlruns").rglob("metrics")
+        for name, points in {**expected, "loss": [(n, 1 / n) for n in (1, 2, 3)]}.items():
+            lines = [line.split() for line in (metrics / name).read_text().splitlines()]
+            assert [(int(update), float(value)) for _, value, update, *_ in lines] == points
     elif tracker == "jsonl":
         lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-        assert len(lines) == 6 and set(names) < lines[-1].keys()
+        for name, points in {**expected, "loss": [(n, 1 / n) for n in (1, 2, 3)]}.items():
+            assert [(line["num_update"], line[name]) for line in lines if name in line] == points
+    elif tracker == "tensorboard":
+        expected["loss"] = [(n, pytest.approx(1 / n)) for n in (1, 2, 3)]
+        assert shown_by_tensorboard(tmp_path) == expected
+    else:
+        (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+        # Three times each; it writes a summary as well. Its service may still write when `finish` has returned.
+        assert happens(lambda: fewest(file.read_bytes(), expected) >= 3)
+
+
+def fewest(log, names):
+    """How often the rarest of these names stands in a file of W&B."""
+    content = wandb_records(log)
+    return min(content.count(name.encode()) for name in names)
+
+
+def wandb_records(log):
+    """The records of a file of W&B, a LevelDB log: chunks of a checksum, a length and a type, in blocks of 32 KiB."""
+    content, place = b"", 7  # after the header of the file
+    while place < len(log):
+        left = 32768 - place % 32768
+        if left >= 7:
+            end = place + 7 + int.from_bytes(log[place + 4 : place + 6], "little")
+            content += log[place + 7 : end]
+        place = end if left >= 7 else place + left
+    return content
 
 
 def test_a_refusal_is_a_warning_and_the_next_values_come(tmp_path, capfd):
@@ -168,7 +214,7 @@ def test_a_tracker_without_a_method_ends_nothing(missing, tmp_path, capfd):
         trackers.begin(str(tmp_path), SETTINGS)
         trackers.log({"loss": 1.0}, 1)
     assert f"has no attribute '{missing}'" in capfd.readouterr().err
-    assert os.path.getsize(tmp_path / "metrics.jsonl")
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"num_update": 1, "loss": 1.0}\n'
 
 
 def test_what_cannot_be_tracked_is_refused(monkeypatch):
@@ -191,7 +237,7 @@ def test_a_tracker_that_fails_is_named_and_the_others_go_on(tmp_path, capfd):
         trackers.begin(str(tmp_path), SETTINGS)
         trackers.log({"loss": 1.0}, 1)
     assert "curves of mine" in (errors := capfd.readouterr().err) and "no network" in errors
-    assert os.path.getsize(tmp_path / "metrics.jsonl")
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"num_update": 1, "loss": 1.0}\n'
 
 
 def test_a_tracker_that_hangs_is_named_and_the_others_go_on(tmp_path, capfd, monkeypatch):
@@ -209,7 +255,7 @@ def test_a_tracker_that_hangs_is_named_and_the_others_go_on(tmp_path, capfd, mon
         begun = time.monotonic()
     assert time.monotonic() - begun < 3, "of 8 x 0.5 s"
     ended.set()
-    assert os.path.getsize(tmp_path / "metrics.jsonl")
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"num_update": 1, "loss": 1.0}\n'
     errors = capfd.readouterr().err
     assert errors.count("\n") == 8 and "curves of mine 7" in errors and "0.5 s" in errors
 

@@ -1,4 +1,4 @@
-"""The manifests of cluster/, against the schemas of Pods and of the two operators' jobs. No cluster was available."""
+"""The manifests of deploy/cluster/ fit the schemas of Pods and of the two operators' jobs; no cluster was available."""
 
 import jsonschema
 import kubernetes_validate

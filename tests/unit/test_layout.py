@@ -131,7 +131,7 @@ def test_rooms_do_not_import_each_other_in_a_circle():
 UNSAFE = {
     "InferenceSession": {"partial_fc.export.model"},
     "onnx.load": {"partial_fc_tools.export.smaller"},
-    "load_external_data_for_model": {"partial_fc.export.model"},
+    "load_external_data_for_model": {"partial_fc.export.model_file"},
     "FaceDetectorYN.create": {"partial_fc_tools.sets.detection.yunet"},
     "faiss.read_index": set(),
     "faiss.read_InvertedLists": set(),

@@ -380,3 +380,26 @@ def test_a_job_goes_on_when_nobody_reads_it(redirection, reason, tmp_path):
     assert set(lines) == {reason and f"cat: write error: {reason}"} - {""}
     assert reason or "line 6\nrun.sh: more\n" in done.stdout
     assert list(temporary.iterdir()) == []
+
+
+def test_a_restart_takes_all_hosts_back():
+    """After one on the remaining hosts; each answer is the exit code of the check, the usable hosts and their ranks."""
+    script = """
+    PFC_ROOT=$0
+    . "$PFC_ROOT/setup-utils/hosts.sh"
+    answers=("0 a:2,b:3 5" "1 a:2 2" "0 a:2,b:3 5")
+    check_hosts() {
+        read -r answer PFC_USABLE PFC_RANKS <<<"${answers[0]}"
+        answers=("${answers[@]:1}")
+        return "$answer"
+    }
+    HOSTS=a:2,b:3 MIN_HOSTS=1 INTERFACE='' NP=''
+    choose_hosts
+    echo "$NP ${hosts[*]}"
+    for restart in 1 2; do
+        choose_hosts_again
+        echo "$NP ${hosts[*]}"
+    done
+    """
+    done = bash("-c", script, ROOT)
+    assert done.stdout.splitlines() == ["5 -host a:2,b:3", "2 -host a:2", "5 -host a:2,b:3"], done.stderr

@@ -15,6 +15,7 @@ from checkpoint_files import write_checkpoint
 from command_line import exit_code
 from damage import check_damaged
 from partial_fc.checkpoint import CheckpointFolder
+from partial_fc.checkpoint.arrays import writable_array
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.stamped_words import read_words, write_words
 from partial_fc.training.report.curves_json import read_runs
@@ -24,9 +25,10 @@ from partial_fc.training.trackers import Trackers
 from partial_fc.training.trackers.jsonl import JsonLines
 from partial_fc.training.trackers.tensorboard import TensorBoard
 from partial_fc.training.trackers.tracker import TrackedRun
-from partial_fc.utils.shared_folders import refuse_writable_by_others
+from partial_fc.utils.shared_folders import make_folder, refuse_writable_by_others, resolved
 from partial_fc.utils.staging import MARKER, staged_files, staged_folder
 from partial_fc_tools.cleaning.stored import working_folder
+from partial_fc_tools.index.folder import changing
 from partial_fc_tools.inference.index import Index, write_index
 from partial_fc_tools.inference.origin import Origin
 from paths import ROOT
@@ -59,7 +61,7 @@ DRAWN = [files, tree]  # names that nobody can foresee: the sticky bit is enough
 KNOWN = {
     "training": lambda folder: prepare_folder(str(folder), False, []),
     "rank": lambda folder: check_writable(str(folder), 1),
-    "clean": work,
+    "sets clean": work,
     **{name: lambda folder, name=name: getattr(checkpoints(folder), name)() for name in ("clean", "prune")},
     **{name: lambda folder, name=name: getattr(checkpoints(folder), name)(9) for name in ("begin", "leave")},
     "tensorboard": lambda folder: TensorBoard(lambda path, update: None).begin(run_of(folder.parent)),
@@ -128,6 +130,53 @@ def test_what_another_user_has_made_is_refused(tmp_path):
     assert sorted(os.listdir(other)) == ["step-0000000002", "step-0000000003.writing"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give links to another user")
+@pytest.mark.parametrize("name", ["link", "link/deeper", "mine", "relative/link", "../tmp/link/new"])
+@pytest.mark.parametrize("mode", [0o1777, 0o777, 0o1775])
+def test_a_link_that_another_user_has_made_in_a_folder_of_all_is_refused(tmp_path, monkeypatch, name, mode):
+    """Wherever it leads to, and at whatever place of a path, also after a link of the user's own."""
+    tmp, elsewhere = tmp_path / "tmp", tmp_path / "elsewhere"
+    for folder in (tmp, elsewhere / "deeper", tmp_path / "private"):
+        folder.mkdir(parents=True)
+    for link, target, uid in (
+        (tmp / "link", "../elsewhere", 4321),
+        (tmp / "mine", "/".join([str(tmp), "link"]), 0),
+        (tmp / "relative", ".", 0),
+        (tmp / "chosen", "../elsewhere", 0),
+        (tmp_path / "private" / "link", "../elsewhere", 4321),  # there the owner of the folder answers for it
+    ):
+        link.symlink_to(target)
+        os.lchown(link, uid, uid)
+    tmp.chmod(mode)
+    monkeypatch.chdir(tmp)
+    doors = [KNOWN["training"], work, *DRAWN, lambda folder: refuse_writable_by_others(folder, read_only=True)]
+    if mode & 0o002:
+        for door in doors:
+            with pytest.raises(PermissionError, match=f"{tmp}/link is a link that another user .uid 4321. has made"):
+                door(tmp / name)
+            assert sorted(map(str, elsewhere.rglob("*"))) == [str(elsewhere / "deeper")]
+    else:
+        make_folder(tmp / name)
+    for path in (tmp / "chosen", tmp_path / "private" / "link"):
+        if mode & 0o1000:
+            make_folder(path)
+    os.lchown(tmp, 4321, 4321)
+    if mode & 0o1000:
+        make_folder(tmp / "link")  # of the owner of the folder
+
+
+def test_paths_are_resolved_as_the_system_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for link, target in (("c", "a/b/../../a/b"), ("a/d", "../c/.."), ("e", str(tmp_path / "a" / "d"))):
+        os.symlink(target, link)
+    for path in ("c", "a/d/b/..", "e//./b", "e/new/deeper", ".", "/", "../../../../../../../..", "c/../../c"):
+        assert resolved(path) == os.path.realpath(path), path
+    os.symlink("loop", "loop")
+    with pytest.raises(OSError, match="symbolic links"):
+        resolved("loop/a")
+
+
 def test_an_index_in_a_folder_of_all_is_neither_read_nor_changed(tmp_path):
     pytest.importorskip("faiss", reason="pip install faiss-cpu")
     origin, rows = Origin("0" * 64, True), np.eye(4, dtype=np.float32)
@@ -149,10 +198,37 @@ def test_an_index_in_a_folder_of_all_is_neither_read_nor_changed(tmp_path):
     assert victim.read_text() == "precious" and not (folder / "names-2.txt").is_symlink()
 
 
+@pytest.mark.parametrize("name", ["names-2.txt", "names-2.npy", "lists-2.faiss", "checksums-2.npy", "added-2.npy"])
+def test_a_link_that_is_planted_during_a_change_of_an_index_is_not_written_through(tmp_path, name):
+    """By another member of the group of the folder, who knows which files the command writes next."""
+    pytest.importorskip("faiss", reason="pip install faiss-cpu")
+    folder, victim, rows = tmp_path / "index", tmp_path / "victim", np.eye(4, dtype=np.float32)
+    victim.write_text("precious")
+    write_index(str(tmp_path / "a"), Index(rows[:2], ["a", "b"]), Origin("0" * 64, True))
+    assert exit_code("index", "build", tmp_path / "a", "--out", folder) == 0
+    with pytest.raises(OSError, match="File exists"), changing(str(folder)) as index:
+        (folder / name).symlink_to(victim)
+        lists = index.writer()
+        lists.add(2, rows[2:].__getitem__, 2, lambda count: None)
+        index.write(lists, ["c", "d"])
+    assert victim.read_text() == "precious"
+    assert exit_code("index", "check", folder) == 0
+
+
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "out").mkdir()
     return tmp_path / "out"
+
+
+def test_an_earlier_training_is_not_moved_through_a_link_of_the_last_moment(folder, monkeypatch):
+    clone = folder.parent / "clone"
+    clone.mkdir()
+    (folder / "training.log").write_text("planted")
+    monkeypatch.setattr(os, "makedirs", lambda path, exist_ok: os.symlink(clone, path))
+    with open_run_folder(str(folder), 0, False) as opened, pytest.raises(OSError, match="earlier-"):
+        begin_run(str(folder), "a", opened.earlier)
+    assert os.listdir(clone) == []
 
 
 @pytest.mark.parametrize("time", [0, -(2**40), 2**45, 1e9])
@@ -183,6 +259,8 @@ def test_an_earlier_training_is_not_moved_through_a_link(folder, time):
         ("curves.png", lambda path: write_png(str(path), "title", [])),
         ("metrics.jsonl", lambda path: JsonLines().begin(run_of(path.parent))),
         ("property", lambda path: write_face_set(path.parent, [[b"image"]])),
+        ("images.npy", lambda path: writable_array(str(path), (4, 2), np.float16, is_new=True)),
+        ("rows.npy", lambda path: writable_array(str(path), (4, 2), np.float16, is_new=False)),
     ],
 )
 def test_links_are_not_written_through(folder, name, write):
@@ -234,19 +312,16 @@ WRITING = {  # module -> where the folder comes from
     **dict.fromkeys(
         (
             *("partial_fc.data.names", "partial_fc.data.synthetic.writer", "partial_fc.utils.staging"),
+            *(f"partial_fc_tools.{name}" for name in ("checkpoints.map", "export.command", "inference.index")),
             *(f"partial_fc_tools.cleaning.{name}" for name in ("changes", "new_set", "page")),
             *(f"partial_fc_tools.ijb.{name}" for name in ("report", "synthetic")),
             *(f"partial_fc_tools.report.{name}" for name in ("card", "compare")),
             *(f"partial_fc_tools.sets.{name}" for name in ("align", "face_tree", "sheet", "unpack")),
             *(f"partial_fc_tools.verify.{name}" for name in ("command", "roc_picture")),
-            *("partial_fc_tools.export.command", "partial_fc_tools.inference.index"),
         ),
         "a stage",
     ),
-    **dict.fromkeys((f"partial_fc_tools.cleaning.{name}" for name in ("embeddings", "stored")), "working_folder"),
-    **dict.fromkeys(
-        (f"partial_fc_tools.index.{name}" for name in ("folder", "names", "writer")), "changing, or a stage"
-    ),
+    "partial_fc_tools.cleaning.stored": "TemporaryDirectory",
     "partial_fc_tools.hosts.command": "names that were drawn",
     "partial_fc_tools.export.smaller": "TemporaryDirectory",
 }

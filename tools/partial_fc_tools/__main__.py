@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from partial_fc import __version__
 from partial_fc.utils.cli import Command, Group, run_tree, start
+from partial_fc.utils.text import say
 
 SETS = {
     "align": Command("photos -> aligned faces, for pack", "partial_fc_tools.sets.align"),
@@ -69,7 +70,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Runs the command that ``words``, or the arguments of the process, name; returns its exit code."""
     words = sys.argv[1:] if words is None else words
     if words == ["--version"]:
-        print(f"partial-fc {__version__}")
+        say(f"partial-fc {__version__}")
         return 0
     return run_tree(TREE, "partial-fc", words)
 

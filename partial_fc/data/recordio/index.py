@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from partial_fc.data.stamped_words import file_stamp, read_words, write_words
+from partial_fc.utils.regular_files import open_list
 
 CHUNK = 256 << 10  # bytes of text parsed at once; bounds the memory, which is 200 times this for invalid lines
 MAX_INVALID = 1 << 16  # lines that are listed
@@ -84,7 +85,7 @@ def parse_index(idx_path: str) -> RecordIndex:
 def count_lines(idx_path: str) -> int:
     """Returns the number of lines, with or without a line feed after the last one."""
     count, last = 0, b"\n"
-    with open(idx_path, "rb") as file:
+    with open_list(idx_path) as file:
         for text in iter(lambda: file.read(CHUNK), b""):
             count, last = count + text.count(b"\n"), text[-1:]
     return count + (last != b"\n")
@@ -119,7 +120,7 @@ def read_lines(idx_path: str, bad: list[tuple[int, bytes]] | None = None) -> Ite
     Adds (number from 1, text) of each invalid line to `bad`; raises ValueError if that is None, or for too many.
     """
     first = 1
-    with open(idx_path, "rb") as file:
+    with open_list(idx_path) as file:
         for text in iter(lambda: file.read(CHUNK), b""):
             text += file.readline()
             table = parse_plain(text)

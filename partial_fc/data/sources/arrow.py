@@ -8,22 +8,25 @@ Shapes: N images.
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns, class_labels
 from partial_fc.utils.json_object import read_object
-from partial_fc.utils.regular_files import open_regular, require_links_inside
+from partial_fc.utils.regular_files import open_regular, read_regular, require_links_inside
 from partial_fc.utils.staging import NO_SPACE
+from partial_fc.utils.user_code import described
 
 from .forms import HUB_PREFIX, split_columns
 from .shards import expand_shards
 
 LARGEST_STATE = 1 << 24  # bytes of the list of a set's files
+SMALL, UNPACKED, ROWS = 1 << 28, 32, 16  # of check_parquet: bytes, the most for a byte of a file, rows in memory
 INSTALL = "pip install datasets"
 BINARY = re.compile(r"(?:large_|fixed_size_)?binary(?:_view)?(?:\[\d+\])?")  # as pyarrow writes these types
 INTEGER = re.compile(r"u?int\d+")
+TEXT = re.compile(r"(?:large_)?string(?:_view)?")
 
 
 def open_hub(rec: str) -> ImageSet:
@@ -45,6 +48,7 @@ def open_parquet(rec: str) -> ImageSet:
         files = expand_shards(pattern, ".parquet")
         for file in files:
             open_regular(file).close()
+        check_parquet(files)
         try:
             return datasets.Dataset.from_parquet(files)
         except Exception:  # among others, that the size of a batch is 0
@@ -64,6 +68,7 @@ def open_saved(rec: str) -> ImageSet:
     def load(datasets: Any, folder: str) -> Any:
         part = folder
         if os.path.exists(splits := os.path.join(folder, "dataset_dict.json")):
+            require_links_inside([splits], folder)
             found = read_object(splits, LARGEST_STATE).get("splits")
             if not isinstance(found, list) or "train" not in found:
                 names = ", ".join(map(str, found)) if isinstance(found, list) else "none"
@@ -75,12 +80,38 @@ def open_saved(rec: str) -> ImageSet:
         require_links_inside([part, state, *paths], folder)
         for path in paths:
             open_regular(path).close()
+        for path in paths[1:]:
+            check_arrow(path)
         try:
             return datasets.load_from_disk(part)
         except IndexError:  # it takes the first of no files
             raise ValueError("it has no rows, or one of its splits has none") from None
 
     return _open(rec, load)
+
+
+def check_parquet(files: Sequence[str]) -> None:
+    """Raises ValueError if a set of few bytes is unpacked to gigabytes: one image may stand for any number of rows.
+
+    The files are decoded for it, but only some rows at a time; a set of SMALL bytes and more is taken as it is.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    if sum(map(os.path.getsize, files)) >= SMALL:
+        return
+    for name in files:
+        largest = UNPACKED * os.path.getsize(name) + SMALL
+        with ParquetFile(name) as file:
+            groups = map(file.metadata.row_group, range(file.num_row_groups))
+            left = largest if sum(group.total_byte_size for group in groups) <= largest else -1
+            for batch in file.iter_batches(ROWS) if left >= 0 else ():
+                left -= batch.nbytes
+                if left < 0:
+                    break
+        if left < 0:
+            raise ValueError(
+                f"{name} has {os.path.getsize(name):,} bytes, but more than {largest:,} when it is unpacked"
+            )
 
 
 def check_folder(folder: str) -> None:
@@ -91,17 +122,45 @@ def check_folder(folder: str) -> None:
         for path in paths[len(folders) :]:
             if os.path.exists(path):  # no link to nothing
                 open_regular(path).close()
+                if path.endswith(".arrow"):
+                    check_arrow(path)
+        check_parquet([path for path in paths[len(folders) :] if path.endswith(".parquet") and os.path.exists(path)])
+    import yaml
     from datasets.utils.metadata import DatasetCardData, MetadataConfigs
     from huggingface_hub import DatasetCard
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
+    script = os.path.join(folder, f"{os.path.basename(os.path.abspath(folder))}.py")
+    if os.path.exists(script):
+        raise ValueError(f"{script} is code, which versions of datasets before 4 run: move it out of the folder")
     readme, standalone = (os.path.join(folder, name) for name in ("README.md", ".huggingface.yaml"))
     if os.path.exists(standalone):
         raise ValueError(f"{standalone} may name other files: move what it says into {readme}, or remove it")
-    card = DatasetCard.load(readme).data if os.path.exists(readme) else DatasetCardData()
+    card = DatasetCardData()
+    if os.path.exists(readme):
+        text = read_regular(readme, LARGEST_STATE).decode()
+        header = REGEX_YAML_BLOCK.search(text)
+        if header and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(header[2])):
+            raise ValueError(f"{readme} has aliases, some of which could stand for billions of names: write them out")
+        card = DatasetCard(text).data
     for config in MetadataConfigs.from_dataset_card_data(card).values():
         for name in texts((config.get("data_files"), config.get("data_dir"))):
             if "::" in name or "://" in name or name[:1] in ("/", "~") or ".." in name.split("/"):
                 raise ValueError(f"{readme} names {name!r}: only files in the folder are read")
+
+
+def check_arrow(path: str) -> None:
+    """Raises an error of pyarrow if an Arrow file refers to bytes outside of its columns, which pyarrow would read."""
+    from pyarrow import ArrowInvalid, ipc, memory_map
+
+    with memory_map(path) as file:
+        try:
+            batches: Any = ipc.open_stream(file)
+        except ArrowInvalid:  # of the other form
+            found = ipc.open_file(file)
+            batches = map(found.get_batch, range(found.num_record_batches))
+        for batch in batches:
+            batch.validate(full=True)
 
 
 def texts(value: Any) -> Iterator[str]:
@@ -136,7 +195,7 @@ def _open(rec: str, load: Callable[[Any, str], Any]) -> ImageSet:
                 f"{path} does not fit into {datasets.config.HF_DATASETS_CACHE}, the cache of datasets "
                 f"({cause.strerror}): free space there, or set HF_HOME to another folder"
             ) from error
-        raise ValueError(f"{path} cannot be loaded by datasets ({type(cause).__name__}: {cause})") from error
+        raise ValueError(f"{path} cannot be loaded by datasets ({described(cause)})") from error
     return ArrowImages(path, found.data, columns, roots_of(path, datasets.config))
 
 
@@ -168,7 +227,8 @@ class ArrowImages(ImageSet):
         self._files, self._roots = None, roots
         if str(images.type).startswith("struct"):
             fields = dict(zip((field.name for field in images.type), images.flatten()))
-            images, self._files = fields["bytes"], fields.get("path")
+            images, files = fields["bytes"], fields.get("path")
+            self._files = files if files is not None and TEXT.fullmatch(str(files.type)) else None
         self._images = images
         if not len(labels):
             raise ValueError(f"{path} contains no images")

@@ -51,8 +51,7 @@ class FolderImages(ImageSet):
 
     def read(self, position: int, label: int) -> bytes:
         """See ImageSet."""
-        path = self.describe(position)
-        return self.read_file(path, os.path.dirname(path), self.path)  # the first is known to be in the second
+        return self.read_file(self.describe(position), self.path)
 
     def describe(self, position: int) -> str:
         """Returns the path of an image."""

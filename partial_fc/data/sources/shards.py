@@ -22,9 +22,10 @@ from partial_fc.data.folder import IMAGE_ENDINGS
 from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns
 from partial_fc.data.stamped_words import file_stamp, read_words, write_words
-from partial_fc.utils.regular_files import open_regular, require_links_inside
+from partial_fc.utils.regular_files import require_links_inside, require_regular
 
 from .forms import ending_of
+from .tar_headers import BoundedMember
 
 SAMPLE = re.compile(r"((?:.*/)?[^./]+)(\.[^/]+)", re.DOTALL)  # name and ending, as webdataset divides them
 # As `datasets` names the splits of files.
@@ -35,7 +36,7 @@ FORMAT = 0x58444954_43465002
 ENDING = ".index"
 HEADER_WORDS = 2
 HELD_OPEN = 256  # shards; further ones are opened for each image, because the files of a process are limited
-BLOCK = tarfile.BLOCKSIZE
+BLOCK, BLOCKS = tarfile.BLOCKSIZE, 1 << 20  # bytes; of zeros read at once, as a sparse file has any number
 
 
 class ShardImages(ImageSet):
@@ -53,7 +54,7 @@ class ShardImages(ImageSet):
     def __init__(self, pattern: str):
         self.shards = expand_shards(pattern, ".tar")
         for shard in self.shards:
-            open_regular(shard).close()
+            require_regular(shard)
         parts = [open_shard(shard) for shard in self.shards]
         self._ends = np.cumsum([len(part) for part in parts])
         self._offsets, self._sizes, labels = np.concatenate(parts).T
@@ -82,7 +83,7 @@ class ShardImages(ImageSet):
         shard = self.shards[int(np.searchsorted(self._ends, position, side="right"))]
         offset = int(self._offsets[position])
         with open(shard, "rb") as file:
-            name = os.pread(file.fileno(), 100, offset - BLOCK).rstrip(b"\0").decode(errors="replace")
+            name = os.pread(file.fileno(), 100, max(0, offset - BLOCK)).rstrip(b"\0").decode(errors="replace")
         return f"{shard}: {name} at offset {offset}"
 
     def close(self) -> None:
@@ -154,13 +155,15 @@ def index_shard(path: str) -> np.ndarray:
         with open(path, "rb") as file:
             while start is not None:
                 file.seek(start)
-                with tarfile.open(fileobj=file, mode="r:") as tar:
+                with tarfile.open(fileobj=file, mode="r:", tarinfo=BoundedMember) as tar:
                     samples = samples_of(path, tar)
                     if start and tar.offset == start:
                         raise ValueError(f"{path} has data after its end, at offset {start}, that are no archive")
                     start = next_archive(path, file, tar.offset)
                     images += images_of(path, samples)
     # Beside its own errors: chains of headers, and sizes that no file or memory has.
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
     except (tarfile.TarError, RecursionError, MemoryError, OverflowError) as error:
         with open(path, "rb") as file:
             if file.read(6).startswith(COMPRESSED):
@@ -191,7 +194,9 @@ def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
     samples: dict[str, dict[str, Any]] = {}
     others: dict[str, str] = {}  # name up to the last dot -> kind, of images and labels that are none of a sample
     end = os.path.getsize(path)
-    for member in tar:
+    while (member := tar.next()) is not None:
+        # Each holds a copy of the records of its headers.
+        tar.members.clear()  # type: ignore[attr-defined]
         if not 0 <= member.size <= end:  # before tarfile seeks what follows it
             raise tarfile.ReadError(f"{member.name} has {member.size} bytes")
         parts = SAMPLE.fullmatch(member.name)
@@ -242,7 +247,8 @@ def next_archive(path: str, file: BinaryIO, offset: int) -> int | None:
     file.seek(offset)
     if file.read(BLOCK) != bytes(BLOCK):
         raise ValueError(f"{path} is damaged or truncated at offset {offset}: copy or write it again")
-    while block := file.read(BLOCK):
-        if any(block):
-            return file.tell() - len(block)
+    while blocks := file.read(BLOCKS):
+        if left := len(blocks.lstrip(b"\0")):
+            zeros = len(blocks) - left
+            return file.tell() - len(blocks) + zeros - zeros % BLOCK
     return None

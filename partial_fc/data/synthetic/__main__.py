@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from partial_fc.utils.cli import add_workers, run_module, start
+from partial_fc.utils.text import say
 
 from .dataset import DEMO, write_demo
 
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Writes the set."""
     size = DEMO._replace(**{name: getattr(args, name) for name in SIZES})
     write_demo(args.root, size, args.workers)
-    print(args.root)
+    say(args.root)
     return 0
 
 

@@ -26,6 +26,7 @@ from partial_fc.training.tasks import build_task
 from partial_fc.utils.config import Options, split_options
 from partial_fc.utils.memory import free_memory
 from partial_fc.utils.system_counters import disk_bytes, idle_seconds
+from partial_fc.utils.text import say
 
 from .facts import Phase, Profile, RankHost, Tally
 from .ram_disk import find_set_files
@@ -176,4 +177,4 @@ def _take_tally(data: TrainingData, images: int, waited: float) -> Tally:
 
 def _print(collectives: Collectives, text: str) -> None:
     if collectives.rank == 0:
-        print(text, flush=True)
+        say(text)

@@ -8,7 +8,7 @@ from typing import Any
 from partial_fc.utils.atomic_io import replace_file, replacing
 from partial_fc.utils.config import parse_options
 from partial_fc.utils.tables import format_table
-from partial_fc.utils.text import plural, printable
+from partial_fc.utils.text import plural, printable, say
 
 from .facts import Phase, Profile
 from .ram_disk import SetFiles
@@ -97,13 +97,15 @@ def write_report(
         f"{plural(len(profile.rank_hosts), 'rank')}"
     )
     # Printed first, so that no later error loses the measurement.
-    print(f"\n{title}\n\n{format_profile(profile)}\n", flush=True)
+    print()
+    say(title)
+    print("", format_profile(profile), "", sep="\n", flush=True)
     options = parse_options("task_options", settings["task_options"])
     costs = {name: options.get(name, 0) for name in COSTLY}
     verdict = judge(profile, files, tuple(name for name in COSTLY if costs[name]))
-    print(verdict.text)
+    say(verdict.text)
     for line in verdict.lines:
-        print(f"    {line}")
+        say(f"    {line}")
     shown = {name: settings[name] for name in ("network", "dataset", "batch_size", "image_size")} | costs
     figures = {
         **shown,
@@ -123,4 +125,4 @@ def write_report(
     }
     replace_file(path + ".json", [(json.dumps(figures, indent=2) + "\n").encode()])
     draw_chart(path + ".png", title, profile, verdict)
-    print(f"written to {path}.png and .json", flush=True)
+    say(f"written to {path}.png and .json")

@@ -26,12 +26,21 @@ def read_recipe(path: str) -> Recipe:
     name, _ = os.path.splitext(os.path.basename(path))
     file = path if path.endswith(".py") else f"{path}.py"
     if not os.path.isfile(file):
-        if name not in RECIPES or os.path.dirname(path) not in ("", "configs"):
-            near = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.0)
-            raise ValueError(f"there is no {file}: give the path of a file, or a recipe of ours, as configs/{near[0]}")
-        return Recipe(name, dict(RECIPES[name]))
+        if os.path.dirname(path) not in ("", "configs"):
+            raise ValueError(f"there is no {file}")
+        return our_recipe(name)
     with errors_of(f"{file} failed"):
         config = runpy.run_path(file).get("config")
     if not isinstance(config, Mapping):
         raise ValueError(f"{file} has no dictionary 'config'; an EasyDict is one")
     return Recipe(name, dict(config))
+
+
+def our_recipe(name: str) -> Recipe:
+    """Returns one of RECIPES. Raises ValueError if there is none of this name."""
+    if name not in RECIPES:
+        near = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.0)
+        raise ValueError(
+            f"there is no recipe {name!r}: give the path of a file, or a recipe of ours, as configs/{near[0]}"
+        )
+    return Recipe(name, dict(RECIPES[name]))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from partial_fc.training.results import SERIES, TrainingResult
+from partial_fc.training.results import SERIES, TrainingResult, some_points
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.text import quoted
@@ -22,6 +22,7 @@ PAIRS = {"accuracy", "far", "tar_at_far"}  # figures of all points of PairVerifi
 CURVES, SETTINGS = "curves.json", "settings.json"
 # What is read may come from others: these bound the size of the tables, and what matplotlib draws.
 LARGEST = 64 << 20  # bytes of a file
+MOST_LINES = 200_000  # of the log, 25 MB
 MOST_NAMES, MOST_SETS, LONGEST = 1000, 100, 1000  # settings; validation sets; characters of a cell
 LARGEST_NUMBER, HUGE = 1e15, 1e100  # of updates and seconds; of losses
 
@@ -37,6 +38,7 @@ class Run(NamedTuple):
 
 def write_curves(result: TrainingResult) -> None:
     """Writes the file atomically. Raises OSError if it cannot be written."""
+    result = result._replace(losses=some_points(result.losses, MOST_LINES))
     sets = {name: [point._asdict() for point in found.points] for name, found in result.sets.items()}
     content = {"summary": result.summary(), **result.series, "sets": sets}
     replace_file(os.path.join(result.folder, CURVES), [(json.dumps(content) + "\n").encode()])

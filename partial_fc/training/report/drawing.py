@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from partial_fc.utils.atomic_io import replacing
-from partial_fc.utils.text import printable
+from partial_fc.utils.text import one_line
 
 from .charts import Chart, Line
 from .style import LINES, PAPER, RULE, SOFT
@@ -79,13 +79,14 @@ def svg(chart: Chart) -> ElementTree.Element:
 def write_png(path: str, title: str, charts: Sequence[Chart]) -> None:
     """Writes the charts side by side under a title. Raises OSError if the file cannot be written."""
     with styled_figure("", figsize=(12, 4.2)) as figure:
-        figure.suptitle(printable(title))
+        figure.suptitle(one_line(title), parse_math=False)
         figure.subplots_adjust(left=0.05, right=0.97, bottom=0.14, top=0.84, wspace=0.14)
         for axes, chart in zip(figure.subplots(1, max(len(charts), 1), squeeze=False)[0], charts):
             draw(axes, chart)
             axes.set_title(f"{chart.title}: {chart.y_name}", loc="left")
             if len(chart.lines) > 1:
-                axes.legend(frameon=False)
+                for text in axes.legend(frameon=False).get_texts():
+                    text.set_parse_math(False)
         with replacing(path) as file:
             figure.savefig(file, dpi=120, format="png")
 
@@ -131,7 +132,7 @@ def draw(axes: Any, chart: Chart) -> list[str]:
 def _draw_line(axes: Any, chart: Chart, line: Line, start: float) -> list[str]:
     color, dashes = look(line.look)
     x, noisy = np.maximum(line.x, start), is_noisy(chart, line)
-    style = {"color": color, "linestyle": dashes, "clip_on": False, "label": line.name}
+    style = {"color": color, "linestyle": dashes, "clip_on": False, "label": one_line(line.name)}
     style["drawstyle"] = "steps-post" if chart.roc else "default"
     if noisy:
         axes.plot(x, line.y, linewidth=1, alpha=0.4, **{**style, "label": None})

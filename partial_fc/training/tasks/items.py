@@ -1,7 +1,7 @@
 """Items of a map-style Dataset, which setting ``rec`` names, without held-out sets."""
 
 from partial_fc.data.sources.dataset import DatasetItems
-from partial_fc.data.sources.forms import OBJECT
+from partial_fc.data.sources.forms import DATASET, form_of
 
 from .task import Task
 
@@ -11,7 +11,7 @@ class DatasetTask(Task):
 
     def prepare(self, home: str) -> None:
         """Checks that there is one."""
-        if not OBJECT.fullmatch(self.settings.rec):
+        if form_of(self.settings.rec) != DATASET:  # hf:NAME is none
             raise ValueError(
                 f"task=items trains on a map-style Dataset, but rec is {self.settings.rec!r}: set "
                 "rec=package.module:name"

@@ -14,7 +14,7 @@ from typing import Any
 from partial_fc.distributed.errors import with_user_place
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.regular_files import read_regular
-from partial_fc.utils.text import printable
+from partial_fc.utils.text import say
 
 from .tracker import TrackedRun, Tracker
 
@@ -125,7 +125,7 @@ class _Member:
             self._fail(TimeoutError(f"it has not closed after {CLOSING} seconds"))
         threading.excepthook = self._hook
         if self._refused > 1 and not self._failed:
-            print(f"warning: {self._name} has refused values {self._refused:,} times", file=sys.stderr, flush=True)
+            say(f"warning: {self._name} has refused values {self._refused:,} times", sys.stderr)
 
     def _make_calls(self, run: TrackedRun) -> None:
         try:  # the libraries have classes of errors of their own
@@ -162,4 +162,4 @@ def warn_without(what: str, error: BaseException) -> None:
     """Reports on standard error that the training goes on without a file or a tracker."""
     reason = " ".join(str(getattr(error, "strerror", None) or error).split())
     text = with_user_place(f"warning: cannot write {what} ({reason}): the training goes on without it", error)
-    print(printable(text), file=sys.stderr, flush=True)
+    say(text, sys.stderr)

@@ -1,11 +1,17 @@
 """TensorBoard: events in the folder ``tensorboard`` of the training."""
 
 import os
+import secrets
 from collections.abc import Callable, Mapping
 
 from partial_fc.utils.shared_folders import make_folder
 
 from .tracker import ScalarWriter, TrackedRun
+
+
+def drawn_ending() -> str:
+    """Returns how the name of a file of events ends, so that nobody can put a link in its place beforehand."""
+    return f".{secrets.token_hex(4)}"
 
 
 class TensorBoard:
@@ -20,7 +26,7 @@ class TensorBoard:
     def begin(self, run: TrackedRun) -> None:
         """Opens a new file of events; TensorBoard shows those of a folder as one run."""
         folder = os.path.join(run.folder, "tensorboard")
-        make_folder(folder)  # the writers would follow a link in the place of a file
+        make_folder(folder)
         self._writer = self._open_writer(folder, run.first_update)
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from partial_fc.utils.atomic_io import replace_file_by
+from partial_fc.utils.regular_files import open_regular
 
 from ..errors import error_message
 from .tensor_headers import StandIn, UnsupportedTensorError, check_header
@@ -55,14 +56,18 @@ def load_tensors(path: str) -> Any:
         OSError: the file is missing or cannot be read.
         ValueError: it is damaged, or calls functions.
     """
+    with open_regular(path) as file:
+        # By the descriptor: PyTorch opens what was checked, not what is under the name by then.
+        return _load(path, f"/proc/self/fd/{file.fileno()}")
+
+
+def _load(path: str, opened: str) -> Any:
     try:
-        stand_ins = [(StandIn, name) for name in check_header(path)]
+        stand_ins = [(StandIn, name) for name in check_header(opened)]
         # Files of PyTorch before 1.6 cannot be mapped.
         with torch.serialization.safe_globals(stand_ins):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+            return torch.load(opened, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(opened))
     except OSError as error:
-        if error.filename:
-            raise
         raise OSError(error.errno, f"cannot read {path}: {error.strerror or error}") from None
     except UnsupportedTensorError as error:
         raise ValueError(

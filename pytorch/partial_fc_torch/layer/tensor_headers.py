@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from partial_fc.data.pickle_bounds import OF_TENSORS, BoundedUnpickler
+from partial_fc.utils.regular_files import open_regular
 
 ITEM_BYTES = {
     f"{name}Storage": size
@@ -79,7 +80,7 @@ def check_header(path: str) -> set[str]:
     Raises:
         UnsupportedTensorError, OSError, or errors of pickle and zipfile, without a common base class.
     """
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         if file.read(4) == b"PK\3\4":
             return _check_archive(path)
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # whose read() allocates no more than there is

@@ -4,13 +4,16 @@ from functools import partial
 
 import pytest
 import torch
+from easydict import EasyDict as edict
 from torch_layer import RANK, E
 from torch_training import Training, small_transformer
 
 import checkpoint_cases
 from checkpoint_cases import CLASSES
 from partial_fc.checkpoint import CheckpointFolder
+from partial_fc.training.resume import find_checkpoint
 from partial_fc_torch import AdaFace, CurricularFace
+from partial_fc_torch.collectives import default_collectives
 
 
 @pytest.fixture
@@ -129,3 +132,19 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
 def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(folder, optimizer):
     make = partial(Training, optimizer=optimizer)
     checkpoint_cases.mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(make, folder)
+
+
+@ONE_RANK
+def test_a_class_map_is_for_the_checkpoint_that_resume_names(tmp_path):
+    """The classes of those in the output folder, which a restart finds, are mapped already."""
+    folder, path, class_map = CheckpointFolder(str(tmp_path / "checkpoints"), kept=9), tmp_path / "map.txt", [-1, 2, 0]
+    saved = checkpoint_cases.newest(Training().fit(1, folder, every=100), folder)
+    path.write_text("".join(f"{number}\n" for number in class_map))
+
+    def found(resume):
+        changes = {"resume": resume, "class_map": str(path), "num_classes": 3, "new_centers": "random"}
+        settings = edict(**changes, pretrained="", checkpoint_options="kept=9", gradient_acc=1)
+        return find_checkpoint(settings, str(tmp_path), default_collectives, lambda path, gradient_acc: None).checkpoint
+
+    assert found("auto").class_map is None
+    assert found(saved.path).class_map.tolist() == class_map

@@ -126,15 +126,17 @@ def test_batches_of_different_sizes_are_refused_on_all_ranks(first):
             layer.step(features[:size], labels[:size])
 
 
-def test_a_smaller_batch_on_all_ranks_is_exact():
-    """The last batch of an epoch may be smaller; afterwards the size changes back."""
-    changing, layers = build(31), {B: build(31), 1: build(31)}
+@pytest.mark.parametrize("ratio", [1.0, 0.4])
+def test_a_smaller_batch_on_all_ranks_is_exact(ratio):
+    """The last batch of an epoch may be smaller; afterwards the size changes back. Each step samples once."""
+    changing, layers = build(31, ratio), {size: build(31, ratio) for size in (B, 1)}
     features, labels = local_batch()
     for batch in (B, 1):
         for fresh in (changing, layers[batch]):
             with torch.no_grad():
                 fresh.weight.copy_(build(31).weight)
                 fresh.weight_mom.zero_()
+            fresh.sampler.restart(0)
         gradient, loss = changing.step(features[:batch], labels[:batch])
         expected, expected_loss = layers[batch].step(features[:batch], labels[:batch])
         assert loss == expected_loss and torch.equal(gradient, expected)

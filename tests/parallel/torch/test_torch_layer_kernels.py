@@ -59,10 +59,19 @@ def double_sums(fused):
     fused.statistics = lambda step: (statistics(step)[0], 2 * statistics(step)[1])
 
 
+def lose_sums(fused):
+    statistics = fused.statistics
+    fused.statistics = lambda step: (statistics(step)[0], float("nan") * statistics(step)[1])
+
+
 @pytest.mark.world_size(1)
 @pytest.mark.parametrize(
     "change, message",
-    [(forget_a_target, "gradient by the centers differs by"), (double_sums, "log_sum_exp differs by")],
+    [
+        (forget_a_target, "gradient by the centers differs by"),
+        (double_sums, "log_sum_exp differs by"),
+        (lose_sums, "log_sum_exp differs by nan"),
+    ],
 )
 def test_a_wrong_gradient_is_found(change, message):
     with pytest.raises(ArithmeticError, match=message):

@@ -1,12 +1,16 @@
 """Rows that tests/commands/test_check_hosts.py cannot cause on one machine."""
 
+import socket
+
 import pytest
 
 import default
+from open_files import few_open_files
 from partial_fc.training.resume import writes_checkpoints
 from partial_fc.utils.check_rows import Row, failed_checks
 from partial_fc.utils.config import parse_assignments
 from partial_fc_tools.hosts.checks import Job, rows
+from partial_fc_tools.hosts.command import probe_all
 from partial_fc_tools.hosts.hostfile import Host
 from partial_fc_tools.hosts.job_requirements import TRAINERS, Training
 from partial_fc_tools.hosts.probe import Probe
@@ -70,13 +74,22 @@ def test_no_host_has_the_data_or_needs_it():
         assert "data" not in other
 
 
-def test_the_host_that_others_cannot_reach_is_reported():
+def test_more_hosts_are_probed_than_files_may_be_open():
+    """This machine by several names, each probed by a program of its own."""
+    with few_open_files(20):
+        probes = probe_all([Host(f"127.0.0.{number}", 1) for number in range(1, 13)], None, TRAINERS["mxnet"], 0)
+    assert [probe.facts.get("hostname") for probe in probes] == [socket.gethostname()] * 12
+    assert not any(probe.error for probe in probes) and not any(probes[-1].connections.values())
+
+
+@pytest.mark.parametrize("away, others", [("a", "b, c, d"), ("b", "a, c, d"), ("f", "a, b, c")])
+def test_the_host_that_others_cannot_reach_is_reported(away, others):
     _, probes, job = table([{}] * 6)
     for probe in probes:
-        probe.connections = {name: "no answer" if name == "b" else "" for name in probe.targets}
-    found = [{row.what: row for row in rows(probe, job)}["network"] for probe in probes]
-    assert [row.mark for row in found] == ["ok", "bad", "ok", "ok", "ok", "ok"]
-    expected = "a, c, d and 2 others cannot reach it at 10.0.0.1:7, though ssh works: no answer"
-    assert found[1].found == expected
+        probe.connections = {name: "no answer" if name == away else "" for name in probe.targets}
+    found = {probe.host.name: {row.what: row for row in rows(probe, job)}["network"] for probe in probes}
+    assert [name for name, row in found.items() if row.mark == "bad"] == [away]
+    expected = f"{others} and 2 others cannot reach it at 10.0.0.1:7, though ssh works: no answer"
+    assert found[away].found == expected
     probes[2].connections = {}
     assert failed_checks(rows(probes[2], job)) == ["network"]

@@ -112,7 +112,7 @@ def test_options_reach_the_results_and_no_search_without_lists(tmp_path, capsys)
     scores = tmp_path / "IJBC" / "meta" / "ijbc_name_5pts_score.txt"
     edit(scores, 1, f"{scores.read_text().splitlines()[0].rsplit(' ', 1)[0]} -1")
     assert run(tmp_path, tmp_path / "out") == 2
-    assert run(tmp_path, tmp_path / "out", "--no-detector-score") == 0
+    assert run(tmp_path, tmp_path / "out", "--no-detector-score", "--force") == 0
 
 
 def test_the_seconds_are_divided(place):
@@ -123,10 +123,11 @@ def test_the_seconds_are_divided(place):
 
 
 def test_all_files_agree(place, tmp_path, capsys):
-    """Earlier results are replaced, other files are kept."""
+    """Earlier results are replaced if it is asked for, other files are kept."""
     (tmp_path / "IJBC.md").write_text("old")
     (tmp_path / "other.txt").write_text("kept")
-    assert run(place, tmp_path) == 0
+    assert run(place, tmp_path) == 2 and "IJBC.md already exists" in capsys.readouterr().err
+    assert run(place, tmp_path, "--force") == 0
     assert sorted(os.listdir(tmp_path)) == sorted([*FILES, "other.txt"])
     printed = capsys.readouterr().out
     markdown = (tmp_path / "IJBC.md").read_text()
@@ -143,9 +144,15 @@ def test_all_files_agree(place, tmp_path, capsys):
     for name, search in facts["identification"].items():
         for rank in ("rank-1", "rank-5", "rank-10"):
             assert float(rows[f"1:N {name}"][rank]) == pytest.approx(search[rank], abs=1e-6)
-            assert f"{100 * search[rank]:.2f}" in markdown
         for fpir, rate in search["tpir_at_fpir"].items():
             assert float(rows[f"1:N {name}"][f"TPIR@FPIR={fpir}"]) == pytest.approx(rate, abs=1e-6)
+    cells = [line.strip("| ").split(" | ") for line in markdown.splitlines() if line.startswith("| 1:")]
+    shares = {name: [100 * float(share) for share in [*row.values()][1:] if share] for name, row in rows.items()}
+    shown = {name: pytest.approx(percent, abs=0.0051) for name, percent in shares.items()}
+    assert {name: list(map(float, percent)) for name, *percent in cells} == shown
+    results = results_of(place)
+    np.testing.assert_allclose(np.load(tmp_path / "IJBC_scores.npy"), results.scores, atol=1e-6)
+    assert facts["tar_at_far"]["1e-1"] == results.roc.at_most(0.1).tar
     assert facts["identification"]["G1"]["mated_probes"] == facts["identification"]["G1"]["unmated_probes"] == 3
     picture = cv2.imread(str(tmp_path / "IJBC_roc.png"))
     assert picture.shape == (720, 960, 3) and picture.std() > 5
@@ -181,7 +188,7 @@ def test_an_unreadable_image_is_reported(tmp_path, capsys, kind):
     assert run(tmp_path, tmp_path / "out", "--batch-size", "4", "--workers", "2") == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and "20.png" in error and error.count("\n") == 1
-    assert os.listdir(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_user_errors(place, tmp_path, capsys):
@@ -214,4 +221,4 @@ def test_ctrl_c(place, tmp_path):
         child.send_signal(signal.SIGINT)
         _, error = child.communicate(timeout=30)
     assert (child.returncode, error) == (130, "interrupted\n")
-    assert os.listdir(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()

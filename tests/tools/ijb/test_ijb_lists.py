@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from damage import check_damaged
 from ijb_files import edit, write, write_protocol
 from partial_fc_tools.ijb.lists import read_pairs, read_subjects
 from partial_fc_tools.ijb.protocol import read_protocol
@@ -77,6 +78,19 @@ def test_a_subject_has_one_template_in_a_gallery_and_any_number_of_probes(tmp_pa
     path.write_text("T,S\n")
     with pytest.raises(ValueError, match="list.csv lists no templates"):
         read_subjects(path, known, gallery=False)
+
+
+def test_ids_have_up_to_nine_digits(tmp_path):
+    path, known = tmp_path / "list", np.array([7, 999_999_999], np.int32)
+    path.write_text("999999999 7 1\n7 999999999 0\n")
+    pairs = read_pairs(path, known)
+    assert (pairs.left.tolist(), pairs.right.tolist()) == ([1, 0], [0, 1])
+    path.write_text("T,S\n7,0\n999999999,999999999\n")
+    subjects = read_subjects(path, known, gallery=True)
+    assert (subjects.templates.tolist(), subjects.subjects.tolist()) == ([0, 1], [0, 999_999_999])
+    path.write_text("7 1000000000 1\n7 7 0\n")
+    with pytest.raises(ValueError, match="line 1: '1000000000' must be a whole number of at most 9 digits"):
+        read_pairs(path, known)
 
 
 def test_white_space_in_pairs(tmp_path):
@@ -160,3 +174,9 @@ def test_a_gallery_without_subjects_of_probes(root):
     write(root / "meta" / GALLERY, [lines[0], *others])
     with pytest.raises(ValueError, match="no probe of .*probe_mixed.csv has its subject in .*gallery_G1.csv"):
         read_protocol(root)
+
+
+@pytest.mark.parametrize("name", [LANDMARKS, MEDIA, PAIRS, GALLERY, PROBES])
+def test_damaged_lists(root, name):
+    path = root / "meta" / name
+    check_damaged(root, path.read_bytes(), lambda root: read_protocol(root), write=path.write_bytes)

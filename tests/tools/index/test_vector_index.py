@@ -18,6 +18,7 @@ import pytest
 
 from command_line import exit_code, interruptible, start
 from damage import check_damaged
+from open_files import few_open_files
 from partial_fc.data.synthetic.draw import draw_face
 from partial_fc_tools.index import folder as folder_module
 from partial_fc_tools.index import writer as writer_module
@@ -126,6 +127,20 @@ def test_entries_are_added_removed_and_merged(place, capsys):
     write("again", rows["a"][:1], "a")  # a removed name may come back
     assert index("add", "index", "again") == 0
     assert found("index", rows["a"][:1])[0] == [["a/0"]]
+
+
+def test_more_indexes_are_merged_than_files_may_be_open(place):
+    rows = embeddings(40, seed=1)
+    write("b", rows[:1], "b0")
+    assert index("build", "b", "--out", "index") == 0
+    others = [f"other-{number}" for number in range(1, 40)]
+    for number, other in enumerate(others, 1):
+        write("b", rows[number : number + 1], f"b{number}")
+        assert index("build", "b", "--out", other) == 0
+    with few_open_files(20):
+        assert index("merge", "index", *others) == 0
+        assert index("add", "index", "a") == index("check", "index") == 0
+        assert found("index", rows)[0] == [[f"b{number}/0"] for number in range(40)]
 
 
 class Changes:
@@ -428,6 +443,45 @@ def test_no_search_shows_what_was_not_stored(place, dtype):
     assert refused
 
 
+@pytest.mark.parametrize("lists, last", [(256, 255), (257, 256)])
+def test_damage_of_the_last_list_is_seen_by_the_search_that_reads_it(place, monkeypatch, lists, last):
+    """faiss writes the number of a list in one byte up to 256 lists, in two above."""
+    monkeypatch.setattr("partial_fc_tools.index.ivf.OF_A_LIST", 2)
+    rows = embeddings(2 * lists)
+    write("a", rows, "a")
+    assert index("build", "a", "--out", "index", "--dtype", "float32") == 0
+    opened = IndexFolder("index")
+    *_, numbers = opened.lists.numbers()
+    assert opened.lists.index.nlist == last + 1 and len(numbers)
+    path = place / "index" / "lists-1.faiss"
+    path.write_bytes(flipped(path.read_bytes(), -8 * len(numbers) - 4, 1))  # of the last embedding in the last list
+    with pytest.raises(ValueError, match="lists-1.faiss is damaged"):
+        IndexFolder("index").lists.nearest(rows[numbers[-1]], 1)
+    others = np.setdiff1d(np.arange(len(rows)), numbers)
+    assert [opened.lists.nearest(rows[row], 1)[0].tolist() for row in others] == [[row] for row in others]
+
+
+@pytest.mark.parametrize("count, lists", [(119, 2), (120, 3), (159, 3), (160, 3), (COUNT, 3)])
+def test_an_index_has_no_more_lists_than_the_limit(place, monkeypatch, count, lists):
+    """As in an index of more than 4096 * 40 embeddings, which also grows."""
+    monkeypatch.setattr("partial_fc_tools.index.ivf.LISTS", 3)
+    write("a", embeddings(count), "a")
+    assert index("build", "a", "--out", "index") == 0
+    assert IndexFolder("index").lists.index.nlist == lists
+    assert index("add", "index", "b") == index("check", "index") == 0
+    assert IndexFolder("index").lists.index.nlist == 3
+    assert share_found("index", embeddings(count), "a") == share_found("index", embeddings(seed=1), "b") == 1
+
+
+@pytest.mark.parametrize("added, lists", [(79, 2), (80, 4)])
+def test_lists_are_made_anew_from_twice_as_many_entries_on(place, added, lists):
+    write("a", embeddings(80), "a")
+    write("b", embeddings(added, seed=1), "b")
+    assert index("build", "a", "--out", "index", "--dtype", "float32") == index("add", "index", "b") == 0
+    assert IndexFolder("index").lists.index.nlist == lists
+    assert share_found("index", embeddings(80), "a") == share_found("index", embeddings(added, seed=1), "b") == 1
+
+
 def test_names_that_are_cut_elsewhere_are_not_shown(place):
     assert index("build", "a", "--out", "index") == 0
     starts = np.load("index/names-1.npy")
@@ -672,6 +726,23 @@ def test_what_was_added_follows_all_changes(place):
     assert all(prefix == "b" or int(row) >= 700 for prefix, row in names)
     for (prefix, row), embedding in zip(names, opened.added["embedding"]):
         np.testing.assert_allclose(embedding, rows[prefix][int(row)], atol=0 if prefix == "a" else 0.02)
+
+
+def test_an_index_is_checked_and_grows_after_all_that_it_kept_was_removed(place, capsys):
+    rows = embeddings(1200)
+    write("a", rows, "a")
+    assert index("build", "a", "--out", "index") == 0
+    kept = IndexFolder("index").added["number"]
+    (place / "names.txt").write_text("".join(f"a/{number}\n" for number in kept))
+    assert index("remove", "index", "names.txt") == 0
+    capsys.readouterr()
+    assert index("check", "index", "--queries", 1000) == 0
+    printed = capsys.readouterr()
+    assert "(200 of 200 entries)" in printed.out and "have been removed: its entries" in printed.err
+    assert index("add", "index", "b") == index("check", "index") == 0 and not capsys.readouterr().err
+    opened, left = IndexFolder("index"), np.setdiff1d(np.arange(1200), kept)
+    assert sorted(opened.added["number"]) == [*left, *range(1200, 1200 + COUNT)]
+    np.testing.assert_allclose(opened.added["embedding"][: len(left)], rows[left], atol=0.02)
 
 
 def test_int8_holds_all_embeddings_of_a_small_build(place):

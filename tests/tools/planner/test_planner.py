@@ -251,6 +251,8 @@ def test_remedies_are_the_smallest_changes_that_make_it_fit():
     for name, less in (("ranks", -1), ("batch", 1), ("ratio", 0.01)):
         assert plan(case._replace(**{name: verdict.remedies[name] + less})).memory("device") > given, name
     assert judge(plan(Case(1000, network="r50")), MIB).remedies == {}
+    needed = plan(case).memory("device")
+    assert judge(plan(case), needed)[:2] == (True, needed) and not judge(plan(case), needed - 1).fits
 
 
 @pytest.mark.parametrize(
@@ -308,6 +310,11 @@ CASES = [
 def printed(capsys, *words):
     main(["plan", *words, "--json"])
     return json.loads(capsys.readouterr().out)
+
+
+def test_the_cases_have_every_option_but_those_of_files():
+    named = {"classes", *(name for fields in CASES for name in fields)}
+    assert set(Case._fields) - named == {"task", "task_options", "config"}
 
 
 @pytest.mark.parametrize("fields", CASES)
@@ -376,6 +383,6 @@ def test_every_rate_has_its_own_unit(capsys):
         "--classes 10 --tflops 0",
     ],
 )
-def test_the_command_refuses_with_one_line(options, capsys):
+def test_the_last_line_says_why_the_command_refuses(options, capsys):
     assert exit_code("plan", *options.split()) == 2
     assert "error: " in capsys.readouterr().err.splitlines()[-1]

@@ -15,6 +15,7 @@ from partial_fc_tools.sets import align, pack, photo_faces
 from partial_fc_tools.sets.alignment import ARCFACE, similarities
 from partial_fc_tools.sets.detection import Face
 from paths import ROOT, with_root
+from red_squares import RedSquares
 
 SQUARES = ("--detector", "red_squares:RedSquares")
 ASTRONAUT = ROOT / "tests" / "assets" / "astronaut.jpg"
@@ -99,6 +100,28 @@ def test_a_photo_above_opencvs_usual_bound(workers, tmp_path, monkeypatch):
     assert f"photos: {workers + 1} no face, 0 damaged, 0 too large" in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("width, outcome", [(100, photo_faces.ALIGNED), (101, photo_faces.TOO_LARGE)])
+def test_a_photo_may_have_as_many_pixels_as_the_limit(tmp_path, width, outcome):
+    write_photos(tmp_path, {"a.png": photo((20, 10, 64), size=(120, width), ending=".png")})
+    options = photo_faces.PhotoOptions("", "all", 0.0, 640, 120 * 100, ImageOptions())
+    assert photo_faces.align_photo(str(tmp_path / "a.png"), str(tmp_path), RedSquares(), options).outcome == outcome
+
+
+@pytest.mark.parametrize("side", [159, 160, 161])
+def test_a_photo_of_the_size_in_which_faces_are_found_is_not_scaled(side):
+    seen = []
+
+    class Seeing(RedSquares):
+        def detect(self, image):
+            seen.append(image.shape[:2])
+            return super().detect(image)
+
+    image = cv2.imdecode(np.frombuffer(photo((20, 30, 64), ending=".png"), np.uint8), 1)[:, :, ::-1]
+    (face,) = photo_faces.find_faces(image, Seeing(), side)
+    assert seen == [(119, 159) if side < 160 else (120, 160)]
+    np.testing.assert_allclose(face.box, [20, 30, 84, 94], atol=1 if side < 160 else 0)
+
+
 def test_every_photo_is_listed_and_faces_fill_the_template(photos, tmp_path, capsys):
     out = tmp_path / "out"
     assert exit_code("sets", "align", photos, out, *SQUARES, "--max-megapixels", "1") == 0
@@ -172,9 +195,12 @@ def test_any_number_of_workers_gives_the_same_files(tmp_path):
     folder = write_photos(tmp_path / "photos", {f"x/{n}.jpg": photo((n, 10, 50)) for n in range(20)})
     for workers in (1, 2):
         call(align, folder, tmp_path / str(workers), *SQUARES, "--workers", workers)
-    for name in ["x/0.jpg", "x/19.jpg", "../1.csv"]:
-        other = name.replace("1.csv", "2.csv")
-        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / other).read_bytes()
+    one, two = (
+        {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        for root in (tmp_path / "1", tmp_path / "2")
+    )
+    assert one == two and len(one) == 21
+    assert (tmp_path / "1.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
 
 
 def test_what_is_refused_leaves_nothing(photos, tmp_path, capsys):

@@ -156,6 +156,23 @@ def test_garbage_and_cut_index_lines(rec):
     assert f"offset {at[17]} to {os.path.getsize(rec)}: 3 records that the index does not list" in texts
 
 
+def test_as_many_invalid_lines_are_listed_as_the_limit(rec, monkeypatch):
+    """Also if they are in several parts of the text."""
+    lines = lines_of(rec)
+    write_lines(rec, [*lines[:3], "a", *lines[3:10], "b", *lines[10:], "last"])
+    for chunk in (20, 1 << 18):
+        monkeypatch.setattr("partial_fc.data.recordio.index.CHUNK", chunk)
+        monkeypatch.setattr("partial_fc.data.recordio.index.MAX_INVALID", 3)
+        assert [text.split(" is not ")[0] for text in problems(rec)[0]] == [
+            "train.idx line 4: b'a'",
+            "train.idx line 12: b'b'",
+            f"train.idx line {len(lines) + 3}: b'last'",
+        ]
+        monkeypatch.setattr("partial_fc.data.recordio.index.MAX_INVALID", 2)
+        with pytest.raises(ValueError, match="train.idx is not a RecordIO index: line"):
+            problems(rec)
+
+
 def test_invalid_offsets(rec):
     lines, at = lines_of(rec), offsets_of(rec)
     lines[3], lines[5] = f"4\t{10**15}", f"6\t{at[6] + 1}"

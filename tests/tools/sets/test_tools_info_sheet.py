@@ -14,7 +14,7 @@ from partial_fc.data.face_records import write_face_set
 from partial_fc.data.names import write_names
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc_tools.sets import sheet as sheets
-from partial_fc_tools.sets.info import as_text, bars, describe_set
+from partial_fc_tools.sets.info import as_text, bars, describe_set, histogram
 from partial_fc_tools.sets.sheet import GAP, MARGIN
 
 SIZES = [1, 2, 4, 9]
@@ -47,6 +47,25 @@ def test_info(small):
     assert "num_classes=4" in text and "exact integers" in text and "min 1, median 3, mean 4.0, max 9" in text
 
 
+def test_the_sample_of_images_has_the_first_and_the_last(small, monkeypatch):
+    monkeypatch.setattr("partial_fc_tools.sets.info.SAMPLE", 3)
+    lengths = [len(encode_face(5, *image)) for image in ((0, 0), (3, 0), (3, 8))]  # of 16 images 0, 7 and 15
+    sample = describe_set(small)["sample"]
+    assert (sample["images"], sample["mean_bytes"], sample["max_bytes"]) == (3, np.mean(lengths), max(lengths))
+
+
+def test_every_bar_begins_at_its_bound():
+    counts = np.array([edge + more for edge in (2, 5, 10, 20, 50, 100, 200, 500, 1000) for more in (-1, 0)])
+    rows = [(row["first"], row["last"], row["identities"]) for row in histogram(counts, empty=0)]
+    firsts = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
+    lasts = [*(first - 1 for first in firsts[1:]), None]
+    assert rows == list(zip(firsts, lasts, [1, *[2] * 8, 1]))
+    assert [tuple(row.values()) for row in histogram(np.array([1001]), empty=2)][:: len(firsts)] == [
+        (0, 0, 2),
+        (1000, None, 1),
+    ]
+
+
 def test_a_bar_of_few_identities_is_seen():
     rows = [{"first": 1, "last": 1, "identities": 1}, {"first": 1000, "last": None, "identities": 1000}]
     assert [line.split() for line in bars(rows)] == [["1", "images", "#", "1"], ["1000+", "images", "#" * 40, "1,000"]]
@@ -74,6 +93,11 @@ def test_a_sheet_shows_the_identities(small, tmp_path, capsys):
     assert (sheet[114:, MARGIN + 114 :] == 255).all()  # and nothing beside it
     captions = [sheet[top : top + 112, :MARGIN] for top in (0, 114)]
     assert all((caption < 128).any() for caption in captions) and not np.array_equal(*captions)
+
+
+def test_a_name_that_fits_into_the_margin_is_whole():
+    names = ["a" * 18, "b" * 19]
+    assert [sheets.caption(label, names) for label in (0, 1)] == [["0", "a" * 18], ["1", "b" * 16 + ".."]]
 
 
 def test_every_option_changes_the_sheet(small, tmp_path):

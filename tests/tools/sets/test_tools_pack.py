@@ -67,7 +67,7 @@ def test_any_number_of_workers_gives_the_same_bytes(tree, tmp_path):
 def test_other_channels_become_three(ending, channels):
     original = picture(seed=3, channels=channels)
     image, done = encode_for_set(cv2.imencode(ending, original)[1].tobytes(), SMALL)
-    assert done == "encoded" and header(image) == (16, 16, 3)
+    assert done == "encoded" and header(image) == (16, 16, 3, 1)
     wanted = np.dstack([original] * 3) if original.ndim == 2 else original[..., :3]
     decoded = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_UNCHANGED)
     assert np.abs(decoded.astype(int) - wanted).mean() < 8  # JPEG halves the colours' resolution
@@ -90,7 +90,7 @@ def test_an_exif_orientation_is_applied_and_removed(order):
 def test_a_thumbnail_does_not_count():
     thumbnail, kept = encoded(seed=8), encoded(seed=9)
     large = with_orientation(encoded(seed=9, size=(20, 24)), 1, thumbnail=thumbnail)
-    assert header(large) == (20, 24, 3)
+    assert header(large) == (20, 24, 3, 1)
     with pytest.raises(WrongSizeError, match="has 20x24 pixels instead of 16x16"):
         encode_for_set(large, SMALL)
     assert encode_for_set(large, SMALL._replace(resize=True))[1] == "resized"
@@ -147,7 +147,7 @@ def test_another_size_is_refused_or_resized(tmp_path, capsys):
     assert not os.path.exists(out)
     call(pack, tree, out, *SIZE, "--resize")
     assert "; 2 resized, 0 encoded, " in capsys.readouterr().out
-    assert [header(image) for image, _ in images_of(out)] == [(16, 16, 3)] * 2
+    assert [header(image) for image, _ in images_of(out)] == [(16, 16, 3, 1)] * 2
 
 
 @pytest.mark.parametrize(

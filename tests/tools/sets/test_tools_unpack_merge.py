@@ -16,6 +16,7 @@ from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.names import folder_names, read_names, write_names
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc_tools.sets import merge, pack, unpack
+from partial_fc_tools.sets.check import SetCheck
 from partial_fc_tools.sets.info import describe_set
 
 PEOPLE = [[encode_face(1, person, image) for image in range(2 + person)] for person in range(3)]
@@ -61,6 +62,15 @@ def test_unpacked_files_sort_as_their_keys(tmp_path):
     write_face_set(tmp_path / "set", [PEOPLE[0] * 6])
     call(unpack, tmp_path / "set", tmp_path / "tree")
     assert sorted(os.listdir(tmp_path / "tree" / "0")) == [f"{key:02}.jpg" for key in range(1, 13)]
+
+
+@pytest.mark.parametrize("people", [10, 11])
+def test_unpacked_folders_sort_as_their_labels(people, tmp_path):
+    write_face_set(tmp_path / "set", [[encode_face(1, person, 0)] for person in range(people)])
+    call(unpack, tmp_path / "set", tmp_path / "tree")
+    assert sorted(os.listdir(tmp_path / "tree"))[-1] == str(people - 1)
+    call(pack, tmp_path / "tree", tmp_path / "again", "--workers", 1)
+    assert images_of(tmp_path / "again") == images_of(tmp_path / "set")
 
 
 def test_names_that_cannot_be_folders_are_replaced():
@@ -169,6 +179,10 @@ def test_packed_merged_unpacked_and_packed_again(small, tmp_path):
     names += ["packed/dan", "packed/eve"]
     assert images_of(tmp_path / "all") == [(image, label) for label, own in enumerate(people) for image in own]
     assert read_names(str(tmp_path / "all" / "train.rec"), 7) == names
+    facts = describe_set(tmp_path / "all")
+    assert (facts["images"], facts["identities"], facts["images_per_identity"]["max"]) == (17, 7, 4)
+    for name in ("both", "all", "again"):
+        assert not list(SetCheck(str(tmp_path / name / "train.rec")).problems())
     by_name = sorted(zip([name.replace("/", "_") for name in names], people))
     assert tree_of(tmp_path / "tree") == dict(by_name)
     assert images_of(tmp_path / "again") == [(image, label) for label, (_, own) in enumerate(by_name) for image in own]

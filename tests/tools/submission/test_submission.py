@@ -10,9 +10,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from command_line import exit_code
+from damage import check_damaged
 from partial_fc.export.model import FaceModel
 from partial_fc_tools.submission.check import check_submission
-from partial_fc_tools.submission.rules import TRACKS
+from partial_fc_tools.submission.rules import TRACKS, check_pixel_files
 from partial_fc_tools.submission.runs import FACES, WARM_UP, check_runs
 from tiny_onnx import TinyModel
 
@@ -147,6 +148,8 @@ def test_a_fixed_batch(tmp_path):
 
 
 def test_the_limits_of_size_dimension_and_time(tmp_path):
+    TinyModel(features=512).write(tmp_path / "backbone.onnx")
+    assert failing(tmp_path) == {}
     megabytes = os.path.getsize(TinyModel(features=513).write(tmp_path / "backbone.onnx")) / 2**20
     assert list(failing(tmp_path)) == ["feature"]
     wide = TRACKS["glint"]._replace(milliseconds=10_000, megabytes=megabytes)  # exactly the limit
@@ -262,3 +265,16 @@ def test_the_first_runs_do_not_count(tmp_path):
     faces = np.zeros((FACES, 3, 112, 112), np.float32)
     *_, speed = check_runs(session, faces, TRACKS["ms1m"]._replace(milliseconds=15), None)
     assert speed.name == "time" and speed.passed, speed
+
+
+@pytest.mark.parametrize(
+    "name, content", [("crop.txt", b"10\n20\n122\n132\n112\n112\n"), ("pixel_norm.txt", b"127.5\n128\n")]
+)
+def test_damaged_files_of_pixels(tmp_path, name, content):
+    def read(path):
+        rules, pixels = check_pixel_files(os.path.dirname(path))
+        assert 0 < min(pixels.image_size) and (pixels.norm is None or np.isfinite(pixels.norm).all())
+        if not all(rule.passed for rule in rules):
+            raise ValueError(path)
+
+    check_damaged(tmp_path / name, content, read)

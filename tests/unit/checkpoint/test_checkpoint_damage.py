@@ -51,6 +51,19 @@ def test_a_flipped_bit(name, place, step, capsys):
     refused(step, name, "damaged", capsys)
 
 
+@pytest.mark.parametrize("plant", [lambda path: os.symlink("/dev/zero", path), os.mkfifo])
+def test_a_file_without_end(plant, step, capsys):
+    """Its size is 0, as the manifest says."""
+    manifest = read_manifest(step)
+    files = {**manifest.files, KINDS[0]: manifest.files[KINDS[0]]._replace(bytes=0)}
+    write_manifest(step, replace(manifest, files=files))
+    os.remove(f"{step}/{KINDS[0]}")
+    plant(f"{step}/{KINDS[0]}")
+    with pytest.raises(OSError, match=f"no regular file: .*{KINDS[0]}"):
+        verify(step)
+    assert check(step) == 1 and KINDS[0] in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("size", [0, 60, -1, 10_000])
 @pytest.mark.parametrize("name", KINDS)
 def test_a_file_of_another_size(name, size, step, capsys):
@@ -83,8 +96,29 @@ def test_a_shard_of_another_shape_with_the_right_hash(shape, step, capsys):
     assert f"{step}/centers-00000.npy holds float32 of shape" in capsys.readouterr().out
 
 
-def test_progress_is_reported_while_large_files_are_read(step):
-    signs = []
-    entry = write_file(f"{step}/large", [bytes(9 << 20)])
+@pytest.mark.parametrize("size, parts", [(8 << 20, 2), ((8 << 20) + 1, 3)])
+def test_large_files_are_read_to_the_last_byte_and_progress_is_reported(size, parts, step):
+    signs, path = [], Path(step, "large")
+    entry = write_file(str(path), [bytes(size)])
     verify_file(step, "large", entry, alive=lambda: signs.append(1))
-    assert len(signs) == 3
+    assert len(signs) == parts
+    path.write_bytes(bytes(size - 1) + b"1")
+    with pytest.raises(ValueError, match="large is damaged"):
+        verify_file(step, "large", entry, alive=lambda: None)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 20])
+def test_each_file_is_read_by_one_of_the_ranks_that_share_a_checkpoint(ranks, step):
+    names = sorted(read_manifest(step).files)
+    for number, name in enumerate(names):
+        whole = Path(step, name).read_bytes()
+        Path(step, name).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        refusing = []
+        for rank in range(ranks):
+            try:
+                verify_share(step, rank, ranks, alive=lambda: None)
+            except ValueError as error:
+                assert f"{step}/{name} is damaged" in str(error)
+                refusing.append(rank)
+        assert refusing == [number % ranks]
+        Path(step, name).write_bytes(whole)

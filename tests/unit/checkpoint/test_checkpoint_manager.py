@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -240,3 +241,46 @@ def test_killed_in_each_phase_of_a_save(module, name, count, complete, tmp_path)
     folder.prune()
     assert updates(folder) == [2]
     assert all(".left" in name or name == "step-0000000002" for name in os.listdir(tmp_path))
+
+
+def test_a_folder_that_becomes_a_link_while_files_are_written_is_not_completed(unfinished, tmp_path):
+    folder, manifest = unfinished
+    victim = tmp_path / "elsewhere" / "step-0000000005"
+    (victim / "centers-00009.npy").write_text("mine")  # which commit would remove
+    before = {file.name: file.read_bytes() for file in victim.iterdir()}
+    path = folder.begin(5)
+    os.rename(path, tmp_path / "moved")
+    os.symlink(victim, path)
+    with pytest.raises(OSError):
+        folder.commit(5, manifest)
+    assert {file.name: file.read_bytes() for file in victim.iterdir()} == before
+
+
+@pytest.mark.parametrize("method", ["prune", "clean"])
+def test_a_folder_that_becomes_a_link_after_it_was_looked_at_loses_nothing(method, tmp_path, monkeypatch):
+    victim = tmp_path / "victim"
+    folder = CheckpointFolder(str(tmp_path / "checkpoints"), kept=1)
+    for path in (folder.path, victim):
+        for update in (1, 2):
+            write_checkpoint(path, update)
+        (Path(path) / "step-0000000003.writing").mkdir()
+    checked = folder._refuse_of_others
+
+    def check_and_swap():
+        checked()
+        monkeypatch.undo()
+        real_samefile = os.path.samefile
+
+        def samefile(*paths):
+            same = real_samefile(*paths)
+            os.rename(folder.path, tmp_path / "moved")
+            os.symlink(victim, folder.path)
+            return same
+
+        monkeypatch.setattr(os.path, "samefile", samefile)
+
+    monkeypatch.setattr(folder, "_refuse_of_others", check_and_swap)
+    getattr(folder, method)()
+    names = ["step-0000000001", "step-0000000002", "step-0000000003.writing"]
+    assert sorted(os.listdir(victim)) == names
+    assert sorted(os.listdir(tmp_path / "moved")) == (names[1:] if method == "prune" else names[:2])

@@ -173,3 +173,10 @@ def test_reading_takes_as_much_memory_as_the_file(tmp_path, ranks, widths, lengt
         assert tracemalloc.get_traced_memory()[1] < 20e6 + 20 * len(text)
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("data", [5, [], {"epoch": 1}, {"epoch": "1", "images": 0}, {"epoch": True, "images": 0}])
+def test_a_position_in_the_data_has_two_numbers(data, tmp_path):
+    fields = content()
+    fields["state"]["data"] = data
+    refused(tmp_path, sealed(fields), "position")

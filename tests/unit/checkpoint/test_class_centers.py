@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from checkpoint_files import E, centers, write_checkpoint
+from open_files import few_open_files
 from partial_fc.checkpoint import SavedClasses, read_manifest, write_file
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.layer.sharding import shard_of
+from partial_fc_tools.checkpoints.check import check
 
 
 def of(path):
@@ -31,6 +33,23 @@ def test_a_checkpoint_of_any_number_of_ranks(ranks, tmp_path):
     saved.rows("weight", np.arange(2))[:] = 0  # the caller's own
     same(saved, weight=weight, weight_mom=momentum)
     same(saved.without_states(), weight=weight)
+
+
+def test_centers_of_more_ranks_than_files_may_be_open(tmp_path, monkeypatch, capsys):
+    """In their order and in others; 512 ranks have more files than the usual limit, 1,024."""
+    monkeypatch.setattr("partial_fc.checkpoint.class_centers.HELD_OPEN", 5)
+    path, fields = write_checkpoint(tmp_path / "own", 5, classes=70, ranks=30), centers(70)
+    for rank in range(30):
+        start, stop = shard_of(70, rank, 30)
+        for kind, field in zip(("centers", "centers_mom"), fields):
+            bank_file(tmp_path, rank, np.split(field[start:stop], [1]), kind)
+    with few_open_files(20):
+        assert check(path) == 0, capsys.readouterr().out
+        for opened in (lambda: of(path), lambda: SavedClasses.of_original(str(tmp_path))):
+            saved = opened()
+            for classes in (np.arange(70), np.random.default_rng(0).permutation(70), np.array([69, 0, 69])):
+                for name, rows in zip(("weight", "weight_mom"), fields):
+                    np.testing.assert_array_equal(saved.rows(name, classes), rows[classes])
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 9])

@@ -24,6 +24,16 @@ def test_the_successor_is_the_next_place():
     assert [cursor.successor(position) for position in positions[:-1]] == positions[1:]
 
 
+@pytest.mark.parametrize("images, batches", [(19, 3), (20, 4), (23, 4), (24, 4), (25, 5)])
+def test_an_epoch_has_all_of_its_whole_batches(images, batches):
+    assert walk(Cursor(images, 5), 11) == [(n // batches, 5 * (n % batches)) for n in range(11)]
+    cursor = Cursor(images, 5)
+    cursor.restore({"epoch": 0, "images": 5 * (batches - 1)}, {})
+    assert cursor.current() == (0, 5 * (batches - 1))
+    cursor.restore({"epoch": 0, "images": 5 * batches}, {})
+    assert cursor.current() == (1, 0)
+
+
 def test_a_remainder_below_the_new_batch_is_dropped():
     cursor = Cursor(24, 10)
     cursor.restore({"epoch": 3, "images": 16}, {})

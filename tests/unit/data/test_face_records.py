@@ -50,6 +50,18 @@ def test_a_set_is_read_as_written(tmp_path):
     assert (tmp_path / "property").read_text() == "3,112,96\n"
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 6, 7])
+def test_headers_are_read_in_parts(tmp_path, monkeypatch, count):
+    """Of identity records, and of the images of a set without them: at 65,536 and above."""
+    monkeypatch.setattr("partial_fc.data.recordio.reader.CHUNK", 3)
+    write_face_set(tmp_path / "set", [[b"%d" % person] * (1 + person) for person in range(count)])
+    faces = FaceRecords(tmp_path / "set" / "train.rec")
+    assert labels(faces).tolist() == np.repeat(np.arange(count), np.arange(1, count + 1)).tolist()
+    assert faces.read_image(faces.num_images - 1) == (b"%d" % (count - 1), count - 1)
+    images = {key: (float(count - key), key, 0, b"x") for key in range(count)}
+    assert labels(FaceRecords(write_records(tmp_path / "plain", images))).tolist() == list(range(count, 0, -1))
+
+
 def test_the_layout_is_that_of_the_original(rec):
     reader = RecordReader(rec, rec[:-3] + "idx")
     headers = [unpack(reader.read(key))[0] for key in range(10)]
@@ -202,6 +214,7 @@ def test_ranges_that_do_not_fit_are_refused(tmp_path, ranges, first, others, wha
 def test_a_bad_property_and_a_wrong_file_name(rec, tmp_path):
     with pytest.raises(ValueError, match="is not the name of a RecordIO file"):
         FaceRecords(str(tmp_path))
-    (tmp_path / "property").write_text("3 classes\n")
-    with pytest.raises(ValueError, match="property contains '3 classes', expected 'classes,height,width'"):
-        FaceRecords(rec)
+    for text in ("3 classes", "3,0,112", "3,112,-1"):
+        (tmp_path / "property").write_text(f"{text}\n")
+        with pytest.raises(ValueError, match=f"property contains '{text}', expected 'classes,height,width'"):
+            FaceRecords(rec)

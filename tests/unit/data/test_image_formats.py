@@ -82,13 +82,14 @@ def test_a_file_and_its_image_of_pillow_are_upright(ending, orientation):
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("kind, value", [(3, "H2x"), (4, "I"), (1, "B3x")])
 @pytest.mark.parametrize("before", [[], [b"http://ns.adobe.com/xap/1.0/\0<x/>"]])
-def test_exif_of_a_jpeg_counts_in_any_byte_order_type_and_place(order, kind, value, before):
+@pytest.mark.parametrize("marker", [b"\xff\xdb", b"\xff\xc0"], ids=["tables", "frame"])
+def test_exif_of_a_jpeg_counts_in_any_byte_order_type_and_place(order, kind, value, before, marker):
     """OpenCV 4.11 reads it only in the first segment of applications, and Pillow no byte."""
     start = b"II*\0" if order == "<" else b"MM\0*"
     tiff = start + struct.pack(f"{order}IHHHI{value}", *(8, 1, 0x0112, kind, 1, 3)) + bytes(4)
     segments = [b"\xff\xe1" + struct.pack(">H", len(each) + 2) + each for each in (*before, b"Exif\0\0" + tiff)]
-    jpeg = written(RGB, "jpeg")
-    jpeg = jpeg[:20] + b"".join(segments) + jpeg[20:]
+    start, _, rest = written(RGB, "jpeg").partition(marker)
+    jpeg = start + b"".join(segments) + marker + rest
     for image in (decode_any_size(jpeg), as_image(Image.open(io.BytesIO(jpeg)))):
         assert close(image, PIXELS[::-1, ::-1])
 

@@ -22,9 +22,13 @@ def test_an_epoch_has_every_item_once_and_another_order_than_the_next():
     ]
     orders = [np.concatenate(epoch) for epoch in epochs]
     assert all(len(set(order)) == 21 for order in orders) and (orders[0] != orders[1]).any()
+    for epoch, order in enumerate(orders):  # which lacks the last items, that fill no batch
+        whole = batches_of(batch_size=N).batch(epoch, 0).inputs["values"][:, 0]
+        assert sorted(whole) == [2.0 * item for item in range(N)] and whole[:21].tolist() == order.tolist()
 
 
 def test_a_network_with_the_classes_of_the_set_or_more_fits():
+    assert ArrayItems(np.zeros((2, 2)), np.array([0, 2**31 - 1])).num_classes == 2**31
     for num_classes in (5, 6):
         batches_of().check_labels(num_classes)
 

@@ -1,5 +1,6 @@
 """Validation pairs, as several generations of Python and numpy have pickled them, and what must not be unpickled."""
 
+import io
 import os
 import pickle
 import random
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.host import resident, start_peak
+from damage import memory_below
 from partial_fc.data.pairs_bin import read_pairs, write_pairs
+from partial_fc.data.pickle_bounds import OF_LISTS, BoundedUnpickler
 
 IMAGES = [b"\xff\xd8 first \x00\xd9", b"second", b"third\n'\"", b"\x80\x04 fourth"]
 SAME = [True, False]
@@ -58,6 +61,17 @@ def test_every_protocol_and_numpy_content(path, protocol, flags):
     arrays = [np.frombuffer(IMAGES[0], np.uint8), np.frombuffer(IMAGES[1], np.uint8).reshape(-1, 1)]
     images, issame = read_bytes(path, pickle.dumps((arrays + IMAGES[2:], flags), protocol=protocol))
     assert images == IMAGES and issame.tolist() == SAME
+
+
+@pytest.mark.parametrize("kind", [bytes, lambda image: np.frombuffer(image, np.uint8)], ids=["bytes", "arrays"])
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_more_pairs_than_pickle_writes_at_once(path, protocol, kind):
+    """It divides lists at 1,000 items and files at 64 KiB, and has other opcodes above 255 of a kind."""
+    different = [b"image %d" % number for number in range(1000)] + [bytes(range(256)) * 300]
+    images, same = [*different, *different[::-1]], [number % 3 == 0 for number in range(1001)]
+    objects = dict(zip(different, map(kind, different)))  # one for an image of two pairs
+    found, issame = read_bytes(path, pickle.dumps(([objects[image] for image in images], same), protocol=protocol))
+    assert found == images and issame.tolist() == same
 
 
 class Harm:
@@ -158,6 +172,20 @@ def test_sizes_are_bounded_before_anything_is_allocated(path, content):
     with pytest.raises(ValueError, match="lfw.bin is not a file of validation pairs"):
         read_bytes(path, content)
     assert resident("VmHWM") < 2 << 30
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("opcodes", [b"(", b"]", b"]\x85", b"N\x94", b"Nq\x01", b"(" * 150 + b"t" * 150], ids=range(6))
+def test_objects_that_take_a_byte_or_two_are_bounded_by_the_length(path, opcodes):
+    with memory_below(64), pytest.raises(ValueError, match="lfw.bin is not a file of validation pairs"):
+        read_bytes(path, opcodes * (9_000_000 // len(opcodes)))
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("objects", [[[n, n + 1] for n in range(120_000)], [(n, True) for n in range(120_000)]])
+def test_many_small_objects_are_read(protocol, objects):
+    content = pickle.dumps(objects, protocol)
+    assert BoundedUnpickler(io.BytesIO(content), OF_LISTS).load() == objects
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")

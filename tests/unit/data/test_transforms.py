@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from partial_fc.data.image_formats import header
-from partial_fc.data.transforms import DRAWS, Augmentation, augment, decode_rgb
+from partial_fc.data.transforms import DRAWS, Augmentation, augment, decode_color, decode_rgb
 
 
 @pytest.fixture
@@ -33,6 +33,9 @@ def test_decoding_gives_rgb(image):
 def test_a_gray_image_has_three_equal_channels(image):
     grey = cv2.imencode(".png", image[..., 0])[1].tobytes()
     assert (decode_rgb(grey, (32, 24)) == image[..., :1]).all()
+    with pytest.raises(ValueError, match="has 1 channel instead of 3"):
+        decode_color(grey, (32, 24))
+    assert (decode_color(encode(image, ".png"), (32, 24)) == image).all()
 
 
 def test_channels_are_read_from_the_header(image):

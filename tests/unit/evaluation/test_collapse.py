@@ -19,6 +19,10 @@ def point(accuracy, dimensions, agreement):
         # Measured at update 500 of the demo (docs/collapse.md).
         (point(0.8045, 3.4, 0.955), []),
         (point(0.9030, 12.5, 0.959), []),
+        # At the bounds and below.
+        (point(0.8, 3.0, 0.7), []),
+        (point(0.8, 2.9999, 0.7), ["span 3.0 dimensions"]),
+        (point(0.8, 3.0, 0.6999), ["mean cosine 0.70"]),
         (point(0.5590, 1.1, 0.749), ["span 1.1 dimensions"]),
         (point(0.7365, 2.0, 0.719), ["span 2.0 dimensions"]),
         (point(0.7020, 1.0, 0.645), ["span 1.0 dimensions"]),

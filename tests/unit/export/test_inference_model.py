@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
 
 from partial_fc.export.item_model import ItemModel
-from partial_fc.export.model import FaceModel, model_content, model_files, open_session
+from partial_fc.export.model import FaceModel, open_session
+from partial_fc.export.model_file import model_content, model_files, parse_model
 from partial_fc.export.parity import random_faces
 from partial_fc.utils.distances import squared_distances
 from partial_fc_tools.sets.detection import open_detector
@@ -85,6 +86,21 @@ def test_weights_in_parts_of_the_folder_and_beside_the_target_of_a_link(tmp_path
     (tmp_path / "blobs" / "part" / "2").rename(tmp_path / "blobs" / "weights.bin")
     point_to(path, "weights.bin")
     assert len(model_files(str(tmp_path / "snapshot" / "model.onnx"))) == 2
+    np.testing.assert_allclose(FaceModel.open(tmp_path / "snapshot" / "model.onnx").embed(FACES), expected, rtol=1e-6)
+
+
+def test_the_model_that_is_opened_is_the_one_that_was_checked(tmp_path, monkeypatch):
+    """The owner of its folder can put another file there meanwhile."""
+    path = TinyModel().write(tmp_path / "model.onnx")
+
+    def parse_and_replace(content, path):
+        parsed = parse_model(content, path)
+        (tmp_path / "model.onnx").write_bytes(b"another")
+        return parsed
+
+    monkeypatch.setattr("partial_fc.export.model.parse_model", parse_and_replace)
+    session, _ = open_session(str(path))
+    assert session.get_inputs()[0].shape[1:] == [3, 112, 112]
 
 
 def test_sparse_weights_functions_and_content_alone(tmp_path):

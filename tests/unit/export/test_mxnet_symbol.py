@@ -1,9 +1,13 @@
 """MXNet's network description in its formats and damaged; the files of a checkpoint."""
 
+import copy
 import json
+import random
 
+import numpy as np
 import pytest
 
+from damage import check_damaged
 from partial_fc.export.mxnet_symbol import read_symbol
 from partial_fc.export.normalization import takes_raw_pixels
 from partial_fc.export.onnx import find_checkpoint, read_checkpoint, to_onnx
@@ -38,6 +42,9 @@ def test_network_ends_at_the_embedding(key, heads):
     assert last.get("act_type", "") == "relu" and last.get("absent", 7) == 7
 
 
+DEEP = ["[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000, "[" * 1_000_000]
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -51,11 +58,51 @@ def test_network_ends_at_the_embedding(key, heads):
         symbol_json([("null", "data", {}, []), ("Flatten", "fc1", {}, [1])], [1]).encode(),
         symbol_json([("null", "data", {}, []), ("Flatten", "fc1", {}, [-1])], [1]).encode(),
         symbol_json([("null", "data", {}, [])], [5]).encode(),
+        *(symbol_json([("null", "data", {"a": 0}, [])], [0]).replace("0}", text + "}").encode() for text in DEEP),
+        *(f'{{"nodes": {text}, "heads": []}}'.encode() for text in DEEP),
     ],
+    ids=range(10 + 2 * len(DEEP)),
 )
 def test_invalid_network_descriptions_are_refused(content):
     with pytest.raises(ValueError, match=r"^a\.json "):
         read_symbol(content, "a.json")
+
+
+NETWORK = [
+    ("null", "data", {}, []),
+    ("null", "w", {}, []),
+    ("Convolution", "conv", {"kernel": "(3, 3)", "num_filter": "4", "pad": "(1, 1)", "no_bias": "True"}, [0, 1]),
+    *(("null", name, {}, []) for name in ("gamma", "beta", "mean", "var", "slope", "fc_w")),
+    ("BatchNorm", "bn", {"fix_gamma": "False", "eps": "2e-5", "axis": "1"}, [2, 3, 4, 5, 6]),
+    ("LeakyReLU", "relu", {"act_type": "prelu", "slope": "0.25"}, [9, 7]),
+    ("Pooling", "pool", {"kernel": "(2, 2)", "stride": "(2, 2)", "pool_type": "max", "pad": "(0, 0)"}, [10]),
+    ("FullyConnected", "fc1", {"num_hidden": "8", "no_bias": "True"}, [11, 8]),
+]
+ARRAYS = {
+    "w": np.zeros((4, 3, 3, 3), np.float32),
+    **dict.fromkeys(("gamma", "beta", "mean", "var", "slope"), np.ones(4, np.float32)),
+    "fc_w": np.zeros((8, 4 * 56 * 56), np.float32),
+}
+TEXTS = ["3", "(3,)", "()", "None", "1e400", "-1", "(2**70, 1)", str(2**64), "[1, 2]", "{}", "x", "(('a',), 1)"]
+OTHERS = [None, 1, "a", [], {}, [[]], [["a"]], [[1.5]], -1, True, {"a": 1}, [[99, 0, 0]], *TEXTS]
+
+
+def test_networks_of_other_kinds_of_values_are_converted_or_refused():
+    rng, document, refused = random.Random(32), json.loads(symbol_json(NETWORK, [12])), 0
+    for _ in range(1000):
+        changed, arrays = copy.deepcopy(document), dict(ARRAYS)
+        node = rng.choice(changed["nodes"])
+        if rng.random() < 0.2:
+            arrays[rng.choice(list(arrays))] = np.zeros(rng.choice([(), (0,), (0, 5), (1,) * 5]), np.float32)
+        elif node["attrs"] and rng.random() < 0.6:
+            node["attrs"][rng.choice(list(node["attrs"]))] = rng.choice(OTHERS)
+        else:
+            node[rng.choice(["op", "name", "inputs", "attrs"])] = rng.choice(OTHERS)
+        try:
+            to_onnx(read_symbol(json.dumps(changed), "a.json"), arrays)
+        except ValueError:
+            refused += 1
+    assert refused > 500
 
 
 def test_a_missing_parameter_is_reported():
@@ -70,8 +117,10 @@ def touch(folder, *names):
 
 
 def test_find_checkpoint_returns_the_last_epoch(tmp_path):
-    touch(tmp_path, "model-symbol.json", "model-0000.params", "model-0012.params", "model-2-0001.params", "x.log")
-    symbol, last = (str(tmp_path / name) for name in ("model-symbol.json", "model-0012.params"))
+    touch(tmp_path, "model-symbol.json", "model-0000.params", "model-9999.params", "model-2-0001.params", "x.log")
+    assert find_checkpoint(tmp_path)[1] == str(tmp_path / "model-9999.params")
+    touch(tmp_path, "model-10000.params")
+    symbol, last = (str(tmp_path / name) for name in ("model-symbol.json", "model-10000.params"))
     assert find_checkpoint(tmp_path) == (symbol, last)
     assert find_checkpoint(symbol) == (symbol, last)
     assert find_checkpoint(tmp_path / "model-0000.params") == (symbol, str(tmp_path / "model-0000.params"))
@@ -98,9 +147,36 @@ def test_missing_and_ambiguous_files_are_reported(tmp_path):
         (["_minusscalar0", "_mulscalar0"], True),
         (["Sub_1", "Conv", "Div_3"], True),
         (["Conv_0", "Mul_1"], False),
+        (["Sub_0", *["Conv"] * 6, "Mul_8"], True),
         (["Sub_0", *["Conv"] * 7, "Mul_9"], False),  # the ninth node is too late
         ([], False),
     ],
 )
 def test_takes_raw_pixels(names, raw):
     assert takes_raw_pixels(names) is raw
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(" * 100_000, "[" * 150 + "]" * 150, "-" * 1_000_000 + "1", "1+" * 100_000 + "1", "{[]: 1}", "9" * 5000, "a"],
+)
+def test_attributes_of_any_form_are_text(text):
+    (node,) = read_symbol(symbol_json([("null", "data", {"kernel": text}, [])], [0]), "a.json")
+    found = node.get("kernel", ())
+    assert found == text or isinstance(found, list)
+
+
+def test_damaged_network_descriptions(tmp_path):
+    def read(path):
+        with open(path, "rb") as file:
+            for node in read_symbol(file.read(), path):
+                for attribute in node.attributes:
+                    node.get(attribute, ())
+
+    check_damaged(tmp_path / "a.json", symbol_json(NODES, [3]).encode(), read)
+
+
+def test_long_attributes_are_text_that_python_does_not_parse():
+    long = "1," * 5001
+    nodes = read_symbol(symbol_json([("null", "data", {"shape": long, "short": "1,2"}, [])], [0]), "a.json")
+    assert nodes[0].get("shape", None) == long and nodes[0].get("short", None) == (1, 2)

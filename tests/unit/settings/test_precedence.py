@@ -178,6 +178,15 @@ def test_a_warm_up_does_not_replace_a_function_of_the_user(monkeypatch):
     assert (config.warmup_epoch, config.schedule, config.schedule_options) == (1, "epochs", "epochs=[2]")
 
 
+def test_a_function_of_many_epochs_is_saved_and_read(tmp_path, monkeypatch):
+    user = type(default.config)(lr_func=lambda epoch: 0.99**epoch, num_epoch=4000)
+    monkeypatch.setattr(default, "user_config", user)
+    config = default.generate_config(dataset_name="demo")
+    write_settings(path := str(tmp_path / "settings.json"), config)
+    assert default.generate_config(config_file=path) == config
+    assert factors_of(config) == [0.99**epoch for epoch in range(4000)]
+
+
 def test_rec_is_a_file_or_its_folder(tmp_path):
     (tmp_path / "faces.v2").mkdir()
     for given, path in (("/sets/own.rec", "/sets/own.rec"), ("/sets/own", "/sets/own/train.rec")):
@@ -272,6 +281,13 @@ def test_another_preset_replaces_that_of_a_saved_configuration_as_a_whole(names,
     _, path = saved(changes={"batch_size": 16})
     expected = dict(default.generate_config(**names, changes={"batch_size": 16}))
     assert default.generate_config(**names, config_file=path) == expected
+
+
+def test_another_dataset_replaces_the_file_of_a_saved_configuration(saved):
+    _, path = saved(dataset_name="demo", changes={"rec": "/sets/own", "batch_size": 16})
+    assert default.generate_config(config_file=path).rec == "/sets/own/train.rec"
+    expected = dict(default.generate_config(dataset_name="emore", changes={"batch_size": 16}))
+    assert default.generate_config(dataset_name="emore", config_file=path) == expected
 
 
 def test_a_saved_configuration_may_hold_some_settings_only(tmp_path):

@@ -1,16 +1,25 @@
 """The log line of a training, as users of the original trainers search for it."""
 
+import json
+import os
 import re
 import time
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 
 import default
+from partial_fc.checkpoint import Entry, Manifest, read_manifest, write_manifest
+from partial_fc.checkpoint.layout import files_of
+from partial_fc.checkpoint.manifest import LARGEST
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.training.building import Training, build_log, build_verification
-from partial_fc.training.callbacks import CallBackLogging
+from partial_fc.training.callbacks import SAVED, CallBackLogging
 from partial_fc.training.loop import BatchEndParam, LoopState
+from partial_fc.training.results import LossPoint
+
+ENTRIES = {name: Entry(0, "") for name in files_of(1, ["weight", "weight_mom"])}
 
 
 def log_lines(caplog, updates=4, engine=None, **arguments):
@@ -89,25 +98,51 @@ def test_events_have_what_is_known():
     assert ("waiting_for_data", 1) not in events  # not measured
 
 
-def test_a_resumed_log_times_its_own_updates_only(caplog, monkeypatch):
-    first = CallBackLogging(4, 0, 1, 1000)
-    for num_update in (1, 2, 3):
-        first(BatchEndParam(2.0, 0, num_update))
-    resumed = CallBackLogging(4, 0, 1, 1000)
-    resumed.restore(first.state())
-    now = time.perf_counter()
+@pytest.mark.parametrize("end", [3, 4])  # of the training: the checkpoint's update, or one more
+def test_a_line_over_a_resume_is_of_all_its_updates(end, caplog, monkeypatch):
+    now = 100.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    resumed.restart()
-    now += 1.0  # the following update takes a second
+
+    def interrupted(log, num_updates):
+        """Each update takes a second, a quarter of which waits for data."""
+        nonlocal now
+        log.restart()
+        for num_update in num_updates:
+            now += 1.0
+            log._loop.waited_for_data += 0.25
+            log(BatchEndParam(num_update, 0, num_update))
+
+    engine = SimpleNamespace(loss_scale=None, collectives=SimpleNamespace(max=lambda name, value: value))
+    first, resumed = (CallBackLogging(2, 0, 1, 1000, engine=engine, loop=LoopState()) for _ in range(2))
+    interrupted(first, [1, 2, 3])
+    resumed.restore(json.loads(json.dumps(first.state())))
+    now += 50.0
+    interrupted(resumed, range(4, end + 1))
     with caplog.at_level("INFO"):
-        resumed(BatchEndParam(6.0, 0, 4))
-    (line,) = [record.message for record in caplog.records]
-    assert "Loss 3.0000" in line and 900 < float(line.split()[1]) < 1001
+        resumed.write(0, end)
+    last = resumed.points[-1]
+    assert (last.num_update, last.loss) == (end, (3 + end) / 2)
+    assert (last.samples_per_second, last.waiting) == pytest.approx((1000, 0.25))
+    assert resumed.seconds == pytest.approx(end) and resumed.waiting == 0.25
+
+
+@pytest.mark.parametrize(
+    "lines, kept", [(0, 0), (1, 1), (SAVED, SAVED), (SAVED + 1, SAVED // 2 + 1), (100_000, 25_000)]
+)
+def test_a_checkpoint_of_a_long_training_can_be_read(lines, kept, tmp_path):
+    log = CallBackLogging(1, 0, 1, 1)
+    log.points = [LossPoint(10**7 + line, line / 7, line / 3, 1 / (line + 3), line / 11) for line in range(lines)]
+    write_manifest(str(tmp_path), Manifest(1, 1, 1, 1, [(0, 1)], ENTRIES, {"log": log.state()}, [{}], {}))
+    assert os.path.getsize(tmp_path / "manifest.json") < LARGEST / 3
+    resumed = CallBackLogging(1, 0, 1, 1)
+    resumed.restore(read_manifest(str(tmp_path)).state["log"])
+    assert len(resumed.points) == kept and resumed.points[-1:] == log.points[-1:]
+    assert len({after.num_update - before.num_update for before, after in pairwise(resumed.points)}) <= 1
 
 
 def test_a_checkpoint_after_a_verification_does_not_count_its_time():
     log = CallBackLogging(100, 0, 1, 32)
     with log.excluded_time():
         time.sleep(0.5)
-        assert log.state()["seconds"] < 0.4
-    assert 0 <= log.state()["seconds"] < 0.4
+        assert log.state()["since_last_line"]["seconds"] < 0.4
+    assert 0 <= log.state()["since_last_line"]["seconds"] < 0.4

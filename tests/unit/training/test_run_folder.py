@@ -176,11 +176,11 @@ def test_a_move_that_was_interrupted_goes_on(folder, monkeypatch):
     (folder / "training.log").touch()
     moved = []
 
-    def move(source, target):
+    def move(source, target, **place):
         moved.append(source)
         if len(moved) == 2:
             raise OSError("ends here")
-        rename(source, target)
+        rename(source, target, **place)
 
     rename = os.rename
     monkeypatch.setattr(os, "rename", move)

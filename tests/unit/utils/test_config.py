@@ -5,7 +5,7 @@ import math
 import pytest
 
 import default
-from partial_fc.utils.config import Schema, Setting, SettingsError, parse_assignments, parse_options
+from partial_fc.utils.config import Schema, Setting, SettingsError, parse_assignments, parse_options, split_options
 from partial_fc.utils.options import check_options
 
 SETTINGS = default.SETTINGS.settings
@@ -118,6 +118,13 @@ def test_options_of_a_margin():
     assert parse_options("margin_options", "") == {}
 
 
+def test_separators_of_options_are_outside_of_brackets_and_quotes():
+    text = "pairs=((1,2),[3,4]),label='a,b',name=Tom's,end=1"
+    options = {"pairs": "((1,2),[3,4])", "label": "'a,b'", "name": "Tom's", "end": "1"}
+    assert split_options("task_options", text) == options
+    assert split_options("task_options", "kind=x(y,n=3") == {"kind": "x(y", "n": "3"}
+
+
 @pytest.mark.parametrize(
     "word, value",
     [
@@ -183,3 +190,8 @@ def test_assignments_of_the_command_line():
     }
     with pytest.raises(SettingsError, match="cannot read 'debug'"):
         parse_assignments(["debug"])
+
+
+def test_options_of_a_settings_file_take_no_more_time_than_people_write():
+    with pytest.raises(SettingsError, match="optimizer_options has 1,000,000 characters, .* at most 100,000"):
+        parse_options("optimizer_options", "," * 1_000_000)

@@ -1,10 +1,13 @@
 """Results that appear only when they are complete."""
 
+import glob
 import os
+from pathlib import Path
 
 import pytest
 
-from partial_fc.utils.staging import MARKER, staged_files, staged_folder
+from partial_fc.utils.atomic_io import write_file
+from partial_fc.utils.staging import MARKER, PREFIX, opened_folder, staged_files, staged_folder
 
 
 def test_files_appear_only_together_and_replace_others_only_if_forced(tmp_path):
@@ -48,6 +51,20 @@ def test_files_appear_only_together_and_replace_others_only_if_forced(tmp_path):
     os.symlink("nowhere", os.path.join(out, "b"))
     with pytest.raises(FileExistsError, match="out/b already exists"):
         write("4")
+
+
+def files_of_a(out, swap):
+    with staged_files(out, ["a"], False) as stage:
+        name = swap()
+        Path(stage, "a").write_text("new")
+    return name
+
+
+def tree_of_a(out, swap):
+    with staged_folder(out) as stage:
+        name = swap()
+        Path(stage, "a").write_text("new")
+    return name
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -158,3 +175,31 @@ def test_a_full_disk_names_the_folder_and_the_fix(tmp_path, staged):
         with staged(str(tmp_path / "out")):
             open(tmp_path / "elsewhere")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("write", [files_of_a, tree_of_a])
+@pytest.mark.parametrize("planted", ["link", "folder"])
+def test_what_is_put_in_the_place_of_the_temporary_folder_stays_as_it_is(write, planted, tmp_path):
+    """A member of the folder's group can rename it, and what else is there, while a command runs."""
+    (other := tmp_path / "other").mkdir()
+    (other / "a").write_text("mine")
+
+    def swap():
+        (name,) = glob.glob(f"{tmp_path}/**/{PREFIX}*", recursive=True)
+        os.rename(name, tmp_path / "moved")
+        os.symlink(other, name) if planted == "link" else os.rename(other, name)
+        return name
+
+    name = write(tmp_path / "out", swap)
+    assert open(os.path.join(name, "a")).read() == "mine"
+    assert (tmp_path / "out" / "a").read_text() == "new" and not os.listdir(tmp_path / "moved")
+
+
+def test_errors_in_an_opened_folder_have_its_name(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"'{tmp_path}/none'"), opened_folder(str(tmp_path)) as place:
+        open(os.path.join(place, "none"))
+    with pytest.raises(OSError, match=f"cannot write {tmp_path}/none/a: "), opened_folder(str(tmp_path)) as place:
+        write_file(os.path.join(place, "none", "a"), [])
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(OSError), opened_folder(str(tmp_path / "link")):
+        raise AssertionError

@@ -6,6 +6,8 @@ import csv
 import io
 import logging
 import os
+import re
+import subprocess
 import sys
 import unicodedata
 from contextlib import nullcontext
@@ -14,13 +16,14 @@ from functools import partial
 import numpy as np
 import pytest
 
+from damage import check_damaged
 from partial_fc.checkpoint import read_class_map
 from partial_fc.data.names import parse_names
-from partial_fc.training.run_folder import _Formatter
 from partial_fc.utils.cli import PrintableOutput, run_command
 from partial_fc.utils.json_object import read_object
+from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import CsvWriter, format_table, markdown_table
-from partial_fc.utils.text import amount, printable, quoted, read_lines, some
+from partial_fc.utils.text import MessageFormatter, amount, one_line, printable, quoted, read_lines, say, some
 from partial_fc_tools.ijb.lists import read_images, read_pairs, read_subjects
 from partial_fc_tools.inference.index import read_names
 from partial_fc_tools.inference.items import Texts
@@ -99,6 +102,20 @@ def test_other_text_is_refused_by_line(tmp_path, read, lines, whole):
             read(str(path))
 
 
+@doors
+def test_damaged_lists(tmp_path, read, lines):
+    def refused(path):
+        try:
+            result = read(path)
+        except ValueError as error:
+            raise ValueError(str(error).replace("\n", " ")) from None  # a list of pairs has a line for each
+        if read is pixel_rules and not all(result[0]):
+            raise ValueError(path)
+
+    path = tmp_path / "pixel_norm.txt"
+    check_damaged(path, "".join(f"{line}\n" for line in lines).encode(), refused, seconds=0.3)
+
+
 @pytest.mark.parametrize(
     "content, line",
     [(b"a\nb\0\n", 2), (b"a\n\n\xff\n", 3), (b"\xff\xfea\0\n\0b\0\n\0c", 3), (b"\xff\xfea\0\n\0\0\xd8\n\0", 2)],
@@ -124,10 +141,16 @@ def test_numbers_and_names_for_people():
     assert len(quoted("x" * 198)) == 200 and quoted("x" * 199) == f"'{'x' * 199}..."
 
 
+# What is blank in the usual fonts, of the categories Lo, So, Mn and Cn: fillers, joiners, selectors, tags.
+BLANK = {*"\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2065\u2800\u3164\uffa0"}
+BLANK |= {chr(code) for codes in ((0xFE00, 0xFE10), (0xFFF0, 0xFFF9), (0xE0000, 0xE1000)) for code in range(*codes)}
+
+
 def test_every_character_that_controls_a_terminal_is_escaped():
     """And no other one: controls, and what is not seen or reverses the direction or the end of a line."""
     for character in map(chr, range(sys.maxunicode + 1)):
         hides = unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs") and character not in "\t\n"
+        hides = hides or character in BLANK
         assert (printable(character) == character) != hides, hex(ord(character))
     assert PrintableOutput(io.TextIOWrapper(io.BytesIO(), "utf-8")).write("a\x1b") == 2
 
@@ -137,7 +160,7 @@ NAME = "a\n2026-01-01 INFO forged\u2028\u200f"
 
 def in_log(name):
     record = logging.LogRecord("", logging.INFO, "", 0, "%s is read", (name,), None)
-    return _Formatter("%(message)s").format(record)
+    return MessageFormatter("%(message)s").format(record)
 
 
 def in_error(name, capsys):
@@ -148,17 +171,79 @@ def in_error(name, capsys):
     return capsys.readouterr().err
 
 
-def test_a_name_makes_no_line_that_looks_like_another(capsys):
+def in_message(name, capsys):
+    say(f"left out: {name}")
+    return capsys.readouterr().out
+
+
+def in_bar(name, monkeypatch):
+    """What a terminal shows."""
+    monkeypatch.setattr(sys, "__stderr__", io.StringIO())
+    monkeypatch.setattr(sys.__stderr__, "isatty", lambda: True)
+    with progress(3, "image", name):
+        return sys.__stderr__.getvalue()
+
+
+def test_a_name_makes_no_line_that_looks_like_another(capsys, monkeypatch):
     tables = ["\n".join(make([("x", "y"), (NAME, "1")])) for make in (format_table, partial(markdown_table, "ab"))]
-    for text in (in_log(NAME), in_error(NAME, capsys), *tables):
+    shown = in_log(NAME), in_error(NAME, capsys), in_message(NAME, capsys), in_bar(NAME, monkeypatch), one_line(NAME)
+    for text in (*shown, *tables):
         assert "forged" in text and not [line for line in text.splitlines() if line.startswith("2026")]
         assert "\u200f" not in text
 
 
+def test_a_warning_of_a_command_is_a_message():
+    code = "import logging, sys; from partial_fc.utils.cli import start; start(lambda: logging.warning(sys.argv[1]))"
+    done = subprocess.run([sys.executable, "-c", code, NAME], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == "WARNING:root:a\n    2026-01-01 INFO forged\\u2028\\u200f\n"
+
+
+# What makes lines of names, or has none.
+LINES = re.compile(r"'\\n'\.join\((format_table|markdown_table)\(|printable_lines\(|json\.dumps\(|to_json\(")
+OTHER_LINES = {
+    "tools/partial_fc_tools/sets/info.py", "tools/partial_fc_tools/planner/command.py",  # numbers, or their JSON
+    "tools/partial_fc_tools/ijb/command.py", "partial_fc/training/profiling/report.py",  # tables
+    "partial_fc/training/command_line.py",  # the help of a user's task
+    "partial_fc/training/run_folder.py",  # of its log's formatter
+    "tools/partial_fc_tools/hosts/facts.py",  # JSON, and names of its own, on other hosts
+    "partial_fc/utils/cli.py",
+    "pytorch/launch.py",  # a number and the name of a signal
+}  # fmt: skip
+
+
+def test_all_messages_are_printed_by_say():
+    """And bars and logs are made where names in them are escaped."""
+    packages = [ROOT / folder for folder in ("partial_fc", "mxnet", "pytorch")]
+    found = set()
+    for path in (*ROOT.glob("*.py"), *(path for package in packages for path in package.rglob("*.py"))):
+        place = str(path.relative_to(ROOT))
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and unescaped(place, call):
+                found.add(place)
+    assert found <= OTHER_LINES
+
+
+def unescaped(place, call):
+    name = ast.unparse(call.func)
+    if name in ("tqdm", "trange", "logging.StreamHandler", "logging.FileHandler", "logging.basicConfig"):
+        return place not in ("partial_fc/utils/progress.py", "partial_fc/training/run_folder.py")
+    printed = re.fullmatch(r"print|tqdm\.write|warnings\.warn|sys\.(__)?std(out|err)(__)?\.write", name)
+    constant = all(isinstance(argument, ast.Constant) for argument in call.args)
+    return printed and not constant and not LINES.match(ast.unparse(call.args[0]))
+
+
 CELLS = {
     **{text: f"'{text}" for text in ("=1+1", "+a", "-a", "@a", "\ta", "=", '=HYPERLINK("x")')},
+    # What other spreadsheets compute, too: wide and small signs, and signs after what cannot be seen.
+    **{f"{sign}a": f"'{sign}a" for sign in "\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b"},
+    **{
+        f"{hidden}=1": f"'{hidden}=1"
+        for hidden in (" ", "\n", " \t", "\xa0", "\u3000", "\ufeff", "\u200b\u2060", "\u3164", "\0")
+    },
+    " \uff1d1": "' \uff1d1",
+    "a;=1; @b;-1": "a;'=1;' @b;-1",
     "\ra": r"\ra",
-    **{text: text for text in ("-1", "+1.5", "-1e-3", "-inf", "a=1", "", "ä")},
+    **{text: text for text in ("-1", "+1.5", "-1e-3", "-inf", " -1", "a=1", "", " ", "ä", " a=1", "\u200ba")},
 }
 
 
@@ -194,11 +279,3 @@ def test_an_object_may_have_the_largest_size(tmp_path, more, fits):
     (tmp_path / "a").write_text('{"a": 1}' + more * " ")
     with nullcontext() if fits else pytest.raises(ValueError, match="more than 8 bytes"):
         assert read_object(str(tmp_path / "a"), 8) == {"a": 1}
-
-
-def test_a_pipe_is_read(tmp_path):
-    read, write = os.pipe()
-    os.write(write, b"a\r\nb")
-    os.close(write)
-    assert list(read_lines(f"/proc/self/fd/{read}")) == ["a", "b"]
-    os.close(read)

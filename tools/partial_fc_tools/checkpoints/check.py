@@ -7,6 +7,7 @@ from partial_fc.checkpoint.arrays import read_arrays
 from partial_fc.checkpoint.class_centers import SavedClasses
 from partial_fc.checkpoint.manager import steps_at
 from partial_fc.checkpoint.verify import verify_share
+from partial_fc.utils.text import say
 
 EXAMPLE = "models/small-arcface-demo/checkpoints"
 
@@ -27,10 +28,10 @@ def check(path: str) -> int:
     for step in steps_at(path):
         try:
             _check_step(step)
-            print(f"{step}: undamaged, all files verified")
+            say(f"{step}: undamaged, all files verified")
         except (OSError, ValueError) as error:
             code = 1
-            print(f"{step}: {error}")
+            say(f"{step}: {error}")
     return code
 
 

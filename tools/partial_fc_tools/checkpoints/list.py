@@ -4,6 +4,7 @@ import argparse
 
 from partial_fc.checkpoint.manager import steps_at
 from partial_fc.checkpoint.manifest import read_manifest
+from partial_fc.utils.text import say
 
 EXAMPLE = "models/small-arcface-demo/checkpoints"
 
@@ -19,10 +20,10 @@ def run(args: argparse.Namespace) -> int:
         try:
             manifest = read_manifest(step)
         except (OSError, ValueError) as error:
-            print(f"{step}: {error}")
+            say(f"{step}: {error}")
             continue
         size = sum(entry.bytes for entry in manifest.files.values())
-        print(
+        say(
             f"{step}: update {manifest.num_update}, {manifest.num_classes} classes of {manifest.ranks} ranks, "
             f"{size / 1e6:.1f} MB, {manifest.origin.get('time', '')}"
         )

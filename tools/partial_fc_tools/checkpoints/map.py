@@ -4,10 +4,13 @@ Line i of the map is the old class of the new class i, or -1. Prints how many cl
 """
 
 import argparse
+import os
 
 from partial_fc.checkpoint.class_map import NEW
 from partial_fc.data.names import parse_names
-from partial_fc.utils.atomic_io import replace_file
+from partial_fc.utils.cli import add_force
+from partial_fc.utils.staging import staged_files
+from partial_fc.utils.text import say
 
 EXAMPLE = "old/identities.txt new/identities.txt map.txt"
 
@@ -17,15 +20,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("old", metavar="OLD", help="identities.txt of the set that was trained on")
     parser.add_argument("new", metavar="NEW", help="identities.txt of the set to train on")
     parser.add_argument("out", metavar="OUT", help="the class map")
+    add_force(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     old = {name: number for number, name in enumerate(_read_names(args.old))}
     class_map = [old.get(name, NEW) for name in _read_names(args.new)]
-    replace_file(args.out, ["".join(f"{number}\n" for number in class_map).encode()])
+    folder, name = os.path.split(args.out)
+    with staged_files(folder, [name], args.force) as stage, open(os.path.join(stage, name), "w") as file:
+        file.writelines(f"{number}\n" for number in class_map)
     kept = len(class_map) - class_map.count(NEW)
-    print(f"{args.out}: classes: {kept} kept, {len(class_map) - kept} new, {len(old) - kept} dropped")
+    say(f"{args.out}: classes: {kept} kept, {len(class_map) - kept} new, {len(old) - kept} dropped")
     return 0
 
 

@@ -12,7 +12,7 @@ import os
 from contextlib import ExitStack, closing
 
 from partial_fc.utils.cli import add_force, add_workers, number_above_0, whole_number
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, say
 from partial_fc_tools.inference.options import add_model
 from partial_fc_tools.sets.merge import check_output
 from partial_fc_tools.sets.pack import FILES
@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
             images, identities = write_set(stage, records, found.classes, found.changes.classes, bar)
         write_page(os.path.join(stage, REPORT), records, found)
     for name, counts in found.summary():
-        print(f"{name}: {counts}")
-    print(
+        say(f"{name}: {counts}")
+    say(
         f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}; every change in "
         f"{CHANGES}, pictures in {REPORT}"
     )

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from partial_fc.checkpoint.arrays import open_array
+from partial_fc.checkpoint.arrays import open_array, writable_array
 from partial_fc.data.encoding import resize
 from partial_fc.data.transforms import decode_any_size
-from partial_fc.export.model import FaceModel, model_files
+from partial_fc.export.model import FaceModel
+from partial_fc.export.model_file import model_files
 from partial_fc.export.torch_files import ENDINGS
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.decoder_messages import DecoderMessages
@@ -155,8 +156,7 @@ def _write(stem: str, key: dict[str, Any], finished: int, length: int, parts: It
             if not finished:
                 with suppress(FileNotFoundError):  # it describes the rows that are overwritten now
                     os.remove(f"{stem}.json")
-            mode = "r+" if finished else "w+"
-            rows = np.lib.format.open_memmap(f"{stem}.npy", mode, np.float16, (length, part.shape[1]))
+            rows = writable_array(f"{stem}.npy", (length, part.shape[1]), np.float16, is_new=not finished)
         rows[finished : finished + len(part)] = part
         finished += len(part)
         rows.flush()  # before the file that says so

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -16,6 +15,7 @@ from partial_fc.export.providers import CUDA
 from partial_fc.utils.folder_lock import locked
 from partial_fc.utils.progress import progress
 from partial_fc.utils.shared_folders import make_folder
+from partial_fc.utils.staging import opened_folder, temporary_folder
 from partial_fc_tools.inference.options import recipe_of
 from partial_fc_tools.sets.source import image_size_of, open_set
 
@@ -121,7 +121,7 @@ def working_folder(path: str) -> Iterator[None]:
 @contextmanager
 def saved(folder: str, **arrays: np.ndarray) -> Iterator[dict[str, str]]:
     """Yields the paths of temporary .npy files of arrays, which other processes map into memory."""
-    with tempfile.TemporaryDirectory(dir=folder) as inside:
+    with opened_folder(folder) as place, temporary_folder(place, folder) as inside:
         paths = {name: os.path.join(inside, f"{name}.npy") for name in arrays}
         for name, array in arrays.items():
             np.save(paths[name], array)

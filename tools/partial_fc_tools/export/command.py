@@ -16,6 +16,7 @@ from partial_fc.export.torch_files import export_torch_model, is_torch_model
 from partial_fc.utils.cli import add_force, number_above_0, whole_number
 from partial_fc.utils.imports import import_trainer
 from partial_fc.utils.staging import staged_files
+from partial_fc.utils.text import say
 
 EXAMPLE = """models/r50-arcface-emore/model-0000.params --pairs lfw.bin
 models/r50-arcface-emore --int8 --pairs lfw.bin"""
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     from partial_fc.data.pairs_bin import read_pairs
     from partial_fc.evaluation.validation_set import decode_faces
-    from partial_fc.export.model import HALF_NAME, INT8_NAME, model_content
+    from partial_fc.export.model_file import HALF_NAME, INT8_NAME, model_content
     from partial_fc.training.saving import ONNX_NAME
 
     from .smaller import HALF, INT8
@@ -68,13 +69,13 @@ def run(args: argparse.Namespace) -> int:
             content, compared = _smaller(content, HALF if args.half else INT8, args.pairs, args.limit)
         with open(os.path.join(stage, name), "wb") as file:
             file.write(content)
-    print(f"{os.path.join(folder, name)}: {len(content) / 2**20:.1f} MB, the backbone of {args.model}, {compared}")
+    say(f"{os.path.join(folder, name)}: {len(content) / 2**20:.1f} MB, the backbone of {args.model}, {compared}")
     return 0
 
 
 def _onnx_of(model: str) -> str | None:
     """Returns the path of an ONNX file, if the model is one, or a folder that has one."""
-    from partial_fc.export.model import find_model, onnx_names
+    from partial_fc.export.model_file import find_model, onnx_names
 
     return find_model(model) if model.endswith(".onnx") or os.path.isdir(model) and onnx_names(model) else None
 

@@ -8,6 +8,7 @@ Exit codes: 0; 1: a check failed; 2: invalid arguments.
 import argparse
 import contextlib
 import os
+import resource
 import secrets
 import shlex
 import socket
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from partial_fc.utils.check_rows import Row, failed_checks, print_rows
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, say
 
 from . import checks, job_requirements
 from .checks import Job
@@ -29,6 +30,7 @@ EXAMPLE = """--hosts hosta:2,hostb:2
 _SOURCES = Path(__file__).resolve().parents[3]
 CLONE = str(_SOURCES if (_SOURCES / "setup-utils").is_dir() else Path.cwd())  # an installed package is not in one
 NAMES, FACTS, NETWORK = 5, 12, 7  # seconds to resolve the names, for all facts, and to connect to each other
+FILES = 8  # open ones of a probe while its program starts, at most
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +73,7 @@ def probe_all(hosts: Sequence[Host], training: Training | None, software: Softwa
     """
     probes = [Probe(host) for host in hosts]
     first = probes[0]
+    allow_open_files(FILES * len(probes) + 100)
     in_parallel(Probe.find, probes, NAMES)
     if not any(probe.local for probe in probes):
         probes.insert(0, Probe(Host(socket.gethostname(), 0), local=True))
@@ -85,6 +88,14 @@ def probe_all(hosts: Sequence[Host], training: Training | None, software: Softwa
         for probe in probes:
             probe.close()
     return probes
+
+
+def allow_open_files(wanted: int) -> None:
+    """Raises the limit on open files of this process, if it is lower, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 @contextlib.contextmanager
@@ -113,12 +124,12 @@ def report(table: Mapping[Probe, list[Row]], brief: bool) -> None:
         name = probe.host.name
         if not brief or errors[name]:
             ranks = [plural(probe.host.slots, "rank")] if probe.host.slots else []
-            print(f"{', '.join([name, *ranks, *(['this machine'] if probe.local else [])])}:")
+            say(f"{', '.join([name, *ranks, *(['this machine'] if probe.local else [])])}:")
             print_rows(rows)
             print()
     failed = [f"{name} ({', '.join(checks)})" for name, checks in errors.items() if checks]
     needs = f"Needs fixing: {'; '.join(failed)}. " if failed else ""
-    print(f"{needs}{len(errors) - len(failed)} of {len(errors)} hosts are ready.")
+    say(f"{needs}{len(errors) - len(failed)} of {len(errors)} hosts are ready.")
 
 
 def write_result(path: str, table: Mapping[Probe, list[Row]]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from partial_fc.distributed.interfaces import source_address
 from partial_fc.utils.check_rows import Row
+from partial_fc.utils.text import say
 
 from . import facts
 from .hostfile import Host
@@ -67,7 +68,7 @@ class Probe:
                 start_new_session=True,  # a group of its own, so that ssh's helper processes end with it
             )
         except OSError as error:  # there is no ssh
-            print(error, file=self._stderr)
+            say(error, self._stderr)
             return
         self._send(Path(facts.__file__).read_text())
         self._send(request)

@@ -3,14 +3,15 @@
 1:1 verification: TAR at FAR 1e-6 .. 0.1. 1:N identification: rank-1, 5, 10 and TPIR at FPIR 0.01, 0.1.
 
 Writes into the result folder, for IJBC: IJBC_scores.npy (float32, in the order of the pairs), IJBC_roc.png and .pdf,
-IJBC.md, IJBC.csv and IJBC.json. Files of an earlier run are replaced together.
+IJBC.md, IJBC.csv and IJBC.json. --force replaces those of an earlier run together.
 """
 
 import argparse
 import sys
 
 from partial_fc.distributed.env import decode_threads
-from partial_fc.utils.cli import add_follow_links, whole_number
+from partial_fc.utils.cli import add_follow_links, add_force, whole_number
+from partial_fc.utils.text import say
 
 from .protocol import GALLERIES
 
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-detector-score", dest="detector_score", action="store_false", help="do not weight images by their score")
     add("--no-norm-score", dest="norm_score", action="store_false", help="normalize embeddings to length 1 first")
     add_follow_links(parser)
+    add_force(parser)
     workers = decode_threads(1)
     add("--workers", type=whole_number(1), default=workers, metavar="N", help=f"reader threads (default: {workers})")
 
@@ -38,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     import cv2
 
     from partial_fc.export.model import FaceModel
-    from partial_fc.utils.shared_folders import make_folder
+    from partial_fc.utils.staging import staged_files
     from partial_fc_tools.sets.alignment import SIZE
 
     from .evaluate import EmbeddingOptions, evaluate
@@ -50,12 +52,13 @@ def run(args: argparse.Namespace) -> int:
     if model.input.image_size != (SIZE, SIZE):
         height, width = model.input.image_size
         raise ValueError(f"{model.name} takes faces of {height}x{width} pixels, IJB faces are aligned to {SIZE}x{SIZE}")
-    make_folder(args.result_dir, sticky=True)  # fail before hours of embedding, not after
     ijb = read_protocol(args.image_path, args.target, args.detector_score)
     if ijb.absent:
-        print(f"warning: no 1:N evaluation, missing files: {', '.join(ijb.absent)}", file=sys.stderr)
+        say(f"warning: no 1:N evaluation, missing files: {', '.join(ijb.absent)}", sys.stderr)
     options = EmbeddingOptions(args.flip, args.detector_score, args.norm_score, args.batch_size, args.workers)
-    results = evaluate(model, ijb, options)
-    print(write_results(args.result_dir, model.name, ijb, options, results), end="")
-    print(f"\n{args.result_dir}: {', '.join(result_files(ijb.target))}")
+    files = result_files(ijb.target)
+    with staged_files(args.result_dir, files, args.force) as stage:  # fails before hours of embedding, not after
+        text = write_results(stage, model.name, ijb, options, evaluate(model, ijb, options))
+    print(text)
+    say(f"{args.result_dir}: {', '.join(files)}")
     return 0

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from partial_fc.utils.regular_files import open_list
 from partial_fc.utils.text import encoding_of, read_lines
 
 MAX_DIGITS = 9  # of an id, so that it fits into int32; the largest id of IJB-C has six digits
@@ -183,7 +184,7 @@ def read_pairs(path: str | os.PathLike, template_ids: np.ndarray) -> Pairs:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a file without lines, which is an error below
             warnings.simplefilter("error", DeprecationWarning)  # 0.5 would become 0
-            with open(path, "rb") as file:
+            with open_list(path) as file:
                 encoding = encoding_of(file.read(2))
             table = np.loadtxt(path, np.int32, comments=None, ndmin=2, encoding=encoding).reshape(-1, 3)
         left, right = (rows_of(column, template_ids) for column in table.T[:2])

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from partial_fc.evaluation.roc import RocPoint
-from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import CsvWriter, markdown_table
-from partial_fc.utils.text import plural, printable
+from partial_fc.utils.text import one_line, plural
 from partial_fc_tools.verify.roc_picture import draw_roc
 
 from .evaluate import EmbeddingOptions, Results
@@ -28,22 +27,21 @@ def result_files(target: str) -> list[str]:
 
 
 def write_results(folder: str, model: str, ijb: IjbSet, options: EmbeddingOptions, results: Results) -> str:
-    """Writes all result files, replacing earlier ones together; returns the Markdown text. Raises OSError."""
-    title = printable(f"{ijb.target}: {os.path.basename(model)}".replace("\n", "\\n"))
+    """Writes all result files into an empty folder; returns the Markdown text. Raises OSError."""
+    title = one_line(f"{ijb.target}: {os.path.basename(model)}")
     images, pairs = ijb.images, ijb.pairs
     counts = {"images": len(images.names), "templates": len(images.template_ids), "pairs": len(pairs.left)}
     sizes = ", ".join(plural(count, name[:-1]) for name, count in counts.items())
     switches = (f"{name.replace('_', ' ')} {'on' if getattr(options, name) else 'off'}" for name in WEIGHTS)
     text = f"{markdown(title, results)}\n{sizes}; {', '.join(switches)}.\n"
-    names = result_files(ijb.target)
-    with staged_files(folder, names, force=True) as stage:
-        json_path, md_path, csv_path, npy_path, *pictures = (os.path.join(stage, name) for name in names)
-        np.save(npy_path, results.scores)
-        draw_roc({"": results.roc.curve()}, FARS[0], title, pictures)
-        facts = json_text(ijb.target, model, counts, options, results)
-        for path, content in ((md_path, text), (csv_path, csv_text(results)), (json_path, facts)):
-            with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(content)
+    paths = (os.path.join(folder, name) for name in result_files(ijb.target))
+    json_path, md_path, csv_path, npy_path, *pictures = paths
+    np.save(npy_path, results.scores)
+    draw_roc({"": results.roc.curve()}, FARS[0], title, pictures)
+    facts = json_text(ijb.target, model, counts, options, results)
+    for path, content in ((md_path, text), (csv_path, csv_text(results)), (json_path, facts)):
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(content)
     return text
 
 

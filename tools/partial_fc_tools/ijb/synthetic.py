@@ -24,7 +24,7 @@ from partial_fc.data.synthetic.nuisance import draw_nuisance
 from partial_fc.data.synthetic.writer import draw_all
 from partial_fc.utils.cli import add_seed, add_workers, run_module, start, whole_number
 from partial_fc.utils.staging import staged_folder
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, say
 from partial_fc_tools.sets.alignment import ARCFACE, SIZE
 
 from .protocol import GALLERIES, files_of
@@ -153,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
     plan = write_protocol(args.root, args.subjects, args.seed, args.target, args.framing, args.workers)
     templates = args.subjects + len(plan.probes)
     pairs = plural(args.subjects * len(plan.probes), "pair")
-    print(f"{args.root}: {args.target}, {plural(len(plan.images), 'image')}, {plural(templates, 'template')}, {pairs}")
+    say(f"{args.root}: {args.target}, {plural(len(plan.images), 'image')}, {plural(templates, 'template')}, {pairs}")
     return 0
 
 

@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from partial_fc.utils.text import say
+
 if TYPE_CHECKING:  # loaded only when a command runs, so that --help is fast
     from .writer import Rows, Writer
 
@@ -51,4 +53,4 @@ def check_distinct(where: str, names: Iterable[str], known: set[str]) -> None:
 
 def report(folder: str, done: str, lists: "Writer") -> None:
     """Prints what a command did with an index."""
-    print(f"{folder}: {done}, now {len(lists):,} embeddings")
+    say(f"{folder}: {done}, now {len(lists):,} embeddings")

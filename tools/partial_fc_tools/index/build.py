@@ -8,6 +8,7 @@ import argparse
 from contextlib import nullcontext
 
 from partial_fc.utils.cli import add_force
+from partial_fc.utils.text import say
 
 from .ivf import DTYPES
 
@@ -44,5 +45,5 @@ def run(args: argparse.Namespace) -> int:
         lists = Writer(stage, dimension, args.dtype)
         add_rows(lists, 0, index.embeddings.__getitem__, len(index.names))
         create(stage, lists, args.dtype, dimension, index.names, index.origin)
-    print(f"{args.out}: {plural(len(lists), 'embedding')} of dimension {dimension} in {args.dtype}")
+    say(f"{args.out}: {plural(len(lists), 'embedding')} of dimension {dimension} in {args.dtype}")
     return 0

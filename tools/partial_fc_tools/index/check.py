@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from partial_fc.utils.cli import add_seed, whole_number
+from partial_fc.utils.text import say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +46,10 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.index} has {len(lists)} entries: no entry has a nearest other one")
     if index.manifest.version == 1:
         unknown = "its embeddings have no checksums, and nothing is known of what was added"
-        print(f"{args.index} is of an earlier version: {unknown}; build it again", file=sys.stderr)
+        say(f"{args.index} is of an earlier version: {unknown}; build it again", sys.stderr)
+    elif not index.keeps_added:
+        what = "the embeddings that it kept as they were added have been removed: its entries are compared"
+        say(f"{args.index}: {what}", sys.stderr)
     sample = np.random.default_rng(args.seed).choice(index.added, min(args.queries, len(index.added)), replace=False)
     numbers, queries = sample["number"], sample["embedding"]
     found, same = 0, np.einsum("ne,ne->n", lists.rows(numbers), queries)
@@ -54,11 +58,11 @@ def run(args: argparse.Namespace) -> int:
             approximate, exact = (_nearest_other(lists, number, query, exact) for exact in (False, True))
             found += approximate >= exact - ROUNDING
             bar.update(1)
-    print(f"{args.index}: recall of rank 1 is {found / len(sample):.4f} ({found} of {len(sample)} entries)")
+    say(f"{args.index}: recall of rank 1 is {found / len(sample):.4f} ({found} of {len(sample)} entries)")
     worst = same.argmin()
-    print(f"{args.index}: cosine of an entry to what was added is {same[worst]:.4f} or more")
+    say(f"{args.index}: cosine of an entry to what was added is {same[worst]:.4f} or more")
     if not same[worst] >= SAME:
-        print(f"{index.names[numbers[worst]]} is another embedding than was added: build the index again")
+        say(f"{index.names[numbers[worst]]} is another embedding than was added: build the index again")
         return 1
     return 0
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from partial_fc.checkpoint.arrays import open_array
-from partial_fc.utils.atomic_io import replace_file, sync_folder
+from partial_fc.utils.atomic_io import new_file, no_follow, replace_file, sync_folder
 from partial_fc.utils.folder_lock import locked
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.regular_files import open_regular
@@ -124,10 +124,15 @@ class IndexFolder:
             if self.names.checksum() != about.checksums["names"]:
                 raise damaged(self._path(_names(about.names)))
 
+    @property
+    def keeps_added(self) -> bool:
+        """Whether an embedding is kept as it was added: none is in version 1, or if all that were kept are removed."""
+        return self._added is not None and len(self._added) > 0
+
     @cached_property
     def added(self) -> np.ndarray:
-        """Some embeddings as they were added, see `Writer.added`; those in the lists of version 1, which kept none."""
-        if self._added is not None:
+        """Some embeddings as they were added, see `Writer.added`; where none is kept, some of those in the lists."""
+        if self._added is not None and self.keeps_added:
             return self._added
         numbers = np.sort(np.concatenate(list(self.lists.numbers())))
         numbers = numbers[drawn(numbers)]
@@ -159,7 +164,7 @@ class IndexFolder:
         about = self.manifest
         change = about.change + 1
         if new_names:
-            write_names(self._path(_names(change)), new_names, self._path(_names(about.names)))
+            write_names(self._path(_names(change)), new_names, self.names)
         names = change if new_names else about.names
         _write(self.folder, lists, about._replace(entries=len(lists), change=change, names=names))
 
@@ -241,10 +246,11 @@ def _crc(*arrays: np.ndarray) -> int:
 def _write(folder: str, lists: Writer, about: Manifest) -> None:
     path = os.path.join(folder, _lists(about.change))
     about, of_lists, sizes = about._replace(version=VERSION), lists.save(path), {}
-    np.save(os.path.join(folder, _checksums(about.change)), of_lists)
-    np.save(os.path.join(folder, _added(about.change)), lists.added)
+    for name, array in (_checksums(about.change), of_lists), (_added(about.change), lists.added):
+        with new_file(os.path.join(folder, name)) as file:
+            np.save(file, array)
     for name in _files(about):
-        with open(os.path.join(folder, name), "r+b") as file:
+        with open(os.path.join(folder, name), "r+b", opener=no_follow) as file:
             os.fsync(file.fileno())  # before the manifest that names it
             sizes[name] = os.fstat(file.fileno()).st_size
     header = Lists.open(path, about.dimension, about.dtype).header_checksum

@@ -5,13 +5,14 @@ Shapes: N names.
 
 import mmap
 import os
-import shutil
 import zlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from partial_fc.checkpoint.arrays import open_array
+from partial_fc.utils.atomic_io import new_file
+from partial_fc.utils.regular_files import open_regular
 
 from .ivf import damaged
 
@@ -34,8 +35,8 @@ class Names:
         form = self.starts.ndim, self.starts.dtype
         if form != (1, np.int64) or not len(self.starts) or not self.starts[-1] == size > 0:
             raise ValueError(f"{stem}.npy does not belong to {stem}.txt: build the index again")
-        with open(f"{stem}.txt", "rb") as file:
-            self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        with open_regular(f"{stem}.txt") as file:
+            self.text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -44,28 +45,28 @@ class Names:
         if not 0 <= number < len(self):
             raise damaged(self._stem)
         start = self.starts[number]
-        line = self._text[start : self.starts[number + 1]]
-        if line.find(b"\n") + 1 != max(1, len(line)) or (start and self._text[start - 1 : start] != b"\n"):
+        line = self.text[start : self.starts[number + 1]]
+        if line.find(b"\n") + 1 != max(1, len(line)) or (start and self.text[start - 1 : start] != b"\n"):
             raise damaged(self._stem)
         return line[:-1].decode(*ENCODING)
 
     def __iter__(self) -> Iterator[str]:
-        self._text.seek(0)
-        return (line[:-1].decode(*ENCODING) for line in iter(self._text.readline, b""))
+        self.text.seek(0)
+        return (line[:-1].decode(*ENCODING) for line in iter(self.text.readline, b""))
 
     def checksum(self) -> int:
         """Returns the CRC-32 of both files."""
-        return zlib.crc32(self.starts.data, zlib.crc32(self._text))
+        return zlib.crc32(self.starts.data, zlib.crc32(self.text))
 
 
-def write_names(stem: str, names: Sequence[str], before: str | None = None) -> None:
-    """Writes the two files; ``before`` is the stem of those whose names come first. Raises OSError."""
+def write_names(stem: str, names: Sequence[str], before: Names | None = None) -> None:
+    """Writes the two files; the names of ``before`` come first. Raises OSError."""
     lines = [name.encode(*ENCODING) + b"\n" for name in names]
-    starts = np.zeros(1, np.int64)
-    if before is not None:
-        shutil.copyfile(f"{before}.txt", f"{stem}.txt")
-        starts = np.asarray(open_array(f"{before}.npy"))
-    with open(f"{stem}.txt", "ab") as file:
+    starts = np.zeros(1, np.int64) if before is None else before.starts
+    with new_file(f"{stem}.txt") as file:
+        if before is not None:
+            file.write(before.text)
         file.writelines(lines)
     ends = starts[-1] + np.cumsum([len(line) for line in lines], dtype=np.int64)
-    np.save(f"{stem}.npy", np.concatenate([starts, ends]))
+    with new_file(f"{stem}.npy") as file:
+        np.save(file, np.concatenate([starts, ends]))

@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from partial_fc.utils.cli import add_follow_links, whole_number
+from partial_fc.utils.text import say
 from partial_fc_tools.inference.options import add_model, add_reader, open_model, report_skipped
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         results = most_similar(index, query, args.top)
     print("rank  similarity  name")
     for rank, (similarity, name) in enumerate(results, 1):
-        print(f"{rank:4}  {similarity:10.4f}  {name}")
+        say(f"{rank:4}  {similarity:10.4f}  {name}")
     return report_skipped(skipped, others)
 
 
@@ -82,7 +83,7 @@ def _in_index(path: str, query: np.ndarray, model: str, origin: Origin, top: int
     if is_index(path):
         folder = IndexFolder(path)
         folder.check(model, len(query), origin)
-        print(f"approximate search in {folder.manifest.entries:,} embeddings", file=sys.stderr)
+        say(f"approximate search in {folder.manifest.entries:,} embeddings", sys.stderr)
         numbers, similarities = folder.lists.nearest(query, top)
         return [(float(cosine), folder.names[number]) for number, cosine in zip(numbers, similarities)]
     index = read_index(path)
@@ -95,5 +96,5 @@ def _in_index(path: str, query: np.ndarray, model: str, origin: Origin, top: int
         origin.check(model, index.origin, path)
     count = len(index.names)
     hint = "; partial-fc index build makes that faster" if count > EXACT else ""
-    print(f"exact search in {count:,} embeddings{hint}", file=sys.stderr)
+    say(f"exact search in {count:,} embeddings{hint}", sys.stderr)
     return most_similar(index, query, top)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from partial_fc.utils.atomic_io import named_in_errors
+from partial_fc.utils.atomic_io import named_in_errors, new_file
 from partial_fc.utils.hashing import mix
 
 from .ivf import (
@@ -103,7 +103,7 @@ class Writer:
     def save(self, path: str) -> np.ndarray:
         """Writes all entries, in the format of faiss; returns `list_checksum` of each list, uint32. Raises OSError."""
         checksums = np.empty(self._memory.nlist, np.uint32)
-        with named_in_errors(path), open(path, "wb") as file:
+        with named_in_errors(path), new_file(path) as file:
             sources, places = self._sources, range(self._memory.nlist)
             sizes = [sum(self._size(source, place) for source in sources) for place in places]
             file.write(header_of(self._memory, self._dtype, sizes).tobytes())

@@ -13,6 +13,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from partial_fc.utils.cli import number_above_0
+from partial_fc.utils.text import say
 
 from .options import add_model, add_reader, open_model
 
@@ -68,11 +69,11 @@ def run(args: argparse.Namespace) -> int:
     threshold = threshold_of(model) if args.threshold is None else (args.threshold, "from --threshold")
     left, right = (embed_one(model, items, name, recipe)[None] for name in (args.first, args.second))
     distance = float(squared_distances(left, right)[0])
-    print(f"similarity        {1 - distance / 2:.4f}")
-    print(f"squared distance  {distance:.4f}")
+    say(f"similarity        {1 - distance / 2:.4f}")
+    say(f"squared distance  {distance:.4f}")
     if threshold is not None:
         value, origin = threshold
         kinds = ("same class", "different classes") if args.reader else ("same person", "different persons")
         verdict, relation = (kinds[0], "below") if distance < value else (kinds[1], "not below")
-        print(f"verdict           {verdict}: the distance is {relation} {value:g} ({origin})")
+        say(f"verdict           {verdict}: the distance is {relation} {value:g} ({origin})")
     return 0

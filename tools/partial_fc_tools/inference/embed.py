@@ -11,6 +11,7 @@ import argparse
 import os
 
 from partial_fc.utils.cli import add_follow_links, add_force, whole_number
+from partial_fc.utils.text import say
 
 from .options import add_model, add_reader, open_model, report_skipped
 
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         write_index(os.path.join(stage, files[0]), index, origin_of(model, recipe))
     count, dimension = index.embeddings.shape
     flip = "" if args.reader else f", {'with' if recipe.mirrored else 'without'} mirror images"
-    print(
+    say(
         f"{array}: {plural(count, 'embedding')} of dimension {dimension} and length 1{flip}; "
         f"{text}: names of the {items.noun}s"
     )

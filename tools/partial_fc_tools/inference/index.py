@@ -16,7 +16,8 @@ import numpy as np
 from partial_fc.checkpoint.arrays import open_array
 from partial_fc.data.batch import Inputs
 from partial_fc.export.item_model import ItemModel
-from partial_fc.export.model import FaceModel, model_files
+from partial_fc.export.model import FaceModel
+from partial_fc.export.model_file import model_files
 from partial_fc.utils.distances import normalized
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.text import plural, read_lines

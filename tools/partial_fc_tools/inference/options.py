@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from partial_fc.utils.text import say
+
 if TYPE_CHECKING:  # onnxruntime loads only when a command runs, so that --help is fast
     from partial_fc.export.item_model import ItemModel
     from partial_fc.export.model import FaceModel
@@ -66,7 +68,7 @@ def report_skipped(skipped: list[str], others: list[str]) -> int:
     from partial_fc.data.folder import others_text
 
     if others:
-        print(others_text(others), file=sys.stderr)
+        say(others_text(others), sys.stderr)
     for message in skipped:
-        print(f"skipped: {message}", file=sys.stderr)
+        say(f"skipped: {message}", sys.stderr)
     return 1 if skipped else 0

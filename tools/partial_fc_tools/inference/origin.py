@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from partial_fc.utils.regular_files import open_regular
+
 
 class Origin(NamedTuple):
     """SHA-256 of the model's ONNX files, None for other files, which are converted; whether with mirror images."""
@@ -44,7 +46,7 @@ def files_digest(paths: Iterable[str]) -> str:
     """Returns the SHA-256 of files, one after another, in hexadecimal; raises OSError."""
     digest = hashlib.sha256()
     for path in paths:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             while part := file.read(1 << 20):
                 digest.update(part)
     return digest.hexdigest()

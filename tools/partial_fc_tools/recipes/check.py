@@ -7,16 +7,20 @@ tolerance.
 """
 
 import argparse
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from partial_fc.settings.precedence import todays_names
-from partial_fc.training.recipes.config_file import read_recipe
+from partial_fc.settings.precedence import OF_OPTIONS, todays_names
+from partial_fc.training.recipes.config_file import our_recipe, read_recipe
 from partial_fc.training.recipes.translate import translate
-from partial_fc.utils.config import parse_options, read_settings
+from partial_fc.utils.config import Setting, parse_options, read_settings
 from partial_fc.utils.json_object import read_object
+from partial_fc.utils.options import number
 from partial_fc.utils.tables import format_table
+from partial_fc.utils.text import say
+from partial_fc.utils.user_code import described
 
 EXAMPLE = "work_dirs/ms1mv3_r50 --ijbc result/IJBC.json --mfr-all 79.0"
 LARGEST = 1 << 20  # bytes of a file of results
@@ -59,19 +63,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    recipe = read_recipe(args.recipe or os.path.basename(os.path.abspath(args.run)))
+    # No file that nobody named: recipes are code.
+    recipe = read_recipe(args.recipe) if args.recipe else our_recipe(os.path.basename(os.path.abspath(args.run)))
     published = recipe.config.get("published")
     if not published:
         raise ValueError(f"{recipe.name} has no published results: name another recipe with --recipe")
-    summary = read_object(os.path.join(args.run, "summary.json"), LARGEST)
-    trained = read_settings(os.path.join(args.run, "settings.json"))
-    expected = translate(recipe, summary["ranks"]).settings
+    ranks, accuracies = read_summary(os.path.join(args.run, "summary.json"), published)
+    trained = read_settings(path := os.path.join(args.run, "settings.json"))
+    if "batch_size" not in trained:
+        raise ValueError(f"{path} has no settings of a training: batch_size is missing")
+    expected = translate(recipe, ranks).settings
     for line in differences(
         USUAL | expected | global_batch(expected, recipe.config.get("gpus", 1)),
-        trained | global_batch(trained, summary["ranks"]),
+        trained | global_batch(trained, ranks),
     ):
-        print(line)
-    accuracies = {name: 100 * accuracy for name, accuracy in summary["verification"].items()}
+        say(line)
     measured = accuracies | read_ijbc(args.ijbc or os.path.join(args.run, "IJBC.json"), bool(args.ijbc))
     if args.mfr_all is not None:
         measured["MFR-ALL"] = args.mfr_all
@@ -93,7 +99,7 @@ def differences(recipe: Mapping[str, Any], trained: Mapping[str, Any]) -> list[s
 def flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the settings by today's names, each option as a setting of its own; None is its default."""
     for name, value in todays_names(settings).items():
-        if name.endswith("_options"):
+        if name in OF_OPTIONS:
             yield from ((f"{name}={option}", each) for option, each in parse_options(name, value).items())
         else:
             yield name, list(value) if isinstance(value, tuple) else value
@@ -101,15 +107,40 @@ def flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def global_batch(settings: Mapping[str, Any], ranks: int) -> dict[str, int]:
     """Returns the images of an update."""
-    return {"global batch": ranks * settings["batch_size"] * settings.get("gradient_acc", 1)}
+    sizes = (count(name, settings.get(name, 1)) for name in ("batch_size", "gradient_acc"))
+    return {"global batch": math.prod((ranks, *sizes))}
+
+
+def count(name: str, value: Any) -> int:
+    """Returns a number of a training, which others may have written. Raises ValueError for anything else."""
+    found: int = Setting(name, 1, "", at_least=1).check(value)
+    return found
+
+
+def read_summary(path: str, names: Iterable[str]) -> tuple[int, dict[str, float]]:
+    """Returns the number of ranks of a training, and its accuracies on some sets, as far as it has them, in percent.
+
+    Raises OSError or ValueError, which names the file.
+    """
+    try:
+        summary = read_object(path, LARGEST)
+        sets = dict(summary["verification"])
+        return count("ranks", summary["ranks"]), {
+            name: 100 * number(name, sets[name]) for name in names if name in sets
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no summary of a training: {described(error)}") from None
 
 
 def read_ijbc(path: str, required: bool) -> dict[str, float]:
     """Returns the true accept rates of IJB-C in percent, by figure; {} if the file is neither there nor required."""
     if not (required or os.path.exists(path)):
         return {}
-    rates = read_object(path, LARGEST)["tar_at_nearest_far"]  # as arcface_torch reads its curve
-    return {f"IJB-C {far}": 100 * rates[far] for far in ("1e-4", "1e-5")}
+    try:
+        rates = read_object(path, LARGEST)["tar_at_nearest_far"]  # as arcface_torch reads its curve
+        return {f"IJB-C {far}": 100 * number(far, rates[far]) for far in ("1e-4", "1e-5")}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} has no results of IJB-C: {described(error)}") from None
 
 
 def verdict(figure: str, expected: float | tuple[float, float], measured: float | None) -> tuple[str, ...]:

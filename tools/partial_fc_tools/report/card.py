@@ -15,6 +15,7 @@ import argparse
 import os
 
 from partial_fc.utils.cli import add_force, number_above_0, whole_number
+from partial_fc.utils.text import say
 
 EXAMPLE = """models/r50-arcface-mine --data "1,200 volunteers, 2025" --license "internal use" --out card
 models/r50-arcface-mine --pairs held_out.bin --groups held_out.csv --columns sex age"""
@@ -73,5 +74,5 @@ def run(args: argparse.Namespace) -> int:
         for file_name, render in zip(files, (to_markdown, to_html)):
             with open(os.path.join(stage, file_name), "w", encoding="utf-8", errors="replace") as file:
                 file.write(render(training.name, sections))
-    print(f"{args.out}.md, {args.out}.html: {training.name}, tested on {plural(len(figures.sets), 'set')} of pairs")
+    say(f"{args.out}.md, {args.out}.html: {training.name}, tested on {plural(len(figures.sets), 'set')} of pairs")
     return 0

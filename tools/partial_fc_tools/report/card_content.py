@@ -8,7 +8,8 @@ import numpy as np
 
 from partial_fc.evaluation.verification import too_few
 from partial_fc.export.item_model import ItemModel
-from partial_fc.export.model import FaceModel, model_files
+from partial_fc.export.model import FaceModel
+from partial_fc.export.model_file import model_files
 from partial_fc.training.report import formatting
 from partial_fc.training.report.charts import Chart, Line, figure_name, roc_charts
 from partial_fc.training.report.curves_json import Run

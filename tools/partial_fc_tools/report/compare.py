@@ -18,6 +18,7 @@ from partial_fc.training.report.page import document, figures
 from partial_fc.utils.cli import add_force
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import format_table
+from partial_fc.utils.text import say
 
 EXAMPLE = "models/small-arcface-demo models/small-cosface-demo --out comparison.html"
 Table = list[list[str]]
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     for rows in (results(runs), differing(runs)):
         if rows:
             print("\n".join(format_table([names, *rows])), end="\n\n")
-    print(f"{args.out}: the curves")
+    say(f"{args.out}: the curves")
     return 0
 
 

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 
 from partial_fc import MAX_PIXELS_VARIABLE
 from partial_fc.utils.cli import add_follow_links, add_force, add_format, add_workers, number_above_0, whole_number
+from partial_fc.utils.text import say
 
 EXAMPLE = """photos/ aligned/
 photos/ aligned/ --detector det_10g.onnx --faces central --workers 16"""
@@ -98,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
             bar.update()
         if not writer.counts[ALIGNED]:
             raise ValueError(f"{args.photos} gave no face: {writer.text()}; first: {writer.first_reason or 'no face'}")
-    print(f"{args.out}: {writer.text()}, {others_text(others)}; list: {out}.csv")
+    say(f"{args.out}: {writer.text()}, {others_text(others)}; list: {out}.csv")
     return 0
 
 

@@ -22,7 +22,7 @@ from partial_fc.data.recordio.scanner import locate_record, read_payload
 from partial_fc.utils.cli import add_workers
 from partial_fc.utils.process_pool import ordered_map
 from partial_fc.utils.progress import progress
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, printable_lines, say
 
 from .check_index import FILE, IDENTITY, IMAGE, INDEX, IndexLines, Problem, index_problems, invalid
 from .check_records import CHUNK, UNKNOWN, Chunk, gap_problem, read_chunk
@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     parts: Counter = Counter()
     for problem in check.problems():
         parts[problem.part] += 1
-        tqdm.write(problem.text, file=sys.stdout)
-    print(check.summary(parts))
+        tqdm.write(printable_lines(problem.text), file=sys.stdout)
+    say(check.summary(parts))
     return 1 if parts else 0
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from partial_fc.data.recordio.format import HEADER, unpack
 from partial_fc.data.recordio.scanner import BrokenRecordError, Extent, locate_record, read_payload
-from partial_fc.data.transforms import decode_color
+from partial_fc.data.transforms import decode_rgb
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.text import plural
 
@@ -83,7 +83,7 @@ class ChunkReader:
             yield IMAGE, "contains no image"
         elif self.image_size is not None:
             try:
-                self.messages.checked(partial(decode_color, image, self.image_size))
+                self.messages.checked(partial(decode_rgb, image, self.image_size, only_color=True))
             except ValueError as error:
                 yield IMAGE, str(error)
 

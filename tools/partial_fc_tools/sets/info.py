@@ -14,7 +14,7 @@ import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.image_formats import extension
-from partial_fc.utils.text import amount
+from partial_fc.utils.text import amount, one_line
 
 from .source import decoded_size, open_set
 
@@ -103,7 +103,7 @@ def as_text(facts: dict[str, Any]) -> str:
         "none": "no identity records; labels are in the headers of images",
     }
     lines = [
-        f"set             {facts['set']}",
+        f"set             {one_line(facts['set'])}",
         f"images          {facts['images']:,}",
         f"identities      {facts['identities']:,}   (train with num_classes={facts['num_classes']})",
         f"image size      {f'{size[0]}x{size[1]}' if size else 'no property file'}",

@@ -17,7 +17,7 @@ from partial_fc.data.names import check_names, names_of, write_names
 from partial_fc.utils.cli import add_force
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_files
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, say
 
 from .pack import FILES
 from .source import by_identity, image_size_of, open_set
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         write_names(stage, names)
     empty = sum(records.num_identities for records in sets) - identities
     dropped = f"; {plural(empty, 'identity', 'identities')} without images left out" if empty else ""
-    print(f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}{dropped}")
+    say(f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}{dropped}")
     return 0
 
 

@@ -29,7 +29,7 @@ from partial_fc.data.folder import (
 from partial_fc.utils.cli import add_follow_links, add_force, add_format, add_workers, whole_number
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_files
-from partial_fc.utils.text import amount, plural
+from partial_fc.utils.text import amount, plural, say
 
 EXAMPLE = "faces/aligned /train_tmp/mine --workers 16"
 FILES = ("train.rec", "train.idx", "property", identity_names.FILE)
@@ -69,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"{args.folder} contains no usable image")
         identity_names.write_names(stage, tree.names)
     for line in tree.left_out:
-        print(f"left out: {line}", file=sys.stderr)
+        say(f"left out: {line}", sys.stderr)
     size = os.path.getsize(os.path.join(args.out, "train.rec"))
     empty = f", {plural(tree.empty, 'identity', 'identities')} left out as empty" if tree.empty else ""
-    print(
+    say(
         f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}, "
         f"{amount(size)}; {tree.done[RESIZED]:,} resized, {tree.done[ENCODED]:,} encoded, "
         f"{len(tree.left_out) - tree.empty:,} left out as bad{empty}, {others_text(tree.others)}"

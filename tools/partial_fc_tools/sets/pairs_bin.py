@@ -24,7 +24,7 @@ from partial_fc.utils.cli import add_follow_links, add_force, add_seed, add_work
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_files
-from partial_fc.utils.text import amount, plural
+from partial_fc.utils.text import amount, plural, say
 
 from .pack import add_image_options, image_options
 from .pairs_draw import Item, draw_pairs
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     with staged_files(folder, [name], args.force) as stage:
         images, same = listed_pairs(args) if args.pairs is not None else drawn_pairs(args)
         write_pairs(os.path.join(stage, name), images, same)
-    print(f"{args.out}: {plural(len(same), 'pair')}, {amount(os.path.getsize(args.out))}")
+    say(f"{args.out}: {plural(len(same), 'pair')}, {amount(os.path.getsize(args.out))}")
     return 0
 
 
@@ -117,7 +117,7 @@ def drawn_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
         for name, content in zip(names[first:last], contents):
             others += (os.path.join(name, file) for file in content.others)
         if others:
-            print(others_text(others), file=sys.stderr)
+            say(others_text(others), sys.stderr)
         wanted, same = draw(files_of, args)
         return encode_each(wanted, args), same
     with closing(open_set(args.set)) as records:

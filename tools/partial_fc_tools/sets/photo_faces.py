@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from partial_fc.data.encoding import ImageOptions, encode
-from partial_fc.data.image_formats import header, orientation
+from partial_fc.data.image_formats import header
 from partial_fc.data.transforms import decode_any_size
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.process_pool import in_chunks, ordered_map
@@ -68,14 +68,14 @@ def align_photo(path: str, root: str, detector: Detector, options: PhotoOptions)
     """Aligns the faces of one photo in the folder `root`; errors are part of the result."""
     try:
         data = read_image_file(path, root)
-        pixels = header(data).pixels
-        if pixels > options.max_pixels:
-            return AlignedPhoto(TOO_LARGE, f"{pixels / 1e6:.1f} megapixels")
+        stored = header(data)
+        if stored.pixels > options.max_pixels:
+            return AlignedPhoto(TOO_LARGE, f"{stored.pixels / 1e6:.1f} megapixels")
         with DecoderMessages() as messages:
             photo = messages.checked(lambda: decode_any_size(data))
     except (ValueError, OSError) as error:
         return AlignedPhoto(DAMAGED, (error.strerror if isinstance(error, OSError) else None) or str(error))
-    turned = orientation(data) != 1
+    turned = stored.orientation != 1
     try:
         found = [face for face in find_faces(photo, detector, options.detect_side) if face.score >= options.min_score]
         chosen = choose(found, options.which, (photo.shape[0], photo.shape[1]))

@@ -18,7 +18,7 @@ from partial_fc.data.transforms import decode_rgb
 from partial_fc.utils.cli import add_force, add_seed, whole_number
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.staging import staged_files
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, say
 
 from .source import image_size_of, open_set
 
@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
     with staged_files(folder, [name], args.force) as stage, open(os.path.join(stage, name), "wb") as file:
         file.write(cv2.imencode(".png", sheet.reshape(-1, *sheet.shape[2:]))[1].tobytes())
     for text in unreadable:
-        print(f"crossed out: {text}", file=sys.stderr)
-    print(f"{args.out}: {plural(len(chosen), 'identity', 'identities')}: {', '.join(map(str, chosen))}")
+        say(f"crossed out: {text}", sys.stderr)
+    say(f"{args.out}: {plural(len(chosen), 'identity', 'identities')}: {', '.join(map(str, chosen))}")
     return 0
 
 

@@ -17,7 +17,7 @@ from partial_fc.data.image_formats import extension
 from partial_fc.data.names import folder_names, names_of, padded
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_folder
-from partial_fc.utils.text import plural
+from partial_fc.utils.text import plural, say
 
 from .source import by_identity, open_set
 
@@ -54,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
                     os.rmdir(inner)
                 images, identities = images + written, identities + bool(written)
     for line in left_out:
-        print(f"left out: {line}", file=sys.stderr)
+        say(f"left out: {line}", sys.stderr)
     bad = f"; {len(left_out):,} left out as bad" if left_out else ""
-    print(f"{args.folder}: {plural(images, 'image')} in {plural(identities, 'folder')}{bad}")
+    say(f"{args.folder}: {plural(images, 'image')} in {plural(identities, 'folder')}{bad}")
     return 0
 
 

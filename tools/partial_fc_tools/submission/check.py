@@ -12,7 +12,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto
 
-from partial_fc.export.model import FLOATS, LARGEST_INPUT, interruptible, onnx_names, open_session
+from partial_fc.export.model import FLOATS, LARGEST_INPUT, interruptible, open_session
+from partial_fc.export.model_file import onnx_names
 from partial_fc.export.normalization import FIRST_NODES, MEAN, SCALE, takes_raw_pixels
 from partial_fc.utils.text import some
 

@@ -7,6 +7,7 @@ rules passed; 1: a rule failed; 2: the submission cannot be checked.
 import argparse
 
 from partial_fc.utils.cli import number_above_0
+from partial_fc.utils.text import say
 
 from .rules import REFERENCE_DEVICE, TRACKS
 
@@ -34,11 +35,11 @@ def run(args: argparse.Namespace) -> int:
         limits = limits._replace(milliseconds=args.time_limit)
     rules = check_submission(args.model_root, limits)
     for rule in rules:
-        print(f"{'pass' if rule.passed else 'FAIL'}  {rule.name:<14}  {rule.figure}")
+        say(f"{'pass' if rule.passed else 'FAIL'}  {rule.name:<14}  {rule.figure}")
     time = rules[-1]
     if args.time_limit is None and not time.passed and time.figure != NOT_CHECKED:
-        print(f"the time limit is for {REFERENCE_DEVICE}: --time-limit MS sets another")
+        say(f"the time limit is for {REFERENCE_DEVICE}: --time-limit MS sets another")
     failed = sum(not rule.passed for rule in rules)
     result = f"{failed} of {len(rules)} rules failed" if failed else "all rules passed"
-    print(f"track {args.track}: {result}")
+    say(f"track {args.track}: {result}")
     return 1 if failed else 0

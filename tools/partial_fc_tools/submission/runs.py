@@ -11,7 +11,7 @@ import onnxruntime
 
 from partial_fc.data.encoding import resize
 from partial_fc.data.synthetic.draw import draw_face
-from partial_fc.export.model import first_line
+from partial_fc.export.model_file import first_line
 from partial_fc.utils.text import plural
 
 from .rules import Limits, Rule

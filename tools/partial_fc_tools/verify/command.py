@@ -23,7 +23,7 @@ import numpy as np
 from partial_fc.evaluation.roc import Roc
 from partial_fc.evaluation.verification import Verification, tar_differs, too_few, verify_distances
 from partial_fc.utils.cli import add_force, whole_number
-from partial_fc.utils.text import some
+from partial_fc.utils.text import say, some
 
 from .roc_picture import Curve, draw_roc
 
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     print("\n".join(format_table([["model", "set", *shown.values()], *rows])))
     for pairs, different in {row["pairs"]: row["different_pairs"] for row in results}.items():
         if few := too_few(different, far):
-            print(f"warning: {pairs}: {few}", file=sys.stderr)
+            say(f"warning: {pairs}: {few}", sys.stderr)
     return 0
 
 

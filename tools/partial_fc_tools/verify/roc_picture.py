@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from partial_fc.utils.text import one_line
+
 Curve = tuple[np.ndarray, np.ndarray]
 
 
@@ -37,5 +39,5 @@ def draw_roc(curves: Mapping[str, Curve], lowest_far: float, title: str, paths: 
 
 
 def _printable(name: str) -> str:
-    # A file name is no formula, may contain bytes that are not UTF-8, and a label that begins with "_" is not shown.
-    return name.encode("utf-8", "backslashreplace").decode().lstrip("_")
+    # A file name is no formula, and a label that begins with "_" is not shown.
+    return one_line(name).lstrip("_")

@@ -99,7 +99,8 @@ def test_a_large_index_is_shared(idx, shared, monkeypatch, table):
     assert sorted(os.listdir(os.path.dirname(idx))) == ["train.idx", "train.idx" + ENDING]
 
 
-def test_a_small_index_is_not_shared(idx):
+def test_a_small_index_is_not_shared(idx, monkeypatch):
+    monkeypatch.setattr(record_index, "SHARE_FROM", len(TABLE) + 1)
     write(idx, TABLE)
     open_index(idx, SIZE)
     assert os.listdir(os.path.dirname(idx)) == ["train.idx"]

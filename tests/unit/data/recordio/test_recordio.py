@@ -7,8 +7,10 @@ import threading
 import numpy as np
 import pytest
 
+from partial_fc.data.recordio import format as record_format
+from partial_fc.data.recordio import reader as record_reader
 from partial_fc.data.recordio.format import MAGIC_BYTES, RecordHeader, RecordWriter, pack, unpack
-from partial_fc.data.recordio.reader import RecordReader
+from partial_fc.data.recordio.reader import MAX_GUESS, RecordReader
 
 PAYLOADS = {
     0: b"",
@@ -51,6 +53,50 @@ def test_every_payload_is_read_as_written(paths):
     with pytest.raises(KeyError, match="no key 4"):
         reader.read(4)
     reader.close()
+
+
+def test_the_digest_of_many_records_has_every_key_and_offset(paths, monkeypatch):
+    """Where they are added in several parts."""
+    monkeypatch.setattr(record_reader, "DIGESTED", 3)
+    keys, digests = list(range(10, 80, 10)), []
+    for changed in range(8):  # of 7, so none at last
+        for moved in (0, 1):
+            sizes = np.full(7, 4) + 4 * (np.arange(7) == 0) + moved * (4 * (np.arange(7) == changed))
+            payloads = [bytes(size) for size in sizes]
+            write(paths, {key + (number == changed) * (1 - moved): payloads[number] for number, key in enumerate(keys)})
+            digests.append(RecordReader(*paths).digest())
+    assert len(set(digests)) == 15 and digests[-2] == digests[-1]
+
+
+@pytest.mark.parametrize("size", [MAX_GUESS - 8, MAX_GUESS - 7, MAX_GUESS, 3 * MAX_GUESS + 1])
+def test_large_payloads_are_read_as_written(paths, size):
+    payloads = {1: bytes([1]) * size, 2: b"next", 3: bytes([3]) * size}
+    write(paths, payloads)
+    reader = RecordReader(*paths)
+    for key in (3, 1, 2, 3):
+        assert reader.read(key) == payloads[key]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_record_of_as_many_parts_as_are_read(paths, more, monkeypatch):
+    """The magic words between the parts belong to the payload."""
+    monkeypatch.setattr("partial_fc.data.recordio.scanner.MAX_PIECES", 5)
+    payload = MAGIC_BYTES * (4 + more) + b"last"
+    write(paths, {1: payload, 2: b"next"})
+    if more:
+        with pytest.raises(ValueError, match="key 1 at offset 0 has more than 5 parts"):
+            RecordReader(*paths)
+    else:
+        assert [RecordReader(*paths).read(key) for key in (1, 2)] == [payload, b"next"]
+
+
+def test_a_part_that_is_too_long_is_not_written(paths, monkeypatch):
+    """In the format 512 MiB."""
+    monkeypatch.setattr(record_format, "MAX_PART", 7)
+    write(paths, {1: b"7 bytes", 2: b"4444" + MAGIC_BYTES + b"longest"})
+    with pytest.raises(ValueError, match="record 2 has 8 bytes, RecordIO allows at most 7"):
+        write(paths, {1: b"7 bytes", 2: b"8 bytes!"})
+    assert RecordReader(*paths).read(2) == b"4444" + MAGIC_BYTES + b"longest"  # nothing was written
 
 
 def test_header_with_one_label_and_with_several():

@@ -2,17 +2,20 @@
 
 import errno
 import gzip
+import io
 import os
-import resource
 import shutil
 import sys
 import tarfile
+import time
 from itertools import combinations
 
 import numpy as np
 import pytest
 
+from damage import memory_below
 from image_forms import PLAIN, SIZE, draw, write_folders, write_shard, write_shards
+from open_files import few_open_files
 from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.dataset import DatasetItems, as_image
 from partial_fc.data.sources.forms import (
@@ -29,7 +32,8 @@ from partial_fc.data.sources.forms import (
     split_columns,
 )
 from partial_fc.data.sources.opening import open_images
-from partial_fc.data.sources.shards import expand_shards, index_shard, open_shard
+from partial_fc.data.sources.shards import FORMAT, ShardImages, expand_shards, index_shard, open_shard
+from partial_fc.data.stamped_words import file_stamp, write_words
 from partial_fc.data.transforms import Augmentation
 
 AUGMENTED = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed=5)
@@ -211,6 +215,14 @@ def test_the_index_of_a_shard_is_written_once_and_again_when_the_shard_changes(t
     assert open_shard(shard)[:, 2].tolist() == [8, 1]
 
 
+def test_an_image_at_the_start_of_a_shard_is_described(tmp_path):
+    """As only an index that somebody else has written can say."""
+    shard = str(tmp_path / "a.tar")
+    write_shard(shard, {"1.jpg": draw()[0][0], "1.cls": b"7"})
+    write_words(shard + ".index", file_stamp(shard, FORMAT), np.array([1, 17]), np.array([[0, 10, 7]]))
+    assert "at offset 0" in ShardImages(shard).describe(0)
+
+
 @pytest.mark.parametrize(
     "files, message",
     [
@@ -256,6 +268,22 @@ def test_joined_shards_have_the_images_of_all(tmp_path):
         open_images(tmp_path / "other.tar")
 
 
+def test_images_of_whole_blocks_are_read_to_the_last_byte(tmp_path):
+    """Which a .tar divides into 512 bytes, and its end into 10,240; also after another archive."""
+    sizes = [1, 511, 512, 513, 1024, 10_240 - 512, 10_240]
+    content = {number: bytes([number + 1]) * size for number, size in enumerate(sizes)}
+    for number, image in content.items():
+        write_shard(tmp_path / f"{number}.tar", {f"{number}.jpg": image, f"{number}.cls": b"%d" % number})
+    joined = b"".join((tmp_path / f"{number}.tar").read_bytes() for number in content)
+    write_shard(tmp_path / "all" / "a.tar", [(f"{n}{end}", image if end == ".jpg" else b"%d" % n)
+                                             for n, image in content.items() for end in (".cls", ".jpg")])  # fmt: skip
+    (tmp_path / "all" / "b.tar").write_bytes(joined)
+    images = open_images(tmp_path / "all")
+    assert images.labels(np.arange(14)).tolist() == [*content, *content]
+    for position in (13, 0, 13, *range(14)):
+        assert images.read(position, position % 7) == content[position % 7]
+
+
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz", "a.tar.bz2", "a.tar.xz", "a.tar.zst", "a.tar"])
 def test_a_compressed_shard_is_refused(name, tmp_path):
     write_shard(tmp_path / "plain", {"1.jpg": b"image", "1.cls": b"0"})
@@ -287,16 +315,12 @@ def test_shards_beyond_the_limit_of_open_files_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr("partial_fc.data.sources.shards.HELD_OPEN", 1)
     for number in range(40):
         write_shard(tmp_path / f"{number:02}.tar", {"a.jpg": b"image %d" % number, "a.cls": b"%d" % number})
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
-    try:
+    with few_open_files(20):
         for _ in range(2):  # without and with the indexes
             images = open_images(tmp_path)
             assert [images.read(place, place) for place in range(40)] == [b"image %d" % place for place in range(40)]
             assert images.labels(np.arange(40)).tolist() == list(range(40))
             assert images.describe(39) == f"{tmp_path}/39.tar: a.jpg at offset 512"
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("other", ["validation-0", "data-test", "faces_VAL_000", "dev", "my.eval.0", "x-testing-1"])
@@ -379,6 +403,23 @@ def test_what_is_no_image_of_a_dataset_is_refused(shape, dtype):
     assert as_image(np.zeros((3, 4, 5), np.uint8)).shape == (4, 5, 3)
 
 
+@pytest.mark.parametrize("label, fits", [(2**31 - 1, True), (2**31, False)])
+def test_the_largest_label_of_a_class(label, fits, in_path):
+    write_shard(in_path / "a.tar", {"1.jpg": b"image", "1.cls": b"0", "2.jpg": b"last", "2.cls": b"%d" % label})
+    write_module(in_path, f"Own = [(b'image', 0), (b'last', {label})]")
+    items = [(np.zeros(2), 0), (np.ones(2), label)]
+    for opened, what in ((open_images, in_path / "a.tar"), (open_images, "own_set:Own"), (DatasetItems, items)):
+        if not fits:
+            with pytest.raises(ValueError, match=f"has the label {label}: number the classes from 0"):
+                opened(what)
+        elif opened is DatasetItems:
+            assert opened(what).num_classes == label + 1 and opened(what).read(np.array([1]), 0).labels == [label]
+        else:
+            images = opened(what)
+            assert images.labels([0, 1]).tolist() == [0, label] and images.num_identities == label + 1
+            assert images.read(1, label) == b"last"
+
+
 # What `rec` names --------------------------------------------------------------------------------------
 
 
@@ -442,9 +483,19 @@ def test_columns_follow_the_path(tmp_path):
 
 def tar_header(name, size, kind=b"0"):
     block = bytearray(tarfile.TarInfo(name).tobuf())
-    block[124:136], block[156:157], block[148:156] = b"\x80" + size.to_bytes(11, "big"), kind, b" " * 8
+    mark = b"\x80" if size >= 0 else b"\xff"
+    block[124:136], block[156:157], block[148:156] = mark + (size % 2**88).to_bytes(11, "big"), kind, b" " * 8
     block[148:156] = b"%06o\0 " % sum(block)
     return bytes(block)
+
+
+def pax(data, kind=b"x"):
+    return tar_header("p", len(data), kind) + data + bytes(-len(data) % 512)
+
+
+def record(text):
+    length = next(size for size in range(100, 10**6) if len(f"{size} {text}") == size - 1)
+    return f"{length} {text}\n".encode()
 
 
 @pytest.mark.parametrize(
@@ -454,10 +505,36 @@ def tar_header(name, size, kind=b"0"):
         (tar_header("././@LongLink", 4, b"L") + b"abc".ljust(512, b"\0")) * 2000,
         tar_header("p", 2**60, b"x"),
         *(tar_header("a.jpg", size) + bytes(1024) for size in (2**60, 2**80)),
+        tar_header("a.txt", 0) + pax(b"1" * 500_000 + b" path=a\n"),
+        (pax(record("comment=" + "1" * 16_000)) + tar_header("a.txt", 0)) * 100,
+        (pax(b"2 " * 8_000 + b"a=" + b"b" * 200) + tar_header("a.txt", 0)) * 100,
+        tar_header("a.txt", 0) + pax(b"21 hdrcharset=\xff\xff\xff\xff\xff\xff\n"),
+        b"".join(pax(record(f"key{number}={'a' * 90}"), b"g") + tar_header("a.txt", 0) for number in range(200)),
+        tar_header("a.txt", 0) + tar_header("p", -512, b"x"),
+        tar_header("a.txt", 0) + tar_header("a.jpg", 0, b"S"),
+        tar_header("a.txt", 0) + pax(b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n") + tar_header("a.jpg", 512),
+        tar_header("a.txt", 0) + pax(b"19 GNU.sparse.map=\n") + tar_header("a.jpg", 512),
     ],
-    ids=["pax", "long names", "size of a header", "size", "size above 64 bits"],
+    ids=[
+        *("pax", "long names", "size of a header", "size", "size above 64 bits", "long length", "digits"),
+        *("records in each other", "no UTF-8", "global records", "negative size", "sparse", "sparse 1.0", "sparse 0.1"),
+    ],
 )
 def test_chains_and_sizes_of_a_shard_end_in_one_line(tmp_path, content):
     (tmp_path / "a.tar").write_bytes(content + bytes(1024))
-    with pytest.raises(ValueError, match="a.tar is no .tar file, or is damaged"):
+    start = time.process_time()
+    with memory_below(64), pytest.raises(ValueError, match="a.tar is no .tar file, or is damaged"):
         index_shard(str(tmp_path / "a.tar"))
+    assert time.process_time() - start < 1
+
+
+def test_names_in_headers_of_a_shard_are_read(tmp_path):
+    """Long names of both kinds, beside a global header as that of `git archive`, and records with long values."""
+    for number, form in enumerate((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT)):
+        comments = {"comment": "a" * 40} if form == tarfile.PAX_FORMAT else {}
+        with tarfile.open(tmp_path / f"{number}.tar", "w", format=form, pax_headers=comments) as tar:
+            for ending, content in (("jpg", b"image"), ("cls", b"7")):
+                member = tarfile.TarInfo(f"{'ä' * 300}/{'b' * 300}.{ending}")
+                member.size, member.pax_headers = len(content), {"SCHILY.xattr.user.a": "\0\n=" * 500}
+                tar.addfile(member, io.BytesIO(content))
+        assert index_shard(str(tmp_path / f"{number}.tar"))[:, 1:].tolist() == [[5, 7]]

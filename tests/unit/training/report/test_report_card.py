@@ -15,7 +15,8 @@ from made_up_training import a_set, a_training
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.evaluation.verification import Verification, verify
-from partial_fc.export.model import FaceModel, model_files
+from partial_fc.export.model import FaceModel
+from partial_fc.export.model_file import model_files
 from partial_fc.training.report import write_report
 from partial_fc.training.report.curves_json import read_runs
 from partial_fc_tools.inference.origin import files_digest

@@ -9,7 +9,7 @@ import pytest
 
 from made_up_training import TWO_POINTS, a_set, a_training
 from partial_fc.training.report.charts import Chart, Line, roc_curve, training_charts
-from partial_fc.training.report.drawing import LINE_WIDTH, svg, write_png
+from partial_fc.training.report.drawing import LINE_WIDTH, look, svg, write_png
 from partial_fc.training.report.pictures import hardest_pairs
 from partial_fc.training.results import LossPoint, SetResult
 from partial_fc.training.tasks import Evaluation
@@ -80,6 +80,21 @@ def test_a_long_noisy_line_keeps_its_extremes_and_has_its_mean():
     values = noise.max() - (points(mean)[:, 1] - top) * np.ptp(noise) / (bottom - top)
     np.testing.assert_allclose(values, noise.reshape(100, 300).mean(axis=1), atol=0.05)
     assert len(ElementTree.tostring(drawn)) < 60_000
+
+
+@pytest.mark.parametrize("count, dots, pale", [(40, 40, 0), (41, 0, 0), (500, 0, 0), (501, 0, 1)])
+def test_a_line_has_dots_or_a_mean_by_its_number_of_points(count, dots, pale):
+    drawn = svg(a_chart(np.arange(count) % 7))
+    titles = [title.text for title in drawn.iter("title")]
+    assert titles == [f"a <line>: {number % 7} at {number}" for number in range(dots)]
+    assert sum(path.get("stroke-opacity") == "0.4" for path in drawn.iter("path")) == pale
+    (line,) = paths(drawn)
+    if not pale:
+        assert points(line)[-1, 0] == pytest.approx(416, abs=0.6)  # at the right margin
+
+
+def test_lines_of_one_chart_differ():
+    assert len({str(look(number)) for number in range(24)}) == 24
 
 
 def test_only_what_was_measured_is_drawn():

@@ -10,7 +10,7 @@ import pytest
 from command_line import exit_code
 from made_up_training import a_set, a_training, point
 from partial_fc.training.report import write_report
-from partial_fc.training.report.curves_json import Run, read_runs
+from partial_fc.training.report.curves_json import LARGEST, MOST_LINES, MOST_NAMES, Run, read_runs, write_curves
 from partial_fc.training.results import SERIES, LossPoint
 from partial_fc_tools.report.compare import differing, render, results
 
@@ -165,6 +165,31 @@ def test_hostile_files_are_named(tmp_path, name, keys, text):
     with pytest.raises(ValueError, match=re.escape(f"{path} is not of this version or damaged: ")) as error:
         read_runs([str(tmp_path)])
     assert "\n" not in str(error.value) and len(str(error.value)) < 1000
+
+
+def test_as_many_sets_and_settings_as_the_limits(tmp_path):
+    write_small_run(tmp_path)
+    sets = {f"set {number}": [{**POINT, "accuracy": 1, "num_update": number}] for number in range(100)}
+    (tmp_path / "curves.json").write_text(json.dumps({**CURVES, "sets": sets}))
+    names = {f"name {number}": number for number in range(MOST_NAMES)}
+    (tmp_path / "settings.json").write_text(json.dumps(names))
+    (run,) = read_runs([str(tmp_path)])
+    assert run.curves["sets"] == sets and run.settings == {name: str(number) for name, number in names.items()}
+    (tmp_path / "settings.json").write_text(json.dumps({**names, "last": 0}))
+    with pytest.raises(ValueError, match=f"it has {MOST_NAMES + 1} names, expected at most {MOST_NAMES}"):
+        read_runs([str(tmp_path)])
+
+
+@pytest.mark.parametrize("lines, kept", [(MOST_LINES, MOST_LINES), (MOST_LINES + 1, MOST_LINES // 2 + 1)])
+def test_the_curves_of_a_long_training_can_be_read(lines, kept, tmp_path):
+    points = [LossPoint(10**7 + line, line / 7, line / 3, 1 / (line + 3), line / 11) for line in range(lines)]
+    write_curves(a_training(folder=str(tmp_path), losses=points))
+    (tmp_path / "settings.json").write_text("{}")
+    assert os.path.getsize(tmp_path / "curves.json") < LARGEST / 2
+    (run,) = read_runs([str(tmp_path)])
+    for name, field in SERIES.items():
+        assert len(run.curves[name]) == kept
+        assert run.curves[name][-1].tolist() == [points[-1].num_update, getattr(points[-1], field)]
 
 
 def test_odd_files_that_are_shown(tmp_path, monkeypatch, capsys):

@@ -90,6 +90,16 @@ def test_figures_of_an_own_task():
         assert part in text, part
 
 
+@pytest.mark.parametrize("count, first", [(100, 1), (101, 2)])
+def test_a_table_has_the_last_hundred_verifications(count, first):
+    points = [Words().point_type(update, update / 1000, 4.5, 0.5, 1.0) for update in range(1, count + 1)]
+    text = Page(render(a_training(sets={"words": SetResult(Words(), points, [])}))).text
+    table = text.partition("update rank1 loss rank5 seconds ")[2]
+    rows = [f"{update} {update / 10:.2f} % 4.5000 50.00 % 1.0" for update in range(first, count + 1)]
+    assert table.startswith(" ".join(rows))
+    assert (f"the last 100 of {count} verifications" in text) == (count > 100)
+
+
 @pytest.mark.parametrize("seconds, text", [(59.94, "59.9 s"), (59.97, "1 min 00 s"), (3599.6, "1 h 00 min")])
 def test_duration(seconds, text):
     assert duration(seconds).replace("\N{NARROW NO-BREAK SPACE}", " ") == text

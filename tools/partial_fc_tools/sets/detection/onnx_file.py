@@ -2,7 +2,7 @@
 
 import os
 
-from partial_fc.export.model import first_line, read_model
+from partial_fc.export.model_file import first_line, read_model
 
 from .detector import Detector
 
