@@ -3,9 +3,11 @@
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from partial_fc.checkpoint import Manifest
+from partial_fc.utils.config import SettingsError
 from partial_fc.utils.text import plural
 
 from .next_commands import next_commands
@@ -61,10 +63,12 @@ def changes_since(
     """Returns which settings, versions and digests of a resumed training have changed: name -> before, now.
 
     ``facts`` are those of this training; ``origin`` of the manifest has the former ones, which may be settings of an
-    earlier version.
+    earlier version. Settings that no version writes are compared as they are.
     """
     saved = {name[len(_OF_SETTING) :]: value for name, value in manifest.origin.items() if name.startswith(_OF_SETTING)}
-    origin = {**manifest.origin, **{_OF_SETTING + name: value for name, value in todays_names(saved).items()}}
+    with suppress(SettingsError):
+        saved = dict(todays_names(saved))
+    origin = {**manifest.origin, **{_OF_SETTING + name: value for name, value in saved.items()}}
     pairs = {name: (origin.get(name, value), value) for name, value in facts.items()}
     return {
         name: (before, value)

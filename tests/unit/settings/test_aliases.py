@@ -149,6 +149,16 @@ def test_settings_in_a_checkpoint_of_an_earlier_version_are_compared_by_todays_n
     }
 
 
+@pytest.mark.parametrize("name, value", [("lr", -1), ("margins", "x"), ("layer_options", "lr"), ("loss", [])])
+def test_settings_of_others_in_a_checkpoint_are_compared_as_they_are(name, value):
+    manifest = Manifest(500, 7, 3, 2, [], {}, {}, [], {f"setting {name}": value, "setting wd": 0.1})
+    facts = {f"setting {name}": 0.1, "setting wd": 0.2}
+    assert changes_since(manifest, facts, default.todays_names) == {
+        f"setting {name}": (value, 0.1),
+        "setting wd": (0.1, 0.2),
+    }
+
+
 def test_two_names_of_one_option_exclude_each_other():
     with pytest.raises(SettingsError, match="option lr is given as 0.2 and 0.3: set one"):
         default.generate_config(changes={"backbone_lr": 0.2, "optimizer_options": "lr=0.3"})
