@@ -9,18 +9,41 @@ import os
 from easydict import EasyDict as edict
 
 from partial_fc.settings.declarations import SETTINGS, describe_settings
-from partial_fc.settings.precedence import resolve_settings
+from partial_fc.settings.precedence import resolve_settings, todays_names, value_of
 from partial_fc.settings.presets import dataset, loss, network
 from partial_fc.utils.user_code import errors_of
 
 with errors_of("config.py failed"):
     from config import config as user_config
 
-__all__ = ["HERE", "SETTINGS", "config", "dataset", "describe_settings", "generate_config", "loss", "network"]
+__all__ = [
+    "HERE",
+    "SETTINGS",
+    "config",
+    "dataset",
+    "describe_settings",
+    "generate_config",
+    "loss",
+    "network",
+    "todays_names",
+]
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-config = edict(SETTINGS.defaults())  # generate_config replaces the defaults by a whole configuration
+
+class Config(edict):
+    """Settings, also by names of earlier versions, for programs that read those."""
+
+    def __missing__(self, name):
+        return value_of(self, name)
+
+    def __getattr__(self, name):
+        if name in SETTINGS.aliases:
+            return value_of(self, name)
+        raise AttributeError(f"there is no setting {name!r}")
+
+
+config = Config(SETTINGS.defaults())  # generate_config replaces the defaults by a whole configuration
 
 
 def generate_config(

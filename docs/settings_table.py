@@ -24,17 +24,18 @@ def settings_tables() -> str:
     lines: list[str] = []
     for row in default.SETTINGS.rows:
         if isinstance(row, Setting):
-            lines.append(f"| {name_of(row)} | {default_of(row)} | {meaning_of(row)} |")
+            lines.append(line_of(row, row.name))
+            lines += [line_of(option, row.name, option.name) for option in row.options or ()]
         else:
             lines += ["", f"### {row}", "", "| setting | default | meaning |", "| --- | --- | --- |"]
     return "\n".join([*lines, "", ""])
 
 
-def name_of(setting: Setting) -> str:
-    """Returns the name, another name, and the only trainer."""
-    also = f" or `{setting.alias}`" if setting.alias else ""
+def line_of(setting: Setting, *names: str) -> str:
+    """Returns the row of a setting, or of an option of one."""
+    also = "".join(f" or `{other}`" for other in default.SETTINGS.aliases_of(*names))
     only = f" ({TRAINERS[setting.trainer]})" if setting.trainer else ""
-    return f"`{setting.name}`{also}{only}"
+    return f"| `{'='.join(names)}`{also}{only} | {default_of(setting)} | {meaning_of(setting)} |"
 
 
 def default_of(setting: Setting) -> str:

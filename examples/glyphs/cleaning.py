@@ -38,7 +38,7 @@ SHORT = ["num_epoch=4", "lr_epochs=[3]"]  # on the planted set, whose figures on
 # Fewer updates leave a model that `sets clean` refuses, as it does not separate the classes.
 QUICK = ["batch_size=32", "num_epoch=0", "max_update=80", "lr_epochs=[]", "warmup_steps=5", "val_targets=[]"]
 QUICK += ["baselines=False"]  # evaluate.py verifies
-FILTER = "interclass_filtering_threshold=0.4"
+FILTER = "margin_options=interclass_filtering_threshold=0.4"
 
 
 class Study:

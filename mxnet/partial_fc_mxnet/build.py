@@ -8,6 +8,7 @@ Shapes: B local batch, R ranks, C classes, L classes of one rank, E embedding.
 import os
 import time
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 
 import horovod
 import mxnet as mx
@@ -18,12 +19,15 @@ from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.data.batch import Inputs
 from partial_fc.data.training_data import DUMMY_BATCHES, Batches
 from partial_fc.layer.center_states import CENTER_STATES, center_widths
+from partial_fc.layer.margins import COMBINED
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
 from partial_fc.training.tasks.task import Task
 from partial_fc.training.trackers.tensorboard import drawn_ending
+from partial_fc.utils.config import parse_options
+from partial_fc.utils.options import options_of
 
 from .collectives import default_collectives
 from .image_iter import DummyImages, ImageIter
@@ -142,7 +146,8 @@ class MXNetFramework:
         self, settings, rate_factor: RateFactor, bank: MemoryBank, model_format: ModelFormat
     ) -> tuple[SampleDistributeModule, dict]:
         """Returns the module, and the ``optimizer_params`` of its backbone."""
-        size = self.collectives.size
+        size, layer = self.collectives.size, options_of(settings, "layer_options")
+        margin = SimpleNamespace(**COMBINED | parse_options("margin_options", settings.margin_options))
         backbone_lr, memory_bank_lr = learning_rates(settings, size)
         memory_optimizer = MemoryBankSGDOptimizer(
             RateScheduler(memory_bank_lr, rate_factor),
@@ -161,12 +166,15 @@ class MXNetFramework:
         module = SampleDistributeModule(
             build_symbol(settings, settings.fp16, model_format),
             MarginLoss(
-                settings.margins, settings.loss_s, settings.embedding_size, settings.interclass_filtering_threshold
+                (margin.m1, margin.m2, margin.m3),
+                settings.loss_s,
+                settings.embedding_size,
+                margin.interclass_filtering_threshold,
             ),
             bank,
             memory_optimizer,
-            tile_classes=settings.tile_classes,
-            logits_cache_mb=LOGITS_CACHE_MB if settings.logits_cache_mb < 0 else settings.logits_cache_mb,
+            tile_classes=layer.tile_classes,
+            logits_cache_mb=LOGITS_CACHE_MB if layer.logits_cache_mb < 0 else layer.logits_cache_mb,
             max_grad_norm=settings.max_grad_norm,
             network=settings.network,
             model_format=model_format,
@@ -193,13 +201,14 @@ class MXNetFramework:
 
 def build_symbol(settings, fp16: bool, model_format: ModelFormat) -> mx.sym.Symbol:
     """Builds the backbone. Models are saved with fp16=False, which every device can run."""
+    options = options_of(settings, "network_options")
     return get_symbol(
         settings.network,
         settings.embedding_size,
-        net_se=settings.net_se,
-        net_act=settings.net_act or None,
-        bn_mom=settings.bn_mom,
-        net_output=settings.net_output or None,
+        net_se=options.se,
+        net_act=options.act or None,
+        bn_mom=options.bn_mom,
+        net_output=options.output or None,
         fp16=fp16,
         eps=model_format.eps,
         pixel_scale=model_format.pixel_scale,

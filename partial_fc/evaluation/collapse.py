@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from partial_fc.utils.options import options_of
+
 from .verification import VerificationPoint
 
 # docs/collapse.md has the measurements behind both bounds.
@@ -34,13 +36,13 @@ def suggest_changes(settings: Mapping) -> str:
     changes = [*_longer_warm_up(settings), *_lower_rates(settings)]
     if not settings["max_grad_norm"]:
         changes.append("max_grad_norm=5")
-    if settings["bn_mom"] > 0.9:
-        changes.append("bn_mom=0.9")
+    if options_of(settings, "network_options").bn_mom > 0.9:
+        changes.append("network_options=bn_mom=0.9")
     return "if the next verification shows the same, start again with " + " ".join(changes)
 
 
 def _longer_warm_up(settings: Mapping) -> list[str]:
-    if settings["lr_func"]:  # warm-up and decay are both the user's: another warm-up is refused
+    if settings["schedule"] == "factors":  # warm-up and decay are both the user's: another warm-up is refused
         return []
     if settings["warmup_epoch"] > 0:
         return [f"warmup_epoch={2 * settings['warmup_epoch']}"]
@@ -48,6 +50,7 @@ def _longer_warm_up(settings: Mapping) -> list[str]:
 
 
 def _lower_rates(settings: Mapping) -> list[str]:
-    separate = [name for name in ("backbone_lr", "memory_bank_lr") if settings[name]]
-    names = separate if len(separate) == 2 else ["lr", *separate]
-    return [f"{name}={settings[name] / 4:g}" for name in names]
+    rates = {f"{name}=lr": options_of(settings, name).lr for name in ("optimizer_options", "layer_options")}
+    separate = {name: rate for name, rate in rates.items() if rate}
+    changed = separate if len(separate) == len(rates) else {"lr": settings["lr"], **separate}
+    return [f"{name}={rate / 4:g}" for name, rate in changed.items()]

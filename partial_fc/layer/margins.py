@@ -18,6 +18,9 @@ from . import Array
 # Names in the setting ``margin``. Both trainers have the first one, which this file computes.
 MARGINS = ("combined", "adaface", "magface", "curricularface")
 
+# Options of the first one.
+COMBINED = {"m1": 1.0, "m2": 0.5, "m3": 0.0, "interclass_filtering_threshold": 0.0}
+
 # Lower bound of sin(theta) in the denominator of the derivative. float32 does not resolve smaller values, because a
 # cosine near 1 changes in steps of 2^-24, and their root is 2^-12. The bound keeps the derivative finite where feature
 # and center coincide; there it is multiplied by (center - cos * feature), which is zero.

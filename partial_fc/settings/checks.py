@@ -9,16 +9,20 @@ from typing import Any
 
 from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, is_of_a_rank
 from partial_fc.data.sources.forms import RECORDS, form_of
-from partial_fc.layer.margins import MARGINS
+from partial_fc.layer.margins import COMBINED, MARGINS
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
-from partial_fc.training.schedules import SCHEDULES, SETTING_OF, build_schedule
+from partial_fc.training.schedules import SCHEDULES, build_schedule
 from partial_fc.utils.config import SettingsError, choose, parse_options
 from partial_fc.utils.imports import check_object_name
-from partial_fc.utils.options import check_optimizer_options, check_options
+from partial_fc.utils.options import BOUNDS, check_optimizer_options, check_options, options_of, other_options
 
 Settings = Mapping[str, Any]
-OF_IMAGES = ("cutout", "color_jittering", "jpeg_compression", "min_images_per_class", "val_targets")
-OF_A_SET = ("num_classes",), ("num_epoch", "max_update"), ("lr_epochs", "lr_steps", "lr_func", "schedule")
+# What a set of one's own needs -> the settings of which one must be given.
+OF_A_SET = {
+    "num_classes": ("num_classes",),
+    "num_epoch or max_update": ("num_epoch", "max_update"),
+    "schedule (such as lr_epochs=[8,14])": ("schedule", "schedule_options"),
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def check_settings(
     if settings["sampling_correction"] and 0 in (ratios if isinstance(ratios, list) else [ratios]):
         raise SettingsError(NOTHING_TO_CORRECT)
     try:
-        _check_objects(settings, typed, known)
+        _check_objects(settings, typed, trainer, known)
     except ValueError as error:
         raise SettingsError(str(error)) from None
     _check_images(settings)
@@ -93,63 +97,71 @@ def check_loss(name: str, trainer: str, known: Known) -> None:
 
 
 def _check_rates(settings: Settings) -> None:
-    factors, epochs = settings["lr_func"], settings["num_epoch"]
-    for name, unit in (("lr_steps", "updates"), ("lr_epochs", "epochs")):
-        if settings[name] != sorted(set(settings[name])):
-            raise SettingsError(f"{name} is {settings[name]}, but must be increasing numbers of {unit}")
+    """Refuses a warm-up that does not fit the schedule, and too few factors."""
     warm_up = [name for name in ("warmup_epoch", "warmup_steps") if settings[name] > 0]
-    if settings["warmup"] == "quadratic" and "warmup_epoch" not in warm_up:
-        raise SettingsError("warmup is 'quadratic', which is a growth by epoch: set warmup_epoch, or remove it")
-    if factors and warm_up:
-        raise SettingsError(f"lr_func is the whole course of the rates, but {warm_up[0]} is set: remove one of them")
-    if factors and len(factors) < epochs:
-        raise SettingsError(f"lr_func has factors for {len(factors)} epochs, but num_epoch is {epochs}")
+    growth = options_of(settings, "schedule_options").warmup
+    if growth == "quadratic" and "warmup_epoch" not in warm_up:
+        raise SettingsError(
+            "schedule_options has warmup=quadratic, which is a growth by epoch: set warmup_epoch, or remove it"
+        )
+    if settings["schedule"] != "factors":
+        return
+    if warm_up:
+        raise SettingsError(
+            f"schedule is 'factors' (lr_func), the whole course of the rates, but {warm_up[0]} is set: remove one of "
+            "them"
+        )
+    factors, epochs = other_options(settings, "schedule_options").get("factors"), settings["num_epoch"]
+    if isinstance(factors, (list, tuple)) and len(factors) < epochs:
+        raise SettingsError(
+            f"schedule_options has factors (lr_func) for {len(factors)} epochs, but num_epoch is {epochs}: add some"
+        )
 
 
-def _check_objects(settings: Settings, typed: Collection[str], known: Known) -> None:
+def _check_objects(settings: Settings, typed: Collection[str], trainer: str, known: Known) -> None:
     """Refuses names of objects, and options of them, that are not there or do not fit; with ValueError."""
-    _check_margin(settings, typed, known)
+    _check_margin(settings, known)
     _check_schedule(settings)
     for setting, names in known.objects.items():
         value = settings[setting]
         for name in value if isinstance(value, list) else [value]:
             _check_named(setting, name, names)
-    for name in ("task_options", "tracker_options"):
-        parse_options(name, settings[name])
     momentum, optimizers = settings["momentum"], {settings["optimizer"], settings["center_optimizer"]}
     if "momentum" in typed and momentum != known.defaults["momentum"] and "sgd" not in optimizers:
         raise SettingsError(f"momentum is {momentum}, which sgd alone takes: remove it, or set optimizer_options")
-    options = parse_options("optimizer_options", settings["optimizer_options"])
+    options = other_options(settings, "optimizer_options")
+    if options and trainer == "mxnet":
+        raise SettingsError(
+            f"optimizer_options has {', '.join(options)}, which only the torch trainer takes: remove it, or train with "
+            "bash pytorch/run.sh"
+        )
     check_optimizer_options(settings["optimizer"], options)
 
 
-def _check_margin(settings: Settings, typed: Collection[str], known: Known) -> None:
-    """Refuses a margin that is not that of the loss, has another form, or does not take what is set."""
+def _check_margin(settings: Settings, known: Known) -> None:
+    """Refuses a margin that is not the one of the loss, has another form, or does not take what is set."""
     name, margin = settings["loss"], settings["margin"]
     of_loss = known.losses[name]["margin"]
     if name != "own" and margin != of_loss:
-        raise SettingsError(f"margin is {margin!r}, but that of loss {name} is {of_loss!r}: set loss=own")
+        raise SettingsError(f"margin is {margin!r}, but loss {name} has {of_loss!r}: set loss=own")
     if margin not in MARGINS:
         check_object_name(margin, "margin")
+        return
     options = parse_options("margin_options", settings["margin_options"])
-    others = ("margin_options",) if margin == "combined" else ("margins", "interclass_filtering_threshold")
-    for other in others:
-        if settings[other] != known.defaults[other] or (other in typed and settings[other]):
-            raise SettingsError(f"{other} is {settings[other]}, but the margin is {margin!r}, which does not take it")
-    if margin == "combined":
-        options = dict(zip(("m1", "m2", "m3"), settings["margins"]))
+    known_options = COMBINED if margin == "combined" else BOUNDS[margin]
+    for option in options.keys() - known_options.keys():
+        raise SettingsError(
+            f"margin_options has {option}, but the margin {margin!r} takes {', '.join(known_options)}: remove it"
+        )
     check_options(margin, options)
 
 
 def _check_schedule(settings: Settings) -> None:
-    """Refuses a schedule that is not there, does not take its options, or is not the one that is described."""
+    """Refuses a schedule that is not there, or does not take its options."""
     name = settings["schedule"]
-    for other, setting in SETTING_OF.items():
-        if settings[setting] and name not in ("", other):
-            raise SettingsError(f"schedule is {name!r}, but {setting} is set: remove it, or set schedule={other}")
-    if name in SETTING_OF and not settings[SETTING_OF[name]]:
-        raise SettingsError(f"schedule is {name!r}, but {SETTING_OF[name]} is []: set it too")
-    _check_named("schedule", name, ("", *SCHEDULES))
+    _check_named("schedule", name, SCHEDULES)
+    if name in ("steps", "epochs", "factors") and name not in other_options(settings, "schedule_options"):
+        raise SettingsError(f"schedule is {name!r}, but schedule_options has no {name}: add {name}=[...]")
     if ":" not in name:
         build_schedule(settings, updates=1, of_epoch=1)
 
@@ -163,9 +175,7 @@ def _check_named(setting: str, name: str, known: Collection[str]) -> None:
 
 
 def _check_images(settings: Settings) -> None:
-    cutout, side, rec = (settings[name] for name in ("cutout", "image_size", "rec"))
-    if cutout > side:
-        raise SettingsError(f"cutout is {cutout}, but must be at most {side}, the image_size")
+    rec = settings["rec"]
     if rec and form_of(rec) == RECORDS and not rec.endswith(".rec"):
         raise SettingsError(
             f"rec is {rec}, but must be the path of a .rec file, or of a folder of images, of .tar or .parquet files, "
@@ -198,10 +208,10 @@ def _check_set(settings: Settings, given: Collection[str], of_dataset: Settings,
     path = settings["rec"] or settings["data_name"]
     if settings["task"] == "faces" and not (settings["debug"] or path):
         raise SettingsError(f"dataset {settings['dataset']} has no images: set rec, or debug=True for dummy images")
-    for name in OF_IMAGES if settings["task"] == "items" else ():
-        if settings[name] not in (defaults[name], of_dataset.get(name)):
-            raise SettingsError(f"{name} is {settings[name]}, but task=items does not take it: remove it")
-    missing = [" or ".join(names) for names in OF_A_SET if not set(names).intersection(given)]
+    targets = settings["val_targets"]
+    if settings["task"] == "items" and targets not in (defaults["val_targets"], of_dataset.get("val_targets")):
+        raise SettingsError(f"val_targets is {targets}, but task=items does not take it: remove it")
+    missing = [words for words, names in OF_A_SET.items() if not set(names).intersection(given)]
     if settings["dataset"] == "own" and missing:
         where, named = path or "dataset own", ", ".join(missing)
         raise SettingsError(f"{where} is a set of your own: set {named} too, or dataset to one whose preset has them")

@@ -1,264 +1,263 @@
 """Every setting of both trainers with its default and bounds."""
 
 from pathlib import Path
-from typing import Any
 
 import partial_fc.training
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
-from partial_fc.training.schedules import LARGEST_FACTOR, SCHEDULES, SETTING_OF
+from partial_fc.training.schedules import SCHEDULES
 from partial_fc.training.trackers import TRACKERS
 from partial_fc.utils.config import Schema, Setting
 from partial_fc.utils.imports import declared_keys
+from partial_fc.utils.options import OPTIONS, RATE
 
+from .aliases import ALIASES
 from .checks import Known
 from .presets import NETWORKS, TRAINERS, dataset, loss, network
 
 TASKS = declared_keys(Path(partial_fc.training.__file__).parent / "tasks", "TASKS")  # which need OpenCV
-# The names in partial_fc_mxnet.symbol, which needs MXNet; empty stands for the network's own.
-ACTIVATIONS = ("", "prelu", "relu", "sigmoid", "softrelu", "softsign", "tanh")
-HEADS = ("", "FC", "E", "GAP", "GDC")
-DECAY_ON = ("all", "weights")  # those of partial_fc_torch.optimizers, which needs PyTorch
-OPTIMIZERS = ("sgd", "adamw")
+OPTIMIZERS = ("sgd", "adamw")  # those of partial_fc_torch.optimizers, which needs PyTorch
 BACKENDS = ("", "gloo", "nccl")
 GRADIENT_DTYPES = ("float32", "bfloat16", "float16")
-LAYER_KERNELS = ("auto", "torch", "triton")
 NEW_CENTERS = ("random", "mean")
-RATE: dict[str, Any] = {"at_least": 0, "at_most": LARGEST_FACTOR}
-LAYER_DTYPES = ("auto", "float32", "tf32", "bfloat16", "float16")
+
+
+def _options(name: str, help: str, part: str = "", trainer: str = "") -> Setting:
+    return Setting(name, "", help, options=OPTIONS.get(name, ()), part=part, trainer=trainer)
+
 
 SETTINGS = Schema(
-    "Presets",
-    Setting("dataset", "demo", "data set with its schedule", choices=dataset),
-    Setting("loss", "arcface", "loss with its margins", choices=loss),
+    "First settings",
+    Setting("dataset", "demo", "data set, whose preset also sets the schedule", choices=dataset),
+    Setting(
+        "rec",
+        "",
+        "training set: a train.rec, its folder, or another form of set, see data.md (default: the one of data_name)",
+        path=True,
+    ),
+    Setting(
+        "num_classes",
+        0,
+        "number of identities in the training set (default: set by dataset)",
+        at_least=1,
+        at_most=2**45,
+    ),  # two float32 digits of a label
     Setting(
         "network",
         "small",
         f"backbone: {', '.join(NETWORKS['mxnet'])}; in PyTorch {', '.join(NETWORKS['torch'])}, any timm:name, "
         "or your own as package.module:function",
     ),
-    "Layer",
-    Setting("embedding_size", 512, "dimensions of an embedding", at_least=1, at_most=65536),
+    Setting("loss", "arcface", "loss, whose preset sets the margin", choices=loss),
+    Setting("batch_size", 64, "number of images per rank and step", at_least=1, at_most=65536),
+    Setting("lr", 0.1, "learning rate for a batch of lr_reference_batch images", **RATE),
+    Setting("num_epoch", 0, "number of epochs to train; 0 trains max_update updates", at_least=0, at_most=10**5),
+    Setting("output", "", "folder that the run writes to (default: a folder in models_root)", path=True),
+    Setting(
+        "resume",
+        "",
+        "checkpoint to resume from; auto resumes from the newest one of the run folder, if there is one",
+        path=True,
+    ),
+    "Data",
+    Setting("task", "faces", "task to train: faces, items (a Dataset in rec), or your own as package.module:name"),
+    _options(
+        "task_options",
+        "arguments of the task, such as cutout=40,jpeg_compression=30; --help task=NAME lists them",
+        "task",
+    ),
+    Setting(
+        "data_root", "/train_tmp", "folder that holds the data sets as <data_root>/<data_name>/train.rec", path=True
+    ),
+    Setting("data_name", "", "name of the data set's folder in data_root (default: set by dataset)"),
+    Setting(
+        "image_size", 112, "height and width of the input images, in pixels", at_least=16, at_most=1024, multiple_of=16
+    ),
+    Setting("shuffle", True, "shuffle the images in every epoch"),
+    Setting(
+        "rand_mirror",
+        True,
+        "flip images horizontally with probability 0.5, and add the flipped image's embedding in verification",
+    ),
+    Setting("follow_links", False, "follow symbolic links that lead out of the folder of a set"),
+    Setting(
+        "skip_bad_images", 0, "number of unreadable items that each rank skips before the training fails", at_least=0
+    ),
+    Setting(
+        "decode_threads",
+        0,
+        "decoding threads per rank; 0 uses the rank's share of the cores, up to 8",
+        at_least=0,
+        at_most=1024,
+    ),
+    Setting(
+        "decode_processes",
+        0,
+        "reading processes per rank, in place of threads; 0 uses threads",
+        at_least=0,
+        at_most=256,
+    ),
+    Setting("debug", False, "train on dummy images instead of the data set"),
+    Setting("val_targets", [], "names of the validation sets, read from <name>.bin beside train.rec", item=str),
+    Setting("baselines", False, "also verify raw pixels and the untrained network on the first validation set"),
+    "Network",
+    Setting("embedding_size", 512, "dimension of the embeddings", at_least=1, at_most=65536),
+    _options("network_options", "arguments of the network, such as dropout=0.4"),
+    Setting("fp16", False, "compute the backbone in float16 (GPUs only); head, layer and files stay float32"),
+    Setting("bf16", False, "compute the backbone in bfloat16; head, layer and files stay float32", trainer="torch"),
+    "Loss",
+    Setting("loss_s", 64.0, "scale s of the logits", at_least=1, at_most=10**4),
+    Setting(
+        "margin",
+        "combined",
+        f"margin: {', '.join(MARGINS)}, or your own as package.module:name (default: set by loss)",
+        trainer="torch",
+    ),
+    _options(
+        "margin_options",
+        "arguments of the margin, such as m1=1.0,m2=0.3,m3=0.2,interclass_filtering_threshold=0.4 for combined",
+        "margin",
+    ),
+    "Class centers",
     Setting(
         "sample_ratio",
         1.0,
-        "fraction of class centers sampled per step, or one by epoch; 0: only the classes of the batch",
+        "fraction of the class centers sampled per step, or one per epoch, as in 0.1,0.1,1.0; 0 samples only the "
+        "classes of the batch",
         at_least=0,
         at_most=1,
-        alias="sample_rate",
         by_epoch=True,
     ),
-    Setting("sampling_correction", False, "count each sampled negative 1 / its probability times"),
-    Setting("bank_on_gpu", True, "False: keep centers and momentum in host memory, not in the GPU's"),
-    Setting("bank_folder", "", "keep centers and momentum in files of this folder", path=True),
+    Setting("sampling_correction", False, "weight each sampled negative class by 1 / its sampling probability"),
     Setting(
-        "tile_classes",
-        0,
-        "classes that the layer processes at a time; 0: what suits the device",
-        at_least=0,
-        at_most=2**31,
+        "bank_on_gpu", True, "store the class centers and their momentum on the GPU; False stores them in host memory"
     ),
+    Setting("bank_folder", "", "folder in which to store the class centers and their momentum as files", path=True),
     Setting(
         "center_optimizer",
         "sgd",
         "optimizer of the class centers: sgd, adamw, adagrad, or your own as package.module:name",
         trainer="torch",
     ),
-    Setting(
-        "logits_cache_mb",
-        -1,
-        "MiB of logits kept for backward; -1: 256, and on PyTorch's GPUs what is free",
-        at_least=-1,
-        at_most=2**20,
-    ),
-    Setting(
-        "layer_dtype",
-        "auto",
-        "type of the layer's products; auto: tf32 on GPUs that have it, else float32",
-        choices=LAYER_DTYPES,
-        trainer="torch",
-    ),
-    Setting(
-        "layer_kernel",
-        "auto",
-        "what computes the layer: operators of PyTorch, or fused kernels; auto: these on GPUs, if they serve it",
-        choices=LAYER_KERNELS,
-        trainer="torch",
-    ),
-    Setting("loss_s", 64.0, "scale s of the logits", at_least=1, at_most=10**4),
-    Setting("margin", "combined", f"{', '.join(MARGINS)}, or package.module:name; set by loss", trainer="torch"),
-    Setting("margin_options", "", "of the margin, such as m=0.4,h=0.333; empty: its own", trainer="torch"),
-    Setting("margins", (1.0, 0.5, 0.0), "(m1, m2, m3) of the margin combined, set by loss", item=float, length=3),
-    Setting(
-        "interclass_filtering_threshold", 0.0, "leave out negatives of a higher cosine; 0: none", at_least=0, below=1
-    ),
-    "Training",
+    _options("layer_options", "arguments of the classification layer, such as dtype=bfloat16"),
+    "Optimization",
     Setting(
         "optimizer",
         "sgd",
-        "of the backbone: sgd, adamw, or a class of torch.optim or your own as package.module:name",
+        "optimizer of the backbone: sgd, adamw, a class of torch.optim, or your own as package.module:name",
         trainer="torch",
     ),
-    Setting("optimizer_options", "", "of the optimizer, such as eps=1e-6; empty: its own", trainer="torch"),
+    _options("optimizer_options", "arguments of the backbone's optimizer, such as eps=1e-6", "optimizer"),
+    Setting("momentum", 0.9, "momentum of SGD, for the backbone and the class centers", at_least=0, below=1),
+    Setting("wd", 5e-4, "weight decay of the backbone and the class centers", at_least=0, at_most=1),
     Setting(
-        "decay_on",
-        "all",
-        "parameters of the backbone with weight decay; weights: not norms, biases, positions",
-        choices=DECAY_ON,
+        "max_grad_norm", 0.0, "norm to which the backbone's gradients are clipped; 0 disables clipping", at_least=0
+    ),
+    Setting(
+        "gradient_acc",
+        1,
+        "number of micro-batches of batch_size whose gradients are accumulated per update",
+        at_least=1,
+        at_most=65536,
         trainer="torch",
     ),
     Setting(
         "part_rates",
         [],
-        "factor of the learning rate by part of the backbone, as conv1=0,layer1=0.1; 0 freezes it",
+        "factors of the learning rate by part of the backbone, such as conv1=0,layer1=0.1; 0 freezes a part",
         item=str,
         trainer="torch",
     ),
-    Setting("batch_size", 64, "images of one rank in a step, or a micro-batch", at_least=1, at_most=65536),
-    Setting(
-        "gradient_acc",
-        1,
-        "micro-batches of batch_size in an update, which equals one with all of their images",
-        at_least=1,
-        at_most=65536,
-        trainer="torch",
-    ),
-    Setting("lr", 0.1, "learning rate for lr_reference_batch images", **RATE),
-    Setting(
-        "lr_reference_batch",
-        512,
-        "images of an update that lr is for, proportional for others; 0: lr is for any batch",
-        at_least=0,
-    ),
-    Setting("backbone_lr", 0.0, "learning rate of the backbone for any batch; 0: follow lr", **RATE),
-    Setting("memory_bank_lr", 0.0, "learning rate of the class centers for any batch; 0: follow lr", **RATE),
-    Setting(
-        "schedule",
-        "",
-        f"of both rates: {', '.join(SCHEDULES)}, or package.module:name; empty: by lr_steps, lr_epochs or lr_func",
-    ),
-    Setting("schedule_options", "", "of the schedule, such as power=2; empty: its own"),
-    Setting("warmup_steps", 0, "updates over which both rates grow linearly from 0", at_least=0),
-    Setting("warmup_epoch", -1, "epochs over which both rates grow; -1: none", at_least=-1),
-    Setting(
-        "warmup",
-        "",
-        "growth in warmup_epoch; empty: quadratic with steps and epochs, otherwise linear",
-        choices=("", "linear", "quadratic"),
-    ),
-    Setting("max_grad_norm", 0.0, "clip the backbone's gradients to this global norm; 0: do not clip", at_least=0),
-    Setting("lr_steps", [], "updates after which both rates are divided by 10, set by dataset", item=int, at_least=1),
-    Setting("lr_epochs", [], "epochs, from 1, before which both are divided by 10", item=int, at_least=1),
-    Setting("lr_func", [], "factor of the rates by epoch, with no warm-up", item=float, **RATE, function=True),
-    Setting("max_update", 32000, "length of the training in updates, set by dataset", at_least=0, at_most=10**9),
-    Setting("num_epoch", 0, "epochs to train; 0: max_update decides", at_least=0, at_most=10**5),
-    Setting("momentum", 0.9, "momentum of backbone and centers, with sgd", at_least=0, below=1),
-    Setting("wd", 5e-4, "weight decay of backbone and centers", at_least=0, at_most=1, alias="weight_decay"),
     Setting(
         "ema_decay",
         0.0,
-        "decay of a moving average of the backbone's weights, verified and saved beside it; 0: none",
+        "decay of the moving average of the backbone's weights, which is also verified and saved; 0 disables it",
         at_least=0,
         below=1,
         trainer="torch",
     ),
-    Setting("seed", 0, "seed of everything random", at_least=0, below=2**31),
-    Setting("fp16", False, "compute the backbone in float16 (GPUs only); head, layer and files stay float32"),
-    Setting("bf16", False, "compute the backbone in bfloat16; head, layer and files stay float32", trainer="torch"),
+    Setting("seed", 0, "seed of all random numbers", at_least=0, below=2**31),
+    "Learning rate schedule",
+    Setting("lr_reference_batch", 512, "batch size that lr refers to (linear scaling); 0 disables scaling", at_least=0),
+    Setting(
+        "schedule",
+        "constant",
+        f"learning rate schedule: {', '.join(SCHEDULES)}, or your own as package.module:name (default: set by dataset)",
+    ),
+    _options("schedule_options", "arguments of the schedule, such as epochs=[8,14] or power=2", "schedule"),
+    Setting("warmup_steps", 0, "number of updates of linear warm-up", at_least=0),
+    Setting("warmup_epoch", -1, "number of epochs of warm-up; -1 disables it", at_least=-1),
+    Setting("max_update", 32000, "number of updates to train, unless num_epoch is set", at_least=0, at_most=10**9),
+    "Processes",
+    Setting(
+        "backend",
+        "",
+        "backend of torch.distributed (default: nccl on GPUs, otherwise gloo)",
+        choices=BACKENDS,
+        trainer="torch",
+    ),
     Setting(
         "gradient_dtype",
         "float32",
-        "type in which the ranks average the gradients of the backbone; float16 with fp16 only",
+        "data type in which the ranks average the backbone's gradients; float16 requires fp16",
         choices=GRADIENT_DTYPES,
         trainer="torch",
     ),
-    Setting("compile_backbone", False, "train what torch.compile makes of the backbone", trainer="torch"),
-    Setting("backend", "", "of torch.distributed; empty: nccl on GPUs, else gloo", choices=BACKENDS, trainer="torch"),
-    Setting("step_timeout", 600, "seconds without a step that end the job", at_least=1, at_most=10**9),
-    Setting("host_timeout", 15, "seconds of silence of another host that end the job", at_least=3, at_most=10**9),
-    "Backbone",
-    Setting("net_se", False, "squeeze-and-excitation in the residual units", trainer="mxnet"),
-    Setting("net_act", "", "activation; empty: the network's own", choices=ACTIVATIONS, trainer="mxnet"),
-    Setting("net_output", "", "head, E is FC with dropout; empty: the network's own", choices=HEADS, trainer="mxnet"),
-    Setting("dropout", 0.0, "share of features dropped before the head", at_least=0, below=1, trainer="torch"),
+    Setting("step_timeout", 600, "seconds without a finished step after which the job ends", at_least=1, at_most=10**9),
     Setting(
-        "activation_checkpointing",
-        False,
-        "compute the activations of each block again in the backward pass: less memory, more time",
-        trainer="torch",
+        "host_timeout",
+        15,
+        "seconds without a sign of life of another host after which the job ends",
+        at_least=3,
+        at_most=10**9,
     ),
-    Setting("bn_mom", 0.9, "momentum of the moving averages of batch norm", at_least=0, below=1, trainer="mxnet"),
-    "Data",
-    Setting("task", "faces", "faces; items, of a Dataset in rec; or your own task as package.module:name"),
-    Setting("task_options", "", "of the task, as path=words.txt,length=32; --help task=... lists them; empty: its own"),
-    Setting("data_root", "/train_tmp", "folder of the data sets: <data_root>/<data_name>/train.rec", path=True),
-    Setting("data_name", "", "folder of the data set below data_root, set by dataset"),
-    Setting("rec", "", "a train.rec or its folder, or another set (data.md); empty: that of data_name", path=True),
-    Setting("num_classes", 0, "identities, set by dataset", at_least=1, at_most=2**45),  # two float32 digits of a label
-    Setting("image_size", 112, "side of an image in pixels", at_least=16, at_most=1024, multiple_of=16),
-    Setting("shuffle", True, "draw a new order of the images in every epoch"),
-    Setting("rand_mirror", True, "mirror every second image; add the mirror image's embedding in verification"),
-    Setting("cutout", 0, "side in pixels of a square erased from every second image", at_least=0, alias="cutoff"),
-    Setting("color_jittering", 0.0, "share by which brightness, contrast, color vary", at_least=0, at_most=1),
-    Setting("jpeg_compression", 0, "lowest JPEG quality of every second image; 0: as it is", at_least=0, at_most=100),
-    Setting("min_images_per_class", 0, "leave out identities with fewer images", at_least=0, alias="images_filter"),
-    Setting("follow_links", False, "read also images that a set reaches through links out of its folder"),
-    Setting("skip_bad_images", 0, "bad items that each rank skips before one ends the training", at_least=0),
-    Setting("decode_threads", 0, "per rank; 0: its share of the host's cores, up to 8", at_least=0, at_most=1024),
-    Setting("decode_processes", 0, "per rank, which read in place of threads; 0: threads", at_least=0, at_most=256),
-    Setting("debug", False, "dummy images instead of the data set", alias="dummy_data"),
-    Setting("val_targets", [], "validation sets: <name>.bin beside train.rec", item=str),
-    Setting("baselines", False, "also verify raw pixels and the untrained network, on the first validation set"),
-    "Start",
-    Setting("resume", "", "continue from this checkpoint; auto: from the newest of the run folder, if any", path=True),
-    Setting("pretrained", "", "start with these weights: checkpoint, .params or (PyTorch) state_dict file", path=True),
-    Setting("class_map", "", "also take its class centers: file that maps the classes, or same", path=True),
+    "Pretrained weights",
+    Setting(
+        "pretrained",
+        "",
+        "weights to start from: a checkpoint, a .params file or (PyTorch) a state_dict file",
+        path=True,
+    ),
+    Setting(
+        "class_map", "", "also load the pretrained class centers: a file that maps the classes, or same", path=True
+    ),
     Setting(
         "new_centers",
         "random",
-        "centers that are not taken: random, or the mean embeddings of their classes by the backbone",
+        "initial class centers of classes that are not loaded: random, or the mean embedding of the class's images",
         choices=NEW_CENTERS,
     ),
     "Output",
-    Setting("models_root", "models", "folder of the run folders <network>-<loss>-<dataset>", path=True),
-    Setting("output", "", "folder of the run, instead of one in models_root", path=True),
+    Setting("models_root", "models", "folder that holds the run folders <network>-<loss>-<dataset>", path=True),
     Setting(
         "trackers",
         ["tensorboard"],
-        f"what gets the figures: {', '.join(TRACKERS)}, or your own as package.module:name",
+        f"metric loggers: {', '.join(TRACKERS)}, or your own as package.module:name",
         item=str,
     ),
-    Setting("tracker_options", "", "of the trackers, such as project=faces,entity=me; empty: their own"),
-    Setting("log_every", 20, "updates between log lines", at_least=1, alias="frequent"),
-    Setting("verify_every", 2000, "updates between verifications", at_least=1),
-    Setting("save_every", 10000, "updates between saves of model and centers", at_least=1),
+    _options("tracker_options", "arguments of the metric loggers, such as project=faces,entity=me", "trackers"),
+    Setting("log_every", 20, "number of updates between two log lines", at_least=1),
+    Setting("verify_every", 2000, "number of updates between two verifications", at_least=1),
+    Setting("save_every", 10000, "number of updates between two saves of the model and the class centers", at_least=1),
     Setting(
         "checkpoint_every",
         -1,
-        "updates between checkpoints; 0: see checkpoint_minutes; -1: 2000, and on GPUs about 10 minutes",
+        "number of updates between two checkpoints; 0 saves none by updates, -1 is 2000, and on GPUs about 10 minutes",
         at_least=-1,
     ),
-    Setting("checkpoint_minutes", 0.0, "minutes between them; both 0: only when asked to stop", at_least=0),
-    Setting("checkpoints_kept", 2, "checkpoints that are kept, the newest ones", at_least=1),
+    _options("checkpoint_options", "further options of the checkpoints, such as minutes=30"),
     hints={
-        "kept_mb": "its name is now 'logits_cache_mb'",
         "num_image": "remove it, the number of images is read from the data set",
-        "margin_list": "its name is 'margins'",
-        "verbose": "its name is 'verify_every'",
         "dali": "remove it, all images are read by the same code",
-        "dali_aug": "set color_jittering, jpeg_compression and cutout",
-        "num_workers": "its name is 'decode_threads'",
+        "dali_aug": "set task_options=color_jittering=0.2,jpeg_compression=30,cutout=40 or the like",
         "save_all_states": "remove it, checkpoints have all states",
         "using_wandb": "set trackers=tensorboard,wandb",
         **dict.fromkeys(("wandb_entity", "wandb_project", "suffix_run_name", "save_artifacts"), "set tracker_options"),
         **dict.fromkeys(("wandb_log_all", "wandb_resume"), "remove it"),
         "wandb_key": "set the environment variable WANDB_API_KEY",
     },
-    alternatives=(
-        {"num_epoch": 0, "max_update": None},
-        {"warmup_epoch": -1, "warmup_steps": 0},
-        {"lr_epochs": [], "lr_steps": [], "lr_func": [], "schedule": ("", *SETTING_OF)},
-    ),
+    alternatives=({"num_epoch": 0, "max_update": None}, {"warmup_epoch": -1, "warmup_steps": 0}),
+    aliases=ALIASES,
 )
 
 # Settings that take a name, or an object of the user's as package.module:name.

@@ -10,11 +10,11 @@ from partial_fc.utils.imports import declared_keys, trainer_root
 
 # The MXNet trainer has only the losses whose margin is "combined".
 loss = edict(
-    arcface=edict(margin="combined", margin_options="", margins=(1.0, 0.5, 0.0)),
-    cosface=edict(margin="combined", margin_options="", margins=(1.0, 0.0, 0.4)),
+    arcface=edict(margin="combined", margin_options=""),
+    cosface=edict(margin="combined", margin_options="m1=1.0,m2=0.0,m3=0.4"),
     **{name: edict(margin=name, margin_options="") for name in MARGINS[1:]},
     # Taken where the user names a margin and no loss.
-    own=edict(margin="", margin_options="", margins=(1.0, 0.5, 0.0)),
+    own=edict(margin="", margin_options=""),
 )
 
 # By trainer. The MobileFaceNet that MXNet calls mbf is mobilefacenet in PyTorch, where mbf is that of arcface_torch.
@@ -30,11 +30,16 @@ def _real(name, classes, val_targets=("lfw", "cfp_fp", "agedb_30"), **more):
     return edict(data_name=name, num_classes=classes, val_targets=list(val_targets), **more)
 
 
+def _divided(unit, *numbers):
+    """Rates that are divided by 10 after so many steps, or before these epochs."""
+    return {"schedule": unit, "schedule_options": f"{unit}=[{','.join(map(str, numbers))}]"}
+
+
 def _synthetic(ten_thousands):
     """A number of identities to measure speed and memory with: n x 10^4, on dummy images."""
     return edict(
         num_classes=ten_thousands * 10000,
-        lr_steps=[20000, 28000],
+        **_divided("steps", 20000, 28000),
         max_update=32000,
         checkpoint_every=0,  # of 4 GB for each million classes
         debug=True,
@@ -52,7 +57,7 @@ dataset = edict(
         lr=0.4,
         warmup_steps=400,
         max_grad_norm=5.0,
-        lr_steps=[1600, 1900],
+        **_divided("steps", 1600, 1900),
         max_update=2000,
         verify_every=500,
         save_every=2000,
@@ -71,28 +76,28 @@ dataset = edict(
         embedding_size=128,
         warmup_steps=1000,
         max_grad_norm=5.0,
-        lr_epochs=[4],
+        **_divided("epochs", 4),
         num_epoch=4,
         val_targets=["unseen_characters", "unseen_typefaces"],
     ),
     # Of CASIA-WebFace's 10,575 identities, the train.rec that insightface published has 10,572.
-    webface=_real("webface", 10572, lr_steps=[20000, 28000], max_update=32000),
-    emore=_real("emore", 85742, lr_steps=[100000, 160000], max_update=180000),
+    webface=_real("webface", 10572, **_divided("steps", 20000, 28000), max_update=32000),
+    emore=_real("emore", 85742, **_divided("steps", 100000, 160000), max_update=180000),
     # The original has no schedule for ms1mv3: this is that of emore, which is of nearly the same size.
-    ms1mv3=_real("ms1mv3", 93431, lr_steps=[100000, 160000], max_update=180000),
-    glint360k=_real("glint360k", 360232, lr_epochs=[8, 12, 15, 18], num_epoch=20),
+    ms1mv3=_real("ms1mv3", 93431, **_divided("steps", 100000, 160000), max_update=180000),
+    glint360k=_real("glint360k", 360232, **_divided("epochs", 8, 12, 15, 18), num_epoch=20),
     glint360k_8GPU=_real(
-        "glint360k", 360232, VALIDATION_SETS, lr_steps=[200000, 400000, 500000, 550000], max_update=600000
+        "glint360k", 360232, VALIDATION_SETS, **_divided("steps", 200000, 400000, 500000, 550000), max_update=600000
     ),
     # The original trains it at 0.1 too, with a global batch of 1024.
     glint360k_16GPU=_real(
-        "glint360k", 360232, VALIDATION_SETS, lr_steps=[200000, 280000, 360000], max_update=400000, lr=0.05
+        "glint360k", 360232, VALIDATION_SETS, **_divided("steps", 200000, 280000, 360000), max_update=400000, lr=0.05
     ),
 )
 # Few of these characters, for the recipes of the glyphs: see docs/recipes.md.
 dataset.glyphs500 = edict({**dataset.glyphs, "data_name": "glyphs500", "num_classes": 500})
 for _name, _classes in (("ms1m-retinaface-t1", 93431), ("ms1m-retinaface-t2", 91180)):
-    dataset[_name] = _real(_name, _classes, lr_epochs=[11, 17, 22], num_epoch=25)
+    dataset[_name] = _real(_name, _classes, **_divided("epochs", 11, 17, 22), num_epoch=25)
 for _count in (100, 1000, 2000, 3000, 10000):
     dataset[f"{_count}w"] = _synthetic(_count)
 
@@ -106,9 +111,14 @@ TRAINERS = {
     "torch": edict(
         defaults=edict(log_every=50, max_grad_norm=5.0),
         dataset=edict(
-            emore=edict(data_name="faces_emore", val_targets=["lfw"], lr_epochs=[8, 14], num_epoch=16),
-            ms1mv3=edict(data_name="ms1m-retinaface-t1", lr_epochs=[11, 17, 22], num_epoch=25),
-            webface=edict(data_name="faces_webface_112x112", lr_epochs=[20, 28, 32], num_epoch=34, dropout=0.4),
+            emore=edict(data_name="faces_emore", val_targets=["lfw"], **_divided("epochs", 8, 14), num_epoch=16),
+            ms1mv3=edict(data_name="ms1m-retinaface-t1", **_divided("epochs", 11, 17, 22), num_epoch=25),
+            webface=edict(
+                data_name="faces_webface_112x112",
+                **_divided("epochs", 20, 28, 32),
+                num_epoch=34,
+                network_options="dropout=0.4",
+            ),
         ),
     ),
 }

@@ -2,10 +2,12 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from partial_fc.checkpoint import Manifest
+from partial_fc.utils.config import SettingsError
 from partial_fc.utils.text import plural
 
 from .next_commands import next_commands
@@ -13,9 +15,12 @@ from .results import TrainingResult
 from .run_folder import data_name
 from .verifying import describe_baselines
 
+TodaysNames = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # settings of any version -> by today's names
+
+_OF_SETTING = "setting "  # begins the names of settings among the facts of a job
 _SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
 # Settings that select how a training starts: a resumed training has other ones.
-_START_SETTINGS = {f"setting {name}" for name in ("resume", "pretrained", "class_map", "new_centers")}
+_START_SETTINGS = {_OF_SETTING + name for name in ("resume", "pretrained", "class_map", "new_centers")}
 
 _FILES = {
     "report for any browser": "report.html",
@@ -45,19 +50,26 @@ def log_start(settings: Mapping[str, Any], ranks: int, device: object, rates: st
         logging.info("debug mode: training on dummy data, so the speed below excludes I/O")
 
 
-def log_resume(path: str, manifest: Manifest, facts: Mapping[str, Any]) -> None:
+def log_resume(path: str, manifest: Manifest, facts: Mapping[str, Any], todays_names: TodaysNames = dict) -> None:
     """Logs the checkpoint that a training resumes from, and `changes_since`."""
     logging.info("resumes from update %d, saved by %s in %s", manifest.num_update, plural(manifest.ranks, "rank"), path)
-    for name, (before, value) in changes_since(manifest, facts).items():
+    for name, (before, value) in changes_since(manifest, facts, todays_names).items():
         logging.info("  %s was %s, now it is %s", name, before, value)
 
 
-def changes_since(manifest: Manifest, facts: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def changes_since(
+    manifest: Manifest, facts: Mapping[str, Any], todays_names: TodaysNames = dict
+) -> dict[str, tuple[Any, Any]]:
     """Returns which settings, versions and digests of a resumed training have changed: name -> before, now.
 
-    ``facts`` are those of this training; ``origin`` of the manifest has the former ones.
+    ``facts`` are those of this training; ``origin`` of the manifest has the former ones, which may be settings of an
+    earlier version. Settings that no version writes are compared as they are.
     """
-    pairs = {name: (manifest.origin.get(name, value), value) for name, value in facts.items()}
+    saved = {name[len(_OF_SETTING) :]: value for name, value in manifest.origin.items() if name.startswith(_OF_SETTING)}
+    with suppress(SettingsError):
+        saved = dict(todays_names(saved))
+    origin = {**manifest.origin, **{_OF_SETTING + name: value for name, value in saved.items()}}
+    pairs = {name: (origin.get(name, value), value) for name, value in facts.items()}
     return {
         name: (before, value)
         for name, (before, value) in pairs.items()

@@ -168,7 +168,7 @@ class TrainingProgram:
             framework.check_task(task)
             # Of any length, for an error of a user's own.
             build_schedule(settings, updates=10**6, of_epoch=10**4)(Moment(update=10**6, epoch=99, place=10**6))
-            work = _choose_work(args, settings, framework)
+            work = _choose_work(args, settings, framework, self.import_default().todays_names)
             framework.collectives.watchdog = watchdog
             with framework.collectives.waiting("the start of the ranks"):
                 self.connect(settings)
@@ -191,7 +191,9 @@ class TrainingProgram:
         refuse(rank_status, is_reporter, self._message(error, where))
 
 
-def _choose_work(args: argparse.Namespace, settings: Any, framework: Framework) -> Callable[[], None]:
+def _choose_work(
+    args: argparse.Namespace, settings: Any, framework: Framework, todays_names: Callable[[Any], Any]
+) -> Callable[[], None]:
     """Returns what this rank does once the ranks are connected."""
     if args.profile_io:
         if settings.debug:
@@ -204,4 +206,4 @@ def _choose_work(args: argparse.Namespace, settings: Any, framework: Framework) 
         return lambda: profile(settings, framework, args.profile_seconds or SECONDS)
     from .trainer import train
 
-    return lambda: train(settings, framework)
+    return lambda: train(settings, framework, todays_names)

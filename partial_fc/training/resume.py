@@ -14,6 +14,7 @@ from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.consistency import arrays_digest
 from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.shared_folder import hosts_without_shared_folder
+from partial_fc.utils.options import options_of
 
 from .engine import Engine
 from .foreign_checkpoint import ReadForeign
@@ -105,7 +106,12 @@ def find_checkpoint(settings, folder: str, collectives: Collectives, read_foreig
 
 def checkpoint_folder(settings, folder: str) -> CheckpointFolder:
     """Returns the checkpoints of a training whose output folder is ``folder``."""
-    return CheckpointFolder(os.path.join(folder, CHECKPOINTS), settings.checkpoints_kept)
+    return CheckpointFolder(os.path.join(folder, CHECKPOINTS), options_of(settings, "checkpoint_options").kept)
+
+
+def writes_checkpoints(settings) -> bool:
+    """Whether a training writes checkpoints that nobody asks for."""
+    return bool(settings["checkpoint_every"] or options_of(settings, "checkpoint_options").minutes)
 
 
 def prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collectives) -> None:
@@ -125,11 +131,11 @@ def prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collect
     collectives.on_rank_zero("output", prepare)
     collectives.run_on_all_ranks("output_of_ranks", lambda: check_writable(folder, collectives.rank))
     hosts = hosts_without_shared_folder(collectives, folder)
-    if hosts and (settings.checkpoint_every or settings.checkpoint_minutes):
+    if hosts and writes_checkpoints(settings):
         raise JobError(
             f"{', '.join(hosts)} and rank 0's host do not see the same folder {folder}, but all ranks write to one "
             "checkpoint: set output or models_root to a shared disk, or train without checkpoints "
-            "(checkpoint_every=0 checkpoint_minutes=0)"
+            "(checkpoint_every=0 checkpoint_options=minutes=0)"
         )
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from partial_fc.data.cursor import Position
+from partial_fc.utils.options import options_of
 
-from .schedules import Length, LinearUpdates, Moment, Schedule, Steps, build_schedule, schedule_name
+from .schedules import Length, LinearUpdates, Moment, Schedule, Steps, build_schedule
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def items_of_update(settings) -> int:
 def learning_rates(settings, ranks: int) -> tuple[float, float]:
     """Returns the initial learning rates of backbone and class centers; both follow ``lr`` unless set."""
     scaled = scaled_rate(settings.lr, items_of_update(settings) * ranks, settings.lr_reference_batch)
-    return settings.backbone_lr or scaled, settings.memory_bank_lr or scaled
+    backbone, centers = (options_of(settings, name).lr for name in ("optimizer_options", "layer_options"))
+    return backbone or scaled, centers or scaled
 
 
 def describe_rates(settings, ranks: int) -> str:
@@ -78,7 +80,7 @@ def describe_rates(settings, ranks: int) -> str:
     rule += f"x {items_of_update(settings) * ranks} images / {reference}" if reference else "for any batch"
     warm_up = [f"{name} {settings[name]}" for name in ("warmup_steps", "warmup_epoch") if settings[name] > 0]
     backbone, centers = learning_rates(settings, ranks)
-    schedule = ", ".join([f"schedule {schedule_name(settings)}", *warm_up])
+    schedule = ", ".join([f"schedule {settings.schedule}", *warm_up])
     return f"rates: backbone {backbone:g}, class centers {centers:g} ({rule}, unless set); {schedule}"
 
 

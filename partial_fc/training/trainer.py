@@ -17,18 +17,19 @@ from partial_fc.data.batch import Inputs
 from partial_fc.distributed.errors import JobError, Preempted, StopRequested
 from partial_fc.utils.config import parse_options, write_settings
 from partial_fc.utils.garbage import few_collections
+from partial_fc.utils.options import options_of
 
 from . import resume
 from .building import Training, build_data, build_log, build_training, build_verification, job_facts, versions
 from .callbacks import CallBackFinite
 from .checkpointing import CallBackCheckpoint
 from .framework import Framework
-from .log_lines import changes_since, log_resume, log_start, log_summary, warn_empty_classes, warn_missing
+from .log_lines import TodaysNames, changes_since, log_resume, log_start, log_summary, warn_empty_classes, warn_missing
 from .loop import LoopState, seed_step, updates
 from .new_centers import take_new_centers
 from .report import try_report, write_results
 from .results import TrainingResult
-from .resume import RUN, ResumePlan, checkpoint_folder
+from .resume import RUN, ResumePlan, checkpoint_folder, writes_checkpoints
 from .run_folder import RunFolder, begin_run, console, open_run_folder, output_folder, progress_bar
 from .saving import SaveCallback, onnx_metadata
 from .schedule import describe_rates
@@ -39,10 +40,16 @@ from .trackers import Trackers, build_trackers, find_tracker
 EXAMPLES = 4  # items on which the ONNX file is compared with the framework
 
 
-def train(settings, framework: Framework) -> None:
-    """Trains until ``max_update`` updates are done and writes the results; the settings are those of generate_config.
+def train(settings, framework: Framework, todays_names: TodaysNames = dict) -> None:
+    """Trains until ``max_update`` updates are done and writes the results.
 
-    Raises JobError on every rank, if one of them cannot train or save.
+    Args:
+        settings: those of generate_config.
+        framework: of the trainer.
+        todays_names: converts the settings in a checkpoint of an earlier version, to log what has changed since.
+
+    Raises:
+        JobError: On every rank, if one of them cannot train or save.
     """
     collectives = framework.collectives
     collectives.watch(settings.step_timeout, settings.host_timeout)
@@ -59,7 +66,7 @@ def train(settings, framework: Framework) -> None:
                 progress_bar(collectives.rank, training.settings.max_update, plan.num_update) as bar,
                 closing(trackers),
             ):
-                Trainer(training, framework, run_folder, trackers, bar, plan, facts).train()
+                Trainer(training, framework, run_folder, trackers, bar, plan, facts, todays_names).train()
 
 
 def _build_trackers(settings, framework: Framework) -> Trackers:
@@ -83,11 +90,12 @@ class Trainer:
         bar: tqdm,
         plan: ResumePlan,
         facts: dict[str, Any],
+        todays_names: TodaysNames,
     ):
         settings, engine = training.settings, training.engine
         self.settings, self.engine, self.data = settings, engine, training.data
         self.framework, self.run_folder, self.plan, self.facts = framework, run_folder, plan, facts
-        self.trackers, self.epochs = trackers, training.epochs
+        self.trackers, self.epochs, self.todays_names = trackers, training.epochs, todays_names
         self.collectives, self.rank = engine.collectives, engine.collectives.rank
         self.loop = LoopState()
         self._previous_seconds = 0.0  # of the training resumed from
@@ -103,7 +111,7 @@ class Trainer:
             {**facts, "time": time.strftime("%Y-%m-%d %H:%M:%S %z")},
             plan.resumed_update or 0,
             self.loop,
-            settings.checkpoint_minutes,
+            options_of(settings, "checkpoint_options").minutes,
         )
         self._draws_random_numbers = engine.draws_random_numbers
 
@@ -155,7 +163,7 @@ class Trainer:
 
     @property
     def _writes_checkpoints(self) -> bool:
-        return bool(self.settings.checkpoint_every or self.settings.checkpoint_minutes)
+        return writes_checkpoints(self.settings)
 
     def _start(self) -> Sequence[SaveCallback]:
         """Reads the held-out sets, restores or initializes the training, and takes ownership of the output folder.
@@ -229,7 +237,7 @@ class Trainer:
         if resumed_update is None or self.plan.checkpoint is None:
             self.trackers.begin(folder.path, self.settings)
         else:
-            changes = changes_since(self.plan.checkpoint.manifest, self.facts)
+            changes = changes_since(self.plan.checkpoint.manifest, self.facts, self.todays_names)
             self.trackers.begin(folder.path, self.settings, resumed_update + 1, changes)
 
     def _update_report(self, param) -> None:
@@ -302,7 +310,7 @@ class Trainer:
         for message in self.plan.messages:
             logging.info("%s", message)
         if self.plan.checkpoint is not None:
-            log_resume(self.plan.checkpoint.path, self.plan.checkpoint.manifest, self.facts)
+            log_resume(self.plan.checkpoint.path, self.plan.checkpoint.manifest, self.facts, self.todays_names)
         if self.rank == 0:
             warn_missing(self.verification.missing)
             warn_empty_classes(getattr(self.data, "classes_of_set", None), self.settings.num_classes)

@@ -11,20 +11,21 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from .atomic_io import replace_file
 from .json_object import read_object
 from .text import quoted
 
-# Of options: a comma outside of parentheses and of quotes.
-SEPARATOR = r""",(?![^()]*\))(?=(?:[^'"]|'[^']*'|"[^"]*")*$)"""
+SIGNS = r"""'[^']*'|"[^"]*"|[,()\[\]]"""  # of options: what separates them, and what a separator is not in
 LARGEST = 1 << 20  # bytes of a settings.json, which has some 4,000
-LONGEST = 2000  # characters of options, whose separators are found in time that grows with the square of the length
+LONGEST = 100_000  # characters of options, such as the factors of 4,000 epochs
 
 
 class SettingsError(ValueError):
@@ -49,9 +50,10 @@ class Setting:
     item: type | None = None  # type of the items of a list or tuple, None for other settings
     length: int | None = None  # number of items, None for any number
     path: bool = False  # whether the value is the path of a file or folder
-    alias: str = ""  # another name that users may write; empty for none
     function: bool = False  # whether config.py may give a function in place of the value
     by_epoch: bool = False  # whether a list may give a value for each epoch, the last one for all later ones
+    options: tuple["Setting", ...] | None = None  # declared options, of a setting whose value is name=value,name=value
+    part: str = ""  # with options: the setting that names the part which takes further options; empty for none
     trainer: str = ""  # the only trainer that has the setting, a key of TRAINERS in presets.py; empty for both
 
     @property
@@ -71,8 +73,8 @@ class Setting:
         """Whether the value is text, or a list of texts."""
         return (self.item or type(self.default)) is str
 
-    def describe(self) -> str:
-        """The help with type and bounds."""
+    def describe(self, other_names: str = "") -> str:
+        """The help with type, bounds and other names."""
         kind = type(self.default).__name__
         if self.item:
             kind += f" of {self.length or ''} {self.item.__name__}".replace("  ", " ")
@@ -81,7 +83,7 @@ class Setting:
             "in config.py a function" if self.function else "",
             self.bounds,
             "one of " + ", ".join(filter(None, self.choices)) if self.choices else "",
-            f"also {self.alias}" if self.alias else "",
+            other_names,
             f"{self.trainer} trainer only" if self.trainer else "",
         )
         return f"{self.help} ({', '.join(filter(None, facts))})"
@@ -100,6 +102,8 @@ class Setting:
             SettingsError: It has another type or is outside the bounds.
         """
         kind = type(self.default)
+        if self.options is not None and isinstance(value, Options):
+            return value
         if self.function and callable(value):
             return value
         if self.by_epoch and isinstance(value, (list, tuple)) and value:
@@ -155,6 +159,31 @@ class Setting:
         return SettingsError(f"{self.name} {verb} {quoted(value)}, but must be {expected}")
 
 
+class Options(dict[str, Any]):
+    """The options of one part: name -> text, or None for its default; a user's function is itself."""
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={text}" for name, text in self.items() if text is not None)
+
+    def add(self, name: str, text: Any) -> None:
+        """Adds an option; raises SettingsError if it has another value."""
+        if self.setdefault(name, text) != text:
+            raise SettingsError(f"option {name} is given as {self[name]} and {text}: set one")
+
+
+class Alias(NamedTuple):
+    """What an earlier name of a setting, or its name in another program, stands for.
+
+    An option that has the default of the earlier setting is not set.
+    """
+
+    setting: str
+    options: tuple[str, ...] = ()  # of that setting; several take the items of a list
+    declared: Setting | None = None  # the earlier setting; None for one that is declared as it was
+    # The part that has the option, as a value of the setting that names parts; empty for no certain one.
+    of_part: str = ""
+
+
 class Schema:
     """All settings of a program.
 
@@ -163,18 +192,22 @@ class Schema:
         hints: Name that is not a setting, but was one, here or elsewhere -> what to do instead, for the error.
         alternatives: Groups of settings of which one replaces the others: name -> the value with which it does not; of
             several, a tuple.
+        aliases: Other name that users may write -> what it stands for.
 
     Attributes:
-        rows: As given.
+        rows, aliases: As given.
         settings: Name -> setting.
     """
 
     def __init__(
-        self, *rows: str | Setting, hints: Mapping[str, str], alternatives: Collection[Mapping[str, Any]] = ()
+        self,
+        *rows: str | Setting,
+        hints: Mapping[str, str],
+        alternatives: Collection[Mapping[str, Any]] = (),
+        aliases: Mapping[str, Alias] = MappingProxyType({}),
     ):
-        self.rows, self._hints, self._alternatives = rows, hints, alternatives
+        self.rows, self._hints, self._alternatives, self.aliases = rows, hints, alternatives, aliases
         self.settings = {row.name: row for row in rows if isinstance(row, Setting)}
-        self._aliases = {setting.alias: setting for setting in self.settings.values() if setting.alias}
 
     def defaults(self) -> dict[str, Any]:
         """A fresh copy of every setting with its default."""
@@ -189,8 +222,8 @@ class Schema:
             trainer: The trainer that will use them; empty for any.
 
         Returns:
-            The values as the types of their settings, by name. Among them are the defaults of those that one of the
-            values replaces.
+            The values as the types of their settings, by name; `Options` for those that have options. Among them are
+            the defaults of those that one of the values replaces.
 
         Raises:
             SettingsError: A name is unknown or of another trainer, a value has another type or is outside its bounds,
@@ -199,23 +232,60 @@ class Schema:
         try:
             if not isinstance(values, Mapping):
                 raise SettingsError(f"config is {quoted(values)}, but must be a dictionary; an EasyDict is one")
-            return self._reset(self._read_all(values, trainer))
+            return self._reset(self.translate(values, trainer))
         except SettingsError as error:
             raise SettingsError(f"{source}: {error}" if source else str(error)) from None
 
-    def _read_all(self, values: Mapping[str, Any], trainer: str) -> dict[str, Any]:
+    def names_in(self, values: Iterable[str]) -> set[str]:
+        """Returns the settings for which names and aliases stand."""
+        return {self.aliases[name].setting if name in self.aliases else name for name in values}
+
+    def translate(self, values: Mapping[str, Any], trainer: str = "") -> dict[str, Any]:
+        """Returns checked values by today's names; for arguments and errors see `read`."""
         read: dict[str, Any] = {}
+        names: dict[str, str] = {}  # setting -> as which it was given
         for given, value in values.items():
-            setting = self._find(given)
-            name, checked = setting.name, setting.check(value)
-            if setting.trainer and trainer not in ("", setting.trainer) and checked != setting.default:
-                raise SettingsError(
-                    f"{given} is {checked!r}, but only the {setting.trainer} trainer has this setting: remove it"
-                )
-            if read.setdefault(name, checked) != checked:
-                both = f"given as {read[name]} and {checked}"
-                raise SettingsError(f"{name} and {setting.alias} are one setting, {both}: set one")
+            for name, checked in self._read_one(given, value, trainer):
+                if isinstance(checked, Options):
+                    options = read.setdefault(name, Options())
+                    for option, text in checked.items():
+                        options.add(option, text)
+                elif read.setdefault(name, checked) != checked:
+                    if self.names_in((names[name], given)) == {name}:
+                        both = f"are one setting, given as {read[name]} and {checked}: set one"
+                    else:  # two parts
+                        both = "exclude each other: set one of them"
+                    raise SettingsError(f"{names[name]} and {given} {both}")
+                names.setdefault(name, given)
         return read
+
+    def _read_one(self, given: str, value: Any, trainer: str) -> Iterator[tuple[str, Any]]:
+        """Yields (name, value) of the settings for which a name or alias with this value stands."""
+        setting, alias = self._find(given), self.aliases.get(given)
+        checked = setting.check(value)
+        _check_trainer(replace(setting, name=given), checked, trainer)
+        if not (alias and alias.options):
+            name = alias.setting if alias else given
+            yield name, checked if setting.options is None else self._read_options(setting, checked, trainer)
+            return
+        is_set = checked != setting.default
+        texts = map(to_option, checked if len(alias.options) > 1 else [checked])
+        yield alias.setting, Options(zip(alias.options, texts) if is_set else dict.fromkeys(alias.options))
+        if is_set and alias.of_part:
+            yield self.settings[alias.setting].part, alias.of_part
+
+    def _read_options(self, setting: Setting, value: Any, trainer: str) -> Options:
+        options = value if isinstance(value, Options) else split_options(setting.name, value)
+        declared = {each.name: each for each in setting.options or ()}
+        try:
+            for name, text in options.items():
+                if name not in declared and not setting.part:
+                    choose("option", name, declared)
+                elif name in declared and text is not None:
+                    _check_trainer(declared[name], declared[name].check(declared[name].parse(text)), trainer)
+        except SettingsError as error:
+            raise SettingsError(f"{setting.name}: {error}") from None
+        return options
 
     def _reset(self, values: dict[str, Any]) -> dict[str, Any]:
         for group in self._alternatives:
@@ -227,8 +297,14 @@ class Schema:
         return values
 
     def get(self, name: str) -> Setting | None:
-        """Returns the setting of a name or alias; None for none."""
-        return self._aliases.get(name) or self.settings.get(name)
+        """Returns the declaration of a name or alias; None for none."""
+        alias = self.aliases.get(name)
+        if alias is None:
+            return self.settings.get(name)
+        setting = self.settings[alias.setting]
+        options = {option.name: option for option in setting.options or ()}
+        found = alias.declared or (options[alias.options[0]] if alias.options else setting)
+        return replace(found, name=name) if alias.options else found
 
     def _find(self, name: str) -> Setting:
         if name in self._hints:
@@ -246,9 +322,32 @@ class Schema:
             if isinstance(row, str):
                 lines += ["", f"{row}:"]
                 continue
-            start = f"  {row.name}={defaults[row.name]} ".ljust(30)
-            lines += textwrap.wrap(row.describe(), 120, initial_indent=start, subsequent_indent=" " * 30)
+            aliases = ", ".join(self.aliases_of(row.name))
+            lines += _wrapped(f"  {row.name}={defaults[row.name]}", row.describe(f"also {aliases}" if aliases else ""))
+            for option in row.options or ():
+                aliases = " or ".join(f"{other}=..." for other in self.aliases_of(row.name, option.name))
+                lines += _wrapped(f"    {option.name}={option.default}", option.describe(aliases and f"or {aliases}"))
         return "\n".join(lines[1:])
+
+    def aliases_of(self, name: str, *options: str) -> list[str]:
+        """Returns the other names of an option, or of a setting and the options that it does not declare."""
+        aliases = {other: alias.options for other, alias in self.aliases.items() if alias.setting == name}
+        if not options:
+            declared = {(option.name,) for option in self.settings[name].options or ()}
+            return [other for other, named in aliases.items() if named not in declared]
+        return [other for other, named in aliases.items() if named == options]
+
+
+def _wrapped(start: str, text: str) -> list[str]:
+    return textwrap.wrap(text, 120, initial_indent=f"{start} ".ljust(30), subsequent_indent=" " * 30)
+
+
+def _check_trainer(setting: Setting, value: Any, trainer: str) -> None:
+    """Refuses a value of a setting that only the other trainer has, unless it is the default."""
+    if setting.trainer and trainer not in ("", setting.trainer) and value != setting.default:
+        raise SettingsError(
+            f"{setting.name} is {value!r}, but only the {setting.trainer} trainer has this setting: remove it"
+        )
 
 
 def _is_unused(value: Any, unused: Any) -> bool:
@@ -289,13 +388,41 @@ def parse_options(setting: str, text: str, *makers: Callable[..., Any]) -> dict[
         setting, text: its name and value.
         makers: what will be called with the options: those that it declares as text stay text, see `Setting.parse`.
     """
+    texts = set().union(*map(_text_arguments, makers))
+    return {name: _read(value, name in texts) for name, value in split_options(setting, text).items()}
+
+
+def split_options(setting: str, text: str) -> Options:
+    """Reads the value of a setting whose form is ``name=value,name=(value,value)``; each value is still text."""
     if len(text) > LONGEST:
         raise SettingsError(f"{setting} has {len(text):,} characters, but must have at most {LONGEST:,}")
-    texts = set().union(*map(_text_arguments, makers))
-    parts = [part.partition("=") for part in re.split(SEPARATOR, text) if text]
+    parts = [part.partition("=") for part in _at_separators(text) if text]
     if not all(name.strip().isidentifier() and equals for name, equals, _ in parts):
         raise SettingsError(f"{setting} is {quoted(text)}, but must be name=value, separated by commas")
-    return {name.strip(): _read(value.strip(), name.strip() in texts) for name, _, value in parts}
+    return Options({name.strip(): value.strip() for name, _, value in parts})
+
+
+def _at_separators(text: str) -> list[str]:
+    """Splits a text at its commas outside of quotes and of closed parentheses and brackets, in linear time."""
+    commas: list[int] = []
+    opened: list[int] = []  # for each open parenthesis or bracket, the commas before it
+    for found in re.finditer(SIGNS, text):
+        sign = found.group()
+        if sign == ",":
+            commas.append(found.start())
+        elif sign in ("(", "["):
+            opened.append(len(commas))
+        elif sign in (")", "]") and opened:
+            del commas[opened.pop() :]
+    return [text[start + 1 : end] for start, end in pairwise((-1, *commas, len(text)))]
+
+
+def to_option(value: Any) -> Any:
+    """Returns a value as the text of an option; a function stays what it is."""
+    if callable(value):
+        return value
+    text = value if isinstance(value, str) else repr(value).replace(", ", ",")
+    return repr(text) if isinstance(value, str) and re.search(r"[,()\[\]'\"]|^\s|\s$", text) else text
 
 
 def _text_arguments(maker: Callable[..., Any]) -> set[str]:

@@ -18,6 +18,7 @@ from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.batch import Batch, Inputs
 from partial_fc.data.training_data import Batches, DataLoader, DummyData
 from partial_fc.layer.center_states import center_widths
+from partial_fc.layer.margins import COMBINED
 from partial_fc.settings.checks import check_batch_norms
 from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
 from partial_fc.training.schedule import RateFactor, learning_rates
@@ -25,6 +26,7 @@ from partial_fc.training.schedules import value_in_epoch
 from partial_fc.training.tasks.task import Task
 from partial_fc.training.trackers.tensorboard import drawn_ending
 from partial_fc.utils.config import parse_options
+from partial_fc.utils.options import options_of, other_options
 from partial_fc.utils.user_code import errors_of
 
 from .arcface_checkpoint import read_checkpoint
@@ -63,8 +65,7 @@ def build_margin(settings) -> Any:
     """
     options = parse_options("margin_options", settings.margin_options, find_margin(settings.margin))
     if settings.margin == "combined":
-        options = dict(zip(("m1", "m2", "m3"), settings.margins))
-        options["interclass_filtering_threshold"] = settings.interclass_filtering_threshold
+        options = {**COMBINED, **options}
     return margin_named(settings.margin, settings.loss_s, options)
 
 
@@ -74,8 +75,8 @@ def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
         build_optimizer,
         name=settings.optimizer,
         weight_decay=settings.wd,
-        decay_on=settings.decay_on,
-        options=parse_options("optimizer_options", settings.optimizer_options, optimizer_class(settings.optimizer)),
+        decay_on=options_of(settings, "optimizer_options").decay_on,
+        options=other_options(settings, "optimizer_options", optimizer_class(settings.optimizer)),
         momentum=settings.momentum,
     )
 
@@ -157,11 +158,17 @@ class TorchFramework:
 
     def require_device(self, settings) -> None:
         """Raises ValueError if the device of this rank cannot compute in the precision of the training."""
-        if settings.layer_dtype == "tf32" and layer_type("auto", gpu_facts(self.device)) != "tf32":
-            raise ValueError("layer_dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_dtype=auto")
-        if settings.compile_backbone and not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "gcc", "clang"))):
-            raise ValueError("compile_backbone needs a compiler, g++ or gcc: install it, or set compile_backbone=False")
-        if settings.compile_backbone:
+        dtype = options_of(settings, "layer_options").dtype
+        if dtype == "tf32" and layer_type("auto", gpu_facts(self.device)) != "tf32":
+            raise ValueError(
+                "layer_options=dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_options=dtype=auto"
+            )
+        if options_of(settings, "network_options").compile:
+            if not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "gcc", "clang"))):
+                raise ValueError(
+                    "network_options=compile=True needs a compiler, g++ or gcc: install it, or set "
+                    "network_options=compile=False"
+                )
             use_own_cache(os.environ)
         if self._uses_gpu:
             return
@@ -169,8 +176,10 @@ class TorchFramework:
             raise ValueError(f"gradient_dtype={settings.gradient_dtype} is for GPUs: set gradient_dtype=float32")
         if settings.fp16:
             raise ValueError("float16 is for GPUs: set fp16=False, or bf16=True for bfloat16, which CPUs have")
-        if settings.layer_dtype == "float16":
-            raise ValueError("layer_dtype=float16 is for GPUs: set layer_dtype=bfloat16, which CPUs have")
+        if dtype == "float16":
+            raise ValueError(
+                "layer_options=dtype=float16 is for GPUs: set layer_options=dtype=bfloat16, which CPUs have"
+            )
 
     def free_gpu_bytes(self) -> int | None:
         """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
@@ -225,13 +234,14 @@ class TorchFramework:
             momentum_convention=convention,
             autocast=torch.float16 if settings.fp16 else torch.bfloat16 if settings.bf16 else None,
             pixels=task.pixels,
-            compiled=settings.compile_backbone,
+            compiled=options_of(settings, "network_options").compile,
             frozen=frozen_modules(backbone, factors),
         )
         return job.run_on_all_ranks("optimizer", build)
 
     def build_layer(self, settings, folder: str, model_format: ModelFormat) -> PartialFC:
         """Builds the layer of this rank, which saves its centers in ``folder``."""
+        options = options_of(settings, "layer_options")
         return PartialFC(
             margin_softmax=build_margin(settings),
             num_classes=settings.num_classes,
@@ -245,10 +255,10 @@ class TorchFramework:
             momentum_convention=model_format.momentum_convention,
             seed=settings.seed,
             collectives=self.collectives,
-            tile_classes=settings.tile_classes,
-            logits_cache_mb=None if settings.logits_cache_mb < 0 else settings.logits_cache_mb,
-            layer_dtype=settings.layer_dtype,
-            layer_kernel=settings.layer_kernel,
+            tile_classes=options.tile_classes,
+            logits_cache_mb=None if options.logits_cache_mb < 0 else options.logits_cache_mb,
+            layer_dtype=options.dtype,
+            layer_kernel=options.kernel,
             folder=settings.bank_folder,
             on_host=not settings.bank_on_gpu and self.device.type == "cuda",
             device=self.device,
@@ -263,9 +273,10 @@ class TorchFramework:
         """
         torch.backends.cudnn.benchmark = True  # all batches of a training have the same shape
         torch.manual_seed(settings.seed)  # the same weights on every rank
+        options = options_of(settings, "network_options")
         backbone = self.backbone or get_model(
             settings.network,
-            dropout=settings.dropout,
+            dropout=options.dropout,
             num_features=settings.embedding_size,
             **{"image_size": None, **task.network_sizes()},
         )
@@ -274,7 +285,7 @@ class TorchFramework:
         if isinstance(backbone, Backbone):
             backbone.eps, backbone.pixel_scale = model_format.eps, model_format.pixel_scale
         freeze(backbone, read_factors(settings.part_rates))
-        if settings.activation_checkpointing:
+        if options.activation_checkpointing:
             recompute_blocks(backbone)
         backbone.to(self.device)
         side = task.network_sizes().get("image_size") if task.pixels else None

@@ -24,7 +24,7 @@ def use_own_cache(environment: MutableMapping[str, str]) -> None:
     others = stat.S_IWGRP | stat.S_IWOTH
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & others:
         raise ValueError(
-            f"compile_backbone would run code from {folder}, which other users can write to: set {VARIABLE} to a "
-            "folder of your own"
+            f"network_options=compile=True would run code from {folder}, which other users can write to: set "
+            f"{VARIABLE} to a folder of your own"
         )
     environment[VARIABLE] = folder

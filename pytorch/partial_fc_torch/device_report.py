@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
+from partial_fc.utils.options import options_of
 from partial_fc.utils.text import amount, plural
 
 from .device_defaults import GpuFacts, gpu_facts, layer_type, suitable_tile_classes
@@ -39,15 +40,16 @@ def driver_version() -> str:
 def precision_line(settings, device: torch.device, ranks: int) -> str:
     """Returns the types in which backbone, layer and gradients are computed, and what was chosen for the device."""
     kind = "float16" if settings.fp16 else "bfloat16" if settings.bf16 else "float32"
+    options, compiled = options_of(settings, "layer_options"), options_of(settings, "network_options").compile
     batch, size = settings.batch_size * ranks, settings.embedding_size
-    tile = settings.tile_classes or suitable_tile_classes(device, batch, size)
-    chosen = settings.logits_cache_mb < 0
-    limit = f"up to {LOGITS_CACHE_MB if chosen else settings.logits_cache_mb} MiB"
+    tile = options.tile_classes or suitable_tile_classes(device, batch, size)
+    chosen = options.logits_cache_mb < 0
+    limit = f"up to {LOGITS_CACHE_MB if chosen else options.logits_cache_mb} MiB"
     cache = "as far as memory is free" if chosen and gpu_facts(device) else limit
     parts = [
-        f"backbone in {kind}{', compiled' if settings.compile_backbone else ''}",
+        f"backbone in {kind}{', compiled' if compiled else ''}",
         f"its gradients averaged in {settings.gradient_dtype}" if ranks > 1 else "",
-        f"layer in {layer_type(settings.layer_dtype, gpu_facts(device))}",
+        f"layer in {layer_type(options.dtype, gpu_facts(device))}",
         f"without fused kernels: tiles of {plural(tile, 'class', 'classes')}, logits cached {cache}",
     ]
     return ", ".join(part for part in parts if part)

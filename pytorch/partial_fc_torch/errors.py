@@ -7,8 +7,8 @@ INSTALL = (
 NOT_INSTALLED = f"PyTorch is not installed: {INSTALL}"
 
 LESS_MEMORY = (
-    "To need less memory, reduce batch_size, tile_classes or logits_cache_mb, or keep the centers in host memory by "
-    "bank_on_gpu=False"
+    "To need less memory, reduce batch_size, or tile_classes or logits_cache_mb of layer_options, or keep the centers "
+    "in host memory by bank_on_gpu=False"
 )
 
 # What C++ adds to a message, and the stack trace that follows it.

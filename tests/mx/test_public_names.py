@@ -6,7 +6,8 @@ import pytest
 
 import default
 import partial_fc_mxnet
-from partial_fc.settings import declarations, presets
+from partial_fc.settings import presets
+from partial_fc.utils import options
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 from partial_fc_mxnet.symbol.blocks import ACTIVATIONS
 from partial_fc_mxnet.symbol.head import HEADS
@@ -17,13 +18,14 @@ def test_network_presets_and_symbols_match():
 
 
 def test_settings_of_the_backbone_have_the_choices_of_the_symbols():
-    assert (set(declarations.ACTIVATIONS), set(declarations.HEADS)) == ({"", *ACTIVATIONS}, {"", *HEADS})
+    assert (set(options.ACTIVATIONS), set(options.HEADS)) == ({"", *ACTIVATIONS}, {"", *HEADS})
 
 
-@pytest.mark.parametrize("name", ["net_act", "net_output"])
-def test_an_empty_setting_selects_the_networks_default(name):
-    assert default.SETTINGS.defaults()[name] == ""
-    assert get_symbol("small", 8, **{name: default.SETTINGS.defaults()[name] or None}).list_outputs() == ["fc1_output"]
+@pytest.mark.parametrize("name", ["act", "output"])
+def test_an_empty_option_selects_the_networks_default(name):
+    value = getattr(options.options_of(default.SETTINGS.defaults(), "network_options"), name)
+    assert value == ""
+    assert get_symbol("small", 8, **{f"net_{name}": value or None}).list_outputs() == ["fc1_output"]
 
 
 SIGNATURES = {

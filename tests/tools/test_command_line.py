@@ -86,7 +86,7 @@ def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_pa
     assert run(program, "--config", str(path), "--trust-code", "--print-config") == (0, printed, "")
     settings = json.loads(run(program, "--config", str(path), "lr=0.2", "trackers=mine:Mine", "--print-config")[1])
     assert settings == {**json.loads(printed), "lr": 0.2}
-    assert (settings["num_classes"], settings["margins"]) == (85742, [1.0, 0.0, 0.4])
+    assert (settings["num_classes"], settings["margin_options"]) == (85742, "m1=1.0,m2=0.0,m3=0.4")
 
 
 @pytest.mark.parametrize(

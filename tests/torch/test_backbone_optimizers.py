@@ -264,7 +264,7 @@ def test_an_optimizer_that_fails_in_an_update_is_refused_at_the_start(name, mess
         ("adamw", {"eps": -1.0}, "'adamw', but cannot be made with {'eps': -1.0}: eps is -1.0, but must be above 0"),
         ("torch.optim:RAdam", {"betas": (0.9, 2)}, "betas is 2.0, but must be at least 0 and below 1"),
         ("sgd", {"momentum": 10**400}, "momentum is inf, but must be a finite number"),
-        ("sgd", {"lr": 5.0}, "has lr: remove it, and set lr or backbone_lr"),
+        ("sgd", {"lr": 5.0}, "has lr: remove it"),
     ],
 )
 def test_what_cannot_be_built_is_refused(name, options, message):

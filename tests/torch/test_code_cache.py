@@ -22,9 +22,9 @@ def test_a_new_folder_is_closed_to_others_and_taken_again(folder):
         assert environment == {VARIABLE: str(folder)} and folder.stat().st_mode & 0o077 == 0
 
 
-def test_a_training_with_compile_backbone_takes_it(folder, monkeypatch):
+def test_a_training_that_compiles_takes_it(folder, monkeypatch):
     monkeypatch.setenv(VARIABLE, "")
-    settings = default.generate_config(changes={"compile_backbone": True}, trainer="torch")
+    settings = default.generate_config(changes={"network_options": "compile=True"}, trainer="torch")
     TorchFramework(backend="gloo").require_device(settings)
     assert os.environ[VARIABLE] == str(folder)
 
@@ -46,6 +46,6 @@ def test_what_others_can_write_to_is_refused(planted, folder, monkeypatch):
     else:
         folder.chmod(0o775 if planted == "group" else 0o757)
     environment = {}
-    with pytest.raises(ValueError, match=f"compile_backbone would run code from {folder}, .*set {VARIABLE}"):
+    with pytest.raises(ValueError, match=f"compile=True would run code from {folder}, .*set {VARIABLE}"):
         use_own_cache(environment)
     assert not environment

@@ -129,12 +129,18 @@ def test_settings_of_its_own_are_checked():
         build_task(make(task="items", rec="own_items:SomeBad", task_options="a=3"))
 
 
-@pytest.mark.parametrize("name, value", [("cutout", 8), ("min_images_per_class", 2), ("val_targets", ["lfw"])])
-def test_a_dataset_of_any_items_takes_no_settings_of_images(name, value):
+@pytest.mark.parametrize("name, value", [("cutout", 8), ("min_images_per_class", 2)])
+def test_a_dataset_of_any_items_takes_no_options_of_images(name, value):
+    settings = settings_of("out", task="items", rec="own_items:SomeBad", **{name: value})
+    with pytest.raises(SettingsError, match=f"task_options sets {name}, but DatasetTask has no settings of its own"):
+        build_task(settings)
+
+
+def test_a_dataset_of_any_items_takes_no_validation_sets():
     changes = {"task": "items", "rec": "own_items:SomeBad"}
     assert settings_of("out", dataset="emore", **changes).val_targets  # those of the preset
-    with pytest.raises(SettingsError, match=f"{name} is .*, but task=items does not take it"):
-        settings_of("out", **changes, **{name: value})
+    with pytest.raises(SettingsError, match="val_targets is .*, but task=items does not take it"):
+        settings_of("out", **changes, val_targets=["lfw"])
 
 
 def test_a_network_of_images_is_refused(tmp_path):

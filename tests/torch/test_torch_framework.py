@@ -332,10 +332,10 @@ def test_gpus_that_the_installed_build_cannot_use_are_refused(tmp_path):
     [
         ({"gradient_dtype": "bfloat16"}, "gradient_dtype=bfloat16 is for GPUs: set gradient_dtype=float32"),
         ({"fp16": True}, "float16 is for GPUs: set fp16=False, or bf16=True"),
-        ({"layer_dtype": "float16"}, "layer_dtype=float16 is for GPUs: set layer_dtype=bfloat16"),
+        ({"layer_dtype": "float16"}, "layer_options=dtype=float16 is for GPUs: set layer_options=dtype=bfloat16"),
         (
             {"layer_dtype": "tf32"},
-            "layer_dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_dtype=auto",
+            "layer_options=dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_options=dtype=auto",
         ),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from partial_fc.utils.atomic_io import replace_file, replacing
+from partial_fc.utils.config import parse_options
 from partial_fc.utils.tables import format_table
 from partial_fc.utils.text import plural, printable, say
 
@@ -13,7 +14,7 @@ from .facts import Phase, Profile
 from .ram_disk import SetFiles
 from .verdict import KINDS, Verdict, busy_cores, judge, percent
 
-# Settings that make decoding slow; the verdict names them if the decoding threads are too slow.
+# Options of the task that make decoding slow; the verdict names them if the decoding threads are too slow.
 COSTLY = ("color_jittering", "jpeg_compression")
 
 HEADER = ("", "samples/s", "ms/step", "waits for data", "threads", "disk MB/s", "reading", "cores busy")
@@ -99,11 +100,13 @@ def write_report(
     print()
     say(title)
     print("", format_profile(profile), "", sep="\n", flush=True)
-    verdict = judge(profile, files, tuple(name for name in COSTLY if settings[name]))
+    options = parse_options("task_options", settings["task_options"])
+    costs = {name: options.get(name, 0) for name in COSTLY}
+    verdict = judge(profile, files, tuple(name for name in COSTLY if costs[name]))
     say(verdict.text)
     for line in verdict.lines:
         say(f"    {line}")
-    shown = {name: settings[name] for name in ("network", "dataset", "batch_size", "image_size", *COSTLY)}
+    shown = {name: settings[name] for name in ("network", "dataset", "batch_size", "image_size")} | costs
     figures = {
         **shown,
         "verdict": verdict._asdict(),

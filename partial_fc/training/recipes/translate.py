@@ -165,8 +165,8 @@ def _weights_and_biases(value: Any, config: Mapping[str, Any]) -> Settings:
 def _augmentation(value: Any, config: Mapping[str, Any]) -> Settings:
     if value:
         raise SettingsError(
-            "dali_aug is DALI's augmentation: set it to False, and add color_jittering=0.2 jpeg_compression=30 "
-            "cutout=40 or the like to the command"
+            "dali_aug is DALI's augmentation: set it to False, and add "
+            "task_options=color_jittering=0.2,jpeg_compression=30,cutout=40 or the like to the command"
         )
     return {}
 

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from partial_fc.utils.config import parse_options
 from partial_fc.utils.imports import import_object
-from partial_fc.utils.options import number
+from partial_fc.utils.options import number, options_of, other_options
 from partial_fc.utils.user_code import errors_of, make
 
 from .constant import Constant
@@ -26,30 +25,20 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "cosine": Cosine,
     "constant": Constant,
 }
-# Those that a setting of their own describes, and selects where ``schedule`` is empty.
-SETTING_OF = {"steps": "lr_steps", "epochs": "lr_epochs", "factors": "lr_func"}
-QUADRATIC = ("steps", "epochs")  # whose ``warmup_epoch`` is arcface_torch's of 2021, unless ``warmup`` says otherwise
+QUADRATIC = ("steps", "epochs")  # whose ``warmup_epoch`` is arcface_torch's of 2021, unless option warmup differs
 
 __all__ = [
     "LARGEST_FACTOR",
     "SCHEDULES",
-    "SETTING_OF",
     "Length",
     "LinearUpdates",
     "Moment",
     "Schedule",
     "Steps",
     "build_schedule",
-    "schedule_name",
     "tabulate_rates",
     "value_in_epoch",
 ]
-
-
-def schedule_name(settings: Any) -> str:
-    """Returns the name of the schedule that the settings describe."""
-    described = (name for name, setting in SETTING_OF.items() if settings[setting])
-    return settings["schedule"] or next(described, "constant")
 
 
 def build_schedule(settings: Any, updates: int, of_epoch: int) -> Schedule:
@@ -59,20 +48,18 @@ def build_schedule(settings: Any, updates: int, of_epoch: int) -> Schedule:
         ValueError: ``schedule`` names nothing, or what does not take ``schedule_options``; also in a call, if it
             fails or returns no factor from 0 to LARGEST_FACTOR.
     """
-    name, epochs, steps = schedule_name(settings), settings["warmup_epoch"], settings["warmup_steps"]
+    name, epochs, steps = settings["schedule"], settings["warmup_epoch"], settings["warmup_steps"]
     length = Length(updates, of_epoch, epochs * of_epoch if epochs > 0 else steps)
     schedule = _build(name, settings, length)
     if epochs <= 0:
         return LinearUpdates(schedule, steps)
-    quadratic = settings["warmup"] == "quadratic" or (not settings["warmup"] and name in QUADRATIC)
-    return QuadraticEpochs(schedule, epochs) if quadratic else LinearEpochs(schedule, length)
+    growth = options_of(settings, "schedule_options").warmup or ("quadratic" if name in QUADRATIC else "linear")
+    return QuadraticEpochs(schedule, epochs) if growth == "quadratic" else LinearEpochs(schedule, length)
 
 
 def _build(name: str, settings: Any, length: Length) -> Schedule:
     made = SCHEDULES.get(name) or import_object(name, "schedule", Schedule)
-    options = parse_options("schedule_options", settings["schedule_options"], made)
-    described = [settings[SETTING_OF[name]]] if name in SETTING_OF else []
-    schedule = make("schedule", name, made, length, *described, **options)
+    schedule = make("schedule", name, made, length, **other_options(settings, "schedule_options", made))
 
     def factor(moment: Moment) -> float:
         with errors_of(f"schedule is {name!r}, which fails in update {moment.update}"):

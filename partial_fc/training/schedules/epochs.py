@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .schedule import Length, Moment
+from .schedule import Length, Moment, increasing
 
 
 class EpochSteps:
@@ -12,7 +12,7 @@ class EpochSteps:
     """
 
     def __init__(self, length: Length, epochs: Sequence[int]):
-        self.epochs = epochs
+        self.epochs = increasing("epochs", epochs)
 
     def __call__(self, moment: Moment) -> float:
         """See Schedule."""

@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Sequence
 
-from partial_fc.utils.config import SettingsError
+from partial_fc.utils.config import Setting, SettingsError
+from partial_fc.utils.options import RATE
 from partial_fc.utils.user_code import errors_of
 
 from .schedule import Length, Moment
+
+FACTORS = Setting("factors", [], "", item=float, **RATE)
 
 
 class Factors:
     """The number of the epoch in ``factors``; the last one holds for all later epochs."""
 
     def __init__(self, length: Length, factors: Sequence[float]):
-        self.factors = factors
+        self.factors = FACTORS.check(factors)
 
     def __call__(self, moment: Moment) -> float:
         """See Schedule."""
@@ -31,6 +34,6 @@ def tabulate_rates(lr_func: Callable[[int], float], num_epoch: int) -> list[floa
     it fails or returns no number, or the number of epochs is not known.
     """
     if not num_epoch:
-        raise SettingsError("lr_func is a function of the epoch, but num_epoch is 0: set num_epoch, or lr_func=[]")
+        raise SettingsError("lr_func is a function of the epoch, but num_epoch is 0: set num_epoch, or remove lr_func")
     with errors_of("lr_func failed"):
         return [float(lr_func(epoch)) for epoch in range(num_epoch)]

@@ -1,8 +1,20 @@
 """What a schedule is: the factor of the initial learning rates in each update."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
-LARGEST_FACTOR = 10**6  # of a learning rate: float32, in which the rate acts, ends at 3e38
+from partial_fc.utils.config import Setting, SettingsError
+from partial_fc.utils.options import LARGEST_RATE as LARGEST_FACTOR
+
+__all__ = ["LARGEST_FACTOR", "Length", "Moment", "Schedule", "increasing"]
+
+
+def increasing(name: str, numbers: Any) -> Sequence[int]:
+    """Returns numbers of updates or epochs from 1; raises SettingsError if they do not increase."""
+    checked: list[int] = Setting(name, [], "", item=int, at_least=1).check(numbers)
+    if checked != sorted(set(checked)):
+        raise SettingsError(f"{name} is {checked}, but must be increasing numbers")
+    return checked
 
 
 class Moment(NamedTuple):

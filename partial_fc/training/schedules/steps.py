@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from .schedule import Length, Moment
+from .schedule import Length, Moment, increasing
 
 
 class Steps:
     """0.1^n, where n is the number of ``steps`` before the update (mxnet.lr_scheduler.MultiFactorScheduler)."""
 
     def __init__(self, length: Length, steps: Sequence[int]):
-        self.steps = steps
+        self.steps = increasing("steps", steps)
 
     def __call__(self, moment: Moment) -> float:
         """See Schedule."""

@@ -5,6 +5,7 @@ Shapes: N images, H = W image size.
 
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from partial_fc.evaluation.validation_set import PairsOfRank, raw_pixel_distance
 from partial_fc.evaluation.verification import verify_distances
 from partial_fc.training.inputs import check_records, draw_demo, record_path, validation_sets
 from partial_fc.training.schedule import items_of_update
+from partial_fc.utils.config import Setting, SettingsError
 
 from .evaluation import Evaluation
 from .pairs import PairShare, PairVerification
@@ -29,6 +31,33 @@ class Faces(Task):
     """Images of people, one class for each person; inputs (B, 3, H, W) uint8 RGB."""
 
     pixels = True
+    options = (
+        Setting("cutout", 0, "side in pixels of a square erased from every second image", at_least=0),
+        Setting(
+            "color_jittering",
+            0.0,
+            "strength c of the color jitter: brightness, contrast and saturation are scaled by 1 - c to 1 + c",
+            at_least=0,
+            at_most=1,
+        ),
+        Setting(
+            "jpeg_compression",
+            0,
+            "lowest quality with which every second image is compressed as JPEG; 0 disables it",
+            at_least=0,
+            at_most=100,
+        ),
+        Setting("min_images_per_class", 0, "identities with fewer images are left out", at_least=0),
+    )
+    cutout: int
+    color_jittering: float
+    jpeg_compression: int
+    min_images_per_class: int
+
+    def __init__(self, settings: Any, **options: Any):
+        super().__init__(settings, **options)
+        if self.cutout > settings.image_size:
+            raise SettingsError(f"cutout is {self.cutout}, but must be at most {settings.image_size}, the image_size")
 
     def prepare(self, home: str) -> None:
         """Checks the path of the set; draws the demo where it is missing."""
@@ -48,10 +77,8 @@ class Faces(Task):
             items_of_update(settings),
             (settings.image_size, settings.image_size),
             shuffle=settings.shuffle,
-            augmentation=Augmentation(
-                settings.rand_mirror, settings.cutout, settings.color_jittering, settings.jpeg_compression
-            ),
-            min_images_per_class=settings.min_images_per_class,
+            augmentation=Augmentation(settings.rand_mirror, self.cutout, self.color_jittering, self.jpeg_compression),
+            min_images_per_class=self.min_images_per_class,
             skip_bad_images=settings.skip_bad_images,
             rank=rank,
             size=size,

@@ -38,7 +38,8 @@ class Task:
         self.settings = settings
         if options and not self.options:
             raise SettingsError(
-                f"task_options sets {', '.join(options)}, but {type(self).__name__} has no settings of its own"
+                f"task_options sets {', '.join(options)}, but {type(self).__name__} has no settings of its own: "
+                "remove them"
             )
         declared = self.schema()
         for name, value in {**declared.defaults(), **declared.read("task_options", options)}.items():

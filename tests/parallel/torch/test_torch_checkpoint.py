@@ -1,10 +1,10 @@
 """Checkpoints of a training on TorchEngine, and resuming from them bit for bit."""
 
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
+from easydict import EasyDict as edict
 from torch_layer import RANK, E
 from torch_training import Training, small_transformer
 
@@ -143,7 +143,7 @@ def test_a_class_map_is_for_the_checkpoint_that_resume_names(tmp_path):
 
     def found(resume):
         changes = {"resume": resume, "class_map": str(path), "num_classes": 3, "new_centers": "random"}
-        settings = SimpleNamespace(**changes, pretrained="", checkpoints_kept=9, gradient_acc=1)
+        settings = edict(**changes, pretrained="", checkpoint_options="kept=9", gradient_acc=1)
         return find_checkpoint(settings, str(tmp_path), default_collectives, lambda path, gradient_acc: None).checkpoint
 
     assert found("auto").class_map is None

@@ -39,18 +39,21 @@ def test_find_problems(measured, problems):
         assert expected in text
 
 
+CENTERS = {"layer_options": "lr=0.2"}
+
+
 @pytest.mark.parametrize(
     "changes, expected, absent",
     [
         ({}, ["start again with warmup_steps=400 lr=0.025 max_grad_norm=5"], "bn_mom"),
-        ({"backbone_lr": 0.4, "memory_bank_lr": 0.2}, ["backbone_lr=0.1 memory_bank_lr=0.05"], " lr="),
-        ({"memory_bank_lr": 0.2}, ["lr=0.025 memory_bank_lr=0.05"], "backbone_lr"),
+        ({"optimizer_options": "lr=0.4", **CENTERS}, ["optimizer_options=lr=0.1 layer_options=lr=0.05"], " lr="),
+        (CENTERS, ["lr=0.025 layer_options=lr=0.05"], "optimizer_options"),
         ({"max_grad_norm": 2.0, "warmup_steps": 2000}, ["warmup_steps=8000"], "max_grad_norm"),
-        ({"warmup_steps": 400, "max_update": 2000}, ["warmup_steps=1000"], "memory_bank_lr"),
-        ({"warmup_steps": 5, "max_update": 1}, ["warmup_steps=1"], "memory_bank_lr"),
+        ({"warmup_steps": 400, "max_update": 2000}, ["warmup_steps=1000"], "layer_options"),
+        ({"warmup_steps": 5, "max_update": 1}, ["warmup_steps=1"], "layer_options"),
         ({"warmup_epoch": 2}, ["warmup_epoch=4 lr=0.025"], "warmup_steps"),
-        ({"lr_func": [1.0, 0.1]}, ["start again with lr=0.025"], "warmup"),
-        ({"bn_mom": 0.99}, ["bn_mom=0.9"], "memory_bank_lr"),
+        ({"schedule": "factors"}, ["start again with lr=0.025"], "warmup"),
+        ({"network_options": "bn_mom=0.99"}, ["network_options=bn_mom=0.9"], "layer_options"),
     ],
 )
 def test_suggestions_depend_on_the_settings(changes, expected, absent):

@@ -10,8 +10,14 @@ import default
 from partial_fc.layer.margins import MARGINS
 from partial_fc.settings import presets
 from partial_fc.training.recipes.table import RECIPES
-from partial_fc.utils.config import SettingsError, to_json, write_settings
+from partial_fc.utils.config import SettingsError, parse_options, to_json, write_settings
 from partial_fc.utils.imports import OBJECT_SETTINGS
+
+
+def factors_of(config):
+    """The factors of a user's lr_func."""
+    return parse_options("schedule_options", config.schedule_options)["factors"]
+
 
 OWN = {"rec": "/sets/own", "num_classes": 70, "num_epoch": 3, "lr_epochs": [2], "warmup_steps": 0}
 
@@ -29,7 +35,8 @@ def test_a_loss_has_its_margin(changes, loss, margin, tmp_path):
     config = default.generate_config(changes=changes, trainer="torch")
     assert (config.loss, config.margin) == (loss, margin)
     saved = tmp_path / "settings.json"
-    write_settings(str(saved), {**config, "margin_options": "" if margin == "combined" else "m=0.3,kind=a"})
+    options = {"combined": "", "magface": "l_m=0.3"}.get(margin, "m=0.3,kind=a")
+    write_settings(str(saved), {**config, "margin_options": options})
     config = default.generate_config(config_file=str(saved), trainer="torch", trust_code=True)
     assert (config.loss, config.margin) == (loss, margin)
     config = default.generate_config("adaface", config_file=str(saved), trainer="torch")
@@ -41,7 +48,7 @@ def test_another_margin_of_the_same_loss_has_none_of_the_saved_options(tmp_path)
     write_settings(str(tmp_path / "a.json"), {"loss": "own", "margin": "combined", **options})
     changes = {"loss": "own", "margin": "own.margins:Mine"}
     config = default.generate_config(changes=changes, config_file=str(tmp_path / "a.json"), trainer="torch")
-    assert (config.margin, config.margins, config.interclass_filtering_threshold) == (changes["margin"], (1, 0.5, 0), 0)
+    assert (config.margin, config.margin_options) == (changes["margin"], "")
 
 
 def test_errors_name_their_source(monkeypatch):
@@ -57,9 +64,9 @@ def test_errors_name_their_source(monkeypatch):
 def test_presets_config_and_command_line_win_in_this_order(monkeypatch):
     config = default.generate_config("cosface", "glint360k_8GPU", "r100")
     assert config is default.config
-    assert config.margins == (1.0, 0.0, 0.4)
+    assert config.margin_options == "m1=1.0,m2=0.0,m3=0.4"
     assert (config.num_classes, config.max_update, config.embedding_size) == (360232, 600000, 512)
-    assert config.lr_steps == [200000, 400000, 500000, 550000]
+    assert (config.schedule, config.schedule_options) == ("steps", "steps=[200000,400000,500000,550000]")
     assert len(config.val_targets) == 7
     monkeypatch.setitem(default.user_config, "batch_size", 32)
     monkeypatch.setitem(default.user_config, "num_classes", 5)
@@ -73,7 +80,8 @@ def test_presets_config_and_command_line_win_in_this_order(monkeypatch):
 def test_every_preset_makes_a_whole_configuration(trainer, name):
     config = default.generate_config(None, name, trainer=trainer)
     assert config.num_classes > 0 and (config.num_epoch or config.max_update) > 0
-    assert bool(config.num_epoch) == bool(config.lr_epochs) != bool(config.lr_steps)
+    assert config.schedule == ("epochs" if config.num_epoch else "steps")
+    assert config.schedule_options.startswith(f"{config.schedule}=[")
     assert config.debug == name.endswith("w")
 
 
@@ -91,9 +99,9 @@ def test_both_trainers_and_the_recipes_have_the_same_classes_of_a_set(name, clas
 
 
 def test_a_preset_of_one_trainer_keeps_its_schedule():
-    names = ("data_name", "lr_steps", "max_update", "lr_epochs", "num_epoch", "dropout")
+    names = ("data_name", "schedule_options", "max_update", "num_epoch", "network_options")
     mxnet = dict(default.generate_config(None, "webface", trainer="mxnet"))
-    assert [mxnet[name] for name in names] == ["webface", [20000, 28000], 32000, [], 0, 0.0]
+    assert [mxnet[name] for name in names] == ["webface", "steps=[20000,28000]", 32000, 0, ""]
 
 
 def test_a_config_py_of_the_tutorial(monkeypatch):
@@ -117,8 +125,8 @@ config.lr_func = lr_step_func
     exec(lines, {"config": user})
     monkeypatch.setattr(default, "user_config", user)
     config = default.generate_config(trainer="torch")
-    assert config.lr_func == pytest.approx([1, 0.1, 0.1, 0.01])
-    assert (config.lr_epochs, config.num_epoch, config.wd, config.sample_ratio) == ([], 4, 1e-4, 1.0)
+    assert factors_of(config) == pytest.approx([1, 0.1, 0.1, 0.01])
+    assert (config.schedule, config.num_epoch, config.wd, config.sample_ratio) == ("factors", 4, 1e-4, 1.0)
     assert (config.rec, config.output) == ("/train_tmp/faces_emore/train.rec", f"{default.HERE}/ms1mv3_arcface_r50")
     assert not {"weight_decay", "sample_rate"} & set(config)
 
@@ -131,19 +139,28 @@ def test_the_examples_in_config_py_are_allowed(monkeypatch):
     monkeypatch.setattr(default, "user_config", user)
     config = default.generate_config(trainer="torch")
     assert len(user) == len(lines) and (config.dataset, config.batch_size) == ("emore", 128)
-    assert config.lr_func == pytest.approx([1] * 8 + [0.1] * 8 + [0.01] * 4)
+    assert factors_of(config) == pytest.approx([1] * 8 + [0.1] * 8 + [0.01] * 4)
+
+
+EPOCHS_8_14 = {"schedule": "epochs", "schedule_options": "epochs=[8,14]"}
 
 
 @pytest.mark.parametrize(
     "dataset, changes, expected",
     [
-        ("emore", {"max_update": 9}, {"num_epoch": 0, "max_update": 9, "lr_epochs": [8, 14]}),
-        ("demo", {"num_epoch": 2}, {"num_epoch": 2, "lr_steps": [1600, 1900], "warmup_steps": 400}),
-        ("demo", {"warmup_epoch": 1}, {"warmup_epoch": 1, "warmup_steps": 0, "lr_steps": [1600, 1900]}),
-        ("emore", {"warmup_steps": 50}, {"warmup_steps": 50, "lr_epochs": [8, 14], "num_epoch": 16}),
-        ("emore", {"lr_steps": [5]}, {"lr_steps": [5], "lr_epochs": []}),
-        ("demo", {"lr_func": [1, 0.5]}, {"lr_func": [1.0, 0.5], "lr_steps": [], "warmup_steps": 0}),
-        ("demo", {"lr_epochs": [2]}, {"lr_epochs": [2], "lr_steps": [], "warmup_steps": 400}),
+        ("emore", {"max_update": 9}, {"num_epoch": 0, "max_update": 9, **EPOCHS_8_14}),
+        ("demo", {"num_epoch": 2}, {"num_epoch": 2, "schedule_options": "steps=[1600,1900]", "warmup_steps": 400}),
+        ("demo", {"warmup_epoch": 1}, {"warmup_epoch": 1, "warmup_steps": 0, "schedule": "steps"}),
+        ("emore", {"warmup_steps": 50}, {"warmup_steps": 50, "num_epoch": 16, **EPOCHS_8_14}),
+        ("emore", {"lr_steps": [5]}, {"schedule": "steps", "schedule_options": "steps=[5]"}),
+        (
+            "demo",
+            {"lr_func": [1, 0.5]},
+            {"schedule": "factors", "schedule_options": "factors=[1.0,0.5]", "warmup_steps": 0},
+        ),
+        ("demo", {"lr_epochs": [2]}, {"schedule": "epochs", "schedule_options": "epochs=[2]", "warmup_steps": 400}),
+        ("demo", {"schedule": "cosine"}, {"schedule": "cosine", "schedule_options": "", "warmup_steps": 400}),
+        ("demo", {"lr_steps": []}, {"schedule": "constant", "schedule_options": ""}),
     ],
 )
 def test_a_schedule_replaces_what_the_preset_gives_in_another_unit(dataset, changes, expected):
@@ -155,10 +172,19 @@ def test_a_warm_up_does_not_replace_a_function_of_the_user(monkeypatch):
     user = type(default.config)(lr_func=lambda epoch: 0.5**epoch, num_epoch=2)
     monkeypatch.setattr(default, "user_config", user)
     for warm_up in ("warmup_epoch", "warmup_steps"):
-        with pytest.raises(SettingsError, match=f"^lr_func is .*{warm_up} is set: remove one"):
+        with pytest.raises(SettingsError, match=f"^schedule is 'factors' .*{warm_up} is set: remove one"):
             default.generate_config(dataset_name="demo", changes={warm_up: 1})
     config = default.generate_config(dataset_name="demo", changes={"warmup_epoch": 1, "lr_epochs": [2]})
-    assert (config.warmup_epoch, config.lr_epochs, config.lr_func) == (1, [2], [])
+    assert (config.warmup_epoch, config.schedule, config.schedule_options) == (1, "epochs", "epochs=[2]")
+
+
+def test_a_function_of_many_epochs_is_saved_and_read(tmp_path, monkeypatch):
+    user = type(default.config)(lr_func=lambda epoch: 0.99**epoch, num_epoch=4000)
+    monkeypatch.setattr(default, "user_config", user)
+    config = default.generate_config(dataset_name="demo")
+    write_settings(path := str(tmp_path / "settings.json"), config)
+    assert default.generate_config(config_file=path) == config
+    assert factors_of(config) == [0.99**epoch for epoch in range(4000)]
 
 
 def test_rec_is_a_file_or_its_folder(tmp_path):
@@ -177,7 +203,7 @@ def test_rec_is_a_file_or_its_folder(tmp_path):
             "/sets/own/train.rec is a set of your own: set num_classes too, or dataset to one whose preset has them",
         ),
         ("num_epoch", "/sets/own/train.rec is a set of your own: set num_epoch or max_update too"),
-        ("lr_epochs", "/sets/own/train.rec is a set of your own: set lr_epochs or lr_steps or lr_func or schedule too"),
+        ("lr_epochs", r"/sets/own/train.rec is a set of your own: set schedule \(such as lr_epochs=\[8,14\]\) too"),
     ],
 )
 def test_a_set_of_ones_own_takes_nothing_from_the_demo(left_out, message):
@@ -244,10 +270,10 @@ def test_a_saved_training_in_epochs_is_run_again_with_its_rates_and_not_its_upda
     with open(path, "w") as file:
         json.dump({**document, "max_update": 777}, file)  # of the number of ranks then
     again = default.generate_config(config_file=path, trainer="torch")
-    assert (again.num_epoch, again.lr_func) == (3, [1.0, 0.5, 0.25]) and again.max_update != 777
+    assert (again.num_epoch, factors_of(again)) == (3, [1.0, 0.5, 0.25]) and again.max_update != 777
     assert default.generate_config(config_file=path, changes={"max_update": 5}, trainer="torch").num_epoch == 0
     again = default.generate_config(dataset_name="webface", config_file=path, trainer="torch")
-    assert (again.num_epoch, again.lr_func, again.lr_epochs) == (34, [], [20, 28, 32])
+    assert (again.num_epoch, again.schedule_options) == (34, "epochs=[20,28,32]")
 
 
 @pytest.mark.parametrize("names", [{"dataset_name": "emore"}, {"dataset_name": "100w"}, {"loss_name": "cosface"}])
@@ -297,15 +323,15 @@ def test_a_saved_configuration_that_is_refused(content, message, tmp_path):
 
 def test_the_data_sets_of_the_tutorial():
     """Figures of arcface_torch at insightface's commit fb5b42fe."""
-    names = ("data_name", "num_classes", "num_epoch", "lr_epochs", "val_targets", "dropout")
+    names = ("data_name", "num_classes", "num_epoch", "schedule_options", "val_targets", "network_options")
     three = ["lfw", "cfp_fp", "agedb_30"]
     expected = {
-        "emore": ("faces_emore", 85742, 16, [8, 14], ["lfw"], 0.0),
-        "ms1m-retinaface-t1": ("ms1m-retinaface-t1", 93431, 25, [11, 17, 22], three, 0.0),
-        "ms1mv3": ("ms1m-retinaface-t1", 93431, 25, [11, 17, 22], three, 0.0),
-        "ms1m-retinaface-t2": ("ms1m-retinaface-t2", 91180, 25, [11, 17, 22], three, 0.0),
-        "glint360k": ("glint360k", 360232, 20, [8, 12, 15, 18], three, 0.0),
-        "webface": ("faces_webface_112x112", 10572, 34, [20, 28, 32], three, 0.4),
+        "emore": ("faces_emore", 85742, 16, "epochs=[8,14]", ["lfw"], ""),
+        "ms1m-retinaface-t1": ("ms1m-retinaface-t1", 93431, 25, "epochs=[11,17,22]", three, ""),
+        "ms1mv3": ("ms1m-retinaface-t1", 93431, 25, "epochs=[11,17,22]", three, ""),
+        "ms1m-retinaface-t2": ("ms1m-retinaface-t2", 91180, 25, "epochs=[11,17,22]", three, ""),
+        "glint360k": ("glint360k", 360232, 20, "epochs=[8,12,15,18]", three, ""),
+        "webface": ("faces_webface_112x112", 10572, 34, "epochs=[20,28,32]", three, "dropout=0.4"),
     }
     common = {"data_root": "/train_tmp", "log_every": 50, "verify_every": 2000, "max_grad_norm": 5.0, "momentum": 0.9}
     common.update(lr=0.1, batch_size=64, wd=5e-4, sample_ratio=1.0, fp16=False, embedding_size=512, warmup_epoch=-1)
@@ -321,7 +347,8 @@ def test_code_that_only_a_settings_file_names_is_refused(saved, monkeypatch):
     for setting in OBJECT_SETTINGS:
         value = ["jsonl", "antigravity:fly"] if setting == "trackers" else "antigravity:fly"
         changes = {**OWN, "loss": "own" if setting == "margin" else "arcface", "margin": "combined", setting: value}
-        changes |= {"lr_epochs": []} if setting == "schedule" else {}
+        if setting == "schedule":
+            del changes["lr_epochs"]
         _, path = saved(changes=changes, trainer="torch")
         read = partial(default.generate_config, config_file=path, trainer="torch")
         with pytest.raises(SettingsError, match=f"^{path} sets {setting} to 'antigravity:fly', .*--trust-code"):

@@ -15,13 +15,14 @@ from partial_fc.utils.config import SettingsError
         ({"models_root": ""}, "models_root is empty: set it, or output"),
         (
             {"sample_rate": 0.1, "sample_ratio": 0.3},
-            "sample_ratio and sample_rate are one setting, given as 0.1 and 0.3: set one",
+            "sample_rate and sample_ratio are one setting, given as 0.1 and 0.3: set one",
         ),
         *(
             ({"sampling_correction": True, "sample_ratio": ratio}, "sampling_correction weights sampled negatives, but")
             for ratio in (0, [0.1, 0.0, 1.0])
         ),
-        ({"cutoff": 1000}, "cutout is 1000, but must be at most 112, the image_size"),
+        ({"cutoff": -1}, "cutoff is -1, but must be at least 0"),
+        ({"cutoff": 8, "cutout": 9}, "option cutout is given as 8 and 9: set one"),
         ({"batch_size": 1}, "batch_size is 1, but the batch norms of small need 2 items or more of each rank"),
         *(
             ({name: 1e300}, f"{name} is 1e[+]300, but must be at least 0 and at most 1000000")
@@ -29,11 +30,15 @@ from partial_fc.utils.config import SettingsError
         ),
         ({"lr_func": [1e300], "num_epoch": 1}, "lr_func contains 1e[+]300, but must be at least 0 and at most"),
         ({"max_update": 2**40}, "max_update is .*, but must be at least 0 and at most 1000000000"),
-        ({"kept_mb": 256}, "unknown setting 'kept_mb': its name is now 'logits_cache_mb'"),
+        ({"kept_mb": -2}, "kept_mb is -2, but must be at least -1"),
+        ({"layer_options": "kept_mb=1"}, "layer_options: unknown option 'kept_mb': did you mean 'logits_cache_mb'"),
+        ({"network_options": "bn_mom=1"}, "network_options: bn_mom is 1.0, but must be at least 0 and below 1"),
+        ({"network_options": "dropout=0.4"}, "network_options: dropout is 0.4, but only the torch trainer has this"),
+        ({"optimizer_options": "eps=1e-6"}, "optimizer_options has eps, which only the torch trainer takes"),
         ({"num_image": 5822653}, "unknown setting 'num_image': remove it, the number of images is read from the data"),
         ({"weight_decay": -1}, "wd is -1.0, but must be at least 0"),
         *(({kind: "x"}, f"unknown {kind} 'x': did you mean") for kind in ("net_act", "loss", "dataset", "network")),
-        ({"lr_steps": [20, 20]}, "lr_steps is .*increasing"),
+        ({"lr_steps": [20, 20]}, "schedule is 'steps', .*steps is .*increasing"),
         ({"class_map": "same"}, "class_map maps the classes of a checkpoint: set resume or pretrained"),
         ({"class_map": "same", "resume": "auto"}, "class_map maps"),
         (
@@ -74,11 +79,11 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"lr_epochs": [14, 8]}, r"lr_epochs is \[14, 8\], but must be increasing numbers of epochs"),
+        ({"lr_epochs": [14, 8]}, r".*: epochs is \[14, 8\], but must be increasing numbers"),
         ({"num_epoch": 3, "max_update": 100}, "num_epoch and max_update exclude each other: set one of them"),
         ({"lr_epochs": [3], "lr_steps": [100]}, "lr_epochs and lr_steps exclude each other"),
-        ({"lr_func": [1.0], "warmup_epoch": 2}, "lr_func is the whole course of the rates, but warmup_epoch is"),
-        ({"lr_func": [1.0, 0.1], "num_epoch": 3}, "lr_func has factors for 2 epochs, but num_epoch is 3"),
+        ({"lr_func": [1.0], "warmup_epoch": 2}, "schedule is 'factors' .*, but warmup_epoch is set"),
+        ({"lr_func": [1.0, 0.1], "num_epoch": 3}, "schedule_options has factors .* for 2 epochs, but num_epoch is 3"),
         ({"lr_func": "step"}, "lr_func is 'step', but must be of type list, .* or in config.py a function"),
         ({"lr_func": lambda epoch: 0.1**epoch}, "lr_func is a function of the epoch, but num_epoch is 0: set num_ep"),
         ({"lr_func": lambda epoch: 1 / epoch, "num_epoch": 2}, "lr_func failed: ZeroDivisionError: division by zero"),
@@ -88,9 +93,9 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
         ({"lr_epochs": [3], "schedule": "cosine"}, "lr_epochs and schedule exclude each other"),
         (
             {"dataset": "emore", "schedule": "steps"},
-            "schedule is 'steps', but lr_epochs is set: remove it, or set ",
+            r"schedule is 'steps', but schedule_options has no steps: add steps=\[...\]",
         ),
-        ({"schedule": "epochs", "lr_steps": []}, r"schedule is 'epochs', but lr_epochs is \[\]: set it too"),
+        ({"schedule": "epochs", "lr_steps": []}, r"schedule is 'epochs', but schedule_options has no epochs: add "),
         ({"schedule": "cosin"}, "unknown schedule 'cosin': did you mean 'cosine'"),
         ({"schedule": "my-module:f"}, "schedule is 'my-module:f', but must be a known name or package.module:name"),
         (
@@ -123,12 +128,14 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
             {"optimizer": "adamw", "center_optimizer": "adamw", "momentum": 0.5},
             "momentum is 0.5, which sgd alone takes: remove it",
         ),
-        ({"warmup": "quadratic", "warmup_steps": 5}, "warmup is 'quadratic', which is a growth by epoch: set warmup_e"),
+        (
+            {"warmup": "quadratic", "warmup_steps": 5},
+            "schedule_options has warmup=quadratic, which is a growth by epoch: set",
+        ),
         *(
-            ({"optimizer": name, "optimizer_options": "lr=5"}, "optimizer_options has lr: remove it, and set lr or")
+            ({"optimizer": name, "optimizer_options": "params=5"}, "optimizer_options has params: remove it")
             for name in ("sgd", "adamw", "torch.optim:Adam", "own:Own")
         ),
-        ({"loss": "adaface", "margins": (1.0, 0.5, 0.0)}, r"margins is \(1.0, 0.5, 0.0\), but the margin is 'adaface'"),
         ({"schedule": "polynomial", "schedule_options": "power=1e300"}, ".*: power is 1e[+]300, but must be above 0"),
         ({"optimizer": "adam"}, "unknown optimizer 'adam': did you mean 'adamw'"),
         ({"optimizer": "torch.optim:"}, "optimizer is 'torch.optim:', but must be a known name or package.module:name"),
@@ -139,13 +146,19 @@ def test_settings_that_are_refused(changes, message, trainer="mxnet"):
         ),
         ({"loss": "own"}, "margin is '', but must be a known name or package.module:name"),
         ({"margin": "arcfase"}, "margin is 'arcfase', but must be a known name or package.module:name"),
-        ({"loss": "cosface", "margin": "a:b"}, "margin is 'a:b', but that of loss cosface is 'combined': set loss=own"),
+        ({"loss": "cosface", "margin": "a:b"}, "margin is 'a:b', but loss cosface has 'combined': set loss=own"),
         ({"loss": "adaface", "margin_options": "0.4"}, "margin_options is '0.4', but must be name=value, separated"),
-        ({"margin_options": "m=0.4"}, "margin_options is m=0.4, but the margin is 'combined', which does not take it"),
-        ({"loss": "adaface", "margins": (1, 0, 0.4)}, r"margins is \(1.0, 0.0, 0.4\), but the margin is 'adaface'"),
+        (
+            {"margin_options": "m=0.4"},
+            "margin_options has m, but the margin 'combined' takes m1, m2, m3, interclass_filtering_threshold: ",
+        ),
+        (
+            {"loss": "adaface", "margins": (1, 0, 0.4)},
+            "margin_options has m[123], but the margin 'adaface' takes m, h, t_alpha: remove it",
+        ),
         (
             {"loss": "magface", "interclass_filtering_threshold": 0.3},
-            "interclass_filtering_threshold is 0.3, but the margin is 'magface'",
+            "margin_options has interclass_filtering_threshold, but the margin 'magface' takes l_a, u_a, ",
         ),
         ({"net_se": True}, "net_se is True, but only the mxnet trainer has this setting: remove it"),
         (
@@ -162,11 +175,12 @@ def test_settings_of_the_pytorch_trainer_that_are_refused(changes, message):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"cutout": 112},
+        {"task_options": "cutout=112"},
         {"momentum": 0.5, "optimizer": "adamw"},
         {"momentum": 0.5, "center_optimizer": "adamw"},
         {"dataset": "emore", "task": "items", "rec": "own:Items"},
-        {"lr_func": [1.0, 0.1, 0.01], "num_epoch": 3},
+        {"schedule": "factors", "schedule_options": "factors=[1.0,0.1,0.01]", "num_epoch": 3},
+        {"optimizer_options": "lr=5.0", "layer_options": "lr=0.5"},
     ],
 )
 def test_settings_that_just_fit(changes):

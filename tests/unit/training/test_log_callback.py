@@ -31,8 +31,8 @@ def log_lines(caplog, updates=4, engine=None, **arguments):
 
 
 def test_every_setting_reaches_the_callbacks():
-    numbers = {"batch_size": 8, "gradient_acc": 3, "log_every": 5, "verify_every": 6, "max_update": 70, "bn_mom": 0.9}
-    rates = {"lr": 0.1, "backbone_lr": 0.3, "memory_bank_lr": 0.7, "lr_reference_batch": 0, "lr_func": []}
+    numbers = {"batch_size": 8, "gradient_acc": 3, "log_every": 5, "verify_every": 6, "max_update": 70}
+    rates = {"lr": 0.1, "optimizer_options": "lr=0.3", "layer_options": "lr=0.7", "lr_reference_batch": 0}
     settings = default.generate_config(changes={"debug": True}, trainer="torch")
     settings = type(settings)({**settings, **numbers, **rates, "debug": False})
     engine = SimpleNamespace(collectives=SimpleNamespace(rank=1, size=2))
@@ -56,7 +56,10 @@ def test_every_setting_reaches_the_callbacks():
         assert each.waiting * each.seconds == pytest.approx(1.5, rel=1e-2)
     verification = build_verification(training, trackers)
     assert (verification.batch_size, verification.frequent, verification.evaluations) == (8, 6, {"a": 1})
-    assert verification.trackers is trackers and "backbone_lr=0.075 memory_bank_lr=0.175" in verification.suggestion
+    assert (
+        verification.trackers is trackers
+        and "optimizer_options=lr=0.075 layer_options=lr=0.175" in verification.suggestion
+    )
     settings["debug"] = True
     assert build_verification(training, trackers).evaluations == {}
 

@@ -79,7 +79,13 @@ def test_every_key_becomes_a_setting(tmp_path):
     translation = translate(recipe(tmp_path, THEIRS), 8)
     settings = default.generate_config(trainer="torch", recipe=translation.settings)
     expected = {
-        **{"margins": (1.0, 0.0, 0.4), "network": "r100", "resume": "auto", "embedding_size": 256, "sample_ratio": 0.2},
+        **{
+            "margin_options": "m1=1.0,m2=0.0,m3=0.4",
+            "network": "r100",
+            "resume": "auto",
+            "embedding_size": 256,
+            "sample_ratio": 0.2,
+        },
         **{"fp16": True, "batch_size": 256, "optimizer": "adamw", "center_optimizer": "adamw", "momentum": 0.8},
         **{"wd": 0.1, "verify_every": 1000, "log_every": 5, "gradient_acc": 12, "seed": 7, "decode_threads": 4},
         **{"rec": "/data/faces/train.rec", "num_classes": 1000, "num_epoch": 40, "val_targets": ["lfw"]},
@@ -248,11 +254,11 @@ def test_accuracies_are_compared_with_the_tolerance_of_the_recipe(name, tmp_path
     [
         ({"max_update": 100}, {"max_update": 100, "num_epoch": 0}),
         ({"warmup_steps": 100}, {"warmup_steps": 100, "warmup_epoch": -1}),
-        ({"lr_epochs": [8, 14]}, {"lr_epochs": [8, 14], "schedule": ""}),
+        ({"lr_epochs": [8, 14]}, {"schedule": "epochs", "schedule_options": "epochs=[8,14]"}),
         ({"weight_decay": 1e-4, "sample_rate": 0.2, "frequent": 5}, {"wd": 1e-4, "sample_ratio": 0.2, "log_every": 5}),
-        ({"loss": "adaface"}, {"margin": "adaface", "margins": (1.0, 0.5, 0.0)}),
-        ({"margin": "adaface"}, {"margin": "adaface", "margins": (1.0, 0.5, 0.0)}),
-        ({"loss": "arcface"}, {"margins": (1.0, 0.5, 0.0)}),
+        ({"loss": "adaface"}, {"margin": "adaface", "margin_options": ""}),
+        ({"margin": "adaface"}, {"margin": "adaface", "margin_options": ""}),
+        ({"loss": "arcface"}, {"margin": "combined", "margin_options": ""}),
         ({"dataset": "demo"}, {"rec": "", "num_classes": 1000, "embedding_size": 128}),
         ({"fp16": False, "bf16": True}, {"fp16": False, "bf16": True}),
     ],

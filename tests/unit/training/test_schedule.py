@@ -201,9 +201,9 @@ def test_a_warm_up_in_epochs_goes_on_with_another_batch_size_also_in_a_training_
 
 def test_a_schedule_replaces_what_another_source_describes():
     settings, factor = resolved(Epochs(100, 10), "emore", schedule="constant", num_epoch=4)
-    assert settings.lr_epochs == [] and {factor(t) for t in range(1, 41)} == {1}
+    assert settings.schedule_options == "" and {factor(t) for t in range(1, 41)} == {1}
     settings, _ = resolved(Epochs(100, 10), "emore", schedule="epochs", lr_epochs=[2])
-    assert (settings.schedule, settings.lr_epochs) == ("epochs", [2])
+    assert (settings.schedule, settings.schedule_options) == ("epochs", "epochs=[2]")
 
 
 @pytest.mark.parametrize(

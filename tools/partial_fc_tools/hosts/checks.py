@@ -88,7 +88,7 @@ def _data(probe: Probe, job: Job) -> Iterator[tuple[str, str, str]]:
         copy = f"on {other.host.name}: rsync -a {folder}/ {probe.host.name}:{folder}/"
         yield "data", f"{path}: {sizes[0]}, on {other.host.name} {sizes[1]}", f"{copy}, or {fix}"
     if job.local.facts["outputs"] and not probe.facts["outputs"]:  # training reports that it cannot write there
-        off = "turn checkpoints off: checkpoint_every=0 checkpoint_minutes=0"
+        off = "turn checkpoints off: checkpoint_every=0 checkpoint_options=minutes=0"
         fix = f"set models_root= to a folder of a file server, or {off}"
         yield "outputs", "the output folder is not shared with this host", fix
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from partial_fc.data.sources.forms import RECORDS, form_of, set_in
+from partial_fc.utils.options import options_of
 
 READ_TIMEOUT = 30  # seconds to read the settings: the first import from a network file system may take many
 
@@ -55,7 +56,7 @@ def read(clone: str, software: Software, arguments: Sequence[str]) -> Training:
     if not done.stdout.startswith("{"):
         return Training()
     settings = json.loads(done.stdout)
-    saves = settings["checkpoint_every"] or settings["checkpoint_minutes"]
+    saves = settings["checkpoint_every"] or options_of(settings, "checkpoint_options").minutes
     shared = (settings["output"] or settings["models_root"]) if saves else ""
     rec = settings["rec"] or set_in(os.path.join(settings["data_root"], settings["data_name"]))
     drawn = settings["debug"] or (settings["dataset"] == "demo" and not settings["rec"])

@@ -13,9 +13,11 @@ import numpy as np
 
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
+from partial_fc.settings.precedence import todays_names
 from partial_fc.utils.cli import number_above_0, whole_number
 from partial_fc.utils.config import read_settings
 from partial_fc.utils.imports import TRUST, TRUST_HELP, refuse_code
+from partial_fc.utils.options import options_of
 
 from . import Case, plan
 from .backbones import IMAGE_SIZE
@@ -38,7 +40,7 @@ SETTINGS = {  # field of Case -> setting with the same meaning
     "embedding": "embedding_size",
     "optimizer": "center_optimizer",
     "backbone_optimizer": "optimizer",
-    **{name: name for name in ("network", "fp16", "tile_classes", "margin", "activation_checkpointing")},
+    **{name: name for name in ("network", "fp16", "margin")},
     **{name: name for name in ("gradient_dtype", "gradient_acc", "task", "task_options")},
 }
 
@@ -99,10 +101,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _fields_of_config(options: dict[str, Any], trusts_code: bool) -> dict[str, Any]:
     """Returns the fields of a Case from the settings.json of a training, which need not have all settings."""
-    settings = read_settings(options["config"])
+    settings = todays_names(read_settings(options["config"]))
     fields = {field: settings[name] for field, name in SETTINGS.items() if name in settings}
-    if settings.get("logits_cache_mb", -1) >= 0:
-        fields["logits_cache_mb"] = settings["logits_cache_mb"]
+    layer, network = options_of(settings, "layer_options"), options_of(settings, "network_options")
+    fields |= {"tile_classes": layer.tile_classes, "activation_checkpointing": network.activation_checkpointing}
+    if layer.logits_cache_mb >= 0:
+        fields["logits_cache_mb"] = layer.logits_cache_mb
     if "sample_ratio" in settings:
         fields["ratio"] = float(np.max(settings["sample_ratio"]))  # one, or one for each epoch
     if fields.get("task") == "faces":

@@ -9,12 +9,13 @@ tolerance.
 import argparse
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from partial_fc.settings.precedence import OF_OPTIONS, todays_names
 from partial_fc.training.recipes.config_file import our_recipe, read_recipe
 from partial_fc.training.recipes.translate import translate
-from partial_fc.utils.config import Setting, read_settings
+from partial_fc.utils.config import Setting, parse_options, read_settings
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.options import number
 from partial_fc.utils.tables import format_table
@@ -87,12 +88,21 @@ def run(args: argparse.Namespace) -> int:
 
 def differences(recipe: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
     """Returns a line for each setting of the recipe that the training had otherwise; an older one had not all."""
-    found = {name: trained.get(name, USUAL.get(name)) for name in recipe if name not in IRRELEVANT}
+    found, usual, expected = dict(flat(trained)), dict(flat(USUAL)), dict(flat(recipe))
     return [
-        f"the training has {name}={value!r}, the recipe {recipe[name]!r}"
-        for name, value in found.items()
-        if value != (list(recipe[name]) if isinstance(recipe[name], tuple) else recipe[name])
+        f"the training has {name}={value!r}, the recipe {expected[name]!r}"
+        for name, value in ((name, found.get(name, usual.get(name))) for name in expected if name not in IRRELEVANT)
+        if value != expected[name]
     ]
+
+
+def flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the settings by today's names, each option as a setting of its own; None is its default."""
+    for name, value in todays_names(settings).items():
+        if name in OF_OPTIONS:
+            yield from ((f"{name}={option}", each) for option, each in parse_options(name, value).items())
+        else:
+            yield name, list(value) if isinstance(value, tuple) else value
 
 
 def global_batch(settings: Mapping[str, Any], ranks: int) -> dict[str, int]:

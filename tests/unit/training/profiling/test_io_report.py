@@ -64,7 +64,8 @@ def test_unequal_ranks_and_hosts():
 def test_a_profile_is_written_whole(tmp_path, capsys):
     settings = {"network": "r50", "dataset": "mine", "batch_size": 50, "image_size": 112}
     settings.update(color_jittering=0, jpeg_compression=30)
-    write_report(str(tmp_path), settings, SET, UNEQUAL, {"numpy": "2"})
+    given = {**settings, "task_options": "jpeg_compression=30"}
+    write_report(str(tmp_path), given, SET, UNEQUAL, {"numpy": "2"})
     printed, verdict = capsys.readouterr().out, judge(UNEQUAL, SET, ("jpeg_compression",))
     assert "r50 on mine, batch_size 50, 3 ranks" in printed and format_profile(UNEQUAL) in printed
     assert verdict.text in printed and all(line in printed for line in verdict.lines)
