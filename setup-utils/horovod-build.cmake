@@ -3,6 +3,12 @@
 # Horovod builds "RelWithDebInfo"; without the debugging symbols it compiles in two thirds of the time.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -DNDEBUG" CACHE STRING "")
 
+# MXNet and MPI are found by their places relative to the library of Horovod, before the absolute paths of this clone.
+if(DEFINED ENV{HOROVOD_RELOCATABLE})
+    set(CMAKE_SHARED_LINKER_FLAGS_INIT "-Wl,-rpath,'$ORIGIN/../../mxnet:$ORIGIN/../../../..'")
+    set(CMAKE_MODULE_LINKER_FLAGS_INIT "${CMAKE_SHARED_LINKER_FLAGS_INIT}")
+endif()
+
 # With a CPU MXNet nothing is built with CUDA.
 if(NOT DEFINED ENV{HOROVOD_CUDA_HOME})
     # CMake would still test an installed nvcc: that takes half a minute, and fails if nvcc and the host compiler are

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds Horovod in .venv with MXNet, MPI and Gloo (and NCCL if MXNet has CUDA and NCCL is found), and tests it.
 # install.sh calls this; called alone it installs the rest first if that is missing.
+#   HOROVOD_WHEELS=FOLDER    keeps the compiled wheel there for other clones (only with MXNet for CPUs and our Open MPI)
 set -euo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -25,6 +26,7 @@ build_flags() {
     MPI_HOME=$(dirname "${PFC_MPI_BIN:-$VENV/bin}")   # CMake searches here before PATH
     export MPI_HOME MAKEFLAGS="${MAKEFLAGS:--j$(build_jobs)}"
     unset HOROVOD_CUDA_HOME HOROVOD_GPU_OPERATIONS   # they follow from the installed MXNet
+    if is_relocatable; then export HOROVOD_RELOCATABLE=1; fi
     if [ "$PFC_WHEEL" = mxnet ]; then return; fi
     export HOROVOD_CUDA_HOME="$PFC_CUDA_HOME"
     # CUDA 11.2 rejects compilers newer than gcc 10 because of the version number alone.
@@ -34,14 +36,42 @@ build_flags() {
     fi
 }
 
-# Never from pip's cache: a wheel of Horovod contains the absolute paths of the MXNet and MPI that it was built with,
-# and would load them from another clone's .venv, or fail once that is deleted.
+# With CUDA or a system's MPI, Horovod contains absolute paths of libraries, and of this clone's MXNet.
+is_relocatable() { [ "$PFC_WHEEL" = mxnet ] && [ -z "$PFC_MPI_BIN" ]; }
+
+# The folder of the wheel for these versions and this compiler: another of them compiles anew.
+wheel_folder() {
+    local folder=$VENV/horovod-wheel    # in nobody's way, and never pip's cache, which knows no versions of MXNet and MPI
+    if [ -n "${HOROVOD_WHEELS:-}" ] && is_relocatable; then
+        folder=$HOROVOD_WHEELS/$({
+            printf '%s\n' "$HOROVOD_VERSION $MXNET_VERSION $OPENMPI_VERSION $(uname -m) ${CFLAGS:-} ${CXXFLAGS:-} ${LDFLAGS:-}"
+            "$VENV/bin/python" -VV
+            "${CXX:-c++}" --version
+            cat "$SETUP_DIR"/*.cmake "$SETUP_DIR/requirements/"{build,training}.txt
+        } | sha256sum | cut -c 1-16)
+    else
+        rm -rf "$folder"
+    fi
+    say "$folder"
+}
+
 build_horovod() {
+    local folder wheel
     build_flags
     rm -rf "$VENV"/lib/python3*/site-packages/horovod
     pip_install --no-deps -r "$SETUP_DIR/requirements/build.txt"
-    pip_install --no-deps --no-cache-dir --no-binary horovod --no-build-isolation --force-reinstall \
-        "horovod==$HOROVOD_VERSION"
+    folder=$(wheel_folder)
+    wheel=$(compgen -G "$folder/horovod-*.whl" || true)
+    if [ -z "$wheel" ]; then
+        "$VENV/bin/python" -I -m pip wheel --no-deps --no-cache-dir --no-binary horovod --no-build-isolation \
+            --wheel-dir "$folder.$$" "horovod==$HOROVOD_VERSION"
+        mkdir -p "$folder"
+        mv "$folder.$$"/*.whl "$folder"    # only a complete wheel has its name there
+        rmdir "$folder.$$"
+        wheel=$(compgen -G "$folder/horovod-*.whl")
+    fi
+    pip_install --no-deps --no-index --force-reinstall "$wheel"
+    rm -rf "$VENV/horovod-wheel"
 }
 
 check_horovod() {

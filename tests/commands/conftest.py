@@ -5,13 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+import in_turn
 from partial_fc.data.synthetic import DemoSize, write_demo
 from paths import ROOT
 from virtual_hosts import Hosts, unavailable
+from waiting import happens
 
 # A shell's background job ignores Ctrl-C, and so would everything that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -21,6 +24,8 @@ CLASSES = 20
 LIMIT = 800  # seconds after which what has not ended hangs: it is killed, and its test fails
 VERIFIED = ["val_targets=['demo_val']", "baselines=True", "verify_every=4"]  # settings
 TORCH = ROOT / ".venv-torch" / "bin"
+# Ranks of PyTorch where no launcher shows anything: `run` has them forked by a process that has imported it.
+IN_TURN = [TORCH / "python", "tests/in_turn.py"]
 needs_torch = pytest.mark.skipif(not TORCH.exists(), reason="no .venv-torch (install-torch.sh makes it)")
 NO_HOSTS = unavailable()
 needs_hosts = pytest.mark.skipif(bool(NO_HOSTS), reason=NO_HOSTS or "-")
@@ -98,8 +103,27 @@ def settings(faces, tmp_path):
     ]
 
 
+@pytest.fixture(scope="session")
+def fork_server(made_once):
+    """Returns the socket of a process that has imported PyTorch, one for all of pytest's processes."""
+
+    def start(folder):
+        folder.mkdir()
+        first = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+        # Not below the folder, whose path may be longer than the name of a socket.
+        socket = Path(tempfile.mkdtemp()) / "socket"
+        (folder / "socket").symlink_to(socket)
+        command = [*IN_TURN, "--serve", socket, first]
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        with open(folder / "log", "w") as log:
+            subprocess.Popen(list(map(str, command)), cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
+        assert happens(socket.exists, LIMIT), (folder / "log").read_text()
+
+    return lambda: os.readlink(made_once("fork-server", start) / "socket")
+
+
 @pytest.fixture
-def run():
+def run(fork_server):
     """Runs a command in the clone with one thread; returns what it was and gave. Nothing takes longer than the timeout.
 
     Two threads of each of several tests wait for each other, and use the cores while they do.
@@ -107,6 +131,8 @@ def run():
 
     def run_command(*command, timeout=LIMIT, **environment):
         env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+        if list(command[:2]) == IN_TURN:
+            return in_turn.ask(fork_server(), list(map(str, command[2:])), ROOT, env, timeout)
         return subprocess.run(
             [str(word) for word in command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout
         )

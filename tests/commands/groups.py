@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 import pytest
-from conftest import LIMIT, TORCH, needs_torch
+from conftest import IN_TURN, LIMIT, TORCH, needs_torch
 
 from partial_fc.checkpoint import SavedClasses, read_arrays, read_manifest
 from paths import ROOT, SOURCES
@@ -27,7 +27,7 @@ LAUNCH = {
     "launch.py": [TORCH / "python", "pytorch/launch.py", "--nproc_per_node=2"],
 }
 # Two ranks of train.py where the launcher is not what is tested: half of the processor's seconds.
-TWO_RANKS = [TORCH / "python", "tests/in_turn.py", "2", "train"]
+TWO_RANKS = [*IN_TURN, "2", "train"]
 # Settings of a training that would take hours.
 ENDLESS = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000"]
 # What a login shell has, without the environment of this clone.

@@ -7,7 +7,7 @@ import sys
 from typing import NamedTuple
 
 import pytest
-from conftest import TORCH, needs_torch
+from conftest import IN_TURN, TORCH, needs_torch
 
 from partial_fc.data.recordio.reader import RecordReader
 from partial_fc.utils.text import plural
@@ -31,7 +31,7 @@ RUN_SH = Program(["bash", "run.sh"], 2, 2)
 TORCHRUN = Program([TORCH / "torchrun", "--standalone", "--nproc_per_node=2", "train.py"], 2, 1)
 # A process alone takes a third of the time of two under a launcher, which run what differs between ranks.
 MXNET = Program([sys.executable, "train_memory.py"], 1, 2)
-PYTORCH = Program([TORCH / "python", "train.py"], 1, 2)
+PYTORCH = Program([*IN_TURN, "1", "train"], 1, 2)
 
 # What the trainers share, and check before any of their own code, runs with one of them.
 either_trainer = pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import TORCH, needs_torch
+from conftest import IN_TURN, needs_torch
 from groups import LAUNCH, TWO_RANKS, checkpoint_contents
 
 from partial_fc.checkpoint import CheckpointFolder, read_arrays
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, needs_torch]
 # By number of ranks.
 COMMANDS = {
     "mxnet": {1: ["bash", "config.sh"], 2: [*LAUNCH["mpi"], "bash", "config.sh"]},
-    "torch": {1: [TORCH / "python", "train.py"], 2: TWO_RANKS},
+    "torch": {1: [*IN_TURN, "1", "train"], 2: TWO_RANKS},
 }
 LOSS = re.compile(r"Loss (\d+\.\d{4})   Epoch: \d+   Global Step: (\d+) ")
 SAVED = 4  # updates of the checkpoint that goes on in the other trainer

@@ -15,7 +15,7 @@ import subprocess
 import textwrap
 
 import pytest
-from conftest import LIMIT, TORCH, VERIFIED, needs_torch
+from conftest import IN_TURN, LIMIT, TORCH, VERIFIED, needs_torch
 from groups import ENDLESS, checkpoint_contents, checkpoints_in, read_until, started
 
 from paths import ROOT
@@ -55,7 +55,7 @@ def test_a_read_only_output_disk(run, settings, tmp_path):
     with small_disk(tmp_path / "disk", "1m") as disk:
         (disk / "out").mkdir()
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-        result = run(PYTHON, "train.py", *settings, f"output={disk}/out")
+        result = run(*IN_TURN, "1", "train", *settings, f"output={disk}/out")
     assert result.returncode == 2, result.stderr
     assert result.stderr.startswith(f"error: cannot write to the output folder {disk}/out (Read-only file system): set")
     assert result.stderr.count("\n") == 1

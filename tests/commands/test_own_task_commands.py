@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from conftest import TORCH, needs_torch
+from conftest import IN_TURN, needs_torch
 from groups import LAUNCH, TWO_RANKS, run_with_fault
 
 from paths import ROOT, SOURCES
@@ -57,7 +57,7 @@ def test_an_unforeseen_error_before_the_ranks_connect_is_reported_once(run, tmp_
 @pytest.mark.parametrize("classes, method", [(2, "prepare"), (3, "evaluations")])
 def test_an_error_of_its_class_is_one_line_with_its_place(classes, method, run, tmp_path):
     words = ["task=own_task:Failing", *OWN[1:], f"task_options=classes={classes}", f"output={tmp_path}"]
-    done = run(TORCH / "python", "train.py", *words, **PATHS)
+    done = run(*IN_TURN, "1", "train", *words, **PATHS)
     assert done.returncode == 2
     (line,) = (line for line in done.stderr.splitlines() if "error" in line)
     assert re.fullmatch(rf"error.*: the user's text.* \(Failing.{method}, .*own_task.py:\d+\)", line)
@@ -68,7 +68,7 @@ def test_an_error_of_its_class_is_one_line_with_its_place(classes, method, run, 
 def test_the_reading_of_its_set_is_measured(run, tmp_path):
     words = [word for word in OWN if "trackers" not in word]
     options = ["--profile-io", "--profile-seconds", "0.1", f"models_root={tmp_path}"]
-    done = run(TORCH / "python", "train.py", *words, *options, **PATHS)
+    done = run(*IN_TURN, "1", "train", *words, *options, **PATHS)
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads((tmp_path / "io-profile-network-Words" / "io_profile.json").read_text())
     assert list(figures["phases"]) == ["reader alone", "training, dummy items", "training, the set"]

@@ -5,7 +5,7 @@ import json
 import cv2
 import numpy as np
 import pytest
-from conftest import CLASSES, TORCH, needs_torch
+from conftest import CLASSES, IN_TURN, needs_torch
 
 from partial_fc.data.face_records import write_face_set
 
@@ -31,7 +31,7 @@ def test_recipes_for_a_cpu_train(run, tmp_path):
         f"output={tmp_path / name}"
         for name, (side, ranks) in RECIPES.items()
     ]
-    done = run(TORCH / "python", "tests/in_turn.py", " -- ".join(jobs))
+    done = run(*IN_TURN, " -- ".join(jobs))
     assert done.returncode == 0, done.stdout + done.stderr
     for name, (_, ranks) in RECIPES.items():
         summary = json.loads((tmp_path / name / "summary.json").read_text())

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import TORCH, needs_torch
+from conftest import IN_TURN, needs_torch
 
 pytestmark = [pytest.mark.slow, needs_torch]
 
@@ -14,8 +14,7 @@ def in_turn(run):
     """Runs "<processes> <module> <argument> ..." one after the other, see in_turn.py; returns what rank 0 prints."""
 
     def run_in_turn(*programs):
-        command = [TORCH / "python", "tests/in_turn.py", *" -- ".join(programs).split()]
-        done = run(*command, CUDA_VISIBLE_DEVICES="")
+        done = run(*IN_TURN, " -- ".join(programs))
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
