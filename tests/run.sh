@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is missing and runs the tests of both trainers:
-#   bash tests/run.sh             6 minutes on 2 cores: one process, two ranks of MPI, three of PyTorch, short commands
-#   bash tests/run.sh --slow      the others: three ranks and Gloo, several hosts, faults, signals, restarts, every
-#                                 page's commands, the oldest PyTorch
-#   bash tests/run.sh --all       both
+# Installs what is missing and runs the tests of both trainers, on two quiet cores:
+#   bash tests/run.sh          in 5 minutes: one process, two ranks of MPI, short commands
+#   bash tests/run.sh --ci     in 12 minutes, as .ci/run: three ranks, Gloo, faults, signals, restarts, other hosts, too
+#   bash tests/run.sh --all    in 30 minutes: every launcher, page and example, the oldest PyTorch, kernels for all GPUs
 # Prints the ten slowest tests of each group, and the seconds of all groups at the end.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -11,10 +10,10 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$here/setup-utils/help.sh"
 help_if_asked "$here/tests/run.sh" '' '' "$@"
 case ${1:-} in
-    '') parts=fast ;;
-    --slow) parts=slow commands='slow and not timed' ;;
-    --all) parts='fast slow' commands='not timed' ;;
-    *) printf 'usage: bash tests/run.sh [--slow | --all]\n' >&2; exit 2 ;;
+    '') tier=short ;;
+    --ci) tier=ci but=' and not thorough' ;;
+    --all) tier=all but= ;;
+    *) printf 'usage: bash tests/run.sh [--ci | --all]\n' >&2; exit 2 ;;
 esac
 bash "$here/setup-utils/install.sh" --dev
 bash "$here/setup-utils/install-torch.sh" --dev
@@ -73,28 +72,26 @@ share_equally() {
 }
 
 pytest=(-m pytest -q --durations=10 --durations-min=1)
-fast=("${pytest[@]}" -m 'not slow')
-slow=("${pytest[@]}" -m slow)
 torch=$here/.venv-torch/bin/python
 torchrun=("$torch" -m torch.distributed.run --standalone)
-if [[ $parts = *slow* ]]; then
+if [ "$tier" != short ]; then
+    slow=("${pytest[@]}" -m "slow$but")
     # Mostly compiles kernels: waits for nobody and compares no times.
     beside 'PyTorch, slow, one process' 3600 "$torch" "${slow[@]}" tests/torch
 fi
-if [[ $parts = *fast* ]]; then
-    group 'one process' 1200 python "${fast[@]}" -n 3 --dist worksteal tests/unit tests/tools tests/mx tests/parallel/mx
-    ranks '2 ranks, MPI' 600 mpirun -q -np 2 python "${fast[@]}" tests/parallel/mx
-    ranks 'collectives of a step' 300 env HOROVOD_TIMELINE=DYNAMIC mpirun -q -np 3 python "${fast[@]}" \
-        tests/parallel/mx/test_collectives.py -k three_collectives
-    group 'PyTorch, one process' 1200 "$torch" "${fast[@]}" -n 2 --dist worksteal tests/torch tests/parallel/torch
-fi
-if [[ $parts = fast ]]; then
-    ranks 'PyTorch, 3 processes' 900 "${torchrun[@]}" --nproc_per_node=3 "${fast[@]}" \
-        tests/parallel/torch/test_{new_centers,torch_{accumulation,engine,exchange,pretrained,textbook,verifying}}.py
+fast=("${pytest[@]}" -m 'not slow')
+group 'one process' 1200 python "${fast[@]}" -n 3 --dist worksteal tests/unit tests/tools tests/mx tests/parallel/mx
+ranks '2 ranks, MPI' 600 mpirun -q -np 2 python "${fast[@]}" tests/parallel/mx
+group 'PyTorch, one process' 1200 "$torch" "${fast[@]}" -n 2 --dist worksteal tests/torch tests/parallel/torch
+if [ "$tier" = short ]; then
     group commands 2400 python "${fast[@]}" -n 4 --dist worksteal tests/commands
 else
+    ranks 'collectives of a step' 300 env HOROVOD_TIMELINE=DYNAMIC mpirun -q -np 3 python "${fast[@]}" \
+        tests/parallel/mx/test_collectives.py -k three_collectives
     # Ranks wait for each other, for launchers and for limits of time. This one does not, and compares no times.
-    beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh
+    if [ "$tier" = all ]; then beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh
+    else beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh oldest tests/parallel/torch/test_torch_engine.py
+    fi
     # With three, shares of classes and images are uneven or empty, and what is saved goes to other ranks.
     ranks '3 ranks, MPI' 600 mpirun -q -np 3 python "${fast[@]}" \
         tests/parallel/mx/test_{checkpoint,collectives,layer_oracle,module,pretrained,training,verifying}.py
@@ -102,17 +99,18 @@ else
     ranks '2 ranks, Gloo' 600 env HOROVOD_TIMELINE=DYNAMIC horovodrun --gloo -np 2 -H localhost:2 python "${fast[@]}" \
         tests/parallel/mx/test_{collectives,fp16,module}.py
     # The commands below train on two.
-    ranks 'PyTorch, 3 processes' 900 "${torchrun[@]}" --nproc_per_node=3 "${fast[@]}" tests/parallel/torch
+    ranks 'PyTorch, 3 processes' 900 "${torchrun[@]}" --nproc_per_node=3 "${pytest[@]}" -m "not slow$but" \
+        tests/parallel/torch
     ranks 'PyTorch, slow, 2 processes' 900 "${torchrun[@]}" --nproc_per_node=2 "${slow[@]}" tests/parallel/torch
     # What mostly computes. Ranks that a launcher starts would be in sessions of normal priority: few here are.
     computing=(tests/commands/test_{demo_collapse,glyphs_experiment,package,recipe_training,torch_loops,words_experiment}.py)
-    beside 'commands, computing' 3600 python "${pytest[@]}" -m "$commands" "${computing[@]}"
+    beside 'commands, computing' 3600 python "${pytest[@]}" -m "not timed$but" "${computing[@]}"
     # Beside more, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
-    group 'commands, timed' 2400 python "${pytest[@]}" -m timed -n 2 --dist worksteal tests/commands
+    group 'commands, timed' 2400 python "${pytest[@]}" -m "timed$but" -n 2 --dist worksteal tests/commands
     share_equally
     beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/tools tests/mx
     # With more beside these groups, refusals take longer than their tests allow.
-    beside commands 3600 python "${pytest[@]}" -m "$commands" -n 3 --dist worksteal "${computing[@]/#/--ignore=}" \
+    beside commands 3600 python "${pytest[@]}" -m "not timed$but" -n 3 --dist worksteal "${computing[@]/#/--ignore=}" \
         tests/commands
     for number in "${!started[@]}"; do
         code=0

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs the tests of the PyTorch trainer in one process with another PyTorch than that of .venv-torch, in a temporary
 # environment. A build with CUDA takes 3 GB to fetch and 6 GB of disk.
-#   bash tests/torch_versions.sh          the oldest that requirement.txt admits; a CPU build if an index at hand has one
-#   bash tests/torch_versions.sh torch    the newest of the package index
+#   bash tests/torch_versions.sh                 the oldest that requirement.txt admits; a CPU build if an index has one
+#   bash tests/torch_versions.sh torch           the newest of the package index
+#   bash tests/torch_versions.sh oldest FILE...  these tests alone
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$here"
@@ -27,7 +28,8 @@ oldest_build() {
 .venv-torch/bin/python -m venv --without-pip "$folder"
 python=$folder/bin/python
 # Triton 3.6, which PyTorch 2.11 for GPUs brings, interprets kernels with NumPy below 2.4 only.
-read -r -a build <<<"${1:-$(oldest_build) numpy<2.4}"
+wanted=${1:-oldest}
+read -r -a build <<<"${wanted/#oldest/$(oldest_build) numpy<2.4}"
 .venv-torch/bin/python -m pip --python "$python" install --quiet --no-compile "${build[@]}"
 # All other packages are those of .venv-torch, whose PyTorch comes later in the path.
 for packages in .venv-torch/lib/python3.*/site-packages; do
@@ -39,5 +41,6 @@ done >"$("$python" -c 'import site; print(site.getsitepackages()[0])')/others.pt
 # compiles PyTorch's files once.
 read -r -a without <<<"$(printf -- '--ignore=tests/torch/test_%s.py ' \
     {planner_torch,gpu_benchmark,trackers,extend_page,tasks_page,words,smaller_files,arrow_sources})"
-PYTHONPATH=tests "$python" -m pytest -q -p two_cases tests/torch tests/parallel/torch -m 'not slow' -k 'not r18' \
-    "${without[@]}"
+tests=("${@:2}")
+[ $# -gt 1 ] || tests=(tests/torch tests/parallel/torch "${without[@]}")
+PYTHONPATH=tests "$python" -m pytest -q -p two_cases -m 'not slow' -k 'not r18' "${tests[@]}"

@@ -36,13 +36,50 @@ LONG = "walkthroughs between_trainers resume odd_machines restarts slurm"
 LONG = {f"test_{name}.py": place for place, name in enumerate(LONG.split())}
 
 
+# What only `bash tests/run.sh --all` runs: file -> parts of the names of tests; "" is all of them. Each has a relative
+# with another launcher, trainer or fault that .ci/run runs, or tests of the same code in one process.
+THOROUGH = {
+    "between_trainers": ["mxnet-torch"],
+    "check_hosts": ["without_the_clone", "only_starts", "firewall", "shell_that", "do_not_answer", "arguments"],
+    "demo_collapse": [""],
+    "faults": ["gloo-0-evaluation", "torchrun-0-", "MPI-0-save", "mpi-0-results", "traceback[mpi", "cannot_be_read"]
+    + ["never_starts[gloo", "before_it_has_started[torchrun", "broken_settings", "other_code", "[half a file"],
+    "glyphs_experiment": [""],
+    "hosts": ["Gloo", "others_continue", "lost_link", "too_late", "another_host", "sshd", "restart", "short_failure"]
+    + ["shared_folder"],
+    "io_profile": ["one_line[python"],
+    "launchers": ["[pytorch/run.sh", "[horovodrun"],
+    "manifests": [""],
+    "odd_machines": ["folder[run.sh", "twenty_moments"],
+    "own_task_commands": ["is_measured"],
+    "planner_check": [""],
+    "preemption": ["saved[horovodrun", "during", "end[run.sh-bash", "end[torchrun", "end[horovodrun", "all[torchrun"]
+    + ["all[horovodrun", "goes_on[run.sh"],
+    "restarts": ["training[pytorch/run.sh", "killed_mpirun", "soak"],
+    "run_sh": ["named[pytorch/run.sh", "reach_other_hosts"],
+    "slurm": [""],
+    "torch_hosts": ["tutorials", "elastic"],
+    "torch_loops": ["three_processes"],
+    "training_commands": ["suggests"],
+    "walkthroughs": ["the_tutorial", "test_fine_tuning"],
+    "words_experiment": [""],
+}
+
+
+def is_thorough(item):
+    """Returns whether only --all runs a test."""
+    return any(part in item.name for part in THOROUGH.get(item.path.stem.removeprefix("test_"), ()))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
     """Marks what is in this folder. Each process of xdist begins with long tests: the last would run alone."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker("commands")
-            if item.get_closest_marker("timed"):
+            if is_thorough(item):
+                item.add_marker("thorough")
+            if is_thorough(item) or item.get_closest_marker("timed"):
                 item.add_marker("slow")
     yield  # here the tests that -m does not select are left out
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

@@ -19,13 +19,14 @@ def export(symbol, side):
     return OnnxExport(symbol, side, mx.cpu())(*random_parameters(symbol, side), num_update=1)
 
 
-# Of those that differ in the number of their units alone, the largest that is common.
+# The largest that is common of the backbones that differ in the number of their units alone.
+LARGE = [pytest.mark.slow, pytest.mark.thorough]
 ALIKE = {"r50", "r124", "r200", "rx101"}
 
 
 @pytest.mark.parametrize(
     "network",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name == "r100")) for name in NETWORKS if name not in ALIKE],
+    [pytest.param(name, marks=LARGE if name == "r100" else ()) for name in NETWORKS if name not in ALIKE],
 )
 def test_every_backbone(network):
     side = 112 if network in ("mbf", "small") else SMALLEST
@@ -85,7 +86,7 @@ def test_a_node_that_does_not_depend_on_images_is_reported():
         export(mx.sym.broadcast_add(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=8), still), SMALLEST)
 
 
-@pytest.mark.parametrize("network", ["r18", pytest.param("r100", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("network", ["r18", pytest.param("r100", marks=LARGE)])
 def test_an_untrained_network_is_exported_without_comparison(network):
     """With net_se a deep one is chaotic: MXNet's embeddings move by 0.5 when pixels move by a ten-thousandth."""
     symbol = get_symbol(network, 16, net_se=True)

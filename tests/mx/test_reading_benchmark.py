@@ -10,6 +10,7 @@ from paths import ROOT
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_reading_is_faster_than_the_textbook_and_close_to_mxnets_own():
     # Three rounds: of a single short measurement the other tests may take most. The targets, 0.9 and 6, are for a quiet
     # machine and five rounds.

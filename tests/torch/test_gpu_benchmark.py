@@ -22,6 +22,7 @@ def gpu(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_all_tables_are_filled_by_fakes():
     command = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--fake"]
     # Another test of this process may have asked for Triton's interpreter, which is slow.

@@ -12,6 +12,7 @@ from paths import ROOT
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_trained_bytes_are_those_of_train_rec_also_killed_and_resumed(tmp_path):
     pytest.importorskip("datasets")
