@@ -19,8 +19,8 @@ def export(symbol, side):
     return OnnxExport(symbol, side, mx.cpu())(*random_parameters(symbol, side), num_update=1)
 
 
-# The largest that is common of the backbones that differ in the number of their units alone.
 LARGE = [pytest.mark.slow, pytest.mark.thorough]
+# Backbones that differ from another one in the number of their units alone.
 ALIKE = {"r50", "r124", "r200", "rx101"}
 
 
