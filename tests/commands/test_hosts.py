@@ -176,7 +176,7 @@ def test_an_unknown_interface_is_refused(hosts, settings):
 
 
 def test_hosts_without_the_shared_folder_are_named_before_training(hosts, settings, tmp_path):
-    arguments, off = [*settings, "max_update=2"], ["checkpoint_every=0", "checkpoint_minutes=0"]
+    arguments, off = [*settings, "max_update=2"], ["checkpoint_every=0", "checkpoint_options=minutes=0"]
     (tmp_path / "models").mkdir()
     hosts.run("hostb", ["mount", "-t", "tmpfs", "none", tmp_path / "models"])
     code, output = run(hosts, MPI, [*arguments, "checkpoint_every=0", "checkpoint_minutes=30"], HOSTS="hosta:1,hostb:1")
