@@ -57,40 +57,19 @@ def judge(profile: Profile, files: SetFiles | None, costly: tuple[str, ...] = ()
         files: of the data set; None if it is not a train.rec.
         costly: settings in use that slow down decoding, such as ``color_jittering``.
     """
-    verdict, others = _judge(profile, files, costly), max(map(profile.taken_by_others, profile.phases))
+    loss = max(0.0, 1 - profile.training.samples_per_second / profile.dummies.samples_per_second)
+    if loss <= 1 - COMPUTE_BOUND:
+        verdict = _not_slower(profile, loss)
+    else:
+        verdict = _slower(profile, loss, files, costly)
+    others = max(map(profile.taken_by_others, profile.phases))
     if others < DISTURBED:
         return verdict
     warning = f"Other programs used up to {percent(others)} of the cores: measure again without them. "
     return verdict._replace(text=warning + verdict.text)
 
 
-def _judge(profile: Profile, files: SetFiles | None, costly: tuple[str, ...]) -> Verdict:
-    training, reader, rank = profile.training, profile.reader, profile.bottleneck
-    loss = max(0.0, 1 - training.samples_per_second / profile.dummies.samples_per_second)
-    if loss <= 1 - COMPUTE_BOUND:
-        return _compute(profile, loss)
-    tally, alone, on_host = training.tallies[rank], reader.tallies[rank], profile.on_host_of(training, rank)
-    idle = profile.idle_cores(training, rank) / len(on_host)
-    from_disk = (tally.disk_bytes or 0) >= tally.bytes / 2
-    if profile.python and not from_disk:
-        cores = alone.cpu_seconds / alone.seconds
-        waits = cores < LOCKED[0] and profile.idle_cores(reader, rank) >= FREE_CORE
-        if cores <= LOCKED[1] and not waits:
-            return _python(profile, loss, idle)
-    saturated = profile.busy_share(training, rank) >= SATURATED * profile.busy_share(reader, rank)
-    reading_dominates = tally.read_share >= (READING_FROM_DISK if from_disk else READING_DOMINATES)
-    if reading_dominates and (saturated or tally.waited / tally.seconds >= loss / 2):
-        return _storage(profile, loss, files, idle)
-    if idle >= FREE_CORE:
-        return _threads(profile, loss, idle) if saturated else _unclear(profile, loss)
-    # Decoding takes cores from the network; a thread that reads waits without using a core.
-    decoding = sum((tally.busy_seconds - tally.read_seconds) / tally.seconds for tally in on_host)
-    if saturated or decoding >= loss * profile.rank_hosts[rank].cores / 2:
-        return _cores(profile, loss, costly)
-    return _unclear(profile, loss)
-
-
-def _compute(profile: Profile, loss: float) -> Verdict:
+def _not_slower(profile: Profile, loss: float) -> Verdict:
     # All ranks wait for the slowest reader.
     alone = min(tally.images / tally.seconds for tally in profile.reader.tallies) * len(profile.rank_hosts)
     ratio = alone / profile.dummies.samples_per_second
@@ -111,24 +90,89 @@ def _compute(profile: Profile, loss: float) -> Verdict:
     return Verdict("compute", text, [], loss)
 
 
-def _storage(profile: Profile, loss: float, files: SetFiles | None, idle: float) -> Verdict:
-    threads, advice = None, "Copy" if files else "Put"
+def _slower(profile: Profile, loss: float, files: SetFiles | None, costly: tuple[str, ...]) -> Verdict:
+    training, reader, rank = profile.training, profile.reader, profile.bottleneck
+    tally, alone, host = training.tallies[rank], reader.tallies[rank], profile.rank_hosts[rank]
+    on_host = profile.on_host_of(training, rank)
+    idle = profile.idle_cores(training, rank) / len(on_host)  # cores per rank
+    from_disk = (tally.disk_bytes or 0) >= tally.bytes / 2
+    if profile.python and not from_disk:
+        cores = alone.cpu_seconds / alone.seconds
+        waits_for_files = cores < LOCKED[0] and profile.idle_cores(reader, rank) >= FREE_CORE
+        if cores <= LOCKED[1] and not waits_for_files:
+            return _python(profile, loss, idle)
+    busy_share = profile.busy_share(training, rank)
+    saturated = busy_share >= SATURATED * profile.busy_share(reader, rank)
+    reading_dominates = tally.read_share >= (READING_FROM_DISK if from_disk else READING_DOMINATES)
+    needed = max(host.threads + 1, math.ceil(host.threads / (1 - loss) * HEADROOM))
+    if reading_dominates and (saturated or tally.waited / tally.seconds >= loss / 2):
+        return _storage(profile, loss, files, needed if idle >= FREE_CORE else None)
+    lost, busy = percent(loss), busy_cores(profile, training)
+    if idle >= FREE_CORE and saturated:
+        threads = min(needed, host.threads + math.floor(idle + 1 - FREE_CORE))
+        limit = "." if needed <= threads else f": this uses all idle cores; {needed} would be needed."
+        text = (
+            f"I/O-bound: training loses {lost} to reading, and decoding{_of_rank(profile)} is the bottleneck, while "
+            f"only {busy} cores are busy. Set {profile.readers}={threads} (now {host.threads}){limit}"
+        )
+        return Verdict("threads", text, [], loss, threads)
+    # Decoding takes cores from the network; a thread that reads waits without using a core.
+    decoding = sum((tally.busy_seconds - tally.read_seconds) / tally.seconds for tally in on_host)
+    if idle < FREE_CORE and (saturated or decoding >= loss * host.cores / 2):
+        options = {
+            "more cores": True,
+            "a GPU for the network": not profile.gpu,
+            "fewer ranks per host": len(on_host) > 1,
+            f"less augmentation ({', '.join(costly)})": costly,
+        }
+        text = (
+            f"I/O-bound: training loses {lost} to reading: decoding and the network share too few cores "
+            f"({busy} busy, {profile.readers}={host.threads} per rank). "
+            f"Possible improvements: {', '.join(option for option, applies in options.items() if applies)}."
+        )
+        return Verdict("cores", text, [], loss)
+    text = (
+        f"Unclear: training is {lost} slower on the data set than on dummy batches, although the decoding threads are "
+        f"idle {percent(1 - busy_share)} of the time and do not take cores from the network. Measure again for longer "
+        "with --profile-seconds 30."
+    )
+    return Verdict("unclear", text, [], loss)
+
+
+def _python(profile: Profile, loss: float, idle: float) -> Verdict:
+    rank = profile.bottleneck
+    alone, host = profile.reader.tallies[rank], profile.rank_hosts[rank]
+    images_per_second = profile.dummies.samples_per_second / len(profile.rank_hosts)
+    needed = max(1, math.ceil(images_per_second * alone.cpu_seconds / alone.images * HEADROOM))
+    processes = min(needed, max(1, host.cores // len(profile.on_host_of(profile.training, rank))))
+    limit = "." if needed <= processes else f": this uses all cores; {needed} would be needed."
+    text = (
+        f"I/O-bound: training loses {percent(loss)} to reading: the Python code that reads items runs in one thread at "
+        f"a time, so decoding threads wait for each other. Set decode_processes={processes}{limit}"
+    )
+    if idle < FREE_CORE:
+        text += f" {busy_cores(profile, profile.training)} cores are busy: more cores would help as well."
+    return Verdict("python", text, [], loss, processes)
+
+
+def _storage(profile: Profile, loss: float, files: SetFiles | None, threads: int | None) -> Verdict:
+    """Returns the verdict that the storage is too slow; ``threads`` readers would help, None without idle cores."""
+    rank, advice = profile.bottleneck, "Copy" if files else "Put"
     if profile.python:
-        threads = max(2, math.ceil(_speed_up(profile) * HEADROOM))
+        threads = max(2, math.ceil(HEADROOM / (1 - loss)))
         advice = (
             f"Try decode_processes={threads} or more: processes read at the same time, but threads read a Dataset one "
             f"at a time. Otherwise {advice.lower()}"
         )
-    elif idle >= FREE_CORE:
-        now, threads = _needed_threads(profile)
+    elif threads:
         advice = (
-            f"Try {profile.readers}={threads} (now {now}): waiting uses no core, and more threads request more files "
-            f"at once. Otherwise {advice.lower()}"
+            f"Try {profile.readers}={threads} (now {profile.rank_hosts[rank].threads}): waiting uses no core, and more "
+            f"threads request more files at once. Otherwise {advice.lower()}"
         )
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading, and the storage is the bottleneck: the decoding threads"
-        f"{_of_rank(profile)} spend {percent(profile.training.tallies[profile.bottleneck].read_share)} of their time "
-        f"waiting for files. {advice} "
+        f"{_of_rank(profile)} spend {percent(profile.training.tallies[rank].read_share)} of their time waiting for "
+        f"files. {advice} "
     )
     if files is None:
         text += "the data set on a local SSD, or convert it to a train.rec."
@@ -142,71 +186,6 @@ def _storage(profile: Profile, loss: float, files: SetFiles | None, idle: float)
             "or use a local SSD instead"
         )
     return Verdict("storage", f"{text}:", lines, loss, threads)
-
-
-def _python(profile: Profile, loss: float, idle: float) -> Verdict:
-    rank = profile.bottleneck
-    alone, host = profile.reader.tallies[rank], profile.rank_hosts[rank]
-    images_per_second = profile.dummies.samples_per_second / len(profile.rank_hosts)
-    needed = max(1, math.ceil(images_per_second * alone.cpu_seconds / alone.images * HEADROOM))
-    processes = min(needed, max(1, host.cores // len(profile.on_host_of(profile.training, rank))))
-    text = (
-        f"I/O-bound: training loses {percent(loss)} to reading: the Python code that reads items runs in one thread at "
-        f"a time, so decoding threads wait for each other. Set decode_processes={processes}"
-    )
-    text += "." if needed <= processes else f": this uses all cores; {needed} would be needed."
-    if idle < FREE_CORE:
-        text += f" {busy_cores(profile, profile.training)} cores are busy: more cores would help as well."
-    return Verdict("python", text, [], loss, processes)
-
-
-def _threads(profile: Profile, loss: float, idle: float) -> Verdict:
-    now, needed = _needed_threads(profile)
-    threads = min(needed, now + math.floor(idle + 1 - FREE_CORE))
-    text = (
-        f"I/O-bound: training loses {percent(loss)} to reading, and decoding{_of_rank(profile)} is the bottleneck, "
-        f"while only {busy_cores(profile, profile.training)} cores are busy. "
-        f"Set {profile.readers}={threads} (now {now})"
-    )
-    text += "." if needed <= threads else f": this uses all idle cores; {needed} would be needed."
-    return Verdict("threads", text, [], loss, threads)
-
-
-def _cores(profile: Profile, loss: float, costly: tuple[str, ...]) -> Verdict:
-    rank = profile.bottleneck
-    options = {
-        "more cores": True,
-        "a GPU for the network": not profile.gpu,
-        "fewer ranks per host": len(profile.on_host_of(profile.training, rank)) > 1,
-        f"less augmentation ({', '.join(costly)})": costly,
-    }
-    text = (
-        f"I/O-bound: training loses {percent(loss)} to reading: decoding and the network share too few cores "
-        f"({busy_cores(profile, profile.training)} busy, {profile.readers}={profile.rank_hosts[rank].threads} per rank)"
-        f". Possible improvements: {', '.join(option for option, useful in options.items() if useful)}."
-    )
-    return Verdict("cores", text, [], loss)
-
-
-def _unclear(profile: Profile, loss: float) -> Verdict:
-    idle = percent(1 - profile.busy_share(profile.training, profile.bottleneck))
-    text = (
-        f"Unclear: training is {percent(loss)} slower on the data set than on dummy batches, although the decoding "
-        f"threads are idle {idle} of the time and do not take cores from the network. Measure again for longer with "
-        "--profile-seconds 30."
-    )
-    return Verdict("unclear", text, [], loss)
-
-
-def _speed_up(profile: Profile) -> float:
-    """Returns how many times as fast training would be without reading."""
-    return profile.dummies.samples_per_second / profile.training.samples_per_second
-
-
-def _needed_threads(profile: Profile) -> tuple[int, int]:
-    """Returns the busiest rank's decoding threads, and how many it needs for the speed on dummy batches."""
-    threads = profile.rank_hosts[profile.bottleneck].threads
-    return threads, max(threads + 1, math.ceil(threads * _speed_up(profile) * HEADROOM))
 
 
 def _of_rank(profile: Profile) -> str:

@@ -21,6 +21,7 @@ from .style import LINES, PAPER, RULE, SOFT
 WIDTH, HEIGHT = 440, 260  # of an SVG, in points
 TOP, RIGHT, BOTTOM = 26, 24, 38  # margins for axis names and ticks
 DIGIT_WIDTH = 7.6  # of tick labels on a phone
+TICK = "{x:,.10g}"  # without the rounding errors of tick positions
 DASHES: tuple[Any, ...] = ("solid", (0, (4, 2.2)), (0, (0.8, 2.2)))  # in line widths
 COLORS_PER_DASH = 3  # consecutive colors that share a dash pattern
 LINE_WIDTH = 1.8
@@ -132,8 +133,23 @@ def draw(axes: Any, chart: Chart) -> list[str]:
         elif start < value < 1:
             axes.axvline(value, **mark)
             axes.annotate(name, (value, 0), (5, 6), xycoords=axes.get_xaxis_transform(), **label)
-    _scale_x(axes, chart, start)
-    _scale_y(axes, chart, start)
+    if chart.roc:
+        axes.set_xscale("log")
+        axes.set_xlim(start, 1)
+        axes.minorticks_off()
+        axes.xaxis.set_major_formatter("{x:g}")
+    else:
+        axes.set_xlim(0, max(1.0, *(line.x[-1] for line in chart.lines)))
+        axes.locator_params(axis="x", nbins=4, integer=True)
+        axes.xaxis.set_major_formatter(TICK)
+    values = np.concatenate([line.y[np.isfinite(line.y)] for line in chart.lines])
+    if chart.from_zero or 0 <= values.min() < values.max() / 2:
+        axes.update_datalim([(start, 0)])
+        axes.autoscale_view(scalex=False)
+    axes.locator_params(axis="y", nbins=5, steps=[1, 2, 2.5, 5, 10])
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, 0.0) if values.min() >= 0 else low, min(high, chart.top))
+    axes.yaxis.set_major_formatter(TICK)
     axes.set_title(chart.y_name, loc="left")
     axes.set_xlabel("false accept rate (FAR)" if chart.roc else chart.x_name, loc="right")
     axes.grid(axis="y")
@@ -158,39 +174,6 @@ def _draw_line(axes: Any, chart: Chart, line: Line, start: float) -> list[str]:
     dots = np.flatnonzero(finite if len(x) <= MAX_DOTS else isolated)
     axes.plot(x[dots], line.y[dots], "o", markersize=5.6, markeredgecolor=PAPER, color=color, clip_on=False)
     return [f"{line.name}: {line.y[dot]:,.6g} at {x[dot]:,.6g}" for dot in dots]
-
-
-def _scale_x(axes: Any, chart: Chart, start: float) -> None:
-    if chart.roc:
-        axes.set_xscale("log")
-        axes.set_xlim(start, 1)
-        powers = [tick for tick in axes.get_xticks() if start <= tick <= 1]
-        axes.set_xticks(powers, [f"{power:g}" for power in powers])
-        axes.minorticks_off()
-    else:
-        axes.set_xlim(0, max(1.0, *(line.x[-1] for line in chart.lines)))
-        axes.locator_params(axis="x", nbins=4, integer=True)
-        _label(axes.get_xlim(), axes.get_xticks(), axes.set_xticks)
-
-
-def _scale_y(axes: Any, chart: Chart, start: float) -> None:
-    values = np.concatenate([line.y[np.isfinite(line.y)] for line in chart.lines])
-    if chart.from_zero or 0 <= values.min() < values.max() / 2:
-        axes.update_datalim([(start, 0)])
-        axes.autoscale_view(scalex=False)
-    axes.locator_params(axis="y", nbins=5, steps=[1, 2, 2.5, 5, 10])
-    low, high = axes.get_ylim()
-    axes.set_ylim(max(low, 0.0) if values.min() >= 0 else low, min(high, chart.top))
-    _label(axes.get_ylim(), axes.get_yticks(), axes.set_yticks)
-
-
-def _label(limits: tuple[float, float], positions: np.ndarray, set_ticks: Any) -> None:
-    """Sets the ticks within the limits, all with as many decimals as the longest label needs."""
-    ticks = [tick for tick in positions if limits[0] <= tick <= limits[1]]
-    shortest = [f"{tick:.10g}" for tick in ticks]
-    decimals = max((len(text.partition(".")[2]) for text in shortest), default=0)
-    exponents = any("e" in text for text in shortest)
-    set_ticks(ticks, [f"{tick:g}" if exponents else f"{tick:,.{decimals}f}" for tick in ticks])
 
 
 def means(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

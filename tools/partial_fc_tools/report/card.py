@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.utils.staging import staged_files
     from partial_fc.utils.text import plural
 
-    from .card_content import Given, card_sections
+    from .card_content import card_sections
     from .card_figures import Figures, measure, sets_of_training
     from .card_pages import to_html, to_markdown
 
@@ -71,8 +71,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             model = FaceModel.open(args.run)
             figures = measure(model, sets, args.groups, args.columns, args.far, args.batch_size)
-        given = Given(args.data, args.data_license, args.license, args.use)
-        sections = card_sections(training, model, given, figures, missing)
+        sections = card_sections(training, model, args, figures, missing)
         for file_name, render in zip(files, (to_markdown, to_html)):
             with open(os.path.join(stage, file_name), "w", encoding="utf-8", errors="replace") as file:
                 file.write(render(training.name, sections))

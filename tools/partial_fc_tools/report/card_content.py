@@ -1,8 +1,8 @@
 """The sections of a model card, as elements of HTML; card_pages.py writes them."""
 
+import argparse
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -34,23 +34,22 @@ INTERVALS = (
 )
 
 
-class Given(NamedTuple):
-    """What only the author of the card knows; None if it was not given."""
-
-    data: str | None
-    data_license: str | None
-    license: str | None
-    use: str | None
-
-
 def card_sections(
-    training: Run, model: FaceModel | ItemModel, given: Given, figures: Figures, missing: Sequence[str]
+    training: Run, model: FaceModel | ItemModel, args: argparse.Namespace, figures: Figures, missing: Sequence[str]
 ) -> list[Section]:
-    """Returns the sections of a card; ``missing`` are paths of validation sets of the training that do not exist."""
+    """Returns the sections of a card.
+
+    Args:
+        training: the training.
+        model: its model.
+        args: of the command; ``data``, ``data_license``, ``license`` and ``use`` are what only the author knows.
+        figures: of the model.
+        missing: paths of validation sets of the training that do not exist.
+    """
     untested = _untested(training, figures, missing) if isinstance(model, FaceModel) else [UNTESTED_ITEMS]
     sections = [
-        ("model", "Model", _model(training, model, given)),
-        ("data", "Training data", _data(training, given)),
+        ("model", "Model", _model(training, model, args)),
+        ("data", "Training data", _data(training, args)),
         ("figures", "Accuracy", _accuracy(figures) if figures.sets else _accuracy_in_training(training)),
         ("threshold", "Errors at one threshold", _rates(figures) if figures.sets else ()),
         ("quality", "Errors without the worst images", _rejection(figures) if figures.sets else ()),
@@ -74,7 +73,7 @@ def _table(label: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> C
     return table(label, names, rows, tag("caption", label))
 
 
-def _model(training: Run, model: FaceModel | ItemModel, given: Given) -> Content:
+def _model(training: Run, model: FaceModel | ItemModel, args: argparse.Namespace) -> Content:
     summary, settings = training.curves["summary"], training.settings
     if isinstance(model, FaceModel):
         height, width = model.input.image_size
@@ -99,20 +98,20 @@ def _model(training: Run, model: FaceModel | ItemModel, given: Given) -> Content
         ("training", f"{summary['updates']:,} updates on {plural(summary['ranks'], 'rank')}"),
         ("final loss", number(summary["final_loss"], 4)),
         ("versions", ", ".join(f"{name} {version}" for name, version in summary["versions"].items())),
-        ("use", given.use or NOT_GIVEN),
-        ("licence of the model", given.license or NOT_GIVEN),
+        ("use", args.use or NOT_GIVEN),
+        ("licence of the model", args.license or NOT_GIVEN),
     ]
     problems = summary.get("problems") or {}
     lines = [f"Problem on {name}: {problem}." for name, found in problems.items() for problem in found]
     return [facts(rows, "columns"), _bullets(lines)]
 
 
-def _data(training: Run, given: Given) -> Content:
+def _data(training: Run, args: argparse.Namespace) -> Content:
     settings = training.settings
     names = ("task", "task_options", "dataset", "rec", "num_classes")
     rows = [
-        ("data, as given", given.data or NOT_GIVEN),
-        ("licence of the data, as given", given.data_license or NOT_GIVEN),
+        ("data, as given", args.data or NOT_GIVEN),
+        ("licence of the data, as given", args.data_license or NOT_GIVEN),
         *((f"setting {name}", settings[name]) for name in names if name in settings),
     ]
     return facts(rows, "columns")
@@ -130,7 +129,7 @@ def _accuracy_in_training(training: Run) -> Content:
         return _paragraph("Not measured: there was no set of pairs, and the training has verified nothing.")
     return [
         _paragraph(
-            "Not measured again: the last figures of the training. They are optimistic if they were used to choose the model."
+            "Not measured again: the last figures of the training, optimistic if they were used to choose the model."
         ),
         _table("verifications", ("set", "update", "figure", "value"), rows),
     ]

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from functools import cache
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -20,7 +21,7 @@ from partial_fc.export.model_file import model_files
 from partial_fc.training.report import write_report
 from partial_fc.training.report.curves_json import read_runs
 from partial_fc_tools.inference.origin import files_digest
-from partial_fc_tools.report.card_content import Given, card_sections
+from partial_fc_tools.report.card_content import card_sections
 from partial_fc_tools.report.card_figures import Figures, SetFigures
 from partial_fc_tools.report.card_pages import to_html, to_markdown
 from partial_fc_tools.verify.pair_rates import PairRates, Rate
@@ -153,7 +154,7 @@ def test_every_figure_is_in_its_cell(place, tmp_path):
     figures = Figures(0.001, 1.1, {"val": of_set}, {"age": groups})
     (training,) = read_runs([place / "models" / "a run"])
     training.curves["summary"]["problems"] = {"lfw": ["one", "two"]}
-    given = Given("data", "CC0", "MIT", "tests")
+    given = SimpleNamespace(data="data", data_license="CC0", license="MIT", use="tests")
     sections = card_sections(training, FaceModel.open(path), given, figures, ["gone.bin"])
     text, page = to_markdown("run", sections), plain(to_html("run", sections))
     facts, size = tables(text, "Model"), sum(file.stat().st_size for file in tmp_path.iterdir())
