@@ -57,14 +57,9 @@ def read_runs(folders: Sequence[str]) -> list[Run]:
     """
     paths = [os.path.abspath(folder) for folder in folders]
     common = os.path.commonpath([os.path.dirname(path) for path in paths])
-    return [
-        Run(
-            name=os.path.relpath(path, common),
-            curves=_read(path, CURVES, _curves),
-            settings=_read(path, SETTINGS, _texts),
-        )
-        for path in paths
-    ]
+    curves = [_read(path, CURVES, _curves) for path in paths]
+    settings = [_read(path, SETTINGS, _texts) for path in paths]
+    return [Run(os.path.relpath(path, common), *contents) for path, *contents in zip(paths, settings, curves)]
 
 
 def _read(folder: str, name: str, check: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
@@ -81,23 +76,26 @@ def _curves(curves: dict[str, Any]) -> dict[str, Any]:
     summary, sets = curves["summary"], curves["sets"]
     summary["versions"] = _texts(summary["versions"])
     for key in ("updates", "ranks", "seconds"):
-        _check_number(key, summary[key])
+        _check_number(key, summary[key], 0, LARGEST_NUMBER)
     for key in ("final_loss", "samples_per_second"):
         number(summary[key])  # raises unless it can be shown; NaN and infinity can, as after a diverged training
-    if len(sets) > MOST_SETS:
-        raise ValueError(f"it has {len(sets)} validation sets, expected at most {MOST_SETS}")
-    for name, points in sets.items():
-        if len(name) > LONGEST:
-            raise ValueError(f"a validation set has a name of {len(name)} characters")
+    summary["problems"] = {  # runs of earlier versions have none
+        name: [setting(problem)[:LONGEST] for problem in problems]
+        for name, problems in (summary.get("problems") or {}).items()
+    }
+    if len(sets) > MOST_SETS or any(len(name) > LONGEST for name in [*sets, *summary["problems"]]):
+        raise ValueError(f"it has more than {MOST_SETS} validation sets, or names of more than {LONGEST} characters")
+    for points in sets.values():
         for point in points:
-            _check_number("num_update", point["num_update"])
+            _check_number("num_update", point["num_update"], 0, LARGEST_NUMBER)
             figures = figures_of(point)
-            if is_of_pairs(point):
-                for key in (*PAIR_FIGURES, "measured_far", "tar_interpolated"):
-                    if key in PAIR_FIGURES or point.get(key) is not None:  # earlier versions lack the last two
-                        _check_number(key, point[key], 1)
-            elif not 1 <= len(figures) <= MOST_NAMES or not all(map(_is_figure, figures.values())):
-                raise ValueError(f"{quoted(name)} has a point without figures, or with a figure that is no number")
+            if not 1 <= len(figures) <= MOST_NAMES:
+                raise ValueError(f"a point has {len(figures)} figures")
+            for key, value in figures.items():
+                if key in PAIR_FIGURES and is_of_pairs(point):
+                    _check_number(key, value, 0, 1)
+                elif value is not None and value == value:  # NaN is a figure; None is not measured
+                    _check_number(key, value, -HUGE, HUGE)
     return {**curves, **{key: _series(key, curves[key]) for key in SERIES}}
 
 
@@ -109,10 +107,6 @@ def is_of_pairs(point: Mapping[str, Any]) -> bool:
 def figures_of(point: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the figures of a point, the first figure first."""
     return {name: value for name, value in point.items() if name not in ("num_update", "seconds")}
-
-
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) > HUGE  # NaN is one
 
 
 def _series(key: str, points: Any) -> np.ndarray:
@@ -129,6 +123,6 @@ def _texts(values: dict[str, Any]) -> dict[str, str]:
     return {name[:LONGEST]: setting(value)[:LONGEST] for name, value in values.items()}
 
 
-def _check_number(key: str, value: Any, highest: float = LARGEST_NUMBER) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= highest:
-        raise ValueError(f"{key} is {quoted(value)}, expected a number from 0 to {highest:g}")
+def _check_number(key: str, value: Any, lowest: float, highest: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
+        raise ValueError(f"{key} is {quoted(value)}, expected a number from {lowest:g} to {highest:g}")

@@ -13,7 +13,7 @@ from partial_fc.export.model_file import model_files
 from partial_fc.training.report.charts import Chart, Line, figure_name, roc_charts
 from partial_fc.training.report.curves_json import Run, figures_of
 from partial_fc.training.report.formatting import SPACE, number, percent
-from partial_fc.training.report.markup import Content, facts, flat, table, tag
+from partial_fc.training.report.markup import Content, facts, table, tag
 from partial_fc.training.report.page import figures as charts_of
 from partial_fc.utils.text import plural
 from partial_fc_tools.inference.origin import files_digest
@@ -37,7 +37,7 @@ INTERVALS = (
 def card_sections(
     training: Run, model: FaceModel | ItemModel, args: argparse.Namespace, figures: Figures, missing: Sequence[str]
 ) -> list[Section]:
-    """Returns the sections of a card.
+    """Returns the sections of a card; some may be empty.
 
     Args:
         training: the training.
@@ -47,7 +47,7 @@ def card_sections(
         missing: paths of validation sets of the training that do not exist.
     """
     untested = _untested(training, figures, missing) if isinstance(model, FaceModel) else [UNTESTED_ITEMS]
-    sections = [
+    return [
         ("model", "Model", _model(training, model, args)),
         ("data", "Training data", _data(training, args)),
         ("figures", "Accuracy", _accuracy(figures) if figures.sets else _accuracy_in_training(training)),
@@ -56,9 +56,6 @@ def card_sections(
         ("untested", "Not tested", _bullets(untested)),
         ("settings", "Settings", facts(training.settings.items(), "columns")),
     ]
-    # An element without children is false, so this asks lists whether there is content.
-    flattened = [(key, title, list(flat(content))) for key, title, content in sections]
-    return [section for section in flattened if section[2]]
 
 
 def _paragraph(text: str) -> Content:
@@ -101,9 +98,8 @@ def _model(training: Run, model: FaceModel | ItemModel, args: argparse.Namespace
         ("use", args.use or NOT_GIVEN),
         ("licence of the model", args.license or NOT_GIVEN),
     ]
-    problems = summary.get("problems") or {}
-    lines = [f"Problem on {name}: {problem}." for name, found in problems.items() for problem in found]
-    return [facts(rows, "columns"), _bullets(lines)]
+    problems = [f"Problem on {name}: {each}." for name, found in summary["problems"].items() for each in found]
+    return [facts(rows, "columns"), _bullets(problems)]
 
 
 def _data(training: Run, args: argparse.Namespace) -> Content:

@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
+from partial_fc.training.report.markup import Content, flat
 from partial_fc.training.report.page import document, sectioned_body
 from partial_fc.utils.tables import markdown_table
 from partial_fc.utils.text import printable
 
-Section = tuple[str, str, list[str | Element]]  # id, heading, elements
+Section = tuple[str, str, Content]  # id, heading, elements
 
 
 def to_html(name: str, sections: Sequence[Section]) -> str:
@@ -20,8 +21,8 @@ def to_markdown(name: str, sections: Sequence[Section]) -> str:
     """Returns the card as Markdown without the charts, whose values are in the tables."""
     parts = [f"# Model card: {_escaped(name)}"]
     for _, heading, content in sections:
-        parts.append(f"## {heading}")
-        parts += [block for element in content for block in _blocks(element)]
+        blocks = [block for element in flat(content) for block in _blocks(element)]
+        parts += [f"## {heading}", *blocks] if blocks else []
     return "\n\n".join(parts) + "\n"
 
 

@@ -114,7 +114,11 @@ HOSTILE = [  # file, keys to the value that is replaced, or none for the whole f
     ),
     *(("curves.json", ["sets"], text) for text in ("[]", '{"lfw": [{}]}', "[" * 200_000)),
     ("curves.json", ["sets"], json.dumps({str(number): [] for number in range(101)})),
-    ("curves.json", ["sets"], json.dumps({"lfw": [{**POINT, "accuracy": 2}]})),
+    *(
+        ("curves.json", ["sets"], json.dumps({"lfw": [{**POINT, **figures}]}))
+        for figures in ({"accuracy": 2}, {"xnorm": "1"}, {"xnorm": [1]}, {"xnorm": 10**400}, {"num_update": True})
+    ),
+    *(("curves.json", ["summary", "problems"], text) for text in ("3", '["a"]', '{"lfw": 3}')),
     ("settings.json", ["lr"], "1" * 5000),
 ]
 
