@@ -105,6 +105,7 @@ def test_tar_matches_trying_every_threshold(seed):
 def test_the_log_has_insightfaces_tar_if_it_differs():
     text = describe_tar(verify_distances(np.where(SAME, 1e-6, 9e-4), SAME), 1500)
     assert text == "TAR@FAR=0.001: 1.00000 (measured FAR 0.00000, insightface's TAR 0.00000)"
+    assert "insightface's TAR 0.00000" in describe_tar(verify_distances(np.where(SAME, 0.0, 4.0), SAME), 1500)
     text = describe_tar(verify_distances(np.where(SAME, 0.0, 3.0), SAME), 999)
     assert "insightface" not in text and "too few impostor pairs for FAR 0.001: 999" in text
 

@@ -1,12 +1,10 @@
-"""partial-fc report card: the figures of a model card, against slow counts from the embeddings."""
+"""partial-fc report card: each figure of a model card in its cell; tests/tools/verify checks the figures."""
 
 import json
-import math
 import re
 from functools import cache
 from types import SimpleNamespace
 
-import cv2
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from made_up_training import DISTANCE, a_set, a_training
 from made_up_training import ISSAME as MADE_UP_ISSAME
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic.draw import encode_face
-from partial_fc.evaluation.verification import Verification, verify
+from partial_fc.evaluation.verification import Verification
 from partial_fc.export.model import FaceModel
 from partial_fc.export.model_file import model_files
 from partial_fc.training.report import write_report
@@ -24,7 +22,16 @@ from partial_fc_tools.inference.origin import files_digest
 from partial_fc_tools.report.card_content import card_sections
 from partial_fc_tools.report.card_figures import Figures, SetFigures
 from partial_fc_tools.report.card_pages import to_html, to_markdown
-from partial_fc_tools.verify.pair_rates import PairRates, Rate
+from partial_fc_tools.verify.command import verify_model
+from partial_fc_tools.verify.pair_rates import (
+    PairRates,
+    Rate,
+    correct_pairs,
+    pair_rates,
+    rates_by_group,
+    rates_by_rejection,
+    shared_threshold,
+)
 from tiny_onnx import TinyModel
 
 PAIRS, FAR = 120, 0.1
@@ -57,35 +64,20 @@ def place(tmp_path_factory, images):
 
 
 @pytest.fixture(scope="module")
-def truth(images):
-    """Squared distances (P,), norms (2P,), and the accuracy."""
-    model = TinyModel()
-
-    @cache
-    def embedding(encoded):
-        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR)[:, :, ::-1]
-        return (model.slow(image) + model.slow(image[:, ::-1])) / 2
-
-    rows = np.stack([embedding(image) for image in images])
-    norms = np.linalg.norm(rows, axis=1)
-    unit = rows / norms[:, None]
-    return np.sum((unit[0::2] - unit[1::2]) ** 2, axis=1), norms, verify(unit, ISSAME)
+def measured(place, images):
+    """The verification, squared distances (P,), and norms (2P,)."""
+    model = FaceModel.open(place / "models" / "a run")
+    verification, distance, embeddings = verify_model(model, images, ISSAME, "val", 64)
+    return verification, distance, np.linalg.norm(embeddings, axis=1)
 
 
-def wilson(events, total):
-    """Wilson's interval in percent, as the roots of (p - x)^2 = z^2 x (1 - x) / n."""
-    p, z2 = events / total, 1.959964**2 / total
-    low, high = sorted(np.roots([1 + z2, -(2 * p + z2), p * p]).real)
-    return f"{100 * max(low, 0):.2f} - {100 * min(high, 1):.2f} %"
+def interval(rate):
+    return f"{100 * rate.interval[0]:.2f} - {100 * rate.interval[1]:.2f} %"
 
 
-def cells(distance, issame, threshold):
+def cells(rates):
     """The cells of a row of rates."""
-    result = []
-    for wrong in (distance[issame] >= threshold, distance[~issame] < threshold):
-        events, total = sum(wrong.tolist()), len(wrong)
-        result += [f"{total}", f"{100 * events / total:.2f} % ({events})", wilson(events, total)]
-    return result
+    return [cell for r in rates for cell in (f"{r.total}", f"{100 * r.share:.2f} % ({r.events})", interval(r))]
 
 
 def tables(markdown, heading=""):
@@ -105,42 +97,35 @@ def card(place, *words):
     return (place / "card.md").read_text(), (place / "card.html").read_text()
 
 
-def test_figures_are_counted_from_the_embeddings(place, truth):
-    distance, norms, verification = truth
+def test_a_card_has_the_figures_of_the_embeddings(place, images, measured):
+    verification, distance, norms = measured
     text, _ = card(place, "--groups", place / "groups.csv", "--columns", "age")
-    threshold = np.sort(distance[~ISSAME])[math.floor(FAR * (~ISSAME).sum())]
-    rows = tables(text)
-    assert rows["val"] == cells(distance, ISSAME, threshold)
+    threshold, rows = shared_threshold(distance, ISSAME, FAR), tables(text)
+    assert rows["val"] == cells(pair_rates(distance, ISSAME, threshold))
     assert f"{threshold:.4f} (cosine above {1 - threshold / 2:.4f})" in text
-    accuracy, tar, people = verification.accuracy, verification.tar_at_far, ISSAME.sum()
-    assert tables(text, "Accuracy")["val"] == [
-        *(f"{PAIRS}", f"{100 * accuracy:.2f} %", wilson(round(accuracy * PAIRS), PAIRS)),
-        *(f"{100 * tar:.2f} %", wilson(round(tar * people), people), f"{100 * verification.measured_far:.3f} %"),
-        *(f"{100 * verification.tar_interpolated:.2f} %", f"{norms.mean():.2f}"),
+    row = tables(text, "Accuracy")["val"]
+    assert row[:3] == [
+        f"{PAIRS}",
+        f"{100 * verification.accuracy:.2f} %",
+        interval(correct_pairs(distance, ISSAME, 10)),
     ]
+    assert row[3] == f"{100 * verification.tar_at_far:.2f} %" and row[-1] == f"{norms.mean():.2f}"
     assert "val: too few impostor pairs for FAR 0.001: 60" in text
-    young = np.array(GROUPS) == "young"
-    assert rows["young"] == [*cells(distance[young], ISSAME[young], threshold), "small"]
-    assert rows[r"old \| \<b\>"] == [*cells(distance[~young], ISSAME[~young], threshold), "small"]
-    for share in (0, 20, 50):
-        unique = np.unique(norms.round(9))  # an image in several pairs counts once
-        lowest = unique[math.floor(share * len(unique) / 100)]
-        kept = np.minimum(norms[0::2], norms[1::2]).round(9) >= lowest
-        assert rows[f"{share} %"] == cells(distance[kept], ISSAME[kept], threshold)
+    for group, rates in rates_by_group(distance, ISSAME, GROUPS, threshold).items():
+        assert rows[re.sub("([<>|])", r"\\\1", group)] == [*cells(rates), "small"]
+    for share, rates in rates_by_rejection(distance, ISSAME, norms, images, threshold, [0, 0.2, 0.5]).items():
+        assert rows[f"{100 * share:.0f} %"] == cells(rates)
 
 
-def test_all_sets_have_the_threshold_of_the_first_one(place, images, truth):
-    distance, count = truth[0], 60
+def test_all_sets_have_the_threshold_of_the_first_one(place, images, measured):
+    _, distance, _ = measured
     (place / "first").mkdir()
-    write_pairs(place / "first" / "val.bin", images[: 2 * count], ISSAME[:count])
+    write_pairs(place / "first" / "val.bin", images[: PAIRS // 2 * 2], ISSAME[: PAIRS // 2])
     text, _ = card(place, "--pairs", place / "first" / "val.bin", place / "val.bin")
-    threshold, other = (
-        np.sort(part[~issame])[math.floor(FAR * (~issame).sum())]
-        for part, issame in ((distance[:count], ISSAME[:count]), (distance, ISSAME))
-    )
-    rows = tables(text, "Errors at one threshold")
-    assert rows["val"] == cells(distance[:count], ISSAME[:count], threshold) and threshold != other
-    assert [row for name, row in rows.items() if name.endswith("val.bin")] == [cells(distance, ISSAME, threshold)]
+    threshold = shared_threshold(distance[: PAIRS // 2], ISSAME[: PAIRS // 2], FAR)
+    (row,) = [row for name, row in tables(text, "Errors at one threshold").items() if name.endswith("val.bin")]
+    assert row == cells(pair_rates(distance, ISSAME, threshold))
+    assert threshold != shared_threshold(distance, ISSAME, FAR)
 
 
 def test_every_figure_is_in_its_cell(place, tmp_path):
@@ -163,7 +148,7 @@ def test_every_figure_is_in_its_cell(place, tmp_path):
     assert facts["licence of the model"] == ["MIT"] and facts["training"] == ["40 updates on 2 ranks"]
     assert tables(text, "Training data")["licence of the data, as given"] == ["CC0"]
     assert "- Problem on lfw: one.\n- Problem on lfw: two." in text
-    shares = ["90.00 %", wilson(37, 40), "80.00 %", wilson(16, 20), "0.070 %", "75.00 %"]
+    shares = ["90.00 %", interval(Rate(37, 40)), "80.00 %", interval(Rate(16, 20)), "0.070 %", "75.00 %"]
     assert tables(text, "Accuracy")["val"] == ["40", *shares, "21.50"]
     rows = tables(text, "Errors at one threshold")
     assert rows["young"][-1] == "small" and rows["old"][-1] != "small"

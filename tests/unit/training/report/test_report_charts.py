@@ -81,6 +81,11 @@ def test_a_line_has_dots_or_a_mean_by_its_number_of_points(count, dots, pale):
     assert sum(path.get("stroke-opacity") == "0.4" for path in drawn.iter("path")) == pale
 
 
+@pytest.mark.parametrize("top, highest", [(math.inf, 105), (100, 100)])
+def test_an_axis_of_shares_ends_at_100(top, highest):
+    assert max(map(float, ticks(svg(a_chart([80, 101], top=top)), "end"))) == highest
+
+
 def test_a_gap_interrupts_the_line_and_an_isolated_point_has_a_dot():
     (path,) = paths(svg(a_chart([1, 2, math.nan, 5, 6])))
     assert path.count("M") == 2 and "nan" not in path
@@ -158,7 +163,7 @@ def test_figures_and_baselines_have_one_unit(tmp_path):
     sets = {"lfw": a_set(tmp_path, [TWO_POINTS[0], last]), "words": measured(Rank1())}
     pairs, words, roc = training_charts(a_training(sets=sets, losses=[], baselines=baselines))
     assert (pairs.marks, words.marks, roc.marks) == ({"raw pixels": 60.0}, {}, {"FAR 0.01": 0.01})
-    assert words.lines[0].y.tolist() == [50.0, 50.0]
+    assert words.lines[0].y.tolist() == [50.0, 50.0] and words.top == 100
     mixed = {"a": measured(Rank1()), "b": measured(Odds())}
     (chart,) = training_charts(a_training(sets=mixed, losses=[], baselines=baselines))
     assert [line.y.tolist() for line in chart.lines] == [[0.5, 0.5]] * 2 and chart.marks == {"raw pixels": 0.6}

@@ -160,6 +160,9 @@ def test_as_many_sets_and_settings_as_the_limits(tmp_path):
     (tmp_path / "settings.json").write_text(json.dumps({**names, "last": 0}))
     with pytest.raises(ValueError, match=f"{MOST_NAMES + 1} names"):
         read_runs([str(tmp_path)])
+    os.truncate(tmp_path / "settings.json", LARGEST + 1)
+    with pytest.raises(ValueError, match="bytes"):
+        read_runs([str(tmp_path)])
 
 
 @pytest.mark.parametrize("lines, kept", [(30, 30), (31, 16)])
