@@ -57,12 +57,11 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
         settings[name] = str(Options({**split_options(name, settings[name]), "lr": None}))
     collectives.watch(settings.step_timeout, settings.host_timeout)
     task = build_task(settings)
-    source, kind = task.source(), "images" if task.pixels else "items"
+    kind = "images" if task.pixels else "items"
     with console(collectives.rank):
         data = build_data(settings, task, framework)
-    files = collectives.run_on_all_ranks(
-        "files", lambda: find_set_files(source, "" if settings.rec else settings.data_name)
-    )
+    name = "" if settings.rec else settings.data_name
+    files = collectives.run_on_all_ranks("files", lambda: find_set_files(task.source(), name))
     network = settings.network.rpartition(":")[2]
     folder = os.path.join(settings.models_root, f"io-profile-{network}-{data_name(settings)}")
     collectives.on_rank_zero("output", check_writable, folder, collectives.rank)
@@ -77,7 +76,6 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     rank_host = RankHost(socket.gethostname(), cores_of_rank(1), data.threads, free_memory())
     rank_hosts, *by_phase = zip(*collectives.gather_object("io_profile", (rank_host, *tallies)))
     names = ("reader alone", f"training, dummy {kind}", "training, the set")
-    processes = bool(settings.decode_processes)
     reader, on_dummies, training = (Phase(name, batch_size, tallies) for name, tallies in zip(names, by_phase))
     measured = Profile(
         reader,
@@ -85,8 +83,8 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
         training,
         rank_hosts,
         engine.on_gpu,
-        readers="decode_processes" if processes else "decode_threads",
-        python=not processes and (not source or form_of(source) == DATASET),
+        readers="decode_processes" if settings.decode_processes else "decode_threads",
+        python=not settings.decode_processes and (not task.source() or form_of(task.source()) == DATASET),
     )
     data.close()
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
