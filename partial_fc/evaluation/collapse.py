@@ -18,13 +18,13 @@ def find_problems(point: VerificationPoint, different: str = "different people")
         point: the verification.
         different: what the two items of a different pair belong to.
     """
-    # The comparisons are negated so that NaN is a problem, too.
+    # The comparisons are negated so that NaN counts as a problem.
     if not point.dimensions >= MIN_DIMENSIONS:
         return [
             f"the embeddings of {different} span {point.dimensions:.1f} dimensions (expected at least "
             f"{MIN_DIMENSIONS:g}): they have collapsed into a cone, or have not spread out yet"
         ]
-    # A collapse lowers the agreement, too, so this is checked second.
+    # Checked second, because a collapse lowers the agreement as well.
     if not point.agreement >= MIN_AGREEMENT:
         return [
             "the same images have different embeddings in evaluation and in training mode (mean cosine "

@@ -3,7 +3,7 @@
 Embeddings are normalized to length 1. A pair is judged the same person if its squared distance is below a threshold.
 The accuracy is the mean over ten folds; each uses the best threshold of the other nine. Folds are contiguous and not
 shuffled, because the published lists are ordered so that no identity is in two folds. The TAR is counted over all pairs
-(roc.py); insightface's TAR, at thresholds that it interpolates, is computed, too.
+(roc.py); insightface's TAR, which interpolates thresholds, is computed as well.
 
 Shapes: P pairs, E embedding, F folds, T thresholds; rows 2p and 2p + 1 form pair p.
 """

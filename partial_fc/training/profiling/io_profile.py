@@ -35,7 +35,7 @@ from .report import write_report
 SECONDS = 8.0  # default length of a phase
 # Steps of a phase at least, and before it: the first steps allocate memory and choose algorithms.
 STEPS, WARM_UP = 20, 10
-# Batches that may have been decoded before the measurement starts, besides one per decoding thread.
+# Batches to skip before a measurement, plus one per decoding thread: they may have been decoded in advance.
 READ_AHEAD = 4
 
 

@@ -94,7 +94,7 @@ def _first_figures(result: TrainingResult) -> list[Chart]:
 
 
 def curves(runs: Mapping[str, Mapping[str, Points]]) -> list[Chart]:
-    """Returns the charts of the log lines of several trainings, by name; each has Points by the names of SERIES."""
+    """Returns the charts of log lines: training -> name in SERIES -> Points."""
 
     def chart(series: str, title: str, y_name: str, percent: bool = False, from_zero: bool = True) -> list[Chart]:
         points = {name or title: run[series] for name, run in runs.items()}
@@ -120,7 +120,7 @@ def over_updates(
     factor, top = (100.0, 100.0) if percent else (1.0, math.inf)
     lines = []
     for look, (name, points) in enumerate(points_by_name.items()):
-        x, y = np.array(points, np.float64).reshape(-1, 2).T  # None, a missing measurement, becomes NaN
+        x, y = np.array(points, np.float64).reshape(-1, 2).T  # None (not measured) becomes NaN
         if np.isfinite(y).any():
             lines.append(Line(name, x, factor * y, look))
     return [Chart(key, title, y_name, lines, top=top, **options)] if lines else []
@@ -144,9 +144,9 @@ def roc_curve(distance: np.ndarray, issame: np.ndarray) -> tuple[np.ndarray, np.
         FAR (T,) and TAR (T,) float64, ascending from (0, 0) to (1, 1). The TAR at a FAR of f is the TAR of the last
         step with a FAR of at most f.
     """
-    order = np.argsort(distance, kind="stable")
-    ascending, same = distance[order], issame[order]
-    # No threshold separates equal distances, so only the last of them ends a step.
-    ends = np.flatnonzero(np.append(ascending[1:] > ascending[:-1], True))
-    far, tar = (np.append(0.0, np.cumsum(kind)[ends] / kind.sum()) for kind in (~same, same))
+    thresholds = np.unique(distance)  # no threshold separates equal distances
+    far, tar = (
+        np.append(0.0, np.searchsorted(np.sort(distance[kind]), thresholds, side="right") / kind.sum())
+        for kind in (~issame, issame)
+    )
     return far, tar

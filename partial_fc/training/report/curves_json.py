@@ -1,7 +1,7 @@
 """``curves.json``: the curves of a training, for comparisons; rewritten at every verification.
 
 {"summary": {...}, "losses": [[update, value], ...], "speeds": ..., "waiting": ..., "learning_rates": ...,
-"sets": {NAME: [{"num_update": ..., "accuracy": ..., ...}, ...]}}; the values are those of TrainingResult.
+"sets": {NAME: [{"num_update": ..., "accuracy": ..., ...}, ...]}}; see TrainingResult for the values.
 """
 
 import json
@@ -110,7 +110,7 @@ def figures_of(point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _series(key: str, points: Any) -> np.ndarray:
-    series = np.array(points, np.float64).reshape(-1, 2)  # None, a missing measurement, becomes NaN
+    series = np.array(points, np.float64).reshape(-1, 2)  # None (not measured) becomes NaN
     updates, values = series.T
     if not ((updates >= 0) & (updates <= LARGEST_NUMBER)).all() or (np.abs(values[np.isfinite(values)]) > HUGE).any():
         raise ValueError(f"{key} has points that no training writes")

@@ -48,7 +48,7 @@ HARDEST = (
 
 
 def render(result: TrainingResult) -> str:
-    """Returns the page as HTML5 without scripts; its Content-Security-Policy forbids browsers to fetch anything.
+    """Returns the page as HTML5 without scripts; its Content-Security-Policy forbids browsers from fetching anything.
 
     Raises:
         OSError, ValueError: A validation set cannot be read again.

@@ -1,4 +1,4 @@
-"""Trackers, which receive the figures of a training while it runs. Each is a file of this folder, or the user's own.
+"""Trackers receive the figures of a training while it runs. This folder has a file for each; users may write others.
 
 The setting ``trackers`` names them; `build_trackers` builds the container that the training logs to.
 """

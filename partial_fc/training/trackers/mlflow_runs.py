@@ -15,7 +15,7 @@ TAG = "partial_fc.run_id"
 class MlflowRuns:
     """Logs to a run tagged with the identifier of the training; a resumed training continues the run.
 
-    The status of the run shows whether logging goes on: it is FINISHED after a training that failed, too.
+    The status of the run only shows whether logging goes on: it is FINISHED even if the training failed.
 
     Args:
         project: name of the experiment.

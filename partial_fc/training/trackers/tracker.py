@@ -10,16 +10,16 @@ class TrackedRun(NamedTuple):
     folder: str  # output folder of the training
     run_id: str  # unique, but the same for all processes that continue one training
     settings: Mapping[str, Any]  # all settings of the training
-    first_update: int = 0  # that this process logs; an earlier process may have logged it and later ones already
-    changes: Mapping[str, str] = {}  # noqa: RUF012  what a resumed training has changed, by name and ``first_update``
+    first_update: int = 0  # first update that this process logs; an earlier process may have logged it already
+    changes: Mapping[str, str] = {}  # noqa: RUF012  "NAME from update N" -> values, of what a resumed training changed
 
 
 class Tracker(Protocol):
     """Receives the figures of a training on rank 0, in a thread of its own. An error in `begin` ends only the tracker.
 
     A tracker's class, or the function that makes it, takes its options as keyword arguments. If its library writes in
-    threads of the library's own classes, an optional attribute ``threads_of`` names those packages: an error in such a
-    thread ends the tracker, too.
+    background threads, the optional attribute ``threads_of`` names the packages of their classes, so that an error in
+    such a thread ends the tracker.
     """
 
     def begin(self, run: TrackedRun) -> None:

@@ -19,7 +19,7 @@ from partial_fc.utils.text import say
 
 EXAMPLE = """models/r50-arcface-mine --data "1,200 volunteers, 2025" --license "internal use" --out card
 models/r50-arcface-mine --pairs held_out.bin --groups held_out.csv --columns sex age"""
-FACES = "faces"  # the task that is verified on files of pairs
+FACES = "faces"  # the task with validation sets of image pairs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         own_task = training.settings.get("task", FACES) != FACES
         sets, missing = (args.pairs, []) if args.pairs or own_task else sets_of_training(args.run)
         model: FaceModel | ItemModel
-        if own_task and not (args.pairs or args.groups):  # pairs are images, which a user's task may embed, too
+        if own_task and not (args.pairs or args.groups):  # a user's task may embed images as well
             model, figures = ItemModel.open(args.run), Figures(args.far, None, {}, {})
         else:
             model = FaceModel.open(args.run)

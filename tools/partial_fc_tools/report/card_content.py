@@ -25,7 +25,7 @@ from .card_pages import Section
 SMALL = 100  # pairs of a kind: for 0 errors in 100 pairs, the interval of 95 % ends at 3.7 %
 NOT_GIVEN = "not given"
 UNTESTED_ITEMS = (
-    "Items that differ from those of these sets, and the exported file itself: the figures are those of the training."
+    "Items that differ from the items of these sets, and the exported file itself: the training measured the figures."
 )
 RATES = ("pairs of one person", "false rejects", CONFIDENCE, "pairs of two people", "false accepts", CONFIDENCE)
 INTERVALS = (
@@ -75,11 +75,11 @@ def _model(training: Run, model: FaceModel | ItemModel, args: argparse.Namespace
     if isinstance(model, FaceModel):
         height, width = model.input.image_size
         inputs = f"aligned faces of {height} x {width} pixels, RGB"
-        mirrored = ", with those of mirror images added" if model.mirrored else ", without mirror images"
+        mirrored = ", summed over the image and its mirror image" if model.mirrored else ", without mirror images"
     else:
         inputs = ", ".join(f"{each.name} {each.shape} {each.type}" for each in model.session.get_inputs())
         mirrored = ""
-    # The network of a checkpoint may be in several files, which have no digest of their own.
+    # A checkpoint may consist of several files; only a single file gets a size and a digest.
     file = os.path.basename(os.path.abspath(model.name))
     if os.path.isfile(model.name):
         files = model_files(model.name) if model.name.endswith(".onnx") else [model.name]
@@ -98,7 +98,7 @@ def _model(training: Run, model: FaceModel | ItemModel, args: argparse.Namespace
         ("use", args.use or NOT_GIVEN),
         ("licence of the model", args.license or NOT_GIVEN),
     ]
-    problems = [f"Problem on {name}: {each}." for name, found in summary["problems"].items() for each in found]
+    problems = [f"Problem on {name}: {text}." for name, texts in summary["problems"].items() for text in texts]
     return [facts(rows, "columns"), _bullets(problems)]
 
 
@@ -125,7 +125,8 @@ def _accuracy_in_training(training: Run) -> Content:
         return _paragraph("Not measured: there was no set of pairs, and the training has verified nothing.")
     return [
         _paragraph(
-            "Not measured again: the last figures of the training, optimistic if they were used to choose the model."
+            "Not measured again: the last figures of the training. They are optimistic if they were used to choose the "
+            "model."
         ),
         _table("verifications", ("set", "update", "figure", "value"), rows),
     ]

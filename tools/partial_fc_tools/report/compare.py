@@ -1,7 +1,7 @@
 """Compares trainings: results, settings that differ, and curves on one page.
 
-Prints the tables, and writes a page for any browser. A training is given by its output folder. It may still be running,
-or may have been killed: its figures are those of its last verification.
+Prints the tables, and writes a page for any browser. Each training is given by its output folder. It may still be
+running or have been killed: the results come from its last verification.
 """
 
 import argparse

@@ -22,7 +22,7 @@ def read_groups(path: str, columns: Sequence[str], issame: np.ndarray) -> dict[s
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: A column is missing or appears twice, or the lines are not those of the set.
+        ValueError: A column is missing or appears twice, or the lines do not match the set.
     """
     lines = [f"{line}\n" for line in read_lines(path)]
     try:
