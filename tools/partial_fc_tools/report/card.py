@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.utils.text import plural
 
     from .card_content import card_sections
-    from .card_figures import Figures, measure, sets_of_training
+    from .card_figures import measure, sets_of_training
     from .card_pages import to_html, to_markdown
 
     folder, name = os.path.split(args.out)
@@ -64,16 +64,17 @@ def run(args: argparse.Namespace) -> int:
     with staged_files(folder, files, args.force) as stage:
         (training,) = read_runs([args.run])
         own_task = training.settings.get("task", FACES) != FACES
-        sets, missing = (args.pairs, []) if args.pairs or own_task else sets_of_training(args.run)
-        model: FaceModel | ItemModel
-        if own_task and not (args.pairs or args.groups):  # a user's task may embed images as well
-            model, figures = ItemModel.open(args.run), Figures(args.far, None, {}, {})
-        else:
-            model = FaceModel.open(args.run)
-            figures = measure(model, sets, args.groups, args.columns, args.far, args.batch_size)
-        sections = card_sections(training, model, args, figures, missing)
+        paths, missing = (args.pairs, []) if args.pairs or own_task else sets_of_training(args.run)
+        with_pairs = not own_task or args.pairs or args.groups  # a user's task may embed images as well
+        model = FaceModel.open(args.run) if with_pairs else ItemModel.open(args.run)
+        sets, groups = (
+            measure(model, paths, args.groups, args.columns, args.batch_size)
+            if isinstance(model, FaceModel)
+            else ({}, {})
+        )
+        sections = card_sections(training, model, args, sets, groups, missing)
         for file_name, render in zip(files, (to_markdown, to_html)):
             with open(os.path.join(stage, file_name), "w", encoding="utf-8", errors="replace") as file:
                 file.write(render(training.name, sections))
-    say(f"{args.out}.md, {args.out}.html: {training.name}, tested on {plural(len(figures.sets), 'set')} of pairs")
+    say(f"{args.out}.md, {args.out}.html: {training.name}, tested on {plural(len(sets), 'set')} of pairs")
     return 0

@@ -2,11 +2,11 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from partial_fc.evaluation.verification import too_few
+from partial_fc.evaluation.verification import FOLDS, too_few
 from partial_fc.export.item_model import ItemModel
 from partial_fc.export.model import FaceModel
 from partial_fc.export.model_file import model_files
@@ -17,12 +17,22 @@ from partial_fc.training.report.markup import Content, facts, table, tag
 from partial_fc.training.report.page import figures as charts_of
 from partial_fc.utils.text import plural
 from partial_fc_tools.inference.origin import files_digest
-from partial_fc_tools.verify.pair_rates import CONFIDENCE, PairRates, Rate
+from partial_fc_tools.verify.pair_rates import (
+    CONFIDENCE,
+    PairRates,
+    Rate,
+    correct_pairs,
+    pair_rates,
+    rates_by_group,
+    rates_by_rejection,
+    shared_threshold,
+)
 
-from .card_figures import Figures
+from .card_figures import SetFigures
 from .card_pages import Section
 
 SMALL = 100  # pairs of a kind: for 0 errors in 100 pairs, the interval of 95 % ends at 3.7 %
+REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # shares of the images
 NOT_GIVEN = "not given"
 UNTESTED_ITEMS = (
     "Items that differ from the items of these sets, and the exported file itself: the training measured the figures."
@@ -34,8 +44,17 @@ INTERVALS = (
 )
 
 
+Sets = Mapping[str, SetFigures]
+GroupRates = Mapping[str, Mapping[str, PairRates]]  # column -> group -> rates
+
+
 def card_sections(
-    training: Run, model: FaceModel | ItemModel, args: argparse.Namespace, figures: Figures, missing: Sequence[str]
+    training: Run,
+    model: FaceModel | ItemModel,
+    args: argparse.Namespace,
+    sets: Sets,
+    groups: Mapping[str, Sequence[str]],
+    missing: Sequence[str],
 ) -> list[Section]:
     """Returns the sections of a card; some may be empty.
 
@@ -43,16 +62,28 @@ def card_sections(
         training: the training.
         model: its model.
         args: of the command; ``data``, ``data_license``, ``license`` and ``use`` are what only the author knows.
-        figures: of the model.
+        sets, groups: see `measure`.
         missing: paths of validation sets of the training that do not exist.
     """
-    untested = _untested(training, figures, missing) if isinstance(model, FaceModel) else [UNTESTED_ITEMS]
+    rates: GroupRates = {}
+    if sets:
+        first = next(iter(sets.values()))
+        threshold = shared_threshold(first.distance, first.issame, args.far)
+        rates = {
+            column: rates_by_group(first.distance, first.issame, names, threshold) for column, names in groups.items()
+        }
+        measured = [
+            ("figures", "Accuracy", _accuracy(sets)),
+            ("threshold", "Errors at one threshold", _rates(sets, rates, args.far, threshold)),
+            ("quality", "Errors without the worst images", _rejection(sets, threshold)),
+        ]
+    else:
+        measured = [("figures", "Accuracy", _accuracy_in_training(training))]
+    untested = _untested(training, sets, rates, missing) if isinstance(model, FaceModel) else [UNTESTED_ITEMS]
     return [
         ("model", "Model", _model(training, model, args)),
         ("data", "Training data", _data(training, args)),
-        ("figures", "Accuracy", _accuracy(figures) if figures.sets else _accuracy_in_training(training)),
-        ("threshold", "Errors at one threshold", _rates(figures) if figures.sets else ()),
-        ("quality", "Errors without the worst images", _rejection(figures) if figures.sets else ()),
+        *measured,
         ("untested", "Not tested", _bullets(untested)),
         ("settings", "Settings", facts(training.settings.items(), "columns")),
     ]
@@ -132,32 +163,32 @@ def _accuracy_in_training(training: Run) -> Content:
     ]
 
 
-def _accuracy(figures: Figures) -> Content:
-    far = next(iter(figures.sets.values())).verification.far
+def _accuracy(sets: Sets) -> Content:
+    far = next(iter(sets.values())).verification.far
     rows, few = [], []
-    for name, of_set in figures.sets.items():
-        same, verification = int(of_set.issame.sum()), of_set.verification
+    for name, figures in sets.items():
+        same, verification = int(figures.issame.sum()), figures.verification
         rows.append(
             [
                 name,
-                number(len(of_set.issame)),
+                number(len(figures.issame)),
                 percent(verification.accuracy),
-                interval(of_set.correct),
+                interval(correct_pairs(figures.distance, figures.issame, FOLDS)),
                 percent(verification.tar_at_far),
                 interval(Rate(round(verification.tar_at_far * same), same)),
                 percent(verification.measured_far, 3),
                 percent(verification.tar_interpolated),
-                number(of_set.xnorm, 2),
+                number(float(figures.norms.mean()), 2),
             ]
         )
-        if problem := too_few(len(of_set.issame) - same, far):
+        if problem := too_few(len(figures.issame) - same, far):
             few.append(f"{name}: {problem}.")
     tar_names = (f"TAR at FAR {far:g}", CONFIDENCE, "measured FAR", "insightface's TAR")
     text = (
         "Accuracy over ten folds, as in insightface: each fold uses the best threshold of the nine others. TAR is the "
         f"largest at a threshold whose measured FAR is at most {far:g}; insightface interpolates thresholds."
     )
-    pairs = {name: (of_set.distance, of_set.issame) for name, of_set in figures.sets.items()}
+    pairs = {name: (figures.distance, figures.issame) for name, figures in sets.items()}
     return [
         _paragraph(text),
         _table("accuracy", ("set", "pairs", "accuracy", CONFIDENCE, *tar_names, "mean norm"), rows),
@@ -166,28 +197,24 @@ def _accuracy(figures: Figures) -> Content:
     ]
 
 
-def _rates(figures: Figures) -> Content:
-    assert figures.threshold is not None
-    first = next(iter(figures.sets))
+def _rates(sets: Sets, groups: GroupRates, far: float, threshold: float) -> Content:
+    first = next(iter(sets))
     text = (
-        f"Pairs are judged the same person below the squared distance {figures.threshold:.4f} (cosine above "
-        f"{1 - figures.threshold / 2:.4f}), the highest threshold whose false accept rate on {first} is at most "
-        f"{figures.far:g}. All rates below are at this threshold."
+        f"Pairs are judged the same person below the squared distance {threshold:.4f} (cosine above "
+        f"{1 - threshold / 2:.4f}), the highest threshold whose false accept rate on {first} is at most {far:g}. All "
+        "rates below are at this threshold."
     )
-    rows = [[name, *_cells(of_set.rates)] for name, of_set in figures.sets.items()]
+    rows = [[name, *_cells(pair_rates(each.distance, each.issame, threshold))] for name, each in sets.items()]
     content = [_paragraph(text), _table("sets", ("set", *RATES), rows)]
-    any_small = False
-    for column, groups in figures.groups.items():
-        small = {group: is_small(rates) for group, rates in groups.items()}
-        any_small |= any(small.values())
-        rows = [[group, *_cells(rates), "small" if small[group] else ""] for group, rates in groups.items()]
+    for column, rates in groups.items():
+        rows = [[group, *_cells(each), "small" if is_small(each) else ""] for group, each in rates.items()]
         content.append(_table(f"groups of {first} by {column}", (column, *RATES, ""), rows))
-    if any_small:
+    if any(is_small(each) for rates in groups.values() for each in rates.values()):
         content.append(_paragraph(f"small: fewer than {SMALL} pairs of a kind. Compare intervals, not rates."))
     return content
 
 
-def _rejection(figures: Figures) -> Content:
+def _rejection(sets: Sets, threshold: float) -> Content:
     content = [
         _paragraph(
             "The images with the smallest embedding norms are rejected first, with all of their pairs; the threshold "
@@ -195,14 +222,14 @@ def _rejection(figures: Figures) -> Content:
         )
     ]
     lines: dict[str, list[Line]] = {"False rejects": [], "False accepts": []}
-    for look, (name, of_set) in enumerate(figures.sets.items()):
-        rows = [[percent(share, 0), *_cells(rates)] for share, rates in of_set.rejection.items()]
+    for look, (name, (images, issame, distance, norms, _)) in enumerate(sets.items()):
+        by_share = rates_by_rejection(distance, issame, norms, images, threshold, REJECTED)
+        rows = [[percent(share, 0), *_cells(rates)] for share, rates in by_share.items()]
         content.append(_table(f"images rejected of {name}", ("rejected", *RATES), rows))
-        x = 100 * np.array(list(of_set.rejection))
-        for rates_of_kind, kind_lines in zip(zip(*of_set.rejection.values()), lines.values()):
+        for rates_of_kind, kind_lines in zip(zip(*by_share.values()), lines.values()):
             y = np.array([np.nan if rate.share is None else 100 * rate.share for rate in rates_of_kind])
             if np.isfinite(y).any():
-                kind_lines.append(Line(name, x, y, look))
+                kind_lines.append(Line(name, 100 * np.array(REJECTED), y, look))
     charts = [
         Chart(title.lower().replace(" ", "-"), title, "% of the pairs left", drawn, True, x_name="% of images rejected")
         for title, drawn in lines.items()
@@ -211,10 +238,10 @@ def _rejection(figures: Figures) -> Content:
     return [*content, charts_of(charts)]
 
 
-def _untested(training: Run, figures: Figures, missing: Sequence[str]) -> list[str]:
+def _untested(training: Run, sets: Sets, groups: GroupRates, missing: Sequence[str]) -> list[str]:
     lines = [f"The set {path}, which the training names: the file does not exist." for path in missing]
-    for name, of_set in figures.sets.items():
-        total = of_set.rates.false_accepts.total
+    for name, figures in sets.items():
+        total = int(np.sum(~figures.issame))
         lines.append(
             f"{name}: false accept rates below {1 / total:.2g}, which {plural(total, 'pair')} of different people "
             "cannot show."
@@ -224,10 +251,10 @@ def _untested(training: Run, figures: Figures, missing: Sequence[str]) -> list[s
                 f"{name} again: the training was verified on a set of this name. If it is the same set, choices made "
                 "on it make its figures optimistic."
             )
-    if not figures.groups:
+    if not groups:
         lines.append("Whether errors differ between groups of people: no groups were given.")
-    for column, groups in figures.groups.items():
-        small = [group for group, rates in groups.items() if is_small(rates)]
+    for column, rates in groups.items():
+        small = [group for group, each in rates.items() if is_small(each)]
         if small:
             lines.append(f"The groups {', '.join(small)} of {column}: too few pairs for a conclusion.")
     return [

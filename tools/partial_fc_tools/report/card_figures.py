@@ -1,55 +1,33 @@
 """Measures the figures of a model card.
 
-Shapes: P pairs of a set.
+Shapes: P pairs of a set; images 2p and 2p + 1 form pair p.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 
 from partial_fc.data.pairs_bin import read_pairs
-from partial_fc.evaluation.verification import FOLDS, Verification
+from partial_fc.evaluation.verification import Verification
 from partial_fc.export.model import FaceModel
 from partial_fc.training.inputs import validation_sets
 from partial_fc.utils.config import read_settings
 from partial_fc_tools.verify.command import verify_model
-from partial_fc_tools.verify.pair_rates import (
-    PairRates,
-    Rate,
-    correct_pairs,
-    pair_rates,
-    rates_by_group,
-    rates_by_rejection,
-    shared_threshold,
-)
 
 from .pair_groups import read_groups
-
-REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # shares of the images
 
 
 class SetFigures(NamedTuple):
     """Figures of a set of pairs."""
 
-    distance: np.ndarray  # (P,) squared distances
+    images: Sequence[bytes]  # 2P, encoded
     issame: np.ndarray  # (P,) bool
+    distance: np.ndarray  # (P,) squared distances
+    norms: np.ndarray  # (2P,) norms of the embeddings
     verification: Verification  # over ten folds
-    correct: Rate  # pairs judged correctly by it
-    xnorm: float  # mean norm of the embeddings
-    rates: PairRates  # at the shared threshold
-    rejection: Mapping[float, PairRates]  # share of images rejected -> rates of the other pairs
-
-
-class Figures(NamedTuple):
-    """Figures of a model card."""
-
-    far: float  # requested false accept rate
-    threshold: float | None  # squared distance with this rate on the first set; None without sets
-    sets: Mapping[str, SetFigures]  # by name; the first one determines the threshold
-    groups: Mapping[str, Mapping[str, PairRates]]  # column -> group -> rates on the first set
 
 
 def sets_of_training(folder: str) -> tuple[list[str], list[str]]:
@@ -68,36 +46,26 @@ def sets_of_training(folder: str) -> tuple[list[str], list[str]]:
 
 
 def measure(
-    model: FaceModel, sets: Sequence[str], groups: str | None, columns: Sequence[str], far: float, batch_size: int
-) -> Figures:
-    """Verifies the model on sets of pairs; the first one determines the threshold of ``far`` and has the groups.
+    model: FaceModel, paths: Sequence[str], csv: str | None, columns: Sequence[str], batch_size: int
+) -> tuple[dict[str, SetFigures], dict[str, list[str]]]:
+    """Verifies the model on sets of pairs.
+
+    Returns:
+        The figures of each set by name, and the groups of the first set's pairs: column of the CSV file -> P names.
 
     Raises:
         OSError, ValueError: A set, or the CSV file of the groups, cannot be used.
     """
-    if groups and not sets:
-        raise ValueError(f"{groups} has groups, but there is no set of pairs: name one with --pairs")
-    measured: dict[str, SetFigures] = {}
-    rates_of_groups: dict[str, dict[str, PairRates]] = {}
-    threshold = None
-    for path in sets:
+    if csv and not paths:
+        raise ValueError(f"{csv} has groups, but there is no set of pairs: name one with --pairs")
+    sets: dict[str, SetFigures] = {}
+    groups: dict[str, list[str]] = {}
+    for path in paths:
         images, issame = read_pairs(path)
-        # Read before the images are embedded, which takes minutes, so that mistakes in the file show at once.
-        groups_by_column = read_groups(groups, columns, issame) if groups and threshold is None else {}
+        if csv and not sets:  # before the images are embedded, which takes minutes: mistakes in the file show at once
+            groups = read_groups(csv, columns, issame)
         verification, distance, embeddings = verify_model(model, images, issame, path, batch_size)
-        norms = np.linalg.norm(embeddings, axis=1)
-        if threshold is None:
-            threshold = shared_threshold(distance, issame, far)
-            for column, names in groups_by_column.items():
-                rates_of_groups[column] = rates_by_group(distance, issame, names, threshold)
         name = os.path.splitext(os.path.basename(path))[0]
-        measured[path if name in measured else name] = SetFigures(
-            distance,
-            issame,
-            verification,
-            correct_pairs(distance, issame, FOLDS),
-            float(norms.mean()),
-            pair_rates(distance, issame, threshold),
-            rates_by_rejection(distance, issame, norms, images, threshold, REJECTED),
-        )
-    return Figures(far, threshold, measured, rates_of_groups)
+        norms = np.linalg.norm(embeddings, axis=1)
+        sets[path if name in sets else name] = SetFigures(images, issame, distance, norms, verification)
+    return sets, groups

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from command_line import exit_code
-from made_up_training import DISTANCE, a_set, a_training
-from made_up_training import ISSAME as MADE_UP_ISSAME
+from made_up_training import a_set, a_training
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.evaluation.verification import Verification
@@ -20,11 +19,10 @@ from partial_fc.training.report import write_report
 from partial_fc.training.report.curves_json import read_runs
 from partial_fc_tools.inference.origin import files_digest
 from partial_fc_tools.report.card_content import card_sections
-from partial_fc_tools.report.card_figures import Figures, SetFigures
+from partial_fc_tools.report.card_figures import SetFigures
 from partial_fc_tools.report.card_pages import to_html, to_markdown
 from partial_fc_tools.verify.command import verify_model
 from partial_fc_tools.verify.pair_rates import (
-    PairRates,
     Rate,
     correct_pairs,
     pair_rates,
@@ -129,18 +127,20 @@ def test_all_sets_have_the_threshold_of_the_first_one(place, images, measured):
 
 
 def test_every_figure_is_in_its_cell(place, tmp_path):
+    """100 pairs of each kind are enough for a group, 99 are not."""
     model = TinyModel()
     model.metadata["rand_mirror"] = "False"
     path = model.write_in_two(tmp_path / "m.onnx")
-    rates, half = PairRates(Rate(3, 40), Rate(5, 300)), PairRates(Rate(1, 20), Rate(2, 200))
+    issame, rng = np.arange(399) % 2 == 0, np.random.default_rng(3)
+    distance, norms = rng.uniform(0, 3, 399) + ~issame, rng.uniform(1, 9, 798)
+    images = [b"%d" % image for image in range(798)]
     verification = Verification(0.9, 0.01, 1.2, 0.8, 0.001, 0.0007, 0.75)
-    of_set = SetFigures(DISTANCE, MADE_UP_ISSAME, verification, Rate(37, 40), 21.5, rates, {0.0: rates, 0.5: half})
-    groups = {"young": PairRates(Rate(1, 200), Rate(1, 99)), "old": PairRates(Rate(1, 200), Rate(1, 100))}
-    figures = Figures(0.001, 1.1, {"val": of_set}, {"age": groups})
+    sets = {"val": SetFigures(images, issame, distance, norms, verification)}
+    groups = {"age": ["old"] * 200 + ["young"] * 199}
     (training,) = read_runs([place / "models" / "a run"])
     training.curves["summary"]["problems"] = {"lfw": ["one", "two"]}
-    given = SimpleNamespace(data="data", data_license="CC0", license="MIT", use="tests")
-    sections = card_sections(training, FaceModel.open(path), given, figures, ["gone.bin"])
+    args = SimpleNamespace(data="data", data_license="CC0", license="MIT", use="tests", far=0.1)
+    sections = card_sections(training, FaceModel.open(path), args, sets, groups, ["gone.bin"])
     text, page = to_markdown("run", sections), plain(to_html("run", sections))
     facts, size = tables(text, "Model"), sum(file.stat().st_size for file in tmp_path.iterdir())
     assert f"{size:,} bytes, SHA-256 {files_digest(model_files(path))}" in facts["file"][0]
@@ -148,14 +148,18 @@ def test_every_figure_is_in_its_cell(place, tmp_path):
     assert facts["licence of the model"] == ["MIT"] and facts["training"] == ["40 updates on 2 ranks"]
     assert tables(text, "Training data")["licence of the data, as given"] == ["CC0"]
     assert "- Problem on lfw: one.\n- Problem on lfw: two." in text
-    shares = ["90.00 %", interval(Rate(37, 40)), "80.00 %", interval(Rate(16, 20)), "0.070 %", "75.00 %"]
-    assert tables(text, "Accuracy")["val"] == ["40", *shares, "21.50"]
+    tar = ["80.00 %", interval(Rate(160, 200)), "0.070 %", "75.00 %"]
+    correct = interval(correct_pairs(distance, issame, 10))
+    assert tables(text, "Accuracy")["val"] == ["399", "90.00 %", correct, *tar, f"{norms.mean():.2f}"]
     rows = tables(text, "Errors at one threshold")
     assert rows["young"][-1] == "small" and rows["old"][-1] != "small"
-    assert "val: 7.5 at % of images rejected 0, 5 at % of images rejected 50;" in page
-    assert "val: 1.66667 at % of images rejected 0, 1 at % of images rejected 50;" in page
+    threshold = shared_threshold(distance, issame, 0.1)
+    first, last = rates_by_rejection(distance, issame, norms, images, threshold, [0, 0.5]).values()
+    for all_pairs, half in zip(first, last):
+        x = "at % of images rejected"
+        assert f"val: {100 * all_pairs.share:.6g} {x} 0, {100 * half.share:.6g} {x} 50;" in page
     untested = text.partition("## Not tested")[2]
-    assert "gone.bin" in untested and "below 0.0033, which 300 pairs" in untested
+    assert "gone.bin" in untested and "below 0.005, which 199 pairs" in untested
     assert "groups young of age" in untested and "no groups" not in untested
 
 
