@@ -95,6 +95,9 @@ def test_a_gap_interrupts_the_line_and_an_isolated_point_has_a_dot():
 
 def test_lines_of_one_chart_differ():
     assert len({str(look(number)) for number in range(24)}) == 24
+    line = Line("dotted", np.arange(2.0), np.arange(2.0), 6)
+    drawn = svg(Chart("loss", "Loss", "", [line]))
+    assert any("stroke-dasharray" in path.keys() for path in drawn.iter("path") if path.get("stroke") == look(6)[0])
 
 
 def test_only_what_was_measured_is_drawn():
