@@ -8,8 +8,8 @@ from .ram_disk import GIB, SetFiles, ram_disk_copy
 
 # From this share of the speed on dummy batches, training is compute-bound: the rest is variation between runs.
 COMPUTE_BOUND = 0.95
-# Decoding threads idle while nobody takes their finished batches, so threads that are busy for a larger share of their
-# time are too slow. On shared machines they are less busy even at their limit: the reader alone is the reference.
+# Decoding threads idle when nobody takes their finished batches. They are too slow if they are busy for this share of
+# their busy time in the reader alone, where they are at their limit; on shared machines that is not all of the time.
 SATURATED = 0.75
 # Storage is the bottleneck if threads spend at least this share of their busy time reading. The second value applies to
 # bytes from the disk, because the system reads ahead while a thread decodes.
@@ -19,10 +19,10 @@ READING_DOMINATES, READING_FROM_DISK = 0.5, 0.25
 OTHER_CONDITIONS, RESERVE = 1.1, 1.2
 # Share of the cores used by other programs that makes the figures unreliable.
 DISTURBED = 0.1
-# Python code that holds the interpreter's lock, or the lock around a Dataset, keeps about one core busy, and a part
-# runs without a lock. With fewer busy cores than the first value, and idle ones left, it waits for files or a network.
+# Python code that holds the interpreter's lock, or the lock around a Dataset, keeps at most the second number of cores
+# busy. Below the first number, with idle cores left, it is not the lock: the code waits for files or a network.
 LOCKED = (0.5, 1.3)
-# Idle cores per rank that suffice for another thread.
+# Idle cores per rank that are enough for another thread.
 FREE_CORE = 0.5
 # A rank stands out if its threads are busier than the ranks' mean by this factor.
 OUTSTANDING = 1.5

@@ -20,7 +20,7 @@ from .formatting import number, setting
 
 PAIR_FIGURES = {"accuracy", "far", "tar_at_far"}  # that every point of PairVerification has
 CURVES, SETTINGS = "curves.json", "settings.json"
-# The files may come from strangers: these bound the size of the tables, and the work of matplotlib.
+# The files may come from strangers. These limits bound the size of the tables and the work of matplotlib.
 LARGEST = 64 << 20  # bytes of a file
 MOST_LINES = 200_000  # of the log, 25 MB
 MOST_NAMES, MOST_SETS, LONGEST = 1000, 100, 1000  # settings; validation sets; characters of a cell

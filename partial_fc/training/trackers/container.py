@@ -103,8 +103,8 @@ class Trackers:
 class _Member:
     """Calls one tracker from a thread of its own, so that the training never waits for it.
 
-    A call may block forever: the writers of TensorBoard events pass values through a bounded queue to a thread of
-    theirs, and nobody empties it after a write has failed, which ends that thread.
+    A call may block forever: the writers of TensorBoard events pass values to a background thread through a bounded
+    queue. A failed write ends that thread, and then nobody empties the queue.
     """
 
     def __init__(self, name: str, tracker: Tracker):

@@ -218,7 +218,7 @@ def _rejection(sets: Sets, threshold: float) -> Content:
     content = [
         _paragraph(
             "The images with the smallest embedding norms are rejected first, with all of their pairs; the threshold "
-            "stays. If errors do not fall, the norm says nothing about quality."
+            "does not change. If errors do not fall, the norm says nothing about quality."
         )
     ]
     lines: dict[str, list[Line]] = {"False rejects": [], "False accepts": []}
