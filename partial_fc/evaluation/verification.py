@@ -194,10 +194,15 @@ def interpolated_tar(distance: np.ndarray, issame: np.ndarray, folds: int, far: 
     shares = []
     for part, rate in zip(np.array_split(np.arange(len(distance)), folds), rates):
         same = distance[part][issame[part]]
-        # Of thresholds with the same rate the lowest counts: np.interp takes the last of equal x values, and thresholds
-        # descend. For distinct rates this equals ``interp1d`` of the original, which fails on equal rates in
-        # current SciPy.
-        threshold = np.interp(-far, -rate[::-1], FINE_THRESHOLDS[::-1], left=0.0)
         if len(same):
-            shares.append(np.mean(same < threshold))
+            shares.append(np.mean(same < threshold_at(rate, far)))
     return float(np.mean(shares))
+
+
+def threshold_at(rates: np.ndarray, far: float) -> float:
+    """Returns the threshold of the fine grid at which ascending rates (T,), which start at 0, reach ``far`` > 0.
+
+    For distinct rates this equals ``interp1d`` of the original, which fails on equal rates in current SciPy.
+    """
+    # Of thresholds with the same rate the lowest counts: np.interp takes the last of equal x values.
+    return float(np.interp(-far, -rates[::-1], FINE_THRESHOLDS[::-1], left=0.0))

@@ -68,20 +68,19 @@ def test_json_lines_have_each_update_of_a_resumed_training_once(tmp_path):
     assert [json.loads(line) for line in file.read_text().splitlines()] == lines
 
 
-def test_weights_and_biases(tmp_path, monkeypatch):
+def train_elsewhere(folder, call, **variables):
+    """Trains in a process of its own, as all trainings do."""
+    code = f"import sys; from pathlib import Path; from test_trackers import *; folder = Path(sys.argv[1]); {call}"
+    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code, str(folder)], env=environment, check=True, timeout=120)
+
+
+def test_weights_and_biases(tmp_path):
     """Offline it writes a folder for each process; both have the identifier of the training."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    # Its service sometimes writes nothing of a second run of one identifier in one process, which no training has.
-    code = (
-        "import sys; from pathlib import Path; from test_trackers import RESULTS, STARTS, train; "
-        "options = {'project': 'faces', 'entity': 'team', 'run_name': 'first', 'artifacts': True}; "
-        "train(['wandb'], Path(sys.argv[1]), options, RESULTS, [STARTS[int(sys.argv[2])]])"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    for start in range(len(STARTS)):
-        subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path), str(start)], env=environment, check=True, timeout=120
-        )
+    options = {"project": "faces", "entity": "team", "run_name": "first", "artifacts": True}
+    for number in range(len(STARTS)):  # in one process, its service sometimes writes nothing of the second run
+        call = f"train(['wandb'], folder, {options}, RESULTS, [STARTS[{number}]])"
+        train_elsewhere(tmp_path, call, WANDB_MODE="offline")
     run_id = (tmp_path / "run_id").read_text()
     files = list(tmp_path.glob(f"wandb/offline-run-*/run-{run_id}.wandb"))
     assert files and len(list(tmp_path.glob("wandb/offline-run-*"))) == len(files)
@@ -112,10 +111,8 @@ def test_mlflow(tmp_path, monkeypatch):
 
 
 def test_trackio(tmp_path):
-    code = "import sys; from test_trackers import train; train(['trackio'], sys.argv[1], OPTIONS)"
-    code = code.replace("OPTIONS", str({"project": "faces", "run_name": "first"}))
-    environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True, timeout=120)
+    call = "train(['trackio'], folder, {'project': 'faces', 'run_name': 'first'})"
+    train_elsewhere(tmp_path, call, TRACKIO_DIR=str(tmp_path / "trackio"))
     with closing(sqlite3.connect(tmp_path / "trackio" / "faces.db")) as database:
         rows = database.execute("select run_name, step, metrics from metrics").fetchall()
         configs = database.execute("select config from configs").fetchall()
