@@ -1,12 +1,13 @@
-"""ROC of scored pairs: the true accept rate (TAR) at a false accept rate (FAR), counted and never interpolated.
+"""ROC curve of scored pairs: the true accept rate (TAR) at a false accept rate (FAR), counted and never interpolated.
 
-Genuine pairs show the same person, impostor pairs different ones. A threshold accepts every pair with this score or a
-higher one, so pairs of equal score are accepted together. There are two readings of "TAR at FAR f". ``at_most``: the
-largest TAR of all thresholds whose FAR is at most f, the definition of NIST and of the IJB papers. ``nearest``: the TAR
-at the point of the curve whose FAR is nearest to f, the higher FAR of two equally near ones, and there the largest TAR:
-how insightface reads the curve of IJB. With the 15.6 million impostor pairs of IJB-C the two differ only at FAR 1e-6,
-where 15 or 16 of them are accepted. insightface computes the curve with scikit-learn, which drops points on a straight
-line between two others; here all points are kept.
+Genuine pairs show the same person, impostor pairs different people. A threshold accepts every pair with at least this
+score, so pairs with equal scores are accepted together. "TAR at FAR f" has two definitions:
+
+- `Roc.at_most`: the largest TAR of all thresholds with a FAR of at most f, as defined by NIST and the IJB papers.
+- `Roc.nearest`: the largest TAR at the FAR nearest to f, or at the higher of two equally near ones, which is how
+  insightface reads the curve of IJB. With the 15.6 million impostor pairs of IJB-C the two differ only at FAR 1e-6,
+  where 15 or 16 pairs are accepted. insightface computes the curve with scikit-learn, which drops collinear points;
+  here all points are kept.
 
 Shapes: P pairs.
 """
@@ -35,15 +36,10 @@ def max_accepted(share: float, count: int) -> int:
 
 
 def highest_refused(impostor: np.ndarray, far: float) -> np.floating:
-    """Returns the highest of ascending impostor scores to refuse for a FAR of at most ``far``; -inf to refuse none."""
+    """Returns the highest of the ascending impostor scores to refuse for a FAR of at most ``far``; -inf if none."""
     refused = len(impostor) - max_accepted(far, len(impostor))
-    # A scalar of another type would make searchsorted convert the whole array.
+    # With a scalar of another type, searchsorted would convert the whole array.
     return impostor[refused - 1] if refused else impostor.dtype.type(-math.inf)
-
-
-def share_above(scores: np.ndarray, refused: np.floating) -> float:
-    """Returns the share of ascending scores that are higher."""
-    return (len(scores) - int(np.searchsorted(scores, refused, side="right"))) / len(scores)
 
 
 class Roc:
@@ -51,7 +47,7 @@ class Roc:
 
     Args:
         scores: (P,) float.
-        issame: (P,) bool, True for genuine pairs. There must be pairs of both kinds.
+        issame: (P,) bool, True for genuine pairs; contains both values.
 
     Attributes:
         genuine: Scores of the genuine pairs, ascending.
@@ -65,7 +61,11 @@ class Roc:
     def at_most(self, far: float) -> RocPoint:
         """Returns the point with the largest TAR at a FAR of at most ``far``."""
         refused = highest_refused(self.impostor, far)
-        return RocPoint(share_above(self.genuine, refused), share_above(self.impostor, refused))
+        tar, measured_far = (
+            (len(scores) - int(np.searchsorted(scores, refused, side="right"))) / len(scores)
+            for scores in (self.genuine, self.impostor)
+        )
+        return RocPoint(tar, measured_far)
 
     def nearest(self, far: float) -> RocPoint:
         """Returns the point whose FAR is nearest to ``far``."""

@@ -16,15 +16,15 @@ from partial_fc.data.transforms import decode_rgb
 from partial_fc.layer.sharding import shard_of
 from partial_fc.utils.distances import squared_distances
 
-CHUNK = 256  # images; 38 MB as float32
+CHUNK = 256  # images, an even number; 38 MB as float32
 
 
 class PairsOfRank(NamedTuple):
     """The pairs of one rank."""
 
     issame: np.ndarray  # (P,) bool, labels of the entire set
-    images: list[bytes]  # encoded images of this rank's pairs: a tenth of the size of their pixels
-    first_image: int  # index of the first of them in the set
+    images: list[bytes]  # of this rank's pairs, encoded, which takes a tenth of the memory of their pixels
+    first_image: int  # index in the set of the first of them
     name: str  # name of the set for error messages
 
     @classmethod
@@ -45,10 +45,16 @@ class PairsOfRank(NamedTuple):
 
 
 def decode_faces(images: Sequence[bytes], image_size: int, name: str, first: int = 0) -> np.ndarray:
-    """Decodes N images of a set, whose index begins at ``first``: (N, image_size, image_size, 3) uint8 RGB.
+    """Decodes N images of a set: (N, image_size, image_size, 3) uint8 RGB.
+
+    Args:
+        images: encoded.
+        image_size: height and width that all images have.
+        name: of the set, for error messages.
+        first: index of the first image in the set.
 
     Raises:
-        ValueError: An image is damaged or has another size. The message names it and the set.
+        ValueError: An image is damaged or has another size. The message names the image and the set.
     """
     pixels = np.empty((len(images), image_size, image_size, 3), np.uint8)
     for row, image in enumerate(images):
@@ -60,18 +66,16 @@ def decode_faces(images: Sequence[bytes], image_size: int, name: str, first: int
 
 
 def raw_pixel_distances(images: Sequence[bytes], image_size: int, name: str) -> np.ndarray:
-    """Returns (P,) float64: squared distances of the pixels of each pair after subtraction of the mean image.
+    """Returns (P,) float64, the squared distance between the pixels of each pair: a baseline for networks.
 
-    A network must be better than this. Without the subtraction all cosines would be close to 1. ``images`` are 2P
-    encoded images; the errors are those of `decode_faces`.
+    The mean image is subtracted first, otherwise all cosines would be close to 1. For arguments and errors see
+    `decode_faces`.
     """
-    mean = sum(part.sum(axis=0, dtype=np.float64) for part in _chunks(images, image_size, name)) / len(images)
-    centered = (part.astype(np.float32) - mean.astype(np.float32) for part in _chunks(images, image_size, name))
-    rows = (part.reshape(len(part), -1) for part in centered)
-    return np.concatenate([squared_distances(part[0::2], part[1::2]) for part in rows])
 
+    def chunks() -> Iterator[np.ndarray]:  # decoded twice, because the pixels of a whole set do not fit into memory
+        for start in range(0, len(images), CHUNK):
+            yield decode_faces(images[start : start + CHUNK], image_size, name, start)
 
-def _chunks(images: Sequence[bytes], image_size: int, name: str) -> Iterator[np.ndarray]:
-    return (
-        decode_faces(images[start : start + CHUNK], image_size, name, start) for start in range(0, len(images), CHUNK)
-    )
+    mean = sum(chunk.sum(axis=0, dtype=np.float64) for chunk in chunks()) / len(images)
+    centered = ((chunk.astype(np.float32) - mean.astype(np.float32)).reshape(len(chunk), -1) for chunk in chunks())
+    return np.concatenate([squared_distances(rows[0::2], rows[1::2]) for rows in centered])

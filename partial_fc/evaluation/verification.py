@@ -1,9 +1,9 @@
 """Ten-fold face verification as defined by LFW and insightface.
 
 Embeddings are normalized to length 1. A pair is judged the same person if its squared distance is below a threshold.
-The best threshold of nine folds is applied to the tenth; the accuracy is the mean over the ten folds. Folds are
-contiguous and not shuffled because the published lists are ordered so that no identity is in two folds. The TAR is
-counted over all pairs (roc.py); insightface's, at thresholds that it interpolates, is computed beside it.
+The accuracy is the mean over ten folds; each uses the best threshold of the other nine. Folds are contiguous and not
+shuffled, because the published lists are ordered so that no identity is in two folds. The TAR is counted over all pairs
+(roc.py); insightface's TAR, which interpolates thresholds, is computed as well.
 
 Shapes: P pairs, E embedding, F folds, T thresholds; rows 2p and 2p + 1 form pair p.
 """
@@ -30,11 +30,10 @@ class Verification(NamedTuple):
         accuracy: Mean accuracy over the folds.
         std: Standard deviation of the accuracy over the folds.
         threshold: Mean threshold over the folds, a squared distance.
-        tar_at_far: Largest share of the same pairs accepted at a threshold that accepts at most a share ``far`` of the
-            different pairs.
-        far: Highest false accept rate.
-        measured_far: Share of the different pairs accepted at this threshold, at most ``far``.
-        tar_interpolated: insightface's TAR, see `interpolated_tar`. Its thresholds may accept more than ``far``.
+        tar_at_far: Largest share of same pairs accepted at a threshold with a false accept rate of at most ``far``.
+        far: Requested false accept rate (FAR).
+        measured_far: FAR at this threshold, the share of different pairs accepted; at most ``far``.
+        tar_interpolated: insightface's TAR, see `interpolated_tar`. Its thresholds may exceed ``far``.
     """
 
     accuracy: float
@@ -52,7 +51,7 @@ class VerificationPoint(NamedTuple):
     Attributes:
         num_update: Number of updates before the verification.
         accuracy, std, threshold, tar_at_far, far, measured_far, tar_interpolated: See `Verification`. Points of earlier
-            versions lack the last two; their ``tar_at_far`` is insightface's.
+            versions lack the last two, and ``tar_at_far`` is insightface's TAR.
         xnorm: Mean length of the embeddings before normalization.
         dimensions: See `effective_dimensions`.
         agreement: Mean cosine between the embeddings of the same images in evaluation and in training mode.
@@ -80,11 +79,11 @@ def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: 
         embeddings: (2P, E). The caller adds the embeddings of mirror images, if any.
         issame: (P,) bool.
         folds: F.
-        far: Of ``tar_at_far``.
+        far: Requested false accept rate.
 
     Raises:
-        ValueError: The sizes do not match, there are fewer pairs than folds or pairs of one kind only, or values are
-            not finite.
+        ValueError: The sizes do not match, there are fewer pairs than folds, same or different pairs are missing, or
+            values are not finite.
     """
     if len(embeddings) != 2 * len(issame):
         raise ValueError(f"{len(issame)} pairs need {2 * len(issame)} embeddings, got {len(embeddings)}")
@@ -94,7 +93,7 @@ def verify(embeddings: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: 
 def verify_distances(
     distance: np.ndarray, issame: np.ndarray, folds: int = FOLDS, far: float = 1e-3, name: str = "this set"
 ) -> Verification:
-    """Like `verify`, for squared distances (P,); errors have the name of the set."""
+    """Like `verify`, for squared distances (P,); errors name the set."""
     issame = np.asarray(issame, dtype=bool)
     check_kinds(issame, name, folds)
     finite = np.isfinite(distance)
@@ -117,12 +116,12 @@ def verify_distances(
 
 
 def tar_differs(tar_at_far: float, tar_interpolated: float | None) -> bool:
-    """Returns whether insightface's TAR was measured and has other digits."""
+    """Returns whether insightface's TAR was measured and differs in the digits shown."""
     return tar_interpolated is not None and f"{tar_interpolated:.5f}" != f"{tar_at_far:.5f}"
 
 
 def describe_tar(figures: Verification | VerificationPoint, different: int) -> str:
-    """Returns the TAR as text, with the FAR that was measured on so many pairs of different people."""
+    """Returns the TAR as text, with the FAR measured on ``different`` pairs of different people."""
     notes = [f"measured FAR {figures.measured_far:.5f}"]
     if tar_differs(figures.tar_at_far, figures.tar_interpolated):
         notes.append(f"insightface's TAR {figures.tar_interpolated:.5f}")
@@ -132,14 +131,18 @@ def describe_tar(figures: Verification | VerificationPoint, different: int) -> s
 
 
 def too_few(different: int, far: float) -> str:
-    """Returns that so many different pairs cannot show a FAR, as text; empty if they can."""
+    """Returns a warning if a number of different pairs is too small to measure a FAR, else an empty text."""
     if max_accepted(far, different):
         return ""
     return f"too few impostor pairs for FAR {far:g}: {different:,}, and it needs {math.ceil(1 / far):,}"
 
 
 def check_kinds(issame: np.ndarray, name: str, folds: int = FOLDS) -> None:
-    """Raises ValueError, naming the set, if pairs (P,) bool cannot be verified: too few, or of one kind only."""
+    """Checks that pairs (P,) bool can be verified.
+
+    Raises:
+        ValueError: There are too few pairs, or same or different pairs are missing. The message names the set.
+    """
     if not 2 <= folds <= len(issame):
         raise ValueError(
             f"{name}: {len(issame)} pairs cannot be divided into {folds} folds: give {max(folds, 2)} pairs or more"
@@ -149,47 +152,47 @@ def check_kinds(issame: np.ndarray, name: str, folds: int = FOLDS) -> None:
 
 
 def effective_dimensions(distance: np.ndarray, issame: np.ndarray) -> float:
-    """Returns the effective number of dimensions of the embeddings of different people.
+    """Returns the effective number of dimensions spanned by the embeddings of different people.
 
-    This is 1 / mean cos^2 over the pairs of different people: E for uniformly distributed directions in E dimensions, 1
-    if all embeddings are on one line through the origin. ``distance``: (P,) squared; ``issame``: (P,) bool.
+    This is 1 / mean cos^2 over the different pairs: E for uniformly distributed directions in E dimensions, 1 if all
+    embeddings are on one line through the origin. ``distance``: (P,) squared; ``issame``: (P,) bool.
     """
     cosine = 1 - distance[~np.asarray(issame, dtype=bool)] / 2
     return float(1 / max(np.mean(np.square(cosine)), np.finfo(np.float64).tiny))
 
 
 def count_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int, thresholds: np.ndarray) -> list[np.ndarray]:
-    """Counts the pairs below each threshold with one sort per fold instead of one pass per threshold.
+    """Counts the pairs below each threshold.
 
     Returns:
         Same and different pairs below each threshold, each (F, T); all same and different pairs, each (F, 1).
     """
     parts = np.array_split(np.arange(len(distance)), folds)
     both = [[distance[part][issame[part] == kind] for part in parts] for kind in (True, False)]
+    # One sort per fold is faster than one pass per threshold.
     counts = [np.stack([np.searchsorted(np.sort(d), thresholds, side="left") for d in kind]) for kind in both]
     return [*counts, *(np.array([[len(d)] for d in kind]) for kind in both)]
 
 
 def accuracy_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns accuracies (F,) and their thresholds (F,): the best ones of the other folds."""
+    """Returns the accuracy (F,) of each fold and its threshold (F,), which is the best one of the other folds."""
     same, different, same_pairs, different_pairs = count_by_fold(distance, issame, folds, THRESHOLDS)
     correct = same + different_pairs - different
-    best = (correct.sum(axis=0) - correct).argmax(axis=1)  # of equal thresholds the first, as in insightface
+    best = (correct.sum(axis=0) - correct).argmax(axis=1)  # the lowest of equally good thresholds, as in insightface
     sizes = (same_pairs + different_pairs)[:, 0]
     return correct[np.arange(folds), best] / sizes, THRESHOLDS[best]
 
 
 def interpolated_tar(distance: np.ndarray, issame: np.ndarray, folds: int, far: float) -> float:
-    """Returns the share of same pairs accepted, averaged over the folds that have same pairs, as in insightface.
+    """Returns the share of same pairs accepted, averaged over the folds with same pairs, as in insightface.
 
     The threshold of a fold is where the FAR of the other folds reaches ``far``, interpolated linearly between two
     thresholds of the fine grid; 0 if it never does.
     """
     _, different, _, pairs = count_by_fold(distance, issame, folds, FINE_THRESHOLDS)
     rates = (different.sum(axis=0) - different) / np.maximum(pairs.sum() - pairs, 1)
-    parts = np.array_split(np.arange(len(distance)), folds)
     shares = []
-    for part, rate in zip(parts, rates):
+    for part, rate in zip(np.array_split(np.arange(len(distance)), folds), rates):
         same = distance[part][issame[part]]
         if len(same):
             shares.append(np.mean(same < threshold_at(rate, far)))
@@ -197,10 +200,9 @@ def interpolated_tar(distance: np.ndarray, issame: np.ndarray, folds: int, far: 
 
 
 def threshold_at(rates: np.ndarray, far: float) -> float:
-    """Returns the threshold at which ascending rates (T,), which begin at 0, reach ``far`` > 0.
+    """Returns the threshold of the fine grid at which ascending rates (T,), which start at 0, reach ``far`` > 0.
 
-    Among thresholds of equal rate the one next to the increase is used. For distinct rates this equals the ``interp1d``
-    of the original, which fails on equal rates in current SciPy.
+    For distinct rates this equals ``interp1d`` of the original, which fails on equal rates in current SciPy.
     """
-    # np.interp takes the last of equal rates; in descending order of thresholds that is the lowest one.
+    # Of thresholds with the same rate the lowest counts: np.interp takes the last of equal x values.
     return float(np.interp(-far, -rates[::-1], FINE_THRESHOLDS[::-1], left=0.0))

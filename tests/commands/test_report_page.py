@@ -94,66 +94,53 @@ def show(tmp_path):
 
 
 def encoded(kind, color, shape=(112, 112)):
-    """Returns an image of one color (B, G, R)."""
     return cv2.imencode(kind, np.full((*shape, 3), color, np.uint8))[1].tobytes()
 
 
-def random_set(folder, gap, rng):
+@pytest.fixture
+def page(tmp_path):
+    """The page of a training with four sets, gaps in the loss, and long names."""
+    rng = np.random.default_rng(7)
     issame = np.arange(600) % 2 == 0
-    distance = rng.normal(np.where(issame, 1.0, 1.0 + gap), 0.3)
     images = [
         encoded(".png", (255, 0, 255)),
         encoded(".jpg", (30, 90, 200)),
         encoded(".webp", (90, 200, 30), (250, 250)),
     ]
-    points = [point(500 * step, 1 - 0.3 / step / gap, threshold=1.4321) for step in range(1, 9)]
-    return a_set(folder, points, distance, issame, images)
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Writes the page of a training with ``changes`` and returns its text."""
-
-    def write_page(waits=True, **changes):
-        rng = np.random.default_rng(7)
-        losses = [
-            LossPoint(
-                update,
-                float("nan") if 900 < update < 1200 else 40 / update**0.3,
-                float(rng.normal(12345, 300)),
-                float(rng.uniform(0, 0.1)) if waits else None,
-                0.1 if update < 1500 else 0.01,
-            )
-            for update in range(20, 4001, 20)
-        ]
-        settings = {f"setting_{number}": number for number in range(40)}
-        gaps = {"lfw": 2.0, "cfp_fp": 1.2, "agedb_30": 0.8, "calfw": 0.6}
-        result = a_training(
-            folder=str(tmp_path),
-            settings={**SETTINGS, **settings, "pretrained": "/a_long_path_without_a_blank/" * 8},
-            losses=losses,
-            sets={name: random_set(tmp_path, gap, rng) for name, gap in gaps.items()},
-            baselines={"raw_pixels": 0.601, "untrained": 0.55},
-            skipped=3,
-            missing=["/train_tmp/glint360k/" + "a_long_name_" * 12 + ".bin"],
+    sets = {}
+    for name, gap in {"lfw": 2.0, "cfp_fp": 1.2, "agedb_30": 0.8, "calfw": 0.6}.items():
+        points = [point(500 * step, 1 - 0.3 / step / gap, threshold=1.4321) for step in range(1, 9)]
+        sets[name] = a_set(tmp_path, points, rng.normal(np.where(issame, 1.0, 1.0 + gap), 0.3), issame, images)
+    losses = [
+        LossPoint(
+            update,
+            float("nan") if 900 < update < 1200 else 40 / update**0.3,
+            float(rng.normal(12345, 300)),
+            float(rng.uniform(0, 0.1)),
+            0.1 if update < 1500 else 0.01,
         )
-        write_report(result._replace(**changes))
-        return (tmp_path / "report.html").read_text(encoding="utf-8")
-
-    return write_page
-
-
-def with_script(page, script):
-    """Returns the page with a script in its head; the policy is extended to allow only this script."""
-    nothing = "default-src 'none';"
-    assert page.count(nothing) == 1
-    opened = page.replace(nothing, f"{nothing} script-src 'unsafe-inline';")
-    return opened.replace('<meta name="viewport"', script + '<meta name="viewport"', 1)
+        for update in range(20, 4001, 20)
+    ]
+    settings = {f"setting_{number}": number for number in range(40)}
+    result = a_training(
+        folder=str(tmp_path),
+        settings={**SETTINGS, **settings, "pretrained": "/a_long_path_without_a_blank/" * 8},
+        losses=losses,
+        sets=sets,
+        baselines={"raw_pixels": 0.601, "untrained": 0.55},
+        skipped=3,
+        missing=["/train_tmp/glint360k/" + "a_long_name_" * 12 + ".bin"],
+    )
+    write_report(result)
+    return (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def measure(show, page, phone, **how):
-    """Returns the measurements of MEASURE; checks that there were no requests and no messages."""
-    document, requests, lines = show(with_script(page, MEASURE), phone, **how)
+    """The measurements of MEASURE, which the policy of the page is changed to allow; there are no requests."""
+    policy, viewport = "default-src 'none';", '<meta name="viewport"'
+    assert page.count(policy) == 1
+    page = page.replace(policy, f"{policy} script-src 'unsafe-inline';").replace(viewport, MEASURE + viewport, 1)
+    document, requests, lines = show(page, phone, **how)
     measured = json.loads(html.unescape(re.search(r'<pre id="measured">(.*?)</pre>', document, re.DOTALL).group(1)))
     assert requests == ([FRAME, PAGE] if phone else [PAGE])
     assert measured["wrong"] == [] and "CONSOLE" not in lines
@@ -161,7 +148,7 @@ def measure(show, page, phone, **how):
 
 
 def overlap(first, second):
-    """Returns whether two boxes (left, top, right, bottom) overlap by more than a pixel."""
+    """Whether two boxes (left, top, right, bottom) overlap by more than a pixel."""
     across = min(first[2], second[2]) - max(first[0], second[0])
     down = min(first[3], second[3]) - max(first[1], second[1])
     return across > 1 and down > 1
@@ -185,8 +172,8 @@ def check_legible(measured):
 
 
 @pytest.mark.parametrize("phone, scheme", [(True, "dark"), (False, "light")])
-def test_a_page_is_complete_and_legible(show, write, phone, scheme):
-    measured = measure(show, write(), phone, scheme=scheme, height=5000)
+def test_a_page_is_complete_and_legible(show, page, phone, scheme):
+    measured = measure(show, page, phone, scheme=scheme, height=5000)
     assert (measured["width"], measured["dark"]) == (PHONE if phone else 1200, scheme == "dark")
     check_legible(measured)
     assert len(measured["images"]) == 4 * 16 * 2
@@ -204,9 +191,8 @@ def test_a_page_is_complete_and_legible(show, write, phone, scheme):
 INTRUDER = '<img src="http://elsewhere.test/x.png"><script>document.title = "run"</script>'
 
 
-def test_the_policy_forbids_requests_and_scripts(show, write):
-    """The page with an image and a script, as a missing escape would insert them."""
-    page = write().replace("<main>", "<main>" + INTRUDER, 1)
-    document, requests, lines = show(page)
+def test_the_policy_forbids_requests_and_scripts(show, page):
+    """With an image and a script, as a missing escape would insert them."""
+    document, requests, lines = show(page.replace("<main>", "<main>" + INTRUDER, 1))
     assert requests == [PAGE]
     assert "<title>run</title>" not in document and "CONSOLE" in lines

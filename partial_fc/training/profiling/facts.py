@@ -1,7 +1,4 @@
-"""Measurements of an I/O profile: figures of every rank in every phase, and properties of the hosts.
-
-A step is one batch on every rank.
-"""
+"""Measurements of an I/O profile: counters of every rank in every phase, and properties of the hosts."""
 
 from __future__ import annotations
 
@@ -9,18 +6,17 @@ from typing import NamedTuple
 
 
 class Tally(NamedTuple):
-    """Counters of one rank at a point in time, or their increase between two (see `since`)."""
+    """Counters of one rank at a point in time, or their increase between two such points."""
 
     seconds: float  # wall-clock time
-    images: int  # images taken by the rank
+    images: int  # that the rank has taken from the reader
     waited: float  # seconds that the rank waited for images
-    cpu_seconds: float  # CPU time of the process, and of those that read for it
-    bytes: int  # bytes that the decoding threads requested from the files
-    read_seconds: float  # time that the decoding threads spent reading files, summed over the threads
-    busy_seconds: float  # time that the decoding threads spent reading or decoding, summed over the threads
-    disk_bytes: int | None  # bytes that these processes read from the disk; None if the system does not count them
-    # idle time of the host's cores, summed over the cores; None if the system does not count it
-    idle_seconds: float | None
+    cpu_seconds: float  # CPU time of the process and its reader processes
+    bytes: int  # requested from files by the decoding threads
+    read_seconds: float  # spent reading files, summed over the decoding threads
+    busy_seconds: float  # spent reading or decoding, summed over the decoding threads
+    disk_bytes: int | None  # read from the disk by these processes; None if the system does not count them
+    idle_seconds: float | None  # idle time, summed over the host's cores; None if the system does not count it
 
     @property
     def read_share(self) -> float:
@@ -30,24 +26,24 @@ class Tally(NamedTuple):
     def since(self, before: Tally) -> Tally:
         """Returns the increase since ``before``."""
         pairs = zip(self, before)
-        return Tally._make(None if later is None or first is None else later - first for later, first in pairs)
+        return Tally._make(None if now is None or then is None else now - then for now, then in pairs)
 
 
 class RankHost(NamedTuple):
-    """Host of a rank: its name, its cores, the decoding threads of the rank, and bytes of free memory."""
+    """The host of a rank."""
 
-    host: str
+    host: str  # name
     cores: int
-    threads: int
-    memory_available: int
+    threads: int  # decoding threads of the rank
+    memory_available: int  # bytes
 
 
 class Phase(NamedTuple):
-    """A phase of the profile: the ``batch_size`` of a rank, and a Tally for each rank in order."""
+    """A phase of the profile. In each step, every rank takes a batch of ``batch_size``."""
 
     name: str
     batch_size: int
-    tallies: tuple[Tally, ...]
+    tallies: tuple[Tally, ...]  # per rank
 
     @property
     def samples_per_second(self) -> float:
@@ -61,23 +57,20 @@ class Phase(NamedTuple):
 
     @property
     def wait_share(self) -> float:
-        """Share of the time that a rank waited for data, mean over the ranks."""
+        """Share of the time spent waiting for data, averaged over the ranks."""
         return sum(tally.waited / tally.seconds for tally in self.tallies) / len(self.tallies)
 
 
 class Profile(NamedTuple):
-    """All measurements: the three phases, a RankHost for each rank, and whether the network runs on a ``gpu``.
-
-    ``python``: items are read by Python code, such as a Dataset's, in threads that wait for each other.
-    """
+    """All measurements."""
 
     reader: Phase
     dummies: Phase
     training: Phase
-    rank_hosts: tuple[RankHost, ...]
-    gpu: bool
-    readers: str = "decode_threads"  # the setting that says how many read; or decode_processes
-    python: bool = False
+    rank_hosts: tuple[RankHost, ...]  # per rank
+    gpu: bool  # whether the network runs on a GPU
+    readers: str = "decode_threads"  # the setting with the number of readers; or decode_processes
+    python: bool = False  # whether Python code, such as a Dataset, reads the items: its threads wait for each other
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -86,32 +79,33 @@ class Profile(NamedTuple):
 
     @property
     def bottleneck(self) -> int:
-        """The rank whose decoding threads are busiest in training on the data set: all other ranks wait for it."""
+        """The rank with the busiest decoding threads in training on the data set; all other ranks wait for it."""
         return max(range(len(self.rank_hosts)), key=lambda rank: self.busy_share(self.training, rank))
 
     def busy_share(self, phase: Phase, rank: int) -> float:
-        """Returns the share of the time that the decoding threads of a rank decode or read."""
+        """Returns the share of the time that the decoding threads of a rank read or decode."""
         tally = phase.tallies[rank]
         return tally.busy_seconds / (tally.seconds * self.rank_hosts[rank].threads)
 
-    def idle_cores(self, phase: Phase, rank: int) -> float:
-        """Returns the idle cores on the host of a rank, without those that other programs use."""
-        return self._cores_left(phase, rank)[1]
-
-    def taken_by_others(self, phase: Phase) -> float:
-        """Returns the share of a host's cores used by other programs, on the host where it is largest."""
-        left = [self._cores_left(phase, rank) for rank in range(len(self.rank_hosts))]
-        return max((by_ranks - idle) / host.cores for (by_ranks, idle), host in zip(left, self.rank_hosts))
-
     def on_host_of(self, phase: Phase, rank: int) -> list[Tally]:
-        """Returns the tallies of the ranks on the host of a rank, including it."""
+        """Returns the tallies of all ranks on the host of a rank."""
         host = self.rank_hosts[rank].host
         return [tally for tally, other in zip(phase.tallies, self.rank_hosts) if other.host == host]
 
-    def _cores_left(self, phase: Phase, rank: int) -> tuple[float, float]:
-        """Returns the cores that the ranks leave idle on the host of a rank, and those that all programs do."""
-        tallies = self.on_host_of(phase, rank)
-        left = max(0.0, self.rank_hosts[rank].cores - sum(tally.cpu_seconds / tally.seconds for tally in tallies))
-        # The system counts the cores of the host, of which a container may have fewer.
-        by_host = [tally.idle_seconds / tally.seconds for tally in tallies if tally.idle_seconds is not None]
-        return left, min([left, *by_host])
+    def idle_cores(self, phase: Phase, rank: int) -> float:
+        """Returns the cores on the host of a rank that no program uses."""
+        # The system counts the cores of the host, but a container may have fewer.
+        idle = [t.idle_seconds / t.seconds for t in self.on_host_of(phase, rank) if t.idle_seconds is not None]
+        return min([self._left_by_ranks(phase, rank), *idle])
+
+    def taken_by_others(self, phase: Phase) -> float:
+        """Returns the share of a host's cores used by other programs, on the host with the largest share."""
+        return max(
+            (self._left_by_ranks(phase, rank) - self.idle_cores(phase, rank)) / self.rank_hosts[rank].cores
+            for rank in range(len(self.rank_hosts))
+        )
+
+    def _left_by_ranks(self, phase: Phase, rank: int) -> float:
+        """Returns the cores on the host of a rank that the ranks do not use."""
+        used = sum(tally.cpu_seconds / tally.seconds for tally in self.on_host_of(phase, rank))
+        return max(0.0, self.rank_hosts[rank].cores - used)

@@ -1,6 +1,6 @@
 """Measures whether reading slows a training: the reader alone, training on dummy batches, training on the data set.
 
-The training is that of trainer.train at learning rates of 0. It saves nothing but the profile.
+The training runs like trainer.train, at learning rates of 0, and saves nothing but the profile.
 """
 
 import copy
@@ -35,8 +35,7 @@ from .report import write_report
 SECONDS = 8.0  # default length of a phase
 # Steps of a phase at least, and before it: the first steps allocate memory and choose algorithms.
 STEPS, WARM_UP = 20, 10
-ANNOUNCED_STEP = 3  # by then the framework has allocated its buffers, and the duration of a step can be estimated
-# Batches, besides one per decoding thread, that use up those decoded before the measurement.
+# Batches to skip before a measurement, plus one per decoding thread: they may have been decoded in advance.
 READ_AHEAD = 4
 
 
@@ -52,13 +51,13 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
         JobError: On every rank, if one of them cannot train on the data.
     """
     settings, collectives = copy.deepcopy(settings), framework.collectives
-    # A step does the same work, and no loss becomes infinite.
+    # With rates of 0 every step does the same work, and no loss becomes infinite.
     settings.lr = 0.0
     for name in ("optimizer_options", "layer_options"):
-        options = split_options(name, settings[name])
-        settings[name] = str(Options({**options, "lr": None}))
+        settings[name] = str(Options({**split_options(name, settings[name]), "lr": None}))
     collectives.watch(settings.step_timeout, settings.host_timeout)
     task = build_task(settings)
+    kind = "images" if task.pixels else "items"
     with console(collectives.rank):
         data = build_data(settings, task, framework)
     name = "" if settings.rec else settings.data_name
@@ -68,30 +67,27 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     collectives.on_rank_zero("output", check_writable, folder, collectives.rank)
     dummies = build_dummies(settings, task, framework)
     engine = build_training(settings, task, framework, data, folder).engine
-    kind = "images" if task.pixels else "items"
-    measured = _measure(items_of_update(settings), seconds, data, dummies, engine, f"dummy {kind}")
-    if settings.decode_processes:
-        measured = measured._replace(readers="decode_processes")
-    elif not task.source() or form_of(task.source()) == DATASET:
-        measured = measured._replace(python=True)
-    data.close()
-    collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
-
-
-def _measure(
-    batch_size: int, seconds: float, data: TrainingData, dummies: TrainingData, engine: Engine, dummy: str
-) -> Profile:
-    collectives = engine.collectives
+    batch_size = items_of_update(settings)
     tallies = (
         _measure_reader(data, batch_size, seconds, collectives),
-        _measure_training(dummy, _endless(dummies), engine, data, batch_size, seconds),
+        _measure_training(f"dummy {kind}", _endless(dummies), engine, data, batch_size, seconds),
         _measure_training("the set", _new_batches(data, collectives), engine, data, batch_size, seconds),
     )
-    host = RankHost(socket.gethostname(), cores_of_rank(1), data.threads, free_memory())
-    rank_hosts, *by_phase = zip(*collectives.gather_object("io_profile", (host, *tallies)))
-    names = ("reader alone", f"training, {dummy}", "training, the set")
-    reader, on_dummies, training = (Phase(name, batch_size, of_ranks) for name, of_ranks in zip(names, by_phase))
-    return Profile(reader, on_dummies, training, rank_hosts, engine.on_gpu)
+    rank_host = RankHost(socket.gethostname(), cores_of_rank(1), data.threads, free_memory())
+    rank_hosts, *by_phase = zip(*collectives.gather_object("io_profile", (rank_host, *tallies)))
+    names = ("reader alone", f"training, dummy {kind}", "training, the set")
+    reader, on_dummies, training = (Phase(name, batch_size, tallies) for name, tallies in zip(names, by_phase))
+    measured = Profile(
+        reader,
+        on_dummies,
+        training,
+        rank_hosts,
+        engine.on_gpu,
+        readers="decode_processes" if settings.decode_processes else "decode_threads",
+        python=not settings.decode_processes and (not task.source() or form_of(task.source()) == DATASET),
+    )
+    data.close()
+    collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
 
 
 def _measure_reader(data: TrainingData, batch_size: int, seconds: float, collectives: Collectives) -> Tally:
@@ -112,9 +108,9 @@ def _measure_reader(data: TrainingData, batch_size: int, seconds: float, collect
 def _measure_training(
     source: str, batches: Iterator, engine: Engine, data: TrainingData, batch_size: int, seconds: float
 ) -> Tally:
-    """Trains on endless batches, first to warm up, then for 20 steps and as many more as ``seconds`` take.
+    """Trains on endless batches, first to warm up, then for 20 steps and as many more as ``seconds`` allow.
 
-    The time of the slowest rank (all-reduce ``io_profile.seconds``) decides, so the steps are the same on every rank.
+    The slowest rank (all-reduce ``io_profile.seconds``) decides, so that every rank takes the same number of steps.
     """
     collectives, loop = engine.collectives, LoopState()
     steps = updates(engine, batches, loop)
@@ -122,24 +118,21 @@ def _measure_training(
     def train(count: int) -> None:
         for update in islice(steps, count):
             collectives.report_progress()
-            _ = update.loss_value  # waits as the log of a training does
+            _ = update.loss_value  # waits for the device, as logging does in a training
 
-    train(ANNOUNCED_STEP - 1)
-    start = time.perf_counter()
-    train(1)
-    step_seconds = time.perf_counter() - start  # with a large network on a small host, a phase takes minutes
-    about = WARM_UP * step_seconds + max(seconds, STEPS * step_seconds)
-    _print(collectives, f"training on {source}: about {about:.0f} s")
-    train(WARM_UP - ANNOUNCED_STEP)
-    before, done, wanted = _take_tally(data, 0, loop.waited_for_data), 0, STEPS
+    _print(
+        collectives, f"training on {source}: {WARM_UP} steps to warm up, then {STEPS} steps and {seconds:g} s or more"
+    )
+    train(WARM_UP)
+    before, done, target = _take_tally(data, 0, loop.waited_for_data), 0, STEPS
     while True:
-        train(wanted - done)
-        done = wanted
+        train(target - done)
+        done = target
         tally = _take_tally(data, done * batch_size, loop.waited_for_data).since(before)
         slowest = collectives.max("io_profile.seconds", tally.seconds)
         if slowest >= 0.9 * seconds:
             return tally
-        wanted = math.ceil(done * seconds / slowest)
+        target = math.ceil(done * seconds / slowest)
 
 
 def _endless(data: TrainingData) -> Iterator[Any]:
@@ -151,7 +144,7 @@ def _endless(data: TrainingData) -> Iterator[Any]:
 
 
 def _new_batches(data: TrainingData, collectives: Collectives) -> Iterator[Any]:
-    """Yields batches after skipping those decoded in advance, with which a slow reader would seem fast."""
+    """Yields batches, but not those decoded in advance, which would make a slow reader look fast."""
     batches = _endless(data)
     for _ in range(data.threads + READ_AHEAD):
         next(batches)
@@ -160,8 +153,8 @@ def _new_batches(data: TrainingData, collectives: Collectives) -> Iterator[Any]:
 
 
 def _take_tally(data: TrainingData, images: int, waited: float) -> Tally:
-    """Returns the Tally of this process now, after it has taken ``images`` and waited for them for ``waited`` s."""
-    counters, own_disk_bytes = data.counters, disk_bytes()
+    """Returns the current counters of this process, which has taken ``images`` and waited ``waited`` seconds."""
+    counters, disk = data.counters, disk_bytes()
     return Tally(
         seconds=time.perf_counter(),
         images=images,
@@ -170,7 +163,7 @@ def _take_tally(data: TrainingData, images: int, waited: float) -> Tally:
         bytes=counters.bytes,
         read_seconds=counters.read_seconds,
         busy_seconds=counters.busy_seconds,
-        disk_bytes=None if own_disk_bytes is None else own_disk_bytes + counters.disk_bytes,
+        disk_bytes=None if disk is None else disk + counters.disk_bytes,
         idle_seconds=idle_seconds(),
     )
 

@@ -1,4 +1,4 @@
-"""Size of a data set, and the shell commands that copy it into the host's memory."""
+"""The files of a data set, and the shell commands that copy them into the host's memory."""
 
 import os
 from shlex import quote
@@ -12,27 +12,26 @@ RAM_DISK = "/mnt/faces_in_memory"
 
 
 class SetFiles(NamedTuple):
-    """Files of a data set, in the folder of ``rec``, the path of train.rec; ``bytes`` is their total size.
+    """Files of a data set, all in the folder of train.rec."""
 
-    ``data_name`` is the name of that folder under ``data_root``; empty if the setting ``rec`` gives the path.
-    """
-
-    rec: str
+    rec: str  # path of train.rec
     names: tuple[str, ...]
-    bytes: int
-    data_name: str
+    bytes: int  # of all files
+    data_name: str  # name of the folder in ``data_root``; empty if the setting ``rec`` names the set
 
     @property
     def ram_disk_gib(self) -> int:
-        """Size in GiB of a RAM disk for the files: 5 % more than their size, for the tables of the file system."""
+        """Size in GiB of a RAM disk for the files, with 5 % for the tables of the file system."""
         return max(1, -(-self.bytes * 21 // (20 * GIB)))
 
 
 def find_set_files(rec: str, data_name: str = "") -> SetFiles | None:
-    """Finds the images of a set and its other files: index, property, names, validation sets, the demo's metadata.
+    """Finds train.rec and its companions: index, property, names, validation sets, metadata of the demo.
 
-    None for another form than a train.rec, which has many files, or none. Raises OSError if the folder or one of the
-    files cannot be read.
+    Returns None for a set in another form.
+
+    Raises:
+        OSError: The folder or one of the files cannot be read.
     """
     if not rec.endswith(".rec"):
         return None
@@ -46,11 +45,11 @@ def find_set_files(rec: str, data_name: str = "") -> SetFiles | None:
 
 
 def ram_disk_copy(files: SetFiles, root: str = RAM_DISK) -> tuple[str, list[str]]:
-    """Returns the setting that trains on a copy of the set, and the bash commands that copy it to a RAM disk."""
+    """Returns the setting that trains on a copy of the set in RAM, and the bash commands that make the copy."""
     source, rec = os.path.split(files.rec)
     target = os.path.join(root, files.data_name or os.path.basename(source))
     setting = f"data_root={quote(root)}" if files.data_name else "rec=" + quote(os.path.join(target, rec))
-    names = ",".join(quote(name) for name in files.names)
+    names = ",".join(map(quote, files.names))
     names = "{" + names + "}" if len(files.names) > 1 else names
     return setting, [
         f"sudo mkdir -p {quote(root)} && sudo mount -t tmpfs -o size={files.ram_disk_gib}G tmpfs {quote(root)}",

@@ -14,45 +14,43 @@ from .facts import Phase, Profile
 from .ram_disk import SetFiles
 from .verdict import KINDS, Verdict, busy_cores, judge, percent
 
-# Options of the task that make decoding slow; the verdict names them if the decoding threads are too slow.
+# Options of the task that make decoding slow; the verdict may suggest to reduce them.
 COSTLY = ("color_jittering", "jpeg_compression")
 
 HEADER = ("", "samples/s", "ms/step", "waits for data", "threads", "disk MB/s", "reading", "cores busy")
 LEGEND = (
     "waits for data: ms per step, mean of the ranks.  threads: decoding threads of a rank.  disk: read from the disk.\n"
-    "reading: share of the threads' busy time spent on files; the rest is decoding.  cores: of the busiest rank's host."
+    "reading: share of the threads' busy time spent on files; the rest is decoding.  cores: on the busiest rank's host."
 )
 
 
 def format_profile(profile: Profile) -> str:
     """Returns the table: a line per phase, and a legend."""
-    rows = [HEADER, *(_row(profile, phase) for phase in profile.phases)]
+    rows, rank = [HEADER], profile.bottleneck
+    for phase in profile.phases:
+        trains, reads = phase is not profile.reader, phase is not profile.dummies
+        disk = [tally.disk_bytes / tally.seconds for tally in phase.tallies if tally.disk_bytes is not None]
+        milliseconds = 1000 * phase.step_seconds
+        rows.append(
+            (
+                phase.name,
+                f"{phase.samples_per_second:.1f}",
+                f"{milliseconds:.1f}",
+                f"{phase.wait_share * milliseconds:.1f} ({percent(phase.wait_share)})" if trains else "-",
+                f"{profile.rank_hosts[rank].threads}" if reads else "-",
+                f"{sum(disk) / 1e6:.1f}" if reads and len(disk) == len(phase.tallies) else "-",
+                percent(phase.tallies[rank].read_share) if reads else "-",
+                busy_cores(profile, phase),
+            )
+        )
     return "\n".join([*format_table(rows, gap=3), LEGEND])
-
-
-def _row(profile: Profile, phase: Phase) -> tuple[str, ...]:
-    trains, reads = phase is not profile.reader, phase is not profile.dummies
-    disk = [tally.disk_bytes / tally.seconds for tally in phase.tallies if tally.disk_bytes is not None]
-    milliseconds, rank = 1000 * phase.step_seconds, profile.bottleneck
-    return (
-        phase.name,
-        f"{phase.samples_per_second:.1f}",
-        f"{milliseconds:.1f}",
-        f"{phase.wait_share * milliseconds:.1f} ({percent(phase.wait_share)})" if trains else "-",
-        f"{profile.rank_hosts[rank].threads}" if reads else "-",
-        f"{sum(disk) / 1e6:.1f}" if reads and len(disk) == len(phase.tallies) else "-",
-        percent(phase.tallies[rank].read_share) if reads else "-",
-        busy_cores(profile, phase),
-    )
 
 
 def draw_chart(path: str, title: str, profile: Profile, verdict: Verdict) -> None:
     """Draws the speed of the phases, the parts of a step, and the use of the decoding threads, as PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(printable(f"{title}: {KINDS[verdict.kind]}"), parse_math=False)
     speed, step, threads = figure.subplots(1, 3)
     _draw_stack(speed, profile.phases, {"all ranks": [phase.samples_per_second for phase in profile.phases]})
@@ -96,7 +94,7 @@ def write_report(
         f"{settings['network']} on {settings['dataset']}, batch_size {settings['batch_size']}, "
         f"{plural(len(profile.rank_hosts), 'rank')}"
     )
-    # Printed first, so that no later error loses the measurement.
+    # Printed first: if writing fails, the measurement is not lost.
     print()
     say(title)
     print("", format_profile(profile), "", sep="\n", flush=True)
@@ -106,9 +104,9 @@ def write_report(
     say(verdict.text)
     for line in verdict.lines:
         say(f"    {line}")
-    shown = {name: settings[name] for name in ("network", "dataset", "batch_size", "image_size")} | costs
     figures = {
-        **shown,
+        **{name: settings[name] for name in ("network", "dataset", "batch_size", "image_size")},
+        **costs,
         "verdict": verdict._asdict(),
         "ranks": len(profile.rank_hosts),
         "phases": {

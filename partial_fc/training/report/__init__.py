@@ -16,32 +16,32 @@ from .page import render
 
 @few_collections()
 def write_results(result: TrainingResult) -> None:
-    """Writes ``summary.json``, ``curves.png`` with first figures and loss, ``report.html`` and ``curves.json``.
+    """Writes all four files; ``curves.png`` shows the loss and the first figure of each validation set.
 
     Raises:
         OSError, ValueError: A file cannot be written, or a validation set cannot be read again.
     """
     summary = json.dumps(result.summary(), indent=2) + "\n"
     replace_file(os.path.join(result.folder, "summary.json"), [summary.encode()])
-    shown = {"losses", *(found.evaluation.figures[0] for found in result.sets.values())}
-    charts = [chart for chart in training_charts(result) if chart.key in shown]
+    keys = {"losses", *(set_result.evaluation.figures[0] for set_result in result.sets.values())}
+    charts = [chart for chart in training_charts(result) if chart.key in keys]
     write_png(os.path.join(result.folder, "curves.png"), result.title, charts)
     write_report(result)
 
 
 def write_report(result: TrainingResult) -> None:
-    """Writes ``report.html`` and ``curves.json``, also of a training that has not finished.
+    """Writes ``report.html`` and ``curves.json``; the training may still be running.
 
     Raises:
         OSError, ValueError: As `write_results`.
     """
-    # A path among the settings may contain bytes that are not UTF-8.
+    # A path in the settings may contain bytes that are not UTF-8.
     replace_file(os.path.join(result.folder, "report.html"), [render(result).encode("utf-8", "replace")])
     write_curves(result)
 
 
 def try_report(result: TrainingResult) -> None:
-    """Writes the report, or a warning: the training goes on, and a file that is missing may be back at the next one."""
+    """Writes the report, or logs a warning: a failed report must not end the training, and the next one may succeed."""
     try:
         write_report(result)
     except (OSError, ValueError) as error:

@@ -1,11 +1,10 @@
-"""What the charts show; drawing.py draws them.
+"""The data of the charts; drawing.py draws them.
 
-Shapes: P pairs, T steps of a ROC.
+Shapes: P pairs, T steps of a ROC curve.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,147 +14,139 @@ from partial_fc.training.tasks.evaluation import UNTRAINED
 from partial_fc.training.tasks.pairs import PairVerification
 from partial_fc.training.verifying import baseline_name
 
+ACCURACY_UNIT = "mean of ten folds, %"
 Points = Sequence[tuple[int, float | None]] | np.ndarray  # (update, value)
 
 
 class Line(NamedTuple):
     """A line of a chart."""
 
-    name: str  # name in the legend
+    name: str  # shown in the legend
     x: np.ndarray  # (N,) float64, ascending
     y: np.ndarray  # (N,) float64; NaN interrupts the line
-    look: int  # number of the color and dash pattern
+    look: int  # selects the color and the dash pattern
 
 
 class Chart(NamedTuple):
     """A chart."""
 
     key: str  # unique id on the page
-    title: str  # what is shown
+    title: str
     y_name: str  # quantity and unit
-    lines: Sequence[Line]  # each with a finite value
-    from_zero: bool = False  # whether the y axis begins at 0 in any case
-    top: float = math.inf  # the y axis ends here or below
-    marks: Mapping[str, float] = {}  # name -> value of a straight line: of y, in a ROC of x
-    roc: bool = False  # whether x is the FAR, logarithmic, and y the TAR, a step function
-    x_name: str = "update"  # what x is otherwise
+    lines: Sequence[Line]  # each with at least one finite value
+    from_zero: bool = False  # whether the y axis always starts at 0
+    top: float = math.inf  # upper bound of the y axis
+    marks: Mapping[str, float] = {}  # reference lines by name: a value of y, or of x in a ROC
+    roc: bool = False  # whether x is the FAR on a log scale, and y the TAR, a step function
+    x_name: str = "update"  # unless ``roc``
 
     def description(self) -> str:
-        """Returns the content as text for screen readers."""
-        describe = _tars if self.roc else partial(_course, self.x_name)
-        return f"{self.title}, {self.y_name}: {'; '.join(f'{line.name}: {describe(line)}' for line in self.lines)}."
+        """Returns a text alternative for screen readers."""
+        lines = [f"{line.name}: {self._tars(line) if self.roc else self._course(line)}" for line in self.lines]
+        return f"{self.title}, {self.y_name}: {'; '.join(lines)}."
+
+    def _course(self, line: Line) -> str:
+        measured = np.flatnonzero(np.isfinite(line.y))
+        ends = (f"{line.y[i]:,.6g} at {self.x_name} {line.x[i]:,.0f}" for i in measured[[0, -1]])
+        low, high = line.y[measured].min(), line.y[measured].max()
+        return f"{', '.join(ends)}; lowest {low:,.6g}, highest {high:,.6g}"
+
+    def _tars(self, line: Line) -> str:
+        """Lists the TAR at FAR 0 and at each power of ten that the number of pairs can resolve."""
+        resolved = line.x[line.x > 0].min(initial=1.0)
+        fars = [0.0, *(far for far in (1e-4, 1e-3, 1e-2, 1e-1) if far >= resolved)]
+        steps = np.searchsorted(line.x, fars, side="right") - 1
+        return ", ".join(f"TAR {line.y[step]:.2f} % at FAR {far:g}" for far, step in zip(fars, steps))
 
 
 def training_charts(result: TrainingResult) -> list[Chart]:
-    """Returns the charts of a training for which something was measured."""
+    """Returns the charts of everything that the training has measured."""
+    pairs, fars = {}, set()
+    for name, set_result in result.sets.items():
+        if isinstance(set_result.evaluation, PairVerification):
+            assert set_result.evaluation.last, "verified in this process"
+            pairs[name] = (set_result.evaluation.last.distance, set_result.evaluation.last.issame)
+            fars.add(set_result.points[-1].far)
     return [
         *_first_figures(result),
-        *_roc(result),
+        *roc_charts("ROC of the last verification", pairs, sorted(fars)),
         *curves({"": result.series}),
     ]
 
 
-def curves(runs: Mapping[str, Mapping[str, Points]]) -> list[Chart]:
-    """Returns the charts of the log lines of trainings by name, each with its Points by the names of SERIES."""
+def _first_figures(result: TrainingResult) -> list[Chart]:
+    """Returns one chart per distinct first figure. Baselines belong to the first set, so only its chart shows them."""
+    groups: dict[str, dict[str, SetResult]] = {}
+    for name, set_result in result.sets.items():
+        groups.setdefault(set_result.evaluation.figures[0], {})[name] = set_result
+    charts = []
+    baselines = {baseline_name(name): value for name, value in result.baselines.items() if name != UNTRAINED}
+    for figure, sets in groups.items():
+        percent = all(figure in set_result.evaluation.shares for set_result in sets.values())
+        points = {name: [(p.num_update, getattr(p, figure)) for p in sets[name].points] for name in sets}
+        title, unit = figure_name(figure), "%" if percent else ""
+        if all(isinstance(set_result.evaluation, PairVerification) for set_result in sets.values()):
+            title, unit = "Verification accuracy", ACCURACY_UNIT
+        marks = {name: value * (100 if percent else 1) for name, value in baselines.items()}
+        charts += over_updates(figure, title, unit, points, percent, marks=marks)
+        baselines = {}
+    return charts
 
-    def chart(source: str, title: str, y_name: str, factor: float = 1.0, from_zero: bool = True) -> list[Chart]:
-        points = {name or title: run[source] for name, run in runs.items()}
-        return over_updates(source, title, y_name, points, factor, from_zero=from_zero)
+
+def curves(runs: Mapping[str, Mapping[str, Points]]) -> list[Chart]:
+    """Returns the charts of log lines: training -> name in SERIES -> Points."""
+
+    def chart(series: str, title: str, y_name: str, percent: bool = False, from_zero: bool = True) -> list[Chart]:
+        points = {name or title: run[series] for name, run in runs.items()}
+        return over_updates(series, title, y_name, points, percent, from_zero=from_zero)
 
     return [
         *chart("losses", "Loss", "cross-entropy", from_zero=False),
         *chart("learning_rates", "Learning rate", "of the backbone"),
         *chart("speeds", "Speed", "samples per second, all ranks"),
-        *chart("waiting", "Waiting for data", "% of the time", 100.0),
+        *chart("waiting", "Waiting for data", "% of the time", percent=True),
     ]
 
 
-def accuracy(key: str, title: str, points: Mapping[str, Points], **options: Any) -> list[Chart]:
-    """Returns the chart of verification accuracies by name; nothing if none was measured."""
-    return over_updates(key, title, "mean of ten folds, %", points, 100.0, top=100.0, **options)
-
-
-def _first_figures(result: TrainingResult) -> list[Chart]:
-    """Returns a chart of each first figure, with the sets that have it; the baselines are those of the first set."""
-    sets: dict[str, dict[str, SetResult]] = {}
-    for name, found in result.sets.items():
-        sets.setdefault(found.evaluation.figures[0], {})[name] = found
-    charts = []
-    for number, (figure, group) in enumerate(sets.items()):
-        share = all(figure in found.evaluation.shares for found in group.values())
-        points = {name: [(p.num_update, getattr(p, figure)) for p in found.points] for name, found in group.items()}
-        baselines = {} if number else {name: value for name, value in result.baselines.items() if name != UNTRAINED}
-        marks = {baseline_name(name): value * (100 if share else 1) for name, value in baselines.items()}
-        if all(isinstance(found.evaluation, PairVerification) for found in group.values()):
-            charts += accuracy(figure, "Verification accuracy", points, marks=marks)
-        elif share:
-            charts += over_updates(figure, figure_name(figure), "%", points, 100.0, top=100.0, marks=marks)
-        else:
-            charts += over_updates(figure, figure_name(figure), "", points, 1.0, marks=marks)
-    return charts
-
-
 def figure_name(figure: str) -> str:
-    """Returns the name of a figure for people."""
+    """Returns the display name of a figure."""
     return figure.replace("_", " ")
 
 
 def over_updates(
-    key: str, title: str, y_name: str, named: Mapping[str, Points], factor: float, **options: Any
+    key: str, title: str, y_name: str, points_by_name: Mapping[str, Points], percent: bool, **options: Any
 ) -> list[Chart]:
-    """Returns the chart of values, times ``factor``, by name; nothing if none was measured."""
+    """Returns a chart of values, or of shares in ``percent``; an empty list if nothing was measured."""
+    factor, top = (100.0, 100.0) if percent else (1.0, math.inf)
     lines = []
-    for look, (name, points) in enumerate(named.items()):
-        x, y = np.array(points, np.float64).reshape(-1, 2).T  # None, for what was not measured, becomes NaN
+    for look, (name, points) in enumerate(points_by_name.items()):
+        x, y = np.array(points, np.float64).reshape(-1, 2).T  # None (not measured) becomes NaN
         if np.isfinite(y).any():
             lines.append(Line(name, x, factor * y, look))
-    return [Chart(key, title, y_name, lines, **options)] if lines else []
-
-
-def _roc(result: TrainingResult) -> list[Chart]:
-    pairs, fars = {}, set()
-    for name, found in result.sets.items():
-        if isinstance(found.evaluation, PairVerification):
-            assert found.evaluation.last, "verified in this process"
-            pairs[name] = (found.evaluation.last.distance, found.evaluation.last.issame)
-            fars.add(found.points[-1].far)
-    return roc_charts("ROC of the last verification", pairs, sorted(fars))
+    return [Chart(key, title, y_name, lines, top=top, **options)] if lines else []
 
 
 def roc_charts(title: str, pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], fars: Sequence[float]) -> list[Chart]:
-    """Returns the chart of the ROC of sets by name, each its (P,) distances and kinds; nothing without a set."""
+    """Returns the ROC chart of sets, each with distances and labels (P,); an empty list without sets."""
     lines = []
-    for look, (name, found) in enumerate(pairs.items()):
-        far, tar = roc_curve(*found)
-        first = np.searchsorted(far, 0.0, side="right") - 1  # with the TAR at FAR 0
+    for look, (name, (distance, issame)) in enumerate(pairs.items()):
+        far, tar = roc_curve(distance, issame)
+        first = np.searchsorted(far, 0.0, side="right") - 1  # the highest TAR at FAR 0
         lines.append(Line(name, far[first:], 100 * tar[first:], look))
     marks = {f"FAR {far:g}": far for far in fars}
     return [Chart("roc", title, "true accept rate (TAR), %", lines, top=100, marks=marks, roc=True)] if lines else []
 
 
 def roc_curve(distance: np.ndarray, issame: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Computes the ROC of P finite distances of pairs of both kinds, with one step per distinct distance.
+    """Computes the ROC of P finite distances of same and different pairs, with one step per distinct distance.
 
     Returns:
-        FAR (T,) and TAR (T,) float64, ascending from (0, 0) to (1, 1). The TAR at FAR f is that of the last step whose
-        FAR is at most f.
+        FAR (T,) and TAR (T,) float64, ascending from (0, 0) to (1, 1). The TAR at a FAR of f is the TAR of the last
+        step with a FAR of at most f.
     """
-    order = np.argsort(distance, kind="stable")
-    ascending, same = distance[order], issame[order]
-    # No threshold separates equal distances: only the last of them ends a step.
-    ends = np.flatnonzero(np.append(ascending[1:] > ascending[:-1], True))
-    far, tar = (np.append(0.0, np.cumsum(kind)[ends] / kind.sum()) for kind in (~same, same))
+    thresholds = np.unique(distance)  # no threshold separates equal distances
+    far, tar = (
+        np.append(0.0, np.searchsorted(np.sort(distance[kind]), thresholds, side="right") / kind.sum())
+        for kind in (~issame, issame)
+    )
     return far, tar
-
-
-def _course(x_name: str, line: Line) -> str:
-    at = np.flatnonzero(np.isfinite(line.y))
-    first, last = (f"{line.y[i]:,.6g} at {x_name} {line.x[i]:,.0f}" for i in at[[0, -1]])
-    return f"{first}, {last}; lowest {line.y[at].min():,.6g}, highest {line.y[at].max():,.6g}"
-
-
-def _tars(line: Line) -> str:
-    """Lists the TAR at FAR 0 and at the powers of ten that the pairs resolve."""
-    shown = [0.0, *(far for far in (1e-4, 1e-3, 1e-2, 1e-1) if far >= line.x[line.x > 0].min(initial=1.0))]
-    steps = np.searchsorted(line.x, shown, side="right") - 1
-    return ", ".join(f"TAR {line.y[step]:.2f} % at FAR {far:g}" for far, step in zip(shown, steps))

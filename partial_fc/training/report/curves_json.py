@@ -1,7 +1,7 @@
-"""``curves.json``: the curves of a training, from which trainings are compared; rewritten at every verification.
+"""``curves.json``: the curves of a training, for comparisons; rewritten at every verification.
 
 {"summary": {...}, "losses": [[update, value], ...], "speeds": ..., "waiting": ..., "learning_rates": ...,
-"sets": {NAME: [{"num_update": ..., "accuracy": ..., ...}, ...]}}; the values are those of TrainingResult.
+"sets": {NAME: [{"num_update": ..., "accuracy": ..., ...}, ...]}}; see TrainingResult for the values.
 """
 
 import json
@@ -16,36 +16,40 @@ from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.text import quoted
 
-from . import formatting
+from .formatting import number, setting
 
-PAIRS = {"accuracy", "far", "tar_at_far"}  # figures of all points of PairVerification
+PAIR_FIGURES = {"accuracy", "far", "tar_at_far"}  # that every point of PairVerification has
 CURVES, SETTINGS = "curves.json", "settings.json"
-# What is read may come from others: these bound the size of the tables, and what matplotlib draws.
+# The files may come from strangers. These limits bound the size of the tables and the work of matplotlib.
 LARGEST = 64 << 20  # bytes of a file
 MOST_LINES = 200_000  # of the log, 25 MB
 MOST_NAMES, MOST_SETS, LONGEST = 1000, 100, 1000  # settings; validation sets; characters of a cell
-LARGEST_NUMBER, HUGE = 1e15, 1e100  # of updates and seconds; of losses
+LARGEST_NUMBER, HUGE = 1e15, 1e100  # of updates and seconds; of losses and other figures
 
 
 class Run(NamedTuple):
-    """A training as it is on the disk, finished or not."""
+    """A training on disk, finished or not."""
 
-    name: str  # its folder, as short as distinguishes it from the others
+    name: str  # the path of its folder, without the part that all runs share
     settings: dict[str, str]  # all settings by name, as text
     # content of curves.json, with versions as text and series as (N, 2) float64: update, value; NaN if not measured
     curves: dict[str, Any]
 
 
 def write_curves(result: TrainingResult) -> None:
-    """Writes the file atomically. Raises OSError if it cannot be written."""
+    """Writes the file atomically.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     result = result._replace(losses=some_points(result.losses, MOST_LINES))
-    sets = {name: [point._asdict() for point in found.points] for name, found in result.sets.items()}
+    sets = {name: [point._asdict() for point in set_result.points] for name, set_result in result.sets.items()}
     content = {"summary": result.summary(), **result.series, "sets": sets}
     replace_file(os.path.join(result.folder, CURVES), [(json.dumps(content) + "\n").encode()])
 
 
 def read_runs(folders: Sequence[str]) -> list[Run]:
-    """Reads the curves and settings in the output folders of trainings.
+    """Reads the curves and settings from the output folders of trainings.
 
     Raises:
         OSError: A file is missing, as before the first verification.
@@ -53,75 +57,72 @@ def read_runs(folders: Sequence[str]) -> list[Run]:
     """
     paths = [os.path.abspath(folder) for folder in folders]
     common = os.path.commonpath([os.path.dirname(path) for path in paths])
-    curves = [_checked(path, CURVES, _curves) for path in paths]
-    settings = [_checked(path, SETTINGS, _texts) for path in paths]
-    return [Run(os.path.relpath(path, common), *found) for path, *found in zip(paths, settings, curves)]
+    curves = [_read(path, CURVES, _curves) for path in paths]
+    settings = [_read(path, SETTINGS, _texts) for path in paths]
+    return [Run(os.path.relpath(path, common), *contents) for path, *contents in zip(paths, settings, curves)]
 
 
-def _checked(folder: str, name: str, check: Callable[[dict[str, Any]], Any]) -> Any:
-    """Returns ``check(object)`` of a file, which others may have written."""
+def _read(folder: str, name: str, check: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     path = os.path.join(folder, name)
     if os.path.isdir(folder) and not os.path.exists(path):
         raise FileNotFoundError(f"{folder} has no {name}: give an output folder; the first verification writes it")
     try:
         return check(read_object(path, LARGEST))
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not of this version or damaged: {error!r}") from None
+        raise ValueError(f"{path} is damaged or was written by another version: {error!r}") from None
 
 
 def _curves(curves: dict[str, Any]) -> dict[str, Any]:
     summary, sets = curves["summary"], curves["sets"]
     summary["versions"] = _texts(summary["versions"])
     for key in ("updates", "ranks", "seconds"):
-        _check_number(key, summary[key])
+        _check_number(key, summary[key], 0, LARGEST_NUMBER)
     for key in ("final_loss", "samples_per_second"):
-        if summary[key] is not None:
-            formatting.number(summary[key])  # NaN and infinity too, as after a training that diverged
-    if len(sets) > MOST_SETS:
-        raise ValueError(f"it has {len(sets)} validation sets, expected at most {MOST_SETS}")
-    for name, points in sets.items():
-        if len(name) > LONGEST:
-            raise ValueError(f"a validation set has a name of {len(name)} characters")
+        number(summary[key])  # raises unless it can be shown; NaN and infinity can, as after a diverged training
+    summary["problems"] = {  # runs of earlier versions have none
+        name: [setting(problem)[:LONGEST] for problem in problems]
+        for name, problems in (summary.get("problems") or {}).items()
+    }
+    if len(sets) > MOST_SETS or any(len(name) > LONGEST for name in [*sets, *summary["problems"]]):
+        raise ValueError(f"it has more than {MOST_SETS} validation sets, or names of more than {LONGEST} characters")
+    for points in sets.values():
         for point in points:
-            _check_number("num_update", point["num_update"])
-            if is_of_pairs(point):
-                for key in ("accuracy", "far", "tar_at_far", "measured_far", "tar_interpolated"):
-                    if key in PAIRS or point.get(key) is not None:  # points of earlier versions lack the last two
-                        _check_number(key, point[key], 1)
-            elif not 1 <= len(figures_of(point)) <= MOST_NAMES or not all(map(_is_figure, figures_of(point).values())):
-                raise ValueError(f"{quoted(name)} has a point without figures, or with what is none")
+            _check_number("num_update", point["num_update"], 0, LARGEST_NUMBER)
+            figures = figures_of(point)
+            if not 1 <= len(figures) <= MOST_NAMES:
+                raise ValueError(f"a point has {len(figures)} figures")
+            for key, value in figures.items():
+                if key in PAIR_FIGURES and is_of_pairs(point):
+                    _check_number(key, value, 0, 1)
+                elif value is not None and value == value:  # NaN is a figure; None is not measured
+                    _check_number(key, value, -HUGE, HUGE)
     return {**curves, **{key: _series(key, curves[key]) for key in SERIES}}
 
 
 def is_of_pairs(point: Mapping[str, Any]) -> bool:
-    """Returns whether a point is one of PairVerification."""
-    return point.keys() >= PAIRS
+    """Returns whether a point is from PairVerification."""
+    return point.keys() >= PAIR_FIGURES
 
 
 def figures_of(point: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what was measured at a point, the first figure first."""
+    """Returns the figures of a point, the first figure first."""
     return {name: value for name, value in point.items() if name not in ("num_update", "seconds")}
 
 
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) > HUGE  # NaN is one
-
-
 def _series(key: str, points: Any) -> np.ndarray:
-    series = np.array(points, np.float64).reshape(-1, 2)  # None, for what is not measured, becomes NaN
+    series = np.array(points, np.float64).reshape(-1, 2)  # None (not measured) becomes NaN
     updates, values = series.T
     if not ((updates >= 0) & (updates <= LARGEST_NUMBER)).all() or (np.abs(values[np.isfinite(values)]) > HUGE).any():
-        raise ValueError(f"{key} has points that no training has")
+        raise ValueError(f"{key} has points that no training writes")
     return series
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:
-    """Returns settings or versions as text."""
     if len(values) > MOST_NAMES:
         raise ValueError(f"it has {len(values)} names, expected at most {MOST_NAMES}")
-    return {name[:LONGEST]: formatting.setting(value)[:LONGEST] for name, value in values.items()}
+    return {name[:LONGEST]: setting(value)[:LONGEST] for name, value in values.items()}
 
 
-def _check_number(key: str, value: Any, highest: float = LARGEST_NUMBER) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= highest:
-        raise ValueError(f"{key} is {quoted(value)}, expected a number from 0 to {highest:g}")
+def _check_number(key: str, value: Any, lowest: float, highest: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
+        raise ValueError(f"{key} is {quoted(value)}, expected a number from {lowest:g} to {highest:g}")

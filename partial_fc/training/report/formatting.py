@@ -1,23 +1,22 @@
-"""Formats figures for people; None, for what was not measured, is shown as such."""
+"""Formats figures for people."""
 
 from typing import Any
 
-NOT_MEASURED = "not measured"
+NOT_MEASURED = "not measured"  # how None is shown
 HUGE = 1e12
 SPACE = "\N{NARROW NO-BREAK SPACE}"  # between a number and its unit
 
 
-def number(value: float | None, digits: int = 0, unit: str = "") -> str:
-    """Formats a number: "1,604.6 images/s"; "1e+30" for huge ones."""
+def number(value: float | None, digits: int = 0) -> str:
+    """Formats a number: "1,604.6"; "1e+30" for huge ones."""
     if value is None:
         return NOT_MEASURED
-    text = f"{value:,.{digits}f}" if abs(value) < HUGE else f"{value:.4g}"
-    return text + (SPACE + unit if unit else "")
+    return f"{value:,.{digits}f}" if abs(value) < HUGE else f"{value:.4g}"
 
 
 def percent(share: float | None, digits: int = 2) -> str:
     """Formats a share: "99.72 %" for 0.9972."""
-    return NOT_MEASURED if share is None else number(100 * share, digits, "%")
+    return NOT_MEASURED if share is None else f"{number(100 * share, digits)}{SPACE}%"
 
 
 def duration(seconds: float) -> str:
@@ -32,6 +31,4 @@ def duration(seconds: float) -> str:
 
 def setting(value: Any) -> str:
     """Formats a setting as in config.py, but strings without quotes."""
-    if isinstance(value, str):
-        return value or "(empty)"
-    return repr(value)
+    return (value or "(empty)") if isinstance(value, str) else repr(value)

@@ -1,4 +1,4 @@
-"""Builds the pages with the standard library's ElementTree, which escapes all texts and attributes."""
+"""Builds HTML with the standard library's ElementTree, which escapes all text and attributes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from xml.etree.ElementTree import Element
@@ -9,10 +9,10 @@ Content = str | Element | Iterable["Content"]
 
 
 def tag(name: str, /, *content: Content, **attributes: object) -> Element:
-    """Returns an element without its empty attributes; ``class_`` is class, and ``aria_label`` is aria-label."""
-    given = {key.rstrip("_").replace("_", "-"): str(value) for key, value in attributes.items() if value != ""}
-    element = Element(name, given)
-    for item in _flat(content):
+    """Returns an element. ``class_`` sets class and ``aria_label`` aria-label; attributes that are "" are omitted."""
+    named = {key.rstrip("_").replace("_", "-"): str(value) for key, value in attributes.items() if value != ""}
+    element = Element(name, named)
+    for item in flat(content):
         if isinstance(item, Element):
             element.append(item)
         elif len(element):
@@ -22,16 +22,17 @@ def tag(name: str, /, *content: Content, **attributes: object) -> Element:
     return element
 
 
-def _flat(content: Iterable[Content]) -> Iterator[str | Element]:
-    for item in content:
-        if isinstance(item, str | Element):
-            yield item
-        else:
-            yield from _flat(item)
+def flat(content: Content) -> Iterator[str | Element]:
+    """Yields the texts and elements of nested content."""
+    if isinstance(content, str | Element):
+        yield content
+    else:
+        for item in content:
+            yield from flat(item)
 
 
 def table(label: str, names: Sequence[str], rows: Iterable[Sequence[str]], caption: Content = ()) -> Element:
-    """Returns a table that scrolls if it is wider than the window; the first cell of a row names it."""
+    """Returns a table that scrolls when it is wider than the window; the first cell of each row is its heading."""
     head = tag("thead", tag("tr", [tag("th", name, scope="col") for name in names]))
     body = [tag("tr", tag("th", name, scope="row"), [tag("td", cell) for cell in cells]) for name, *cells in rows]
     content = tag("table", caption, head, tag("tbody", body))
@@ -40,8 +41,8 @@ def table(label: str, names: Sequence[str], rows: Iterable[Sequence[str]], capti
 
 def facts(pairs: Iterable[tuple[str, str]], class_: str = "") -> Element:
     """Returns a list of names and values."""
-    lines = [
+    rows = [
         tag("div", tag("dt", name), tag("dd", text, class_="none" if text == NOT_MEASURED else ""))
         for name, text in pairs
     ]
-    return tag("dl", lines, class_=class_)
+    return tag("dl", rows, class_=class_)

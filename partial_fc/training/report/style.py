@@ -1,6 +1,6 @@
-"""Style sheet of the pages for light and dark mode, wide and narrow screens, and print: these colors, and page.css.
+"""Style sheet of the pages for light and dark mode, wide and narrow screens, and print: these colors and page.css.
 
-The eight line colors have a contrast of at least 3 to both backgrounds. Those with the same dash pattern also differ in
+The eight line colors have a contrast of at least 3 to both backgrounds. Colors that share a dash pattern also differ in
 lightness, for color-blind readers and gray printers.
 """
 
@@ -30,7 +30,7 @@ def _variables(mode: int) -> str:
     return " ".join(f"--{name}: {colors[mode]};" for name, colors in COLORS.items())
 
 
-# The charts are drawn in the light colors; these rules replace them by the variables, which depend on the mode.
+# Charts are drawn in the light colors; these rules replace them with variables, which depend on the mode.
 _CHARTS = "\n".join(
     f"svg [{attribute}='{light}'] {{ {attribute}: var(--{name}); }}"
     for name, (light, _) in COLORS.items()

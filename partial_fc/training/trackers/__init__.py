@@ -1,6 +1,6 @@
-"""Where the figures of a training go while it runs. A tracker is one file of this folder, or the user's own.
+"""Trackers receive the figures of a training while it runs. This folder has a file for each; users may write others.
 
-Setting ``trackers`` names them; `build_trackers` builds the container that the training logs to.
+The setting ``trackers`` names them; `build_trackers` builds the container that the training logs to.
 """
 
 import inspect
@@ -32,8 +32,13 @@ def build_trackers(
 ) -> Trackers:
     """Builds the trackers of a training; nothing is written before `Trackers.begin`.
 
-    ``names`` are keys of TRACKERS, or objects of the user as ``package.module:name``; each option is passed to those
-    that take it. Raises ValueError if a tracker is unknown or its library is missing, or none of them takes an option.
+    Args:
+        names: keys of TRACKERS, or the user's classes and functions as ``package.module:name``.
+        options: keyword arguments; each is passed to every tracker that accepts it.
+        open_writer: see Framework.
+
+    Raises:
+        ValueError: A tracker is unknown, its library is missing, or no tracker accepts an option.
     """
     makers = {name: find_tracker(name) for name in names}
     accepted = {}
@@ -41,25 +46,24 @@ def build_trackers(
         with errors_of(f"trackers has {name}, which is no class or function"):
             accepted[name] = inspect.signature(maker).parameters.keys()
     for option in options:
-        if not any(option in taken for taken in accepted.values()):
+        if not any(option in parameters for parameters in accepted.values()):
             raise SettingsError(f"tracker_options has {option}, which none of the trackers takes: {', '.join(names)}")
-    given = {"open_writer": open_writer, **options}
-    return Trackers(
-        {
-            name: make("trackers", name, maker, **{key: given[key] for key in given if key in accepted[name]})
-            for name, maker in makers.items()
-        }
-    )
+    members = {}
+    for name, maker in makers.items():
+        arguments = {"open_writer": open_writer, **options}
+        members[name] = make("trackers", name, maker, **{k: v for k, v in arguments.items() if k in accepted[name]})
+    return Trackers(members)
 
 
 def find_tracker(name: str) -> Callable[..., Tracker]:
     """Returns the class or function that makes a tracker; for the argument and errors see `build_trackers`."""
+    maker: Callable[..., Tracker]
     if ":" in name:
-        maker: Callable[..., Tracker] = import_object(name, "trackers", Tracker)
+        maker = import_object(name, "trackers", Tracker)
         return maker
     choose("tracker", name, TRACKERS)
     try:
-        found: Callable[..., Tracker] = resolve_name(f"{__name__}.{TRACKERS[name]}")
+        maker = resolve_name(f"{__name__}.{TRACKERS[name]}")
     except ModuleNotFoundError as error:
         raise ValueError(f"tracker {name} needs the package {error.name}: pip install {name}") from error
-    return found
+    return maker

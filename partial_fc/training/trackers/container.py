@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from os.path import exists, join
 from typing import Any
 
@@ -21,17 +21,18 @@ from .tracker import TrackedRun, Tracker
 RUN_ID = "run_id"  # file in the output folder
 IDENTIFIER = re.compile(rb"[\w.-]{1,64}")
 CLOSING = 30  # seconds
-# Of a part of a curve's name between slashes: what mxboard replaces, or MLflow refuses, whose names may be paths, with
-# 250 characters in all.
+# Of a part of a curve's name between slashes: mxboard replaces these characters, and MLflow refuses them. MLflow also
+# refuses names that are no plain paths, and more than 250 characters in all.
 ILLEGAL, LONGEST = re.compile(r"[^\w.-]|^\.{0,2}$"), 100
 
 
 class Trackers:
-    """The trackers of a training on rank 0; on other ranks there are none."""
+    """The trackers of a training on rank 0; on other ranks it is empty."""
 
     def __init__(self, members: Mapping[str, Tracker]):
         self._members = [_Member(name, tracker) for name, tracker in members.items()]
-        self._parts: dict[str, str] = {}  # of the names of curves, as given -> as passed on
+        self._parts: dict[str, str] = {}  # part of a curve's name -> legal part
+        self._hook: Callable[[threading.ExceptHookArgs], Any] | None = None  # threading.excepthook before `begin`
 
     def begin(
         self,
@@ -40,15 +41,15 @@ class Trackers:
         first_update: int = 0,
         changes: Mapping[str, tuple[Any, Any]] = {},  # noqa: B006  is not changed
     ) -> None:
-        """Starts the runs, with what was logged so far; those of the training that ``folder`` holds go on.
+        """Starts the runs, or continues the runs of a training that resumes; passes on what was logged so far.
 
         Args:
             folder, settings, first_update: see TrackedRun.
-            changes: name -> what it was, and what it is from there on.
+            changes: name of what a resumed training has changed -> value before, and value now.
 
         Raises:
-            OSError: the identifier of the run cannot be read or written.
-            ValueError: it is none.
+            OSError: The identifier of the run cannot be read or written.
+            ValueError: The identifier is invalid.
         """
         path = join(folder, RUN_ID)
         if not exists(path):
@@ -58,15 +59,15 @@ class Trackers:
         changed = {
             f"{name} from update {first_update}": f"{before}, now {now}" for name, (before, now) in changes.items()
         }
-        run = TrackedRun(folder, run_id.decode(), settings, first_update, changed)
+        self._hook, threading.excepthook = threading.excepthook, self._thread_failed
         for member in self._members:
-            member.begin(run)
+            member.begin(TrackedRun(folder, run_id.decode(), settings, first_update, changed))
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
-        """Logs the values of curves, by name, after an update; each tracker gets names that all of them take."""
+        """Logs the values of curves by name, after an update, under names that all trackers accept."""
         legal = {"/".join(map(self._legal, name.split("/"))): value for name, value in values.items()}
         for member in self._members:
-            member.log(legal, num_update)
+            member.calls.put(("log", legal, num_update))
 
     def _legal(self, part: str) -> str:
         if part not in self._parts:
@@ -79,87 +80,81 @@ class Trackers:
         return self._parts[part]
 
     def close(self) -> None:
-        """Closes all of them at once; waits for 30 seconds at most, and reports those that take longer."""
-        for member in self._members:
-            member.begin_closing()
-        end = time.monotonic() + CLOSING
-        for member in reversed(self._members):  # each restores the threading.excepthook that it found
-            member.wait_until(end)
-
-
-class _Member:
-    """Makes the calls of one tracker in a thread, which the training does not wait for; what `log` refuses is left out.
-
-    The writers of TensorBoard events write in a thread of theirs through a bounded queue. When a write has failed that
-    thread ends, and a call may wait for it forever.
-    """
-
-    def __init__(self, name: str, tracker: Tracker):
-        self._name, self._tracker = name, tracker
-        self._where, self._failed, self._hook = "", False, threading.excepthook
-        self._refused = 0  # calls
-        self._failing = threading.Lock()
-        self._threads_of: Collection[str] = getattr(tracker, "threads_of", ())
-        self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
-        self._caller: threading.Thread | None = None
-
-    def begin(self, run: TrackedRun) -> None:
-        self._where, self._hook = run.folder, threading.excepthook
-        threading.excepthook = self._thread_failed
-        self._caller = threading.Thread(target=self._make_calls, args=(run,), daemon=True)
-        self._caller.start()
-
-    def log(self, values: Mapping[str, float], num_update: int) -> None:
-        self._calls.put(lambda: self._tracker.log(values, num_update))
-
-    def begin_closing(self) -> None:
-        self._calls.put(lambda: self._tracker.close())
-        self._calls.put(None)
-
-    def wait_until(self, end: float) -> None:
-        if self._caller is None:
+        """Closes all trackers at once; waits for at most 30 seconds, and reports those that take longer."""
+        if self._hook is None:
             return
-        while self._caller.is_alive() and not self._failed and time.monotonic() < end:
-            self._caller.join(0.1)
-        if self._caller.is_alive():
-            self._fail(TimeoutError(f"it has not closed after {CLOSING} seconds"))
+        for member in self._members:
+            member.calls.put(("close",))
+            member.calls.put(None)
+        end = time.monotonic() + CLOSING
+        for member in self._members:
+            member.wait_until(end)
         threading.excepthook = self._hook
-        if self._refused > 1 and not self._failed:
-            say(f"warning: {self._name} has refused values {self._refused:,} times", sys.stderr)
-
-    def _make_calls(self, run: TrackedRun) -> None:
-        try:  # the libraries have classes of errors of their own
-            self._tracker.begin(run)
-        except Exception as error:
-            self._fail(error)
-        while (call := self._calls.get()) is not None:
-            if self._failed:
-                continue
-            try:
-                call()
-            except Exception as error:
-                if self._threads_of and isinstance(error, OSError):  # of the ended thread; a call may wait forever
-                    self._fail(error)
-                elif not self._refused:  # the next refusals may have the same cause
-                    warn_without(f"values to {self._name} of {self._where}", error)
-                self._refused += 1
 
     def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
         library = type(failure.thread).__module__.partition(".")[0]
-        if library in self._threads_of and failure.exc_value is not None:
-            self._fail(failure.exc_value)
-        else:
+        owners = [member for member in self._members if library in member.threads_of]
+        if owners and failure.exc_value:
+            owners[0].fail(failure.exc_value)
+        elif self._hook:
             self._hook(failure)
 
-    def _fail(self, error: BaseException) -> None:
-        with self._failing:  # the thread of the library and that of the calls may fail at once
+
+class _Member:
+    """Calls one tracker from a thread of its own, so that the training never waits for it.
+
+    A call may block forever: the writers of TensorBoard events pass values to a background thread through a bounded
+    queue. A failed write ends that thread, and then nobody empties the queue.
+    """
+
+    def __init__(self, name: str, tracker: Tracker):
+        self.calls: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()  # method, arguments; None: the end
+        self.threads_of = getattr(tracker, "threads_of", ())
+        self._name, self._tracker = name, tracker
+        self._folder, self._failed, self._refusals = "", False, 0
+        self._failing = threading.Lock()
+
+    def begin(self, run: TrackedRun) -> None:
+        self._folder = run.folder
+        self._thread = threading.Thread(target=self._make_calls, args=(run,), daemon=True)
+        self._thread.start()
+
+    def _make_calls(self, run: TrackedRun) -> None:
+        try:
+            self._tracker.begin(run)
+        except Exception as error:  # libraries have error classes of their own
+            self.fail(error)
+        while (call := self.calls.get()) is not None:
+            if self._failed:
+                continue
+            method, *arguments = call
+            try:
+                getattr(self._tracker, method)(*arguments)
+            except Exception as error:
+                if self.threads_of and isinstance(error, OSError):  # its thread has ended, and the next call may block
+                    self.fail(error)
+                elif not self._refusals:  # later refusals may have the same cause
+                    warn_without(f"values to {self._name} of {self._folder}", error)
+                self._refusals += 1
+
+    def fail(self, error: BaseException) -> None:
+        """Reports the first error that ends the tracker; no more calls are made."""
+        with self._failing:  # a thread of the library may fail at the same time as a call
             if not self._failed:
-                warn_without(f"the curves of {self._name} of {self._where}", error)
-            self._failed = True  # close() no longer waits
+                warn_without(f"the curves of {self._name} of {self._folder}", error)
+            self._failed = True
+
+    def wait_until(self, end: float) -> None:
+        while self._thread.is_alive() and not self._failed and time.monotonic() < end:
+            self._thread.join(0.1)
+        if self._thread.is_alive():
+            self.fail(TimeoutError(f"it has not closed after {CLOSING} seconds"))
+        if self._refusals > 1 and not self._failed:
+            say(f"warning: {self._name} has refused values {self._refusals:,} times", sys.stderr)
 
 
 def warn_without(what: str, error: BaseException) -> None:
-    """Reports on standard error that the training goes on without a file or a tracker."""
+    """Warns on standard error that the training continues without a file or a tracker."""
     reason = " ".join(str(getattr(error, "strerror", None) or error).split())
     text = with_user_place(f"warning: cannot write {what} ({reason}): the training goes on without it", error)
     say(text, sys.stderr)

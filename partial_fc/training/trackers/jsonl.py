@@ -1,4 +1,4 @@
-"""JSON lines: ``metrics.jsonl`` in the folder of the training, for programs of one's own."""
+"""JSON lines: ``metrics.jsonl`` in the output folder, for the user's own programs."""
 
 import json
 import os
@@ -19,17 +19,17 @@ class JsonLines:
     A training that resumes removes the lines of the updates that it repeats.
     """
 
-    def __init__(self) -> None:
-        self._file: TextIO | None = None
+    _file: TextIO
 
     def begin(self, run: TrackedRun) -> None:
-        """Opens the file; new lines follow those of the same training."""
+        """Opens the file; lines of the same training stay."""
         path = os.path.join(run.folder, "metrics.jsonl")
         self._file = open(path, "a", encoding="utf-8", buffering=1, opener=no_follow)
         with open(path, "rb+", opener=no_follow) as file:
             end = 0
             for line in file:
                 update = UPDATE.match(line)
+                # A process that was killed may leave half a line.
                 if not line.endswith(b"\n") or (update and int(update[1]) >= run.first_update):
                     break
                 end += len(line)
@@ -37,10 +37,8 @@ class JsonLines:
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
         """Writes a line."""
-        assert self._file is not None
         self._file.write(json.dumps({"num_update": num_update, **values}) + "\n")
 
     def close(self) -> None:
         """Closes the file."""
-        assert self._file is not None
         self._file.close()

@@ -5,29 +5,30 @@ from typing import Any, NamedTuple, Protocol
 
 
 class TrackedRun(NamedTuple):
-    """What a tracker is given of a training."""
+    """The training that a tracker follows."""
 
     folder: str  # output folder of the training
-    run_id: str  # the same for all processes that continue one training, otherwise unique
-    settings: Mapping[str, Any]  # of the training, all of them
-    first_update: int = 0  # that this process logs: what an earlier one has logged from there on comes again
-    changes: Mapping[str, str] = {}  # noqa: RUF012  what a resumed training has changed, by name and ``first_update``
+    run_id: str  # unique, but the same for all processes that continue one training
+    settings: Mapping[str, Any]  # all settings of the training
+    first_update: int = 0  # first update that this process logs; an earlier process may have logged it already
+    changes: Mapping[str, str] = {}  # noqa: RUF012  "NAME from update N" -> values, of what a resumed training changed
 
 
 class Tracker(Protocol):
-    """Receives the figures of a training on rank 0, in a thread of its own; an error of `begin` ends the tracker alone.
+    """Receives the figures of a training on rank 0, in a thread of its own. An error in `begin` ends only the tracker.
 
-    Its class, or the function that makes it, takes the options that it has as keyword arguments. An attribute
-    ``threads_of`` may name packages that write in threads with classes of theirs, whose errors end the tracker, too.
+    A tracker's class, or the function that makes it, takes its options as keyword arguments. If its library writes in
+    background threads, the optional attribute ``threads_of`` names the packages of their classes, so that an error in
+    such a thread ends the tracker.
     """
 
     def begin(self, run: TrackedRun) -> None:
-        """Starts a run, or continues that of ``run.run_id``."""
+        """Starts a run, or continues the run with the identifier ``run.run_id``."""
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
-        """Writes the values of curves, by name, after an update; an error is a warning, and the next values come.
+        """Writes the values of curves by name, after an update; an error is a warning, and logging continues.
 
-        Names have letters, digits and ``_ - . /`` alone.
+        Names consist of letters, digits and ``_ - . /``.
         """
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Weights & Biases. Its variables WANDB_API_KEY, WANDB_MODE=offline, ... act as its documentation says."""
+"""Weights & Biases. WANDB_API_KEY, WANDB_MODE=offline and other environment variables act as documented there."""
 
 import os
 from collections.abc import Mapping
@@ -8,18 +8,19 @@ import wandb
 
 from .tracker import TrackedRun
 
-ARTIFACTS = ("backbone.onnx", "report.html")
-
 
 class WeightsAndBiases:
-    """Logs to a run whose identifier is that of the training; a resumed training continues it.
+    """Logs to a run with the identifier of the training; a resumed training continues it.
 
     Args:
         project: name of the project.
         entity: user or team; None for the default one.
-        run_name: of the run; None for the name of the output folder.
+        run_name: display name of the run; None for the name of the output folder.
         artifacts: whether to upload the exported model and the report at the end.
     """
+
+    _folder: str
+    _run: Any
 
     def __init__(
         self,
@@ -29,11 +30,9 @@ class WeightsAndBiases:
         artifacts: bool = False,
     ):
         self._project, self._entity, self._run_name, self._artifacts = project, entity, run_name, artifacts
-        self._folder = ""
-        self._run: Any = None
 
     def begin(self, run: TrackedRun) -> None:
-        """Starts or continues the run; its files are in the folder of the training."""
+        """Starts or continues the run; its files are in the output folder."""
         self._folder = run.folder
         self._run = wandb.init(
             project=self._project,
@@ -46,12 +45,13 @@ class WeightsAndBiases:
         )
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
-        """Logs the values at the step ``num_update``."""
+        """Logs the values at step ``num_update``."""
         self._run.log(dict(values), step=num_update)
 
     def close(self) -> None:
-        """Uploads what was asked for, and ends the run."""
-        files = [os.path.join(self._folder, name) for name in ARTIFACTS]
-        for path in filter(os.path.exists, files if self._artifacts else ()):
-            self._run.log_artifact(path, name=os.path.basename(path), type="model")
+        """Uploads the artifacts, and ends the run."""
+        for name in ("backbone.onnx", "report.html") if self._artifacts else ():
+            path = os.path.join(self._folder, name)
+            if os.path.exists(path):
+                self._run.log_artifact(path, name=name, type="model")
         self._run.finish()

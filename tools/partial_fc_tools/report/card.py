@@ -1,14 +1,14 @@
 """Write the model card of a training: what a user must know before using the model.
 
-Writes OUT.md and OUT.html: data and licence as given, settings, accuracy and TAR with intervals of 95 % (Wilson), error
-rates of each set and of groups at one shared threshold, error against the share of images rejected by the norm of their
-embedding, and what was not tested. The threshold is the highest one whose false accept rate is at most --far on the
-first set; a false accept is a pair of different people judged the same, a false reject the reverse.
+Writes NAME.md and NAME.html: data and licence as given, settings, accuracy and TAR with 95 % intervals (Wilson), error
+rates of each set and of groups at one shared threshold, errors against the share of images rejected for the norm of
+their embedding, and what was not tested. The threshold is the highest one with a false accept rate of at most --far on
+the first set; a false accept is a pair of different people judged the same, a false reject the reverse.
 
-The sets are those of --pairs, or the validation sets of the training that exist. Of a task of your own the card has the
-last figures of the training's evaluations. --groups is a CSV file with a heading
-and a line for each pair of the first set, in its order, whose columns name groups (sex, age, camera, ...); a column
-`same` of 0 and 1 is compared with the set. Groups with fewer than 100 pairs of a kind are marked as small.
+By default the sets are the training's validation sets that exist. For a task of your own, the card shows the last
+figures of the training's evaluations. --groups is a CSV file with a heading and a line for each pair of the first set,
+in order; its columns name groups (sex, age, camera, ...), and a column `same` of 0 and 1 is checked against the set.
+Groups with fewer than 100 pairs of a kind are marked as small.
 """
 
 import argparse
@@ -19,15 +19,17 @@ from partial_fc.utils.text import say
 
 EXAMPLE = """models/r50-arcface-mine --data "1,200 volunteers, 2025" --license "internal use" --out card
 models/r50-arcface-mine --pairs held_out.bin --groups held_out.csv --columns sex age"""
-FACES = "faces"  # the task whose evaluations are files of pairs
+FACES = "faces"  # the task with validation sets of image pairs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("run", metavar="RUN", help="output folder of a training, with backbone.onnx and curves.json")
     parser.add_argument("--out", default="card", metavar="NAME", help="writes NAME.md and NAME.html (default: card)")
-    parser.add_argument("--pairs", nargs="+", default=[], metavar="BIN", help="sets of pairs to test on")
-    parser.add_argument("--groups", metavar="CSV", help="groups of the pairs of the first set")
+    parser.add_argument(
+        "--pairs", nargs="+", default=[], metavar="BIN", help="sets of pairs to test on (default: the training's)"
+    )
+    parser.add_argument("--groups", metavar="CSV", help="groups of each pair of the first set")
     parser.add_argument("--columns", nargs="+", default=[], metavar="NAME", help="columns of --groups (default: all)")
     parser.add_argument(
         "--far",
@@ -35,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1e-3,
         help="false accept rate of the threshold on the first set (default: 0.001)",
     )
-    parser.add_argument("--data", metavar="TEXT", help="what the model was trained on, and where it is from")
+    parser.add_argument("--data", metavar="TEXT", help="what the model was trained on, and its source")
     parser.add_argument("--data-license", metavar="TEXT", help="licence of the data")
     parser.add_argument("--license", metavar="TEXT", help="licence of the model")
     parser.add_argument("--use", metavar="TEXT", help="what the model is for, and what it is not for")
@@ -51,28 +53,28 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.utils.staging import staged_files
     from partial_fc.utils.text import plural
 
-    from .card_content import Given, card_sections
-    from .card_figures import Figures, measure, sets_of_training
+    from .card_content import card_sections
+    from .card_figures import measure, sets_of_training
     from .card_pages import to_html, to_markdown
 
     folder, name = os.path.split(args.out)
     files = [f"{name}.md", f"{name}.html"]
     if args.columns and not args.groups:
-        raise ValueError("--columns are those of --groups: give the CSV file, too")
+        raise ValueError("--columns needs --groups, the CSV file with these columns")
     with staged_files(folder, files, args.force) as stage:
         (training,) = read_runs([args.run])
         own_task = training.settings.get("task", FACES) != FACES
-        sets, missing = (args.pairs, []) if args.pairs or own_task else sets_of_training(args.run)
-        model: FaceModel | ItemModel
-        if own_task and not (args.pairs or args.groups):  # pairs are of images, which a task of a user may have, too
-            model, figures = ItemModel.open(args.run), Figures(args.far, None, {}, {})
-        else:
-            model = FaceModel.open(args.run)
-            figures = measure(model, sets, args.groups, args.columns, args.far, args.batch_size)
-        given = Given(args.data, args.data_license, args.license, args.use)
-        sections = card_sections(training, model, given, figures, missing)
+        paths, missing = (args.pairs, []) if args.pairs or own_task else sets_of_training(args.run)
+        with_pairs = not own_task or args.pairs or args.groups  # a user's task may embed images as well
+        model = FaceModel.open(args.run) if with_pairs else ItemModel.open(args.run)
+        sets, groups = (
+            measure(model, paths, args.groups, args.columns, args.batch_size)
+            if isinstance(model, FaceModel)
+            else ({}, {})
+        )
+        sections = card_sections(training, model, args, sets, groups, missing)
         for file_name, render in zip(files, (to_markdown, to_html)):
             with open(os.path.join(stage, file_name), "w", encoding="utf-8", errors="replace") as file:
                 file.write(render(training.name, sections))
-    say(f"{args.out}.md, {args.out}.html: {training.name}, tested on {plural(len(figures.sets), 'set')} of pairs")
+    say(f"{args.out}.md, {args.out}.html: {training.name}, tested on {plural(len(sets), 'set')} of pairs")
     return 0

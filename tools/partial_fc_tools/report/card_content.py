@@ -1,29 +1,41 @@
-"""What a model card says: sections of paragraphs, lists, tables and charts, which card_pages.py writes."""
+"""The sections of a model card, as elements of HTML; card_pages.py writes them."""
 
+import argparse
 import os
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from partial_fc.evaluation.verification import too_few
+from partial_fc.evaluation.verification import FOLDS, too_few
 from partial_fc.export.item_model import ItemModel
 from partial_fc.export.model import FaceModel
 from partial_fc.export.model_file import model_files
-from partial_fc.training.report import formatting
 from partial_fc.training.report.charts import Chart, Line, figure_name, roc_charts
-from partial_fc.training.report.curves_json import Run
-from partial_fc.training.report.formatting import number, percent
+from partial_fc.training.report.curves_json import Run, figures_of
+from partial_fc.training.report.formatting import SPACE, number, percent
+from partial_fc.training.report.markup import Content, facts, table, tag
+from partial_fc.training.report.page import figures as charts_of
 from partial_fc.utils.text import plural
 from partial_fc_tools.inference.origin import files_digest
-from partial_fc_tools.verify.pair_rates import CONFIDENCE, PairRates, Rate
+from partial_fc_tools.verify.pair_rates import (
+    CONFIDENCE,
+    PairRates,
+    Rate,
+    correct_pairs,
+    pair_rates,
+    rates_by_group,
+    rates_by_rejection,
+    shared_threshold,
+)
 
-from .card_figures import Figures
+from .card_figures import SetFigures
+from .card_pages import Section
 
-SMALL = 100  # pairs of a kind: of a rate of 0 in 100, the interval of 95 % ends at 3.7 %
+SMALL = 100  # pairs of a kind: for 0 errors in 100 pairs, the interval of 95 % ends at 3.7 %
+REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # shares of the images
 NOT_GIVEN = "not given"
 UNTESTED_ITEMS = (
-    "Items that differ from those of these sets, and the file itself: the figures are those of the training."
+    "Items that differ from the items of these sets, and the exported file itself: the training measured the figures."
 )
 RATES = ("pairs of one person", "false rejects", CONFIDENCE, "pairs of two people", "false accepts", CONFIDENCE)
 INTERVALS = (
@@ -32,258 +44,242 @@ INTERVALS = (
 )
 
 
-class Given(NamedTuple):
-    """What only the person who writes the card knows; None for what is not given."""
-
-    data: str | None
-    data_license: str | None
-    license: str | None
-    use: str | None
-
-
-class Table(NamedTuple):
-    """A table; the first cell of a row names it."""
-
-    label: str
-    names: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-class Facts(NamedTuple):
-    """Names and values."""
-
-    rows: Sequence[tuple[str, str]]
-
-
-class Bullets(NamedTuple):
-    """A list of sentences."""
-
-    lines: Sequence[str]
-
-
-class Section(NamedTuple):
-    """A part of the card under a heading."""
-
-    key: str
-    title: str
-    content: Sequence[str | Facts | Table | Bullets | Chart]
+Sets = Mapping[str, SetFigures]
+GroupRates = Mapping[str, Mapping[str, PairRates]]  # column -> group -> rates
 
 
 def card_sections(
-    training: Run, model: FaceModel | ItemModel, given: Given, figures: Figures, missing: Sequence[str]
+    training: Run,
+    model: FaceModel | ItemModel,
+    args: argparse.Namespace,
+    sets: Sets,
+    groups: Mapping[str, Sequence[str]],
+    missing: Sequence[str],
 ) -> list[Section]:
-    """Returns the sections of a card; ``missing`` are paths of validation sets of the training that do not exist."""
-    sections = [
-        Section("model", "Model", [_model(training, model, given), *_problems(training)]),
-        Section("data", "Training data", [_data(training, given)]),
-        Section("figures", "Accuracy", _accuracy(figures) if figures.sets else _of_training(training)),
-        Section("threshold", "Errors at one threshold", _rates(figures)),
-        Section("quality", "Errors without the worst images", _rejection(figures)),
-        Section(
-            "untested",
-            "Not tested",
-            [Bullets(_untested(training, figures, missing) if isinstance(model, FaceModel) else [UNTESTED_ITEMS])],
-        ),
-        Section("settings", "Settings", [Facts(list(training.settings.items()))]),
+    """Returns the sections of a card; some may be empty.
+
+    Args:
+        training: the training.
+        model: its model.
+        args: of the command; ``data``, ``data_license``, ``license`` and ``use`` are what only the author knows.
+        sets, groups: see `measure`.
+        missing: paths of validation sets of the training that do not exist.
+    """
+    rates: GroupRates = {}
+    if sets:
+        first = next(iter(sets.values()))
+        threshold = shared_threshold(first.distance, first.issame, args.far)
+        rates = {
+            column: rates_by_group(first.distance, first.issame, names, threshold) for column, names in groups.items()
+        }
+        measured = [
+            ("figures", "Accuracy", _accuracy(sets)),
+            ("threshold", "Errors at one threshold", _rates(sets, rates, args.far, threshold)),
+            ("quality", "Errors without the worst images", _rejection(sets, threshold)),
+        ]
+    else:
+        measured = [("figures", "Accuracy", _accuracy_in_training(training))]
+    untested = _untested(training, sets, rates, missing) if isinstance(model, FaceModel) else [UNTESTED_ITEMS]
+    return [
+        ("model", "Model", _model(training, model, args)),
+        ("data", "Training data", _data(training, args)),
+        *measured,
+        ("untested", "Not tested", _bullets(untested)),
+        ("settings", "Settings", facts(training.settings.items(), "columns")),
     ]
-    return [section for section in sections if section.content]
 
 
-def _model(training: Run, model: FaceModel | ItemModel, given: Given) -> Facts:
+def _paragraph(text: str) -> Content:
+    return tag("p", text, class_="lead")
+
+
+def _bullets(lines: Sequence[str]) -> Content:
+    return tag("ul", [tag("li", line) for line in lines], class_="notices") if lines else ()
+
+
+def _table(label: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> Content:
+    return table(label, names, rows, tag("caption", label))
+
+
+def _model(training: Run, model: FaceModel | ItemModel, args: argparse.Namespace) -> Content:
     summary, settings = training.curves["summary"], training.settings
     if isinstance(model, FaceModel):
         height, width = model.input.image_size
         inputs = f"aligned faces of {height} x {width} pixels, RGB"
-        mirrored = ", with those of mirror images added" if model.mirrored else ", without mirror images"
+        mirrored = ", summed over the image and its mirror image" if model.mirrored else ", without mirror images"
     else:
         inputs = ", ".join(f"{each.name} {each.shape} {each.type}" for each in model.session.get_inputs())
         mirrored = ""
-    dimension = model.session.get_outputs()[0].shape[1]
+    # A checkpoint may consist of several files; only a single file gets a size and a digest.
+    file = os.path.basename(os.path.abspath(model.name))
+    if os.path.isfile(model.name):
+        files = model_files(model.name) if model.name.endswith(".onnx") else [model.name]
+        file += f", {sum(map(os.path.getsize, files)):,} bytes, SHA-256 {files_digest(files)}"
     rows = [
-        ("file", _file(model.name)),
+        ("file", file),
         ("input", inputs),
-        ("embedding", f"{dimension} numbers; compared by squared distance{mirrored}"),
+        (
+            "embedding",
+            f"{model.session.get_outputs()[0].shape[1]} numbers; compared by squared distance{mirrored}",
+        ),
         ("network, loss", f"{settings.get('network', NOT_GIVEN)}, {settings.get('loss', NOT_GIVEN)}"),
         ("training", f"{summary['updates']:,} updates on {plural(summary['ranks'], 'rank')}"),
         ("final loss", number(summary["final_loss"], 4)),
         ("versions", ", ".join(f"{name} {version}" for name, version in summary["versions"].items())),
-        ("use", given.use or NOT_GIVEN),
-        ("licence of the model", given.license or NOT_GIVEN),
+        ("use", args.use or NOT_GIVEN),
+        ("licence of the model", args.license or NOT_GIVEN),
     ]
-    return Facts(rows)
+    problems = [f"Problem on {name}: {text}." for name, texts in summary["problems"].items() for text in texts]
+    return [facts(rows, "columns"), _bullets(problems)]
 
 
-def _file(path: str) -> str:
-    """Returns name, size and SHA-256 of a model; of a checkpoint in several files the name."""
-    if not os.path.isfile(path):
-        return os.path.basename(os.path.abspath(path))
-    files = model_files(path) if path.endswith(".onnx") else [path]
-    return f"{os.path.basename(path)}, {sum(map(os.path.getsize, files)):,} bytes, SHA-256 {files_digest(files)}"
-
-
-def _problems(training: Run) -> list[Bullets]:
-    """Returns the problems that the last verification of the training has found."""
-    problems = training.curves["summary"].get("problems") or {}
-    lines = [f"Problem on {name}: {problem}." for name, found in problems.items() for problem in found]
-    return [Bullets(lines)] if lines else []
-
-
-def _data(training: Run, given: Given) -> Facts:
+def _data(training: Run, args: argparse.Namespace) -> Content:
     settings = training.settings
+    names = ("task", "task_options", "dataset", "rec", "num_classes")
     rows = [
-        ("data, as given", given.data or NOT_GIVEN),
-        ("licence of the data, as given", given.data_license or NOT_GIVEN),
-        *(
-            (f"setting {name}", settings[name])
-            for name in ("task", "task_options", "dataset", "rec", "num_classes")
-            if name in settings
-        ),
+        ("data, as given", args.data or NOT_GIVEN),
+        ("licence of the data, as given", args.data_license or NOT_GIVEN),
+        *((f"setting {name}", settings[name]) for name in names if name in settings),
     ]
-    return Facts(rows)
+    return facts(rows, "columns")
 
 
-def _of_training(training: Run) -> list[str | Table]:
-    """Returns the figures of the last verification of the training itself."""
+def _accuracy_in_training(training: Run) -> Content:
+    """Returns the figures of the training's own last verification."""
     rows = [
         [name, number(points[-1]["num_update"]), figure_name(figure), number(value, 4)]
         for name, points in training.curves["sets"].items()
         if points
-        for figure, value in points[-1].items()
-        if figure not in ("num_update", "seconds")
+        for figure, value in figures_of(points[-1]).items()
     ]
     if not rows:
-        return ["Not measured: no set of pairs was there, and the training has verified nothing."]
+        return _paragraph("Not measured: there was no set of pairs, and the training has verified nothing.")
     return [
-        "Not measured again: the last figures of the training. If the model was chosen by them, it looks better.",
-        Table("verifications", ("set", "update", "figure", "value"), rows),
+        _paragraph(
+            "Not measured again: the last figures of the training. They are optimistic if they were used to choose the "
+            "model."
+        ),
+        _table("verifications", ("set", "update", "figure", "value"), rows),
     ]
 
 
-def _accuracy(figures: Figures) -> list[str | Table | Chart]:
-    rows = []
-    for name, found in figures.sets.items():
-        same = int(found.issame.sum())
-        tar = found.verification.tar_at_far
+def _accuracy(sets: Sets) -> Content:
+    far = next(iter(sets.values())).verification.far
+    rows, few = [], []
+    for name, figures in sets.items():
+        same, verification = int(figures.issame.sum()), figures.verification
         rows.append(
             [
                 name,
-                number(len(found.issame)),
-                percent(found.verification.accuracy),
-                interval(found.correct),
-                percent(tar),
-                interval(Rate(round(tar * same), same)),
-                percent(found.verification.measured_far, 3),
-                percent(found.verification.tar_interpolated),
-                number(found.xnorm, 2),
+                number(len(figures.issame)),
+                percent(verification.accuracy),
+                interval(correct_pairs(figures.distance, figures.issame, FOLDS)),
+                percent(verification.tar_at_far),
+                interval(Rate(round(verification.tar_at_far * same), same)),
+                percent(verification.measured_far, 3),
+                percent(verification.tar_interpolated),
+                number(float(figures.norms.mean()), 2),
             ]
         )
-    far = next(iter(figures.sets.values())).verification.far
+        if problem := too_few(len(figures.issame) - same, far):
+            few.append(f"{name}: {problem}.")
     tar_names = (f"TAR at FAR {far:g}", CONFIDENCE, "measured FAR", "insightface's TAR")
-    names = ("set", "pairs", "accuracy", CONFIDENCE, *tar_names, "mean norm")
-    pairs = {name: (found.distance, found.issame) for name, found in figures.sets.items()}
     text = (
-        "Accuracy by ten folds; the threshold of each is chosen on the nine others, as insightface does. TAR is the "
+        "Accuracy over ten folds, as in insightface: each fold uses the best threshold of the nine others. TAR is the "
         f"largest at a threshold whose measured FAR is at most {far:g}; insightface interpolates thresholds."
     )
-    few = [f"{name}: {few}." for name, (_, issame) in pairs.items() if (few := too_few(int(np.sum(~issame)), far))]
-    return [text, Table("accuracy", names, rows), *few, INTERVALS, *roc_charts("ROC", pairs, [far])]
+    pairs = {name: (figures.distance, figures.issame) for name, figures in sets.items()}
+    return [
+        _paragraph(text),
+        _table("accuracy", ("set", "pairs", "accuracy", CONFIDENCE, *tar_names, "mean norm"), rows),
+        *map(_paragraph, [*few, INTERVALS]),
+        charts_of(roc_charts("ROC", pairs, [far])),
+    ]
 
 
-def _rates(figures: Figures) -> list[str | Table]:
-    if figures.threshold is None:
-        return []
-    first = next(iter(figures.sets))
+def _rates(sets: Sets, groups: GroupRates, far: float, threshold: float) -> Content:
+    first = next(iter(sets))
     text = (
-        f"Pairs are judged the same person below the squared distance {figures.threshold:.4f} (cosine above "
-        f"{1 - figures.threshold / 2:.4f}), the highest threshold whose false accept rate on {first} is at most "
-        f"{figures.far:g}. All rates below are at this threshold."
+        f"Pairs are judged the same person below the squared distance {threshold:.4f} (cosine above "
+        f"{1 - threshold / 2:.4f}), the highest threshold whose false accept rate on {first} is at most {far:g}. All "
+        "rates below are at this threshold."
     )
-    rows = [[name, *_cells(found.rates)] for name, found in figures.sets.items()]
-    content: list[str | Table] = [text, Table("sets", ("set", *RATES), rows)]
-    for column, groups in figures.groups.items():
-        lines = [[group, *_cells(rates), "small" if is_small(rates) else ""] for group, rates in groups.items()]
-        content.append(Table(f"groups of {first} by {column}", (column, *RATES, ""), lines))
-    if any(is_small(rates) for groups in figures.groups.values() for rates in groups.values()):
-        content.append(f"small: fewer than {SMALL} pairs of a kind. Compare intervals, not rates.")
+    rows = [[name, *_cells(pair_rates(each.distance, each.issame, threshold))] for name, each in sets.items()]
+    content = [_paragraph(text), _table("sets", ("set", *RATES), rows)]
+    for column, rates in groups.items():
+        rows = [[group, *_cells(each), "small" if is_small(each) else ""] for group, each in rates.items()]
+        content.append(_table(f"groups of {first} by {column}", (column, *RATES, ""), rows))
+    if any(is_small(each) for rates in groups.values() for each in rates.values()):
+        content.append(_paragraph(f"small: fewer than {SMALL} pairs of a kind. Compare intervals, not rates."))
     return content
 
 
-def _rejection(figures: Figures) -> list[str | Table | Chart]:
-    if not figures.sets:
-        return []
-    lines: dict[str, list[Line]] = {"false rejects": [], "false accepts": []}
-    content: list[str | Table | Chart] = [
-        "The images with the smallest norms of their embeddings are rejected first, with all pairs that they are in; "
-        "the threshold stays. If errors do not fall, the norm says nothing about quality."
-    ]
-    for look, (name, found) in enumerate(figures.sets.items()):
-        rows = [[percent(share, 0), *_cells(rates)] for share, rates in found.rejection.items()]
-        content.append(Table(f"images rejected of {name}", ("rejected", *RATES), rows))
-        x = 100 * np.array(list(found.rejection))
-        for kind, drawn in lines.items():
-            both = [
-                rates.false_rejects if kind == "false rejects" else rates.false_accepts
-                for rates in found.rejection.values()
-            ]
-            y = np.array([np.nan if rate.share is None else 100 * rate.share for rate in both])
-            if np.isfinite(y).any():
-                drawn.append(Line(name, x, y, look))
-    charts = [
-        Chart(
-            kind.replace(" ", "-"), kind.capitalize(), "% of the pairs left", drawn, True, x_name="% of images rejected"
+def _rejection(sets: Sets, threshold: float) -> Content:
+    content = [
+        _paragraph(
+            "The images with the smallest embedding norms are rejected first, with all of their pairs; the threshold "
+            "does not change. If errors do not fall, the norm says nothing about quality."
         )
-        for kind, drawn in lines.items()
+    ]
+    lines: dict[str, list[Line]] = {"False rejects": [], "False accepts": []}
+    for look, (name, (images, issame, distance, norms, _)) in enumerate(sets.items()):
+        by_share = rates_by_rejection(distance, issame, norms, images, threshold, REJECTED)
+        rows = [[percent(share, 0), *_cells(rates)] for share, rates in by_share.items()]
+        content.append(_table(f"images rejected of {name}", ("rejected", *RATES), rows))
+        for rates_of_kind, kind_lines in zip(zip(*by_share.values()), lines.values()):
+            y = np.array([np.nan if rate.share is None else 100 * rate.share for rate in rates_of_kind])
+            if np.isfinite(y).any():
+                kind_lines.append(Line(name, 100 * np.array(REJECTED), y, look))
+    charts = [
+        Chart(title.lower().replace(" ", "-"), title, "% of the pairs left", drawn, True, x_name="% of images rejected")
+        for title, drawn in lines.items()
         if drawn
     ]
-    return [*content, *charts]
+    return [*content, charts_of(charts)]
 
 
-def _untested(training: Run, figures: Figures, missing: Sequence[str]) -> list[str]:
-    lines = [f"The set {path}, which the training names: the file is not there." for path in missing]
-    for name, found in figures.sets.items():
-        rate = found.rates.false_accepts
+def _untested(training: Run, sets: Sets, groups: GroupRates, missing: Sequence[str]) -> list[str]:
+    lines = [f"The set {path}, which the training names: the file does not exist." for path in missing]
+    for name, figures in sets.items():
+        total = int(np.sum(~figures.issame))
         lines.append(
-            f"{name}: false accept rates below {1 / rate.total:.2g}, which {plural(rate.total, 'pair')} of different "
-            "people cannot show."
+            f"{name}: false accept rates below {1 / total:.2g}, which {plural(total, 'pair')} of different people "
+            "cannot show."
         )
         if name in training.curves["sets"]:
             lines.append(
-                f"{name} again: the training was verified on a set of this name. If it is the same, what was chosen by "
-                "it looks better on it."
+                f"{name} again: the training was verified on a set of this name. If it is the same set, choices made "
+                "on it make its figures optimistic."
             )
-    if not figures.groups:
+    if not groups:
         lines.append("Whether errors differ between groups of people: no groups were given.")
-    for column, groups in figures.groups.items():
-        small = [group for group, rates in groups.items() if is_small(rates)]
+    for column, rates in groups.items():
+        small = [group for group, each in rates.items() if is_small(each)]
         if small:
             lines.append(f"The groups {', '.join(small)} of {column}: too few pairs for a conclusion.")
     return [
         *lines,
-        "People, cameras, poses, ages and light that are not in these sets, and whether people of the training data "
-        "are in them.",
-        "Faces that another detector has found and aligned than those of these sets.",
+        "People, cameras, poses, ages and lighting that are not in these sets, and whether the sets share people with "
+        "the training data.",
+        "Faces that were detected and aligned in another way than in these sets.",
         "Search among many people (1:N); attacks with photos, masks or generated images.",
     ]
 
 
 def is_small(rates: PairRates) -> bool:
-    """Whether a group has too few pairs of one kind."""
-    return min(rates.false_rejects.total, rates.false_accepts.total) < SMALL
+    """Returns whether a group has too few pairs of one kind."""
+    return min(rate.total for rate in rates) < SMALL
 
 
 def interval(rate: Rate) -> str:
     """Formats the interval of a rate: "1.20 - 3.40 %"."""
     low, high = rate.interval
-    return f"{100 * low:.2f} - {100 * high:.2f}{formatting.SPACE}%" if rate.total else "-"
+    return f"{100 * low:.2f} - {100 * high:.2f}{SPACE}%" if rate.total else "-"
 
 
 def _cells(rates: PairRates) -> list[str]:
-    return [
-        cell
-        for rate in rates
-        for cell in (
-            number(rate.total),
-            f"{percent(rate.share)} ({rate.events:,})" if rate.total else "-",
-            interval(rate),
-        )
-    ]
+    cells = []
+    for rate in rates:
+        share = f"{percent(rate.share)} ({rate.events:,})" if rate.total else "-"
+        cells += [number(rate.total), share, interval(rate)]
+    return cells

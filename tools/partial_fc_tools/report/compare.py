@@ -1,27 +1,35 @@
 """Compares trainings: results, settings that differ, and curves on one page.
 
-Prints the tables, and writes a page for any browser. A training is given by its output folder. It may still run, or may
-have been killed: its figures are those of its last verification.
+Prints the tables, and writes a page for any browser. Each training is given by its output folder. It may still be
+running or have been killed: the results come from its last verification.
 """
 
 import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from partial_fc.evaluation.verification import tar_differs
-from partial_fc.training.report import formatting
-from partial_fc.training.report.charts import Chart, accuracy, curves, figure_name, over_updates
+from partial_fc.training.report.charts import ACCURACY_UNIT, Chart, curves, figure_name, over_updates
 from partial_fc.training.report.curves_json import Run, figures_of, is_of_pairs, read_runs
+from partial_fc.training.report.formatting import duration, number, percent
 from partial_fc.training.report.markup import table, tag
-from partial_fc.training.report.page import document, figures
+from partial_fc.training.report.page import document, figures, sectioned_body
 from partial_fc.utils.cli import add_force
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import format_table
 from partial_fc.utils.text import say
 
 EXAMPLE = "models/small-arcface-demo models/small-cosface-demo --out comparison.html"
-Table = list[list[str]]
+SUMMARY: Mapping[str, tuple[str, Callable[[Any], str]]] = {  # row -> key of the summary, and its format
+    "updates": ("updates", number),
+    "ranks": ("ranks", number),
+    "final loss": ("final_loss", partial(number, digits=4)),
+    "samples per second": ("samples_per_second", partial(number, digits=1)),
+    "time": ("seconds", duration),
+}
+Table = list[list[str]]  # rows of a name and a cell per training
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,50 +57,39 @@ def run(args: argparse.Namespace) -> int:
 
 
 def results(runs: Sequence[Run]) -> Table:
-    """Returns the figures of each training: rows of a name and a cell for each training."""
-    rows = [[name, *(show(run.curves["summary"]) for run in runs)] for name, show in _FIGURES.items()]
-    for name in _sets(runs):
-        points = [run.curves["sets"].get(name, []) for run in runs]
-        if not all(is_of_pairs(p[-1]) for p in points if p):
-            rows += _figure_rows(name, [figures_of(p[-1]) if p else {} for p in points])
-            continue
-        fars = ", ".join(f"{far:g}" for far in sorted({p[-1]["far"] for p in points if p}))
-        shown: dict[str, Callable[[list[dict[str, Any]]], str]] = {
-            "accuracy": lambda p: formatting.percent(p[-1]["accuracy"]),
-            "best accuracy": lambda p: formatting.percent(max(point["accuracy"] for point in p)),
-            f"TAR at FAR {fars}": lambda p: formatting.percent(p[-1]["tar_at_far"]),
-            "measured FAR": lambda p: formatting.percent(p[-1].get("measured_far"), 3),
-        }
-        if any(tar_differs(p[-1]["tar_at_far"], p[-1].get("tar_interpolated")) for p in points if p):
-            shown["insightface's TAR"] = lambda p: formatting.percent(p[-1].get("tar_interpolated"))
-        rows += [[f"{name}: {figure}", *(show(p) if p else "-" for p in points)] for figure, show in shown.items()]
+    """Returns the figures of each training."""
+    rows = [[name, *(show(run.curves["summary"][key]) for run in runs)] for name, (key, show) in SUMMARY.items()]
+    for name, points_by_run in _sets(runs).items():
+        last = [points[-1] if points else {} for points in points_by_run]
+        measured = [point for point in last if point]
+        if all(map(is_of_pairs, measured)):
+            fars = ", ".join(f"{far:g}" for far in sorted({point["far"] for point in measured}))
+            best = [max((point["accuracy"] for point in points), default=None) for points in points_by_run]
+            cells = {
+                "accuracy": [percent(point.get("accuracy")) for point in last],
+                "best accuracy": list(map(percent, best)),
+                f"TAR at FAR {fars}": [percent(point.get("tar_at_far")) for point in last],
+                "measured FAR": [percent(point.get("measured_far"), 3) for point in last],
+            }
+            if any(tar_differs(point["tar_at_far"], point.get("tar_interpolated")) for point in measured):
+                cells["insightface's TAR"] = [percent(point.get("tar_interpolated")) for point in last]
+        else:
+            names = dict.fromkeys(figure for point in measured for figure in figures_of(point))
+            cells = {
+                figure_name(figure): [number(point[figure], 4) if figure in point else "-" for point in last]
+                for figure in names
+            }
+        for figure, of_runs in cells.items():
+            rows.append([f"{name}: {figure}", *(cell if point else "-" for cell, point in zip(of_runs, last))])
     return rows
-
-
-def _figure_rows(name: str, figures: Sequence[Mapping[str, float]]) -> Table:
-    """Returns a row for each figure of the last verifications of a set, which runs may lack."""
-    rows = []
-    for figure in dict.fromkeys(figure for run in figures for figure in run):
-        cells = (formatting.number(run[figure], 4) if figure in run else "-" for run in figures)
-        rows.append([f"{name}: {figure_name(figure)}", *cells])
-    return rows
-
-
-_FIGURES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "updates": lambda summary: formatting.number(summary["updates"]),
-    "ranks": lambda summary: formatting.number(summary["ranks"]),
-    "final loss": lambda summary: formatting.number(summary["final_loss"], 4),
-    "samples per second": lambda summary: formatting.number(summary["samples_per_second"], 1),
-    "time": lambda summary: formatting.duration(summary["seconds"]),
-}
 
 
 def differing(runs: Sequence[Run]) -> Table:
-    """Returns the settings and versions that are not the same in all trainings, rows as `results`."""
+    """Returns the settings and versions that are not the same in all trainings."""
     rows = []
-    for tables in ([run.settings for run in runs], [run.curves["summary"]["versions"] for run in runs]):
-        for name in dict.fromkeys(name for values in tables for name in values):
-            cells = [values.get(name, "-") for values in tables]
+    for values_by_run in ([run.settings for run in runs], [run.curves["summary"]["versions"] for run in runs]):
+        for name in dict.fromkeys(name for values in values_by_run for name in values):
+            cells = [values.get(name, "-") for values in values_by_run]
             if len(set(cells)) > 1:
                 rows.append([name, *cells])
     return rows
@@ -100,33 +97,35 @@ def differing(runs: Sequence[Run]) -> Table:
 
 def render(runs: Sequence[Run]) -> str:
     """Returns the page as HTML5 without scripts."""
-    names = ("", *(run.name for run in runs))
-    differ = differing(runs)
-    none = tag("p", "All settings and versions are the same.", class_="soft")
+    names, rows = ("", *(run.name for run in runs)), differing(runs)
+    same = tag("p", "All settings and versions are the same.", class_="soft")
     sections = [
-        ("Results", table("results", names, results(runs))),
-        ("Settings that differ", table("settings", names, differ) if differ else none),
-        ("Curves", figures(_charts(runs))),
+        ("results", "Results", table("results", names, results(runs))),
+        ("settings", "Settings that differ", table("settings", names, rows) if rows else same),
+        ("curves", "Curves", figures(_charts(runs))),
     ]
     title = " and ".join(run.name for run in runs)
-    header = tag("header", tag("p", "Comparison of trainings", class_="kind"), tag("h1", title))
-    content = [tag("section", tag("h2", name), content) for name, content in sections]
-    return document(title, tag("body", header, tag("main", content)))
+    return document(title, sectioned_body("Comparison of trainings", title, sections))
 
 
 def _charts(runs: Sequence[Run]) -> list[Chart]:
     charts = []
-    for number, name in enumerate(_sets(runs)):
-        found = {run.name: run.curves["sets"].get(name, []) for run in runs}
-        every = [point for verified in found.values() for point in verified]
-        first = next(iter(figures_of(every[0]))) if every else "accuracy"
-        points = {run: [(p["num_update"], p[first]) for p in verified if first in p] for run, verified in found.items()}
-        if all(map(is_of_pairs, every)):
-            charts += accuracy(f"accuracy-{number}", f"Accuracy on {name}", points)
+    for index, (name, points_by_run) in enumerate(_sets(runs).items()):
+        every = [point for points in points_by_run for point in points]
+        pairs = all(map(is_of_pairs, every))
+        first = "accuracy" if pairs else next(iter(figures_of(every[0])))
+        values = {
+            run.name: [(point["num_update"], point[first]) for point in points if first in point]
+            for run, points in zip(runs, points_by_run)
+        }
+        if pairs:
+            charts += over_updates(f"accuracy-{index}", f"Accuracy on {name}", ACCURACY_UNIT, values, percent=True)
         else:
-            charts += over_updates(f"figure-{number}", f"{figure_name(first)} on {name}", "", points, 1.0)
+            charts += over_updates(f"figure-{index}", f"{figure_name(first)} on {name}", "", values, percent=False)
     return charts + curves({run.name: run.curves for run in runs})
 
 
-def _sets(runs: Sequence[Run]) -> list[str]:
-    return list(dict.fromkeys(name for run in runs for name in run.curves["sets"]))
+def _sets(runs: Sequence[Run]) -> dict[str, list[list[dict[str, Any]]]]:
+    """Returns the points of each validation set, by run; an empty list for a run without this set."""
+    names = dict.fromkeys(name for run in runs for name in run.curves["sets"])
+    return {name: [run.curves["sets"].get(name, []) for run in runs] for name in names}

@@ -6,7 +6,7 @@ import subprocess
 from functools import partial
 
 import pytest
-from io_figures import SET, profile, tally
+from io_figures import SET, tally
 
 from own_items import OnDisk, open_items
 from partial_fc.data.training_data import DataLoader
@@ -17,18 +17,6 @@ from partial_fc.training.profiling.ram_disk import GIB, find_set_files, ram_disk
 from partial_fc.training.profiling.report import format_profile, write_report
 from partial_fc.training.profiling.verdict import judge
 from partial_fc.utils.system_counters import disk_bytes, idle_seconds
-
-
-def test_cores_used_by_other_programs_are_not_idle():
-    measured = profile(tally(100), tally(100), [tally(100, cores=2, idle=15)], cores=4)  # 10 s: 1.5 of 4 are idle
-    assert measured.idle_cores(measured.training, 0) == 1.5
-    assert measured.idle_cores(measured.dummies, 0) == 3
-    assert measured.taken_by_others(measured.training) == pytest.approx(0.125)
-    assert measured.taken_by_others(measured.dummies) == 0
-    text = judge(measured, SET).text
-    assert text.startswith("Other programs used up to 12 % of the cores: measure again without them.")
-    assert "Other programs" not in judge(measured._replace(training=measured.dummies), SET).text
-
 
 # Ranks 0 and 1 are on another host than rank 2, whose threads are the busiest.
 UNEQUAL = Profile(
@@ -56,28 +44,29 @@ def test_unequal_ranks_and_hosts():
     assert table[1] == ["reader alone", "900.0", "166.7", "-", "2", "-", "0 %", "1.0 of 2"]
     assert table[2] == ["training, dummy images", "3000.0", "50.0", "0.0 (0 %)", "-", "-", "-", "0.5 of 2"]
     assert table[3] == ["training, the set", "300.0", "500.0", "150.0 (30 %)", "2", "5.0", "12 %", "1.5 of 2"]
-    assert UNEQUAL.taken_by_others(UNEQUAL.training) == pytest.approx(0.25)  # of host b; none of a
-    text = judge(UNEQUAL, SET).text
+    text = judge(UNEQUAL, SET).text  # 25 % of host b, nothing of a
     assert text.startswith("Other programs used up to 25 % of the cores") and "rank 2 on b" in text
+    assert "Other programs" not in judge(UNEQUAL._replace(training=UNEQUAL.dummies), SET).text
 
 
 def test_a_profile_is_written_whole(tmp_path, capsys):
     settings = {"network": "r50", "dataset": "mine", "batch_size": 50, "image_size": 112}
-    settings.update(color_jittering=0, jpeg_compression=30)
-    given = {**settings, "task_options": "jpeg_compression=30"}
-    write_report(str(tmp_path), given, SET, UNEQUAL, {"numpy": "2"})
+    write_report(str(tmp_path), {**settings, "task_options": "jpeg_compression=30"}, SET, UNEQUAL, {"numpy": "2"})
     printed, verdict = capsys.readouterr().out, judge(UNEQUAL, SET, ("jpeg_compression",))
     assert "r50 on mine, batch_size 50, 3 ranks" in printed and format_profile(UNEQUAL) in printed
     assert verdict.text in printed and all(line in printed for line in verdict.lines)
-    written = json.loads((tmp_path / "io_profile.json").read_text())
-    assert {name: written[name] for name in settings} == settings and written["verdict"] == verdict._asdict()
-    assert (written["ranks"], written["versions"]) == (3, {"numpy": "2"})
-    assert written["rank_hosts"] == [host._asdict() for host in UNEQUAL.rank_hosts]
-    for phase in UNEQUAL.phases:
-        of_phase = written["phases"][phase.name]
-        assert of_phase["ranks"] == [each._asdict() for each in phase.tallies]
-        figures = ("samples_per_second", "step_seconds", "wait_share")
-        assert [of_phase[name] for name in figures] == [getattr(phase, name) for name in figures]
+    phases = {
+        phase.name: {
+            **{name: getattr(phase, name) for name in ("samples_per_second", "step_seconds", "wait_share")},
+            "ranks": [tally._asdict() for tally in phase.tallies],
+        }
+        for phase in UNEQUAL.phases
+    }
+    assert json.loads((tmp_path / "io_profile.json").read_text()) == {
+        **settings,
+        **{"color_jittering": 0, "jpeg_compression": 30, "verdict": verdict._asdict(), "ranks": 3, "phases": phases},
+        **{"rank_hosts": [host._asdict() for host in UNEQUAL.rank_hosts], "versions": {"numpy": "2"}},
+    }
 
 
 def test_all_files_of_a_data_set_are_copied(tmp_path):
@@ -98,12 +87,9 @@ def test_all_files_of_a_data_set_are_copied(tmp_path):
     assert setting == f"rec='{target}/my faces/train.rec'"
 
 
-def test_a_data_set_under_data_root_is_copied_under_a_data_root(tmp_path):
-    (tmp_path / "emore").mkdir()
-    (tmp_path / "emore" / "train.rec").write_bytes(b"1")
-    files = find_set_files(str(tmp_path / "emore" / "train.rec"), "emore")
-    setting, (_, copy) = ram_disk_copy(files, "/ram")
-    assert setting == "data_root=/ram" and copy == f"mkdir -p /ram/emore && cp {tmp_path}/emore/train.rec /ram/emore/"
+def test_a_data_set_under_data_root_is_copied_under_a_data_root():
+    setting, (_, copy) = ram_disk_copy(SET, "/ram")
+    assert setting == "data_root=/ram" and copy.startswith("mkdir -p /ram/emore && cp /sets/emore/{property,train.idx,")
 
 
 def test_what_worker_processes_read_from_the_disk_is_measured(tmp_path):

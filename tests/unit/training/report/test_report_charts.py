@@ -1,4 +1,4 @@
-"""Charts: lines at the right positions, gaps for unmeasured values, ticks, descriptions for screen readers."""
+"""Charts: lines at the right positions, gaps, ticks, descriptions; the ROC and the hardest pairs."""
 
 import math
 import re
@@ -22,17 +22,17 @@ def a_chart(y, x=None, **more):
 
 
 def paths(drawn):
-    """Returns the commands of the lines."""
+    """The commands of the lines."""
     return [path.get("d") for path in drawn.iter("path") if path.get("stroke-width") == str(LINE_WIDTH)]
 
 
 def points(path):
-    """Returns the points (N, 2) of a path."""
+    """The points (N, 2) of a path."""
     return np.array(re.findall(r"[ML] ([\d.]+) ([\d.]+)", path), float)
 
 
 def ticks(drawn, anchor):
-    """Returns the ticks of an axis: label -> position along the axis; ``middle`` is the x axis, ``end`` the y axis."""
+    """{label: position} of an axis; the anchor of labels is ``middle`` on the x axis, ``end`` on the y axis."""
     texts = [text for text in drawn.iter("text") if text.get("text-anchor") == anchor and text.text != "update"]
     return {text.text: float(text.get("x" if anchor == "middle" else "y")) for text in texts}
 
@@ -49,15 +49,6 @@ def test_points_of_a_line_match_the_ticks():
     # Texts stand below the height of their tick, all by the same amount.
     below = [position - (slope * float(text) + offset) for text, position in down.items()]
     assert len(down) == 6 and 0 < min(below) and max(below) - min(below) < 0.3 and max(below) < 6
-
-
-def test_a_gap_interrupts_the_line():
-    drawn = svg(a_chart([1, 2, math.nan, 5, 6]))
-    (path,) = paths(drawn)
-    assert path.count("M") == 2 and "nan" not in path
-    assert [title.text for title in drawn.iter("title")] == [
-        f"a <line>: {y} at {x}" for x, y in ((0, 1), (1, 2), (3, 5), (4, 6))
-    ]
 
 
 def test_the_chart_is_text_in_attributes_of_the_page():
@@ -88,13 +79,25 @@ def test_a_line_has_dots_or_a_mean_by_its_number_of_points(count, dots, pale):
     titles = [title.text for title in drawn.iter("title")]
     assert titles == [f"a <line>: {number % 7} at {number}" for number in range(dots)]
     assert sum(path.get("stroke-opacity") == "0.4" for path in drawn.iter("path")) == pale
-    (line,) = paths(drawn)
-    if not pale:
-        assert points(line)[-1, 0] == pytest.approx(416, abs=0.6)  # at the right margin
+
+
+@pytest.mark.parametrize("top, highest", [(math.inf, 105), (100, 100)])
+def test_an_axis_of_shares_ends_at_100(top, highest):
+    assert max(map(float, ticks(svg(a_chart([80, 101], top=top)), "end"))) == highest
+
+
+def test_a_gap_interrupts_the_line_and_an_isolated_point_has_a_dot():
+    (path,) = paths(svg(a_chart([1, 2, math.nan, 5, 6])))
+    assert path.count("M") == 2 and "nan" not in path
+    drawn = svg(a_chart([*range(50), math.nan, 5, math.nan, *range(50)]))
+    assert [title.text for title in drawn.iter("title")] == ["a <line>: 5 at 51"]
 
 
 def test_lines_of_one_chart_differ():
     assert len({str(look(number)) for number in range(24)}) == 24
+    line = Line("dotted", np.arange(2.0), np.arange(2.0), 6)
+    drawn = svg(Chart("loss", "Loss", "", [line]))
+    assert any("stroke-dasharray" in path.keys() for path in drawn.iter("path") if path.get("stroke") == look(6)[0])
 
 
 def test_only_what_was_measured_is_drawn():
@@ -124,41 +127,24 @@ def test_curves_are_a_png(names, tmp_path):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-# ROC and hardest pairs against loops over the definition, and by hand ---------------------------------
-
-
-def slow_roc(distance, issame):
-    """Returns [(FAR, TAR)] for every threshold that separates two distances."""
-    thresholds = sorted(set(distance))
-    points = []
-    for threshold in [*thresholds, thresholds[-1] + 1]:
-        accepted = [same for d, same in zip(distance, issame) if d < threshold]
-        points.append((accepted.count(False) / issame.count(False), accepted.count(True) / issame.count(True)))
-    return points
-
-
 @pytest.mark.parametrize("pairs, levels", [(2, 5), (50, 7), (300, 40), (300, 10**6)])
 def test_roc_matches_the_definition(pairs, levels):
     """At most ``levels`` distinct distances: with few, most are tied."""
     rng = np.random.default_rng(pairs + levels)
     issame = np.arange(pairs) % 2 == 0
     distance = rng.integers(0, levels, pairs) / levels + np.where(issame, 0, 0.3)
-    far, tar = roc_curve(distance, issame)
-    assert far.dtype == tar.dtype == np.float64
-    expected = np.array(slow_roc(distance.tolist(), issame.tolist()))
-    np.testing.assert_array_equal(far, expected[:, 0])
-    np.testing.assert_array_equal(tar, expected[:, 1])
-
-
-DISTANCE = np.array([0.1, 1.9, 1.2, 0.8, 1.2, 3.0, 0.4, 1.6])
-ISSAME = np.array([True, True, True, False, True, False, False, False])
+    thresholds = [*np.unique(distance), np.inf]
+    expected = [(np.mean(distance[~issame] < each), np.mean(distance[issame] < each)) for each in thresholds]
+    np.testing.assert_array_equal(np.transpose(roc_curve(distance, issame)), expected)
 
 
 def test_the_worst_pairs_come_first_then_the_nearest():
     """At 1.5 pair 1 is a false reject; 6 and 3 are false accepts, and 7 is nearest to being one."""
-    rejects, accepts = hardest_pairs(DISTANCE, ISSAME, 1.5, 3)
-    assert rejects.tolist() == [1, 2, 4]  # of equal distances the lower index first
-    assert accepts.tolist() == [6, 3, 7]
+    distance = np.array([0.1, 1.9, 1.2, 0.8, 1.2, 3.0, 0.4, 1.6])
+    issame = np.array([True, True, True, False, True, False, False, False])
+    same, different = hardest_pairs(distance, issame, 1.5, 3)
+    assert same.tolist() == [1, 2, 4]  # of equal distances the lower index first
+    assert different.tolist() == [6, 3, 7]
 
 
 class Rank1(Evaluation):
@@ -180,7 +166,7 @@ def test_figures_and_baselines_have_one_unit(tmp_path):
     sets = {"lfw": a_set(tmp_path, [TWO_POINTS[0], last]), "words": measured(Rank1())}
     pairs, words, roc = training_charts(a_training(sets=sets, losses=[], baselines=baselines))
     assert (pairs.marks, words.marks, roc.marks) == ({"raw pixels": 60.0}, {}, {"FAR 0.01": 0.01})
-    assert words.lines[0].y.tolist() == [50.0, 50.0]
+    assert words.lines[0].y.tolist() == [50.0, 50.0] and words.top == 100
     mixed = {"a": measured(Rank1()), "b": measured(Odds())}
     (chart,) = training_charts(a_training(sets=mixed, losses=[], baselines=baselines))
     assert [line.y.tolist() for line in chart.lines] == [[0.5, 0.5]] * 2 and chart.marks == {"raw pixels": 0.6}
