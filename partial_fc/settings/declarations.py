@@ -12,7 +12,6 @@ from partial_fc.utils.imports import declared_keys
 from partial_fc.utils.options import OPTIONS, RATE
 
 from .aliases import ALIASES
-from .checks import Known
 from .presets import NETWORKS, TRAINERS, dataset, loss, network
 
 TASKS = declared_keys(Path(partial_fc.training.__file__).parent / "tasks", "TASKS")  # which need OpenCV
@@ -260,7 +259,7 @@ SETTINGS = Schema(
     aliases=ALIASES,
 )
 
-# Settings that take a name, or an object of the user's as package.module:name.
+# Settings that take a name, or a user's own object as package.module:name -> the names.
 OBJECTS = {
     "optimizer": OPTIMIZERS,
     "center_optimizer": CENTER_STATES,
@@ -268,9 +267,8 @@ OBJECTS = {
     "task": TASKS,
     "trackers": TRACKERS,
 }
-KNOWN = Known(SETTINGS.defaults(), loss, NETWORKS, OBJECTS)
 
 
 def describe_settings(trainer: str = "mxnet") -> str:
-    """The text of ``--help`` on the settings."""
+    """Returns the text of ``--help`` about the settings."""
     return SETTINGS.describe(TRAINERS[trainer].defaults)

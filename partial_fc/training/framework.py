@@ -9,8 +9,7 @@ from partial_fc.data.training_data import Batches, TrainingData
 from partial_fc.distributed.collectives import Collectives
 
 from .engine import Engine
-from .foreign_checkpoint import ForeignCheckpoint
-from .pretrained import Pretrained
+from .saved_training import ForeignCheckpoint, Pretrained
 from .saving import SaveCallback
 from .schedule import RateFactor
 from .tasks.task import Task

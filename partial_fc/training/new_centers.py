@@ -18,7 +18,7 @@ from partial_fc.utils.distances import normalized
 from partial_fc.utils.text import plural
 
 from .engine import Engine
-from .resume import MEAN
+from .saved_training import MEAN
 
 BLOCK = 1024  # classes whose sums are in memory, whatever the number of classes and items
 LOG_SECONDS = 30
