@@ -14,7 +14,7 @@ from datetime import timedelta
 from tqdm import tqdm
 
 from .engine import Engine
-from .loop import BatchEndParam, LoopState, own_loop
+from .loop import BatchEndParam, LoopState, engine_loop
 from .results import LossPoint, some_points
 from .trackers import Trackers
 
@@ -67,7 +67,7 @@ class CallBackLogging:
         self._losses: list[float] = []  # since the last line
         self._resumed = {"seconds": 0.0, "waited": 0.0}  # spent by an earlier process on these updates
         self._engine, self._waited_before, self._waiting_seconds = engine, 0.0, 0.0
-        self._loop = LoopState() if engine is None else loop or own_loop(engine)
+        self._loop = LoopState() if engine is None else loop or engine_loop(engine)
         self._since = time.perf_counter()
         self._excluded_since: float | None = None
 

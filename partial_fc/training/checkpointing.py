@@ -28,7 +28,7 @@ from partial_fc.utils.staging import opened_folder
 from partial_fc.utils.text import amount
 
 from .engine import Engine
-from .loop import LoopState, own_loop
+from .loop import LoopState, engine_loop
 
 Chunks = Callable[[], Iterator]
 
@@ -78,7 +78,7 @@ class CallBackCheckpoint:
             every = [f"{frequent} updates"] * bool(frequent) + [f"{minutes:.3g} minutes"] * bool(minutes)
             logging.info("checkpoints every %s (%s of centers and states a rank)", " and ".join(every), amount(size))
         self.frequent, self.minutes = frequent, minutes
-        self._loop = loop or own_loop(engine)
+        self._loop = loop or engine_loop(engine)
         self._extra_state, self._origin = extra_state, dict(origin or {})
         self._saved_at, self._begun_at = saved_at, monotonic()
         self._save: _Save | None = None

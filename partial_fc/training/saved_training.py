@@ -36,7 +36,7 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.utils.options import options_of
 
 from .engine import Engine
-from .loop import LoopState, own_loop
+from .loop import LoopState, engine_loop
 from .run_folder import CHECKPOINTS, begun_by, wait_for_earlier_attempt
 
 AUTO, SAME, MEAN = "auto", "same", "mean"  # values of the settings resume, class_map and new_centers
@@ -180,7 +180,7 @@ class SavedTraining:
         Raises:
             JobError: On every rank, if the checkpoint does not fit the engine, the bank or the data of one rank.
         """
-        state = loop or own_loop(engine)
+        state = loop or engine_loop(engine)
 
         def restore() -> None:
             try:
