@@ -1,4 +1,4 @@
-"""Maps the classes of a training on other identities to the classes of a checkpoint.
+"""Class maps: from the classes of a training to the classes of a checkpoint with other identities.
 
 A text file has one line per class of the training: the number of the class in the checkpoint, or -1 for a new class. A
 .npy file has the same numbers as (C,) integers.
@@ -18,7 +18,12 @@ NEW = -1
 
 
 def read_class_map(path: str, num_classes: int, num_saved: int) -> np.ndarray:
-    """Reads a class map: (C,) int64, -1 for a new class. A checkpoint has ``num_saved`` classes.
+    """Reads a class map: (C,) int64, -1 for a new class.
+
+    Args:
+        path: path of the file.
+        num_classes: C.
+        num_saved: number of classes in the checkpoint.
 
     Raises:
         OSError: The file cannot be read.
@@ -34,8 +39,8 @@ def read_class_map(path: str, num_classes: int, num_saved: int) -> np.ndarray:
             f"{path}, line {wrong[0] + 1}: class {class_map[wrong[0]]} is not in the checkpoint, which has {num_saved} "
             "classes; use -1 for a new class"
         )
-    kept = np.flatnonzero(class_map != NEW)
-    order = kept[np.argsort(class_map[kept], kind="stable")]
+    known = np.flatnonzero(class_map != NEW)
+    order = known[np.argsort(class_map[known], kind="stable")]
     twice = np.flatnonzero(np.diff(class_map[order]) == 0)
     if len(twice):
         first, second = order[twice[0]] + 1, order[twice[0] + 1] + 1

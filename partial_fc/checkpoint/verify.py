@@ -12,13 +12,13 @@ from .manifest import Manifest, read_manifest
 
 
 def verify_share(path: str, rank: int, size: int, alive: Callable[[], None]) -> Manifest:
-    """Returns the manifest of a checkpoint, after reading every ``size``-th of its files, from ``rank`` on, to the end.
+    """Verifies a rank's share of a checkpoint's files, every ``size``-th one from ``rank`` on; returns the manifest.
 
     ``alive`` is called every few MB.
 
     Raises:
         OSError: A file is missing or cannot be read.
-        ValueError: A file is damaged or surplus, or the folder has the name of another update.
+        ValueError: A file is damaged or surplus, or the folder is named after another update.
     """
     manifest = read_manifest(path)
     if step_number(os.path.basename(os.path.abspath(path))) not in (None, manifest.num_update):
@@ -30,7 +30,7 @@ def verify_share(path: str, rank: int, size: int, alive: Callable[[], None]) -> 
 
 
 def check_layout(path: str, manifest: Manifest) -> None:
-    """Checks that a checkpoint's folder contains the files of its manifest and no others of such names."""
+    """Checks that a checkpoint's folder contains the manifest's files, and no others with the names of such files."""
     names = set(os.listdir(path))
     missing = sorted(set(manifest.files) - names)
     if missing:
@@ -41,7 +41,7 @@ def check_layout(path: str, manifest: Manifest) -> None:
 
 
 def verify_file(path: str, name: str, entry: Entry, alive: Callable[[], None]) -> None:
-    """Reads a file of a checkpoint's folder to the end and compares size and SHA-256."""
+    """Reads a whole file of a checkpoint and compares its size and SHA-256."""
     path = os.path.join(path, name)
     digest = hashlib.sha256()
     with open_regular(path) as file:
