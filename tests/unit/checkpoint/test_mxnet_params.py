@@ -19,9 +19,9 @@ ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
     "data, message",
     [
         (b"", "empty"),
-        (content(ARRAY, magic=0x113), "it does not start with 0x112"),
+        (content(ARRAY, magic=0x113), "does not start with 0x112"),
         (content(ARRAY)[:24] + bytes(100), "no dense array at byte 24"),
-        (content(ARRAY, kind=2), "the array at byte 24 is not float32"),
+        (content(ARRAY, kind=2), "at byte 24 is not float32"),
     ],
 )
 def test_other_files_are_refused(data, message, tmp_path):
@@ -106,10 +106,6 @@ HOSTILE = {
     "no text": (a_file(array_header(0), names=struct.pack("<2Q", 1, 1) + b"\xff"), "utf-8"),
     "pickle": (b"\x80\x04\x95" + bytes(30), "not a file of MXNet's nd.save"),
     "name twice": (a_file(array_header(0), array_header(0), names=struct.pack("<3Q", 2, 0, 0)), "2 names, 1 of them"),
-    "two names for one": (
-        a_file(array_header(0), array_header(0), names=struct.pack("<4Q", 3, 0, 0, 1) + b"x"),
-        "2 arrays have 3 names",
-    ),
 }
 
 

@@ -90,24 +90,15 @@ def test_the_scale_of_the_embedding_is_1():
 
 
 def test_arrays_of_another_network_are_refused_with_the_first_names():
-    lacks = "it lacks arg:stage1_unit3_bn1_gamma, .* and 117 others: these are weights of r18: set netw"
-    with pytest.raises(ValueError, match=lacks):
-        with_torch_names("r34", arrays_of("r18"))
-    surplus = "it has the unexpected arg:stage1_unit3_bn1_gamma, .*: these are weights of r34: set network=r34"
-    with pytest.raises(ValueError, match=surplus):
-        with_torch_names("r18", arrays_of("r34"))
-    both = "it lacks arg:layer1.2.bn1.weight, .*: these are weights of another network"
-    with pytest.raises(ValueError, match=both):
+    for network, arrays, message in (
+        ("r34", arrays_of("r18"), "lacks arg:stage1_unit3_bn1_gamma, .* and 117 others: .* of r18: set network=r18"),
+        ("r18", arrays_of("r34"), "unexpected arg:stage1_unit3_bn1_gamma, .* of r34: set network=r34"),
+        ("mbf", arrays_of("mobilefacenet"), "unexpected arg:.* of mobilefacenet: set network"),
+        ("mbf", {**arrays_of("small"), "arg:more": np.zeros(1)}, "of another network"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            with_torch_names(network, arrays)
+    with pytest.raises(ValueError, match="lacks arg:layer1.2.bn1.weight, .* of another network"):
         with_mxnet_names("r34", with_torch_names("r18", arrays_of("r18")))
-
-
-def test_a_network_of_one_trainer_is_refused():
     with pytest.raises(ValueError, match="rx50 is not a network of both trainers"):
         torch_names("rx50")
-
-
-def test_weights_of_mxnets_mbf_name_the_network_of_pytorch_that_takes_them():
-    with pytest.raises(ValueError, match="it has the unexpected arg:.*: these are weights of mobilefacenet: set netw"):
-        with_torch_names("mbf", arrays_of("mobilefacenet"))
-    with pytest.raises(ValueError, match="these are weights of another network"):
-        with_torch_names("mbf", {**arrays_of("small"), "arg:more": np.zeros(1)})
