@@ -13,21 +13,17 @@ from partial_fc.training.log_lines import changes_since
 from partial_fc.utils.config import SettingsError
 
 OWN = {"rec": "/sets/own", "num_classes": 70, "num_epoch": 3}
-# (trainer, other settings, by an earlier name, by today's)
+MIN_IMAGES, FILTER = ("images_filter", "min_images_per_class"), "interclass_filtering_threshold"
+FACTORS = {"schedule": "factors"}
+WEBFACE = {"dataset": "webface"}  # its preset has options of the network
+# (trainer, other settings, settings by an earlier name, by today's)
 CASES = [
     ("mxnet", {}, {"dummy_data": True}, {"debug": True}),
-    ("mxnet", {}, {"frequent": 3}, {"log_every": 3}),
-    ("mxnet", {}, {"num_workers": 3}, {"decode_threads": 3}),
-    ("mxnet", {}, {"sample_rate": 0.3}, {"sample_ratio": 0.3}),
-    ("mxnet", {}, {"verbose": 7}, {"verify_every": 7}),
+    ("mxnet", {}, {"frequent": 3, "num_workers": 4}, {"log_every": 3, "decode_threads": 4}),
+    ("mxnet", {}, {"sample_rate": 0.3, "verbose": 7}, {"sample_ratio": 0.3, "verify_every": 7}),
     ("mxnet", {}, {"weight_decay": 0.1}, {"wd": 0.1}),
-    ("torch", {"dataset": "webface"}, {"dropout": 0.2}, {"network_options": "dropout=0.2"}),
-    (
-        "torch",
-        {"dataset": "webface"},
-        {"activation_checkpointing": True},
-        {"network_options": "activation_checkpointing=True"},
-    ),
+    ("torch", WEBFACE, {"dropout": 0.2}, {"network_options": "dropout=0.2"}),
+    ("torch", WEBFACE, {"activation_checkpointing": True}, {"network_options": "activation_checkpointing=True"}),
     ("torch", {}, {"compile_backbone": True}, {"network_options": "compile=True"}),
     ("mxnet", {}, {"bn_mom": 0.97}, {"network_options": "bn_mom=0.97"}),
     ("mxnet", {}, {"net_se": True, "net_act": "relu"}, {"network_options": "se=True,act=relu"}),
@@ -35,38 +31,22 @@ CASES = [
     ("mxnet", {}, {"cutoff": 8}, {"task_options": "cutout=8"}),
     ("mxnet", {}, {"cutout": 8, "jpeg_compression": 30}, {"task_options": "cutout=8,jpeg_compression=30"}),
     ("mxnet", {}, {"color_jittering": 0.2}, {"task_options": "color_jittering=0.2"}),
-    ("mxnet", {}, {"images_filter": 3}, {"task_options": "min_images_per_class=3"}),
-    ("mxnet", {}, {"min_images_per_class": 3}, {"task_options": "min_images_per_class=3"}),
+    *(("mxnet", {}, {name: 3}, {"task_options": "min_images_per_class=3"}) for name in MIN_IMAGES),
     ("mxnet", {}, {"margins": (1.0, 0.3, 0.2)}, {"margin_options": "m1=1.0,m2=0.3,m3=0.2"}),
     ("mxnet", {}, {"margin_list": [1, 0.3, 0.2]}, {"margin_options": "m1=1.0,m2=0.3,m3=0.2"}),
     ("mxnet", {"loss": "cosface"}, {"margins": (1.0, 0.5, 0.0)}, {"margin_options": ""}),
-    (
-        "torch",
-        {"loss": "cosface"},
-        {"interclass_filtering_threshold": 0.4},
-        {"margin_options": "interclass_filtering_threshold=0.4"},
-    ),
+    ("torch", {"loss": "cosface"}, {FILTER: 0.4}, {"margin_options": f"{FILTER}=0.4"}),
     ("mxnet", {}, {"backbone_lr": 0.2}, {"optimizer_options": "lr=0.2"}),
+    ("torch", {}, {"decay_on": "weights"}, {"optimizer_options": "decay_on=weights"}),
     ("mxnet", {}, {"memory_bank_lr": 0.2}, {"layer_options": "lr=0.2"}),
-    (
-        "torch",
-        {},
-        {"layer_dtype": "bfloat16", "layer_kernel": "torch"},
-        {"layer_options": "dtype=bfloat16,kernel=torch"},
-    ),
+    ("torch", {}, {"layer_dtype": "tf32", "layer_kernel": "torch"}, {"layer_options": "dtype=tf32,kernel=torch"}),
     ("mxnet", {}, {"logits_cache_mb": 5, "tile_classes": 9}, {"layer_options": "logits_cache_mb=5,tile_classes=9"}),
     ("mxnet", {}, {"kept_mb": 5}, {"layer_options": "logits_cache_mb=5"}),
-    ("torch", {}, {"decay_on": "weights"}, {"optimizer_options": "decay_on=weights"}),
     ("torch", {}, {"lr_steps": [5, 6]}, {"schedule_options": "steps=[5,6]"}),
     ("torch", OWN, {"lr_epochs": [1, 2]}, {"schedule": "epochs", "schedule_options": "epochs=[1,2]"}),
     ("torch", OWN, {"lr_epochs": []}, {"schedule": "constant", "schedule_options": ""}),
-    (
-        "torch",
-        OWN,
-        {"lr_func": lambda e: 0.5**e},
-        {"schedule": "factors", "schedule_options": "factors=[1.0,0.5,0.25]"},
-    ),
-    ("mxnet", OWN, {"lr_func": [1, 1, 0.5]}, {"schedule": "factors", "schedule_options": "factors=[1.0,1.0,0.5]"}),
+    ("torch", OWN, {"lr_func": lambda e: 0.5**e}, {**FACTORS, "schedule_options": "factors=[1.0,0.5,0.25]"}),
+    ("mxnet", OWN, {"lr_func": [1, 1, 0.5]}, {**FACTORS, "schedule_options": "factors=[1.0,1.0,0.5]"}),
     ("mxnet", {"warmup_epoch": 2}, {"warmup": "linear"}, {"schedule_options": "warmup=linear"}),
     ("mxnet", {}, {"checkpoint_minutes": 5, "checkpoints_kept": 3}, {"checkpoint_options": "minutes=5.0,kept=3"}),
 ]
