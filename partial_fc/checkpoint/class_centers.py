@@ -80,8 +80,12 @@ class SavedClasses:
         damaged.
         """
         opened = lru_cache(HELD_OPEN)(_open_pieces)
+
+        def piece(path: str, number: int) -> np.ndarray:
+            return opened(path)[number]
+
         weight, weight_mom = (
-            [[FileRows(partial(_piece, opened, path, n)) for n in range(len(opened(path)))] for path in paths]
+            [[FileRows(partial(piece, path, n)) for n in range(len(opened(path)))] for path in paths]
             for paths in (files_of_ranks(folder, name) for name in ORIGINAL_FILES)
         )
         if not weight:
@@ -176,10 +180,6 @@ class SavedClasses:
                 values = current(part)
                 values[known] = self.rows(field, classes[part][known])
                 yield row, values
-
-
-def _piece(opened: Callable[[str], list[np.ndarray]], path: str, number: int) -> np.ndarray:
-    return opened(path)[number]
 
 
 def _open_pieces(path: str) -> list[np.ndarray]:

@@ -30,7 +30,19 @@ def read_class_map(path: str, num_classes: int, num_saved: int) -> np.ndarray:
         ValueError: A line is not a number, a class is not in the checkpoint or occurs twice, or the number of lines is
             not C.
     """
-    class_map = _read_npy(path) if path.endswith(".npy") else _read_text(path)
+    if path.endswith(".npy"):
+        saved = open_array(path)
+        if saved.ndim != 1 or saved.dtype.kind not in "iu":
+            raise ValueError(f"{path} holds {saved.dtype} of shape {saved.shape}, expected integers of shape (C,)")
+        class_map = saved.astype(np.int64)
+    else:
+        numbers = array("q")
+        for number, line in enumerate(read_lines(path), 1):
+            try:
+                numbers.append(int(line))
+            except (ValueError, OverflowError):
+                raise ValueError(f"{path}, line {number}: {line.strip()[:40]!r} is not a class number") from None
+        class_map = np.array(numbers, np.int64)
     if len(class_map) != num_classes:
         raise ValueError(f"{path} has {len(class_map)} lines, expected {num_classes}: one line per class")
     wrong = np.flatnonzero((class_map < NEW) | (class_map >= num_saved))
@@ -48,20 +60,3 @@ def read_class_map(path: str, num_classes: int, num_saved: int) -> np.ndarray:
             f"{path}, lines {first} and {second}: class {class_map[first - 1]} can be mapped to one class only"
         )
     return class_map
-
-
-def _read_npy(path: str) -> np.ndarray:
-    array = open_array(path)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"{path} holds {array.dtype} of shape {array.shape}, expected integers of shape (C,)")
-    return array.astype(np.int64)
-
-
-def _read_text(path: str) -> np.ndarray:
-    numbers = array("q")
-    for number, line in enumerate(read_lines(path), 1):
-        try:
-            numbers.append(int(line))
-        except (ValueError, OverflowError):
-            raise ValueError(f"{path}, line {number}: {line.strip()[:40]!r} is not a class number") from None
-    return np.array(numbers, np.int64)

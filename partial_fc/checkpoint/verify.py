@@ -23,14 +23,6 @@ def verify_share(path: str, rank: int, size: int, alive: Callable[[], None]) -> 
     manifest = read_manifest(path)
     if step_number(os.path.basename(os.path.abspath(path))) not in (None, manifest.num_update):
         raise ValueError(f"{path} contains update {manifest.num_update}, not the one in its name: rename it")
-    check_layout(path, manifest)
-    for name, entry in sorted(manifest.files.items())[rank::size]:
-        verify_file(path, name, entry, alive)
-    return manifest
-
-
-def check_layout(path: str, manifest: Manifest) -> None:
-    """Checks that a checkpoint's folder contains the manifest's files, and no others with the names of such files."""
     names = set(os.listdir(path))
     missing = sorted(set(manifest.files) - names)
     if missing:
@@ -38,6 +30,9 @@ def check_layout(path: str, manifest: Manifest) -> None:
     surplus = sorted(name for name in names - set(manifest.files) if is_file_name(name))
     if surplus:
         raise ValueError(f"{os.path.join(path, surplus[0])} is not in the manifest: move it to another folder")
+    for name, entry in sorted(manifest.files.items())[rank::size]:
+        verify_file(path, name, entry, alive)
+    return manifest
 
 
 def verify_file(path: str, name: str, entry: Entry, alive: Callable[[], None]) -> None:

@@ -16,7 +16,7 @@ from .declarations import OBJECTS, SETTINGS
 from .presets import NETWORKS, loss
 
 Settings = Mapping[str, Any]
-# What a user's own set needs -> the settings of which one must be given.
+# Needs of a user's own set -> settings of which one must be given.
 OWN_SET = {
     "num_classes": ("num_classes",),
     "num_epoch or max_update": ("num_epoch", "max_update"),
@@ -160,7 +160,7 @@ def _check_named(setting: str, name: str, known: Collection[str]) -> None:
 
 
 def _check_data(settings: Settings, given: Collection[str], of_dataset: Settings) -> None:
-    """Refuses a missing training set, settings that it does not take, and an own set without what it needs."""
+    """Refuses a missing training set, settings that it does not take, and an own set without required settings."""
     rec, path = settings["rec"], settings["rec"] or settings["data_name"]
     if rec and form_of(rec) == RECORDS and not rec.endswith(".rec"):
         raise SettingsError(
@@ -181,7 +181,7 @@ def _check_data(settings: Settings, given: Collection[str], of_dataset: Settings
 
 
 def _check_start(settings: Settings, trainer: str) -> None:
-    """Refuses a start from what is not given, not there, or of the other trainer."""
+    """Refuses a start without its weights or images, or from files that the trainer does not read."""
     resume = settings["resume"]
     source_is_given = settings["pretrained"] or resume not in ("", "auto")
     if settings["class_map"] and not source_is_given:

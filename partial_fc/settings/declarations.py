@@ -14,8 +14,9 @@ from partial_fc.utils.options import OPTIONS, RATE
 from .aliases import ALIASES
 from .presets import NETWORKS, TRAINERS, dataset, loss, network
 
-TASKS = declared_keys(Path(partial_fc.training.__file__).parent / "tasks", "TASKS")  # which need OpenCV
-OPTIMIZERS = ("sgd", "adamw")  # those of partial_fc_torch.optimizers, which needs PyTorch
+# Read from the source, because importing the tasks needs OpenCV.
+TASKS = declared_keys(Path(partial_fc.training.__file__).parent / "tasks", "TASKS")
+OPTIMIZERS = ("sgd", "adamw")  # names in partial_fc_torch.optimizers, which cannot be imported without PyTorch
 BACKENDS = ("", "gloo", "nccl")
 GRADIENT_DTYPES = ("float32", "bfloat16", "float16")
 NEW_CENTERS = ("random", "mean")

@@ -57,7 +57,10 @@ def resolve_settings(
         SettingsError: A name is unknown, or a value is not allowed.
     """
     path = absolute(config_file, root) if config_file else ""
-    document = {**(recipe or {}), **read_saved(path)}
+    file = read_settings(path) if path else {}
+    if file.get("num_epoch"):
+        file.pop("max_update", None)  # it follows from num_epoch
+    document = {**(recipe or {}), **file}
     user, saved, own = (
         SETTINGS.read(source, without_empty_schedule(values), trainer)
         for source, values in (("config.py", user_config), (path, document), ("", changes))
@@ -140,12 +143,6 @@ def preset(kind: str, name: str, trainer: str) -> Settings:
     if "schedule" in of_trainer:
         common = {key: value for key, value in common.items() if not key.startswith("schedule_options.")}
     return {**common, **of_trainer}
-
-
-def read_saved(path: str) -> Settings:
-    """Returns the content of a settings.json, without the max_update that follows from num_epoch; {} for no path."""
-    saved = read_settings(path) if path else {}
-    return {name: value for name, value in saved.items() if name != "max_update" or not saved.get("num_epoch")}
 
 
 def without_empty_schedule(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -33,8 +33,8 @@ from .loop import LoopState, engine_loop
 Chunks = Callable[[], Iterator]
 
 UPDATES = 2000  # default number of updates between checkpoints on CPUs
-# Default on GPUs: at least so many minutes between checkpoints, and so much time that writing them at a usual file
-# system's speed per rank takes at most this fraction.
+# Defaults on GPUs: minimum minutes between checkpoints, a usual file system's speed per rank, and the fraction of the
+# time that writing checkpoints at this speed may take.
 MINUTES, BYTES_PER_SECOND, SHARE = 10.0, 1e9, 0.02
 
 
@@ -148,11 +148,12 @@ class CallBackCheckpoint:
         shards = collectives.gather_object("checkpoint.shards", (save.shard, entries, save.rank_state))
         if collectives.rank == 0:
             manifest = save.manifest(shards, self._origin)
-            self._published = self._thread.submit(self._complete, manifest)
 
-    def _complete(self, manifest: Manifest) -> None:
-        self.folder.commit(manifest.num_update, manifest)
-        self.folder.prune()
+            def complete() -> None:
+                self.folder.commit(manifest.num_update, manifest)
+                self.folder.prune()
+
+            self._published = self._thread.submit(complete)
 
 
 class _Save:

@@ -51,15 +51,6 @@ class Epochs:
 RateFactor = Callable[[int], float]  # number of an update, from 1 -> factor of the initial learning rates
 
 
-def scaled_rate(lr: float, global_batch: int, reference_batch: int) -> float:
-    """Scales a learning rate from ``reference_batch`` images to ``global_batch`` images; 0 disables scaling.
-
-    Linear scaling changes the weights by about the same amount per epoch at any batch size (Goyal et al. 2017,
-    arXiv 1706.02677, section 2.1).
-    """
-    return lr / reference_batch * global_batch if reference_batch else lr
-
-
 def items_of_update(settings) -> int:
     """Returns the number of items per rank and update; settings saved before 2.1 have no micro-batches."""
     items: int = settings["batch_size"] * settings.get("gradient_acc", 1)
@@ -67,8 +58,14 @@ def items_of_update(settings) -> int:
 
 
 def learning_rates(settings, ranks: int) -> tuple[float, float]:
-    """Returns the initial learning rates of backbone and class centers; both follow ``lr`` unless set."""
-    scaled = scaled_rate(settings.lr, items_of_update(settings) * ranks, settings.lr_reference_batch)
+    """Returns the initial learning rates of backbone and class centers; both follow ``lr`` unless set.
+
+    ``lr`` is scaled from a batch of ``lr_reference_batch`` images. Linear scaling changes the weights by about the same
+    amount per epoch at any batch size (Goyal et al. 2017, arXiv 1706.02677, section 2.1).
+    """
+    scaled, reference = settings.lr, settings.lr_reference_batch
+    if reference:
+        scaled = scaled / reference * items_of_update(settings) * ranks
     backbone, centers = (options_of(settings, name).lr for name in ("optimizer_options", "layer_options"))
     return backbone or scaled, centers or scaled
 

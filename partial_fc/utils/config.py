@@ -9,6 +9,7 @@ import difflib
 import inspect
 import json
 import math
+import operator
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -26,6 +27,14 @@ from .text import quoted
 SIGNS = r"""'[^']*'|"[^"]*"|[,()\[\]]"""  # separators of options, and the quotes and brackets that enclose some
 LARGEST = 1 << 20  # maximum bytes of a settings.json; a usual one has 4,000
 LONGEST = 100_000  # maximum characters of options; the factors of 4,000 epochs are long ones
+# Bound of a Setting -> its words, and whether a value keeps it.
+COMPARISONS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "at_least": ("at least", operator.ge),
+    "above": ("above", operator.gt),
+    "at_most": ("at most", operator.le),
+    "below": ("below", operator.lt),
+    "multiple_of": ("a multiple of", lambda value, divisor: value % divisor == 0),
+}
 
 
 class SettingsError(ValueError):
@@ -59,13 +68,7 @@ class Setting:
     @property
     def bounds(self) -> str:
         """The bounds as text, such as "at least 0 and below 1"; empty if there are none."""
-        limits = {
-            "at least": self.at_least,
-            "above": self.above,
-            "at most": self.at_most,
-            "below": self.below,
-            "a multiple of": self.multiple_of,
-        }
+        limits = {words: getattr(self, name) for name, (words, _) in COMPARISONS.items()}
         return " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
 
     @property
@@ -140,18 +143,11 @@ class Setting:
             raise self._error(value, "a path")
         if kind is float and not math.isfinite(value):
             raise self._error(value, "a finite number" + (f", {self.bounds}" if self.bounds else ""))
-        if not self._is_within(value):
-            raise self._error(value, self.bounds)
+        for name, (_, holds) in COMPARISONS.items():
+            limit = getattr(self, name)
+            if limit is not None and not holds(value, limit):
+                raise self._error(value, self.bounds)
         return value
-
-    def _is_within(self, value: Any) -> bool:
-        return (
-            (self.at_least is None or value >= self.at_least)
-            and (self.above is None or value > self.above)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.below is None or value < self.below)
-            and (self.multiple_of is None or value % self.multiple_of == 0)
-        )
 
     def _error(self, value: Any, expected: str) -> SettingsError:
         verb = "contains" if self.item and not isinstance(value, (list, tuple)) else "is"

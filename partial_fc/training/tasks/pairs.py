@@ -97,7 +97,8 @@ class PairVerification(Evaluation):
         """
         name, collectives, share = embedder.name, embedder.collectives, self.share
         parts = embedder.embed_share(share.num_items, share.read, partial(self._compare, embedder), whole=2)
-        compared = collectives.run_on_all_ranks(f"compare.{name}", lambda: self._compare_modes(embedder))
+        first = min(embedder.step(whole=2), share.num_items)
+        compared = collectives.run_on_all_ranks(f"compare.{name}", lambda: embedder.compare_modes(share.read(0, first)))
         of_rank = (np.concatenate([np.empty((0, 2)), *parts]), compared)  # a rank may have no pairs
         shares, agreements = zip(*collectives.gather_object(f"pairs.{name}", of_rank))
         distance, lengths = np.concatenate(shares).T
@@ -135,10 +136,6 @@ class PairVerification(Evaluation):
         lengths = np.linalg.norm(embeddings, axis=2).mean(axis=0)
         total = embeddings.sum(axis=0)
         return np.stack([squared_distances(total[0::2], total[1::2]), lengths.reshape(-1, 2).mean(axis=1)], axis=1)
-
-    def _compare_modes(self, embedder: Embedder) -> np.ndarray:
-        first = self.share.read(0, min(embedder.step(whole=2), self.share.num_items))
-        return embedder.compare_modes(first)
 
 
 class ItemPairs(PairVerification):

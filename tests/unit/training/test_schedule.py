@@ -13,7 +13,6 @@ from partial_fc.training.schedule import (
     items_of_update,
     learning_rates,
     resolve_schedule,
-    scaled_rate,
     step_factor,
 )
 from partial_fc.training.schedules import value_in_epoch
@@ -116,10 +115,10 @@ def test_warm_up_in_updates_and_divisions_in_updates_or_epochs():
     assert [factor(update) for update in (1, 2, 3, 4)] == [0.5, 1, 1, 0.1]
 
 
-@pytest.mark.parametrize("images, rate", [(512, 0.1), (64, 0.0125), (1024, 0.2), (1, 0.1 / 512)])
-def test_the_rate_follows_the_global_batch(images, rate):
-    assert scaled_rate(0.1, images, 512) == pytest.approx(rate)
-    assert scaled_rate(0.1, images, 0) == 0.1
+@pytest.mark.parametrize("batch, reference, rate", [(256, 512, 0.1), (32, 512, 0.0125), (512, 512, 0.2), (32, 0, 0.1)])
+def test_the_rate_follows_the_global_batch(batch, reference, rate):
+    settings, _ = resolved(Epochs(30, 10), batch_size=batch, lr=0.1, lr_reference_batch=reference)
+    assert learning_rates(settings, 2) == pytest.approx((rate, rate))
 
 
 def test_the_items_of_an_update_include_all_micro_batches():
