@@ -58,21 +58,21 @@ class CheckpointFolder:
             ValueError: A file has another size than in the manifest.
         """
         aside, final = self._path(num_update) + WRITING, self._path(num_update)
-        with opened_folder(aside) as place:
+        with opened_folder(aside) as opened:
             for name, entry in manifest.files.items():
-                path, opened = os.path.join(aside, name), os.path.join(place, name)
-                if not os.path.exists(opened):
+                path, file = os.path.join(aside, name), os.path.join(opened, name)
+                if not os.path.exists(file):
                     raise FileNotFoundError(
                         f"{path} does not exist, though its rank has written it: all hosts must see this folder, set "
                         "models_root to a shared disk"
                     )
-                size = os.path.getsize(opened)
+                size = os.path.getsize(file)
                 if size != entry.bytes:
                     raise ValueError(f"{path} has {size} bytes, expected {entry.bytes}")
-            for name in os.listdir(place):  # left by an earlier attempt with more ranks
+            for name in os.listdir(opened):  # left by an earlier attempt with more ranks
                 if is_file_name(name) and name not in manifest.files:
-                    os.remove(os.path.join(place, name))
-            write_manifest(place, manifest)
+                    os.remove(os.path.join(opened, name))
+            write_manifest(opened, manifest)
         os.rename(aside, final)
         sync_folder(self.path)
         return final
@@ -115,11 +115,11 @@ class CheckpointFolder:
         if not os.path.exists(self.path):
             yield self
             return
-        with opened_folder(os.path.realpath(self.path)) as place:
+        with opened_folder(os.path.realpath(self.path)) as opened:
             self._refuse_of_others()
-            if not os.path.samefile(place, self.path):
+            if not os.path.samefile(opened, self.path):
                 raise PermissionError(f"another user is replacing {self.path}")
-            yield CheckpointFolder(place, self.kept)
+            yield CheckpointFolder(opened, self.kept)
 
     def _refuse_of_others(self) -> None:
         if os.path.islink(self.path):  # a link to another disk is fine if root or the output folder's owner made it

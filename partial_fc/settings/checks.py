@@ -25,7 +25,7 @@ OWN_SET = {
 
 
 def check_settings(
-    settings: Settings, given: Collection[str], typed: Collection[str], of_dataset: Settings, trainer: str
+    settings: Settings, named: Collection[str], typed: Collection[str], dataset_preset: Settings, trainer: str
 ) -> None:
     """Refuses values that are allowed one by one, but not together.
 
@@ -33,9 +33,9 @@ def check_settings(
 
     Args:
         settings: All settings by name.
-        given: Names of the settings that the user has set.
+        named: Names of the settings that the user has set.
         typed: The names among them that no saved configuration has set.
-        of_dataset: Settings that the data set's preset has set.
+        dataset_preset: Settings that the data set's preset has set.
         trainer: A key of NETWORKS.
 
     Raises:
@@ -47,7 +47,7 @@ def check_settings(
         _check_objects(settings, typed, trainer)
     except ValueError as error:  # also of a user's own object
         raise SettingsError(str(error)) from None
-    _check_data(settings, given, of_dataset)
+    _check_data(settings, named, dataset_preset)
     _check_start(settings, trainer)
     ratios = settings["sample_ratio"]
     if settings["sampling_correction"] and 0 in (ratios if isinstance(ratios, list) else [ratios]):
@@ -159,7 +159,7 @@ def _check_named(setting: str, name: str, known: Collection[str]) -> None:
         choose(setting, name, known)
 
 
-def _check_data(settings: Settings, given: Collection[str], of_dataset: Settings) -> None:
+def _check_data(settings: Settings, named: Collection[str], dataset_preset: Settings) -> None:
     """Refuses a missing training set, settings that it does not take, and an own set without required settings."""
     rec, path = settings["rec"], settings["rec"] or settings["data_name"]
     if rec and form_of(rec) == RECORDS and not rec.endswith(".rec"):
@@ -170,9 +170,9 @@ def _check_data(settings: Settings, given: Collection[str], of_dataset: Settings
     if settings["task"] == "faces" and not (settings["debug"] or path):
         raise SettingsError(f"dataset {settings['dataset']} has no images: set rec, or debug=True for dummy images")
     targets = settings["val_targets"]
-    if settings["task"] == "items" and targets not in ([], of_dataset.get("val_targets")):
+    if settings["task"] == "items" and targets not in ([], dataset_preset.get("val_targets")):
         raise SettingsError(f"val_targets is {targets}, but task=items does not take it: remove it")
-    missing = [words for words, names in OWN_SET.items() if not set(names).intersection(given)]
+    missing = [words for words, names in OWN_SET.items() if not set(names).intersection(named)]
     if settings["dataset"] == "own" and missing:
         raise SettingsError(
             f"{path or 'dataset own'} is a set of your own: set {', '.join(missing)} too, or dataset to one whose "

@@ -61,26 +61,26 @@ def resolve_settings(
     if file.get("num_epoch"):
         file.pop("max_update", None)  # it follows from num_epoch
     document = {**(recipe or {}), **file}
-    user, saved, own = (
+    user, saved, changed = (
         SETTINGS.read(source, without_empty_schedule(values), trainer)
         for source, values in (("config.py", user_config), (path, document), ("", changes))
     )
     typed = SETTINGS.names_in({**user_config, **changes})
     named = typed | SETTINGS.names_in(document)  # without the defaults that `read` adds
-    names = {**SETTINGS.defaults(), **user, **saved, **own}
+    names = {**SETTINGS.defaults(), **user, **saved, **changed}
     if "dataset" not in named and (names["rec"] or names["data_name"] or names["task"] != "faces"):
-        names["dataset"] = own["dataset"] = "own"
+        names["dataset"] = changed["dataset"] = "own"
     if "loss" not in named and "margin" in named:
-        names["loss"] = own["loss"] = "own"
+        names["loss"] = changed["loss"] = "own"
     check_loss(names["loss"], trainer)
     before = [TRAINERS[trainer].defaults, *(preset(kind, names[kind], trainer) for kind in PRESETS), user]
-    # A whole configuration of a run lacks the options that had their defaults. They win over other sources, too.
+    # The settings.json of a run lacks the options that had their defaults, but they win over other sources, too.
     if SETTINGS.names_in(document) >= OF_OPTIONS:
         saved = {**{key: None for key in merge(*before) if "." in key}, **saved}
     drop_replaced(saved, names, trainer)
     if path and not trust_code:
-        refuse_code(path, {name: value for name, value in saved.items() if name not in own}, user, recipe or {})
-    settings = complete(merge(*before, saved, own), root)
+        refuse_code(path, {name: value for name, value in saved.items() if name not in changed}, user, recipe or {})
+    settings = complete(merge(*before, saved, changed), root)
     check_settings(settings, named, typed, preset("dataset", names["dataset"], trainer), trainer)
     return settings
 
@@ -97,14 +97,12 @@ def merge(*layers: Mapping[str, Any]) -> Settings:
         if values.get("schedule") == "factors":
             settings.update(warmup_epoch=-1, warmup_steps=0)
         for name, value in values.items():
+            dropped: set[str] = set()
             if name in OF_OPTIONS:
-                settings = {key: other for key, other in settings.items() if not key.startswith(f"{name}.")}
+                dropped = {key for key in settings if key.startswith(f"{name}.")}
             elif name in PARTS and value != settings[name]:
-                settings = {
-                    key: other
-                    for key, other in settings.items()
-                    if key not in set_with_part or not belongs_to_part(key, name)
-                }
+                dropped = {key for key in set_with_part if belongs_to_part(key, name)}
+            settings = {key: current for key, current in settings.items() if key not in dropped}
         settings.update((name, value) for name, value in values.items() if name not in OF_OPTIONS)
         for key in values:
             if "." in key:
@@ -127,8 +125,8 @@ def drop_replaced(saved: Settings, names: Mapping[str, Any], trainer: str) -> No
         replaced = {**preset(kind, saved[kind], trainer), **preset(kind, names[kind], trainer)}
         parts = PARTS.keys() & replaced.keys()
         for key in list(saved):
-            of_part = any("." in key and belongs_to_part(key, part) for part in parts)
-            if key in replaced or of_part or (kind, key) == ("dataset", "rec"):
+            is_part_option = any("." in key and belongs_to_part(key, part) for part in parts)
+            if key in replaced or is_part_option or (kind, key) == ("dataset", "rec"):
                 del saved[key]
     for name in OF_OPTIONS:
         saved.pop(name, None)  # "" would also clear the options of a new preset
@@ -136,13 +134,13 @@ def drop_replaced(saved: Settings, names: Mapping[str, Any], trainer: str) -> No
 
 def preset(kind: str, name: str, trainer: str) -> Settings:
     """Returns the settings of a preset for this trainer."""
-    common, of_trainer = (
+    common, trainer_preset = (
         SETTINGS.read(f"preset {name}", presets.get(name, {}), trainer)
         for presets in (PRESETS[kind], TRAINERS[trainer].get(kind, {}))
     )
-    if "schedule" in of_trainer:
+    if "schedule" in trainer_preset:
         common = {key: value for key, value in common.items() if not key.startswith("schedule_options.")}
-    return {**common, **of_trainer}
+    return {**common, **trainer_preset}
 
 
 def without_empty_schedule(values: Mapping[str, Any]) -> Mapping[str, Any]:

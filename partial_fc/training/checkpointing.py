@@ -207,11 +207,11 @@ class _Save:
     def _write(self) -> dict[str, Entry]:
         """Writes the files of this rank."""
         entries = {}
-        with opened_folder(self._path) as place:
+        with opened_folder(self._path) as opened:
             while self._files:  # frees each copy when it is written
                 name, chunks = self._files.pop()
                 try:
-                    entries[name] = write_file(os.path.join(place, name), chunks(), self._alive)
+                    entries[name] = write_file(os.path.join(opened, name), chunks(), self._alive)
                 except FloatingPointError as error:
                     raise ValueError(f"{name} of update {self.num_update} is not saved: {error}") from None
         return entries

@@ -83,15 +83,15 @@ def warn_missing(paths: Sequence[str]) -> None:
         logging.warning("validation set not found, not verified: %s", path)
 
 
-def warn_empty_classes(of_set: int | None, num_classes: int) -> None:
-    """Warns if the set has fewer classes than the training; ``of_set`` is None if its classes are not known."""
-    if of_set is not None and of_set < num_classes:
+def warn_empty_classes(classes_in_set: int | None, num_classes: int) -> None:
+    """Warns if the set has fewer classes than the training; ``classes_in_set`` is None if its classes are not known."""
+    if classes_in_set is not None and classes_in_set < num_classes:
         logging.warning(
             "num_classes is %d, but the set has %d: %s without items, set num_classes=%d unless that is meant",
             num_classes,
-            of_set,
-            plural(num_classes - of_set, "class", "classes"),
-            of_set,
+            classes_in_set,
+            plural(num_classes - classes_in_set, "class", "classes"),
+            classes_in_set,
         )
 
 

@@ -167,7 +167,7 @@ class Schema:
     """All settings of a program.
 
     `read` and `translate` return values by key. The key of an option is ``setting.option``, and its value is text, or
-    None for the default. A setting that takes options is a key only if it was given without any, as "".
+    None for the default. A setting that takes options is a key only if the source sets none of them; its value is "".
 
     Args:
         rows: The settings, and titles of sections between them, in the order of ``--help``.
@@ -227,7 +227,8 @@ class Schema:
                     both = f"{name_of[key]} and {name} set {key} to {checked[key]} and {value}"
                     raise SettingsError(f"{both}: remove one of them")
                 name_of.setdefault(key, name)
-        return checked
+        with_options = {key.partition(".")[0] for key in checked if "." in key}
+        return {key: value for key, value in checked.items() if key not in with_options}
 
     def _read_one(self, name: str, value: Any, trainer: str) -> Iterator[tuple[str, Any]]:
         """Yields (key, value) of everything that a name with this value sets."""

@@ -148,9 +148,12 @@ def _with_updates(config: Mapping[str, Any], ranks: int) -> dict[str, Any]:
     for key in ("batch_size", "gradient_acc", "num_image", *lengths):
         if key in config:
             Setting(key, 1, "", at_least=None if key in lengths else 1).check(config[key])
-    of_epoch = config["num_image"] // (config["batch_size"] * config["gradient_acc"] * ranks)
+    updates_per_epoch = config["num_image"] // (config["batch_size"] * config["gradient_acc"] * ranks)
     others = {key: value for key, value in config.items() if key not in lengths}
-    return {**others, **{name: max(0, of_epoch * config[key]) for key, name in lengths.items() if key in config}}
+    return {
+        **others,
+        **{name: max(0, updates_per_epoch * config[key]) for key, name in lengths.items() if key in config},
+    }
 
 
 def _translate_key(key: str, value: Any, config: Mapping[str, Any]) -> tuple[Settings, str]:
