@@ -261,13 +261,14 @@ def test_a_saved_training_in_epochs_is_run_again_with_its_rates_and_not_its_upda
     assert (again.num_epoch, again.schedule_options) == (34, "epochs=[20,28,32]")
 
 
-@pytest.mark.parametrize("names", [{"dataset_name": "emore"}, {"dataset_name": "100w"}, {"loss_name": "cosface"}])
+@pytest.mark.parametrize("trainer", presets.TRAINERS)
+@pytest.mark.parametrize("names", [{"dataset_name": "webface"}, {"dataset_name": "100w"}, {"loss_name": "cosface"}])
 @pytest.mark.parametrize("rec", [{}, {"rec": "/sets/own", "dataset": "demo"}])
-def test_another_preset_replaces_a_saved_one_as_a_whole(names, rec, saved):
-    _, path = saved(changes={"batch_size": 16, **rec})
+def test_another_preset_replaces_a_saved_one_as_a_whole(names, rec, trainer, saved):
+    _, path = saved(changes={"batch_size": 16, **rec}, trainer=trainer)
     kept = rec if "loss_name" in names else {}
-    expected = dict(default.generate_config(**names, changes={"batch_size": 16, **kept}))
-    assert default.generate_config(**names, config_file=path) == expected
+    expected = dict(default.generate_config(**names, changes={"batch_size": 16, **kept}, trainer=trainer))
+    assert default.generate_config(**names, config_file=path, trainer=trainer) == expected
 
 
 def test_a_saved_configuration_may_hold_some_settings_only(tmp_path):
