@@ -56,7 +56,7 @@ class TorchTraining(TrainingProgram):
         """Imports PyTorch, and checks the margin and the optimizer of the settings."""
         from partial_fc_torch.build import TorchFramework, build_margin, check_optimizer
 
-        # So that an error of a user's own one is reported before the data are read.
+        # Reports an error in a user's own margin or optimizer before the data are read.
         build_margin(settings)
         check_optimizer(settings)
         return TorchFramework(backend=settings.backend)

@@ -44,7 +44,7 @@ def is_file_name(name: str) -> bool:
 
 
 def files_of(ranks: int, fields: Collection[str]) -> Iterator[str]:
-    """Yields the names of all files of a checkpoint but the manifest; ``fields`` are the ones of center_file."""
+    """Yields the names of all files of a checkpoint but the manifest; for ``fields`` see center_file."""
     yield BACKBONE
     for rank in range(ranks):
         yield statistics_file(rank)

@@ -28,12 +28,12 @@ TRUNCATED = "the file is truncated"
 
 
 def saved_arrays(path: str | os.PathLike) -> list[np.ndarray]:
-    """Maps all arrays of a file into memory, float32, read-only; other files are a ValueError."""
+    """Maps all float32 arrays of a file into memory, read-only; raises ValueError for other files."""
     return _read(path, (FLOAT32,))[0]
 
 
 def named_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Maps the named arrays of a file into memory, float32 or float16, read-only; other files are a ValueError."""
+    """Maps the named float32 or float16 arrays of a file into memory, read-only; raises ValueError for other files."""
     arrays, names = _read(path, (FLOAT32, FLOAT16))
     if not len(set(names)) == len(names) == len(arrays):
         raise ValueError(f"{len(arrays)} arrays have {len(names)} names, {len(set(names))} of them unique")

@@ -84,8 +84,8 @@ def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
         raise ValueError(f"{names[SCALE]} is not 1 everywhere, but MXNet's {network} has no such scale")
     renamed = {mxnet: arrays[key] for mxnet, key in keys.items()}
     states = [name for name in arrays if name.startswith("state:")]
-    # Names with an ending are of other optimizers than SGD. MXNet's trainer then refuses to resume, but may start from
-    # the weights alone.
+    # States of other optimizers than SGD have a longer name. MXNet's trainer refuses to resume with them, but can still
+    # start from the weights.
     renamed |= {name: arrays[name] for name in states if not name.endswith(":")}
     if any(name.endswith(":") for name in states):
         for mxnet, key in names.items():

@@ -40,8 +40,8 @@ SETTINGS = Schema(
         0,
         "number of identities in the training set (default: set by dataset)",
         at_least=1,
-        at_most=2**45,
-    ),  # two float32 digits of a label
+        at_most=2**45,  # ranks exchange a label as two float32 digits
+    ),
     Setting(
         "network",
         "small",

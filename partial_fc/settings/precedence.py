@@ -74,7 +74,7 @@ def resolve_settings(
         names["loss"] = changed["loss"] = "own"
     check_loss(names["loss"], trainer)
     before = [TRAINERS[trainer].defaults, *(preset(kind, names[kind], trainer) for kind in PRESETS), user]
-    # The settings.json of a run lacks the options that had their defaults, but they win over other sources, too.
+    # The settings.json of a run does not list options at their defaults, which win over earlier sources, too.
     if SETTINGS.names_in(document) >= OF_OPTIONS:
         saved = {**{key: None for key in merge(*before) if "." in key}, **saved}
     drop_replaced(saved, names, trainer)

@@ -216,7 +216,7 @@ class SavedTraining:
         bank.load_classes(classes, self.class_map)
         if manifest.ranks == size and not foreign:
             bank.sampler.restore(manifest.rank_states[rank].get("sampler"))
-        else:  # other ranks own other classes, so the saved generators would draw from the wrong ranges
+        else:  # another number of ranks divides the classes differently, so saved generator states do not apply
             bank.sampler.restart(manifest.num_update)
 
     def _restore_data(self, train_data: TrainingData | None, loop: LoopState) -> None:

@@ -99,8 +99,10 @@ def test_points_of_a_version_that_did_not_count_the_far_are_kept():
     values = list(point(10, 0.8))[:-2]
     verification.restore({"set": [values]}, {}, {"set": saved})
     assert verification.history["set"] == [point(10, 0.8)._replace(measured_far=None, tar_interpolated=None)]
-    verification.restore({"set": [values[:-1]]}, {}, {"set": saved[:-1]})  # without what every point has
+    verification.restore({"set": [values[:-1]]}, {}, {"set": saved[:-1]})  # lacks a field that every point has
     assert len(verification.history["set"]) == 1
+    verification.restore({"set": [values]}, {})  # from a version that did not save the fields
+    assert verification.history["set"] == []
 
 
 @pytest.mark.parametrize("num_update, has_threshold", [(5, False), (10, True), (0, False)])
