@@ -71,6 +71,9 @@ def test_every_recipe_can_be_trained(name):
     found = read_recipe(f"configs/{name}")
     settings = settings_of(found, ranks=found.config["gpus"])
     assert settings.network == found.config["network"] and settings.num_classes == found.config["num_classes"]
+    rec = found.config["rec"]
+    assert settings.dataset == (rec if rec in default.dataset else "own")
+    assert settings.rand_mirror == (not rec.startswith("glyphs"))
     published = found.config.get("published", {})
     assert list(published) in ([], ["MFR-ALL", "IJB-C 1e-4", "IJB-C 1e-5"], settings.val_targets)
 
