@@ -153,7 +153,7 @@ class SavedClasses:
         rows = np.empty((len(classes), self.widths[field]), np.float32)
         shards = self._shards[field]
         shard_of = np.searchsorted(self._stops, classes, side="right")
-        for number in np.unique(shard_of):
+        for number in np.unique(shard_of):  # opens each file once
             selected, shard = shard_of == number, shards[number]
             rows[selected] = shard[classes[selected] - (self._stops[number] - len(shard))]
         finite = np.isfinite(rows).all(axis=1)

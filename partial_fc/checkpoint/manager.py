@@ -73,7 +73,7 @@ class CheckpointFolder:
                 if is_file_name(name) and name not in manifest.files:
                     os.remove(os.path.join(opened, name))
             write_manifest(opened, manifest)
-        os.rename(aside, final)
+        os.rename(aside, final)  # the name makes it complete, so it comes after all files are on the disk
         sync_folder(self.path)
         return final
 

@@ -87,9 +87,11 @@ class CallBackCheckpoint:
 
     def __call__(self, param) -> None:
         """Starts, completes or publishes a checkpoint when it is due, and stops the training when asked to."""
+        # The flags came with the labels of the last step: all ranks see the same ones and decide alike, without a
+        # collective of their own.
         flags = self.engine.all_rank_flags
         if self._published is not None and self._published.done():
-            self._published.result()
+            self._published.result()  # raises an error of the thread
         if self._save is not None and (flags & RankFlags.CHECKPOINT_WRITTEN).all():
             self._publish()
         if (flags & RankFlags.STOP_REQUESTED).any():
@@ -142,7 +144,7 @@ class CallBackCheckpoint:
         """Exchanges sizes and hashes of the written files; rank 0 then completes the checkpoint in its thread."""
         save, self._save = self._save, None
         assert save is not None, "no save has begun"
-        save.blocks_training = True
+        save.blocks_training = True  # if its files are not written yet, the training waits for them here
         collectives = self.engine.collectives
         entries = collectives.run_on_all_ranks("checkpoint.write", save.written.result)
         shards = collectives.gather_object("checkpoint.shards", (save.shard, entries, save.rank_state))

@@ -153,7 +153,7 @@ class SavedTraining:
             JobError: On every rank, if all checkpoints are damaged. The user decides whether to start again.
         """
         complete = collectives.broadcast("checkpoint.newest", folder.complete() if collectives.rank == 0 else None)
-        for _, path in complete:
+        for _, path in complete:  # the same list on all ranks, because opening one is a collective
             try:
                 return cls.open(path, collectives)
             except JobError as error:
@@ -224,6 +224,7 @@ class SavedTraining:
         if position is None or train_data is None or not hasattr(train_data, "restore"):
             return
         if self.class_map is not None or self.foreign:
+            # Other data, or another program's order of the images: only the counts are taken over.
             epoch, images = self.position
             position = {**train_data.state(), "epoch": epoch, "images": images}
         train_data.restore(position)

@@ -201,7 +201,7 @@ class CallBackVerification:
 
     def _verify(self, name: str, num_update: int) -> None:
         start, evaluation = time.perf_counter(), self.evaluations[name]
-        self.engine.average_statistics()
+        self.engine.average_statistics()  # so that the ranks embed alike
         embedder = Embedder(self.engine, self.batch_size, name, name in self._averaged)
         figures = self._agreed(name, num_update, evaluation.measure(embedder))
         seconds = time.perf_counter() - start
