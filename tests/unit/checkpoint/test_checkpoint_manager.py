@@ -120,7 +120,7 @@ def test_prune_keeps_the_newest(tmp_path):
         assert set(os.listdir(tmp_path)) == {f"step-000000000{end}" for end in ("3", "4", "9.writing")} | {"notes.old"}
 
 
-def test_a_warning_for_what_cannot_be_removed(tmp_path, caplog):
+def test_a_warning_names_a_checkpoint_that_cannot_be_removed(tmp_path, caplog):
     folder = CheckpointFolder(str(tmp_path), kept=1)
     for number in (1, 2):
         write_checkpoint(tmp_path, number)
@@ -218,7 +218,7 @@ def test_killed_in_each_phase_of_a_save(module, name, count, complete, tmp_path)
 def test_a_folder_that_becomes_a_link_while_files_are_written_is_not_completed(unfinished, tmp_path):
     folder, manifest = unfinished
     victim = tmp_path / "elsewhere" / "step-0000000005"
-    (victim / "centers-00009.npy").write_text("mine")  # which commit would remove
+    (victim / "centers-00009.npy").write_text("mine")  # commit would remove it
     before = {file.name: file.read_bytes() for file in victim.iterdir()}
     path = folder.begin(5)
     os.rename(path, tmp_path / "moved")

@@ -6,7 +6,7 @@ import pytest
 from partial_fc.checkpoint.backbone_layers import OF_MXNET, SHARED
 from partial_fc.checkpoint.torch_names import prefix_of, torch_names, with_mxnet_names, with_torch_names
 
-# By the names of MXNet, which may differ from PyTorch's.
+# MXNet name -> PyTorch name.
 NETWORKS = {**{name: name for name in SHARED if name not in OF_MXNET.values()}, **OF_MXNET}
 
 
@@ -52,11 +52,11 @@ def test_arrays_with_the_right_names_stay(rename):
         (("model.a.w", "model.b", "net.a.w", "net.b"), None),
     ],
 )
-def test_the_prefix_is_that_of_one_module_with_all_keys(names, prefix):
+def test_the_prefix_of_one_module_with_all_keys(names, prefix):
     assert prefix_of(("a.w", "b"), names) == prefix
 
 
-def test_what_pytorch_does_not_train_has_no_momentum_in_mxnet():
+def test_untrained_parameters_get_zero_momentum_in_mxnet():
     own = with_torch_names("small", arrays_of("small"))
     del own["state:features.weight:"], own["state:features.bias:"]
     back = with_mxnet_names("small", own)

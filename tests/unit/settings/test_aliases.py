@@ -85,7 +85,7 @@ def test_options_of_several_sources_are_merged(monkeypatch, tmp_path):
     config = default.edict(default.generate_config(changes={**changes, **off}, trainer="torch"))
     assert (config.task_options, config.network_options) == ("color_jittering=0.2", "activation_checkpointing=True")
     assert default.generate_config(changes={**changes, "network_options": ""}, trainer="torch").network_options == ""
-    (tmp_path / "a.json").write_text(json.dumps(config))  # all settings: those of config.py do not matter
+    (tmp_path / "a.json").write_text(json.dumps(config))  # a whole configuration, so config.py does not matter
     again = default.generate_config(config_file=str(tmp_path / "a.json"), trainer="torch")
     assert again.task_options == "color_jittering=0.2" and again == config
     (tmp_path / "b.json").write_text(json.dumps({"dataset": "webface", "jpeg_compression": 30}))

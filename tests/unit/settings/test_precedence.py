@@ -151,7 +151,7 @@ EPOCHS_8_14 = {"schedule": "epochs", "schedule_options": "epochs=[8,14]"}
         ("demo", {"lr_steps": []}, {"schedule": "constant", "schedule_options": ""}),
     ],
 )
-def test_a_schedule_replaces_what_the_preset_gives_in_another_unit(dataset, changes, expected):
+def test_a_schedule_replaces_a_presets_schedule_in_another_unit(dataset, changes, expected):
     config = default.generate_config(dataset_name=dataset, changes=changes, trainer="torch")
     assert {name: config[name] for name in expected} == expected
 

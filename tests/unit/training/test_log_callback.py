@@ -82,7 +82,7 @@ def test_loss_scale_and_time_left_are_logged_if_known(caplog):
     assert re.search(r"Time left: \d+ days, \d+:\d\d:\d\d$", line)
 
 
-def test_events_have_what_is_known():
+def test_events_have_only_known_figures():
     events = {}
     trackers = SimpleNamespace(log=lambda values, step: events.update({(name, step): values[name] for name in values}))
     log = CallBackLogging(1, 0, 3, 32, trackers, max_update=3, rate=lambda num_update: num_update / 10)

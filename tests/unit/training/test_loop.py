@@ -74,7 +74,7 @@ def test_the_data_state_does_not_count_the_batch_that_is_read_ahead():
     assert loop.num_epoch == 1
 
 
-def test_a_loop_goes_on_in_its_epoch_and_counts_all_waiting(monkeypatch):
+def test_a_resumed_loop_continues_its_epoch_and_waiting_time(monkeypatch):
     loop, ticks = LoopState(num_epoch=3, waited_for_data=0.5), iter(range(100))
     monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
     assert [update.num_epoch for update in updates(Steps(), Data(3, position=2), loop, max_update=4)] == [3, 4, 4, 4]
@@ -95,7 +95,7 @@ def test_a_save_is_done_once_for_each_update():
     "state, class_map, position",
     [
         ({"data": {"epoch": 3, "images": 500}}, None, (3, 500)),
-        ({"data": {"epoch": 3, "images": 500}}, np.arange(5), (4, 0)),  # other data, which start with their next epoch
+        ({"data": {"epoch": 3, "images": 500}}, np.arange(5), (4, 0)),  # other data start with the next epoch
         ({}, None, (0, 0)),
     ],
 )

@@ -58,7 +58,7 @@ def test_handlers_that_logging_installs_by_itself_are_removed(monkeypatch, capsy
         assert (lines.out + lines.err).count("late") == getattr(lines, stream).count("late") == 1
 
 
-def test_of_two_trainings_that_start_together_one_is_refused(tmp_path):
+def test_one_of_two_concurrent_trainings_is_refused(tmp_path):
     with open_folder(tmp_path):
         with pytest.raises(OSError, match=f"another training is writing to {tmp_path}: wait until it ends"):
             open_folder(tmp_path).__enter__()
@@ -81,7 +81,7 @@ def test_a_log_on_a_full_disk_is_named_once_and_does_not_end_the_training(tmp_pa
         assert "there is room again" in (disk / "training.log").read_text()
 
 
-def test_log_lines_escape_control_characters_and_what_is_no_utf_8(tmp_path, capsys):
+def test_log_lines_escape_control_characters_and_invalid_utf_8(tmp_path, capsys):
     record = logging.makeLogRecord({"msg": f"bad image \x1b[2J{os.fsdecode(bytes([255]))}.jpg"})
     before = set(logging.getLogger().handlers)
     with open_folder(tmp_path, keep=True):
@@ -130,7 +130,7 @@ def content(folder):
 
 
 @pytest.mark.parametrize("trace", ["training.log", ".run", "checkpoints"])
-def test_an_earlier_training_moves_into_a_folder_within(folder, trace):
+def test_an_earlier_training_moves_into_a_subfolder(folder, trace):
     """Also one without its log: a new training would remove its own checkpoints as older than those in the folder."""
     (folder / trace).mkdir() if trace == "checkpoints" else (folder / trace).touch()
     os.utime(folder / trace, (0, 0))
@@ -152,7 +152,7 @@ def test_an_earlier_training_moves_into_a_folder_within(folder, trace):
 
 
 @pytest.mark.parametrize("mounted", [False, True])
-def test_a_link_and_a_mounted_disk_stay_what_they_are(mounted, tmp_path):
+def test_a_link_and_a_mounted_disk_stay(mounted, tmp_path):
     with small_disk(tmp_path / "disk", "1m") if mounted else nullcontext(tmp_path) as disk:
         folder = disk if mounted else tmp_path / "link"
         if not mounted:
@@ -164,7 +164,7 @@ def test_a_link_and_a_mounted_disk_stay_what_they_are(mounted, tmp_path):
         assert len(list((tmp_path / "disk").glob("earlier-*/training.log"))) == 2
 
 
-def test_a_move_that_was_interrupted_goes_on(folder, monkeypatch):
+def test_an_interrupted_move_is_finished(folder, monkeypatch):
     (folder / "training.log").touch()
     moved = []
 
@@ -196,7 +196,7 @@ def test_a_folder_with_other_files_is_refused(folder):
 
 
 @pytest.mark.parametrize("given", ["out", "out/", "out/backbone.pth", "link/backbone.pth", "out/map/../backbone.pth"])
-def test_what_the_training_reads_is_not_moved(folder, given, monkeypatch):
+def test_inputs_of_the_training_are_not_moved(folder, given, monkeypatch):
     monkeypatch.chdir(folder.parent)
     (folder / "map").mkdir()
     (folder.parent / "link").symlink_to(folder)

@@ -136,7 +136,7 @@ def test_the_rule_of_the_rates_is_described():
     assert describe_rates(settings, 1).startswith(line)
 
 
-# 4 epochs of 10 updates, of which one is warm-up.
+# 4 epochs of 10 updates, with one epoch of warm-up.
 CURVES = [
     ("polynomial", "", lambda share: 1 - share),
     ("polynomial", "power=2", lambda share: (1 - share) ** 2),
@@ -163,7 +163,7 @@ def test_a_linear_warm_up_of_epochs_before_divisions(given):
     assert [factor(t) for t in range(1, 41)] == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_schedule_in_epochs_goes_on_where_it_was_with_another_batch_size():
+def test_a_schedule_in_epochs_continues_with_another_batch_size():
     """After 25 of 40 updates, of 10 images, with 20 images: 8 updates are left, each with the rate of two."""
     _, before = resolved(Epochs(100, 10), schedule="polynomial", warmup_epoch=1, num_epoch=4)
     settings, after = resolved(Epochs(100, 20, 25, (2, 50)), schedule="polynomial", warmup_epoch=1, num_epoch=4)
@@ -175,7 +175,7 @@ def test_a_schedule_in_epochs_goes_on_where_it_was_with_another_batch_size():
 
 
 @pytest.mark.parametrize("batch", [50, 200])
-def test_a_warm_up_in_epochs_goes_on_with_another_batch_size_in_a_training_of_updates(batch):
+def test_a_warm_up_in_epochs_continues_with_another_batch_size(batch):
     """After 15 of 100 updates of 100 images; the warm-up has 2000 images, of which 500 are left."""
     plain = {"schedule": "polynomial", "warmup_epoch": 2, "max_update": 100}
     _, before = resolved(Epochs(1000, 100), **plain)

@@ -80,7 +80,7 @@ def test_a_report_that_fails_does_not_end_the_training(tmp_path, caplog):
     assert record.message.startswith("the report of update 32000 was not written: ") and "set.bin" in record.message
 
 
-def test_a_resumed_training_logs_what_has_changed(caplog):
+def test_a_resumed_training_logs_changes(caplog):
     origin = {"setting lr": 0.1, "setting momentum": 0.9, "setting resume": "", "code": "abc"}
     manifest = Manifest(500, 7, 3, 2, [], {}, {}, [], origin)
     facts = {"setting lr": 0.2, "setting momentum": 0.9, "setting resume": "auto", "code": "abd", "new": 1}

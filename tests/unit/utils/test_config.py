@@ -135,7 +135,7 @@ def test_separators_of_options_are_outside_of_brackets_and_quotes():
         *((f"dummy_data={text}", True) for text in ("true", "TRUE", "True")),
     ],
 )
-def test_what_is_written_is_read_by_the_type_of_its_setting(word, value):
+def test_text_is_read_by_the_type_of_its_setting(word, value):
     (found,) = default.SETTINGS.read("", parse_assignments([word], default.SETTINGS)).values()
     assert found == value and type(found) is type(value)
 
