@@ -107,7 +107,7 @@ class SavedClasses:
         rows, rows_mom = ([sum(map(len, shards)) for shards in arrays] for arrays in (weight, weight_mom))
         if weight_mom and rows != rows_mom:
             raise ValueError(
-                f"{folder}: the ranks' files of centers have {rows} rows, those of momentum {rows_mom}; {fix}"
+                f"{folder}: the ranks' files of centers have {rows} rows, the files of momentum {rows_mom}; {fix}"
             )
         # The first ranks may have one row more than the others.
         if max(rows) > min(rows) + 1 or sorted(rows, reverse=True) != rows:

@@ -86,9 +86,9 @@ def _checked(content: dict) -> Manifest:
     sizes = [entry.bytes for entry in files.values()]
     counts = (ranks, manifest.num_update, manifest.num_classes, manifest.embedding_size, *sizes)
     if any(type(count) is not int or not 0 <= count < 2**63 for count in (*counts, *chain(*manifest.shards))):
-        raise ValueError("a number in it is no count")
+        raise ValueError("it has a number that is not a count")
     if any(type(state) is not dict for state in (manifest.state, manifest.origin, *manifest.rank_states)):
-        raise ValueError("a state in it is no JSON object")
+        raise ValueError("it has a state that is not a JSON object")
     if not len(manifest.shards) == len(manifest.rank_states) == ranks or ranks < 1:
         states = len(manifest.rank_states)
         raise ValueError(f"it has {len(manifest.shards)} shards and {states} rank_states of {ranks} ranks")
@@ -101,11 +101,11 @@ def _checked(content: dict) -> Manifest:
         raise ValueError(f"its position in the data is {str(position)[:100]}")
     widths = manifest.center_widths
     if type(widths) is not dict or any(type(width) is not int or width < 1 for width in widths.values()):
-        raise ValueError(f"its center_widths {str(widths)[:100]} are no numbers by name")
+        raise ValueError(f"its center_widths {str(widths)[:100]} are not numbers by name")
     surplus = set(files)
     for name in files_of(ranks, widths):  # one at a time, because a hostile manifest may claim any number of ranks
         if not is_file_name(name):
-            raise ValueError(f"its center_widths {str(widths)[:100]} have no names of states")
+            raise ValueError(f"its center_widths {str(widths)[:100]} have invalid names of states")
         if name not in files:
             raise ValueError(f"the file {name[:80]!r} is missing for {ranks} ranks")
         surplus.remove(name)

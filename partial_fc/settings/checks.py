@@ -93,7 +93,7 @@ def _check_schedule(settings: Settings) -> None:
     name, warm_up = settings["schedule"], [key for key in ("warmup_epoch", "warmup_steps") if settings[key] > 0]
     if options_of(settings, "schedule_options").warmup == "quadratic" and "warmup_epoch" not in warm_up:
         raise SettingsError(
-            "schedule_options has warmup=quadratic, which is a growth by epoch: set warmup_epoch, or remove it"
+            "schedule_options has warmup=quadratic, which grows by epoch: set warmup_epoch, or remove it"
         )
     _check_named("schedule", name, SCHEDULES)
     if ":" in name:
@@ -105,8 +105,8 @@ def _check_schedule(settings: Settings) -> None:
         factors, epochs = options["factors"], settings["num_epoch"]
         if warm_up:
             raise SettingsError(
-                f"schedule is 'factors' (lr_func), the whole course of the rates, but {warm_up[0]} is set: remove one "
-                "of them"
+                f"schedule is 'factors' (lr_func), which determines all rates, but {warm_up[0]} is set: remove one of "
+                "them"
             )
         if isinstance(factors, (list, tuple)) and len(factors) < epochs:
             raise SettingsError(
@@ -141,7 +141,7 @@ def _check_objects(settings: Settings, typed: Collection[str], trainer: str) -> 
     momentum, optimizers = settings["momentum"], {settings["optimizer"], settings["center_optimizer"]}
     default = SETTINGS.settings["momentum"].default
     if "momentum" in typed and momentum != default and "sgd" not in optimizers:
-        raise SettingsError(f"momentum is {momentum}, which sgd alone takes: remove it, or set optimizer_options")
+        raise SettingsError(f"momentum is {momentum}, which only sgd takes: remove it, or set optimizer_options")
     options = other_options(settings, "optimizer_options")
     if options and trainer == "mxnet":
         raise SettingsError(

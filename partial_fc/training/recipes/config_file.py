@@ -41,6 +41,6 @@ def our_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         near = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.0)
         raise ValueError(
-            f"there is no recipe {name!r}: give the path of a file, or a recipe of ours, as configs/{near[0]}"
+            f"there is no recipe {name!r}: give the path of a file, or one of our recipes, such as configs/{near[0]}"
         )
     return Recipe(name, dict(RECIPES[name]))

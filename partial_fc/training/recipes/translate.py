@@ -79,7 +79,7 @@ NOTES = {
         ("wandb_entity", "wandb_project", "suffix_run_name", "save_artifacts"),
         "an option of the tracker, with using_wandb",
     ),
-    "wandb_log_all": "the figures are those of all processes",
+    "wandb_log_all": "the figures include all processes",
     "wandb_resume": "a training that resumes continues its run",
 }
 # Keys that _translate_key translates one by one.

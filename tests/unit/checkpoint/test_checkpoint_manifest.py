@@ -91,7 +91,7 @@ def test_a_state_whose_file_would_lie_elsewhere(name, tmp_path):
     files = {f"state-{name}-{rank:05}.npy": {"bytes": 1, "sha256": ""} for rank in range(2)}
     files |= {file: entry for file, entry in content()["files"].items() if not file.startswith("momentum")}
     state = {"center_widths": {"weight": 3, name: 3}}
-    refused(tmp_path, sealed({**content(), "files": files, "state": state}), "no names of states")
+    refused(tmp_path, sealed({**content(), "files": files, "state": state}), "invalid names of states")
 
 
 @pytest.mark.parametrize("field", content())

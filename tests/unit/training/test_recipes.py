@@ -155,7 +155,7 @@ def test_a_file_of_the_name_of_a_recipe_wins(tmp_path, monkeypatch):
 
 
 def test_a_file_that_is_not_there_or_fails_is_named(tmp_path):
-    with pytest.raises(ValueError, match="a recipe of ours, as configs/ms1mv3_r50"):
+    with pytest.raises(ValueError, match="such as configs/ms1mv3_r50"):
         read_recipe("configs/ms1mv3_r5")
     with pytest.raises(ValueError, match="there is no /other/ms1mv3_r50.py"):
         read_recipe("/other/ms1mv3_r50")
