@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import os
 import shutil
@@ -103,8 +104,11 @@ class CheckpointFolder:
         renamed = []
         for number, path in self.complete():
             if number > num_update:
-                renamed.append(_unused(path + LEFT))
-                os.rename(path, renamed[-1])
+                target, copies = path + LEFT, itertools.count(2)
+                while os.path.exists(target):
+                    target = f"{path}{LEFT}-{next(copies)}"
+                os.rename(path, target)
+                renamed.append(target)
         if renamed:
             sync_folder(self.path)
         return renamed
@@ -160,11 +164,3 @@ def steps_at(path: str) -> list[str]:
     if not steps:
         raise FileNotFoundError(f"no complete checkpoint in {path}: give the folder checkpoints of a training")
     return steps
-
-
-def _unused(path: str) -> str:
-    number, name = 1, path
-    while os.path.exists(name):
-        number += 1
-        name = f"{path}-{number}"
-    return name
