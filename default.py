@@ -1,7 +1,7 @@
-"""The settings of a training: ``from default import config`` gives them, ``generate_config`` fills them in.
+"""The settings of a training: ``generate_config`` fills ``config``.
 
-partial_fc/settings/declarations.py has every setting with its default and bounds, presets.py beside it the presets of
-losses, data sets and networks. A relative path starts at the folder of this file.
+partial_fc/settings/declarations.py declares every setting with its default and bounds, and presets.py beside it the
+presets of losses, data sets and networks. Relative paths start at the folder of this file.
 """
 
 import os
@@ -32,7 +32,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Config(edict):
-    """Settings, also by names of earlier versions, for programs that read those."""
+    """Settings, which can also be read by their names in earlier versions."""
 
     def __missing__(self, name):
         return value_of(self, name)
@@ -43,7 +43,7 @@ class Config(edict):
         raise AttributeError(f"there is no setting {name!r}")
 
 
-config = Config(SETTINGS.defaults())  # generate_config replaces the defaults by a whole configuration
+config = Config(SETTINGS.defaults())  # generate_config replaces these
 
 
 def generate_config(
@@ -59,15 +59,15 @@ def generate_config(
     """Fills ``config`` with the settings of a training and returns it.
 
     Args:
-        loss_name, dataset_name, network_name: Names of presets; None takes the ones of config.py or of the defaults.
+        loss_name, dataset_name, network_name: Names of presets; None takes config.py's or the default ones.
         changes, config_file, trainer, recipe, trust_code: See resolve_settings.
 
     Raises:
         SettingsError: A name is unknown, or a value is not allowed.
     """
     presets = {"loss": loss_name, "dataset": dataset_name, "network": network_name}
-    own = dict(changes or {}, **{kind: name for kind, name in presets.items() if name is not None})
-    settings = resolve_settings(own, trainer, user_config, HERE, config_file, recipe, trust_code)
+    changes = dict(changes or {}, **{kind: name for kind, name in presets.items() if name is not None})
+    settings = resolve_settings(changes, trainer, user_config, HERE, config_file, recipe, trust_code)
     config.clear()
     config.update(settings)
     return config

@@ -16,8 +16,8 @@ from partial_fc.distributed.interfaces import name_interface_to, name_loopback
 from partial_fc.training.command_line import OPTIONS
 from partial_fc.training.program import TrainingProgram
 
-DESCRIPTION = __doc__  # in the body of a class, __doc__ is that of the class
-RESUME = {"0": "", "1": "auto"}  # as the tutorial's trainer has it
+DESCRIPTION = __doc__  # in the body of a class, __doc__ is the docstring of the class
+RESUME = {"0": "", "1": "auto"}  # values of the tutorial's trainer
 
 
 class TorchTraining(TrainingProgram):
@@ -34,7 +34,7 @@ class TorchTraining(TrainingProgram):
         return default
 
     def add_arguments(self, parser):
-        """Adds what torch.distributed.launch appends to the command."""
+        """Adds the option that torch.distributed.launch appends to the command."""
         parser.add_argument(
             "--local_rank", "--local-rank", type=int, metavar="N", help="accepted; the variable LOCAL_RANK decides"
         )
@@ -45,7 +45,7 @@ class TorchTraining(TrainingProgram):
         return super().load_settings(args)
 
     def prepare_host(self, settings):
-        """Chooses the network between the ranks: that between the hosts, or within the only one."""
+        """Chooses the network interface between the ranks: between the hosts, or within a single host."""
         ranks = rank_info(os.environ)
         if ranks.size > ranks.local_size and "MASTER_ADDR" in os.environ:
             name_interface_to(os.environ, os.environ["MASTER_ADDR"])
@@ -53,10 +53,10 @@ class TorchTraining(TrainingProgram):
             name_loopback(os.environ)
 
     def load_framework(self, settings):
-        """Imports PyTorch and checks that it has what the settings ask for."""
+        """Imports PyTorch, and checks the margin and the optimizer of the settings."""
         from partial_fc_torch.build import TorchFramework, build_margin, check_optimizer
 
-        # An error of a user's own is reported before the data are read.
+        # Reports an error in a user's own margin or optimizer before the data are read.
         build_margin(settings)
         check_optimizer(settings)
         return TorchFramework(backend=settings.backend)
@@ -71,7 +71,7 @@ class TorchTraining(TrainingProgram):
     def disconnect(self):
         """Ends this process if it is one of several.
 
-        At exit, PyTorch 2.13 with Gloo sometimes aborts, also after the process group has ended.
+        PyTorch 2.13 with Gloo sometimes aborts at exit, even after the process group has ended.
         """
         from partial_fc_torch.process_group import end_process_group
 
@@ -82,7 +82,7 @@ class TorchTraining(TrainingProgram):
 
 
 def main(argv=None):
-    """Runs this process; returns, or ends it with code 0, if all went well."""
+    """Runs this process; returns, or exits with code 0, if all went well."""
     TorchTraining().main(argv)
 
 

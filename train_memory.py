@@ -12,7 +12,7 @@ from partial_fc.distributed.env import deterministic_allreduce, use_shared_memor
 from partial_fc.distributed.interfaces import name_interfaces
 from partial_fc.training.program import TrainingProgram
 
-DESCRIPTION = __doc__  # in the body of a class, __doc__ is that of the class
+DESCRIPTION = __doc__  # in the body of a class, __doc__ is the docstring of the class
 
 
 class MemoryTraining(TrainingProgram):
@@ -28,7 +28,7 @@ class MemoryTraining(TrainingProgram):
         return default
 
     def prepare_host(self, settings):
-        """Sets what MXNet and Horovod read once."""
+        """Sets the environment variables that MXNet and Horovod read once."""
         name_interfaces(os.environ)
         use_shared_memory(os.environ)
         os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN on every rank
@@ -36,8 +36,8 @@ class MemoryTraining(TrainingProgram):
 
         if rank_context(0).device_type == "cpu":
             deterministic_allreduce(os.environ)
-        # One rank of a host draws the demo, for up to a minute, while the others wait in hvd.init(), over Gloo 30 s by
-        # default. The watchdog, which can name the missing rank, has to time out first.
+        # One rank of a host draws the demo, for up to a minute, while the others wait in hvd.init(), which over Gloo
+        # times out after 30 s by default. The watchdog, which names the missing rank, has to time out first.
         os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", "330")
 
     def load_framework(self, settings):
@@ -51,7 +51,7 @@ class MemoryTraining(TrainingProgram):
         import horovod.mxnet as hvd
 
         hvd.init()
-        if hvd.size() == hvd.local_size():  # a job of several hosts ends with its launcher's daemons
+        if hvd.size() == hvd.local_size():  # on several hosts the launcher's daemons end the job
             from partial_fc_mxnet.collectives import delay_abort
 
             delay_abort(600)

@@ -4,8 +4,8 @@ One GPU:       python train_v2.py configs/ms1mv3_r50_onegpu
 Eight GPUs:    torchrun --nproc_per_node=8 train_v2.py configs/ms1mv3_r50
 Other values:  settings of train.py after the file: python train_v2.py configs/ms1mv3_r50_onegpu fp16=False bf16=True
 
-The recipes of arcface_torch are known by name. A file of your own sets ``config`` as arcface_torch's files do, which
-can be used unchanged. A recipe is translated into the settings of train.py, and the translation is printed.
+The recipes of arcface_torch are known by name, and its configuration files can be used unchanged. A recipe is
+translated into the settings of train.py, and the translation is printed.
 """
 
 import os
@@ -25,7 +25,7 @@ class RecipeTraining(TorchTraining):
     file, description = "train_v2.py", DESCRIPTION
 
     def read_recipe(self, args):
-        """Returns the settings of the recipe, which the first argument names."""
+        """Returns the settings of the recipe that the first argument names."""
         if not args.settings or "=" in args.settings[0]:
             raise ValueError("name a configuration file first, such as configs/ms1mv3_r50")
         ranks = rank_info(os.environ)

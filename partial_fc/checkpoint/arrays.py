@@ -1,6 +1,6 @@
-"""Files of arrays that ``numpy.load`` reads: centers are written without a copy, and no file runs code when it is read.
+"""Array files that ``numpy.load`` reads. Centers are written without a copy, and reading a file runs no code.
 
-Formats: NumPy's .npy (numpy.lib.format) and .npz, a zip archive of .npy files, uncompressed.
+Formats: NumPy's .npy (numpy.lib.format) and .npz, an uncompressed zip archive of .npy files.
 
 Shapes: L classes of a shard, E embedding.
 """
@@ -17,23 +17,23 @@ import numpy as np
 from partial_fc.utils.atomic_io import new_file, no_follow
 from partial_fc.utils.regular_files import open_regular, require_regular
 
-# Bytes checked for finite numbers at a time, few enough to stay in the CPU cache until they are written.
+# Bytes checked for finite numbers at a time; few enough to stay in the CPU cache until they are written.
 BLOCK = 1 << 20
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of zip; a fixed one, so that equal arrays give equal bytes
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date, so that equal arrays give equal files; the earliest one in zip
 
 
 def check_finite(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raises ValueError, which names the file and the array, if a number in one is not finite."""
+    """Raises ValueError, which names the file and the array, if a number is not finite."""
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise ValueError(f"{path}: {name} has numbers that are not finite: take other weights")
 
 
 def array_chunks(arrays: Iterable[np.ndarray], total: int | None = None) -> Iterator[bytes | memoryview]:
-    """Yields a .npy file of arrays (rows, E) float32, C-contiguous, stacked along their first axis.
+    """Yields a .npy file of C-contiguous arrays (rows, E) float32, stacked along their first axis.
 
-    ``total`` are their rows; None counts them, for which all are made first. Raises FloatingPointError, which names the
-    row, if a number is not finite.
+    ``total`` is the number of rows; None counts them, which needs all arrays in memory. Raises FloatingPointError,
+    which names the row, if a number is not finite.
     """
     if total is None:
         arrays = list(arrays)
@@ -58,7 +58,7 @@ def array_chunks(arrays: Iterable[np.ndarray], total: int | None = None) -> Iter
 
 
 def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
-    """Yields a .npz file of named arrays. Raises FloatingPointError if a number is not finite; names the array."""
+    """Yields a .npz file of named arrays. Raises FloatingPointError, which names the array, if one is not finite."""
     stream = _Stream()
     with zipfile.ZipFile(stream, "w") as archive:  # type: ignore[call-overload]
         for name, array in arrays.items():
@@ -73,7 +73,7 @@ def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
 
 
 class _Stream(list):
-    """The parts that zipfile has written; without ``seek``, so that it changes none of them later."""
+    """The parts that zipfile has written. Without ``seek``, so that zipfile does not go back to change a part."""
 
     def write(self, data: bytes) -> int:
         """Adds a part; returns its number of bytes."""
@@ -81,7 +81,7 @@ class _Stream(list):
         return len(data)
 
     def flush(self) -> None:
-        """Does nothing: zipfile calls it."""
+        """Does nothing; zipfile calls it."""
 
 
 def open_array(path: str) -> np.ndarray:
@@ -89,7 +89,7 @@ def open_array(path: str) -> np.ndarray:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The file is not such an array, or has another size than its array; names the file.
+        ValueError: The file holds no array of numbers, or has another size than its array; names the file.
     """
     require_regular(path)
     size = os.path.getsize(path)
@@ -100,17 +100,17 @@ def open_array(path: str) -> np.ndarray:
         return array
     except OSError:
         raise
-    except Exception as error:  # NumPy raises nearly any for a damaged header, which is a Python literal
+    except Exception as error:  # a damaged header, which is a Python literal, makes NumPy raise nearly anything
         raise ValueError(f"{path} is damaged, or no array of numbers: {_first_line(error)}") from None
 
 
 def writable_array(path: str, shape: tuple[int, ...], dtype: type, is_new: bool) -> np.memmap:
-    """Maps a .npy file into memory for writing; links are not followed. Raises OSError.
+    """Maps a .npy file into memory for writing; does not follow links. Raises OSError.
 
     Args:
-        path: of the file; a new one replaces what is there.
-        shape, dtype: of the array; an existing file must have been created with the same ones.
-        is_new: whether to create the file, of zeros.
+        path: path of the file; a new file replaces an existing one.
+        shape, dtype: shape and dtype of the array; an existing file must have been created with the same ones.
+        is_new: whether to create the file, filled with zeros.
     """
     if is_new:
         with suppress(FileNotFoundError):
@@ -132,7 +132,7 @@ def open_rows(path: str, rows: int, width: int) -> np.ndarray:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The array has another shape or dtype; names the file.
+        ValueError: The file has another shape or dtype, or is damaged; names the file.
     """
     try:
         array = open_array(path)
@@ -150,15 +150,15 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     """Reads all arrays of a .npz file by name.
 
     Raises:
-        OSError: The file cannot be read, or its directory points outside it; names the file.
-        ValueError: The file contains anything else; names the file.
+        OSError: The file cannot be read, or its directory points outside the file; names the file.
+        ValueError: The file is damaged or holds anything else; names the file.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             if len({member.filename for member in members}) != len(members):
                 raise ValueError("two arrays have the same name")
-            # So that no more memory is allocated than the file is large.
+            # A hostile file must not make us allocate more memory than its own size.
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
                 raise ValueError("its arrays are compressed")
             if sum(member.file_size for member in members) > os.path.getsize(path):
@@ -171,12 +171,12 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
 
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    content = archive.read(member)  # whole, which checks its CRC
+    content = archive.read(member)  # reading the whole member checks its CRC
     header = io.BytesIO(content)
     try:
         np.lib.format.read_magic(header)
         shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(header)
-        # Not read_array, which allocates what the header names. This refuses objects and other numbers of bytes.
+        # Not read_array, which allocates what the header says. frombuffer refuses objects, and reshape a wrong size.
         return np.frombuffer(content, dtype, offset=header.tell()).reshape(shape, order="F" if fortran_order else "C")
     except Exception as error:
         raise ValueError(f"{member.filename[:200]!r} is no array of numbers: {_first_line(error)}") from None

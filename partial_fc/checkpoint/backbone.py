@@ -9,15 +9,15 @@ from .arrays import read_arrays
 from .layout import BACKBONE, statistics_file
 from .manifest import Manifest
 
-AVERAGE = "ema:"  # before the names of a moving average of the weights
+AVERAGE = "ema:"  # prefix of the names of a moving average of the weights
 
 
 def read_backbone(path: str, manifest: Manifest, rank: int, size: int) -> dict[str, np.ndarray]:
     """Reads a checkpoint's ``arg:<name>`` parameters, ``aux:<name>`` statistics and ``state:<name>:<place>`` by name.
 
-    Each rank has running statistics of its own images. A training of the same number of ranks reads those that this
-    rank saved, any other training their mean over all ranks, which is also what is verified and exported. Raises
-    OSError, ValueError if a file cannot be read; the message names it.
+    Each rank has running statistics of its own images. With the same number of ranks, this rank reads its own; with
+    another number, it reads the mean over all ranks, which is also what is verified and exported. Raises OSError or
+    ValueError, which names the file, if one cannot be read.
     """
     ranks = [rank] if manifest.ranks == size else range(manifest.ranks)
     saved = [read_arrays(os.path.join(path, statistics_file(number))) for number in ranks]
@@ -25,6 +25,6 @@ def read_backbone(path: str, manifest: Manifest, rank: int, size: int) -> dict[s
 
 
 def mean_statistics(saved: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Returns the mean of running statistics over the ranks that saved them, as float32."""
+    """Returns the mean of running statistics over the ranks, as float32."""
     mean = {name: np.mean([arrays[name] for arrays in saved], axis=0, dtype=np.float64) for name in saved[0]}
     return {name: array.astype(np.float32) for name, array in mean.items()}

@@ -1,8 +1,7 @@
-"""The layers of the backbones that both trainers have, by the names of MXNet's and of PyTorch's files.
+"""The layers of the backbones that both trainers have, with their names in MXNet's and PyTorch's files.
 
-The networks have the names of the PyTorch trainer, where arcface_torch's ``mbf`` is another network than MXNet's.
-
-The names are those of the published models of either framework, which are older than this project.
+Layers have the names of each framework's published models, which are older than this project. Networks have the names
+of the PyTorch trainer, whose ``mbf`` (arcface_torch's) is another network than MXNet's.
 """
 
 from collections.abc import Iterator
@@ -19,8 +18,8 @@ UNITS = {
 }
 SMALL_UNITS = (2, 2, 2)
 SHARED = (*UNITS, "small", "mobilefacenet")
-OF_MXNET = {"mbf": "mobilefacenet"}  # a network of MXNet's trainer -> another name that PyTorch's has for it
-# Residual blocks of the stages of MobileFaceNet, after the block that halves the map, and MXNet's names of both.
+OF_MXNET = {"mbf": "mobilefacenet"}  # network of the MXNet trainer -> its name in the PyTorch trainer, if it differs
+# Stages of MobileFaceNet: MXNet's names of the block that halves the map and of the residual blocks, and their number.
 MBF_STAGES = (("dconv_23", "res_3", 4), ("dconv_34", "res_4", 6), ("dconv_45", "res_5", 2))
 
 
@@ -28,12 +27,11 @@ class Layer(NamedTuple):
     """A layer with parameters."""
 
     kind: str  # a key of `ARRAYS`
-    # mxnet, torch: its names
-    mxnet: str
-    torch: str
+    mxnet: str  # name in MXNet
+    torch: str  # name in PyTorch
 
 
-# MXNet's array -> PyTorch's, by the kind of the layer.
+# Kind of a layer -> MXNet's array -> PyTorch's array.
 _WEIGHT = {"arg:{}_weight": "{}.weight"}
 ARRAYS = {
     "conv": _WEIGHT,
@@ -49,10 +47,10 @@ ARRAYS = {
 
 
 def layers(network: str) -> list[Layer]:
-    """Returns the layers of a network: the convolution of the pixels first, the batch norm of the embedding last.
+    """Returns the layers of a network, from the convolution of the pixels to the batch norm of the embedding.
 
     Raises:
-        ValueError: The network is not one of both trainers.
+        ValueError: Only one trainer has the network, or none.
     """
     if network not in SHARED:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Saved class centers, read by class, whatever number of ranks wrote them.
+"""Saved class centers, which are read by class, whatever the number of ranks that wrote them.
 
 Shapes: C classes, L classes of one rank, E embedding, n requested classes.
 """
@@ -18,18 +18,14 @@ from .manifest import Manifest
 from .mxnet_params import saved_arrays
 from .rank_files import files_of_ranks
 
-# Files of the original trainer and of MemoryBank.save, {} is the rank.
+# Files of the original trainer and of MemoryBank.save; {} is the rank.
 ORIGINAL_FILES = ("{}_centers.param", "{}_centers_mom.param")
-ROWS = 1024  # that are read from a file at a time
-HELD_OPEN = 256  # files; further ones are opened again, because the files of a process are limited
+ROWS = 1024  # rows that are read from a file at a time
+HELD_OPEN = 256  # maximum number of open files, which are limited per process; further ones are opened again
 
 
 class FileRows:
-    """The rows (n, width) of an array in a file, which is mapped into memory while they are read.
-
-    Args:
-        open_array: returns the array.
-    """
+    """The rows (n, width) of an array that ``open_array`` maps into memory while they are read."""
 
     def __init__(self, open_array: Callable[[], np.ndarray]):
         self._open, self.shape = open_array, open_array().shape
@@ -45,7 +41,7 @@ Shards = Sequence[np.ndarray | FileRows]
 
 
 class SavedClasses:
-    """Centers of all classes and the states of their optimizer, read from their files on request.
+    """Centers of all classes and the states of their optimizer, read from files on request.
 
     Args:
         shards: "weight" and the name of each state -> consecutive shards, each (rows, width) float32.
@@ -79,13 +75,17 @@ class SavedClasses:
     def of_original(cls, folder: str) -> SavedClasses:
         """Opens ``<rank>_centers.param`` and ``<rank>_centers_mom.param``, as MemoryBank.save writes them.
 
-        The original trainer writes such files, too. It gives every rank ceil(C / R) rows, so that the last rows may
-        belong to no class. There may be no files of momentum. Raises OSError, ValueError if a file is missing or
-        damaged; names the file.
+        The original trainer writes such files, too, with ceil(C / R) rows per rank, so that the last rows may belong to
+        no class. Momentum files are optional. Raises OSError or ValueError, which names the file, if one is missing or
+        damaged.
         """
         opened = lru_cache(HELD_OPEN)(_open_pieces)
+
+        def piece(path: str, number: int) -> np.ndarray:
+            return opened(path)[number]
+
         weight, weight_mom = (
-            [[FileRows(partial(_piece, opened, path, n)) for n in range(len(opened(path)))] for path in paths]
+            [[FileRows(partial(piece, path, n)) for n in range(len(opened(path)))] for path in paths]
             for paths in (files_of_ranks(folder, name) for name in ORIGINAL_FILES)
         )
         if not weight:
@@ -94,18 +94,22 @@ class SavedClasses:
 
     @classmethod
     def of_ranks(cls, folder: str, weight: Sequence[Shards], weight_mom: Sequence[Shards]) -> SavedClasses:
-        """Returns the centers of all ranks in order, read from a folder, with their momentum if it was saved.
+        """Returns the centers of all ranks, in order, and their momentum if it was saved.
+
+        Args:
+            folder: folder of the files, for messages.
+            weight, weight_mom: shards of each rank; ``weight_mom`` may be empty.
 
         Raises:
-            ValueError: They are not of one training; names the folder.
+            ValueError: The files are not of one training; names the folder.
         """
         fix = "copy the files of all ranks of one training again"
         rows, rows_mom = ([sum(map(len, shards)) for shards in arrays] for arrays in (weight, weight_mom))
         if weight_mom and rows != rows_mom:
             raise ValueError(
-                f"{folder}: the ranks' files of centers have {rows} rows, those of momentum {rows_mom}; {fix}"
+                f"{folder}: the ranks' files of centers have {rows} rows, the files of momentum {rows_mom}; {fix}"
             )
-        # Some ranks have one row more than others; those of the original MXNet trainer all have the same number.
+        # The first ranks may have one row more than the others.
         if max(rows) > min(rows) + 1 or sorted(rows, reverse=True) != rows:
             raise ValueError(
                 f"{folder}: the ranks' files of centers have {rows} rows, so they are not all of one training; {fix}"
@@ -116,29 +120,31 @@ class SavedClasses:
         return cls({"weight": shards} | ({"weight_mom": shards_mom} if shards_mom else {}))
 
     def without_states(self) -> SavedClasses:
-        """Returns the centers alone, with which a new training starts."""
+        """Returns the centers alone, to start a new training with."""
         return SavedClasses({"weight": self._shards["weight"]})
 
     def require_widths(self, widths: Mapping[str, int]) -> None:
-        """Checks that a training can take the centers, and the states unless there are none.
+        """Checks that a training with these widths can take the centers, and the states if there are any.
 
         Raises:
-            ValueError: the centers have another embedding size, or the states are of another optimizer.
+            ValueError: The centers have another embedding size, or the states are of another optimizer.
         """
-        saved, own = self.widths["weight"], widths["weight"]
-        if saved != own:
-            raise ValueError(f"it holds centers of embedding size {saved}, expected {own}: set embedding_size={saved}")
+        saved, expected = self.widths["weight"], widths["weight"]
+        if saved != expected:
+            raise ValueError(
+                f"it holds centers of embedding size {saved}, expected {expected}: set embedding_size={saved}"
+            )
         if len(self.widths) > 1 and self.widths != widths:
-            states, expected = (", ".join(sorted(each.keys() - {"weight"})) for each in (self.widths, widths))
+            states, own_states = (", ".join(sorted(each.keys() - {"weight"})) for each in (self.widths, widths))
             raise ValueError(
                 f"it holds the states {states} of the centers' optimizer, but this training's optimizer has "
-                f"{expected or 'none'}: set center_optimizer, or take the weights alone with --pretrained"
+                f"{own_states or 'none'}: set center_optimizer, or take the weights alone with --pretrained"
             )
 
     def rows(self, field: str, classes: np.ndarray) -> np.ndarray:
-        """Returns the rows (n, width) float32 of some classes (n,) int64, each in 0..C-1, in any order.
+        """Returns the rows (n, width) float32 of classes (n,) int64, each in 0..C-1, in any order.
 
-        Raises ValueError for other classes, or if a number is not finite. ``field`` is a key of ``widths``.
+        ``field`` is a key of ``widths``. Raises ValueError for other classes, or if a number is not finite.
         """
         if len(classes) and not 0 <= classes.min() <= classes.max() < self.num_classes:
             raise ValueError(
@@ -147,7 +153,7 @@ class SavedClasses:
         rows = np.empty((len(classes), self.widths[field]), np.float32)
         shards = self._shards[field]
         shard_of = np.searchsorted(self._stops, classes, side="right")
-        for number in np.unique(shard_of):
+        for number in np.unique(shard_of):  # opens each file once
             selected, shard = shard_of == number, shards[number]
             rows[selected] = shard[classes[selected] - (self._stops[number] - len(shard))]
         finite = np.isfinite(rows).all(axis=1)
@@ -158,12 +164,12 @@ class SavedClasses:
     def blocks(
         self, field: str, classes: np.ndarray, current: Callable[[slice], np.ndarray]
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields consecutive rows for a bank, block by block; blocks that are new as a whole are left out.
+        """Yields (first row, rows) for a bank, block by block, without blocks that have only new classes.
 
         Args:
             field: a key of ``widths``.
-            classes: (L,) int64, the saved class of each row of the bank, -1 for a new class, which keeps its row.
-            current: returns a copy of some rows of the bank.
+            classes: (L,) int64, the saved class of each row of the bank, or -1 for a new class, which keeps its row.
+            current: slice -> a copy of these rows of the bank.
         """
         for row in range(0, len(classes), ROWS):
             part = slice(row, min(row + ROWS, len(classes)))
@@ -174,10 +180,6 @@ class SavedClasses:
                 values = current(part)
                 values[known] = self.rows(field, classes[part][known])
                 yield row, values
-
-
-def _piece(opened: Callable[[str], list[np.ndarray]], path: str, number: int) -> np.ndarray:
-    return opened(path)[number]
 
 
 def _open_pieces(path: str) -> list[np.ndarray]:

@@ -1,8 +1,9 @@
-"""The folder of a training's checkpoints: listing, completing and removing them."""
+"""The folder of a training's checkpoints: lists, completes and removes them."""
 
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import os
 import shutil
@@ -23,7 +24,7 @@ class CheckpointFolder:
     The methods that write or remove raise PermissionError if other users can write to the folder.
 
     Args:
-        path: of the folder, which need not exist.
+        path: path of the folder, which need not exist.
         kept: number of checkpoints that `prune` keeps, at least 1.
     """
 
@@ -33,18 +34,18 @@ class CheckpointFolder:
         self.path, self.kept = os.fspath(path), kept
 
     def complete(self) -> list[tuple[int, str]]:
-        """Returns (num_update, path) of the complete checkpoints, the newest first."""
+        """Returns (num_update, path) of the complete checkpoints, newest first."""
         steps = [(step_number(name), os.path.join(self.path, name)) for name in self._names()]
         complete = [(n, path) for n, path in steps if n is not None and os.path.isfile(os.path.join(path, MANIFEST))]
         return sorted(complete, reverse=True)
 
     def begin(self, num_update: int) -> str:
-        """Creates the folder to which the files of a checkpoint are written and returns its path; on any rank."""
+        """Creates the folder for the files of an incomplete checkpoint and returns its path; called on any rank."""
         path = self._path(num_update) + WRITING
         self._refuse_of_others()
         try:
             os.makedirs(path, exist_ok=True)
-            if os.path.islink(path):  # which only another user of the folder can have made
+            if os.path.islink(path):  # only another user of the folder can have made it
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         except OSError as error:
             raise OSError(error.errno, f"cannot create {path}: {error.strerror}") from error
@@ -58,22 +59,22 @@ class CheckpointFolder:
             ValueError: A file has another size than in the manifest.
         """
         aside, final = self._path(num_update) + WRITING, self._path(num_update)
-        with opened_folder(aside) as place:
+        with opened_folder(aside) as opened:
             for name, entry in manifest.files.items():
-                path, opened = os.path.join(aside, name), os.path.join(place, name)
-                if not os.path.exists(opened):
+                path, file = os.path.join(aside, name), os.path.join(opened, name)
+                if not os.path.exists(file):
                     raise FileNotFoundError(
                         f"{path} does not exist, though its rank has written it: all hosts must see this folder, set "
                         "models_root to a shared disk"
                     )
-                size = os.path.getsize(opened)
+                size = os.path.getsize(file)
                 if size != entry.bytes:
                     raise ValueError(f"{path} has {size} bytes, expected {entry.bytes}")
-            for name in os.listdir(place):  # of an earlier attempt with more ranks
+            for name in os.listdir(opened):  # left by an earlier attempt with more ranks
                 if is_file_name(name) and name not in manifest.files:
-                    os.remove(os.path.join(place, name))
-            write_manifest(place, manifest)
-        os.rename(aside, final)
+                    os.remove(os.path.join(opened, name))
+            write_manifest(opened, manifest)
+        os.rename(aside, final)  # the name makes it complete, so it comes after all files are on the disk
         sync_folder(self.path)
         return final
 
@@ -82,7 +83,7 @@ class CheckpointFolder:
         with self._opened() as folder:
             try:
                 for _, path in folder.complete()[self.kept :]:
-                    # Renamed first: not even a power failure may leave half a checkpoint under a complete one's name.
+                    # Renamed first, so that no power failure leaves half a checkpoint under a complete one's name.
                     os.rename(path, path + OLD)
                     sync_folder(folder.path)
             except OSError as error:
@@ -90,7 +91,7 @@ class CheckpointFolder:
             self._remove(folder, (OLD,))
 
     def clean(self) -> None:
-        """Removes incomplete checkpoints of earlier trainings; none may be running."""
+        """Removes incomplete checkpoints of earlier trainings, none of which may be running."""
         with self._opened() as folder:
             self._remove(folder, (WRITING, OLD))
 
@@ -103,26 +104,29 @@ class CheckpointFolder:
         renamed = []
         for number, path in self.complete():
             if number > num_update:
-                renamed.append(_unused(path + LEFT))
-                os.rename(path, renamed[-1])
+                target, copies = path + LEFT, itertools.count(2)
+                while os.path.exists(target):
+                    target = f"{path}{LEFT}-{next(copies)}"
+                os.rename(path, target)
+                renamed.append(target)
         if renamed:
             sync_folder(self.path)
         return renamed
 
     @contextmanager
     def _opened(self) -> Iterator[CheckpointFolder]:
-        """Yields this folder by a path that leads to it, whatever another user puts in the place of its name."""
+        """Yields this folder under a path that another user cannot redirect by replacing the folder."""
         if not os.path.exists(self.path):
             yield self
             return
-        with opened_folder(os.path.realpath(self.path)) as place:
+        with opened_folder(os.path.realpath(self.path)) as opened:
             self._refuse_of_others()
-            if not os.path.samefile(place, self.path):
+            if not os.path.samefile(opened, self.path):
                 raise PermissionError(f"another user is replacing {self.path}")
-            yield CheckpointFolder(place, self.kept)
+            yield CheckpointFolder(opened, self.kept)
 
     def _refuse_of_others(self) -> None:
-        if os.path.islink(self.path):  # to another disk, if it was made by those to whom the output folder belongs
+        if os.path.islink(self.path):  # a link to another disk is fine if root or the output folder's owner made it
             makers = (os.geteuid(), 0, os.stat(os.path.dirname(self.path) or ".").st_uid)
             if os.lstat(self.path).st_uid not in makers:
                 raise PermissionError(f"{self.path} is a link that another user has made: remove it")
@@ -149,10 +153,10 @@ class CheckpointFolder:
 
 
 def steps_at(path: str) -> list[str]:
-    """Returns the folders of the complete checkpoints in a folder, newest first; or the path, if it is a checkpoint.
+    """Returns the complete checkpoints in a folder, newest first; or the path itself, if it is a checkpoint.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: The folder has no complete checkpoint.
     """
     if os.path.exists(os.path.join(path, MANIFEST)):
         return [path]
@@ -160,11 +164,3 @@ def steps_at(path: str) -> list[str]:
     if not steps:
         raise FileNotFoundError(f"no complete checkpoint in {path}: give the folder checkpoints of a training")
     return steps
-
-
-def _unused(path: str) -> str:
-    number, name = 1, path
-    while os.path.exists(name):
-        number += 1
-        name = f"{path}-{number}"
-    return name

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: sizes, hashes and state as JSON, checked strictly when read."""
+"""The manifest of a checkpoint: sizes, hashes and state as JSON, which is checked strictly when it is read."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from partial_fc.utils.json_object import read_object
 from .layout import MANIFEST, files_of, is_file_name
 
 FORMAT, VERSION = "partial_fc checkpoint", 1
-LARGEST = 16 << 20  # bytes of a manifest; 10,000 ranks need some 10 MB
+LARGEST = 16 << 20  # maximum bytes of a manifest; 10,000 ranks need some 10 MB
 
 
 @dataclass(frozen=True)
@@ -21,21 +21,20 @@ class Manifest:
     """The content of a checkpoint."""
 
     num_update: int  # number of updates done
-    # num_classes, embedding_size: C and E
-    num_classes: int
-    embedding_size: int
-    ranks: int  # R of the training that wrote it
+    num_classes: int  # C
+    embedding_size: int  # E
+    ranks: int  # number of ranks of the training that wrote the checkpoint
     shards: list  # (first class, last class + 1) of each rank, consecutive from 0 to C
-    files: dict  # name -> Entry, of all files except the manifest
-    state: dict  # of the training, the same on all ranks
+    files: dict  # name -> Entry, for all files except the manifest
+    state: dict  # state of the training, the same on all ranks
     rank_states: list  # state of each rank
-    origin: dict  # settings and versions of the training that wrote it
+    origin: dict  # settings and versions of the training that wrote the checkpoint
 
     @property
     def center_widths(self) -> dict[str, int]:
         """Numbers per class of the centers, "weight", and of each state of their optimizer."""
-        of_sgd = center_widths(self.embedding_size, CENTER_STATES["sgd"])  # of all checkpoints of earlier versions
-        widths: dict[str, int] = self.state.get("center_widths", of_sgd)
+        sgd_widths = center_widths(self.embedding_size, CENTER_STATES["sgd"])  # earlier versions had only SGD
+        widths: dict[str, int] = self.state.get("center_widths", sgd_widths)
         return widths
 
 
@@ -43,7 +42,8 @@ def write_manifest(folder: str, manifest: Manifest) -> None:
     """Writes ``manifest.json`` atomically, or raises OSError."""
     content = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
     content["files"] = {name: {"bytes": e.bytes, "sha256": e.sha256} for name, e in sorted(manifest.files.items())}
-    content = json.loads(json.dumps(content, allow_nan=False))  # as it will be read: numeric keys become strings
+    # Round trip, so that the digest is computed from what will be read: numeric keys become strings.
+    content = json.loads(json.dumps(content, allow_nan=False))
     content["sha256"] = _digest(content)
     text = json.dumps(content, indent=1) + "\n"
     replace_file(os.path.join(folder, MANIFEST), [text.encode()])
@@ -53,8 +53,8 @@ def read_manifest(path: str) -> Manifest:
     """Reads the manifest in a checkpoint's folder.
 
     Raises:
-        OSError: It does not exist or cannot be read.
-        ValueError: It is damaged or inconsistent; names the file.
+        OSError: The manifest does not exist or cannot be read.
+        ValueError: The manifest is damaged or inconsistent; names the file.
     """
     path = os.path.join(path, MANIFEST)
     if not os.path.isfile(path):
@@ -78,7 +78,7 @@ def _digest(content: dict) -> str:
 
 
 def _checked(content: dict) -> Manifest:
-    """Returns the manifest. The SHA-256 excludes damage; the rest excludes files of other names and missing classes."""
+    """Returns the manifest, after checks that its SHA-256 does not replace: a stranger may have written the file."""
     fields = {name: value for name, value in content.items() if name not in ("format", "version")}
     files = {name: Entry(**entry) for name, entry in content["files"].items()}
     manifest = Manifest(**{**fields, "files": files, "shards": [(start, stop) for start, stop in content["shards"]]})
@@ -86,9 +86,9 @@ def _checked(content: dict) -> Manifest:
     sizes = [entry.bytes for entry in files.values()]
     counts = (ranks, manifest.num_update, manifest.num_classes, manifest.embedding_size, *sizes)
     if any(type(count) is not int or not 0 <= count < 2**63 for count in (*counts, *chain(*manifest.shards))):
-        raise ValueError("a number in it is no count")
+        raise ValueError("it has a number that is not a count")
     if any(type(state) is not dict for state in (manifest.state, manifest.origin, *manifest.rank_states)):
-        raise ValueError("a state in it is no JSON object")
+        raise ValueError("it has a state that is not a JSON object")
     if not len(manifest.shards) == len(manifest.rank_states) == ranks or ranks < 1:
         states = len(manifest.rank_states)
         raise ValueError(f"it has {len(manifest.shards)} shards and {states} rank_states of {ranks} ranks")
@@ -101,11 +101,11 @@ def _checked(content: dict) -> Manifest:
         raise ValueError(f"its position in the data is {str(position)[:100]}")
     widths = manifest.center_widths
     if type(widths) is not dict or any(type(width) is not int or width < 1 for width in widths.values()):
-        raise ValueError(f"its center_widths {str(widths)[:100]} are no numbers by name")
+        raise ValueError(f"its center_widths {str(widths)[:100]} are not numbers by name")
     surplus = set(files)
-    for name in files_of(ranks, widths):  # one at a time: others may state as many as fill the memory
+    for name in files_of(ranks, widths):  # one at a time, because a hostile manifest may claim any number of ranks
         if not is_file_name(name):
-            raise ValueError(f"its center_widths {str(widths)[:100]} have no names of states")
+            raise ValueError(f"its center_widths {str(widths)[:100]} have invalid names of states")
         if name not in files:
             raise ValueError(f"the file {name[:80]!r} is missing for {ranks} ranks")
         surplus.remove(name)

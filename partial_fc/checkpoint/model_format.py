@@ -1,4 +1,4 @@
-"""What the numbers of a checkpoint mean where the two trainers differ. A training keeps what it starts from."""
+"""What the numbers of a checkpoint mean, where the two trainers differ. A training keeps the format it starts from."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .manifest import Manifest
 class ModelFormat(NamedTuple):
     """The meaning of weights and momentum.
 
-    A training that resumes from a checkpoint of the other trainer takes over its format and saves in it, so that no
-    number is converted and rounded.
+    A training that resumes from the other trainer's checkpoint keeps its format, so that no number is converted and
+    rounded.
     """
 
-    eps: float  # epsilon of the batch norms, except for those where it is a constant of the architecture
-    pixel_scale: float  # the network computes on pixels as (x - 127.5) / pixel_scale
+    eps: float  # epsilon of the batch norms, unless the architecture fixes it
+    pixel_scale: float  # the network's inputs are (x - 127.5) / pixel_scale
     momentum_convention: str  # "steps" or "gradients", see SGDParams
 
     @classmethod
     def of(cls, path: str, manifest: Manifest) -> ModelFormat:
-        """Returns that of the checkpoint at ``path``, or raises ValueError if its manifest has none that is known."""
+        """Returns the format of the checkpoint at ``path``, or raises ValueError if its manifest has an unknown one."""
         saved = manifest.state.get("conventions")
         if saved is None:  # a checkpoint of an earlier version
             return TORCH if "version of torch" in manifest.origin else MXNET
@@ -32,11 +32,11 @@ class ModelFormat(NamedTuple):
             raise ValueError(f"{path}: its conventions are {str(saved)[:100]}, expected {expected}") from None
 
     def to_json(self) -> dict[str, float | bool]:
-        """Returns it with the keys of the manifest, under which checkpoints of all versions have it."""
+        """Returns the format with the keys that checkpoints of all versions have."""
         sums_gradients = self.momentum_convention == "gradients"
         return {"eps": self.eps, "pixel_scale": self.pixel_scale, "sums_gradients": sums_gradients}
 
 
-# That of new trainings, which is also that of the published models of each framework.
+# The formats of new trainings, and of the published models of each framework.
 MXNET = ModelFormat(eps=2e-5, pixel_scale=128.0, momentum_convention="steps")
 TORCH = ModelFormat(eps=1e-5, pixel_scale=127.5, momentum_convention="gradients")

@@ -4,7 +4,7 @@
 
 Format, little-endian: uint64 magic number, 0, number of arrays. Each array: uint32 magic number, int32 storage type,
 int32 number of dimensions, int64 per dimension, int32 device type and number, int32 dtype, the elements. Then uint64
-number of names, either 0 or that of the arrays; each name: uint64 length, UTF-8.
+number of names, either 0 or the number of arrays; each name: uint64 length, UTF-8.
 """
 
 import math
@@ -17,8 +17,8 @@ import numpy as np
 from partial_fc.utils.regular_files import open_regular
 
 LIST_MAGIC = 0x112
-# The second is used for all arrays of a file if one has no rows or no dimensions (mx.util.np_shape): MXNet does not
-# read a mixture.
+# All arrays of a file have the same one, because MXNet does not read a mixture: the second if one has no rows or no
+# dimensions (mx.util.np_shape).
 ARRAY_MAGIC, NUMPY_ARRAY_MAGIC = 0xF993FAC9, 0xF993FACA
 DENSE, CPU = 0, 1
 FLOAT32, FLOAT16 = 0, 2
@@ -28,12 +28,12 @@ TRUNCATED = "the file is truncated"
 
 
 def saved_arrays(path: str | os.PathLike) -> list[np.ndarray]:
-    """Maps all arrays of a file into memory, float32, read-only; other files are a ValueError."""
+    """Maps all float32 arrays of a file into memory, read-only; raises ValueError for other files."""
     return _read(path, (FLOAT32,))[0]
 
 
 def named_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Maps the named arrays of a file into memory, float32 or float16, read-only; other files are a ValueError."""
+    """Maps the named float32 or float16 arrays of a file into memory, read-only; raises ValueError for other files."""
     arrays, names = _read(path, (FLOAT32, FLOAT16))
     if not len(set(names)) == len(names) == len(arrays):
         raise ValueError(f"{len(arrays)} arrays have {len(names)} names, {len(set(names))} of them unique")
@@ -65,39 +65,39 @@ def _read(path: str | os.PathLike, kinds: Sequence[int]) -> tuple[list[np.ndarra
         magic, _, count = struct.unpack_from("<3Q", data)
         if magic != LIST_MAGIC:
             raise ValueError(f"not a file of MXNet's nd.save: it does not start with {LIST_MAGIC:#x}")
-        arrays, place = [], 24
+        arrays, offset = [], 24
         for _ in range(count):
-            array, place = _array(data, place, kinds)
+            array, offset = _array(data, offset, kinds)
             arrays.append(array)
-        return arrays, list(_names(data, place))
+        return arrays, list(_names(data, offset))
     except struct.error:
         raise ValueError(TRUNCATED) from None
 
 
-def _array(data: memoryview, place: int, kinds: Sequence[int]) -> tuple[np.ndarray, int]:
-    """Returns the array that starts at byte ``place``, and the place where it ends."""
-    magic, storage, dimensions = struct.unpack_from("<Iii", data, place)
+def _array(data: memoryview, offset: int, kinds: Sequence[int]) -> tuple[np.ndarray, int]:
+    """Returns the array at an offset, and the offset of its end."""
+    magic, storage, dimensions = struct.unpack_from("<Iii", data, offset)
     min_dimensions = {ARRAY_MAGIC: 1, NUMPY_ARRAY_MAGIC: 0}
     if magic not in min_dimensions or storage != DENSE or not min_dimensions[magic] <= dimensions <= MAX_DIMENSIONS:
-        raise ValueError(f"no dense array at byte {place}")
-    *shape, _, _, kind = struct.unpack_from(f"<{dimensions}q3i", data, place + 12)
+        raise ValueError(f"no dense array at byte {offset}")
+    *shape, _, _, kind = struct.unpack_from(f"<{dimensions}q3i", data, offset + 12)
     if kind not in kinds:
-        raise ValueError(f"the array at byte {place} is not float32{' or float16' if FLOAT16 in kinds else ''}")
+        raise ValueError(f"the array at byte {offset} is not float32{' or float16' if FLOAT16 in kinds else ''}")
     if min(shape, default=0) < 0:
-        raise ValueError(f"the array at byte {place} has the shape {tuple(shape)}")
-    start, count, size = place + 24 + 8 * dimensions, math.prod(shape), np.dtype(TYPES[kind]).itemsize
+        raise ValueError(f"the array at byte {offset} has the shape {tuple(shape)}")
+    start, count, size = offset + 24 + 8 * dimensions, math.prod(shape), np.dtype(TYPES[kind]).itemsize
     if start + count * size > len(data):
         raise ValueError(TRUNCATED)
     return np.frombuffer(data, TYPES[kind], count, start).reshape(shape), start + count * size
 
 
-def _names(data: memoryview, place: int) -> Iterator[str]:
-    (count,) = struct.unpack_from("<Q", data, place)
-    place += 8
+def _names(data: memoryview, offset: int) -> Iterator[str]:
+    (count,) = struct.unpack_from("<Q", data, offset)
+    offset += 8
     for _ in range(count):
-        (length,) = struct.unpack_from("<Q", data, place)
-        place += 8
-        if place + length > len(data):
+        (length,) = struct.unpack_from("<Q", data, offset)
+        offset += 8
+        if offset + length > len(data):
             raise ValueError(TRUNCATED)
-        yield bytes(data[place : place + length]).decode()
-        place += length
+        yield bytes(data[offset : offset + length]).decode()
+        offset += length

@@ -1,7 +1,7 @@
 """Names of a backbone's arrays in checkpoints of MXNet and of PyTorch.
 
-MXNet's are ``arg:<name>`` (parameters), ``aux:<name>`` (running statistics) and ``state:<name>:<place>`` (momentum).
-PyTorch's have the key of the state_dict in place of the name. The numbers are the same (model_format.py), except that
+MXNet's names are ``arg:<name>`` (parameters), ``aux:<name>`` (running statistics) and ``state:<name>:<place>``
+(momentum). PyTorch has the key of the state_dict as <name>. The numbers are the same (model_format.py), except that
 
 - the batch norm of the embedding has the scale 1: MXNet ignores the stored one, PyTorch uses it;
 - PyTorch counts the batches of a batch norm, but does not use the number with a fixed momentum;
@@ -20,9 +20,9 @@ from .backbone_layers import ARRAYS, OF_MXNET, SHARED, layers
 Arrays = dict[str, np.ndarray]
 
 COUNTER = "num_batches_tracked"
-# Names of a backbone in other modules: of DistributedDataParallel, of Lightning and others.
+# Names of a backbone within other modules, such as DistributedDataParallel's or Lightning's.
 PREFIX = re.compile(r"((module|model|backbone|network|net)\.)*")
-# Scale and offset of the embedding's batch norm, which every network of MXNet has.
+# Scale and offset of the embedding's batch norm, which all networks of MXNet have.
 SCALE, OFFSET = "arg:fc1_gamma", "arg:fc1_beta"
 
 
@@ -36,20 +36,22 @@ def torch_names(network: str) -> dict[str, str]:
 
 
 def with_torch_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
-    """Renames arrays that have MXNet's names; others are returned as they are.
+    """Renames arrays from MXNet's to PyTorch's names; arrays with other names are returned as they are.
 
     Args:
         network: name of the backbone in PyTorch.
-        arrays: by name; of float16 weights the float32 master copies are taken.
+        arrays: arrays by name; float16 weights are replaced by their float32 master copies.
 
     Raises:
-        ValueError: They are not the arrays of this network; the message has the first names that differ.
+        ValueError: The arrays are not of this network; the message has the first names that differ.
     """
     if OFFSET not in arrays:
         return dict(arrays)
-    given = [name for name in arrays if not name.startswith("state:")]
+    weights = [name for name in arrays if not name.startswith("state:")]
     names = torch_names(network) if network in SHARED else {}
-    require_same_names(names, given, lambda: next((own for own in SHARED if torch_names(own).keys() == {*given}), None))
+    require_same_names(
+        names, weights, lambda: next((each for each in SHARED if torch_names(each).keys() == {*weights}), None)
+    )
     renamed: Arrays = {}
     for mxnet, key in names.items():
         kind, _, name = mxnet.partition(":")
@@ -66,11 +68,11 @@ def with_torch_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
 
 
 def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
-    """Renames arrays that have PyTorch's names; others are returned as they are.
+    """Renames arrays from PyTorch's to MXNet's names; arrays with other names are returned as they are.
 
     Raises:
-        ValueError: They are not the arrays of this network; the message has the first names that differ. Or the scale
-            of the embedding's batch norm is not 1, which MXNet's network cannot compute.
+        ValueError: The arrays are not of this network; the message has the first names that differ. Or the scale of the
+            embedding's batch norm is not 1, which MXNet's network cannot compute.
     """
     names = {} if OFFSET in arrays else torch_names(OF_MXNET.get(network, network))
     if f"arg:{names.get(OFFSET)}" not in arrays:
@@ -82,7 +84,8 @@ def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
         raise ValueError(f"{names[SCALE]} is not 1 everywhere, but MXNet's {network} has no such scale")
     renamed = {mxnet: arrays[key] for mxnet, key in keys.items()}
     states = [name for name in arrays if name.startswith("state:")]
-    # Of another optimizer than SGD: MXNet's trainer refuses to go on with them, and needs none for the weights alone.
+    # States of other optimizers than SGD have a longer name. MXNet's trainer refuses to resume with them, but can still
+    # start from the weights.
     renamed |= {name: arrays[name] for name in states if not name.endswith(":")}
     if any(name.endswith(":") for name in states):
         for mxnet, key in names.items():
@@ -93,49 +96,49 @@ def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
 
 
 def without_wrappers(name: str) -> str:
-    """Returns a key of a state_dict without what torch.compile, FSDP and activation checkpointing add to it."""
+    """Returns a key of a state_dict without the prefixes of torch.compile, FSDP and activation checkpointing."""
     for wrapper in ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."):
         name = name.replace(wrapper, "")
     return name
 
 
 def prefix_of(expected: Collection[str], names: Collection[str]) -> str | None:
-    """Returns what stands before the expected keys of a state_dict: "", or such as "module." or "model.backbone.".
+    """Returns the prefix of the expected keys in a state_dict: "", or such as "module." or "model.backbone.".
 
-    With a prefix there may be other keys, as of a head beside the backbone. None if not exactly one has all expected
-    keys and no other.
+    Keys without the prefix may be anything, such as a head beside the backbone. Returns None unless exactly one prefix
+    has all expected keys and no other.
     """
-    first = next(iter(expected))
-    found = []
-    for prefix in {name.removesuffix(first) for name in names if name.endswith(first)}:
-        if PREFIX.fullmatch(prefix) and {name[len(prefix) :] for name in names if name.startswith(prefix)} == {
-            *expected
-        }:
-            found.append(prefix)
-    return found[0] if len(found) == 1 else None
+    first, keys = next(iter(expected)), {*expected}
+    prefixes = [
+        prefix
+        for prefix in {name.removesuffix(first) for name in names if name.endswith(first)}
+        if PREFIX.fullmatch(prefix) and {name[len(prefix) :] for name in names if name.startswith(prefix)} == keys
+    ]
+    return prefixes[0] if len(prefixes) == 1 else None
 
 
 def require_same_names(
     expected: Collection[str], names: Collection[str], find_network: Callable[[], str | None] = lambda: None
 ) -> None:
-    """Raises ValueError, with the first missing and unexpected names, if weights do not have the expected ones.
+    """Raises ValueError, with the first missing and unexpected names, if weights do not have the expected names.
 
     Args:
-        expected, names: of the arrays.
-        find_network: returns the network that has these names, for the error; None if none has.
+        expected, names: expected and actual names of the arrays.
+        find_network: returns the network that has these names, for the error; None if there is none.
     """
     missing = [name for name in expected if name not in names]
     unexpected = [name for name in names if name not in expected]
     problems = [f"lacks {some(missing)}"] if missing else []
     problems += [f"has the unexpected {some(unexpected)}"] if unexpected else []
     if problems:
-        found = find_network()
-        whose = f"{found}: set network={found}, and output to the folder of a run to go on in it" if found else ""
-        raise ValueError(f"it {' and '.join(problems)}: these are weights of {whose or 'another network'}")
+        network, owner = find_network(), "another network"
+        if network:
+            owner = f"{network}: set network={network}, and output to the folder of a run to go on in it"
+        raise ValueError(f"it {' and '.join(problems)}: these are weights of {owner}")
 
 
 def master_copy(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
-    """Returns the float32 weights of a float16 parameter of MXNet, which its SGD keeps; None if there are none."""
+    """Returns the float32 master copy that MXNet's SGD keeps of a float16 parameter; None if there is none."""
     array, master = arrays.get(f"arg:{name}"), arrays.get(f"state:{name}:1")
     if array is None or master is None or not np.array_equal(master.astype(np.float16), array.astype(np.float16)):
         return None

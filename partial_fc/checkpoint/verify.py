@@ -12,25 +12,17 @@ from .manifest import Manifest, read_manifest
 
 
 def verify_share(path: str, rank: int, size: int, alive: Callable[[], None]) -> Manifest:
-    """Returns the manifest of a checkpoint, after reading every ``size``-th of its files, from ``rank`` on, to the end.
+    """Verifies a rank's share of a checkpoint's files, every ``size``-th one from ``rank`` on; returns the manifest.
 
     ``alive`` is called every few MB.
 
     Raises:
         OSError: A file is missing or cannot be read.
-        ValueError: A file is damaged or surplus, or the folder has the name of another update.
+        ValueError: A file is damaged or surplus, or the folder is named after another update.
     """
     manifest = read_manifest(path)
     if step_number(os.path.basename(os.path.abspath(path))) not in (None, manifest.num_update):
         raise ValueError(f"{path} contains update {manifest.num_update}, not the one in its name: rename it")
-    check_layout(path, manifest)
-    for name, entry in sorted(manifest.files.items())[rank::size]:
-        verify_file(path, name, entry, alive)
-    return manifest
-
-
-def check_layout(path: str, manifest: Manifest) -> None:
-    """Checks that a checkpoint's folder contains the files of its manifest and no others of such names."""
     names = set(os.listdir(path))
     missing = sorted(set(manifest.files) - names)
     if missing:
@@ -38,10 +30,13 @@ def check_layout(path: str, manifest: Manifest) -> None:
     surplus = sorted(name for name in names - set(manifest.files) if is_file_name(name))
     if surplus:
         raise ValueError(f"{os.path.join(path, surplus[0])} is not in the manifest: move it to another folder")
+    for name, entry in sorted(manifest.files.items())[rank::size]:
+        verify_file(path, name, entry, alive)
+    return manifest
 
 
 def verify_file(path: str, name: str, entry: Entry, alive: Callable[[], None]) -> None:
-    """Reads a file of a checkpoint's folder to the end and compares size and SHA-256."""
+    """Reads a whole file of a checkpoint and compares its size and SHA-256."""
     path = os.path.join(path, name)
     digest = hashlib.sha256()
     with open_regular(path) as file:

@@ -1,1 +1,1 @@
-"""The settings of both trainers: declarations, presets, which of them win, and what is refused together."""
+"""The settings of both trainers: declarations, presets, precedence and checks."""

@@ -12,11 +12,11 @@ from partial_fc.utils.imports import declared_keys
 from partial_fc.utils.options import OPTIONS, RATE
 
 from .aliases import ALIASES
-from .checks import Known
 from .presets import NETWORKS, TRAINERS, dataset, loss, network
 
-TASKS = declared_keys(Path(partial_fc.training.__file__).parent / "tasks", "TASKS")  # which need OpenCV
-OPTIMIZERS = ("sgd", "adamw")  # those of partial_fc_torch.optimizers, which needs PyTorch
+# Read from the source, because importing the tasks needs OpenCV.
+TASKS = declared_keys(Path(partial_fc.training.__file__).parent / "tasks", "TASKS")
+OPTIMIZERS = ("sgd", "adamw")  # names in partial_fc_torch.optimizers, which cannot be imported without PyTorch
 BACKENDS = ("", "gloo", "nccl")
 GRADIENT_DTYPES = ("float32", "bfloat16", "float16")
 NEW_CENTERS = ("random", "mean")
@@ -40,8 +40,8 @@ SETTINGS = Schema(
         0,
         "number of identities in the training set (default: set by dataset)",
         at_least=1,
-        at_most=2**45,
-    ),  # two float32 digits of a label
+        at_most=2**45,  # ranks exchange a label as two float32 digits
+    ),
     Setting(
         "network",
         "small",
@@ -260,7 +260,7 @@ SETTINGS = Schema(
     aliases=ALIASES,
 )
 
-# Settings that take a name, or an object of the user's as package.module:name.
+# Settings that take a name, or a user's own object as package.module:name -> the names.
 OBJECTS = {
     "optimizer": OPTIMIZERS,
     "center_optimizer": CENTER_STATES,
@@ -268,9 +268,8 @@ OBJECTS = {
     "task": TASKS,
     "trackers": TRACKERS,
 }
-KNOWN = Known(SETTINGS.defaults(), loss, NETWORKS, OBJECTS)
 
 
 def describe_settings(trainer: str = "mxnet") -> str:
-    """The text of ``--help`` on the settings."""
+    """Returns the text of ``--help`` about the settings."""
     return SETTINGS.describe(TRAINERS[trainer].defaults)

@@ -1,6 +1,6 @@
-"""Presets: the settings that the name of a loss, of a network or of a data set stands for.
+"""Presets: the settings that the name of a loss, network or data set stands for.
 
-A program may add its own presets to these dictionaries before it calls resolve_settings.
+A program may add presets to these dictionaries before it calls resolve_settings.
 """
 
 from easydict import EasyDict as edict
@@ -13,11 +13,11 @@ loss = edict(
     arcface=edict(margin="combined", margin_options=""),
     cosface=edict(margin="combined", margin_options="m1=1.0,m2=0.0,m3=0.4"),
     **{name: edict(margin=name, margin_options="") for name in MARGINS[1:]},
-    # Taken where the user names a margin and no loss.
+    # Used if the user names a margin and no loss.
     own=edict(margin="", margin_options=""),
 )
 
-# By trainer. The MobileFaceNet that MXNet calls mbf is mobilefacenet in PyTorch, where mbf is that of arcface_torch.
+# By trainer. MXNet's mbf is mobilefacenet in PyTorch, where mbf is arcface_torch's MobileFaceNet.
 NETWORKS = {
     "mxnet": ("r18", "r34", "r50", "r100", "r124", "r200", "rx50", "rx101", "mbf", "small"),
     "torch": declared_keys(trainer_root("partial_fc_torch") / "partial_fc_torch" / "backbones", "NETWORKS"),
@@ -31,29 +31,29 @@ def _real(name, classes, val_targets=("lfw", "cfp_fp", "agedb_30"), **more):
 
 
 def _divided(unit, *numbers):
-    """Rates that are divided by 10 after so many steps, or before these epochs."""
+    """Settings of rates that are divided by 10 after these steps, or before these epochs."""
     return {"schedule": unit, "schedule_options": f"{unit}=[{','.join(map(str, numbers))}]"}
 
 
 def _synthetic(ten_thousands):
-    """A number of identities to measure speed and memory with: n x 10^4, on dummy images."""
+    """A preset of n x 10^4 identities on dummy images, to measure speed and memory."""
     return edict(
         num_classes=ten_thousands * 10000,
         **_divided("steps", 20000, 28000),
         max_update=32000,
-        checkpoint_every=0,  # of 4 GB for each million classes
+        checkpoint_every=0,  # a checkpoint has 4 GB per million classes
         debug=True,
     )
 
 
 dataset = edict(
-    # Synthetic faces, written by the first training on them (partial_fc/data/synthetic).
+    # Synthetic faces, drawn by the first training on them (partial_fc/data/synthetic).
     demo=edict(
         data_root="data",
         data_name="demo",
         num_classes=1000,
         embedding_size=128,
-        # 0.05 for 64 images. A long warm-up keeps arcface out of the cone that docs/collapse.md describes.
+        # 0.05 for 64 images. A long warm-up avoids the collapse into a cone that docs/collapse.md describes.
         lr=0.4,
         warmup_steps=400,
         max_grad_norm=5.0,
@@ -65,7 +65,7 @@ dataset = edict(
         val_targets=["demo_val"],
         baselines=True,
     ),
-    own=edict(),  # taken where the user names the images and no dataset: nothing but the defaults
+    own=edict(),  # used if the user names the images and no dataset; has nothing but the defaults
     # Characters in the typefaces of Debian's packages, written by `python -m examples.glyphs`; see docs/experiment.md.
     glyphs=edict(
         data_root="data",
@@ -80,21 +80,21 @@ dataset = edict(
         num_epoch=4,
         val_targets=["unseen_characters", "unseen_typefaces"],
     ),
-    # Of CASIA-WebFace's 10,575 identities, the train.rec that insightface published has 10,572.
+    # insightface's train.rec has 10,572 of CASIA-WebFace's 10,575 identities.
     webface=_real("webface", 10572, **_divided("steps", 20000, 28000), max_update=32000),
     emore=_real("emore", 85742, **_divided("steps", 100000, 160000), max_update=180000),
-    # The original has no schedule for ms1mv3: this is that of emore, which is of nearly the same size.
+    # The original has no schedule for ms1mv3; this is the schedule of emore, which has nearly the same size.
     ms1mv3=_real("ms1mv3", 93431, **_divided("steps", 100000, 160000), max_update=180000),
     glint360k=_real("glint360k", 360232, **_divided("epochs", 8, 12, 15, 18), num_epoch=20),
     glint360k_8GPU=_real(
         "glint360k", 360232, VALIDATION_SETS, **_divided("steps", 200000, 400000, 500000, 550000), max_update=600000
     ),
-    # The original trains it at 0.1 too, with a global batch of 1024.
+    # 0.05 for a batch of 512 is the original's 0.1 for its global batch of 1024.
     glint360k_16GPU=_real(
         "glint360k", 360232, VALIDATION_SETS, **_divided("steps", 200000, 280000, 360000), max_update=400000, lr=0.05
     ),
 )
-# Few of these characters, for the recipes of the glyphs: see docs/recipes.md.
+# 500 of these characters, for the recipes of the glyphs; see docs/recipes.md.
 dataset.glyphs500 = edict({**dataset.glyphs, "data_name": "glyphs500", "num_classes": 500})
 for _name, _classes in (("ms1m-retinaface-t1", 93431), ("ms1m-retinaface-t2", 91180)):
     dataset[_name] = _real(_name, _classes, **_divided("epochs", 11, 17, 22), num_epoch=25)
@@ -103,9 +103,9 @@ for _count in (100, 1000, 2000, 3000, 10000):
 
 PRESETS = {"dataset": dataset, "network": network, "loss": loss}
 
-# What the PyTorch trainer, which follows arcface_torch (insightface, commit fb5b42fe), sets otherwise than the presets
-# above, which the MXNet trainer follows as the original: defaults, folders and schedules. The classes are the same, so
-# that one trainer resumes from the other's checkpoints.
+# The presets above follow the original MXNet trainer. The PyTorch trainer follows arcface_torch (insightface, commit
+# fb5b42fe), which has other defaults, folders and schedules. The classes are the same, so that each trainer can resume
+# from the other's checkpoints.
 TRAINERS = {
     "mxnet": edict(defaults=edict(), dataset=edict()),
     "torch": edict(

@@ -19,13 +19,12 @@ from partial_fc.utils import memory
 from partial_fc.utils.garbage import few_collections
 from partial_fc.utils.text import plural
 
-from . import resume
 from .callbacks import CallBackLogging
 from .engine import Engine
 from .framework import Framework
 from .loop import LoopState
 from .new_centers import take_new_centers
-from .resume import NEW_WEIGHTS, ResumePlan
+from .saved_training import NEW_WEIGHTS, ResumePlan, read_pretrained, take_pretrained
 from .schedule import Epochs, RateFactor, items_of_update, learning_rates, resolve_schedule
 from .tasks import Task, build_task
 from .trackers import Trackers
@@ -33,23 +32,23 @@ from .verifying import CallBackVerification
 
 
 class Training(NamedTuple):
-    """What is trained, on what, and how."""
+    """The parts of a training."""
 
-    settings: Any  # of the training; ``max_update`` is the length also where ``num_epoch`` decides
-    task: Task  # what is learned
-    rate_factor: RateFactor  # of the learning rates
-    epochs: Epochs  # of its updates
-    engine: Engine  # with its initial parameters, or pretrained ones
-    data: TrainingData  # of this rank
+    settings: Any  # ``max_update`` is the length of the training, even if ``num_epoch`` decides it
+    task: Task
+    rate_factor: RateFactor
+    epochs: Epochs
+    engine: Engine  # with initial or pretrained parameters
+    data: TrainingData  # this rank's share
 
 
 def build_data(settings, task: Task, framework: Framework) -> TrainingData:
-    """Builds the training data of this rank, after checking its device and the memory for the class centers.
+    """Builds this rank's training data, after checking its device and the memory for the class centers.
 
     Collectives: all-gathers ``status.context``, ``status.memory`` and ``status.data``.
 
     Raises:
-        JobError: On every rank, if one of them cannot train on the data.
+        JobError: On every rank, if one cannot train on the data.
     """
     run_on_all_ranks = framework.collectives.run_on_all_ranks
     run_on_all_ranks("context", lambda: framework.require_device(settings))
@@ -72,12 +71,12 @@ def _open_data(settings, task: Task, framework: Framework) -> TrainingData:
 
 
 def open_share(settings, rank: int, size: int) -> Batches:
-    """Opens the share of a rank in the training set of the settings, in a process of its own."""
+    """Opens a rank's share of the training set, in a reading process."""
     return build_task(settings).batches(rank, size)
 
 
 def build_dummies(settings, task: Task, framework: Framework) -> TrainingData:
-    """Builds dummy batches of the same shapes as the training data, which cost nothing to read."""
+    """Builds dummy batches in the shapes of the training data, which cost nothing to read."""
     random = np.random.default_rng((settings.seed, framework.collectives.rank))
     inputs = task.dummy_inputs(items_of_update(settings), random)
     if task.pixels:
@@ -86,11 +85,7 @@ def build_dummies(settings, task: Task, framework: Framework) -> TrainingData:
 
 
 def _require_bank_memory(settings, framework: Framework) -> None:
-    """Checks that the bank of this rank, in float32, fits on its GPU or with those of the other ranks on the host.
-
-    Raises:
-        ValueError: It does not fit, or its optimizer does not exist.
-    """
+    """Raises ValueError if this rank's bank (float32) does not fit on its GPU, or all ranks' banks on the host."""
     numbers_per_class = sum(framework.center_widths(settings).values())
     if settings.bank_folder:
         return  # the bank checks the space on the disk
@@ -109,7 +104,7 @@ def _require_bank_memory(settings, framework: Framework) -> None:
 
 
 def job_facts(settings, data: TrainingData, framework: Framework) -> dict[str, Any]:
-    """Returns what must be the same on every rank of a job, by name."""
+    """Returns the facts that must be the same on every rank of a job, by name."""
     return {
         **{f"setting {name}": value for name, value in settings.items()},
         "code": code_digest([os.path.dirname(partial_fc.__file__), *framework.source_folders]),
@@ -119,7 +114,7 @@ def job_facts(settings, data: TrainingData, framework: Framework) -> dict[str, A
 
 
 def versions(framework: Framework) -> dict[str, str]:
-    """Returns the versions of the software on which the numbers of a training depend."""
+    """Returns the versions of the software that affects a training's numbers."""
     return {"python": platform.python_version(), **framework.versions(), "numpy": np.__version__}
 
 
@@ -129,13 +124,15 @@ def build_training(
 ) -> Training:
     """Builds the engine, and loads pretrained weights if the training starts from them.
 
+    The plan's checkpoint is not loaded here, because it also holds the state of the loop.
+
     Collectives: all-gather ``status.schedule``, those of read_pretrained, Framework.build_engine, take_pretrained and
         take_new_centers.
 
     Args:
-        settings, task, framework, data: of this rank; the settings are complete.
-        folder: where the centers are saved.
-        plan: how the training starts; its checkpoint, which also has the state of the loop, is not loaded here.
+        settings, task, framework, data: of this rank.
+        folder: folder in which the class centers are saved.
+        plan: how the training starts.
 
     Raises:
         JobError: On every rank, if one fails.
@@ -147,24 +144,24 @@ def build_training(
     pretrained = None
     if plan.pretrained:
         with_classes, read_files = bool(settings.class_map), framework.read_pretrained
-        pretrained = resume.read_pretrained(plan.pretrained, with_classes, framework.collectives, read_files)
+        pretrained = read_pretrained(plan.pretrained, with_classes, framework.collectives, read_files)
     model_format = plan.model_format(pretrained, framework.model_format)
     engine = framework.build_engine(settings, task, rate_factor, data, folder, model_format)
     if pretrained is not None:
-        class_map = resume.take_pretrained(pretrained, settings, engine)
+        class_map = take_pretrained(pretrained, settings, engine)
         take_new_centers(settings, class_map, engine, data)
     return Training(settings, task, rate_factor, epochs, engine, data)
 
 
 def build_log(training: Training, trackers: Trackers, bar: tqdm, loop: LoopState) -> CallBackLogging:
-    """Builds what logs the loss, speed and learning rate of a training."""
+    """Builds the callback that logs the loss, speed and learning rate of a training."""
     settings, engine = training.settings, training.engine
-    ranks = engine.collectives
-    backbone_lr, _ = learning_rates(settings, ranks.size)
+    collectives = engine.collectives
+    backbone_lr, _ = learning_rates(settings, collectives.size)
     return CallBackLogging(
         settings.log_every,
-        ranks.rank,
-        ranks.size,
+        collectives.rank,
+        collectives.size,
         items_of_update(settings),
         trackers,
         bar,
@@ -176,7 +173,7 @@ def build_log(training: Training, trackers: Trackers, bar: tqdm, loop: LoopState
 
 
 def build_verification(training: Training, trackers: Trackers) -> CallBackVerification:
-    """Builds what verifies a training on the held-out sets of its task."""
+    """Builds the callback that verifies a training on its task's held-out sets."""
     settings = training.settings
     return CallBackVerification(
         training.engine,

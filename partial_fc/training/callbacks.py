@@ -1,6 +1,6 @@
 """Callbacks that run after every update: log lines, and the check for infinite or NaN parameters.
 
-Every callback takes a BatchEndParam. Call it on every rank, because it may run collectives.
+A callback takes a BatchEndParam. It is called on every rank, because it may run collectives.
 
 Shapes: B local batch, R ranks.
 """
@@ -14,15 +14,15 @@ from datetime import timedelta
 from tqdm import tqdm
 
 from .engine import Engine
-from .loop import BatchEndParam, LoopState, own_loop
+from .loop import BatchEndParam, LoopState, engine_loop
 from .results import LossPoint, some_points
 from .trackers import Trackers
 
-SAVED = 30_000  # lines in a checkpoint, at most: 4 MB of its manifest, of which reading takes 16 MB
+SAVED = 30_000  # maximum number of lines in a checkpoint: 4 MB of its manifest, and 16 MB of memory to read it
 
 
 class CallBackLogging:
-    """Logs loss and speed, and stores them for the curves of the report.
+    """Logs loss and speed, and stores them for the report's curves.
 
     Collectives: all-reduce ``log.waited`` for each line, if ``engine`` is given.
 
@@ -31,12 +31,12 @@ class CallBackLogging:
         rank: Rank of this process; only rank 0 writes.
         size: R.
         batch_size: B; the speed counts the items of all ranks.
-        trackers: That get the figures, or None.
-        bar: tqdm bar, or None.
-        engine: Whose loss scale is logged, and how long its loop waits for data; given on all ranks or on none.
-        max_update: Length of the training, for the time that is left; 0 if not known.
+        trackers: Metric loggers, or None.
+        bar: Progress bar, or None.
+        engine: Engine, to log its loss scale and how long its loop waits for data; given on all ranks or on none.
+        max_update: Length of the training, to log the time left; 0 if not known.
         rate: Number of an update, from 1 -> learning rate of the backbone; None if not known.
-        loop: Of the training; None takes that of ``engine.fit``.
+        loop: State of the training's loop; None takes that of ``engine.fit``.
 
     Attributes:
         points: A LossPoint for each line.
@@ -65,9 +65,9 @@ class CallBackLogging:
         self.points: list[LossPoint] = []
         self.seconds = 0.0
         self._losses: list[float] = []  # since the last line
-        self._resumed = {"seconds": 0.0, "waited": 0.0}  # that an earlier process has spent on these updates
+        self._resumed = {"seconds": 0.0, "waited": 0.0}  # spent by an earlier process on these updates
         self._engine, self._waited_before, self._waiting_seconds = engine, 0.0, 0.0
-        self._loop = LoopState() if engine is None else loop or own_loop(engine)
+        self._loop = LoopState() if engine is None else loop or engine_loop(engine)
         self._since = time.perf_counter()
         self._excluded_since: float | None = None
 
@@ -118,36 +118,36 @@ class CallBackLogging:
         """Restores the state that `state` returned."""
         self.points = [LossPoint(*point) for point in state["points"]]
         self._losses = list(map(float, state["losses"]))
-        # Checkpoints of earlier versions have counted this time already.
+        # In checkpoints of earlier versions ``seconds`` includes this time.
         resumed = state.get("since_last_line", self._resumed)
         self._resumed = {name: float(resumed[name]) for name in self._resumed}
         self.seconds, self._waiting_seconds = float(state["seconds"]), float(state["waiting_seconds"])
 
     @property
     def waiting(self) -> float | None:
-        """Share 0..1 of the training time in which the slowest rank waited for data; None if not measured."""
+        """Fraction of the training time in which the slowest rank waited for data; None if not measured."""
         if self._engine is None or not self.seconds:
             return None
         return round(self._waiting_seconds / self.seconds, 4)
 
     def restart(self) -> None:
-        """Starts measuring time and waiting for data now, in addition to what was restored."""
+        """Starts to measure time and waiting for data, in addition to the restored values."""
         self._since = time.perf_counter() - self._resumed["seconds"]
         self._waited_before = self._loop.waited_for_data - self._resumed["waited"]
 
     @contextmanager
     def excluded_time(self) -> Iterator[None]:
-        """A context whose time is excluded from training time and speed, such as that of verification and saving."""
+        """A context whose time is excluded from training time and speed, such as verification and saving."""
         self._excluded_since = time.perf_counter()
         yield
         self._since += time.perf_counter() - self._excluded_since
         self._excluded_since = None
 
     def _report(self, epoch: int, point: LossPoint) -> None:
-        """Writes log line, progress bar and figures of a point; None stands for what is not known."""
+        """Writes a point to the log, the progress bar and the trackers."""
         update, speed, rate = point.num_update, point.samples_per_second, point.learning_rate
         scale = None if self._engine is None else self._engine.loss_scale
-        # At the speed of this point, without verification and saving.
+        # Extrapolates the speed of this point, without verification and saving.
         left = (self.max_update - update) * self.global_batch / speed if self.max_update else None
         parts = (
             f"Speed {speed:.2f} samples/sec",
@@ -158,7 +158,8 @@ class CallBackLogging:
             None if left is None else f"Required: {left / 3600:1.0f} hours",
             None if point.waiting is None else f"Waiting for data: {100 * point.waiting:.1f} %",
             None if rate is None else f"Learning rate: {rate:.4g}",
-            None if left is None else f"Time left: {timedelta(seconds=round(left))}",  # the hours are of the tutorial
+            # The tutorial's trainer logs the hours above.
+            None if left is None else f"Time left: {timedelta(seconds=round(left))}",
         )
         logging.info("   ".join(part for part in parts if part))
         if self.bar is not None:
@@ -177,11 +178,11 @@ class CallBackLogging:
 class CallBackFinite:
     """Stops training if a parameter of the backbone is infinite or NaN.
 
-    The loss may be finite nevertheless: some activations turn NaN into zero. Parameters are the same on all ranks, so
-    every rank raises the error.
+    The loss may be finite nevertheless, because some activations turn NaN into zero. Parameters are the same on all
+    ranks, so every rank raises the error.
 
     Args:
-        engine: In training.
+        engine: Engine in training.
         frequent: Number of updates between two checks.
 
     Raises:

@@ -28,30 +28,31 @@ from partial_fc.utils.staging import opened_folder
 from partial_fc.utils.text import amount
 
 from .engine import Engine
-from .loop import LoopState, own_loop
+from .loop import LoopState, engine_loop
 
 Chunks = Callable[[], Iterator]
 
-UPDATES = 2000  # between checkpoints on CPUs, unless set
-# On GPUs, unless set. A file system that takes 1 GB/s of each rank is a usual one.
+UPDATES = 2000  # default number of updates between checkpoints on CPUs
+# Defaults on GPUs: minimum minutes between checkpoints, a usual file system's speed per rank, and the fraction of the
+# time that writing checkpoints at this speed may take.
 MINUTES, BYTES_PER_SECOND, SHARE = 10.0, 1e9, 0.02
 
 
 class CallBackCheckpoint:
-    """Saves all state on which the next update depends, in intervals and when the job is asked to stop.
+    """Saves all state on which the next update depends, at intervals and when the job is asked to stop.
 
     Collectives: none in a step without a save. Each save: all-reduce ``checkpoint.memory``, all-gathers
     ``status.checkpoint.<phase>`` and ``checkpoint.shards``.
 
     Args:
-        engine: in training.
-        folder: of the checkpoints, on a disk that all ranks see.
-        frequent: updates between saves; 0 does not count them; -1 takes what suits the device, see suitable_interval.
-        extra_state: called at each save; returns further state for the checkpoint, as JSON. That of rank 0 is saved.
+        engine: engine in training.
+        folder: folder of the checkpoints, on a disk that all ranks see.
+        frequent: updates between saves; 0 saves none by updates; -1 chooses by the device, see suitable_interval.
+        extra_state: called at each save; returns further state for the checkpoint, as JSON. Rank 0's is saved.
         origin: settings and versions of the training, as JSON, for people who read the manifest.
         saved_at: update of the checkpoint in ``folder`` that the training resumes from.
-        loop: of the training; None takes that of ``engine.fit``.
-        minutes: between saves, by the clock of rank 0, which sends them with its labels; 0 does not measure them.
+        loop: state of the training's loop; None takes that of ``engine.fit``.
+        minutes: minutes between saves, by rank 0's clock; 0 saves none by time.
 
     Raises, in a call:
         Preempted: On every rank, when one was asked to stop and the checkpoint is complete.
@@ -71,8 +72,13 @@ class CallBackCheckpoint:
         minutes: float = 0,
     ):
         self.engine, self.folder = engine, folder
-        self.frequent, self.minutes = (frequent, minutes) if frequent >= 0 else _chosen_interval(engine, minutes)
-        self._loop = loop or own_loop(engine)
+        if frequent < 0:
+            size = _bank_bytes(engine)
+            frequent, minutes = suitable_interval(engine.on_gpu, size, minutes)
+            every = [f"{frequent} updates"] * bool(frequent) + [f"{minutes:.3g} minutes"] * bool(minutes)
+            logging.info("checkpoints every %s (%s of centers and states a rank)", " and ".join(every), amount(size))
+        self.frequent, self.minutes = frequent, minutes
+        self._loop = loop or engine_loop(engine)
         self._extra_state, self._origin = extra_state, dict(origin or {})
         self._saved_at, self._begun_at = saved_at, monotonic()
         self._save: _Save | None = None
@@ -81,9 +87,11 @@ class CallBackCheckpoint:
 
     def __call__(self, param) -> None:
         """Starts, completes or publishes a checkpoint when it is due, and stops the training when asked to."""
+        # The flags came with the labels of the last step: all ranks see the same ones and decide alike, without a
+        # collective of their own.
         flags = self.engine.all_rank_flags
         if self._published is not None and self._published.done():
-            self._published.result()
+            self._published.result()  # raises an error of the thread
         if self._save is not None and (flags & RankFlags.CHECKPOINT_WRITTEN).all():
             self._publish()
         if (flags & RankFlags.STOP_REQUESTED).any():
@@ -92,18 +100,15 @@ class CallBackCheckpoint:
         due = self.frequent and param.num_update % self.frequent == 0 or (flags & RankFlags.CHECKPOINT_DUE).any()
         if due and param.num_update != self._saved_at:
             self._begin()
-        self.engine.rank_flags = self._rank_flags()
-
-    def _rank_flags(self) -> RankFlags:
-        flags = RankFlags(0)
+        own_flags = RankFlags(0)  # the next step sends them to all ranks
         if self._save is not None and self._save.written.done():
-            flags |= RankFlags.CHECKPOINT_WRITTEN
+            own_flags |= RankFlags.CHECKPOINT_WRITTEN
         if self.engine.collectives.stop_requested():
-            flags |= RankFlags.STOP_REQUESTED
+            own_flags |= RankFlags.STOP_REQUESTED
         if self.minutes and self._save is None and self.engine.collectives.rank == 0:
             if monotonic() - self._begun_at >= 60 * self.minutes:
-                flags |= RankFlags.CHECKPOINT_DUE
-        return flags
+                own_flags |= RankFlags.CHECKPOINT_DUE
+        self.engine.rank_flags = own_flags
 
     def save(self, num_update: int) -> None:
         """Saves now, unless this update is saved already, and returns when the checkpoint is complete."""
@@ -115,9 +120,12 @@ class CallBackCheckpoint:
         self._finish()
         engine, collectives = self.engine, self.engine.collectives
         self._saved_at, self._begun_at = engine.num_update, monotonic()
-        # The same on all ranks: they exchange hashes now if they wrote at once, and in a later step if in a thread.
-        background = not collectives.max("checkpoint.memory", 0.0 if _copy_fits(engine) else 1.0)
-        # Later updates change it, as they add to the history of verifications, before the manifest is written.
+        # All ranks decide alike: without a thread they exchange hashes now, and with one in a later step. A copy takes
+        # as much memory as the bank; the host must have twice as much.
+        needed = 2 * collectives.local_size * _bank_bytes(engine)
+        copy_fits = not engine.memory_bank.in_files and needed < free_memory()
+        background = not collectives.max("checkpoint.memory", 0.0 if copy_fits else 1.0)
+        # A copy, because the training goes on before the manifest is written.
         state = copy.deepcopy({**progress(engine, self._loop), **self._extra_state()})
         begin = partial(_Save, engine, self.folder, state, self._thread if background else None)
         self._save = collectives.run_on_all_ranks("checkpoint.copy", begin)
@@ -136,33 +144,33 @@ class CallBackCheckpoint:
         """Exchanges sizes and hashes of the written files; rank 0 then completes the checkpoint in its thread."""
         save, self._save = self._save, None
         assert save is not None, "no save has begun"
-        save.blocks_training = True
+        save.blocks_training = True  # if its files are not written yet, the training waits for them here
         collectives = self.engine.collectives
         entries = collectives.run_on_all_ranks("checkpoint.write", save.written.result)
         shards = collectives.gather_object("checkpoint.shards", (save.shard, entries, save.rank_state))
         if collectives.rank == 0:
             manifest = save.manifest(shards, self._origin)
-            self._published = self._thread.submit(self._complete, manifest)
 
-    def _complete(self, manifest: Manifest) -> None:
-        self.folder.commit(manifest.num_update, manifest)
-        self.folder.prune()
+            def complete() -> None:
+                self.folder.commit(manifest.num_update, manifest)
+                self.folder.prune()
+
+            self._published = self._thread.submit(complete)
 
 
 class _Save:
-    """One checkpoint of this rank, which has begun.
+    """This rank's part of a checkpoint that is being written.
 
     Args:
-        engine: see CallBackCheckpoint.
-        folder: of the checkpoints.
-        state: of the training, as JSON.
+        engine, folder: see CallBackCheckpoint.
+        state: state of the training, as JSON.
         thread: writes a copy; None writes the files now, without a copy.
 
     Attributes:
         written: Future of {file: Entry}.
         shard: (first class, last class + 1) of this rank.
-        rank_state: state of this rank that is not an array.
-        blocks_training: whether training waits for the files; set later if it has to wait after all.
+        rank_state: this rank's state, except arrays.
+        blocks_training: whether the training waits for the files.
     """
 
     def __init__(self, engine: Engine, folder: CheckpointFolder, state: dict, thread: ThreadPoolExecutor | None):
@@ -201,18 +209,17 @@ class _Save:
     def _write(self) -> dict[str, Entry]:
         """Writes the files of this rank."""
         entries = {}
-        with opened_folder(self._path) as place:
+        with opened_folder(self._path) as opened:
             while self._files:  # frees each copy when it is written
                 name, chunks = self._files.pop()
                 try:
-                    entries[name] = write_file(os.path.join(place, name), chunks(), self._alive)
+                    entries[name] = write_file(os.path.join(opened, name), chunks(), self._alive)
                 except FloatingPointError as error:
                     raise ValueError(f"{name} of update {self.num_update} is not saved: {error}") from None
         return entries
 
     def _alive(self) -> None:
-        # Otherwise the training reports its own progress, and a stalled one must not be hidden.
-        if self.blocks_training:
+        if self.blocks_training:  # otherwise this thread would hide that the training has stalled
             self._report_progress()
 
 
@@ -230,7 +237,7 @@ def progress(engine: Engine, loop: LoopState) -> dict[str, Any]:
 
 
 def _files(engine: Engine, copied: bool) -> list[tuple[str, Chunks]]:
-    """Returns the name of each file of this rank, and a function that yields its content."""
+    """Returns the name of each of this rank's files, and a function that yields its content."""
     rank, bank = engine.collectives.rank, engine.memory_bank
     statistics = engine.statistics()
     files: list[tuple[str, Chunks]] = [(statistics_file(rank), lambda: npz_chunks(statistics))]
@@ -244,32 +251,24 @@ def _files(engine: Engine, copied: bool) -> list[tuple[str, Chunks]]:
 
 
 def suitable_interval(on_gpu: bool, bank_bytes: int, minutes: float = 0) -> tuple[int, float]:
-    """Returns updates and minutes between the checkpoints of a training, by what they cost.
+    """Returns updates and minutes between the checkpoints of a training, by what checkpoints cost.
 
-    On a CPU they come every 2,000 updates, which take many minutes. Fast GPUs make them in two, and would do little but
-    write large banks: there the time between checkpoints is 50 times what one takes at 1 GB/s a rank, and 10 minutes at
-    least. So a training spends 2 % of its time on them if it has to wait for the files, and less if the host has memory
-    for a copy. Up to 12 GB a rank a failure costs 10 minutes; with 40 GB, as ten million classes on one GPU, 33.
+    On a CPU 2,000 updates take many minutes. Fast GPUs need two minutes for them, and would do little but write large
+    banks: on GPUs the time between checkpoints is 50 times what one takes at 1 GB/s per rank, and at least 10 minutes.
+    A training that has to wait for the files then spends 2 % of its time on them, and less if the host has memory for a
+    copy. A failure costs 10 minutes with up to 12 GB per rank, and 33 with 40 GB, such as ten million classes on a GPU.
 
     Args:
         on_gpu: whether the training computes on GPUs.
-        bank_bytes: of the centers and states of a rank; those of the backbone are few beside it where this matters.
-        minutes: as the user has set them; 0 for none.
+        bank_bytes: bytes of a rank's centers and states; a large bank dwarfs the backbone.
+        minutes: minutes that the user has set; 0 for none.
 
     Returns:
-        (updates, minutes), of which 0 does not count.
+        (updates, minutes); 0 saves none by updates or by time.
     """
     if not on_gpu:
         return UPDATES, minutes
     return 0, minutes or max(MINUTES, bank_bytes / BYTES_PER_SECOND / SHARE / 60)
-
-
-def _chosen_interval(engine: Engine, minutes: float) -> tuple[int, float]:
-    size = _bank_bytes(engine)
-    updates, minutes = suitable_interval(engine.on_gpu, size, minutes)
-    every = [text for number, text in ((updates, f"{updates} updates"), (minutes, f"{minutes:.3g} minutes")) if number]
-    logging.info("checkpoints every %s (%s of centers and states a rank)", " and ".join(every), amount(size))
-    return updates, minutes
 
 
 def _bank_bytes(engine: Engine) -> int:
@@ -277,11 +276,6 @@ def _bank_bytes(engine: Engine) -> int:
     return 4 * bank.num_local * sum(bank.widths.values())
 
 
-def _copy_fits(engine: Engine) -> bool:
-    """Returns whether the host has free memory for twice the centers and states of its ranks."""
-    return not engine.memory_bank.in_files and 2 * engine.collectives.local_size * _bank_bytes(engine) < free_memory()
-
-
 def _lower_priority() -> None:
-    """Gives this thread the lowest priority, so that training gets the cores first; Linux has priorities per thread."""
+    """Gives this thread the lowest priority, so that training gets the cores first; Linux sets it per thread."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)

@@ -10,12 +10,12 @@ from typing import NoReturn
 from partial_fc.distributed.env import rank_info
 from partial_fc.utils.imports import TRUST, TRUST_HELP
 
-# Settings that have an option of their own, beside name=value.
+# Settings that can also be given as an option, such as --dataset.
 OPTIONS = ("dataset", "loss", "network", "models_root", "resume", "pretrained", "class_map")
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser of which one rank prints help and errors."""
+    """An ArgumentParser whose help and errors are printed by one rank."""
 
     def __init__(self, default: ModuleType, file: str, trainer: str, description: str, options: Sequence[str]):
         settings = "settings, given as name=value (presets change some defaults, --print-config shows the result)"
@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("settings", nargs="*", metavar="name=value", help="any setting of those below")
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
-        """Parses the command line; ``settings`` holds the name=value arguments as they were typed.
+        """Parses the command line; ``settings`` of the result holds the name=value arguments as typed.
 
         Raises:
             ValueError: An argument is not allowed.
@@ -53,25 +53,25 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def error(self, message: str) -> NoReturn:
-        """Raises ValueError in place of exiting: only one rank reports an error."""
+        """Raises ValueError instead of exiting, because only one rank reports an error."""
         raise ValueError(f"{message}; see python {self.prog} --help")
 
     def print_help(self, file=None) -> None:
-        """Prints the help on rank 0; with ``task=...``, also on the settings of the task."""
+        """Prints the help on rank 0; with ``task=...``, also the help about the task's settings."""
         if rank_info(os.environ).rank != 0:
             return
         super().print_help(file)
         if self._task:
-            from .tasks import find_task  # with libraries that others do not need
+            from .tasks import find_task  # imports libraries that the rest of the help does not need
 
             print(f"\n{find_task(self._task).schema().describe({})}", file=file)
 
 
 def likely_root(argv: list[str]) -> str:
-    """Returns the folder of the other ranks' status store, for a rank that cannot load its settings."""
-    given = {"models_root": "models"}
+    """Guesses the folder of the other ranks' status store, for a rank that cannot load its settings."""
+    values = {"models_root": "models"}
     for argument, following in zip(argv, [*argv[1:], ""]):
         name, equals, value = argument.removeprefix("--").partition("=")
-        given[name.replace("-", "_")] = value if equals else following
-    root = os.path.dirname(os.path.normpath(given["output"])) if "output" in given else given["models_root"]
+        values[name.replace("-", "_")] = value if equals else following
+    root = os.path.dirname(os.path.normpath(values["output"])) if "output" in values else values["models_root"]
     return os.path.expanduser(root)

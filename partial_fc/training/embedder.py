@@ -16,22 +16,22 @@ from partial_fc.utils.distances import squared_distances
 
 from .engine import Engine
 
-Read = Callable[[int, int], Inputs]  # (start, stop) -> these items
-PARTS = 20  # of a set; between two of them the ranks ask whether one has to stop
+Read = Callable[[int, int], Inputs]  # (start, stop) -> items start .. stop - 1
+PARTS = 20  # parts of a set, between which the ranks agree whether one has to stop
 
 
 class Embedder:
-    """The backbone at one verification, which embeds items without training on them.
+    """The backbone during one verification: embeds items without training on them.
 
     Args:
-        engine: in training; its running statistics are averaged over the ranks.
+        engine: engine in training; its running statistics are averaged over the ranks.
         batch_size: B.
-        name: of the set, in the names of collectives.
-        averaged: embeds by the moving average of the weights.
+        name: name of the set, for the names of collectives.
+        averaged: whether to embed with the moving average of the weights.
 
     Attributes:
         collectives: between the ranks.
-        name: as above.
+        name: name of the set.
     """
 
     def __init__(self, engine: Engine, batch_size: int, name: str, averaged: bool = False):
@@ -39,19 +39,19 @@ class Embedder:
         self.collectives = engine.collectives
 
     def __call__(self, inputs: Inputs) -> np.ndarray:
-        """Returns the embeddings (N, E) float64 of N items, on this rank."""
+        """Returns the embeddings (N, E) float64 of N items, computed on this rank."""
         self.collectives.report_progress()
         parts = [self._batch(inputs, start) for start in range(0, num_items(inputs), self.batch_size)]
         return np.concatenate(parts).astype(np.float64)
 
     def embed_all(self, count: int, read: Read) -> np.ndarray:
-        """Returns the embeddings (N, E) float32 of a set on every rank, each of which computes a share.
+        """Returns the embeddings (N, E) float32 of a set on every rank; each rank computes a share.
 
         Collectives: those of embed_share, all-gather ``embeddings.<name>``.
 
         Args:
             count: N.
-            read: (start, stop), 0 .. N -> these items; it is called on each rank for the items of its share.
+            read: (start, stop) in 0 .. N -> items; called on each rank for its share.
 
         Raises:
             JobError: On every rank, if one fails.
@@ -59,7 +59,9 @@ class Embedder:
         """
         shard = shard_of(count, self.collectives.rank, self.collectives.size)
         parts = self.embed_share(
-            shard.size, lambda start, stop: read(shard.start + start, shard.start + stop), self._as_float32
+            shard.size,
+            lambda start, stop: read(shard.start + start, shard.start + stop),
+            lambda inputs: self(inputs).astype(np.float32),
         )
         empty = np.empty((0, self.engine.memory_bank.embedding_size), np.float32)  # a rank may have no items
         return np.concatenate(
@@ -69,15 +71,15 @@ class Embedder:
     def embed_share(
         self, count: int, read: Read, work: Callable[[Inputs], np.ndarray], whole: int = 1
     ) -> list[np.ndarray]:
-        """Returns ``work(inputs)`` of the items of this rank, about B at a time; the next ones are read meanwhile.
+        """Returns ``work(inputs)`` for this rank's items, about B at a time; a thread reads the next ones meanwhile.
 
         Collectives: PARTS times all-gather ``status.embed.<name>`` and all-reduce ``stop``.
 
         Args:
             count: n, which may be 0.
-            read: (start, stop), 0 .. n -> these items of this rank.
-            work: what is kept of them; it embeds them by calling this object.
-            whole: items that stay together.
+            read: (start, stop) in 0 .. n -> items of this rank.
+            work: inputs -> the result to keep; it embeds the inputs by calling this object.
+            whole: number of consecutive items that must stay together.
 
         Raises:
             JobError: On every rank, if one fails.
@@ -88,23 +90,22 @@ class Embedder:
         with closing(_read_ahead(count, read, step)) as batches:
             length = -(-len(range(0, count, step)) // PARTS)
             for _ in range(PARTS):
-                # No collective inside a part: a rank that fails would not take part in it.
+                # No collectives inside a part, because a rank that fails would not take part in them.
                 results += self.collectives.run_on_all_ranks(
                     f"embed.{self.name}", lambda: [work(inputs) for inputs in islice(batches, length)]
                 )
-                # A whole set takes minutes on a CPU, and who asks to stop waits for seconds.
+                # A whole set takes minutes on a CPU, and a stop request waits only seconds.
                 self.collectives.end_if_stopped()
         return results
 
     def step(self, whole: int = 1) -> int:
-        """Returns the number of items that embed_share reads at a time: B or less, but at least ``whole``."""
+        """Returns the number of items that embed_share reads at a time: at most B, but at least ``whole``."""
         return max(whole, self.batch_size // whole * whole)
 
     def compare_modes(self, inputs: Inputs) -> np.ndarray:
-        """Returns (B,) float64, the cosine between the embeddings of an item in evaluation and in training mode.
+        """Returns (B,) float64, the cosine between each item's embeddings in evaluation and in training mode.
 
-        Args:
-            inputs: up to B items; the first ones are repeated if there are fewer. None give an empty result.
+        ``inputs``: up to B items, which are repeated to fill the batch; no items give an empty result.
         """
         if not num_items(inputs):
             return np.empty(0)
@@ -119,12 +120,9 @@ class Embedder:
         batch = map_inputs(lambda array: array[start : start + self.batch_size], inputs)
         return self.engine.embed(batch, averaged=self.averaged)
 
-    def _as_float32(self, inputs: Inputs) -> np.ndarray:
-        return self(inputs).astype(np.float32)
-
 
 def _read_ahead(count: int, read: Read, step: int) -> Generator[Inputs, None, None]:
-    """Yields the items, ``step`` at a time; the next ones are read while the network computes."""
+    """Yields the items, ``step`` at a time; a thread reads the next ones meanwhile."""
     with ThreadPoolExecutor(1) as thread:
         waiting = [thread.submit(read, 0, min(step, count))]
         for start in range(step, count + step, step):

@@ -1,6 +1,6 @@
-"""What a framework provides to a training that runs: the model and its center bank; framework.py has how to build them.
+"""The protocols of a model in training and its center bank; framework.py has the protocol that builds them.
 
-partial_fc_mxnet and partial_fc_torch implement these protocols; partial_fc.training is written against them.
+partial_fc_mxnet and partial_fc_torch implement these protocols, and partial_fc.training uses them.
 
 Shapes: B local batch, R ranks, L classes of this rank, E embedding.
 """
@@ -22,7 +22,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class CenterBank(Protocol):
-    """The class centers of this rank and the states of their optimizer.
+    """This rank's class centers and the states of their optimizer.
 
     Attributes:
         class_start: first class of this rank.
@@ -44,19 +44,18 @@ class CenterBank(Protocol):
     def in_files(self) -> bool: ...
 
     def set_sample_ratio(self, ratio: float) -> None:
-        """Samples another part of the centers from the next step on, which draws as if it had been the part before.
+        """Sets the fraction of the centers sampled from the next step on; equal on all ranks, from 0 to 1.
 
-        Args:
-            ratio: the same on all ranks, from 0 to 1.
+        The next step draws as if the ratio had been set before its classes were prefetched.
         """
 
     def sequential_access(self) -> AbstractContextManager[None]:
-        """Returns a context in which all rows are read from the first to the last."""
+        """Returns a context in which rows are read in order, from the first to the last."""
 
     def host_rows(self, field: str, copied: bool) -> Iterable[np.ndarray]:
         """Returns the rows of the centers or of a state on the host.
 
-        Without a copy those of a GPU come there part by part, as the result is read, once.
+        Without a copy, rows on a GPU are transferred part by part while the caller iterates, which it can do once.
 
         Args:
             field: a key of ``widths``.
@@ -71,22 +70,22 @@ class CenterBank(Protocol):
 
         Args:
             saved: rows by class.
-            class_map: (C,) int64, the saved class of every class of this training, or -1 for a new class, which keeps
+            class_map: (C,) int64, the saved class of each class of this training, or -1 for a new class, which keeps
                 its initial center; None if the classes are the same.
 
         Raises:
-            ValueError: the saved classes, their embedding size or their states differ.
+            ValueError: The saved classes, their embedding size or their states differ.
         """
 
     def set_centers(self, rows: np.ndarray, centers: np.ndarray) -> None:
         """Sets some centers, before the first update.
 
         Args:
-            rows: (n,) int64, ascending, places of the classes on this rank.
+            rows: (n,) int64, ascending row numbers on this rank.
             centers: (n, E) float32.
 
         Raises:
-            OSError: a file cannot be written.
+            OSError: A file cannot be written.
         """
 
 
@@ -96,16 +95,16 @@ class Engine(Protocol):
     Attributes:
         collectives: between the ranks.
         memory_bank: see CenterBank.
-        device: where this rank computes, for the log.
-        on_gpu: whether that is a GPU.
-        num_classes: C, of all ranks.
+        device: this rank's device, for the log.
+        on_gpu: whether the device is a GPU.
+        num_classes: C, on all ranks together.
         num_update: number of updates done.
-        rank_flags: of this rank, sent to all ranks with the labels of the next step.
+        rank_flags: this rank's flags, sent to all ranks with the labels of the next step.
         all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
-        loss_scale: of a backbone in float16, else None.
-        draws_random_numbers: whether a training step draws random numbers, such as those of dropout.
+        loss_scale: loss scale of a float16 backbone, else None.
+        draws_random_numbers: whether a training step draws random numbers, such as for dropout.
         averages_weights: whether there is a moving average of the backbone's weights.
-        model_format: of weights and momentum.
+        model_format: format of weights and momentum.
     """
 
     num_classes: int | None
@@ -142,20 +141,20 @@ class Engine(Protocol):
             The mean loss over the global batch, see BatchEndParam.
 
         Raises:
-            FloatingPointError: on every rank, if the loss is infinite or NaN.
+            FloatingPointError: On every rank, if the loss is infinite or NaN.
         """
 
     def wait_for_update(self) -> None:
-        """Returns when the last update is complete; until then ``loss_scale`` may be that of the update before."""
+        """Waits until the last update is complete, and with it ``loss_scale``."""
 
     def embed(self, inputs: Inputs, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
         """Embeds items without training on them.
 
         Args:
-            inputs: of N items, at most B, as those of a batch of the training.
-            batch_statistics: embeds in training mode: normalizes by the statistics of this batch instead of the
-                running ones, which do not change, and applies dropout.
-            averaged: embeds by the moving average of the weights; only if there is one.
+            inputs: N items, at most B, in the form of a training batch's inputs.
+            batch_statistics: embed in training mode: normalize by the statistics of this batch instead of the running
+                ones, which do not change, and apply dropout.
+            averaged: embed with the moving average of the weights, which must exist.
 
         Returns:
             (N, E) float32.
@@ -164,42 +163,42 @@ class Engine(Protocol):
     def average_statistics(self) -> None:
         """Replaces the running statistics by their mean over the ranks, on every rank.
 
-        Each rank updates them with its own batches only; a model to verify or save needs those of all ranks.
+        Each rank updates them with its own batches only; a model to verify or save needs the mean.
         """
 
     def nonfinite_parameter(self) -> str | None:
-        """Returns the name of a parameter that is infinite or NaN; None if there is none."""
+        """Returns the name of a parameter that is not finite; None if all are finite."""
 
     def seed_generators(self, seed: int) -> None:
-        """Seeds the generators from which the next step draws."""
+        """Seeds the random generators for the next step."""
 
     def parameters(self) -> Arrays:
-        """Returns copies of parameters and optimizer states on the host, which are the same on every rank.
+        """Returns host copies of parameters and optimizer states, which are the same on every rank.
 
         Returns:
             ``arg:<name>`` -> float32 array, ``state:<name>:<place>`` and ``margin:<name>`` -> array.
         """
 
     def statistics(self) -> Arrays:
-        """Returns copies of this rank's running statistics on the host: ``aux:<name>`` -> float32 array."""
+        """Returns host copies of this rank's running statistics: ``aux:<name>`` -> float32 array."""
 
     def set_weights(self, arrays: Arrays) -> None:
         """Sets all parameters and running statistics.
 
         Args:
-            arrays: with the names of either trainer, see partial_fc.checkpoint.torch_names.
+            arrays: arrays by the names of either trainer, see partial_fc.checkpoint.torch_names.
 
         Raises:
-            ValueError: one is missing or has another shape.
+            ValueError: An array is missing or has another shape.
         """
 
     def restore(self, arrays: Arrays, num_update: int) -> None:
-        """Sets all parameters, running statistics, and states of the optimizer.
+        """Sets all parameters, running statistics and optimizer states.
 
         Args:
-            arrays: as `parameters` and `statistics` return them.
+            arrays: arrays as returned by `parameters` and `statistics`.
             num_update: number of updates done, which determines the learning rate.
 
         Raises:
-            ValueError: an array is missing, unknown, or has another shape.
+            ValueError: An array is missing, unknown, or has another shape.
         """

@@ -1,4 +1,4 @@
-"""What builds a training in a framework; partial_fc_mxnet and partial_fc_torch implement this protocol."""
+"""The protocol that builds a training in a framework; partial_fc_mxnet and partial_fc_torch implement it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -9,8 +9,7 @@ from partial_fc.data.training_data import Batches, TrainingData
 from partial_fc.distributed.collectives import Collectives
 
 from .engine import Engine
-from .foreign_checkpoint import ForeignCheckpoint
-from .pretrained import Pretrained
+from .saved_training import ForeignCheckpoint, Pretrained
 from .saving import SaveCallback
 from .schedule import RateFactor
 from .tasks.task import Task
@@ -18,14 +17,14 @@ from .trackers.tracker import ScalarWriter
 
 
 class Framework(Protocol):
-    """Builds what a training needs, from the settings of a training.
+    """Builds the parts of a training from its settings.
 
     Attributes:
         collectives: between the ranks.
-        source_folders: of the framework's part of this program.
-        files: what a training writes in the framework's own formats: description -> names.
-        script: path of what trains by settings on this host; empty if there is none.
-        model_format: of a new training.
+        source_folders: folders of the framework's part of this program.
+        files: files that a training writes in the framework's own formats: description -> names.
+        script: path of the script that trains on this host; empty if there is none.
+        model_format: format of a new training.
     """
 
     @property
@@ -44,16 +43,16 @@ class Framework(Protocol):
     def files(self) -> Mapping[str, str]: ...
 
     def versions(self) -> dict[str, str]:
-        """Returns the versions of the libraries on which the numbers of a training depend."""
+        """Returns the versions of the libraries that affect a training's numbers."""
 
     def open_writer(self, folder: str, first_update: int) -> ScalarWriter:
-        """Opens a writer of TensorBoard events, which hides those from an update on that are there; on rank 0."""
+        """Opens a writer of TensorBoard events on rank 0, which hides existing events from ``first_update`` on."""
 
     def require_device(self, settings: Any) -> None:
-        """Checks, before anything is read or written, that the device of this rank can run the training.
+        """Checks, before anything is read or written, that this rank's device can run the training.
 
         Raises:
-            ValueError: this rank has no device, or the device cannot compute in the precision of the settings.
+            ValueError: This rank has no device, or the device cannot compute in the precision of the settings.
         """
 
     def free_gpu_bytes(self) -> int | None:
@@ -63,44 +62,44 @@ class Framework(Protocol):
         """Returns the numbers per class of the centers and of each state of their optimizer, see CenterBank.widths.
 
         Raises:
-            ValueError: there is no such optimizer.
+            ValueError: The optimizer does not exist.
         """
 
     def check_task(self, task: Task) -> None:
         """Raises ValueError if the framework cannot train the task."""
 
     def load_data(self, batches: Batches, threads: int) -> TrainingData:
-        """Returns the training data of this rank as batches of the framework, read by so many threads."""
+        """Returns this rank's training data as batches of the framework, read by this number of threads."""
 
     def dummy_data(self, inputs: Inputs, num_classes: int, seed: int) -> TrainingData:
-        """Returns batches of the same inputs with labels from all classes, see DummyData; they cost nothing to read."""
+        """Returns batches of always the same inputs with labels from all classes, see DummyData."""
 
     def read_pretrained(self, path: str, with_classes: bool) -> Pretrained | None:
-        """Reads weights from files in a format that only the framework can read.
+        """Reads weights from files in the framework's own formats.
 
         Args:
-            path: of the file, or of its folder.
+            path: path of the file, or of its folder.
             with_classes: whether to read the class centers.
 
         Returns:
-            The weights; None if there is no such file, or no such format.
+            The weights; None if there is no file in a format of the framework.
 
         Raises:
-            OSError, ValueError: a file cannot be read or is damaged; the message names it.
+            OSError, ValueError: A file cannot be read or is damaged; the message names it.
         """
 
     def read_checkpoint(self, path: str, gradient_acc: int) -> ForeignCheckpoint | None:
         """Reads a checkpoint of another program, to resume from.
 
         Args:
-            path: of a file, or of its folder.
-            gradient_acc: micro-batches of an update.
+            path: path of a file, or of its folder.
+            gradient_acc: micro-batches per update.
 
         Returns:
             The checkpoint; None if there is none in a format that the framework can read.
 
         Raises:
-            OSError, ValueError: a file cannot be read or is damaged; the message names it.
+            OSError, ValueError: A file cannot be read or is damaged; the message names it.
         """
 
     def build_engine(
@@ -115,12 +114,12 @@ class Framework(Protocol):
         """Builds the engine, with the same initial parameters on every rank.
 
         Args:
-            settings, task, rate_factor, data: of the training, see Training.
-            folder: where the centers are saved.
-            model_format: of what the training starts from.
+            settings, task, rate_factor, data: see Training.
+            folder: folder in which the class centers are saved.
+            model_format: format of what the training starts from.
 
         Raises:
-            JobError: on every rank, if one fails.
+            JobError: On every rank, if one fails.
         """
 
     def build_savers(
@@ -134,11 +133,11 @@ class Framework(Protocol):
         """Builds the callbacks that save backbone and class centers, and checks that the backbone can be exported.
 
         Args:
-            settings, engine: of the training, see Training.
-            folder: of the files.
-            examples: of some items, on which the ONNX file is compared with the backbone.
+            settings, engine: see Training.
+            folder: folder of the files.
+            examples: some items, on which the ONNX file is compared with the backbone.
             metadata: (num_update, averaged=False) -> metadata of the ONNX file, by name.
 
         Raises:
-            JobError: on every rank, if the backbone cannot be exported as ONNX.
+            JobError: On every rank, if the backbone cannot be exported as ONNX.
         """

@@ -1,4 +1,4 @@
-"""The data that a training reads: their paths, and the demo's faces, drawn before the first training on them."""
+"""Paths of the data that a training reads, and drawing the demo's faces before the first training on them."""
 
 import os
 from typing import Any
@@ -8,7 +8,7 @@ from partial_fc.utils.text import say
 
 
 def record_path(settings) -> str:
-    """Returns the path of the ``train.rec`` to train on, or what else ``rec`` names, see open_images."""
+    """Returns the path of the ``train.rec`` to train on, or another form of ``rec``, see open_images."""
     return settings.rec or set_in(os.path.join(settings.data_root, settings.data_name))
 
 
@@ -22,15 +22,15 @@ def validation_sets(settings) -> dict[str, str]:
 
 
 def check_records(rec: str) -> None:
-    """Checks what users of arcface_torch give, and makes what the ranks of a host share of a set, such as an index.
+    """Checks the path of a set, and makes files that the ranks of a host share, such as an index.
 
     Raises:
-        OSError, ValueError, ImportError: The set cannot be read, or its name is that of dummy images. A missing
-            ``train.rec`` is found when it is read.
+        OSError, ValueError, ImportError: The set cannot be read, has another form than ``rec`` says, or is
+            arcface_torch's "synthetic". A missing ``train.rec`` is reported when it is read.
     """
     form = form_of(rec)
     if form.makes_files:
-        from partial_fc.data.sources.opening import open_images  # needs NumPy, whose absence program.py reports
+        from partial_fc.data.sources.opening import open_images  # here, so that program.py reports missing libraries
 
         open_images(rec).close()
     if form != RECORDS or os.path.exists(rec):
@@ -46,11 +46,11 @@ def draw_demo(settings: Any, own_root: str) -> None:
     """Draws the faces of the demo if they are trained on and missing.
 
     Args:
-        settings: of the training.
-        own_root: the data_root of the demo's preset, which is made where it is missing.
+        settings: settings of the training.
+        own_root: data_root of the demo's preset, which is created if it is missing.
 
     Raises:
-        OSError: They cannot be written.
+        OSError: The faces cannot be written.
         ValueError: The user has set a data_root that does not exist, and may have meant another data set.
     """
     if settings.dataset == "demo" and not settings.debug and not settings.rec:

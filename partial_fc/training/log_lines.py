@@ -17,9 +17,9 @@ from .verifying import describe_baselines
 
 TodaysNames = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # settings of any version -> by today's names
 
-_OF_SETTING = "setting "  # begins the names of settings among the facts of a job
+_OF_SETTING = "setting "  # prefix of settings among the facts of a job
 _SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
-# Settings that select how a training starts: a resumed training has other ones.
+# Settings that select how a training starts, which differ in a resumed training.
 _START_SETTINGS = {_OF_SETTING + name for name in ("resume", "pretrained", "class_map", "new_centers")}
 
 _FILES = {
@@ -35,7 +35,7 @@ _FILES = {
 
 
 def log_start(settings: Mapping[str, Any], ranks: int, device: object, rates: str) -> None:
-    """Logs what is trained where, and at which rates, see describe_rates."""
+    """Logs the model, the data, the device and the learning rates, see describe_rates."""
     logging.info(
         "%s on %s with %s, %s on %s, %s",
         settings["network"],
@@ -60,10 +60,10 @@ def log_resume(path: str, manifest: Manifest, facts: Mapping[str, Any], todays_n
 def changes_since(
     manifest: Manifest, facts: Mapping[str, Any], todays_names: TodaysNames = dict
 ) -> dict[str, tuple[Any, Any]]:
-    """Returns which settings, versions and digests of a resumed training have changed: name -> before, now.
+    """Returns the settings, versions and digests that differ from the checkpoint's: name -> (before, now).
 
-    ``facts`` are those of this training; ``origin`` of the manifest has the former ones, which may be settings of an
-    earlier version. Settings that no version writes are compared as they are.
+    ``facts`` are the facts of this training. The manifest's ``origin`` has the checkpoint's, with settings of its
+    version; settings that are not valid are compared as they are.
     """
     saved = {name[len(_OF_SETTING) :]: value for name, value in manifest.origin.items() if name.startswith(_OF_SETTING)}
     with suppress(SettingsError):
@@ -83,15 +83,15 @@ def warn_missing(paths: Sequence[str]) -> None:
         logging.warning("validation set not found, not verified: %s", path)
 
 
-def warn_empty_classes(of_set: int | None, num_classes: int) -> None:
-    """Warns if the set is known to have fewer classes than the training."""
-    if of_set is not None and of_set < num_classes:
+def warn_empty_classes(classes_in_set: int | None, num_classes: int) -> None:
+    """Warns if the set has fewer classes than the training; ``classes_in_set`` is None if its classes are not known."""
+    if classes_in_set is not None and classes_in_set < num_classes:
         logging.warning(
             "num_classes is %d, but the set has %d: %s without items, set num_classes=%d unless that is meant",
             num_classes,
-            of_set,
-            plural(num_classes - of_set, "class", "classes"),
-            of_set,
+            classes_in_set,
+            plural(num_classes - classes_in_set, "class", "classes"),
+            classes_in_set,
         )
 
 
@@ -99,10 +99,10 @@ def log_summary(result: TrainingResult, framework_files: Mapping[str, str], scri
     """Logs the last lines: accuracies, problems, files and `next_commands`."""
     if result.skipped:
         logging.warning("bad samples skipped on all ranks: %d", result.skipped)
-    for name, found in result.sets.items():
-        figure = found.evaluation.figures[0]
-        logging.info("[%s] final %s %.5f, best %.5f", name, figure, found.value, found.best_value)
-        for problem in found.problems:
+    for name, of_set in result.sets.items():
+        figure = of_set.evaluation.figures[0]
+        logging.info("[%s] final %s %.5f, best %.5f", name, figure, of_set.value, of_set.best_value)
+        for problem in of_set.problems:
             logging.warning("[%s] %s", name, problem)
     if result.problems:
         logging.warning("%s", result.suggestion)

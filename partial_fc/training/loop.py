@@ -1,4 +1,4 @@
-"""The updates of a training, one after another, how far they are, and what each draws its random numbers from."""
+"""The loop over the updates of a training, its state, and the seeds of its random numbers."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +14,8 @@ class BatchEndParam(NamedTuple):
     """The argument of callbacks.
 
     Attributes:
-        loss: mean loss over the global batch of the last update, a number or an array of the framework.
-        num_epoch: number of its epoch.
+        loss: mean loss over the last update's global batch, a number or an array of the framework.
+        num_epoch: epoch of the last update.
         num_update: number of updates done.
     """
 
@@ -26,17 +26,17 @@ class BatchEndParam(NamedTuple):
     @property
     def loss_value(self) -> float:
         """The loss as a number; waits for the device."""
-        return float(self.loss.asscalar() if hasattr(self.loss, "asscalar") else self.loss)  # MXNet's has no float()
+        return float(self.loss.asscalar() if hasattr(self.loss, "asscalar") else self.loss)  # MXNet has no float()
 
 
 @dataclass
 class LoopState:
-    """How far a training is in its data.
+    """The state of a training's loop.
 
     Attributes:
-        num_epoch: number of the epoch of the last batch.
-        data_state: position in the data after the batch of the last update, as JSON; None for data without ``state``.
-            The data themselves are one batch further, which `updates` has read already.
+        num_epoch: epoch of the last batch.
+        data_state: position in the data after the last update's batch, as JSON; None for data without ``state``. The
+            data iterator itself is one batch ahead, because `updates` reads the next batch early.
         waited_for_data: seconds waited for batches so far.
     """
 
@@ -45,8 +45,8 @@ class LoopState:
     waited_for_data: float = 0.0
 
 
-def own_loop(engine: Any) -> LoopState:
-    """Returns the state of the loop that an engine runs itself, as SampleDistributeModule does in ``fit``."""
+def engine_loop(engine: Any) -> LoopState:
+    """Returns the state of an engine's own loop, such as SampleDistributeModule.fit."""
     state: LoopState = engine.loop
     return state
 
@@ -61,17 +61,17 @@ def updates(
     """Trains, and yields after each update; returns when the last update is complete.
 
     Args:
-        engine: with parameters and optimizer.
+        engine: engine with parameters and optimizer.
         data: iterator over batches with ``reset()``, such as TrainingData.
-        loop: where the training continues; is kept up to date.
+        loop: state at which the training continues; it is kept up to date.
         max_update: total number of updates; None trains for one epoch.
-        batch_end_param: (loss, num_epoch, num_update) -> what is yielded.
+        batch_end_param: (loss, num_epoch, num_update) -> value to yield.
     """
     epochs = iterate_epochs(data, first=loop.num_epoch, endless=max_update is not None)
     batch = _next_batch(engine, data, loop, epochs, max_update)
     while batch is not None:
         loop.num_epoch, loss = batch[0], engine.step(batch[1])
-        # The device still runs this step's backward pass while Python reads the next batch.
+        # Reads the next batch while the device still runs this step's backward pass.
         batch = _next_batch(engine, data, loop, epochs, max_update)
         yield batch_end_param(loss, loop.num_epoch, engine.num_update)
     engine.wait_for_update()
@@ -92,9 +92,9 @@ def iterate_epochs(train_data, first: int = 0, endless: bool = True) -> Iterator
     """Yields (epoch, batch) and resets the iterator at the end of each epoch.
 
     Args:
-        train_data: An iterator over batches with ``reset()``. The first epoch starts at its current position.
-        first: Number of the first epoch.
-        endless: Whether to continue after the first epoch.
+        train_data: iterator over batches with ``reset()``; the first epoch starts at its current position.
+        first: number of the first epoch.
+        endless: whether to continue after the first epoch.
 
     Raises:
         ValueError: An epoch has no batch.
@@ -116,11 +116,13 @@ def iterate_epochs(train_data, first: int = 0, endless: bool = True) -> Iterator
 def seed_step(seed_generators: Callable[[int], None], seed: int, rank: int, num_update: int) -> None:
     """Seeds a framework's generators for the step after ``num_update``, so that a resumed training draws the same.
 
-    MXNet cannot save the state of its generators, so a checkpoint has none. Seeding MXNet takes about 1.5 ms.
+    A checkpoint has no state of generators, because MXNet cannot save it. Seeding MXNet takes about 1.5 ms.
 
     Args:
         seed_generators: see Engine.
-        seed, rank, num_update: of the training, of this process, and the number of updates done.
+        seed: seed of the training.
+        rank: rank of this process.
+        num_update: number of updates done.
     """
     key = mix(stream(seed, rank))
     seed_generators(int((mix(key + num_update) >> 33)[0]))

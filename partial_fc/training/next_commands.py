@@ -1,4 +1,4 @@
-"""Commands that a finished training suggests: each is whole, and runs in any folder."""
+"""Commands that a finished training suggests; each can be copied and run in any folder."""
 
 import os
 import sys
@@ -10,14 +10,14 @@ from .results import TrainingResult
 
 
 def next_commands(result: TrainingResult, script: str) -> list[str]:
-    """Returns commands that go on from a training.
+    """Returns commands that continue from a training.
 
     Args:
-        result: of the training.
-        script: path of what trains on this host; empty if it would not train the same.
+        result: result of the training.
+        script: path of the script that trains on this host; empty to suggest no training.
     """
-    is_faces = result.settings["task"] == "faces"  # whose sets of pairs are files that `verify` reads
-    pairs = dict.fromkeys(path for found in result.sets.values() if is_faces for path in found.evaluation.paths)
+    is_faces = result.settings["task"] == "faces"  # its sets of pairs are files that `verify` reads
+    pairs = dict.fromkeys(path for each in result.sets.values() if is_faces for path in each.evaluation.paths)
     folder, tool = quote(result.folder), _installed("partial-fc")
     commands = _trainings(result, script) if script else []
     if pairs:
@@ -31,8 +31,10 @@ def next_commands(result: TrainingResult, script: str) -> list[str]:
 
 
 def _trainings(result: TrainingResult, script: str) -> list[str]:
-    """The same training with another loss, and with sampled classes, each in a folder of its own."""
+    """Returns commands for the same training with another loss, and with sampled classes, in new folders."""
     settings, losses = result.settings, ["arcface", "cosface"]
+    if settings["resume"] not in ("", "auto"):  # a new run would also resume from that checkpoint, at its end
+        return []
     again = f"NP={result.ranks} bash {quote(script)} --config {quote(os.path.join(result.folder, 'settings.json'))}"
     if any(code_in(settings)):
         again += f" {TRUST}"
@@ -42,12 +44,10 @@ def _trainings(result: TrainingResult, script: str) -> list[str]:
         changes.append(f"loss={losses[0]}")
     if settings["sample_ratio"] == 1:
         changes.append("sample_ratio=0.1")
-    if settings["resume"] not in ("", "auto"):  # else it goes on at the end of another one
-        return []
     return [f"{again} {change} {quote(f'output={result.folder}-{change}')}" for change in changes]
 
 
 def _installed(name: str) -> str:
-    """Returns the path of a program of this environment, which may not be in PATH; only the name if there is none."""
+    """Returns the path of a program in this environment, which may not be in PATH; the name if it is elsewhere."""
     path = os.path.join(os.path.dirname(sys.executable), name)
     return quote(path) if os.path.exists(path) else name

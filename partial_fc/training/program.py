@@ -1,4 +1,4 @@
-"""The program of one rank: its settings, its start, and how it ends.
+"""The program of one rank: reads its settings, starts, trains and ends.
 
 train_memory.py and train.py derive their programs from TrainingProgram.
 """
@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -39,11 +40,11 @@ class TrainingProgram:
 
     Attributes:
         file: name of the program.
-        trainer: its key in TRAINERS of partial_fc.settings.presets.
-        source_root: folder of the clone with the package for the framework.
-        description: for ``--help``.
-        install: command that installs what it needs.
-        options: settings that have an option of their own.
+        trainer: key in TRAINERS of partial_fc.settings.presets.
+        source_root: folder of the clone with the framework's package.
+        description: text for ``--help``.
+        install: command that installs what the program needs.
+        options: settings that have a command-line option.
     """
 
     file: str
@@ -54,18 +55,18 @@ class TrainingProgram:
     options: Sequence[str] = OPTIONS
 
     def import_default(self) -> ModuleType:
-        """Imports default.py, which lies beside the program and imports the user's config.py."""
+        """Imports default.py, which is beside the program and imports the user's config.py."""
         raise NotImplementedError
 
     def prepare_host(self, settings) -> None:
         """Sets environment variables before the framework is imported."""
 
     def load_framework(self, settings) -> Framework:
-        """Imports the framework; may raise ValueError, OSError or ImportError, which one rank of the host reports."""
+        """Imports the framework; one rank of the host reports a ValueError, OSError or ImportError."""
         raise NotImplementedError
 
     def connect(self, settings) -> None:
-        """Connects the ranks of the job; returns when all have called it, or raises ValueError or OSError."""
+        """Connects the ranks of the job, and returns when all have called it. Raises ValueError or OSError."""
         raise NotImplementedError
 
     def disconnect(self) -> None:
@@ -83,7 +84,7 @@ class TrainingProgram:
         try:
             self._run(sys.argv[1:] if argv is None else argv)
         except (Exception, KeyboardInterrupt) as error:
-            # A library that is interrupted while it loads may raise an error of its own.
+            # A library that is interrupted while it loads may raise another error.
             if not any(isinstance(cause, KeyboardInterrupt) for cause in (error, error.__context__)):
                 raise
             print("interrupted", file=sys.stderr, flush=True)
@@ -106,7 +107,7 @@ class TrainingProgram:
         )
 
     def read_recipe(self, args: argparse.Namespace) -> dict[str, Any] | None:
-        """Takes what names a recipe out of the arguments; returns its settings, over which those of the user win."""
+        """Returns the settings of a recipe, and removes its name from the arguments; the user's settings win."""
         return None
 
     def _run(self, argv: list[str]) -> None:
@@ -130,7 +131,7 @@ class TrainingProgram:
         try:
             args = self.parse_args(argv)
             settings = self.load_settings(args)
-            from .run_folder import output_folder  # with libraries whose absence is reported
+            from .run_folder import output_folder  # here, so that missing libraries are reported
 
             output_folder(settings)  # refuses some names
             return args, settings
@@ -144,15 +145,15 @@ class TrainingProgram:
 
     @few_collections()
     def _start(self, args: argparse.Namespace, settings, ranks: RankInfo) -> tuple[Framework, Callable[[], None]]:
-        """Imports the framework and connects the ranks; returns it, and what this rank does from then on.
+        """Imports the framework and connects the ranks; returns the framework, and this rank's work from then on.
 
-        One rank of each host prepares what all of its ranks need, and reports an error.
+        One rank of each host prepares the host for all, and reports an error.
         """
         from .run_folder import output_folder
         from .schedules import Moment, build_schedule
         from .tasks import build_task
 
-        # An environment that setup-utils has made contains this path. One that the user has made does not.
+        # Environments made by setup-utils contain this path, users' environments do not.
         sys.path.append(os.path.join(self.import_default().HERE, self.source_root))
         watchdog = Watchdog(ranks, os.path.dirname(output_folder(settings)), os.environ)
         watchdog.start()
@@ -166,9 +167,22 @@ class TrainingProgram:
                 task.prepare(self.import_default().HERE)
             framework = self.load_framework(settings)
             framework.check_task(task)
-            # Of any length, for an error of a user's own.
+            # Tries the last update of some length, so that an error of a user's own schedule is reported now.
             build_schedule(settings, updates=10**6, of_epoch=10**4)(Moment(update=10**6, epoch=99, place=10**6))
-            work = _choose_work(args, settings, framework, self.import_default().todays_names)
+            work: Callable[[], None]
+            if args.profile_io:
+                if settings.debug:
+                    raise ValueError(
+                        f"--profile-io measures the reading of a set, but {settings.dataset} with debug=True has "
+                        "dummies: name a data set with --dataset, or set debug=False and rec=<path of a train.rec>"
+                    )
+                from .profiling.io_profile import SECONDS, profile
+
+                work = partial(profile, settings, framework, args.profile_seconds or SECONDS)
+            else:
+                from .trainer import train
+
+                work = partial(train, settings, framework, self.import_default().todays_names)
             framework.collectives.watchdog = watchdog
             with framework.collectives.waiting("the start of the ranks"):
                 self.connect(settings)
@@ -182,28 +196,10 @@ class TrainingProgram:
         return framework, work
 
     def _message(self, error: BaseException, where: str = "") -> str:
-        """The message of an error that refuses the training."""
+        """Returns the message of an error that refuses the training."""
         hint = f", run `{self.install}` first" if isinstance(error, ModuleNotFoundError) else ""
         return with_user_place(f"error{where}: {error}{hint}", error)
 
     def _refuse(self, error: BaseException, is_reporter: bool, rank_status: RankStatusStore) -> NoReturn:
         where = "" if is_reporter else f" on rank {rank_status.rank}"
         refuse(rank_status, is_reporter, self._message(error, where))
-
-
-def _choose_work(
-    args: argparse.Namespace, settings: Any, framework: Framework, todays_names: Callable[[Any], Any]
-) -> Callable[[], None]:
-    """Returns what this rank does once the ranks are connected."""
-    if args.profile_io:
-        if settings.debug:
-            raise ValueError(
-                f"--profile-io measures the reading of a set, but {settings.dataset} with debug=True has dummies: "
-                "name a data set with --dataset, or set debug=False and rec=<path of a train.rec>"
-            )
-        from .profiling.io_profile import SECONDS, profile
-
-        return lambda: profile(settings, framework, args.profile_seconds or SECONDS)
-    from .trainer import train
-
-    return lambda: train(settings, framework, todays_names)

@@ -1,4 +1,4 @@
-"""The results of a training so far, on rank 0; the report, the log and the JSON files are made from them."""
+"""The results of a training so far, on rank 0, for the report, the log and the JSON files."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -24,13 +24,12 @@ class LossPoint(NamedTuple):
     num_update: int  # number of the last of these updates
     loss: float  # mean over them
     samples_per_second: float  # items of all ranks per second
-    # share of the time that the rank that waited longest spent waiting for data; None if not measured
-    waiting: float | None
-    learning_rate: float | None = None  # of the backbone in the last of these updates; None if not known
+    waiting: float | None  # fraction of the time that the slowest rank waited for data; None if not measured
+    learning_rate: float | None = None  # learning rate of the backbone in the last of these updates; None if not known
 
 
 def some_points(points: Sequence[LossPoint], most: int) -> list[LossPoint]:
-    """Returns at most so many of the points of a long training, evenly, to the last one."""
+    """Returns at most ``most`` points, evenly spaced and with the last one."""
     every = -(-len(points) // most) or 1
     return [*points[::-1][::every][::-1]]
 
@@ -38,9 +37,9 @@ def some_points(points: Sequence[LossPoint], most: int) -> list[LossPoint]:
 class SetResult(NamedTuple):
     """Results on a held-out set."""
 
-    evaluation: Evaluation  # what has measured them; it also has what it keeps of the last verification
-    points: Sequence[Any]  # of all verifications, one or more
-    problems: Sequence[str]  # that the last one shows, one sentence each
+    evaluation: Evaluation  # the evaluation, which also keeps details of the last verification
+    points: Sequence[Any]  # points of all verifications, one or more
+    problems: Sequence[str]  # problems that the last verification shows, one sentence each
 
     @property
     def best(self) -> Any:
@@ -62,24 +61,23 @@ class TrainingResult(NamedTuple):
     """A training, finished or not."""
 
     folder: str  # output folder
-    settings: Mapping[str, Any]  # of the training
-    # ranks, updates: R and the number of updates
-    ranks: int
-    updates: int
+    settings: Mapping[str, Any]
+    ranks: int  # number of ranks
+    updates: int  # number of updates
     seconds: float  # total time, including verification and saving
     training_seconds: float  # time without verification and saving
     losses: Sequence[LossPoint]  # one LossPoint per log line
-    waiting: float | None  # share of training_seconds spent waiting for data; None if not measured
+    waiting: float | None  # fraction of training_seconds spent waiting for data; None if not measured
     sets: Mapping[str, SetResult]  # results on the held-out sets, by name
     suggestion: str  # settings to change if there are problems
-    baselines: Mapping[str, float]  # what is reached without training, by name
-    skipped: int  # number of bad items that all ranks skipped
+    baselines: Mapping[str, float]  # figures without training, by name
+    skipped: int  # number of bad items skipped on all ranks together
     missing: Sequence[str]  # paths of held-out sets that do not exist
-    versions: Mapping[str, str]  # of the software on which the numbers depend
+    versions: Mapping[str, str]  # versions of the software that affects the numbers
 
     @property
     def title(self) -> str:
-        """Title of the page."""
+        """Title of the report."""
         return f"{os.path.basename(self.folder)}, {plural(self.ranks, 'rank')}"
 
     @property
@@ -97,7 +95,7 @@ class TrainingResult(NamedTuple):
     def summary(self) -> dict[str, Any]:
         """Returns the content of ``summary.json``."""
         settings = self.settings
-        timed = self.losses[-1].num_update if self.losses else 0  # of training_seconds
+        timed = self.losses[-1].num_update if self.losses else 0  # updates within training_seconds
         items = timed * items_of_update(settings) * self.ranks
         return {
             "dataset": settings["dataset"],
@@ -110,12 +108,12 @@ class TrainingResult(NamedTuple):
             "seconds": round(self.seconds, 3),
             "samples_per_second": round(items / self.training_seconds, 2) if self.training_seconds else None,
             "waiting_for_data": self.waiting,
-            "skipped_images": self.skipped,  # as the first versions call it
+            "skipped_images": self.skipped,  # name in the first versions
             "skipped_samples": self.skipped,
             "final_loss": self.losses[-1].loss if self.losses else None,
-            "verification": {name: found.value for name, found in self.sets.items()},
+            "verification": {name: of_set.value for name, of_set in self.sets.items()},
             "verification_details": {
-                name: {**found.points[-1]._asdict(), "best": found.best_value} for name, found in self.sets.items()
+                name: {**of_set.points[-1]._asdict(), "best": of_set.best_value} for name, of_set in self.sets.items()
             },
             "baselines": self.baselines,
             "problems": self.problems,

@@ -1,4 +1,4 @@
-"""The output folder of a training: who owns it, and the log and progress bar in it."""
+"""The output folder of a training and its owner, and the log and progress bar."""
 
 import contextlib
 import fcntl
@@ -8,7 +8,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from os.path import exists
 from typing import Any, NamedTuple
 
 from tqdm import tqdm
@@ -25,16 +24,16 @@ from .trackers.container import warn_without
 CHECKPOINTS = "checkpoints"  # folder in the output folder
 _LOG, _OWNER, _LOCK = "training.log", ".run", ".lock"
 _FIRST_LINES = ".training.log"  # log of a training that has not begun
-_EARLIER = "earlier-"  # the name of a folder begins with it, and ends in the time of what it holds
-_LATEST = 2**37  # seconds: a date in the year 6325, where a file system may allow any
+_EARLIER = "earlier-"  # prefix of the folder of an earlier training, followed by the time at which it ended
+_LATEST = 2**37  # seconds: a date in the year 6325, because some file systems allow any time
 LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 
 def output_folder(settings) -> str:
-    """Returns the output folder of a training: the setting ``output``, or one in ``models_root``.
+    """Returns the output folder of a training: the setting ``output``, or a folder in ``models_root``.
 
     Raises:
-        ValueError: Some libraries that write there would not accept its name.
+        ValueError: The name is no UTF-8, which some libraries that write there do not accept.
     """
     loss = settings.margin.rpartition(":")[2] if settings.loss == "own" else settings.loss
     name = f"{settings.network.rpartition(':')[2]}-{loss}-{data_name(settings)}"
@@ -47,38 +46,53 @@ def output_folder(settings) -> str:
 
 
 def data_name(settings: Mapping[str, Any]) -> str:
-    """Returns the name of a training set; two sets of a user have different ones."""
+    """Returns the name of a training set; a user's own sets have different names."""
     task = settings["task"].rpartition(":")[2] if ":" in settings["task"] else ""
-    own = settings["data_name"] or set_name(settings["rec"]) or task
-    return (settings["dataset"] == "own" and own) or settings["dataset"]
+    own_name = settings["data_name"] or set_name(settings["rec"]) or task
+    return (settings["dataset"] == "own" and own_name) or settings["dataset"]
 
 
 def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
-    """Creates the output folder, or checks that a training may begin in it; what an earlier one left stays in place.
+    """Creates the output folder, or checks that a training may begin in it; an earlier training's files stay in place.
 
     Args:
-        folder, keep: the output folder, and whether to continue in it as it is.
-        inputs: paths that this training is going to read.
+        folder: the output folder.
+        keep: whether to continue in it as it is.
+        inputs: paths that this training will read.
 
     Raises:
-        OSError: The folder cannot be created, others can write to it or have made a link to it, or a running training
-            writes to it.
+        OSError: The folder cannot be created, other users can write to it or have made a link to it, or a running
+            training writes to it.
         ValueError: An input is among the files that begin_run has to move, or the folder holds something else.
     """
-    resolved(folder)  # before anything is looked at where a link leads to
+    resolved(folder)  # refuses a stranger's link before anything behind it is looked at
     _refuse_running(folder)
     if not _earlier_training(folder):
-        _refuse_other_content(folder)
+        # Hidden files come from file systems, which also make lost+found, or from a refused or killed training.
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        others = [name for name in names if not name.startswith((".", _EARLIER)) and name != "lost+found"]
+        if others:
+            raise ValueError(
+                f"the output folder {folder} holds no training, but other files ({min(others)}): set output or "
+                "models_root to a new or empty folder"
+            )
     elif not keep:
-        _refuse_inputs_inside(folder, inputs)
+        inside = os.path.join(os.path.realpath(folder), "")
+        for path in inputs:
+            real = os.path.join(os.path.realpath(path), "")
+            if real.startswith(inside) and not real.startswith(inside + _EARLIER):
+                raise ValueError(
+                    f"{path} is in the output folder, but {folder} has an earlier training and it would be moved: set "
+                    "another output or models_root"
+                )
     _create(folder)
 
 
 def begin_run(folder: str, run: str, earlier: Sequence[str]) -> None:
-    """Moves an earlier training into a folder within, then writes the name of the run that owns the folder.
+    """Moves an earlier training into a subfolder, then writes the name of the run that owns the folder.
 
-    The output folder itself keeps its name, because it may be a link or a mounted disk. Only a training that cannot be
-    refused any more comes here, so that attempts which end before leave everything in its place.
+    The output folder itself keeps its name, because it may be a link or a mounted disk. Called only when nothing can
+    refuse the training any more, so that a refused one leaves everything in its place.
 
     Raises:
         OSError: A file cannot be moved or written.
@@ -89,21 +103,22 @@ def begin_run(folder: str, run: str, earlier: Sequence[str]) -> None:
         while os.path.islink(aside) or os.path.lexists(os.path.join(aside, earlier[-1])):
             aside += "-2"
         os.makedirs(aside, exist_ok=True)
-        inside = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # not what its name may lead to meanwhile
+        # Moves into the opened folder, not to its name, which another user might replace by a link meanwhile.
+        opened = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             for name in earlier:
-                os.rename(os.path.join(folder, name), name, dst_dir_fd=inside)
+                os.rename(os.path.join(folder, name), name, dst_dir_fd=opened)
         finally:
-            os.close(inside)
+            os.close(opened)
         logging.info("the earlier training in this folder is now in %s", aside)
-    if exists(os.path.join(folder, _FIRST_LINES)):
+    if os.path.exists(os.path.join(folder, _FIRST_LINES)):
         os.rename(os.path.join(folder, _FIRST_LINES), os.path.join(folder, _LOG))
     if not begun_by(folder, run):
         replace_file(os.path.join(folder, _OWNER), [run.encode()])
 
 
 def begun_by(folder: str, run: str) -> bool:
-    """Returns whether this run owns the folder; its restarts are the same run."""
+    """Returns whether this run owns the folder; a restart has the name of its run."""
     try:
         return read_regular(os.path.join(folder, _OWNER), len(run.encode())) == run.encode()
     except OSError:
@@ -111,7 +126,7 @@ def begun_by(folder: str, run: str) -> bool:
 
 
 def wait_for_earlier_attempt(folder: str) -> None:
-    """Waits until no training writes to the folder, for a minute at most: without their launcher, ranks still save."""
+    """Waits up to a minute until no training writes to the folder: ranks that lost their launcher still save."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         try:
@@ -136,53 +151,29 @@ def check_writable(folder: str, rank: int) -> None:
         ) from error
 
 
-def _refuse_other_content(folder: str) -> None:
-    # Hidden files are those of a training that was refused or killed, and of file systems, which also have lost+found.
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    others = [name for name in names if not name.startswith((".", _EARLIER)) and name != "lost+found"]
-    if others:
-        raise ValueError(
-            f"the output folder {folder} holds no training, but other files ({min(others)}): set output or models_root "
-            "to a new or empty folder"
-        )
-
-
 def _earlier_training(folder: str) -> list[str]:
-    """Returns what begin_run has to move, relative to the folder, last a file that tells a training; empty for none."""
-    # Any of them: a user may have removed the log, and checkpoints of two trainings must not mix.
-    traces = [name for name in (_LOG, _OWNER, CHECKPOINTS) if exists(os.path.join(folder, name))]
+    """Returns the files and folders that begin_run has to move; empty if there is no earlier training.
+
+    The last one is a trace by which an earlier training is recognized, so that an interrupted move goes on next time.
+    """
+    # Any of the traces: a user may have removed the log, and checkpoints of two trainings must not mix.
+    traces = [name for name in (_LOG, _OWNER, CHECKPOINTS) if os.path.exists(os.path.join(folder, name))]
     if not traces:
         return []
     names = [name for name in os.listdir(folder) if not name.startswith((".", _EARLIER))]
-    moved = {*names, *traces} - {traces[0], "lost+found"}
-    return [*sorted(moved), traces[0]]  # a move that is interrupted before the last goes on next time
-
-
-def _refuse_inputs_inside(folder: str, inputs: Iterable[str]) -> None:
-    inside = os.path.join(os.path.realpath(folder), "")
-    for path in inputs:
-        real = os.path.join(os.path.realpath(path), "")
-        if real.startswith(inside) and not real.startswith(inside + _EARLIER):
-            raise ValueError(
-                f"{path} is in the output folder, but {folder} has an earlier training and it would be moved: set "
-                "another output or models_root"
-            )
+    return [*sorted({*names, *traces} - {traces[0], "lost+found"}), traces[0]]
 
 
 def _refuse_running(folder: str) -> None:
-    # open_run_folder locks it until the training ends.
+    """Raises OSError if a training, which locks the folder in open_run_folder, writes to it."""
     path = os.path.join(folder, _LOCK)
-    if exists(path):
+    if os.path.exists(path):
         with open(path, "rb", opener=no_follow) as file:
             _lock(file, fcntl.LOCK_SH)
 
 
 def _lock(file, kind: int) -> None:
-    """Locks an open file. Without file locks every process succeeds.
-
-    Raises:
-        OSError: Another process holds the lock.
-    """
+    """Locks an open file, or raises OSError if another process holds the lock; warns if there are no file locks."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -207,15 +198,15 @@ def _create(folder: str) -> None:
 class RunFolder(NamedTuple):
     """An open output folder."""
 
-    path: str  # of the folder
-    earlier: list[str]  # files and folders in it of an earlier training, which this one does not continue
+    path: str
+    earlier: list[str]  # files and folders of an earlier training, which this one does not continue
 
 
 @contextlib.contextmanager
 def console(rank: int) -> Iterator[None]:
-    """A context in which rank 0 logs to standard output, and others their warnings to standard error.
+    """A context in which rank 0 logs to standard output, and the other ranks log warnings to standard error.
 
-    Handlers that logging itself has installed, for a line of a user's module, are removed: they would repeat all lines.
+    Removes handlers that logging has installed by itself, for a line of a user's module: they would repeat all lines.
     """
     main, logger = rank == 0, logging.getLogger()
     for other in logger.handlers[:]:
@@ -228,10 +219,10 @@ def console(rank: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_run_folder(path: str, rank: int, keep: bool) -> Iterator[RunFolder]:
-    """A context with the output folder, in which rank 0 also logs to its file.
+    """A context with the output folder, in which rank 0 also logs to a file.
 
-    A log on a disk that is full does not end the training. Without ``keep`` the log has another name until begin_run.
-    Raises OSError if another training writes to the folder, or a link is in the place of its log.
+    A full disk does not end the training. Without ``keep`` the log has another name until begin_run. Raises OSError if
+    another training writes to the folder, or its log is a link.
     """
     if rank:
         yield RunFolder(path, [])
@@ -239,7 +230,11 @@ def open_run_folder(path: str, rank: int, keep: bool) -> Iterator[RunFolder]:
     with open(os.path.join(path, _LOCK), "a", opener=no_follow) as lock:
         _lock(lock, fcntl.LOCK_EX)  # fails if a training was started at the same time
         earlier = [] if keep else _earlier_training(path)
-        with _logging_to(_LogFile(_log_file(path, keep)), rank):
+        log, first_lines = os.path.join(path, _LOG), os.path.join(path, _FIRST_LINES)
+        if keep:
+            with contextlib.suppress(OSError):
+                os.remove(first_lines)  # from an attempt that was refused or killed
+        with _logging_to(_LogFile(log if keep else first_lines), rank):
             yield RunFolder(path, earlier)
 
 
@@ -254,25 +249,16 @@ def _logging_to(handler: logging.Handler, rank: int) -> Iterator[None]:
         handler.close()
 
 
-def _log_file(folder: str, keep: bool) -> str:
-    first_lines = os.path.join(folder, _FIRST_LINES)
-    if not keep:
-        return first_lines
-    with contextlib.suppress(OSError):
-        os.remove(first_lines)  # of an attempt that was refused or killed
-    return os.path.join(folder, _LOG)
-
-
 def progress_bar(rank: int, max_update: int, num_update: int) -> tqdm:
-    """Returns a progress bar from ``num_update`` to ``max_update``, which is shown if rank 0 has a terminal."""
-    # Under mpirun a rank writes to a pipe; run.sh has checked the terminal.
+    """Returns a progress bar from ``num_update`` to ``max_update``, shown on rank 0 if there is a terminal."""
+    # Under mpirun a rank writes to a pipe, so run.sh has looked for the terminal.
     shown = not rank and (os.environ.get("PARTIAL_FC_TERMINAL") == "1" or sys.stderr.isatty())
     columns = int(os.environ.get("COLUMNS", 0)) or 100
     return tqdm(total=max_update, initial=num_update, unit="step", ncols=columns, file=sys.stderr, disable=not shown)
 
 
 class _LogFile(logging.StreamHandler):
-    """Writes to a file, also once that nobody reads the output any more."""
+    """Writes to a file, and notes there when the standard output is lost."""
 
     def __init__(self, path: str):
         super().__init__(text_of(LastingFile(path, "ab", lambda error: warn_without(path, error))))

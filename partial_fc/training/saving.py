@@ -1,4 +1,4 @@
-"""Saving at regular updates, and the metadata of a saved backbone."""
+"""Saving the model at regular updates, and the metadata of a saved backbone."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -9,13 +9,13 @@ from partial_fc.checkpoint.rank_files import remove_files_of_other_ranks
 from partial_fc.distributed.collectives import Collectives
 
 ONNX_NAME = "backbone.onnx"
-AVERAGE = "backbone_ema"  # name of the files of the moving average, without its end
+AVERAGE = "backbone_ema"  # file name of the moving average, without its ending
 
 
 class SaveCallback:
-    """A callback that calls ``action(num_update)`` every ``frequent`` updates, at most once for each update.
+    """A callback that calls ``action(num_update)`` every ``frequent`` updates, at most once per update.
 
-    ``trial()`` is called after the first update: what cannot be saved then need not fail after hours.
+    ``trial()`` is called after the first update, so that what cannot be saved fails at once, and not after hours.
     """
 
     def __init__(self, frequent: int, action: Callable[[int], object], trial: Callable[[], object] | None = None):
@@ -32,7 +32,7 @@ class SaveCallback:
             self.save(param.num_update)
 
     def save(self, num_update: int) -> None:
-        """Saves now, unless that was done at this update already.
+        """Saves now, unless this update is saved already.
 
         Raises:
             JobError: On every rank, if one cannot write, or an ONNX file gives other embeddings than the backbone.
@@ -43,15 +43,15 @@ class SaveCallback:
 
 
 class CenterSave(SaveCallback):
-    """Saves the class centers of every rank, and removes those of ranks that only an earlier, larger job had.
+    """Saves every rank's class centers, and removes the files of ranks that only an earlier, larger job had.
 
     Collectives of a save: all-gathers ``status.save_centers`` and ``status.remove_centers``.
 
     Args:
         collectives: between the ranks.
         frequent: updates between saves.
-        write: writes the files of this rank.
-        folder, names: of the files, with {} for the rank.
+        write: writes this rank's files.
+        folder, names: folder and names of the files, with {} for the rank.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class CenterSave(SaveCallback):
 
     def _save(self, num_update: int) -> None:
         self._collectives.run_on_all_ranks("save_centers", self._write)
-        # Together with the others they would look like the centers of more classes.
+        # Left there, they would look like the centers of further classes.
         self._collectives.on_rank_zero(
             "remove_centers", remove_files_of_other_ranks, self._folder, self._names, self._collectives.size
         )
 
 
 def remove_average(folder: str) -> None:
-    """Removes the files of a moving average that the training no longer has: they would be those of an old update."""
+    """Removes the files of a moving average, for a training without one: they are of an earlier training."""
     for ending in (".pth", ".onnx"):
         with suppress(FileNotFoundError):
             os.remove(os.path.join(folder, AVERAGE + ending))
@@ -86,9 +86,9 @@ def onnx_metadata(
     num_update: int,
     averaged: bool = False,
 ) -> dict[str, str]:
-    """Returns the metadata of the ONNX file: the origin of the weights and, if just verified, such as a threshold.
+    """Returns the metadata of an ONNX file: the origin of the weights, and results if they were just verified.
 
-    ``of_verification``: see CallBackVerification.metadata; ``averaged``: the file has the moving average of the
+    ``of_verification``: see CallBackVerification.metadata; ``averaged``: whether the file has the moving average of the
     weights.
     """
     names = ("network", "dataset", "loss", "num_classes", "sample_ratio", "rand_mirror")

@@ -1,4 +1,4 @@
-"""Length and learning rate of a training; schedules/ has the factors of the initial rates.
+"""Length and learning rates of a training; schedules/ has the factors of the initial rates.
 
 Shapes: N images of an epoch, B local batch, R ranks, G = B*R global batch.
 """
@@ -10,31 +10,31 @@ from typing import Any
 from partial_fc.data.cursor import Position
 from partial_fc.utils.options import options_of
 
-from .schedules import Length, LinearUpdates, Moment, Schedule, Steps, build_schedule
+from .schedules import Length, Moment, build_schedule
+from .schedules.functions import linear_warm_up, steps
 
 
 @dataclass(frozen=True)
 class Epochs:
-    """Epochs of N // G updates, as partial_fc.data.cursor has them."""
+    """Epochs of N // G updates, as partial_fc.data.cursor counts them."""
 
     num_images: int  # N
     global_batch: int  # G
     num_update: int = 0  # updates done before this process started, from a checkpoint
-    # position in the data after them. At another G than before, the epoch does not follow from num_update.
-    position: Position = (0, 0)
+    position: Position = (0, 0)  # position in the data after them, which num_update does not imply if G has changed
 
     def epoch_of(self, num_update: int) -> int:
-        """Returns the epoch, from 0, whose images the update reads; updates count from 1."""
+        """Returns the epoch, from 0, that an update's images belong to; updates count from 1."""
         later = num_update - self.num_update - self._rest
         return self.position[0] if later <= 0 else self.position[0] + 1 + (later - 1) // self.updates
 
     def last_update(self, num_epoch: int) -> int:
-        """Returns the number of updates after ``num_epoch`` epochs; those done already if they are past that."""
+        """Returns the number of updates after ``num_epoch`` epochs, but at least the updates already done."""
         more = num_epoch - self.position[0] - 1
         return self.num_update + (self._rest + more * self.updates if more >= 0 else 0)
 
     def place_of(self, num_update: int) -> int:
-        """Returns the number of an update among those of the whole training, see Moment."""
+        """Returns Moment.place of an update."""
         return (self.position[0] + 1) * self.updates - self._rest + num_update - self.num_update
 
     @property
@@ -44,37 +44,34 @@ class Epochs:
 
     @property
     def _rest(self) -> int:
-        """Updates of the epoch of ``position`` that are left."""
+        """Updates left in the epoch of ``position``."""
         return (self.num_images - self.position[1]) // self.global_batch
 
 
 RateFactor = Callable[[int], float]  # number of an update, from 1 -> factor of the initial learning rates
 
 
-def scaled_rate(lr: float, global_batch: int, reference_batch: int) -> float:
-    """Scales a learning rate for ``reference_batch`` images to ``global_batch`` images; 0 leaves it as it is.
-
-    Linear scaling changes the weights by about the same amount per epoch at any batch size (Goyal et al. 2017,
-    arXiv 1706.02677, section 2.1).
-    """
-    return lr / reference_batch * global_batch if reference_batch else lr
-
-
 def items_of_update(settings) -> int:
-    """Returns the number of items of a rank in an update; settings of a run before 2.1 have no micro-batches."""
+    """Returns the number of items per rank and update; settings saved before 2.1 have no micro-batches."""
     items: int = settings["batch_size"] * settings.get("gradient_acc", 1)
     return items
 
 
 def learning_rates(settings, ranks: int) -> tuple[float, float]:
-    """Returns the initial learning rates of backbone and class centers; both follow ``lr`` unless set."""
-    scaled = scaled_rate(settings.lr, items_of_update(settings) * ranks, settings.lr_reference_batch)
+    """Returns the initial learning rates of backbone and class centers; both follow ``lr`` unless set.
+
+    ``lr`` is scaled from a batch of ``lr_reference_batch`` images. Linear scaling changes the weights by about the same
+    amount per epoch at any batch size (Goyal et al. 2017, arXiv 1706.02677, section 2.1).
+    """
+    scaled, reference = settings.lr, settings.lr_reference_batch
+    if reference:
+        scaled = scaled / reference * items_of_update(settings) * ranks
     backbone, centers = (options_of(settings, name).lr for name in ("optimizer_options", "layer_options"))
     return backbone or scaled, centers or scaled
 
 
 def describe_rates(settings, ranks: int) -> str:
-    """Returns the initial learning rates, the rule by which they follow from the settings, and their schedule."""
+    """Returns a log line with the initial learning rates, how they follow from the settings, and their schedule."""
     reference = settings.lr_reference_batch
     rule = f"lr {settings.lr:g} "
     rule += f"x {items_of_update(settings) * ranks} images / {reference}" if reference else "for any batch"
@@ -85,10 +82,10 @@ def describe_rates(settings, ranks: int) -> str:
 
 
 def resolve_schedule(settings: Any, epochs: Epochs) -> tuple[Any, RateFactor]:
-    """Derives length and rates of a training from the settings and the epochs of its data, with its position in them.
+    """Returns a copy of the settings in which ``max_update`` is the length of the training, and the rate factors.
 
-    Returns a copy of the settings in which ``max_update`` is the length also where ``num_epoch`` decides, and the
-    rates. Raises ValueError if ``schedule`` names nothing, or what does not take ``schedule_options``.
+    The length follows from ``num_epoch`` and the epochs of the data if ``num_epoch`` is set. Raises ValueError as
+    `build_schedule`.
     """
     by_epochs = settings.num_epoch > 0
     max_update = epochs.last_update(settings.num_epoch) if by_epochs else settings.max_update
@@ -106,6 +103,6 @@ def resolve_schedule(settings: Any, epochs: Epochs) -> tuple[Any, RateFactor]:
 
 
 def step_factor(lr_steps: Sequence[int], warmup_steps: int) -> RateFactor:
-    """Returns the factors of division by 10 after the updates of ``lr_steps``, after a linear warm-up."""
-    schedule: Schedule = LinearUpdates(Steps(Length(0, 0, 0), lr_steps), warmup_steps)
+    """Returns factors that are divided by 10 after each update in ``lr_steps``, after a linear warm-up."""
+    schedule = linear_warm_up(steps(Length(0, 0, 0), lr_steps), warmup_steps, by_epoch=False)
     return lambda num_update: schedule(Moment(num_update, 0, num_update))

@@ -17,25 +17,25 @@ from .results import SetResult
 from .tasks.evaluation import UNTRAINED, Evaluation
 from .trackers import Trackers
 
-AVERAGED = "_ema"  # after the name of a set that the averaged weights are verified on
+AVERAGED = "_ema"  # suffix of the name under which a set's results with the averaged weights are
 
 
 class CallBackVerification:
     """Verifies the backbone every ``frequent`` updates; each rank embeds a share of every set.
 
     Args:
-        engine: in training; the moving average of its weights, if there is one, is verified on each set, too.
+        engine: engine in training; the moving average of its weights, if there is one, is verified on each set, too.
         batch_size: B, items that the engine embeds at a time.
-        evaluations: by name of the set.
+        evaluations: name of the set -> evaluation.
         frequent: updates between verifications.
-        trackers: that get the figures, or None.
+        trackers: metric loggers, or None.
         suggestion: logged after the problems that a verification shows.
 
     Attributes:
-        evaluations: as above, without the sets that `prepare` did not find, with those of the averaged weights.
+        evaluations: evaluations by name; `prepare` removes sets that it does not find, and adds the averaged weights'.
         missing: paths of files that some host does not have.
         history: name -> points of Evaluation.point_type, one for each verification.
-        baselines: of the first set, by name, in its first figure; empty if they were not measured.
+        baselines: name -> first figure of the first set; empty if they were not measured.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class CallBackVerification:
         self.history: dict[str, list[Any]] = {name: [] for name in evaluations}
         self.baselines: dict[str, float] = {}
         self._averaged: set[str] = set()
-        self._measured: set[str] = set()  # in this process, of which alone the reports have all figures
+        self._measured: set[str] = set()  # sets verified in this process: only for them reports have all figures
 
     def __call__(self, param) -> None:
         """Verifies on all sets every ``frequent`` updates."""
@@ -64,7 +64,7 @@ class CallBackVerification:
             self.verify_all(param.num_update)
 
     def catch_up(self, num_update: int) -> None:
-        """Verifies the sets that are missing at the update of a checkpoint: the training was asked to stop there."""
+        """Verifies the sets that lack a verification at a checkpoint's update, where the training was stopped."""
         if num_update and num_update % self.frequent == 0:
             for name in self.evaluations:
                 if not self._is_verified(name, num_update):
@@ -73,7 +73,7 @@ class CallBackVerification:
     def prepare(self) -> None:
         """Reads every set, so that a damaged one is reported before the training starts.
 
-        A set that one host does not have is left out on all ranks, because all ranks embed it together.
+        A set that one host does not have is left out on all ranks, because they embed it together.
 
         Collectives: all-gather ``status.evaluations``, ``validation_sets``; those of Evaluation.prepare for each set.
 
@@ -82,25 +82,25 @@ class CallBackVerification:
         """
         self.collectives.run_on_all_ranks("evaluations", self._check_figures)
         paths = [path for evaluation in self.evaluations.values() for path in evaluation.paths]
-        own = list(self.evaluations), [path for path in paths if not os.path.isfile(path)]
-        names, absent = zip(*self.collectives.gather_object("validation_sets", own))
+        sets = list(self.evaluations), [path for path in paths if not os.path.isfile(path)]
+        names, absent = zip(*self.collectives.gather_object("validation_sets", sets))
         for rank, other in enumerate(names):
             if other != names[0]:
                 raise JobError(f"the ranks evaluate on different sets: rank 0 on {names[0]}, rank {rank} on {other}")
         self.missing = sorted(set().union(*absent))
-        found = {name: each for name, each in self.evaluations.items() if not set(each.paths) & set(self.missing)}
-        for name, evaluation in found.items():
+        complete = {name: each for name, each in self.evaluations.items() if not set(each.paths) & set(self.missing)}
+        for name, evaluation in complete.items():
             evaluation.prepare(name, self.collectives)
         if self.engine.averages_weights:
-            averaged = {f"{name}{AVERAGED}": copy.copy(evaluation) for name, evaluation in found.items()}
-            self._averaged, found = set(averaged), {**found, **averaged}
-        self.evaluations, self.history = found, {name: self.history.get(name, []) for name in found}
+            averaged = {f"{name}{AVERAGED}": copy.copy(evaluation) for name, evaluation in complete.items()}
+            self._averaged, complete = set(averaged), {**complete, **averaged}
+        self.evaluations, self.history = complete, {name: self.history.get(name, []) for name in complete}
 
     def verify_all(self, num_update: int) -> dict[str, float]:
-        """Verifies every set that was not yet verified at this update.
+        """Verifies every set that is not yet verified at this update.
 
         Returns:
-            name -> first figure.
+            Name -> first figure.
 
         Raises:
             JobError: On every rank, if an item is damaged, or an embedding is not finite.
@@ -112,7 +112,7 @@ class CallBackVerification:
         return {name: each.value(self.history[name][-1]) for name, each in self.evaluations.items()}
 
     def measure_baselines(self) -> None:
-        """Measures what is reached without training on the first set, to compare the result with.
+        """Measures figures without training on the first set, for comparison.
 
         Collectives: those of verify_all, all-gather ``status.baselines``.
         """
@@ -121,19 +121,19 @@ class CallBackVerification:
         name, evaluation = next(iter(self.evaluations.items()))
         untrained = self.verify_all(0)[name]
         baselines = self.collectives.on_rank_zero("baselines", evaluation.baselines, self.collectives.report_progress)
-        if baselines is None:  # another rank than 0
+        if baselines is None:  # not on rank 0
             return
         self.baselines = {**baselines, UNTRAINED: untrained}
         logging.info("[%s] without training: %s", name, describe_baselines(self.baselines))
 
     def problems(self, name: str) -> list[str]:
-        """Returns the problems that the last verification of a set shows; none for an untrained network."""
+        """Returns the problems that a set's last verification shows; none for an untrained network."""
         point = self.history[name][-1]
         baselines = self.baselines if name == next(iter(self.evaluations)) else {}
         return self.evaluations[name].problems(point, baselines) if point.num_update else []
 
     def best(self, name: str) -> float:
-        """Returns the best first figure so far; that of the untrained network counts only if there is no other."""
+        """Returns the best first figure so far; the untrained network counts only if there is no other figure."""
         evaluation = self.evaluations[name]
         return evaluation.value(evaluation.best(self.history[name]))
 
@@ -145,11 +145,11 @@ class CallBackVerification:
         }
 
     def metadata(self, num_update: int, averaged: bool) -> dict[str, str]:
-        """Returns what an ONNX file says of the first set, if the saved weights were just verified.
+        """Returns an ONNX file's metadata about the first set, if the saved weights were just verified.
 
         Args:
             num_update: update after which the weights are saved.
-            averaged: whether the file has the moving average of the weights, whose sets have names of their own.
+            averaged: whether the file has the moving average of the weights.
         """
         for name, points in self.history.items():
             if averaged == (name in self._averaged) and points and points[-1].num_update == num_update > 0:
@@ -157,7 +157,7 @@ class CallBackVerification:
         return {}
 
     def fields(self) -> dict[str, list[str]]:
-        """Returns the names of the values of each point, by set."""
+        """Returns the field names of each set's points."""
         return {name: list(evaluation.point_type._fields) for name, evaluation in self.evaluations.items()}
 
     def restore(
@@ -166,16 +166,16 @@ class CallBackVerification:
         baselines: Mapping[str, float],
         fields: Mapping[str, list[str]] | None = None,
     ) -> None:
-        """Restores what a checkpoint holds, without sets that are no longer verified, or that had other figures.
+        """Restores the state in a checkpoint, without sets that are no longer verified, or had other figures.
 
         Args:
-            history, baselines: as attributes.
+            history, baselines: see the attributes.
             fields: as returned by `fields`; checkpoints of earlier versions have none.
         """
-        for name, own in self.fields().items():
-            point_type, saved = self.evaluations[name].point_type, (fields or {}).get(name, own)
-            if set(own) - point_type._field_defaults.keys() <= set(saved) <= set(own):
-                # Points of another version had other fields.
+        for name, field_names in self.fields().items():
+            point_type, saved = self.evaluations[name].point_type, (fields or {}).get(name, field_names)
+            if set(field_names) - point_type._field_defaults.keys() <= set(saved) <= set(field_names):
+                # A checkpoint may contain points of an even earlier version, with another number of fields.
                 values = [value for value in history.get(name, []) if len(value) == len(saved)]
                 self.history[name] = [point_type(**dict(zip(saved, value))) for value in values]
         self.baselines = dict(baselines)
@@ -201,12 +201,12 @@ class CallBackVerification:
 
     def _verify(self, name: str, num_update: int) -> None:
         start, evaluation = time.perf_counter(), self.evaluations[name]
-        self.engine.average_statistics()
+        self.engine.average_statistics()  # so that the ranks embed alike
         embedder = Embedder(self.engine, self.batch_size, name, name in self._averaged)
         figures = self._agreed(name, num_update, evaluation.measure(embedder))
         seconds = time.perf_counter() - start
         point = evaluation.point_type(num_update=num_update, **figures, seconds=seconds)
-        if self._is_verified(name, num_update):  # as after resuming from here
+        if self._is_verified(name, num_update):  # after resuming at this update
             self.history[name].pop()
         self.history[name].append(point)
         self._measured.add(name)
@@ -223,7 +223,7 @@ class CallBackVerification:
             expected = self.evaluations[name].figures
             try:
                 fits = measured.keys() == set(expected)
-                figures = {figure: float(measured[figure]) for figure in expected if fits}  # of any type of NumPy
+                figures = {figure: float(measured[figure]) for figure in expected if fits}
             except (AttributeError, TypeError):
                 fits = False
             if not fits:
@@ -235,7 +235,7 @@ class CallBackVerification:
 
         figures = self.collectives.run_on_all_ranks(f"figures.{name}", check)
         first, *others = self.collectives.gather_object("figures", figures)
-        for rank, other in enumerate(others, 1):  # processors may differ in rounding
+        for rank, other in enumerate(others, 1):  # different processors may round differently
             far = [figure for figure, value in first.items() if not math.isclose(value, other[figure], rel_tol=1e-3)]
             if far and self.collectives.rank == 0:
                 both = ", ".join(f"{figure} {first[figure]:.5f} and {other[figure]:.5f}" for figure in far)
@@ -257,7 +257,7 @@ class CallBackVerification:
 
 
 def baseline_name(key: str) -> str:
-    """Returns the name of a baseline for people."""
+    """Returns a baseline's name as text."""
     return "untrained network" if key == UNTRAINED else key.replace("_", " ")
 
 

@@ -1,6 +1,6 @@
-"""Settings: their declarations with bounds, and the checks of values from presets, files and the command line.
+"""What a setting is: its declaration with bounds, and how its values are read and checked.
 
-The declarations themselves are in partial_fc.settings.
+partial_fc.settings declares the settings of the trainers.
 """
 
 import ast
@@ -9,6 +9,7 @@ import difflib
 import inspect
 import json
 import math
+import operator
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -23,9 +24,17 @@ from .atomic_io import replace_file
 from .json_object import read_object
 from .text import quoted
 
-SIGNS = r"""'[^']*'|"[^"]*"|[,()\[\]]"""  # of options: what separates them, and what a separator is not in
-LARGEST = 1 << 20  # bytes of a settings.json, which has some 4,000
-LONGEST = 100_000  # characters of options, such as the factors of 4,000 epochs
+SIGNS = r"""'[^']*'|"[^"]*"|[,()\[\]]"""  # separators of options, and the quotes and brackets that enclose some
+LARGEST = 1 << 20  # maximum bytes of a settings.json; a usual one has 4,000
+LONGEST = 100_000  # maximum characters of options; the factors of 4,000 epochs are long ones
+# Bound of a Setting -> its words, and whether a value keeps it.
+COMPARISONS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "at_least": ("at least", operator.ge),
+    "above": ("above", operator.gt),
+    "at_most": ("at most", operator.le),
+    "below": ("below", operator.lt),
+    "multiple_of": ("a multiple of", lambda value, divisor: value % divisor == 0),
+}
 
 
 class SettingsError(ValueError):
@@ -36,8 +45,8 @@ class SettingsError(ValueError):
 class Setting:
     """The declaration of one setting."""
 
-    name: str  # as users write it
-    default: Any  # the value where nobody sets another one. Its type is the type of the setting.
+    name: str  # name that users write
+    default: Any  # default value; its type is the type of the setting
     help: str  # one line for ``--help``
     _: KW_ONLY
     # at_least, above, at_most, below: bounds of a number, or of each item of a list
@@ -45,27 +54,21 @@ class Setting:
     above: float | None = None
     at_most: float | None = None
     below: float | None = None
-    multiple_of: int | None = None  # A divisor of the value
-    choices: Collection[str] = ()  # the allowed values; empty for all
-    item: type | None = None  # type of the items of a list or tuple, None for other settings
-    length: int | None = None  # number of items, None for any number
+    multiple_of: int | None = None  # required divisor of the value
+    choices: Collection[str] = ()  # allowed values; empty for all
+    item: type | None = None  # type of the items of a list or tuple; None for other settings
+    length: int | None = None  # number of items; None for any number
     path: bool = False  # whether the value is the path of a file or folder
-    function: bool = False  # whether config.py may give a function in place of the value
-    by_epoch: bool = False  # whether a list may give a value for each epoch, the last one for all later ones
-    options: tuple["Setting", ...] | None = None  # declared options, of a setting whose value is name=value,name=value
-    part: str = ""  # with options: the setting that names the part which takes further options; empty for none
+    function: bool = False  # whether config.py may set a function instead
+    by_epoch: bool = False  # whether a list may give a value for each epoch, the last one for all later epochs
+    options: tuple["Setting", ...] | None = None  # for a setting whose value is name=value,...: the declared options
+    part: str = ""  # with options: the setting that selects the part, which takes further options; empty for none
     trainer: str = ""  # the only trainer that has the setting, a key of TRAINERS in presets.py; empty for both
 
     @property
     def bounds(self) -> str:
-        """The bounds in words, such as "at least 0 and below 1"; empty if there are none."""
-        limits = {
-            "at least": self.at_least,
-            "above": self.above,
-            "at most": self.at_most,
-            "below": self.below,
-            "a multiple of": self.multiple_of,
-        }
+        """The bounds as text, such as "at least 0 and below 1"; empty if there are none."""
+        limits = {words: getattr(self, name) for name, (words, _) in COMPARISONS.items()}
         return " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
 
     @property
@@ -74,7 +77,7 @@ class Setting:
         return (self.item or type(self.default)) is str
 
     def describe(self, other_names: str = "") -> str:
-        """The help with type, bounds and other names."""
+        """Returns the help text with type, bounds and other names."""
         kind = type(self.default).__name__
         if self.item:
             kind += f" of {self.length or ''} {self.item.__name__}".replace("  ", " ")
@@ -89,31 +92,30 @@ class Setting:
         return f"{self.help} ({', '.join(filter(None, facts))})"
 
     def parse(self, text: str) -> Any:
-        """Returns what is written on a command line for this setting; `check` has not seen it.
+        """Reads a value from the command line; `check` then checks it.
 
-        A text stays as it is, whatever it looks like, but for its quotes; everything else is a Python literal.
+        A text setting keeps the text, without quotes around it, even if it looks like a number. Other values are Python
+        literals.
         """
         return _read(text, self.is_text)
 
     def check(self, value: Any) -> Any:
-        """Returns ``value`` as the type of the setting; integers become floats, and lists and tuples each other.
+        """Returns the value in the type of the setting: converts integers to floats, and lists from and to tuples.
 
         Raises:
-            SettingsError: It has another type or is outside the bounds.
+            SettingsError: The value has another type or is out of bounds.
         """
         kind = type(self.default)
-        if self.options is not None and isinstance(value, Options):
-            return value
         if self.function and callable(value):
             return value
         if self.by_epoch and isinstance(value, (list, tuple)) and value:
             return [self._check_one(each, kind) for each in value]
         if not self.item:
             return self._check_one(value, kind)
-        if self.item is str and isinstance(value, str):  # on the command line, with or without brackets and quotes
+        if self.item is str and isinstance(value, str):  # from the command line, with or without brackets and quotes
             parts = (part.strip(" '\"") for part in value.strip(" []()").split(","))
             value = [part for part in parts if part]
-        if self.length is None and type(value) in (int, float):  # on the command line, of a list with one number
+        if self.length is None and type(value) in (int, float):  # from the command line: a list of one number
             value = [value]
         if not isinstance(value, (list, tuple)):
             function = ", or in config.py a function" if self.function else ""
@@ -125,12 +127,12 @@ class Setting:
 
     def _check_one(self, value: Any, kind: type) -> Any:
         numbers = {int: Integral, float: Real}.get(kind)
-        if numbers and isinstance(value, numbers) and type(value) is not bool:  # also one of NumPy
+        if numbers and isinstance(value, numbers) and type(value) is not bool:  # NumPy's numbers too
             try:
                 value = kind(value)
             except OverflowError:
                 value = math.inf
-        actual = type(value)  # instead of isinstance(): to Python, a bool is an int
+        actual = type(value)  # not isinstance(), for which a bool is an int
         if actual is not kind:
             raise self._error(value, f"of type {kind.__name__}, such as {self.default!r}")
         if self.choices:
@@ -141,62 +143,38 @@ class Setting:
             raise self._error(value, "a path")
         if kind is float and not math.isfinite(value):
             raise self._error(value, "a finite number" + (f", {self.bounds}" if self.bounds else ""))
-        if not self._is_within(value):
-            raise self._error(value, self.bounds)
+        for name, (_, holds) in COMPARISONS.items():
+            limit = getattr(self, name)
+            if limit is not None and not holds(value, limit):
+                raise self._error(value, self.bounds)
         return value
-
-    def _is_within(self, value: Any) -> bool:
-        return (
-            (self.at_least is None or value >= self.at_least)
-            and (self.above is None or value > self.above)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.below is None or value < self.below)
-            and (self.multiple_of is None or value % self.multiple_of == 0)
-        )
 
     def _error(self, value: Any, expected: str) -> SettingsError:
         verb = "contains" if self.item and not isinstance(value, (list, tuple)) else "is"
         return SettingsError(f"{self.name} {verb} {quoted(value)}, but must be {expected}")
 
 
-class Options(dict[str, Any]):
-    """The options of one part: name -> text, or None for its default; a user's function is itself."""
-
-    def __str__(self) -> str:
-        return ",".join(f"{name}={text}" for name, text in self.items() if text is not None)
-
-    def add(self, name: str, text: Any) -> None:
-        """Adds an option; raises SettingsError if it has another value."""
-        if self.setdefault(name, text) != text:
-            raise SettingsError(f"option {name} is given as {self[name]} and {text}: set one")
-
-
 class Alias(NamedTuple):
-    """What an earlier name of a setting, or its name in another program, stands for.
-
-    An option that has the default of the earlier setting is not set.
-    """
+    """What another name of a setting stands for: the setting, or some of its options."""
 
     setting: str
-    options: tuple[str, ...] = ()  # of that setting; several take the items of a list
-    declared: Setting | None = None  # the earlier setting; None for one that is declared as it was
-    # The part that has the option, as a value of the setting that names parts; empty for no certain one.
-    of_part: str = ""
+    options: tuple[str, ...] = ()  # two or more take the items of a list
+    declared: Setting | None = None  # declaration of the former setting, whose default leaves the options unset
+    sets_part: bool = False  # whether the option also selects the part of its name, as lr_steps selects steps
 
 
 class Schema:
     """All settings of a program.
 
+    `read` and `translate` return values by key. The key of an option is ``setting.option``, and its value is text, or
+    None for the default. A setting that takes options is a key only if the source sets none of them; its value is "".
+
     Args:
         rows: The settings, and titles of sections between them, in the order of ``--help``.
-        hints: Name that is not a setting, but was one, here or elsewhere -> what to do instead, for the error.
-        alternatives: Groups of settings of which one replaces the others: name -> the value with which it does not; of
-            several, a tuple.
+        hints: Name of a former setting, here or in another program -> what to do instead, for the error.
+        alternatives: Groups of settings of which only one is used: name -> the value that leaves it unused; None for a
+            setting that every value uses.
         aliases: Other name that users may write -> what it stands for.
-
-    Attributes:
-        rows, aliases: As given.
-        settings: Name -> setting.
     """
 
     def __init__(
@@ -210,113 +188,108 @@ class Schema:
         self.settings = {row.name: row for row in rows if isinstance(row, Setting)}
 
     def defaults(self) -> dict[str, Any]:
-        """A fresh copy of every setting with its default."""
+        """Returns every setting with a fresh copy of its default."""
         return {name: copy.copy(setting.default) for name, setting in self.settings.items()}
 
     def read(self, source: str, values: Mapping[str, Any], trainer: str = "") -> dict[str, Any]:
-        """Checks the values of one source.
+        """Checks the values of one source, and adds the defaults of the settings that they replace.
 
         Args:
-            source: Where they come from, for errors.
-            values: By name or alias.
+            source: Where the values come from, for errors.
+            values: Values by name or alias.
             trainer: The trainer that will use them; empty for any.
 
-        Returns:
-            The values as the types of their settings, by name; `Options` for those that have options. Among them are
-            the defaults of those that one of the values replaces.
-
         Raises:
-            SettingsError: A name is unknown or of another trainer, a value has another type or is outside its bounds,
-                or there are two alternatives.
+            SettingsError: A name is unknown or belongs to the other trainer, a value has another type or is out of
+                bounds, or two values contradict each other.
         """
         try:
             if not isinstance(values, Mapping):
                 raise SettingsError(f"config is {quoted(values)}, but must be a dictionary; an EasyDict is one")
-            return self._reset(self.translate(values, trainer))
+            checked = self.translate(values, trainer)
+            for group in self._alternatives:
+                used = [name for name, unused in group.items() if name in checked and checked[name] != unused]
+                if len(used) > 1:
+                    raise SettingsError(f"{used[0]} and {used[1]} exclude each other: set one of them")
+                if used:
+                    checked = {**{name: copy.copy(self.settings[name].default) for name in group}, **checked}
+            return checked
         except SettingsError as error:
             raise SettingsError(f"{source}: {error}" if source else str(error)) from None
 
+    def translate(self, values: Mapping[str, Any], trainer: str = "") -> dict[str, Any]:
+        """Checks values and returns them by today's names; see `read`."""
+        checked: dict[str, Any] = {}
+        name_of: dict[str, str] = {}  # key -> the name under which the user gave it
+        for name, given in values.items():
+            for key, value in self._read_one(name, given, trainer):
+                if checked.setdefault(key, value) != value:
+                    both = f"{name_of[key]} and {name} set {key} to {checked[key]} and {value}"
+                    raise SettingsError(f"{both}: remove one of them")
+                name_of.setdefault(key, name)
+        with_options = {key.partition(".")[0] for key in checked if "." in key}
+        return {key: value for key, value in checked.items() if key not in with_options}
+
+    def _read_one(self, name: str, value: Any, trainer: str) -> Iterator[tuple[str, Any]]:
+        """Yields (key, value) of everything that a name with this value sets."""
+        setting, alias = self.get(name), self.aliases.get(name)
+        if setting is None:
+            if name in self._hints:
+                raise SettingsError(f"unknown setting {name!r}: {self._hints[name]}")
+            raise _unknown("setting", name, self.settings)
+        value = setting.check(value)
+        _check_trainer(setting, value, trainer)
+        if alias and alias.options:
+            is_set = value != setting.default
+            for option, item in zip(alias.options, value if len(alias.options) > 1 else [value]):
+                yield f"{alias.setting}.{option}", to_option(item) if is_set else None
+            if alias.sets_part and is_set:
+                yield self.settings[alias.setting].part, alias.options[0]
+        elif setting.options is None:
+            yield alias.setting if alias else name, value
+        else:
+            options, declared = split_options(name, value), {option.name: option for option in setting.options}
+            if not options:
+                yield name, ""
+            for option, text in options.items():
+                try:
+                    if option in declared:
+                        _check_trainer(declared[option], declared[option].check(declared[option].parse(text)), trainer)
+                    elif not setting.part:
+                        raise _unknown("option", option, declared)
+                except SettingsError as error:
+                    raise SettingsError(f"{name}: {error}") from None
+                yield f"{name}.{option}", text
+
+    def join_options(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns settings by name from values by key: the options of each setting become one text."""
+        joined = {name: value for name, value in values.items() if "." not in name}
+        for name, setting in self.settings.items():
+            prefix, declared = f"{name}.", [option.name for option in setting.options or ()]
+            options = {key.removeprefix(prefix): text for key, text in values.items() if key.startswith(prefix)}
+            if options:  # the declared ones first, in one order, so that equal options are equal texts
+                order = dict.fromkeys([*(option for option in declared if option in options), *options])
+                joined[name] = join_options({option: options[option] for option in order})
+        return joined
+
     def names_in(self, values: Iterable[str]) -> set[str]:
-        """Returns the settings for which names and aliases stand."""
+        """Returns the settings that names and aliases stand for."""
         return {self.aliases[name].setting if name in self.aliases else name for name in values}
 
-    def translate(self, values: Mapping[str, Any], trainer: str = "") -> dict[str, Any]:
-        """Returns checked values by today's names; for arguments and errors see `read`."""
-        read: dict[str, Any] = {}
-        names: dict[str, str] = {}  # setting -> as which it was given
-        for given, value in values.items():
-            for name, checked in self._read_one(given, value, trainer):
-                if isinstance(checked, Options):
-                    options = read.setdefault(name, Options())
-                    for option, text in checked.items():
-                        options.add(option, text)
-                elif read.setdefault(name, checked) != checked:
-                    if self.names_in((names[name], given)) == {name}:
-                        both = f"are one setting, given as {read[name]} and {checked}: set one"
-                    else:  # two parts
-                        both = "exclude each other: set one of them"
-                    raise SettingsError(f"{names[name]} and {given} {both}")
-                names.setdefault(name, given)
-        return read
-
-    def _read_one(self, given: str, value: Any, trainer: str) -> Iterator[tuple[str, Any]]:
-        """Yields (name, value) of the settings for which a name or alias with this value stands."""
-        setting, alias = self._find(given), self.aliases.get(given)
-        checked = setting.check(value)
-        _check_trainer(replace(setting, name=given), checked, trainer)
-        if not (alias and alias.options):
-            name = alias.setting if alias else given
-            yield name, checked if setting.options is None else self._read_options(setting, checked, trainer)
-            return
-        is_set = checked != setting.default
-        texts = map(to_option, checked if len(alias.options) > 1 else [checked])
-        yield alias.setting, Options(zip(alias.options, texts) if is_set else dict.fromkeys(alias.options))
-        if is_set and alias.of_part:
-            yield self.settings[alias.setting].part, alias.of_part
-
-    def _read_options(self, setting: Setting, value: Any, trainer: str) -> Options:
-        options = value if isinstance(value, Options) else split_options(setting.name, value)
-        declared = {each.name: each for each in setting.options or ()}
-        try:
-            for name, text in options.items():
-                if name not in declared and not setting.part:
-                    choose("option", name, declared)
-                elif name in declared and text is not None:
-                    _check_trainer(declared[name], declared[name].check(declared[name].parse(text)), trainer)
-        except SettingsError as error:
-            raise SettingsError(f"{setting.name}: {error}") from None
-        return options
-
-    def _reset(self, values: dict[str, Any]) -> dict[str, Any]:
-        for group in self._alternatives:
-            used = [name for name, unused in group.items() if name in values and not _is_unused(values[name], unused)]
-            if len(used) > 1:
-                raise SettingsError(f"{used[0]} and {used[1]} exclude each other: set one of them")
-            if used:
-                values = {**{name: copy.copy(self.settings[name].default) for name in group}, **values}
-        return values
-
     def get(self, name: str) -> Setting | None:
-        """Returns the declaration of a name or alias; None for none."""
+        """Returns the declaration of a name or alias; None for an unknown name."""
         alias = self.aliases.get(name)
         if alias is None:
             return self.settings.get(name)
         setting = self.settings[alias.setting]
         options = {option.name: option for option in setting.options or ()}
-        found = alias.declared or (options[alias.options[0]] if alias.options else setting)
-        return replace(found, name=name) if alias.options else found
-
-    def _find(self, name: str) -> Setting:
-        if name in self._hints:
-            raise SettingsError(f"unknown setting {name!r}: {self._hints[name]}")
-        found = self.get(name)
-        if found is None:
-            choose("setting", name, self.settings)
-        assert found is not None, "an unknown name is refused"
-        return found
+        return replace(alias.declared or (options[alias.options[0]] if alias.options else setting), name=name)
 
     def describe(self, changes: Mapping[str, Any]) -> str:
-        """The text of ``--help``: every setting with its default, type and bounds; ``changes`` are other defaults."""
+        """Returns the text of ``--help``: every setting with its default, type and bounds.
+
+        ``changes``: defaults that differ from the declared ones.
+        """
         lines, defaults = [], {**self.defaults(), **changes}
         for row in self.rows:
             if isinstance(row, str):
@@ -350,23 +323,22 @@ def _check_trainer(setting: Setting, value: Any, trainer: str) -> None:
         )
 
 
-def _is_unused(value: Any, unused: Any) -> bool:
-    return value in unused if isinstance(unused, tuple) else bool(value == unused)
-
-
 def choose(kind: str, name: str, known: Collection[str]) -> None:
-    """Raises SettingsError, with the nearest known name, for an unknown one of this kind, such as "network"."""
-    if name in known:
-        return
+    """Raises SettingsError, which suggests the nearest known name, for an unknown one; kind is such as "network"."""
+    if name not in known:
+        raise _unknown(kind, name, known)
+
+
+def _unknown(kind: str, name: str, known: Collection[str]) -> SettingsError:
     near = difflib.get_close_matches(str(name)[:100], known, n=1, cutoff=0.0)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise SettingsError(f"unknown {kind} {quoted(name)}: {hint}(known: {', '.join(sorted(filter(None, known)))})")
+    return SettingsError(f"unknown {kind} {quoted(name)}: {hint}(known: {', '.join(sorted(filter(None, known)))})")
 
 
 def parse_assignments(arguments: Iterable[str], schema: "Schema | None" = None) -> dict[str, Any]:
-    """Reads ``name=value`` arguments; without ``=``, a SettingsError.
+    """Reads ``name=value`` arguments; raises SettingsError for one without ``=``.
 
-    A value of a setting of ``schema`` is what `Setting.parse` makes of it; others are Python literals, or else text.
+    The settings of ``schema`` read their values, see `Setting.parse`; other values are Python literals, or else text.
     """
     changes = {}
     for argument in arguments:
@@ -382,43 +354,51 @@ def parse_assignments(arguments: Iterable[str], schema: "Schema | None" = None) 
 
 
 def parse_options(setting: str, text: str, *makers: Callable[..., Any]) -> dict[str, Any]:
-    """Reads the value of a setting whose form is ``name=value,name=(value,value)``.
+    """Reads the value of a setting that takes options, ``name=value,name=(value,value)``.
 
     Args:
-        setting, text: its name and value.
-        makers: what will be called with the options: those that it declares as text stay text, see `Setting.parse`.
+        setting, text: Its name and value.
+        makers: What will be called with the options. Those that it declares as text stay text, see `Setting.parse`.
     """
     texts = set().union(*map(_text_arguments, makers))
     return {name: _read(value, name in texts) for name, value in split_options(setting, text).items()}
 
 
-def split_options(setting: str, text: str) -> Options:
-    """Reads the value of a setting whose form is ``name=value,name=(value,value)``; each value is still text."""
+def split_options(setting: str, text: str) -> dict[str, str]:
+    """Splits the value of a setting that takes options, ``name=value,name=(value,value)``; each value stays text."""
     if len(text) > LONGEST:
         raise SettingsError(f"{setting} has {len(text):,} characters, but must have at most {LONGEST:,}")
     parts = [part.partition("=") for part in _at_separators(text) if text]
     if not all(name.strip().isidentifier() and equals for name, equals, _ in parts):
         raise SettingsError(f"{setting} is {quoted(text)}, but must be name=value, separated by commas")
-    return Options({name.strip(): value.strip() for name, _, value in parts})
+    return {name.strip(): value.strip() for name, _, value in parts}
+
+
+def join_options(options: Mapping[str, str | None]) -> str:
+    """Returns options as the value of a setting, without those that are None."""
+    return ",".join(f"{name}={text}" for name, text in options.items() if text is not None)
 
 
 def _at_separators(text: str) -> list[str]:
-    """Splits a text at its commas outside of quotes and of closed parentheses and brackets, in linear time."""
+    """Splits a text at commas outside of quotes and of closed parentheses and brackets.
+
+    In linear time, because a settings.json may come from a stranger.
+    """
     commas: list[int] = []
-    opened: list[int] = []  # for each open parenthesis or bracket, the commas before it
-    for found in re.finditer(SIGNS, text):
-        sign = found.group()
+    opened: list[int] = []  # for each open parenthesis or bracket, the number of commas before it
+    for match in re.finditer(SIGNS, text):
+        sign = match.group()
         if sign == ",":
-            commas.append(found.start())
+            commas.append(match.start())
         elif sign in ("(", "["):
             opened.append(len(commas))
         elif sign in (")", "]") and opened:
-            del commas[opened.pop() :]
+            del commas[opened.pop() :]  # the commas inside do not separate
     return [text[start + 1 : end] for start, end in pairwise((-1, *commas, len(text)))]
 
 
 def to_option(value: Any) -> Any:
-    """Returns a value as the text of an option; a function stays what it is."""
+    """Returns a value as the text of an option; a function is returned as it is."""
     if callable(value):
         return value
     text = value if isinstance(value, str) else repr(value).replace(", ", ",")
@@ -426,17 +406,17 @@ def to_option(value: Any) -> Any:
 
 
 def _text_arguments(maker: Callable[..., Any]) -> set[str]:
-    """The names of the arguments whose type or default is text, by the signature or by declarations as of a task."""
+    """Returns the arguments that are text, by the type or default in the signature, or by a task's declarations."""
     names = {each.name for each in getattr(maker, "options", ()) if isinstance(each, Setting) and each.is_text}
-    declared = (str, str | None, "str", "str | None", "Optional[str]")
+    text_types = (str, str | None, "str", "str | None", "Optional[str]")
     with suppress(TypeError, ValueError):  # it has no signature
         arguments = inspect.signature(maker).parameters.values()
-        names |= {each.name for each in arguments if isinstance(each.default, str) or each.annotation in declared}
+        names |= {each.name for each in arguments if isinstance(each.default, str) or each.annotation in text_types}
     return names
 
 
 def _read(text: str, is_text: bool) -> Any:
-    """Reads a text, of which only quotes are taken away, or another literal."""
+    """Reads a literal; text stays as it is, except that quotes around it are removed."""
     value = _literal(text)
     return text if is_text and not isinstance(value, str) else value
 
@@ -452,7 +432,7 @@ def _literal(text: str) -> Any:
 
 
 def to_json(settings: Mapping[str, Any]) -> str:
-    """The document that ``--print-config`` prints, ``settings.json`` holds and ``--config`` reads."""
+    """Returns the document that ``--print-config`` prints, ``settings.json`` holds and ``--config`` reads."""
     return json.dumps(dict(settings), indent=2) + "\n"
 
 
@@ -462,7 +442,7 @@ def write_settings(path: str, settings: Mapping[str, Any]) -> None:
 
 
 def read_settings(path: str) -> dict[str, Any]:
-    """Reads the JSON object in a ``settings.json``; `Schema.read` checks what is in it."""
+    """Reads the JSON object in a ``settings.json``; `Schema.read` checks its values."""
     try:
         return read_object(path, LARGEST)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""The options of the parts of a training: declarations, and bounds that the settings and the classes share.
+"""Options of the parts of a training: their declarations, and bounds that settings and classes share.
 
-A bound has the name that it has in Setting.
+Bounds are named as in Setting.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,16 +9,16 @@ from typing import Any
 
 from .config import Setting, SettingsError, parse_options, split_options
 
-LARGEST_RATE = 10**6  # float32, in which the learning rate acts, ends at 3e38
+LARGEST_RATE = 10**6  # far below the float32 maximum of 3e38, so that a scaled rate stays finite
 RATE: Mapping[str, Any] = {"at_least": 0, "at_most": LARGEST_RATE}
-# The names in partial_fc_mxnet.symbol, which needs MXNet; empty stands for the network's own.
+# Names in partial_fc_mxnet.symbol, which cannot be imported without MXNet; empty selects the network's own.
 ACTIVATIONS = ("", "prelu", "relu", "sigmoid", "softrelu", "softsign", "tanh")
 HEADS = ("", "FC", "E", "GAP", "GDC")
-DECAY_ON = ("all", "weights")  # the keys of partial_fc_torch.optimizers.decay, which needs PyTorch
+DECAY_ON = ("all", "weights")  # keys of partial_fc_torch.optimizers.decay, which cannot be imported without PyTorch
 LAYER_KERNELS = ("auto", "torch", "triton")
 LAYER_DTYPES = ("auto", "float32", "tf32", "bfloat16", "float16")
 
-# Setting -> the options that it declares, for any part that it is about. The parts themselves take further ones.
+# Setting -> declared options, which hold for every part that it selects. A part may take further options.
 OPTIONS: Mapping[str, tuple[Setting, ...]] = {
     "network_options": (
         Setting("dropout", 0.0, "fraction of features dropped before the head", at_least=0, below=1, trainer="torch"),
@@ -101,11 +101,11 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
 SHARE, DECAY, ANGLE = {"at_least": 0, "at_most": 1}, {"at_least": 0, "below": 1}, {"at_least": 0, "at_most": 3}
 NORM = {"above": 0, "at_most": 10**4}
 
-# What takes the options -> name of an option -> bounds of the number, or of each of several.
+# Part -> option -> bounds of the number, or of each number of a tuple.
 BOUNDS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "combined": {
-        "s": {"above": 0, "at_most": 10**4},  # of all margins
-        # Beyond them the target logit would not grow with the cosine, or be easier to reach than the other logits.
+        "s": {"above": 0, "at_most": 10**4},  # for all margins
+        # Outside these bounds the target logit would not grow with the cosine, or be easier to reach than the others.
         "m1": {"above": 0, "at_most": 100},
         **dict.fromkeys(("m2", "m3"), {"at_least": 0, "at_most": 10}),
         "interclass_filtering_threshold": DECAY,
@@ -115,44 +115,41 @@ BOUNDS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "curricularface": {"m": ANGLE},
     "polynomial": {"power": {"above": 0, "at_most": 100}},
     "cosine": {"final": SHARE},
-    "torch.optim": {  # of all of its classes
+    "torch.optim": {  # for all of its classes
         **dict.fromkeys(("momentum", "betas", "alpha", "rho"), DECAY),
         **dict.fromkeys(("dampening", "weight_decay", "lr_decay", "momentum_decay", "lambd"), SHARE),
         "eps": {"above": 0, "at_most": 1},
     },
 }
 
-RESERVED = {"lr", "params", "momentum_convention"}  # which the training decides
+RESERVED = {"lr", "params", "momentum_convention"}  # options that the training sets
 
 
 def options_of(settings: Mapping[str, Any], name: str) -> SimpleNamespace:
-    """Returns the values of the options that a setting declares, with their defaults."""
-    given = split_options(name, settings.get(name, ""))
+    """Returns the values of the options that a setting declares, or their defaults."""
+    texts = split_options(name, settings.get(name, ""))
     return SimpleNamespace(
         **{
-            each.name: each.check(each.parse(given.get(each.name, ""))) if each.name in given else each.default
-            for each in OPTIONS[name]
+            option.name: option.check(option.parse(texts[option.name])) if option.name in texts else option.default
+            for option in OPTIONS[name]
         }
     )
 
 
 def other_options(settings: Mapping[str, Any], name: str, *makers: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the options for the part itself; for ``makers`` see parse_options."""
-    declared = {each.name for each in OPTIONS.get(name, ())}
-    return {
-        option: value
-        for option, value in parse_options(name, settings[name], *makers).items()
-        if option not in declared
-    }
+    """Returns the options for the part itself, which the setting does not declare; for ``makers`` see parse_options."""
+    declared = {option.name for option in OPTIONS.get(name, ())}
+    options = parse_options(name, settings[name], *makers)
+    return {option: value for option, value in options.items() if option not in declared}
 
 
 def checked(name: str, **options: Any) -> list[float]:
-    """Returns the values of options of a key of BOUNDS as numbers; raises SettingsError, which names a bad one."""
+    """Returns option values as floats; raises SettingsError for one outside BOUNDS[name]."""
     return [number(option, value, **BOUNDS[name][option]) for option, value in options.items()]
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Raises SettingsError for options outside of the bounds of a key of BOUNDS; it may have others, and tuples."""
+    """Raises SettingsError for options outside BOUNDS[name]; ignores options without bounds. Values may be tuples."""
     for option, value in options.items():
         for each in value if isinstance(value, (tuple, list)) else (value,):
             if option in BOUNDS.get(name, {}) and each is not None:
@@ -160,7 +157,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
 
 
 def check_optimizer_options(optimizer: str, options: Mapping[str, Any]) -> None:
-    """Raises SettingsError for options of a named optimizer that settings decide, or outside of PyTorch's bounds."""
+    """Raises SettingsError for optimizer options that the training sets, or outside PyTorch's bounds."""
     for option in options.keys() & RESERVED:
         raise SettingsError(f"optimizer_options has {option}: remove it")
     if optimizer in ("sgd", "adamw") or optimizer.startswith("torch.optim"):
@@ -168,10 +165,10 @@ def check_optimizer_options(optimizer: str, options: Mapping[str, Any]) -> None:
 
 
 def number(name: str, value: Any, **bounds: Any) -> float:
-    """Returns a number as float; its bounds are named as in Setting.
+    """Returns a number as float.
 
     Raises:
-        SettingsError: It is no finite number, or outside of the bounds.
+        SettingsError: The value is no finite number, or is out of bounds.
     """
-    found: float = Setting(name, 0.0, "", **bounds).check(value)
-    return found
+    checked_value: float = Setting(name, 0.0, "", **bounds).check(value)
+    return checked_value

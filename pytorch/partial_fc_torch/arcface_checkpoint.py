@@ -25,7 +25,7 @@ from partial_fc.checkpoint.layout import MANIFEST
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, files_of_ranks, is_of_a_rank
 from partial_fc.checkpoint.torch_names import COUNTER
-from partial_fc.training.foreign_checkpoint import ForeignCheckpoint
+from partial_fc.training.saved_training import ForeignCheckpoint
 from partial_fc.utils.text import plural
 
 from .layer.center_files import load_tensors

@@ -21,7 +21,7 @@ from partial_fc.checkpoint import SavedClasses
 from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, files_of_ranks
 from partial_fc.checkpoint.torch_names import without_wrappers
 from partial_fc.export.torch_files import ENDINGS
-from partial_fc.training.pretrained import Pretrained
+from partial_fc.training.saved_training import Pretrained
 from partial_fc.utils.text import some
 
 from .layer.center_files import center_file, load_tensors

@@ -11,7 +11,7 @@ from test_mxnet_weights import embed
 from torch import nn
 
 from partial_fc.checkpoint.model_format import MXNET
-from partial_fc.training.pretrained import Pretrained, pretrained_from_files
+from partial_fc.training.saved_training import Pretrained, pretrained_from_files
 from partial_fc_torch.backbones import get_model, network_with
 from partial_fc_torch.export import export
 from partial_fc_torch.published_files import read_pretrained

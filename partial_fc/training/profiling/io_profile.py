@@ -23,7 +23,7 @@ from partial_fc.training.loop import LoopState, updates
 from partial_fc.training.run_folder import check_writable, console, data_name
 from partial_fc.training.schedule import items_of_update
 from partial_fc.training.tasks import build_task
-from partial_fc.utils.config import Options, split_options
+from partial_fc.utils.config import join_options, split_options
 from partial_fc.utils.memory import free_memory
 from partial_fc.utils.system_counters import disk_bytes, idle_seconds
 from partial_fc.utils.text import say
@@ -54,7 +54,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     # With rates of 0 every step does the same work, and no loss becomes infinite.
     settings.lr = 0.0
     for name in ("optimizer_options", "layer_options"):
-        settings[name] = str(Options({**split_options(name, settings[name]), "lr": None}))
+        settings[name] = join_options({**split_options(name, settings[name]), "lr": None})
     collectives.watch(settings.step_timeout, settings.host_timeout)
     task = build_task(settings)
     kind = "images" if task.pixels else "items"

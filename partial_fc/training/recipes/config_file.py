@@ -1,4 +1,4 @@
-"""Recipes: the ones of table.py, and arcface_torch's files, Python whose ``config`` maps keys to values."""
+"""Reads recipes: ours in table.py, and arcface_torch's Python files, whose ``config`` maps keys to values."""
 
 import difflib
 import os
@@ -14,12 +14,12 @@ from .table import RECIPES
 class Recipe(NamedTuple):
     """The content of a configuration."""
 
-    name: str  # of the file, without its ending
-    config: dict[str, Any]  # its keys and values
+    name: str  # name of the file, without its ending
+    config: dict[str, Any]  # keys and values
 
 
 def read_recipe(path: str) -> Recipe:
-    """Runs the file ``path``, with or without ``.py``; where there is none, the last part may name one of RECIPES.
+    """Runs the file ``path``, given with or without ``.py``; if it does not exist, its name may be a key of RECIPES.
 
     Raises ValueError if there is neither, the file fails, or it has no ``config``.
     """
@@ -37,10 +37,10 @@ def read_recipe(path: str) -> Recipe:
 
 
 def our_recipe(name: str) -> Recipe:
-    """Returns one of RECIPES. Raises ValueError if there is none of this name."""
+    """Returns the recipe of this name in RECIPES, or raises ValueError."""
     if name not in RECIPES:
         near = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.0)
         raise ValueError(
-            f"there is no recipe {name!r}: give the path of a file, or a recipe of ours, as configs/{near[0]}"
+            f"there is no recipe {name!r}: give the path of a file, or one of our recipes, such as configs/{near[0]}"
         )
     return Recipe(name, dict(RECIPES[name]))

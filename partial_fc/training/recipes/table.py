@@ -1,9 +1,9 @@
 """The recipes of arcface_torch by name, and four of our own that train on a CPU.
 
-All other keys have the DEFAULTS of translate.py. ``published`` holds what arcface_torch's README reports for a recipe,
-in percent: the true accept rate of the challenge MFR-ALL at a false accept rate of 1e-6, and of IJB-C at 1e-4 and 1e-5.
-For our own recipes it holds the accuracies that they have reached, each with its tolerance; the glyphs were trained on
-one process. ``gpus`` is the number of processes that the learning rate is meant for.
+Keys that a recipe lacks have their value in DEFAULTS of translate.py. ``published`` holds the results in
+arcface_torch's README, in percent: the true accept rate of the challenge MFR-ALL at a false accept rate of 1e-6, and of
+IJB-C at 1e-4 and 1e-5. For our own recipes it holds accuracies that they have reached, with a tolerance; the glyphs
+were trained in one process. ``gpus`` is the number of processes that the learning rate is meant for.
 """
 
 from typing import Any
@@ -32,14 +32,14 @@ ms1mv3 = _set("ms1m-retinaface-t1", 93431, 5179510, margin_list=ARCFACE)
 glint360k = _set("glint360k", 360232, 17091657, weight_decay=1e-4)
 webface4m = _set("WebFace4M", 205990, 4235242)
 webface12m = _set("WebFace12M", 617970, 12720066, val_targets=[])
-# 40 % of the images have the label of another person; persons whose images are divided among several classes.
+# Noisy labels: 40 % of the images have the label of another person; one person has several classes.
 webface12m_flip = _set("WebFace12M_FLIP40", 617970, 12720066, val_targets=[], warmup_epoch=2)
 webface12m_conflict = _set("WebFace12M_Conflict", 1017970, 12720066, val_targets=[], warmup_epoch=2)
 webface42m = _set("WebFace42M", 2059906, 42474557, lr=0.4, sample_rate=0.2, warmup_epoch=2)
 
 
 def webface42m_vit(network, **own):
-    """A vision transformer on WebFace42M: AdamW, 40 epochs, 30 % of the centers in a step."""
+    """A vision transformer on WebFace42M: AdamW, 40 epochs, 30 % of the centers sampled per step."""
     transformer = dict(optimizer="adamw", lr=0.001, weight_decay=0.1, sample_rate=0.3, num_epoch=40, warmup_epoch=4)
     return webface42m(network, **{**transformer, "batch_size": 384, "gpus": 64, "val_targets": [], **own})
 
@@ -67,7 +67,7 @@ demo = dict(
     frequent=50,
     gpus=2,
     published={"demo_val": (97.3, 1.5)},
-)  # the demo's synthetic faces, which the first training draws
+)  # synthetic faces, which the first training draws
 
 RECIPES: dict[str, dict[str, Any]] = {
     "demo": demo,

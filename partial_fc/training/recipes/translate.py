@@ -11,10 +11,10 @@ Shapes: B local batch, R ranks, G = B*R.
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from partial_fc.utils.config import Setting, SettingsError
+from partial_fc.utils.config import Setting, SettingsError, join_options
 from partial_fc.utils.tables import format_table
 from partial_fc.utils.text import quoted
 
@@ -22,7 +22,7 @@ from .config_file import Recipe
 
 Settings = dict[str, Any]
 
-# Of base.py.
+# Keys of base.py with their values.
 DEFAULTS = {
     "margin_list": (1.0, 0.5, 0.0),
     "network": "r50",
@@ -47,19 +47,51 @@ DEFAULTS = {
     "wandb_project": None,
     "save_artifacts": False,
 }
-# Of this project, with what differs from all recipes of arcface_torch: a mirrored character is another one.
+# Data sets of this project -> settings. The mirror image of a character is another character.
 OWN_SETS: dict[str, Settings] = {"demo": {}, **dict.fromkeys(("glyphs", "glyphs500"), {"rand_mirror": False})}
 REQUIRED = ("rec", "num_classes", "num_epoch", "warmup_epoch", "val_targets")
 SYNTHETIC = "synthetic"  # the value of rec that stands for dummy images
-SYNTHETIC_IMAGES = 1000000  # of an epoch, where num_image is not given
+SYNTHETIC_IMAGES = 1000000  # per epoch, unless num_image is given
+# Key -> setting of the same meaning.
+SAME = {
+    **{
+        name: name
+        for name in (
+            *("network", "output", "embedding_size", "interclass_filtering_threshold", "fp16", "batch_size", "lr"),
+            *("momentum", "num_classes", "num_epoch", "warmup_epoch", "max_update", "warmup_steps", "val_targets"),
+            *("gradient_acc", "seed"),
+        )
+    },
+    "sample_rate": "sample_ratio",
+    "weight_decay": "wd",
+    "verbose": "verify_every",
+    "frequent": "log_every",
+    "num_workers": "decode_threads",
+}
+# Key -> why it becomes no setting.
+NOTES = {
+    "num_image": "read from the data set",
+    "dali": "all images are read by the same code",
+    "save_all_states": "checkpoints have all states",
+    **dict.fromkeys(("published", "gpus"), "for partial-fc recipes check"),
+    "wandb_key": "the variable WANDB_API_KEY, with using_wandb",
+    **dict.fromkeys(
+        ("wandb_entity", "wandb_project", "suffix_run_name", "save_artifacts"),
+        "an option of the tracker, with using_wandb",
+    ),
+    "wandb_log_all": "the figures include all processes",
+    "wandb_resume": "a training that resumes continues its run",
+}
+# Keys that _translate_key translates one by one.
+RULES = ("margin_list", "rec", "resume", "dali_aug", "optimizer", "using_wandb", "decay_epoch")
 
 
 class Translation(NamedTuple):
-    """A configuration as settings."""
+    """The settings of a configuration."""
 
     settings: Settings  # by name
-    environment: dict[str, str]  # variables of the process
-    rows: list[tuple[str, str, str]]  # key, value and what has become of it
+    environment: dict[str, str]  # environment variables to set
+    rows: list[tuple[str, str, str]]  # key, value and what it becomes
 
     def lines(self) -> list[str]:
         """Returns the translation as a table."""
@@ -71,10 +103,10 @@ def translate(recipe: Recipe, ranks: int) -> Translation:
 
     Args:
         recipe: see `read_recipe`.
-        ranks: R, from which the length of a training on dummy images follows.
+        ranks: R, which determines the length of a training on dummy images.
 
     Raises:
-        SettingsError: keys are unknown or missing, or cannot be honoured; it names all of them with what to do.
+        SettingsError: Keys are unknown, missing or not supported; names all of them with what to do.
     """
     config = {**DEFAULTS, **recipe.config}
     if config["output"] is None:
@@ -91,18 +123,18 @@ def translate(recipe: Recipe, ranks: int) -> Translation:
         config = _with_updates(config, ranks)
     for key, value in config.items():
         try:
-            own, note = _translate_key(key, value, config)
+            translated, note = _translate_key(key, value, config)
         except SettingsError as error:
             refused.append(str(error))
             continue
         except (TypeError, ValueError):
             refused.append(f"{key} is {quoted(value)}, which has another type")
             continue
-        settings.update(own)
-        if not own and key not in recipe.config:
-            continue  # a default without meaning here
+        settings.update(translated)
+        if not translated and key not in recipe.config:
+            continue  # a default that means nothing here
         shown = "..." if key == "wandb_key" and value else repr(value)
-        rows.append((key, shown, ", ".join(f"{name}={own[name]!r}" for name in own) or note))
+        rows.append((key, shown, ", ".join(f"{name}={each!r}" for name, each in translated.items()) or note))
     if refused:
         raise SettingsError("; ".join([f"{recipe.name} cannot be trained as it is: {refused[0]}", *refused[1:]]))
     key = config["wandb_key"] if config["using_wandb"] else ""
@@ -110,124 +142,61 @@ def translate(recipe: Recipe, ranks: int) -> Translation:
 
 
 def _with_updates(config: Mapping[str, Any], ranks: int) -> dict[str, Any]:
-    """Returns the configuration of a training on dummy images, which have no epochs, with its length in updates."""
+    """Returns a configuration on dummy images, which have no epochs, with its length in updates."""
     lengths = {"num_epoch": "max_update", "warmup_epoch": "warmup_steps"}
     config = {"num_image": SYNTHETIC_IMAGES, **config}
     for key in ("batch_size", "gradient_acc", "num_image", *lengths):
         if key in config:
             Setting(key, 1, "", at_least=None if key in lengths else 1).check(config[key])
-    of_epoch = config["num_image"] // (config["batch_size"] * config["gradient_acc"] * ranks)
+    updates_per_epoch = config["num_image"] // (config["batch_size"] * config["gradient_acc"] * ranks)
     others = {key: value for key, value in config.items() if key not in lengths}
-    return {**others, **{name: max(0, of_epoch * config[key]) for key, name in lengths.items() if key in config}}
+    return {
+        **others,
+        **{name: max(0, updates_per_epoch * config[key]) for key, name in lengths.items() if key in config},
+    }
 
 
 def _translate_key(key: str, value: Any, config: Mapping[str, Any]) -> tuple[Settings, str]:
-    """Returns what a key becomes, or why it becomes nothing."""
+    """Returns the settings that a key becomes, and for none the reason."""
     if key in SAME:
         return {SAME[key]: value}, ""
     if key in NOTES:
         return {}, NOTES[key]
-    if key in RULES:
-        return RULES[key](value, config), "nothing to set"
+    match key:
+        case "margin_list":
+            return {"margins": tuple(value)}, ""
+        case "rec" if value == SYNTHETIC:
+            return {"debug": True}, ""
+        case "rec" if value in OWN_SETS:
+            return {"dataset": value, **OWN_SETS[value]}, ""
+        case "rec":
+            return {"rec": value}, ""
+        case "resume":
+            return {"resume": "auto" if value else ""}, ""
+        case "optimizer" if value in ("sgd", "adamw"):
+            return {"optimizer": value, "center_optimizer": value}, ""
+        case "optimizer":
+            raise SettingsError(f"optimizer is {value!r}, but must be 'sgd' or 'adamw'")
+        case "using_wandb" if value:
+            options = {
+                "project": config["wandb_project"],
+                "entity": config["wandb_entity"],
+                "run_name": config["suffix_run_name"],
+                "artifacts": config["save_artifacts"] or None,
+            }
+            texts = {name: repr(option) for name, option in options.items() if option is not None}
+            return {"trackers": ["tensorboard", "wandb"], "tracker_options": join_options(texts)}, ""
+        case "dali_aug" if value:
+            raise SettingsError(
+                "dali_aug is DALI's augmentation: set it to False, and add "
+                "task_options=color_jittering=0.2,jpeg_compression=30,cutout=40 or the like to the command"
+            )
+        case "using_wandb" | "dali_aug":
+            return {}, "nothing to set"
+        case "decay_epoch":
+            raise SettingsError(
+                "decay_epoch is of a version before 2022, whose lr is for a global batch of 512: train it with "
+                "train.py and lr_epochs"
+            )
     near = difflib.get_close_matches(key, [*SAME, *NOTES, *RULES], n=1)
     raise SettingsError(f"unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else ": remove it"))
-
-
-def _margins(value: Any, config: Mapping[str, Any]) -> Settings:
-    return {"margins": tuple(value)}
-
-
-def _data(value: Any, config: Mapping[str, Any]) -> Settings:
-    if value == SYNTHETIC:
-        return {"debug": True}
-    if value in OWN_SETS:
-        return {"dataset": value, **OWN_SETS[value]}
-    return {"rec": value}
-
-
-def _resume(value: Any, config: Mapping[str, Any]) -> Settings:
-    return {"resume": "auto"} if value else {"resume": ""}
-
-
-def _weights_and_biases(value: Any, config: Mapping[str, Any]) -> Settings:
-    if not value:
-        return {}
-    options = {
-        "project": config["wandb_project"],
-        "entity": config["wandb_entity"],
-        "run_name": config["suffix_run_name"],
-        "artifacts": config["save_artifacts"] or None,
-    }
-    given = ",".join(f"{name}={option!r}" for name, option in options.items() if option is not None)
-    return {"trackers": ["tensorboard", "wandb"], "tracker_options": given}
-
-
-def _augmentation(value: Any, config: Mapping[str, Any]) -> Settings:
-    if value:
-        raise SettingsError(
-            "dali_aug is DALI's augmentation: set it to False, and add "
-            "task_options=color_jittering=0.2,jpeg_compression=30,cutout=40 or the like to the command"
-        )
-    return {}
-
-
-def _optimizer(value: Any, config: Mapping[str, Any]) -> Settings:
-    if value not in ("sgd", "adamw"):
-        raise SettingsError(f"optimizer is {value!r}, but must be 'sgd' or 'adamw'")
-    return {"optimizer": value, "center_optimizer": value}
-
-
-def _decay_epoch(value: Any, config: Mapping[str, Any]) -> Settings:
-    raise SettingsError(
-        "decay_epoch is of a version before 2022, whose lr is for a global batch of 512: train it with train.py and "
-        "lr_epochs"
-    )
-
-
-# Key -> setting of the same meaning.
-SAME = {
-    "network": "network",
-    "output": "output",
-    "embedding_size": "embedding_size",
-    "sample_rate": "sample_ratio",
-    "interclass_filtering_threshold": "interclass_filtering_threshold",
-    "fp16": "fp16",
-    "batch_size": "batch_size",
-    "lr": "lr",
-    "momentum": "momentum",
-    "weight_decay": "wd",
-    "num_classes": "num_classes",
-    "num_epoch": "num_epoch",
-    "warmup_epoch": "warmup_epoch",
-    "max_update": "max_update",
-    "warmup_steps": "warmup_steps",
-    "val_targets": "val_targets",
-    "verbose": "verify_every",
-    "frequent": "log_every",
-    "gradient_acc": "gradient_acc",
-    "num_workers": "decode_threads",
-    "seed": "seed",
-}
-NOTES = {
-    "num_image": "read from the data set",
-    "dali": "all images are read by the same code",
-    "save_all_states": "checkpoints have all states",
-    "published": "for partial-fc recipes check",
-    "gpus": "for partial-fc recipes check",
-    "wandb_key": "the variable WANDB_API_KEY, with using_wandb",
-    "wandb_entity": "an option of the tracker, with using_wandb",
-    "wandb_project": "an option of the tracker, with using_wandb",
-    "suffix_run_name": "an option of the tracker, with using_wandb",
-    "save_artifacts": "an option of the tracker, with using_wandb",
-    "wandb_log_all": "the figures are those of all processes",
-    "wandb_resume": "a training that resumes continues its run",
-}
-RULES: dict[str, Callable[[Any, Mapping[str, Any]], Settings]] = {
-    "margin_list": _margins,
-    "rec": _data,
-    "resume": _resume,
-    "dali_aug": _augmentation,
-    "optimizer": _optimizer,
-    "using_wandb": _weights_and_biases,
-    "decay_epoch": _decay_epoch,
-}

@@ -1,4 +1,4 @@
-"""The schedules of the learning rates, of both trainers: one file each; docs/extend.md adds one."""
+"""The schedules of the learning rates, of both trainers; docs/extend.md adds one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,62 +7,57 @@ from partial_fc.utils.imports import import_object
 from partial_fc.utils.options import number, options_of, other_options
 from partial_fc.utils.user_code import errors_of, make
 
-from .constant import Constant
-from .cosine import Cosine
-from .epochs import EpochSteps
-from .factors import Factors, tabulate_rates, value_in_epoch
-from .polynomial import Polynomial
+from .functions import (
+    constant,
+    cosine,
+    epoch_steps,
+    factors,
+    linear_warm_up,
+    polynomial,
+    quadratic_warm_up,
+    steps,
+    tabulate_rates,
+    value_in_epoch,
+)
 from .schedule import LARGEST_FACTOR, Length, Moment, Schedule
-from .steps import Steps
-from .warm_up import LinearEpochs, LinearUpdates, QuadraticEpochs
 
-# Name in the setting ``schedule`` -> what makes it, with the options of ``schedule_options``.
+__all__ = ["SCHEDULES", "Length", "Moment", "Schedule", "build_schedule", "tabulate_rates", "value_in_epoch"]
+
+# Name in the setting ``schedule`` -> function that makes the schedule from its Length and ``schedule_options``.
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    "steps": Steps,
-    "epochs": EpochSteps,
-    "factors": Factors,
-    "polynomial": Polynomial,
-    "cosine": Cosine,
-    "constant": Constant,
+    "steps": steps,
+    "epochs": epoch_steps,
+    "factors": factors,
+    "polynomial": polynomial,
+    "cosine": cosine,
+    "constant": constant,
 }
-QUADRATIC = ("steps", "epochs")  # whose ``warmup_epoch`` is arcface_torch's of 2021, unless option warmup differs
-
-__all__ = [
-    "LARGEST_FACTOR",
-    "SCHEDULES",
-    "Length",
-    "LinearUpdates",
-    "Moment",
-    "Schedule",
-    "Steps",
-    "build_schedule",
-    "tabulate_rates",
-    "value_in_epoch",
-]
+QUADRATIC = ("steps", "epochs")  # schedules with a quadratic warm-up by default, as in arcface_torch of 2021
 
 
 def build_schedule(settings: Any, updates: int, of_epoch: int) -> Schedule:
     """Builds the schedule of the settings with its warm-up.
 
+    Args:
+        settings: settings of the training.
+        updates, of_epoch: length of the training and of an epoch in updates.
+
     Raises:
-        ValueError: ``schedule`` names nothing, or what does not take ``schedule_options``; also in a call, if it
-            fails or returns no factor from 0 to LARGEST_FACTOR.
+        ValueError: ``schedule`` names nothing, or does not take ``schedule_options``. The schedule also raises it if
+            the user's function fails, or returns no factor from 0 to LARGEST_FACTOR.
     """
     name, epochs, steps = settings["schedule"], settings["warmup_epoch"], settings["warmup_steps"]
     length = Length(updates, of_epoch, epochs * of_epoch if epochs > 0 else steps)
-    schedule = _build(name, settings, length)
-    if epochs <= 0:
-        return LinearUpdates(schedule, steps)
-    growth = options_of(settings, "schedule_options").warmup or ("quadratic" if name in QUADRATIC else "linear")
-    return QuadraticEpochs(schedule, epochs) if growth == "quadratic" else LinearEpochs(schedule, length)
+    maker = SCHEDULES.get(name) or import_object(name, "schedule", Schedule)
+    unchecked = make("schedule", name, maker, length, **other_options(settings, "schedule_options", maker))
 
-
-def _build(name: str, settings: Any, length: Length) -> Schedule:
-    made = SCHEDULES.get(name) or import_object(name, "schedule", Schedule)
-    schedule = make("schedule", name, made, length, **other_options(settings, "schedule_options", made))
-
-    def factor(moment: Moment) -> float:
+    def schedule(moment: Moment) -> float:
         with errors_of(f"schedule is {name!r}, which fails in update {moment.update}"):
-            return number("the factor", schedule(moment), at_least=0, at_most=LARGEST_FACTOR)
+            return number("the factor", unchecked(moment), at_least=0, at_most=LARGEST_FACTOR)
 
-    return factor
+    if epochs <= 0:
+        return linear_warm_up(schedule, steps, by_epoch=False)
+    growth = options_of(settings, "schedule_options").warmup or ("quadratic" if name in QUADRATIC else "linear")
+    if growth == "quadratic":
+        return quadratic_warm_up(schedule, epochs)
+    return linear_warm_up(schedule, length.warm_up, by_epoch=True)

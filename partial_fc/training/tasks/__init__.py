@@ -1,7 +1,4 @@
-"""What is learned: a task is one file of this folder, or the user's own; docs/tasks.md adds one.
-
-Setting ``task`` names it; `build_task` makes it from the settings.
-"""
+"""The tasks: what is trained on and measured. docs/tasks.md adds one; the setting ``task`` selects one."""
 
 from typing import Any
 
@@ -22,19 +19,19 @@ def find_task(name: str) -> type[Task]:
     """Returns the class of a task: a key of TASKS, or the user's own as ``package.module:name``.
 
     Raises:
-        ValueError: it cannot be imported, or is no subclass of Task.
+        ValueError: The class cannot be imported, or is no subclass of Task.
     """
     task: type[Task] = import_object(TASKS.get(name, name), "task", Task, by_function=False)
     return task
 
 
 def build_task(settings: Any) -> Task:
-    """Builds the task that the settings name; it has read nothing yet.
+    """Builds the task that the settings name, without reading data.
 
     Raises:
-        ValueError: ``task`` names nothing, or what does not take ``task_options``.
+        ValueError: ``task`` names nothing, or does not take ``task_options``.
     """
-    found = find_task(settings.task)
-    options = parse_options("task_options", settings.task_options, found)
-    task: Task = make("task", settings.task, found, settings, **options)
+    task_class = find_task(settings.task)
+    options = parse_options("task_options", settings.task_options, task_class)
+    task: Task = make("task", settings.task, task_class, settings, **options)
     return task

@@ -1,4 +1,4 @@
-"""Items of a map-style Dataset, which setting ``rec`` names, without held-out sets."""
+"""Training on the items of a map-style Dataset, which the setting ``rec`` names, without held-out sets."""
 
 from partial_fc.data.sources.dataset import DatasetItems
 from partial_fc.data.sources.forms import DATASET, form_of
@@ -7,11 +7,11 @@ from .task import Task
 
 
 class DatasetTask(Task):
-    """The task of a Dataset of any items."""
+    """Trains on a Dataset of any items."""
 
     def prepare(self, home: str) -> None:
-        """Checks that there is one."""
-        if form_of(self.settings.rec) != DATASET:  # hf:NAME is none
+        """Checks that ``rec`` names a Dataset, which hf:NAME does not."""
+        if form_of(self.settings.rec) != DATASET:
             raise ValueError(
                 f"task=items trains on a map-style Dataset, but rec is {self.settings.rec!r}: set "
                 "rec=package.module:name"

@@ -1,4 +1,4 @@
-"""Verification of pairs, of any inputs: are both items of the same class?
+"""Verification of pairs of any inputs: are both items of the same class?
 
 Shapes: P pairs, n items of this rank, E embedding; items 2p and 2p + 1 form pair p.
 """
@@ -27,43 +27,30 @@ from .evaluation import Evaluation
 
 
 class PairShare(NamedTuple):
-    """The pairs of one rank.
+    """A rank's share of the pairs."""
 
-    Attributes:
-        issame: (P,) bool, of the entire set.
-        num_items: n, both items of each pair.
-        read: (start, stop), 0 .. n -> these items of this rank.
-    """
-
-    issame: np.ndarray
-    num_items: int
-    read: Read
+    issame: np.ndarray  # (P,) bool, for the entire set
+    num_items: int  # n, both items of each pair
+    read: Read  # (start, stop) in 0 .. n -> items of this rank
 
 
 class PairFigures(NamedTuple):
-    """Figures computed from the embeddings of a set, the same on every rank.
+    """Figures computed from the embeddings of a set, the same on every rank."""
 
-    Attributes:
-        distance: (P,) float64, squared distance of each pair's normalized embeddings, sums over the views of an item.
-        issame: (P,) bool.
-        xnorm: mean norm of the embeddings of all views.
-        agreement: mean cosine between the embeddings of the same items in evaluation and in training mode.
-    """
-
-    distance: np.ndarray
-    issame: np.ndarray
-    xnorm: float
-    agreement: float
+    distance: np.ndarray  # (P,) float64, squared distance of each pair's normalized embeddings, summed over the views
+    issame: np.ndarray  # (P,) bool
+    xnorm: float  # mean norm of the embeddings of all views
+    agreement: float  # mean cosine between an item's embeddings in evaluation and in training mode
 
 
 class PairVerification(Evaluation):
     """Ten-fold verification, see partial_fc.evaluation.verification. The ranks exchange only two numbers per pair.
 
-    A subclass has `load`, as `ItemPairs`.
+    A subclass has `load`, as `ItemPairs` does.
 
     Attributes:
-        kinds: what both kinds of pairs are of, for reports.
-        last: PairFigures of the last verification in this process; None before it.
+        kinds: names of the two kinds of pairs, for reports.
+        last: PairFigures of the last verification in this process; None before the first one.
     """
 
     figures = tuple(name for name in VerificationPoint._fields if name not in ("num_update", "seconds"))
@@ -75,24 +62,24 @@ class PairVerification(Evaluation):
         self.last: PairFigures | None = None
 
     def load(self, name: str, collectives: Collectives) -> PairShare:
-        """Returns the pairs of this rank, both items of a pair in the same share; checks them.
+        """Returns and checks this rank's share of the pairs; both items of a pair are in the same share.
 
         Raises:
-            OSError, ValueError: They cannot be read; names the set.
+            OSError, ValueError: The pairs cannot be read; names the set.
         """
         raise NotImplementedError
 
     def views(self, inputs: Inputs) -> Sequence[Inputs]:
-        """Returns the views of each item, whose embeddings are added."""
+        """Returns views of the items, such as mirror images; the embeddings of an item's views are added."""
         return [inputs]
 
     def shown_items(self) -> Sequence[bytes | str] | None:
-        """Returns all 2P items as a report shows those of the hardest pairs: encoded images, or texts; None for none.
+        """Returns all 2P items as encoded images or texts, to show the hardest pairs in reports; None shows none.
 
         Called on rank 0.
 
         Raises:
-            OSError, ValueError: They cannot be read again.
+            OSError, ValueError: The items cannot be read again.
         """
         return None
 
@@ -110,9 +97,10 @@ class PairVerification(Evaluation):
         """
         name, collectives, share = embedder.name, embedder.collectives, self.share
         parts = embedder.embed_share(share.num_items, share.read, partial(self._compare, embedder), whole=2)
-        compared = collectives.run_on_all_ranks(f"compare.{name}", lambda: self._compare_modes(embedder))
-        own = (np.concatenate([np.empty((0, 2)), *parts]), compared)  # a rank may have no pairs
-        shares, agreements = zip(*collectives.gather_object(f"pairs.{name}", own))
+        first = min(embedder.step(whole=2), share.num_items)
+        compared = collectives.run_on_all_ranks(f"compare.{name}", lambda: embedder.compare_modes(share.read(0, first)))
+        of_rank = (np.concatenate([np.empty((0, 2)), *parts]), compared)  # a rank may have no pairs
+        shares, agreements = zip(*collectives.gather_object(f"pairs.{name}", of_rank))
         distance, lengths = np.concatenate(shares).T
         agreement = float(np.concatenate(agreements).mean())
         self.last = PairFigures(distance, share.issame, float(lengths.mean()), agreement)
@@ -121,7 +109,7 @@ class PairVerification(Evaluation):
         return {**result._asdict(), "xnorm": self.last.xnorm, "dimensions": dimensions, "agreement": agreement}
 
     def problems(self, point: Any, baselines: Mapping[str, float]) -> list[str]:
-        """See Evaluation; also those of a collapse."""
+        """See Evaluation; also finds a collapse."""
         return [*find_problems(point, self.kinds[1]), *super().problems(point, baselines)]
 
     def examples(self, count: int) -> Inputs | None:
@@ -134,7 +122,7 @@ class PairVerification(Evaluation):
 
     def log_lines(self, point: Any, best: float) -> list[str]:
         """See Evaluation."""
-        return [  # the first three are those of the original trainers
+        return [  # the original trainers have the first three
             f"XNorm: {point.xnorm:f}",
             f"Accuracy-Flip: {point.accuracy:1.5f}+-{point.std:1.5f}",
             f"Accuracy-Highest: {best:1.5f}",
@@ -143,15 +131,11 @@ class PairVerification(Evaluation):
         ]
 
     def _compare(self, embedder: Embedder, inputs: Inputs) -> np.ndarray:
-        """Returns (n / 2, 2) float64: squared distance, and mean norm of the embeddings, of each pair."""
+        """Returns (n / 2, 2) float64: squared distance and mean embedding norm of each pair."""
         embeddings = np.stack([embedder(view) for view in self.views(inputs)])
         lengths = np.linalg.norm(embeddings, axis=2).mean(axis=0)
         total = embeddings.sum(axis=0)
         return np.stack([squared_distances(total[0::2], total[1::2]), lengths.reshape(-1, 2).mean(axis=1)], axis=1)
-
-    def _compare_modes(self, embedder: Embedder) -> np.ndarray:
-        first = self.share.read(0, min(embedder.step(whole=2), self.share.num_items))
-        return embedder.compare_modes(first)
 
 
 class ItemPairs(PairVerification):
@@ -159,7 +143,7 @@ class ItemPairs(PairVerification):
 
     Args:
         issame: (P,) bool.
-        read: (start, stop), 0 .. 2P -> these items; items 2p and 2p + 1 form pair p.
+        read: (start, stop) in 0 .. 2P -> items; items 2p and 2p + 1 form pair p.
     """
 
     def __init__(self, issame: np.ndarray, read: Read):

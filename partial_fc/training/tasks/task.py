@@ -1,4 +1,4 @@
-"""The interface of a task: what is trained on, what the backbone takes, and what is measured."""
+"""The interface of a task: its training set, the inputs of the backbone, and its evaluations."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -15,17 +15,17 @@ from .evaluation import Evaluation
 
 
 class Task:
-    """A task; every rank has one. A subclass has `items`, and what else differs.
+    """A task; every rank has one. A subclass has `items`, and overrides what differs.
 
     Args:
-        settings: of the training.
-        options: values of its own settings, from ``task_options``.
+        settings: settings of the training.
+        options: values of the task's own settings, from ``task_options``.
 
     Attributes:
-        pixels: whether inputs are RGB pixels (B, 3, H, W) uint8, which the framework normalizes; others go to the
+        pixels: whether inputs are RGB pixels (B, 3, H, W) uint8, which the framework normalizes; other inputs go to the
             backbone as they are. H and W are the ``image_size`` of `network_sizes`, if it has one.
-        options: declarations of the task's own settings. Each value is an attribute by its name.
-        settings: as above.
+        options: declarations of the task's own settings; their values are attributes of the task.
+        settings: settings of the training.
 
     Raises:
         SettingsError: An option is unknown, or outside of its bounds.
@@ -47,11 +47,11 @@ class Task:
 
     @classmethod
     def schema(cls) -> Schema:
-        """Returns the declarations of its own settings."""
+        """Returns the declarations of the task's own settings."""
         return Schema("Settings of the task, in task_options", *cls.options, hints={})
 
     def prepare(self, home: str) -> None:
-        """Makes or checks what is read; on one rank of each host, before the ranks connect.
+        """Makes or checks the training set, on one rank of each host, before the ranks connect.
 
         Args:
             home: folder of the program.
@@ -65,11 +65,11 @@ class Task:
         raise NotImplementedError
 
     def source(self) -> str:
-        """Returns the path of the training set; empty if it is not in one place."""
+        """Returns the path of the training set; empty if it has no single path."""
         return ""
 
     def batches(self, rank: int, size: int) -> Batches:
-        """Opens the share of one rank in the training set.
+        """Opens a rank's share of the training set.
 
         Raises:
             OSError, ValueError: The set is missing, damaged, or does not fit the settings.
@@ -86,7 +86,7 @@ class Task:
         )
 
     def dummy_inputs(self, count: int, random: np.random.Generator) -> Inputs:
-        """Returns ``count`` items to measure speed with, instead of the set; here the first ones of the set."""
+        """Returns ``count`` items to measure speed with instead of the set; by default the first items of the set."""
         items = self.items()
         first = first_items(items, count)[0].inputs
         items.close()
@@ -94,21 +94,21 @@ class Task:
         return map_inputs(lambda array: array[rows], first)
 
     def network_sizes(self) -> Mapping[str, Any]:
-        """Returns what the network is called with, by name, beside ``num_features`` and ``dropout``."""
+        """Returns the arguments of the network by name, beside ``num_features`` and ``dropout``."""
         return {"image_size": self.settings.image_size} if self.pixels else {}
 
     def evaluations(self) -> dict[str, Evaluation]:
-        """Returns the held-out sets by name; the baselines are those of the first one."""
+        """Returns the held-out sets by name; baselines are measured on the first one."""
         return {}
 
     def check_pixels(self, inputs: Inputs) -> None:
-        """Raises ValueError if inputs are not RGB images (N, 3, H, W) uint8, H and W as in `pixels`."""
-        side, shape = self.network_sizes().get("image_size"), np.shape(inputs)[1:]  # () of a mapping
+        """Raises ValueError if inputs are not RGB images (N, 3, H, W) uint8, with H and W as in `pixels`."""
+        side, shape = self.network_sizes().get("image_size"), np.shape(inputs)[1:]  # () for a mapping
         fits = len(shape) == 3 and shape[0] == 3 and all(side in (None, length) for length in shape[1:])
         if not fits or getattr(inputs, "dtype", None) != np.uint8:
             arrays = arrays_of(inputs).items()
-            found = {name: f"{getattr(array, 'dtype', type(array))} {np.shape(array)[1:]}" for name, array in arrays}
+            shapes = {name: f"{getattr(array, 'dtype', type(array))} {np.shape(array)[1:]}" for name, array in arrays}
             raise ValueError(
-                f"the task has pixels = True, but its items are {found}, expected one array, uint8 "
+                f"the task has pixels = True, but its items are {shapes}, expected one array, uint8 "
                 f"(3, {side or 'H'}, {side or 'W'}): set image_size, or let pixels be False for other inputs"
             )

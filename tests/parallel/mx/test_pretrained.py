@@ -12,8 +12,8 @@ from layer import Batches, D, E, G, all_ranks, build_bank, build_module, initial
 
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc.distributed.errors import JobError
-from partial_fc.training import resume
-from partial_fc.training.resume import read_pretrained
+from partial_fc.training import saved_training
+from partial_fc.training.saved_training import read_pretrained
 from partial_fc_mxnet import CallBackCheckpoint, MarginLoss
 from partial_fc_mxnet.build import MXNetFramework
 from partial_fc_mxnet.collectives import default_collectives
@@ -48,7 +48,7 @@ def start_from(path, classes=CLASSES, class_map=""):
     module = module_of(classes)
     settings = SimpleNamespace(class_map=class_map, num_classes=classes)
     pretrained = read_pretrained(path, bool(class_map), default_collectives, MXNetFramework().read_pretrained)
-    resume.take_pretrained(pretrained, settings, module)
+    saved_training.take_pretrained(pretrained, settings, module)
     params, _ = module.get_export_params()
     return {name: array.asnumpy() for name, array in params.items()}, all_ranks(
         module.memory_bank.weight.asnumpy(), "found"

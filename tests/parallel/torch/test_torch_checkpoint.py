@@ -11,7 +11,7 @@ from torch_training import Training, small_transformer
 import checkpoint_cases
 from checkpoint_cases import CLASSES
 from partial_fc.checkpoint import CheckpointFolder
-from partial_fc.training.resume import find_checkpoint
+from partial_fc.training.saved_training import find_checkpoint
 from partial_fc_torch import AdaFace, CurricularFace
 from partial_fc_torch.collectives import default_collectives
 

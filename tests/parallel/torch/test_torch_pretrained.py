@@ -12,7 +12,7 @@ from drawn_weights import mxnet_weights
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
 from partial_fc.distributed.errors import JobError
 from partial_fc.export.parity import random_faces
-from partial_fc.training.resume import NEW_WEIGHTS, read_pretrained, take_pretrained
+from partial_fc.training.saved_training import NEW_WEIGHTS, read_pretrained, take_pretrained
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc_torch import published_files
 from partial_fc_torch.backbones import get_model

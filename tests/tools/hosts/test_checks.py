@@ -6,7 +6,7 @@ import pytest
 
 import default
 from open_files import few_open_files
-from partial_fc.training.resume import writes_checkpoints
+from partial_fc.training.saved_training import writes_checkpoints
 from partial_fc.utils.config import parse_assignments
 from partial_fc_tools.hosts.checks import Job, problems
 from partial_fc_tools.hosts.command import probe_all

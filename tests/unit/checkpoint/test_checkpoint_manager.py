@@ -43,25 +43,14 @@ def test_other_names_are_not_complete_checkpoints(tmp_path):
     assert updates(folder) == [2]
 
 
-def test_all_ranks_write_to_the_same_folder(tmp_path):
+def test_all_ranks_write_to_the_same_folder_but_not_through_a_planted_link(tmp_path):
     folder = CheckpointFolder(str(tmp_path / "a" / "b"), kept=2)
-    assert folder.begin(7) == folder.begin(7) == str(tmp_path / "a" / "b" / "step-0000000007.writing")
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="cannot create .*file/step-0000000007.writing: Not a directory"):
-        CheckpointFolder(str(tmp_path / "file"), kept=2).begin(7)
-
-
-def test_a_planted_link_is_not_written_to(tmp_path):
-    (tmp_path / "victim").mkdir()
-    (tmp_path / "step-0000000007.writing").symlink_to(tmp_path / "victim")
-    with pytest.raises(OSError, match="cannot create .*step-0000000007.writing: Too many levels of symbolic links"):
-        CheckpointFolder(str(tmp_path), kept=2).begin(7)
-
-
-@pytest.mark.parametrize("kept", [0, -1])
-def test_fewer_than_one_kept_checkpoint_is_refused(kept, tmp_path):
-    with pytest.raises(ValueError, match=f"checkpoints_kept is {kept}, expected 1"):
-        CheckpointFolder(str(tmp_path), kept)
+    path = tmp_path / "a" / "b" / "step-0000000007.writing"
+    assert folder.begin(7) == folder.begin(7) == str(path)
+    path.rmdir()
+    path.symlink_to(tmp_path)
+    with pytest.raises(OSError, match=f"cannot create {path}: Too many levels of symbolic links"):
+        folder.begin(7)
 
 
 def test_a_checkpoint_is_on_the_disk(tmp_path, monkeypatch):
@@ -90,10 +79,7 @@ def test_a_checkpoint_with_a_missing_or_truncated_file_is_not_completed(size, un
     folder, manifest = unfinished
     path = os.path.join(folder.begin(5), "momentum-00001.npy")
     os.remove(path) if size is None else os.truncate(path, size)
-    found = (
-        "does not exist" if size is None else f"has 100 bytes, expected {manifest.files['momentum-00001.npy'].bytes}"
-    )
-    with pytest.raises((OSError, ValueError), match=f"{path} {found}"):
+    with pytest.raises((OSError, ValueError), match=f"{path} {'does not exist' if size is None else 'has 100 bytes'}"):
         folder.commit(5, manifest)
     assert folder.complete() == []
 
@@ -106,10 +92,8 @@ def test_files_of_an_earlier_attempt_with_more_ranks_are_removed(unfinished):
     assert set(os.listdir(path)) == {*manifest.files, "manifest.json", "notes.txt"}
 
 
-@pytest.mark.parametrize(
-    "rank, size, expected", [(1, 4, [1, 8]), (3, 4, [3, 8]), (0, 1, [1.5, 8]), (1, 3, [1.5, 8]), (4, 5, [1.5, 8])]
-)
-def test_running_statistics_are_those_of_the_rank_or_the_mean_of_all(rank, size, expected, tmp_path):
+@pytest.mark.parametrize("rank, size, expected", [(3, 4, [3, 8]), (0, 1, [1.5, 8]), (4, 5, [1.5, 8])])
+def test_running_statistics_of_the_rank_or_the_mean_of_all(rank, size, expected, tmp_path):
     path = write_checkpoint(tmp_path, 5, ranks=4, seed=8)
     read = read_backbone(path, read_manifest(path), rank, size)
     assert read["aux:bn_moving_mean"].tolist() == expected and read["arg:seed"] == 8
@@ -131,26 +115,19 @@ def test_prune_keeps_the_newest(tmp_path):
     (tmp_path / "step-0000000000.old").mkdir()
     write_checkpoint(tmp_path, 9, commit=False)
     (tmp_path / "notes.old").write_text("of the user")
-    folder.prune()
-    assert sorted(os.listdir(tmp_path)) == [
-        "notes.old",
-        "step-0000000003",
-        "step-0000000004",
-        "step-0000000009.writing",
-    ]
-    folder.prune()
-    assert updates(folder) == [4, 3]
+    for _ in range(2):
+        folder.prune()
+        assert set(os.listdir(tmp_path)) == {f"step-000000000{end}" for end in ("3", "4", "9.writing")} | {"notes.old"}
 
 
-def test_a_warning_for_what_cannot_be_removed(tmp_path, caplog):
+def test_a_warning_names_a_checkpoint_that_cannot_be_removed(tmp_path, caplog):
     folder = CheckpointFolder(str(tmp_path), kept=1)
     for number in (1, 2):
         write_checkpoint(tmp_path, number)
     (tmp_path / "step-0000000001.old").write_text("in the way")
     with caplog.at_level(logging.WARNING):
         folder.prune()
-    assert "cannot remove old checkpoints in" in caplog.text
-    assert "cannot remove " + str(tmp_path / "step-0000000001.old") in caplog.text
+    assert f"cannot remove {tmp_path / 'step-0000000001.old'}" in caplog.text
     assert updates(folder) == [2, 1]
     os.remove(tmp_path / "step-0000000001.old")
     folder.prune()
@@ -167,12 +144,7 @@ def test_clean_removes_incomplete_checkpoints(tmp_path):
     (tmp_path / "step-0000000004.left").mkdir()
     (tmp_path / "user.writing").mkdir()
     folder.clean()
-    assert sorted(os.listdir(tmp_path)) == [
-        "step-0000000001",
-        "step-0000000002",
-        "step-0000000004.left",
-        "user.writing",
-    ]
+    assert set(os.listdir(tmp_path)) == {f"step-000000000{end}" for end in ("1", "2", "4.left")} | {"user.writing"}
 
 
 def test_newer_checkpoints_are_kept_under_another_name(tmp_path):
@@ -246,7 +218,7 @@ def test_killed_in_each_phase_of_a_save(module, name, count, complete, tmp_path)
 def test_a_folder_that_becomes_a_link_while_files_are_written_is_not_completed(unfinished, tmp_path):
     folder, manifest = unfinished
     victim = tmp_path / "elsewhere" / "step-0000000005"
-    (victim / "centers-00009.npy").write_text("mine")  # which commit would remove
+    (victim / "centers-00009.npy").write_text("mine")  # commit would remove it
     before = {file.name: file.read_bytes() for file in victim.iterdir()}
     path = folder.begin(5)
     os.rename(path, tmp_path / "moved")

@@ -1,5 +1,3 @@
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 
@@ -36,7 +34,7 @@ def test_a_checkpoint_of_any_number_of_ranks(ranks, tmp_path):
 
 
 def test_centers_of_more_ranks_than_files_may_be_open(tmp_path, monkeypatch, capsys):
-    """In their order and in others; 512 ranks have more files than the usual limit, 1,024."""
+    """512 ranks have more files than the usual limit, 1,024."""
     monkeypatch.setattr("partial_fc.checkpoint.class_centers.HELD_OPEN", 5)
     path, fields = write_checkpoint(tmp_path / "own", 5, classes=70, ranks=30), centers(70)
     for rank in range(30):
@@ -70,7 +68,7 @@ def test_states_of_another_optimizer(ranks, tmp_path):
             saved.require_widths(own)
 
 
-@pytest.mark.parametrize("classes", [[-1], [0, 7], [10**12]])
+@pytest.mark.parametrize("classes", [[-1], [0, 7]])
 def test_classes_out_of_range(classes, tmp_path):
     saved = of(write_checkpoint(tmp_path, 5))
     with pytest.raises(ValueError, match="but 7 were saved"):
@@ -114,27 +112,13 @@ def rows(number, width=E):
         ({}, "has no 0_centers.param"),
         ({"0_centers": rows(4), "2_centers": rows(4)}, "cannot read .*/1_centers.param: No such file"),
         ({"1_centers": rows(4)}, "cannot read .*/0_centers.param: No such file"),
-        (
-            {"0_centers": rows(4), "1_centers": rows(4), "0_centers_mom": rows(4)},
-            r"\[4, 4\] rows, those of momentum \[4\]",
-        ),
-        ({"0_centers": rows(4), "0_centers_mom": rows(3)}, r"\[4\] rows, those of momentum \[3\]"),
-        (
-            {
-                f"{r}_{kind}": rows(n)
-                for kind, n in (("centers", 4), ("centers_mom", 3))
-                for r, n in enumerate((n, 7 - n))
-            },
-            r"\[4, 3\] rows, those of momentum \[3, 4\]",
-        ),
+        ({"0_centers": rows(4), "1_centers": rows(4), "0_centers_mom": rows(4)}, r"\[4, 4\] rows, .*momentum \[4\]"),
+        ({"0_centers": rows(4), "0_centers_mom": rows(3)}, r"\[4\] rows, .*momentum \[3\]"),
         ({"0_centers": rows(4), "1_centers": rows(4, E + 1)}, "different embedding sizes"),
         ({"0_centers": rows(4), "0_centers_mom": rows(4, E + 1)}, "different embedding sizes"),
-        # Two ranks' over those of four: rows 7, 6 and of the earlier training 3, 3.
-        (
-            {f"{r}_centers": rows(n) for r, n in enumerate((7, 6, 3, 3))},
-            r"\[7, 6, 3, 3\] rows, so they are not all of one training",
-        ),
-        ({"0_centers": rows(6), "1_centers": rows(7)}, r"\[6, 7\] rows, so they are not all of one training"),
+        # Two ranks have overwritten two files of an earlier training on four.
+        ({f"{r}_centers": rows(n) for r, n in enumerate((7, 6, 3, 3))}, r"\[7, 6, 3, 3\] rows, .*not all of one train"),
+        ({"0_centers": rows(6), "1_centers": rows(7)}, r"\[6, 7\] rows, .*not all of one training"),
         ({"0_centers": [np.ones(4, np.float32)]}, r"0_centers.param holds an array of shape \(4,\), expected"),
     ],
 )
@@ -150,32 +134,16 @@ def test_blocks_have_the_saved_rows_and_leave_the_new_ones(tmp_path, monkeypatch
     weight, _ = centers(7)
     classes, bank = np.array([6, -1, 0, -1, -1, -1, 2, 3, 5, 1, -1]), np.full((11, E), 9, np.float32)
     blocks = of(write_checkpoint(tmp_path, 5, ranks=2)).blocks("weight", classes, lambda part: bank[part].copy())
-    found = {first: rows for first, rows in blocks}
-    assert [(first, len(rows)) for first, rows in found.items()] == [
-        (0, 3),
-        (6, 3),
-        (9, 2),
-    ]  # none that is new as a whole
-    for first, rows in found.items():
+    rows_by_start = dict(blocks)
+    assert {first: len(rows) for first, rows in rows_by_start.items()} == {0: 3, 6: 3, 9: 2}  # rows 3 to 5 are new
+    for first, rows in rows_by_start.items():
         part = classes[first : first + 3]
         np.testing.assert_array_equal(rows, np.where(part[:, None] < 0, 9, weight[part]))
 
 
-@pytest.mark.parametrize("moments, fits", [((E, E, 1), True), ((E, 1, 1), False), ((E, E), False)])
-def test_states_have_the_widths_of_the_optimizer(moments, fits):
-    shards = {"weight": rows(4), **{name: rows(4, width) for name, width in zip("abc", moments)}}
-    widths = {"weight": E, "a": E, "b": E, "c": 1}
-    with nullcontext() if fits else pytest.raises(ValueError, match="this training's optimizer has a, b, c"):
-        SavedClasses(shards).require_widths(widths)
-    SavedClasses(shards).without_states().require_widths(widths)
-    with pytest.raises(ValueError, match=f"embedding size {E}, expected {E + 1}"):
-        SavedClasses(shards).require_widths({**widths, "weight": E + 1})
-
-
-@pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_a_center_that_is_not_finite_is_named(wrong, tmp_path):
+def test_a_center_that_is_not_finite_is_named(tmp_path):
     pieces = rows(4)
-    pieces[0][2, E - 1] = wrong
+    pieces[0][2, E - 1] = np.nan
     bank_file(tmp_path, 0, pieces)
     saved = SavedClasses.of_original(str(tmp_path))
     assert saved.rows("weight", np.array([3, 1])).shape == (2, E)

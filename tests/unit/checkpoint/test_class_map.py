@@ -16,9 +16,8 @@ def test_text_and_npy_give_the_same_map(tmp_path):
     np.save(tmp_path / "map.npy", np.array(MAP))
     np.save(tmp_path / "small.npy", np.array(MAP, np.int16))
     for path in (written(tmp_path / "map.txt", MAP), str(tmp_path / "map.npy"), str(tmp_path / "small.npy")):
-        found = read_class_map(path, 5, 6)
-        assert found.dtype == np.int64
-        assert found.tolist() == MAP
+        class_map = read_class_map(path, 5, 6)
+        assert class_map.dtype == np.int64 and class_map.tolist() == MAP
 
 
 @pytest.mark.parametrize(
@@ -26,14 +25,10 @@ def test_text_and_npy_give_the_same_map(tmp_path):
     [
         ([0, 1], "has 2 lines, expected 3"),
         ([0, 1, 2, -1], "has 4 lines, expected 3"),
-        ([0, 6, 1], "line 2: class 6 is not in the checkpoint, which has 6"),
-        ([0, 1, -2], "line 3: class -2 is not in"),
-        ([4, -1, 4], "lines 1 and 3: class 4 can be mapped to one class only"),
-        ([0, "one", 2], "line 2: 'one' is not a class number"),
-        ([0, "", 2], "line 2: '' is not a class number"),
-        ([0, 1.0, 2], "line 2: '1.0' is not a class number"),
-        ([0, 1, 10**19], "line 3: '10000000000000000000' is not a class number"),
-        ([0, "1 2", 3], "line 2: '1 2' is not a class number"),
+        ([0, 6, 1], "line 2: class 6"),
+        ([0, 1, -2], "line 3: class -2"),
+        ([4, -1, 4], "lines 1 and 3: class 4"),
+        *(([0, text, 2], f"line 2: '{text}'") for text in ("one", "", "1.0", "1 2", 10**19)),
     ],
 )
 def test_an_invalid_text_map_names_the_line(lines, message, tmp_path):
@@ -55,9 +50,3 @@ def test_an_invalid_npy_map(array, message, tmp_path):
     np.save(tmp_path / "map.npy", array, allow_pickle=True)
     with pytest.raises(ValueError, match=f"{tmp_path}/map.npy.*{message}"):
         read_class_map(str(tmp_path / "map.npy"), 3, 6)
-
-
-@pytest.mark.parametrize("name", ["map.txt", "map.npy"])
-def test_a_map_that_does_not_exist(name, tmp_path):
-    with pytest.raises(OSError, match=name):
-        read_class_map(str(tmp_path / name), 3, 6)

@@ -13,7 +13,7 @@ from damage import EXTREME, check_damaged
 from partial_fc.checkpoint import array_chunks, npz_chunks, open_rows, read_arrays, read_manifest
 from partial_fc.checkpoint.class_map import read_class_map
 from partial_fc.checkpoint.mxnet_params import array_file_chunks
-from partial_fc.training.pretrained import pretrained_from_files
+from partial_fc.training.saved_training import pretrained_from_files
 
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
 

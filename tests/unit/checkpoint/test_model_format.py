@@ -17,12 +17,12 @@ def test_saved_conventions():
     assert of({"conventions": saved.to_json()}) == saved
 
 
-def test_those_of_the_trainer_without_saved_ones():
+def test_a_checkpoint_without_conventions_has_its_trainers():
     assert of({}, {"version of mxnet": "1.9.1"}) == MXNET
     assert of({}, {"version of torch": "2.13"}) == TORCH
 
 
 @pytest.mark.parametrize("saved", [{}, 3, {"eps": None, "pixel_scale": 1, "sums_gradients": True}, {"eps": 1e-5}])
-def test_others_are_refused_with_the_checkpoint(saved):
+def test_unknown_conventions_are_refused(saved):
     with pytest.raises(ValueError, match="models/step-7: its conventions are .*, expected eps, pixel_scale, sums_grad"):
         of({"conventions": saved})

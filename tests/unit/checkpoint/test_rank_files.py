@@ -9,7 +9,7 @@ def touch(folder, *names):
 
 
 def test_files_are_in_the_order_of_the_ranks_up_to_the_first_missing_one(tmp_path):
-    ranks = (0, 1, 2, 9, 10**11)  # of which a stranger's folder has an empty file
+    ranks = (0, 1, 2, 9, 10**11)  # a stray file of a huge rank
     touch(
         tmp_path, *(f"{rank}_centers.param" for rank in ranks), "00_centers.param", "11_centers.param.0123abcd.writing"
     )

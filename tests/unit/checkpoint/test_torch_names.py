@@ -6,7 +6,7 @@ import pytest
 from partial_fc.checkpoint.backbone_layers import OF_MXNET, SHARED
 from partial_fc.checkpoint.torch_names import prefix_of, torch_names, with_mxnet_names, with_torch_names
 
-# By the names of MXNet, which may differ from PyTorch's.
+# MXNet name -> PyTorch name.
 NETWORKS = {**{name: name for name in SHARED if name not in OF_MXNET.values()}, **OF_MXNET}
 
 
@@ -52,11 +52,11 @@ def test_arrays_with_the_right_names_stay(rename):
         (("model.a.w", "model.b", "net.a.w", "net.b"), None),
     ],
 )
-def test_the_prefix_is_that_of_one_module_with_all_keys(names, prefix):
+def test_the_prefix_of_one_module_with_all_keys(names, prefix):
     assert prefix_of(("a.w", "b"), names) == prefix
 
 
-def test_what_pytorch_does_not_train_has_no_momentum_in_mxnet():
+def test_untrained_parameters_get_zero_momentum_in_mxnet():
     own = with_torch_names("small", arrays_of("small"))
     del own["state:features.weight:"], own["state:features.bias:"]
     back = with_mxnet_names("small", own)
@@ -90,24 +90,15 @@ def test_the_scale_of_the_embedding_is_1():
 
 
 def test_arrays_of_another_network_are_refused_with_the_first_names():
-    lacks = "it lacks arg:stage1_unit3_bn1_gamma, .* and 117 others: these are weights of r18: set netw"
-    with pytest.raises(ValueError, match=lacks):
-        with_torch_names("r34", arrays_of("r18"))
-    surplus = "it has the unexpected arg:stage1_unit3_bn1_gamma, .*: these are weights of r34: set network=r34"
-    with pytest.raises(ValueError, match=surplus):
-        with_torch_names("r18", arrays_of("r34"))
-    both = "it lacks arg:layer1.2.bn1.weight, .*: these are weights of another network"
-    with pytest.raises(ValueError, match=both):
+    for network, arrays, message in (
+        ("r34", arrays_of("r18"), "lacks arg:stage1_unit3_bn1_gamma, .* and 117 others: .* of r18: set network=r18"),
+        ("r18", arrays_of("r34"), "unexpected arg:stage1_unit3_bn1_gamma, .* of r34: set network=r34"),
+        ("mbf", arrays_of("mobilefacenet"), "unexpected arg:.* of mobilefacenet: set network"),
+        ("mbf", {**arrays_of("small"), "arg:more": np.zeros(1)}, "of another network"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            with_torch_names(network, arrays)
+    with pytest.raises(ValueError, match="lacks arg:layer1.2.bn1.weight, .* of another network"):
         with_mxnet_names("r34", with_torch_names("r18", arrays_of("r18")))
-
-
-def test_a_network_of_one_trainer_is_refused():
     with pytest.raises(ValueError, match="rx50 is not a network of both trainers"):
         torch_names("rx50")
-
-
-def test_weights_of_mxnets_mbf_name_the_network_of_pytorch_that_takes_them():
-    with pytest.raises(ValueError, match="it has the unexpected arg:.*: these are weights of mobilefacenet: set netw"):
-        with_torch_names("mbf", arrays_of("mobilefacenet"))
-    with pytest.raises(ValueError, match="these are weights of another network"):
-        with_torch_names("mbf", {**arrays_of("small"), "arg:more": np.zeros(1)})

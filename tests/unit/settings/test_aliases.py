@@ -13,21 +13,17 @@ from partial_fc.training.log_lines import changes_since
 from partial_fc.utils.config import SettingsError
 
 OWN = {"rec": "/sets/own", "num_classes": 70, "num_epoch": 3}
-# (trainer, other settings, by an earlier name, by today's)
+MIN_IMAGES, FILTER = ("images_filter", "min_images_per_class"), "interclass_filtering_threshold"
+FACTORS = {"schedule": "factors"}
+WEBFACE = {"dataset": "webface"}  # its preset has options of the network
+# (trainer, other settings, settings by an earlier name, by today's)
 CASES = [
     ("mxnet", {}, {"dummy_data": True}, {"debug": True}),
-    ("mxnet", {}, {"frequent": 3}, {"log_every": 3}),
-    ("mxnet", {}, {"num_workers": 3}, {"decode_threads": 3}),
-    ("mxnet", {}, {"sample_rate": 0.3}, {"sample_ratio": 0.3}),
-    ("mxnet", {}, {"verbose": 7}, {"verify_every": 7}),
+    ("mxnet", {}, {"frequent": 3, "num_workers": 4}, {"log_every": 3, "decode_threads": 4}),
+    ("mxnet", {}, {"sample_rate": 0.3, "verbose": 7}, {"sample_ratio": 0.3, "verify_every": 7}),
     ("mxnet", {}, {"weight_decay": 0.1}, {"wd": 0.1}),
-    ("torch", {"dataset": "webface"}, {"dropout": 0.2}, {"network_options": "dropout=0.2"}),
-    (
-        "torch",
-        {"dataset": "webface"},
-        {"activation_checkpointing": True},
-        {"network_options": "activation_checkpointing=True"},
-    ),
+    ("torch", WEBFACE, {"dropout": 0.2}, {"network_options": "dropout=0.2"}),
+    ("torch", WEBFACE, {"activation_checkpointing": True}, {"network_options": "activation_checkpointing=True"}),
     ("torch", {}, {"compile_backbone": True}, {"network_options": "compile=True"}),
     ("mxnet", {}, {"bn_mom": 0.97}, {"network_options": "bn_mom=0.97"}),
     ("mxnet", {}, {"net_se": True, "net_act": "relu"}, {"network_options": "se=True,act=relu"}),
@@ -35,67 +31,47 @@ CASES = [
     ("mxnet", {}, {"cutoff": 8}, {"task_options": "cutout=8"}),
     ("mxnet", {}, {"cutout": 8, "jpeg_compression": 30}, {"task_options": "cutout=8,jpeg_compression=30"}),
     ("mxnet", {}, {"color_jittering": 0.2}, {"task_options": "color_jittering=0.2"}),
-    ("mxnet", {}, {"images_filter": 3}, {"task_options": "min_images_per_class=3"}),
-    ("mxnet", {}, {"min_images_per_class": 3}, {"task_options": "min_images_per_class=3"}),
+    *(("mxnet", {}, {name: 3}, {"task_options": "min_images_per_class=3"}) for name in MIN_IMAGES),
     ("mxnet", {}, {"margins": (1.0, 0.3, 0.2)}, {"margin_options": "m1=1.0,m2=0.3,m3=0.2"}),
     ("mxnet", {}, {"margin_list": [1, 0.3, 0.2]}, {"margin_options": "m1=1.0,m2=0.3,m3=0.2"}),
     ("mxnet", {"loss": "cosface"}, {"margins": (1.0, 0.5, 0.0)}, {"margin_options": ""}),
-    (
-        "torch",
-        {"loss": "cosface"},
-        {"interclass_filtering_threshold": 0.4},
-        {"margin_options": "interclass_filtering_threshold=0.4"},
-    ),
+    ("torch", {"loss": "cosface"}, {FILTER: 0.4}, {"margin_options": f"{FILTER}=0.4"}),
     ("mxnet", {}, {"backbone_lr": 0.2}, {"optimizer_options": "lr=0.2"}),
+    ("torch", {}, {"decay_on": "weights"}, {"optimizer_options": "decay_on=weights"}),
     ("mxnet", {}, {"memory_bank_lr": 0.2}, {"layer_options": "lr=0.2"}),
-    (
-        "torch",
-        {},
-        {"layer_dtype": "bfloat16", "layer_kernel": "torch"},
-        {"layer_options": "dtype=bfloat16,kernel=torch"},
-    ),
+    ("torch", {}, {"layer_dtype": "tf32", "layer_kernel": "torch"}, {"layer_options": "dtype=tf32,kernel=torch"}),
     ("mxnet", {}, {"logits_cache_mb": 5, "tile_classes": 9}, {"layer_options": "logits_cache_mb=5,tile_classes=9"}),
     ("mxnet", {}, {"kept_mb": 5}, {"layer_options": "logits_cache_mb=5"}),
-    ("torch", {}, {"decay_on": "weights"}, {"optimizer_options": "decay_on=weights"}),
     ("torch", {}, {"lr_steps": [5, 6]}, {"schedule_options": "steps=[5,6]"}),
     ("torch", OWN, {"lr_epochs": [1, 2]}, {"schedule": "epochs", "schedule_options": "epochs=[1,2]"}),
     ("torch", OWN, {"lr_epochs": []}, {"schedule": "constant", "schedule_options": ""}),
-    (
-        "torch",
-        OWN,
-        {"lr_func": lambda e: 0.5**e},
-        {"schedule": "factors", "schedule_options": "factors=[1.0,0.5,0.25]"},
-    ),
-    ("mxnet", OWN, {"lr_func": [1, 1, 0.5]}, {"schedule": "factors", "schedule_options": "factors=[1.0,1.0,0.5]"}),
+    ("torch", OWN, {"lr_func": lambda e: 0.5**e}, {**FACTORS, "schedule_options": "factors=[1.0,0.5,0.25]"}),
+    ("mxnet", OWN, {"lr_func": [1, 1, 0.5]}, {**FACTORS, "schedule_options": "factors=[1.0,1.0,0.5]"}),
     ("mxnet", {"warmup_epoch": 2}, {"warmup": "linear"}, {"schedule_options": "warmup=linear"}),
     ("mxnet", {}, {"checkpoint_minutes": 5, "checkpoints_kept": 3}, {"checkpoint_options": "minutes=5.0,kept=3"}),
 ]
 
 
-@pytest.mark.parametrize("trainer, others, earlier, today", CASES)
-def test_an_earlier_name_still_sets_what_it_did(trainer, others, earlier, today):
-    expected = dict(default.generate_config(changes={**others, **today}, trainer=trainer))
-    assert dict(default.generate_config(changes={**others, **earlier}, trainer=trainer)) == expected
+def test_every_earlier_name_is_tried():
+    assert {name for _, _, earlier, _ in CASES for name in earlier} == set(ALIASES)
 
 
 @pytest.mark.parametrize("trainer, others, earlier, today", CASES)
-def test_a_program_reads_a_setting_by_its_earlier_name(trainer, others, earlier, today):
+def test_an_earlier_name_still_sets_and_reads_a_setting(trainer, others, earlier, today):
+    by_earlier_name = dict(default.generate_config(changes={**others, **earlier}, trainer=trainer))
     config = default.generate_config(changes={**others, **today}, trainer=trainer)
+    assert by_earlier_name == dict(config)
     for name, value in earlier.items():
         expected = [value(epoch) for epoch in range(3)] if callable(value) else value
         expected = type(config[name])(expected) if isinstance(expected, (list, tuple)) else expected
         assert config[name] == getattr(config, name) == expected
 
 
-def test_a_name_that_never_was_one_is_no_attribute():
+def test_an_unknown_name_is_no_attribute():
     assert not hasattr(default.config, "lr_stepz") and "lr_steps" not in default.config
     with pytest.raises(KeyError, match="lr_stepz"):
         default.config["lr_stepz"]
     assert copy.deepcopy(default.config) == pickle.loads(pickle.dumps(default.config)) == default.config
-
-
-def test_every_earlier_name_is_tried():
-    assert {name for _, _, earlier, _ in CASES for name in earlier} == set(ALIASES)
 
 
 def test_options_of_several_sources_are_merged(monkeypatch, tmp_path):
@@ -109,7 +85,7 @@ def test_options_of_several_sources_are_merged(monkeypatch, tmp_path):
     config = default.edict(default.generate_config(changes={**changes, **off}, trainer="torch"))
     assert (config.task_options, config.network_options) == ("color_jittering=0.2", "activation_checkpointing=True")
     assert default.generate_config(changes={**changes, "network_options": ""}, trainer="torch").network_options == ""
-    (tmp_path / "a.json").write_text(json.dumps(config))  # all settings: those of config.py do not matter
+    (tmp_path / "a.json").write_text(json.dumps(config))  # a whole configuration, so config.py does not matter
     again = default.generate_config(config_file=str(tmp_path / "a.json"), trainer="torch")
     assert again.task_options == "color_jittering=0.2" and again == config
     (tmp_path / "b.json").write_text(json.dumps({"dataset": "webface", "jpeg_compression": 30}))
@@ -149,18 +125,13 @@ def test_settings_in_a_checkpoint_of_an_earlier_version_are_compared_by_todays_n
     }
 
 
-@pytest.mark.parametrize("name, value", [("lr", -1), ("margins", "x"), ("layer_options", "lr"), ("loss", [])])
-def test_settings_of_others_in_a_checkpoint_are_compared_as_they_are(name, value):
-    manifest = Manifest(500, 7, 3, 2, [], {}, {}, [], {f"setting {name}": value, "setting wd": 0.1})
-    facts = {f"setting {name}": 0.1, "setting wd": 0.2}
-    assert changes_since(manifest, facts, default.todays_names) == {
-        f"setting {name}": (value, 0.1),
-        "setting wd": (0.1, 0.2),
-    }
+@pytest.mark.parametrize("name, value", [("lr", -1), ("margins", "x"), ("layer_options", "lr")])
+def test_invalid_settings_in_a_checkpoint_are_compared_as_they_are(name, value):
+    manifest = Manifest(500, 7, 3, 2, [], {}, {}, [], {f"setting {name}": value})
+    facts = {f"setting {name}": 0.1}
+    assert changes_since(manifest, facts, default.todays_names) == {f"setting {name}": (value, 0.1)}
 
 
-def test_two_names_of_one_option_exclude_each_other():
-    with pytest.raises(SettingsError, match="option lr is given as 0.2 and 0.3: set one"):
+def test_two_names_of_one_option_contradict_each_other():
+    with pytest.raises(SettingsError, match="backbone_lr and optimizer_options set optimizer_options.lr to 0.2 and 0"):
         default.generate_config(changes={"backbone_lr": 0.2, "optimizer_options": "lr=0.3"})
-    with pytest.raises(SettingsError, match="option kept is given as 3 and 4: set one"):
-        default.generate_config(changes={"checkpoints_kept": 3, "checkpoint_options": "kept=4"})

@@ -1,4 +1,4 @@
-"""When checkpoints are written, unless it is set."""
+"""The intervals of checkpoints that the user does not set."""
 
 from types import SimpleNamespace
 
@@ -30,7 +30,7 @@ def test_checkpoints_of_gpus_take_two_percent_of_the_time_at_most(ranks, minutes
         (True, (-1, 0), (0, pytest.approx(BYTES / 1e9 / 1.2))),
     ],
 )
-def test_what_is_set_is_taken(on_gpu, asked, expected, tmp_path):
+def test_set_intervals_win_over_the_chosen_ones(on_gpu, asked, expected, tmp_path):
     bank = SimpleNamespace(num_local=CLASSES, widths=WIDTHS)
     engine, folder = SimpleNamespace(on_gpu=on_gpu, memory_bank=bank), CheckpointFolder(str(tmp_path), 1)
     callback = CallBackCheckpoint(engine, folder, asked[0], loop=LoopState(), minutes=asked[1])

@@ -24,13 +24,13 @@ def test_other_data_are_not_drawn(changes, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_what_is_no_train_rec_is_said_with_what_to_do(tmp_path):
+def test_a_wrong_rec_is_refused_with_advice(tmp_path):
     (tmp_path / "photos" / "person").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"set rec=.*photos$"):
         check_records(str(tmp_path / "photos" / "train.rec"))
     with pytest.raises(ValueError, match="debug=True"):
         check_records("/train_tmp/synthetic/train.rec")
-    check_records(str(tmp_path / "photos" / "person" / "train.rec"))  # is found missing where it is read
+    check_records(str(tmp_path / "photos" / "person" / "train.rec"))  # reported as missing when it is read
 
 
 def test_the_index_of_shards_is_made_before_the_ranks_start(tmp_path):

@@ -1,4 +1,4 @@
-"""The log line of a training, as users of the original trainers search for it."""
+"""The log line of a training, which has the words of the original trainers."""
 
 import json
 import os
@@ -56,10 +56,8 @@ def test_every_setting_reaches_the_callbacks():
         assert each.waiting * each.seconds == pytest.approx(1.5, rel=1e-2)
     verification = build_verification(training, trackers)
     assert (verification.batch_size, verification.frequent, verification.evaluations) == (8, 6, {"a": 1})
-    assert (
-        verification.trackers is trackers
-        and "optimizer_options=lr=0.075 layer_options=lr=0.175" in verification.suggestion
-    )
+    assert verification.trackers is trackers
+    assert "optimizer_options=lr=0.075 layer_options=lr=0.175" in verification.suggestion
     settings["debug"] = True
     assert build_verification(training, trackers).evaluations == {}
 
@@ -70,26 +68,23 @@ def test_a_line_every_frequent_updates(caplog):
     assert lines[1].endswith("Loss 5.2500   Epoch: 0   Global Step: 4")
 
 
-def test_loss_scale_and_time_left_follow_where_they_are_known(caplog):
-    engine = SimpleNamespace(
-        loss_scale=LossScale(1), loop=LoopState(), collectives=SimpleNamespace(max=lambda name, value: value)
-    )
+def test_loss_scale_and_time_left_are_logged_if_known(caplog):
+    ranks = SimpleNamespace(max=lambda name, value: value)
+    engine = SimpleNamespace(loss_scale=LossScale(1), loop=LoopState(), collectives=ranks)
     (line,) = log_lines(caplog, 2, engine, max_update=2, rate=lambda num_update: num_update / 10)
     end = (
-        "Global Step: 2   Fp16 Grad Scale: 65536   Required: 0 hours   Waiting for data: 0.0 %   Learning rate: 0.2   "
+        "Fp16 Grad Scale: 65536   Required: 0 hours   Waiting for data: 0.0 %   Learning rate: 0.2   Time left: 0:00:00"
     )
-    assert line.endswith(end + "Time left: 0:00:00")
+    assert line.endswith(f"Global Step: 2   {end}")
     caplog.clear()
     (line,) = log_lines(caplog, 2, engine, max_update=10**12)
     assert int(re.search(r"Required: (\d+) hours", line)[1]) > 0 and "Learning rate" not in line
     assert re.search(r"Time left: \d+ days, \d+:\d\d:\d\d$", line)
 
 
-def test_events_have_what_is_known():
+def test_events_have_only_known_figures():
     events = {}
-    trackers = SimpleNamespace(
-        log=lambda values, step: events.update({(name, step): value for name, value in values.items()})
-    )
+    trackers = SimpleNamespace(log=lambda values, step: events.update({(name, step): values[name] for name in values}))
     log = CallBackLogging(1, 0, 3, 32, trackers, max_update=3, rate=lambda num_update: num_update / 10)
     log(BatchEndParam(2.5, 0, 1))
     assert log.seconds * events["samples_per_second", 1] == pytest.approx(3 * 32)
@@ -98,8 +93,8 @@ def test_events_have_what_is_known():
     assert ("waiting_for_data", 1) not in events  # not measured
 
 
-@pytest.mark.parametrize("end", [3, 4])  # of the training: the checkpoint's update, or one more
-def test_a_line_over_a_resume_is_of_all_its_updates(end, caplog, monkeypatch):
+@pytest.mark.parametrize("end", [3, 4])  # last update of the training: the checkpoint's, or one more
+def test_a_line_after_a_resume_counts_all_its_updates(end, caplog, monkeypatch):
     now = 100.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
 

@@ -1,4 +1,4 @@
-"""Batches of one epoch after another, and where a resumed training continues in them."""
+"""The loop over epochs and batches, and where a resumed training continues."""
 
 from itertools import islice
 from types import SimpleNamespace
@@ -66,7 +66,7 @@ def test_an_epoch_without_batches_is_an_error(endless):
         next(iterate_epochs(Data(0), first=7, endless=endless))
 
 
-def test_the_state_of_the_data_is_that_after_the_last_update_and_not_of_the_batch_read_ahead():
+def test_the_data_state_does_not_count_the_batch_that_is_read_ahead():
     data, loop, seen = Data(3), LoopState(), []
     for update in updates(Steps(), data, loop, max_update=4):
         seen.append((update.loss, loop.data_state["position"], data.position))
@@ -74,7 +74,7 @@ def test_the_state_of_the_data_is_that_after_the_last_update_and_not_of_the_batc
     assert loop.num_epoch == 1
 
 
-def test_a_loop_goes_on_in_its_epoch_and_counts_all_waiting(monkeypatch):
+def test_a_resumed_loop_continues_its_epoch_and_waiting_time(monkeypatch):
     loop, ticks = LoopState(num_epoch=3, waited_for_data=0.5), iter(range(100))
     monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
     assert [update.num_epoch for update in updates(Steps(), Data(3, position=2), loop, max_update=4)] == [3, 4, 4, 4]
@@ -95,10 +95,10 @@ def test_a_save_is_done_once_for_each_update():
     "state, class_map, position",
     [
         ({"data": {"epoch": 3, "images": 500}}, None, (3, 500)),
-        ({"data": {"epoch": 3, "images": 500}}, np.arange(5), (4, 0)),  # other data, which start with their next epoch
+        ({"data": {"epoch": 3, "images": 500}}, np.arange(5), (4, 0)),  # other data start with the next epoch
         ({}, None, (0, 0)),
     ],
 )
-def test_the_place_in_the_data(state, class_map, position):
+def test_the_position_in_the_data(state, class_map, position):
     manifest = SimpleNamespace(state=state, origin={})
     assert SavedTraining("step-0000000035", manifest, class_map).position == position

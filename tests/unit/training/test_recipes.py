@@ -71,6 +71,9 @@ def test_every_recipe_can_be_trained(name):
     found = read_recipe(f"configs/{name}")
     settings = settings_of(found, ranks=found.config["gpus"])
     assert settings.network == found.config["network"] and settings.num_classes == found.config["num_classes"]
+    rec = found.config["rec"]
+    assert settings.dataset == (rec if rec in default.dataset else "own")
+    assert settings.rand_mirror == (not rec.startswith("glyphs"))
     published = found.config.get("published", {})
     assert list(published) in ([], ["MFR-ALL", "IJB-C 1e-4", "IJB-C 1e-5"], settings.val_targets)
 
@@ -79,17 +82,11 @@ def test_every_key_becomes_a_setting(tmp_path):
     translation = translate(recipe(tmp_path, THEIRS), 8)
     settings = default.generate_config(trainer="torch", recipe=translation.settings)
     expected = {
-        **{
-            "margin_options": "m1=1.0,m2=0.0,m3=0.4",
-            "network": "r100",
-            "resume": "auto",
-            "embedding_size": 256,
-            "sample_ratio": 0.2,
-        },
+        **{"margin_options": "m1=1.0,m2=0.0,m3=0.4", "network": "r100", "resume": "auto", "embedding_size": 256},
+        **{"sample_ratio": 0.2, "output": str(ROOT / "work_dirs" / "mine"), "trackers": ["tensorboard", "wandb"]},
         **{"fp16": True, "batch_size": 256, "optimizer": "adamw", "center_optimizer": "adamw", "momentum": 0.8},
         **{"wd": 0.1, "verify_every": 1000, "log_every": 5, "gradient_acc": 12, "seed": 7, "decode_threads": 4},
         **{"rec": "/data/faces/train.rec", "num_classes": 1000, "num_epoch": 40, "val_targets": ["lfw"]},
-        **{"output": str(ROOT / "work_dirs" / "mine"), "trackers": ["tensorboard", "wandb"]},
         "tracker_options": "project='faces',entity='team',run_name='first, again',artifacts=True",
     }
     assert {name: settings[name] for name in expected} == expected
@@ -127,7 +124,7 @@ def test_dummy_images_are_counted_in_updates(tmp_path):
     assert none != text and settings_of(recipe(tmp_path, none), ranks=2).warmup_steps == 0
 
 
-def test_all_that_cannot_be_honoured_is_refused_at_once(tmp_path):
+def test_unsupported_keys_are_refused_together(tmp_path):
     wrong = """
 config = dict(network="r50", dali_aug=True, optimizer="lamb", netwrk="r18", decay_epoch=[10], rec="/data",
               num_classes=10, num_epoch=2, val_targets=[])
@@ -140,7 +137,7 @@ config = dict(network="r50", dali_aug=True, optimizer="lamb", netwrk="r18", deca
 
 @pytest.mark.parametrize("rec", ["/data", "synthetic"])
 @pytest.mark.parametrize("key", ["lr", "margin_list", "batch_size", "gradient_acc", "num_epoch", "num_classes", "rec"])
-@pytest.mark.parametrize("value", [[1, 2], len, None, {}, float("nan"), 10**400], ids=str)
+@pytest.mark.parametrize("value", [[1, 2], None, {}, float("nan"), 10**400], ids=str)
 def test_a_value_of_another_type_is_refused_in_one_line(key, value, rec, tmp_path):
     found = recipe(tmp_path, THEIRS)
     config = {**found.config, "rec": rec, key: value}
@@ -158,7 +155,7 @@ def test_a_file_of_the_name_of_a_recipe_wins(tmp_path, monkeypatch):
 
 
 def test_a_file_that_is_not_there_or_fails_is_named(tmp_path):
-    with pytest.raises(ValueError, match="a recipe of ours, as configs/ms1mv3_r50"):
+    with pytest.raises(ValueError, match="such as configs/ms1mv3_r50"):
         read_recipe("configs/ms1mv3_r5")
     with pytest.raises(ValueError, match="there is no /other/ms1mv3_r50.py"):
         read_recipe("/other/ms1mv3_r50")
@@ -190,24 +187,17 @@ def test_check_compares_a_training_with_the_published_results(ijbc, mfr_all, cod
     assert "pretrained='/other', the recipe ''" in out and out.count("the training has") == 3
     assert [line.split("  ")[-1].strip() for line in out.splitlines()[4:]] == words
     assert main(["recipes", "check", str(run), "--ijbc", str(run / "none.json")]) == 2
-    capsys.readouterr()
-    for name, text in (("IJBC.json", "{}"), ("settings.json", '{"network": "r50"}'), ("summary.json", "[]")):
-        (run / name).write_text(text)
-        assert main(["recipes", "check", str(run)]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith(f"error: {run / name} ") and error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     "file, content",
     [
-        ("summary.json", "{}"),
-        ("summary.json", '{"ranks": 3000000000, "verification": [1]}'),
+        *(("summary.json", text) for text in ("{}", "[]")),
         ("summary.json", '{"ranks": 0, "verification": {}}'),
         ("summary.json", '{"ranks": 1, "verification": {"MFR-ALL": "x"}}'),
         ("settings.json", '{"batch_size": [0]}'),  # times the ranks it would fill the memory
-        ("settings.json", '{"gradient_acc": "x"}'),
-        ("IJBC.json", '{"tar_at_nearest_far": {"1e-4": []}}'),
+        ("settings.json", '{"network": "r50"}'),
+        *(("IJBC.json", text) for text in ("{}", '{"tar_at_nearest_far": {"1e-4": []}}')),
     ],
 )
 def test_check_refuses_files_that_no_training_writes(file, content, tmp_path, capsys):
@@ -217,7 +207,9 @@ def test_check_refuses_files_that_no_training_writes(file, content, tmp_path, ca
     (run / "settings.json").write_text('{"batch_size": 2}')
     (run / file).write_text(content)
     assert main(["recipes", "check", str(run)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert str(run / file) in error or "batch_size" in error
 
 
 def test_check_runs_no_recipe_of_the_current_folder_that_was_not_named(tmp_path, monkeypatch, capsys):
@@ -256,8 +248,7 @@ def test_accuracies_are_compared_with_the_tolerance_of_the_recipe(name, tmp_path
         ({"warmup_steps": 100}, {"warmup_steps": 100, "warmup_epoch": -1}),
         ({"lr_epochs": [8, 14]}, {"schedule": "epochs", "schedule_options": "epochs=[8,14]"}),
         ({"weight_decay": 1e-4, "sample_rate": 0.2, "frequent": 5}, {"wd": 1e-4, "sample_ratio": 0.2, "log_every": 5}),
-        ({"loss": "adaface"}, {"margin": "adaface", "margin_options": ""}),
-        ({"margin": "adaface"}, {"margin": "adaface", "margin_options": ""}),
+        *(({name: "adaface"}, {"margin": "adaface", "margin_options": ""}) for name in ("loss", "margin")),
         ({"loss": "arcface"}, {"margin": "combined", "margin_options": ""}),
         ({"dataset": "demo"}, {"rec": "", "num_classes": 1000, "embedding_size": 128}),
         ({"fp16": False, "bf16": True}, {"fp16": False, "bf16": True}),

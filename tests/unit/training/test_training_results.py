@@ -18,13 +18,6 @@ from partial_fc.training.verifying import CallBackVerification
 POINTS = [point(10, 0.8), point(20, 0.7)]
 
 
-@pytest.mark.parametrize(
-    "accuracies, best", [({0: 0.7}, 0.7), ({0: 0.7, 5: 0.6, 10: 0.5}, 0.6), ({5: 0.4, 9: 0.8}, 0.8)]
-)
-def test_the_untrained_network_is_the_best_only_if_it_is_alone(accuracies, best):
-    assert a_set(points=[point(update, accuracy) for update, accuracy in accuracies.items()]).best_value == best
-
-
 def test_summary():
     result = a_training(seconds=12.34567, training_seconds=4.0, losses=log_lines((3.0, 2.5), (10, 20)))
     summary = result._replace(sets={"val": a_set(points=POINTS)}).summary()
@@ -38,7 +31,6 @@ def test_summary():
 
 
 def test_a_summary_has_every_figure():
-    """And says which is which."""
     figures = {"ranks": 3, "updates": 7, "baselines": {"raw_pixels": 0.6}, "versions": {"numpy": "2"}}
     result = a_training(seconds=9.5, waiting=0.25, skipped=4, **figures)
     named = {"seconds": 9.5, "waiting_for_data": 0.25, "skipped_images": 4, "skipped_samples": 4}
@@ -51,7 +43,7 @@ def test_a_summary_has_every_figure():
 
 
 def test_next_commands(tmp_path):
-    """Of each set's file once, and only what differs from this training."""
+    """Each set's file occurs once, and trainings differ from this one."""
     sets = {"a": a_set(tmp_path), "a_ema": a_set(tmp_path)}
     settings = {**SETTINGS, "sample_ratio": 1, "trackers": ["jsonl", "tensorboard"], "resume": ""}
     result = a_training(folder="/runs/my run", settings=settings, sets=sets)
@@ -67,10 +59,8 @@ def test_next_commands(tmp_path):
     own, _ = next_commands(result._replace(settings={**other, "network": "mine:network"}), "/program/run.sh")
     assert " --trust-code loss=arcface " in own and "--trust-code" not in arcface
     for resume, count in {"auto": 3, "/other/step-5": 1}.items():
-        assert (
-            len(next_commands(result._replace(settings={**settings, "resume": resume, "trackers": []}), "run.sh"))
-            == count
-        )
+        resumed = result._replace(settings={**settings, "resume": resume, "trackers": []})
+        assert len(next_commands(resumed, "run.sh")) == count
     (card,) = next_commands(result._replace(settings={**other, "task": "words:Words"}), "")
     assert card.endswith("partial-fc report card '/runs/my run' --out '/runs/my run/card'")
 
@@ -90,7 +80,7 @@ def test_a_report_that_fails_does_not_end_the_training(tmp_path, caplog):
     assert record.message.startswith("the report of update 32000 was not written: ") and "set.bin" in record.message
 
 
-def test_a_resumed_training_logs_what_has_changed_but_how_it_was_started(caplog):
+def test_a_resumed_training_logs_changes(caplog):
     origin = {"setting lr": 0.1, "setting momentum": 0.9, "setting resume": "", "code": "abc"}
     manifest = Manifest(500, 7, 3, 2, [], {}, {}, [], origin)
     facts = {"setting lr": 0.2, "setting momentum": 0.9, "setting resume": "auto", "code": "abd", "new": 1}
@@ -109,23 +99,22 @@ def test_points_of_a_version_that_did_not_count_the_far_are_kept():
     values = list(point(10, 0.8))[:-2]
     verification.restore({"set": [values]}, {}, {"set": saved})
     assert verification.history["set"] == [point(10, 0.8)._replace(measured_far=None, tar_interpolated=None)]
-    verification.restore({"set": [values[:-1]]}, {}, {"set": saved[:-1]})  # without what every point has
+    verification.restore({"set": [values[:-1]]}, {}, {"set": saved[:-1]})  # lacks a field that every point has
     assert len(verification.history["set"]) == 1
+    verification.restore({"set": [values]}, {})  # from a version that did not save the fields
+    assert verification.history["set"] == []
 
 
 @pytest.mark.parametrize("num_update, has_threshold", [(5, False), (10, True), (0, False)])
 def test_the_onnx_file_has_the_threshold_of_a_verification_at_the_same_update(num_update, has_threshold):
     origin = dict(network="r18", dataset="demo", loss="arcface", num_classes=7, sample_ratio=0.5, rand_mirror=True)
-    history = {"empty": [], "first": [point(5), point(10)], "second": [point(10)]}
-    history = history if num_update else {"first": [point(0)]}
-    verification = CallBackVerification(
-        SimpleNamespace(collectives=None), 8, {name: PairVerification() for name in history}, 5
-    )
+    history = {"empty": [], "first": [point(5), point(10)], "second": [point(10)]} if num_update else {"a": [point(0)]}
+    evaluations = {name: PairVerification() for name in history}
+    verification = CallBackVerification(SimpleNamespace(collectives=None), 8, evaluations, 5)
     verification.history = history
     metadata = onnx_metadata({**origin, "lr": 0.1}, verification.metadata, num_update)
     threshold = {"verification_set": "first", "verification_threshold": "1.2"} if has_threshold else {}
     assert metadata == {
-        **{name: str(value) for name, value in origin.items()},
-        "num_update": str(num_update),
+        **{name: str(value) for name, value in {**origin, "num_update": num_update}.items()},
         **threshold,
     }

@@ -1,4 +1,4 @@
-"""What an evaluation says of its points: the best one, and problems beside what is reached without training."""
+"""The best point of an evaluation, its problems beside the baselines, and the settings that reach the data."""
 
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ def test_the_best_point(kind, values, best):
         (Loss, 0.7, ["the loss 0.7000 is not below that of raw pixels, 0.6000"]),
     ],
 )
-def test_baselines_are_compared_but_that_of_the_untrained_network(kind, value, problems):
+def test_problems_compare_with_baselines_except_the_untrained_network(kind, value, problems):
     evaluation = kind()
     (point,) = points(evaluation, {5: value})
     assert evaluation.problems(point, {"raw_pixels": 0.6, "untrained": 0.65}) == problems
@@ -82,7 +82,7 @@ class OfSignals(Task):
         return DatasetItems("own_items:Signals")
 
 
-def test_every_setting_of_the_data_reaches_them(tmp_path, monkeypatch):
+def test_every_setting_reaches_the_data(tmp_path, monkeypatch):
     of_faces, of_items = recorded(monkeypatch, faces, "FaceBatches"), recorded(monkeypatch, task, "ItemBatches")
     rec = write_records(str(tmp_path), {key: (key % 4, key, 0, jpeg(key)) for key in range(24)})
     changes = {"rec": rec, "num_classes": 4, "batch_size": 3, "gradient_acc": 2, "image_size": 16, "seed": 7}
