@@ -47,6 +47,22 @@ class OwnBackbone(nn.Module):
         return self.embed(self.pool(images))
 
 
+@pytest.fixture
+def faces(tmp_path):
+    """The folder of a training set."""
+    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
+    return str(tmp_path / "faces")
+
+
+def assert_same_embeddings(folder, name, backbone, tolerance=1e-5):
+    """Compares the ONNX file of a training with its state_dict in ``backbone``."""
+    backbone.eval().load_state_dict(torch.load(folder / f"{name}.pth", weights_only=True))
+    images = np.random.default_rng(0).integers(0, 256, (3, 112, 112, 3), np.uint8)
+    with torch.no_grad():
+        expected = backbone((torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5).numpy()
+    assert FaceModel.open(str(folder / f"{name}.onnx")).embed(images) == pytest.approx(expected, abs=tolerance)
+
+
 def settings_of(folder, **changes):
     plain = {"num_classes": 10, "batch_size": 8, "embedding_size": 16, "frequent": 2}
     plain |= {} if "num_epoch" in changes else {"max_update": 4, "lr_steps": []}
@@ -108,21 +124,15 @@ def test_every_interval_reaches_what_it_is_for(tmp_path, monkeypatch):
     assert watched[0] == {"seconds": 333, "host_seconds": 44}
 
 
-def test_a_users_own_backbone(tmp_path):
-    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
-    torch.manual_seed(0)
+def test_a_users_own_backbone(tmp_path, faces):
     backbone = OwnBackbone()
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
-    train(settings_of(tmp_path, rec=str(tmp_path / "faces")), TorchFramework(backbone=backbone))
+    train(settings_of(tmp_path, rec=faces), TorchFramework(backbone=backbone))
     saved = torch.load(tmp_path / "out" / "backbone.pth", weights_only=True)
     assert saved.keys() == before.keys()
     for name, value in backbone.state_dict().items():
         assert torch.equal(saved[name], value) and not torch.equal(value, before[name])
-    faces = (torch.rand(3, 112, 112, 3) * 255).to(torch.uint8)
-    images = (faces.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
-    with torch.no_grad():
-        expected = backbone.eval()(images).numpy()
-    assert FaceModel.open(str(tmp_path / "out")).embed(faces.numpy()) == pytest.approx(expected, abs=1e-5)
+    assert_same_embeddings(tmp_path / "out", "backbone", backbone)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["updates"] == 4
 
 
@@ -143,20 +153,12 @@ class Kept(OwnBackbone):
         return self.attention * 1
 
 
-def test_a_backbone_that_keeps_activations_and_a_lock_is_averaged_and_saved(tmp_path):
-    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
+def test_a_backbone_that_keeps_activations_and_a_lock_is_averaged_and_saved(tmp_path, faces):
     torch.manual_seed(0)
     backbone = Kept()
-    changes = {"rec": str(tmp_path / "faces"), "ema_decay": 0.9, "save_every": 2, "verify_every": 2}
-    train(settings_of(tmp_path, **changes), TorchFramework(backbone))
-    faces = (torch.rand(3, 112, 112, 3) * 255).to(torch.uint8)
-    backbone.eval()
+    train(settings_of(tmp_path, rec=faces, ema_decay=0.9, save_every=2, verify_every=2), TorchFramework(backbone))
     for name in ("backbone", "backbone_ema"):
-        backbone.load_state_dict(torch.load(tmp_path / "out" / f"{name}.pth", weights_only=True))
-        with torch.no_grad():
-            expected = backbone((faces.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5).numpy()
-        found = FaceModel.open(str(tmp_path / "out" / f"{name}.onnx")).embed(faces.numpy())
-        assert found == pytest.approx(expected, abs=1e-4)
+        assert_same_embeddings(tmp_path / "out", name, backbone, 1e-4)
 
 
 class Exported(OwnBackbone):
@@ -195,13 +197,22 @@ class Volume(nn.Sequential):
         return super().forward(images[:, None])
 
 
-def test_a_batch_size_that_the_exporter_takes_for_a_constant_is_refused_at_the_start(tmp_path):
-    class Constant(OwnBackbone):
-        def forward(self, images):
-            return super().forward(images.reshape(len(images), 3, 112, 112))
+class Constant(OwnBackbone):
+    """The exporter takes its batch size for a constant."""
 
-    with pytest.raises(JobError, match="fails to run"):
-        train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework(Constant()))
+    def forward(self, images):
+        return super().forward(images.reshape(len(images), 3, 112, 112))
+
+
+class Failing(OwnBackbone):
+    def forward(self, images):
+        raise IndexError("the user's text")
+
+
+@pytest.mark.parametrize("kind, message", [(Constant, "fails to run"), (Failing, "IndexError: the user's text")])
+def test_a_backbone_that_fails_on_one_item_is_refused_at_the_start(kind, message, tmp_path):
+    with pytest.raises(JobError, match=message):
+        train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework(kind()))
     assert not (tmp_path / "out" / "training.log").exists()
 
 
@@ -217,15 +228,6 @@ def test_a_batch_size_that_the_exporter_takes_for_a_constant_is_refused_at_the_s
 def test_the_memory_format_is_one_that_the_backbone_takes(backbone, expected, tmp_path):
     train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework(backbone))
     assert format_of(backbone) == expected and (tmp_path / "out" / "backbone.onnx").exists()
-
-
-def test_a_forward_pass_that_fails_is_named(tmp_path):
-    class Odd(OwnBackbone):
-        def forward(self, images):
-            raise IndexError("of the user's")
-
-    with pytest.raises(JobError, match="fails on one item, .*: IndexError: of the user's"):
-        train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework(Odd()))
 
 
 class Recorded(TorchFramework):
@@ -244,9 +246,8 @@ class Recorded(TorchFramework):
         return layer
 
 
-def test_the_sample_ratio_follows_the_epochs_also_after_a_resume(tmp_path):
-    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
-    plain = {"rec": str(tmp_path / "faces"), "sample_ratio": [0.4, 0.0, 1.0], "max_update": 12, "checkpoint_every": 6}
+def test_the_sample_ratio_follows_the_epochs_also_after_a_resume(tmp_path, faces):
+    plain = {"rec": faces, "sample_ratio": [0.4, 0.0, 1.0], "max_update": 12, "checkpoint_every": 6}
     whole, resumed = Recorded(OwnBackbone()), Recorded(OwnBackbone())
     train(settings_of(tmp_path, **plain), whole)  # 5 updates of 8 images in an epoch
     (_, last), (update, path) = CheckpointFolder(str(tmp_path / "out" / "checkpoints"), 2).complete()
@@ -258,9 +259,8 @@ def test_the_sample_ratio_follows_the_epochs_also_after_a_resume(tmp_path):
     assert read_manifest(again).files == read_manifest(last).files  # sizes and SHA-256
 
 
-def test_an_average_is_verified_and_saved_and_all_resumes_in_the_middle_of_a_schedule(tmp_path):
-    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
-    plain = {"rec": str(tmp_path / "faces"), "num_epoch": 4, "gradient_acc": 2, "ema_decay": 0.9, "checkpoint_every": 5}
+def test_an_average_is_verified_and_saved_and_all_resumes_in_the_middle_of_a_schedule(tmp_path, faces):
+    plain = {"rec": faces, "num_epoch": 4, "gradient_acc": 2, "ema_decay": 0.9, "checkpoint_every": 5}
     plain |= {"optimizer": "adamw", "decay_on": "weights", "backbone_lr": 0.01, "schedule": "polynomial"}
     plain |= {"warmup_epoch": 1, "verify_every": 5, "sample_ratio": 0.5}
     torch.manual_seed(0)
@@ -271,28 +271,16 @@ def test_an_average_is_verified_and_saved_and_all_resumes_in_the_middle_of_a_sch
     train(settings_of(tmp_path, **plain, resume=path, output=str(tmp_path / "again")), TorchFramework(OwnBackbone()))
     ((_, again), *_) = CheckpointFolder(str(tmp_path / "again" / "checkpoints"), 2).complete()
     assert read_manifest(again).files == read_manifest(last).files  # sizes and SHA-256
-    with np.load(f"{last}/backbone.npz") as arrays:
-        names = set(arrays)
-    assert {"ema:arg:embed.2.weight", "state:embed.2.weight:exp_avg", "state:embed.2.bias:step"} < names
     out = tmp_path / "out"
     summary = json.loads((out / "summary.json").read_text())
     assert summary["updates"] == 8 and summary["verification"].keys() == {"demo_val", "demo_val_ema"}
-    live, average = (torch.load(out / f"{name}.pth", weights_only=True) for name in ("backbone", "backbone_ema"))
-    assert live.keys() == average.keys() and not torch.equal(live["embed.2.weight"], average["embed.2.weight"])
-    files = [FaceModel.open(str(out / f"{name}.onnx")) for name in ("backbone", "backbone_ema")]
-    sets = [file.session.get_modelmeta().custom_metadata_map["verification_set"] for file in files]
-    assert sets == ["demo_val", "demo_val_ema"]
-    faces = np.random.default_rng(0).integers(0, 256, (3, 112, 112, 3), np.uint8)
-    embeddings = [file.embed(faces) for file in files]
-    model = OwnBackbone().eval()
-    for state, found in zip((live, average), embeddings):
-        model.load_state_dict(state)
-        with torch.no_grad():
-            expected = model((torch.from_numpy(faces).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5).numpy()
-        assert found == pytest.approx(expected, abs=1e-5)
-    log = (out / "training.log").read_text()
-    line = "rates: backbone 0.01, class centers 0.003125 (lr 0.1 x 16 images / 512, unless set); schedule poly"
-    assert line in log and "[demo_val_ema][5]Accuracy-Flip" in log
+    first, second = (torch.load(out / f"{name}.pth", weights_only=True) for name in ("backbone", "backbone_ema"))
+    assert first.keys() == second.keys() and not torch.equal(first["embed.2.weight"], second["embed.2.weight"])
+    for name, validated in (("backbone", "demo_val"), ("backbone_ema", "demo_val_ema")):
+        assert_same_embeddings(out, name, OwnBackbone())
+        metadata = FaceModel.open(str(out / f"{name}.onnx")).session.get_modelmeta().custom_metadata_map
+        assert metadata["verification_set"] == validated
+    assert "rates: backbone 0.01, class centers 0.003125" in (out / "training.log").read_text()
 
 
 def test_a_resume_without_the_average_leaves_none_of_the_old_update(tmp_path):
@@ -307,7 +295,7 @@ def test_a_resume_without_the_average_leaves_none_of_the_old_update(tmp_path):
 
 @no_gpu
 def test_nccl_without_gpus_is_refused():
-    with pytest.raises(ValueError, match="backend is nccl, which needs GPUs, but .*: set backend=gloo"):
+    with pytest.raises(ValueError, match="set backend=gloo"):
         TorchFramework(backend="nccl")
 
 
@@ -320,27 +308,23 @@ def test_gpus_that_the_installed_build_cannot_use_are_refused(tmp_path):
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
     assert done.stdout == "cpu\n", done.stderr
     message = done.stderr.splitlines()[-1]
-    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU"
-    begin = f"ValueError: PyTorch {torch.__version__}, built for {build}, cannot use this host's 8 GPUs, whose driver "
-    assert message.startswith(begin + "has CUDA 11.4 (") and '/whl/cu126" bash setup-utils/install-torch.sh' in message
-    assert message.endswith("backend=gloo")
+    for text in (torch.__version__, "8 GPUs", "CUDA 11.4", "/whl/cu126", "backend=gloo"):
+        assert text in message
 
 
 @no_gpu
 @pytest.mark.parametrize(
-    "setting, message",
+    "setting, advice",
     [
-        ({"gradient_dtype": "bfloat16"}, "gradient_dtype=bfloat16 is for GPUs: set gradient_dtype=float32"),
-        ({"fp16": True}, "float16 is for GPUs: set fp16=False, or bf16=True"),
-        ({"layer_dtype": "float16"}, "layer_options=dtype=float16 is for GPUs: set layer_options=dtype=bfloat16"),
-        (
-            {"layer_dtype": "tf32"},
-            "layer_options=dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_options=dtype=auto",
-        ),
+        ({"gradient_dtype": "bfloat16"}, "gradient_dtype=float32"),
+        ({"fp16": True}, "bf16=True"),
+        ({"layer_dtype": "float16"}, "layer_options=dtype=bfloat16"),
+        ({"layer_dtype": "tf32"}, "layer_options=dtype=auto"),
+        ({"center_optimizer": "not_here:Lion"}, "not_here cannot be imported"),
     ],
 )
-def test_float16_without_gpus_is_refused_and_writes_nothing(setting, message, tmp_path):
-    with pytest.raises(JobError, match=message):
+def test_settings_that_this_device_or_environment_lacks_are_refused_and_nothing_is_written(setting, advice, tmp_path):
+    with pytest.raises(JobError, match=advice):
         train(settings_of(tmp_path, debug=True, **setting), TorchFramework())
     assert not list(tmp_path.iterdir())
 
@@ -411,7 +395,7 @@ def test_a_users_own_optimizer_of_the_centers_and_a_checkpoint_that_another_refu
         rows = torch.load(tmp_path / "out" / f"rank_0_softmax_{field}.pt", weights_only=True)
         assert rows.any() and torch.equal(rows, torch.from_numpy(saved.rows(field, np.arange(10))))
     assert (saved.rows("weight_steps", np.arange(10)) == 4).all()
-    with pytest.raises(JobError, match="holds the states weight_lion, weight_steps of .* has weight_sum: set center_o"):
+    with pytest.raises(JobError, match="weight_lion, weight_steps .* weight_sum: set center_optimizer"):
         train(make(center_optimizer="adagrad", output=str(tmp_path / "next"), resume=path), TorchFramework())
     train(
         make(center_optimizer="adagrad", pretrained=path, class_map="same", output=str(tmp_path / "new"), max_update=0),
@@ -421,22 +405,16 @@ def test_a_users_own_optimizer_of_the_centers_and_a_checkpoint_that_another_refu
     np.testing.assert_array_equal(weight, saved.rows("weight", np.arange(10)))
 
 
-def test_an_optimizer_that_is_not_there_is_refused_and_writes_nothing(tmp_path):
-    with pytest.raises(JobError, match="center_optimizer is 'not_here:Lion', but not_here cannot be imported"):
-        train(settings_of(tmp_path, debug=True, center_optimizer="not_here:Lion"), TorchFramework())
-    assert not list(tmp_path.iterdir())
-
-
 def test_one_image_per_rank_is_refused():
     settings = default.generate_config(changes={"batch_size": 1, "num_classes": 10}, trainer="torch")
-    with pytest.raises(ValueError, match="batch_size is 1, but the batch norms of small need 2 items or more"):
+    with pytest.raises(ValueError, match="batch_size is 1"):
         TorchFramework().build_backbone(settings, build_task(settings), TORCH)
 
 
 def test_a_network_above_the_limit_of_onnx_trains_without_its_file(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("partial_fc_torch.onnx_export.LARGEST", 10**6)
     train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework())
-    assert "saves write no ONNX files: the weights of small exceed their 2 GiB" in caplog.text
+    assert "the weights of small exceed their 2 GiB" in caplog.text
     assert (tmp_path / "out" / "backbone.pth").exists() and not (tmp_path / "out" / "backbone.onnx").exists()
     with pytest.raises(ValueError, match="exceed the 2 GiB of an ONNX file"):
         OnnxExport(get_model("small"), np.empty((0, 3, 112, 112), np.uint8))(0)
@@ -446,7 +424,7 @@ def test_a_run_of_mbf_from_before_it_was_that_of_arcface_torch(tmp_path):
     """It is refused with what to set, and goes on with that."""
     plain = {"debug": True, "val_targets": [], "image_size": 16, "resume": "auto", "checkpoint_every": 2}
     train(settings_of(tmp_path, **plain, network="mobilefacenet", max_update=2), TorchFramework())
-    with pytest.raises(JobError, match="cannot resume from .*: these are weights of mobilefacenet: set network=mobile"):
+    with pytest.raises(JobError, match="set network=mobilefacenet"):
         train(settings_of(tmp_path, **plain, network="mbf"), TorchFramework())
     train(settings_of(tmp_path, **plain, network="mobilefacenet"), TorchFramework())
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())

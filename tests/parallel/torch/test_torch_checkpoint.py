@@ -75,7 +75,7 @@ def test_the_state_of_the_margin_is_restored(folder, margin):
 def test_an_average_starts_with_the_weights_of_a_checkpoint_that_has_none(folder, caplog):
     saved = checkpoint_cases.newest(Training().fit(2, folder, every=100), folder)
     engine = Training(ema_decay=0.9).fit(2, saved=saved).engine
-    message = "the checkpoint has no average of weights: it starts with those of update 2"
+    message = "the average starts at update 2"
     assert (message in caplog.text) == (RANK == 0)
     arrays = engine.parameters()
     assert all((arrays[f"ema:{name}"] == arrays[name]).all() for name in arrays if name.startswith("arg:"))
@@ -90,7 +90,7 @@ def test_a_training_without_an_average_goes_on_from_a_checkpoint_with_one(folder
 def test_the_state_of_another_margin_is_left_out(folder, caplog):
     saved = checkpoint_cases.newest(Training(margin=AdaFace).fit(2, folder, every=100), folder)
     resumed = Training(margin=CurricularFace).fit(2, saved=saved)
-    message = "the checkpoint has no state of CurricularFace (t), but norm_mean, norm_std: it starts anew"
+    message = "no state of CurricularFace (t), but norm_mean, norm_std"
     assert (message in caplog.text) == (RANK == 0)
     assert resumed.engine.layer.margin.t == 0
     assert Training().fit(3, saved=saved).engine.num_update == 3
