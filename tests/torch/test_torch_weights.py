@@ -1,4 +1,4 @@
-"""Weights from every kind of file, and the message about files that do not fit."""
+"""Weights from every kind of file, and errors for files that do not fit."""
 
 from argparse import Namespace
 from dataclasses import replace
@@ -19,7 +19,7 @@ from partial_fc_torch.weights import borrowed, parameter_arrays, published_state
 
 
 def small(seed=0, **options):
-    """A network with statistics of its own."""
+    """A network with running statistics of noise."""
     torch.manual_seed(seed)
     model = get_model("small", num_features=8, **options)
     model(torch.randn(4, 3, 112, 112))
@@ -42,12 +42,12 @@ def test_a_state_dict_of_pytorch(tmp_path, name, of_folder):
     assert not same(model, saved)
     set_weights(model, pretrained.weights, "small")
     assert same(model, saved)
-    with pytest.raises(ValueError, match=f"{tmp_path} has no class centers, rank_0_softmax_weight.pt or checkpoint_g"):
+    with pytest.raises(ValueError, match=f"{tmp_path} has no class centers"):
         pretrained_from_files(path, True, read_pretrained)
 
 
 class Config:
-    """Of a user's program, whose pickle a checkpoint has."""
+    """An object of a user's program that a checkpoint contains."""
 
     def __init__(self):
         self.lr = 0.1
@@ -94,7 +94,7 @@ def test_a_prefix_that_does_not_fit_is_not_stripped(content):
 
 
 class Recurrent(nn.Module):
-    """PyTorch's RNNs keep a list of their weights; a forward pass sets an attribute and replaces a buffer."""
+    """Its forward pass sets an attribute and replaces a buffer; PyTorch's RNNs also keep a list of their weights."""
 
     def __init__(self):
         super().__init__()
@@ -106,20 +106,20 @@ class Recurrent(nn.Module):
         return self.rnn(rows)[0]
 
 
-def test_borrowed_tensors_are_used_everywhere_and_nothing_of_them_stays():
+def test_borrowed_tensors_are_used_everywhere_and_leave_no_trace():
     model, rows = Recurrent().train(), torch.randn(2, 3)
     before, state = model(rows), {name: value.clone() for name, value in model.state_dict().items()}
-    last, own = model.last, dict(model.named_parameters())
+    last, parameters = model.last, dict(model.named_parameters())
     with borrowed(model, torch.zeros_like):
         assert not model.eval()(rows * 2).any() and model.calls == 1
     assert model.last is last and model.training and model.rnn.training
-    assert all(parameter is own[name] and parameter.requires_grad for name, parameter in model.named_parameters())
+    assert all(value is parameters[name] and value.requires_grad for name, value in model.named_parameters())
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert torch.equal(model(rows), before)
 
 
 def centers_of_ranks(*ranks):
-    """Centers (L, 3) of as many ranks as there are L."""
+    """Returns centers (L, 3) for each L in ``ranks``."""
     return [torch.randn(rows, 3) for rows in ranks]
 
 
@@ -192,21 +192,13 @@ def test_a_state_dict_without_counters_and_in_float16(tmp_path):
     assert torch.equal(model.fc.weight, state["fc.weight"].float()) and model.fc.weight.dtype == torch.float32
 
 
-def test_a_published_state_dict_needs_no_scale_of_the_pixels():
-    saved, model = small(), small(seed=1)
+@pytest.mark.parametrize("network", ["small", "vit_mini"])
+def test_a_published_state_dict_needs_no_scale_of_the_pixels(network):
+    saved, model = (get_model(network, num_features=8) for _ in range(2))
     saved.pixel_scale = MXNET.pixel_scale
     assert np.abs(embed(model) - embed(saved)).max() > 1e-2
     model.load_state_dict(published_state(saved))
     np.testing.assert_allclose(embed(model), embed(saved), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("network", ["r18", "mbf", "small", "vit_t"])
-def test_the_scale_of_the_pixels_goes_into_the_first_convolution(network):
-    model = get_model(network, num_features=8)
-    model.pixel_scale = MXNET.pixel_scale
-    state = model.state_dict()
-    (changed,) = [key for key, value in published_state(model).items() if not torch.equal(value, state[key])]
-    assert state[changed].shape[1] == 3
 
 
 def test_arrays_of_a_checkpoint():
@@ -227,10 +219,10 @@ def test_arrays_of_a_checkpoint():
     [
         (
             lambda: get_model("mbf", num_features=8),
-            "it lacks conv1.weight, .* has the unexpected layers.0.layers.0.*: these are weights of mbf: set network=m",
+            "lacks conv1.weight, .* set network=mbf",
         ),
-        (lambda: get_model("small", num_features=16), r"fc.weight has the shape \(16, 2048\), expected \(8, 2048\) as"),
-        (lambda: nn.Sequential(small()), "lacks conv1.weight, .* and has the unexpected 0.conv1.weight, "),
+        (lambda: get_model("small", num_features=16), r"fc.weight .*\(16, 2048\), expected \(8, 2048\)"),
+        (lambda: nn.Sequential(small()), "lacks conv1.weight, .* unexpected 0.conv1.weight"),
     ],
 )
 def test_weights_of_another_network_are_refused(other, message):
@@ -250,9 +242,9 @@ class Pickled:
 @pytest.mark.parametrize(
     "content, message",
     [
-        (Pickled(), "is damaged, or contains other objects than tensors"),
-        (torch.zeros(3), "is not a state_dict, which has a tensor for every key"),
-        ({"epoch": 3, "state_dict_backbone": 7}, "is not a state_dict, which has a tensor for every key"),
+        (Pickled(), "is damaged"),
+        (torch.zeros(3), "is not a state_dict"),
+        ({"epoch": 3, "state_dict_backbone": 7}, "is not a state_dict"),
     ],
 )
 def test_files_without_a_state_dict_are_refused(tmp_path, content, message, capsys):
@@ -272,24 +264,16 @@ def test_damaged_and_missing_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent.pth"):
         read_pretrained(str(tmp_path / "absent.pth"), False)
     (tmp_path / "model.pt").touch()
-    with pytest.raises(ValueError, match="contains backbone.pth and model.pt: give the path of one"):
+    with pytest.raises(ValueError, match="contains backbone.pth and model.pt"):
         read_pretrained(str(tmp_path), False)
 
 
 @pytest.mark.parametrize(
     "given, network, message",
     [
-        (
-            "mobilefacenet",
-            "mbf",
-            "has the unexpected features.layers.2.bias: these are weights of mobilefacenet: set net",
-        ),
-        ("mbf", "mobilefacenet", "lacks features.layers.2.bias: these are weights of mbf: set network=mbf"),
-        (
-            "vit_s",
-            "vit_t",
-            r"pos_embed has the shape \(1, 144, 512\), expected \(1, 144, 256\) .*weights of vit_s, set ne",
-        ),
+        ("mobilefacenet", "mbf", "unexpected features.layers.2.bias: .* set network=mobilefacenet"),
+        ("mbf", "mobilefacenet", "lacks features.layers.2.bias: .* set network=mbf"),
+        ("vit_s", "vit_t", r"pos_embed .*\(1, 144, 512\), expected \(1, 144, 256\) .* set network=vit_s"),
     ],
 )
 def test_weights_of_another_network_name_it(given, network, message):
