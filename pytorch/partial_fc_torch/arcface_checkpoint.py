@@ -102,7 +102,7 @@ def read_checkpoint(path: str, gradient_acc: int) -> ForeignCheckpoint | None:
     messages = [
         f"arcface_torch's training of {plural(len(paths), 'process', 'processes')} goes on after "
         f"{plural(epoch, 'epoch')} and {plural(step, 'batch', 'batches')}. Its files have no position within an "
-        f"epoch, no random state and no loss scale: epoch {epoch} starts with its first image, and the negatives differ",
+        f"epoch, no random state and no loss scale: epoch {epoch} starts at its first image with other negatives",
         f"its next learning rates are {str(states[0]['state_lr_scheduler'].get('_last_lr'))[:100]}; here the schedule "
         "of these settings determines them",
     ]
