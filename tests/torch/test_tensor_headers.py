@@ -14,8 +14,8 @@ from partial_fc_torch.layer.tensor_headers import check_header
 
 HUGE = 10**13
 UNSUPPORTED = {
-    "stride 0": (lambda: torch.ones(1).expand(HUGE), r"a tensor of shape \(10000000000000,\) of 1 numbers"),
-    "overlapping": (lambda: torch.ones(9).as_strided((5, 5), (1, 1)), r"a tensor of shape \(5, 5\) of 9 numbers"),
+    "stride 0": (lambda: torch.ones(1).expand(HUGE), r"a tensor of shape \(10000000000000,\) with 1 stored"),
+    "overlapping": (lambda: torch.ones(9).as_strided((5, 5), (1, 1)), r"a tensor of shape \(5, 5\) with 9 stored"),
     "float8": (lambda: torch.ones(3).to(torch.float8_e4m3fn), "a tensor of torch.float8_e4m3fn"),
     "meta": (lambda: torch.empty(HUGE, device="meta"), "a tensor of the device meta"),
     "sparse": (lambda: torch.sparse_coo_tensor([[5]], [1.0], (HUGE,)), "a sparse tensor"),
@@ -37,7 +37,7 @@ def test_unsupported_tensors_are_refused_before_pytorch_reads_them(name, zipped,
     tensor, message = UNSUPPORTED[name]
     torch.save({"weight": tensor()}, path, _use_new_zipfile_serialization=zipped)
     monkeypatch.setattr(torch, "load", None)
-    with pytest.raises(ValueError, match=f"^{path} holds {message}: .*$"):
+    with pytest.raises(ValueError, match=f"^{path} holds {message}.*$"):
         load_tensors(str(path))
 
 
