@@ -91,7 +91,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
         build(tmp_path, resume=True)
     for content in (b"", b"broken", path.read_bytes()[:100], pickle.dumps(print)):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="weight_mom.pt is damaged, or contains other objects"):
+        with pytest.raises(ValueError, match="weight_mom.pt is damaged"):
             build(tmp_path, resume=True)
 
 

@@ -12,11 +12,11 @@ by the unit row of its feature is therefore off by at most s (exp(2d) (1 + u)^3 
 bound holds for the sum over the centers of the errors of the gradients by their unit rows. The bounds neglect the
 rounding of float32 sums, float16 values below 2^-14, and margins that change negatives.
 
-TF32 has the exponents of float32 and 10 bits of its mantissa. Hardware may truncate, so the roundoff is u = 2^-10. A GPU
-rounds only the elements of both operands of a product, so a logit is off by at most d = s (2u + u^2), and the loss by
-d. The products of the gradients include the targets: their p - 1, times the slope m of the margin, and their rows are
-rounded, too. The bound is s (exp(2d) (1 + u)^2 - 1) for the probabilities plus m s (2u + u^2) for the targets; m is 1
-for CosFace.
+TF32 has the exponents of float32 and 10 bits of its mantissa. Hardware may truncate, so the roundoff is u = 2^-10. A
+GPU rounds only the elements of both operands of a product, so a logit is off by at most d = s (2u + u^2), and the loss
+by d. The products of the gradients include the targets: their p - 1, times the slope m of the margin, and their rows
+are rounded, too. The bound is s (exp(2d) (1 + u)^2 - 1) for the probabilities plus m s (2u + u^2) for the targets; m is
+1 for CosFace.
 
 Shapes: G global batch, T centers of a tile, E embedding.
 """

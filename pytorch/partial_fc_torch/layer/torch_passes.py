@@ -119,7 +119,7 @@ class TorchPasses:
         return Tile(rows, targets, weight, inverse_norm, logits, slope)
 
     def _probabilities(self, step: Step, number: int) -> Tile:
-        """Returns a tile with the probabilities of the undivided layer, times the slope of the margin, as its logits."""
+        """Returns a tile whose logits are the undivided layer's probabilities, times the slope of the margin."""
         if step.kept.cached:
             tile = step.kept.cached.popleft()  # so that its memory is freed after use
             tile.logits.mul_((step.kept.maxima[number] - step.log_sum_exp).exp().to(tile.logits.dtype)[:, None])
