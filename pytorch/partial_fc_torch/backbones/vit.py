@@ -8,12 +8,13 @@ the published state_dicts.
 Shapes: B images, N patches, D width, H heads, E embedding.
 """
 
+from collections import OrderedDict
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.functional import relu6, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from .backbone import Backbone, Options
 from .recompute import recompute_blocks
@@ -71,19 +72,6 @@ class Attention(nn.Module):
         return scaled_dot_product_attention(query, key, value)
 
 
-class Mlp(nn.Module):
-    """Two fully connected layers with ReLU6 between them."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.fc1 = nn.Linear(width, MLP_RATIO * width)
-        self.fc2 = nn.Linear(MLP_RATIO * width, width)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """(B, N, D) -> (B, N, D)."""
-        return self.fc2(relu6(self.fc1(tokens)))
-
-
 class Block(nn.Module):
     """Attention and MLP, each with a residual connection; in training each is dropped for some of the images."""
 
@@ -92,7 +80,12 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(width)
         self.attn = Attention(width)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = Mlp(width)
+        layers = {
+            "fc1": nn.Linear(width, MLP_RATIO * width),
+            "act": nn.ReLU6(),
+            "fc2": nn.Linear(MLP_RATIO * width, width),
+        }
+        self.mlp = nn.Sequential(OrderedDict(layers))
         self.drop_path = drop_path
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""TorchEngine: a training on any number of ranks equals one process; statistics, embedding, and errors on all ranks."""
+"""TorchEngine: a training on any number of ranks equals one process; running statistics, embedding, errors."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ PIXELS = np.random.default_rng(5).integers(0, 256, (3, 4, 4, 3), np.uint8).trans
 
 
 def backbone():
-    """Without running statistics, in which the ranks differ."""
+    """Returns a backbone without running statistics, which would differ between ranks."""
     torch.manual_seed(3)
     return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.PReLU(), nn.Linear(6, E))
 
@@ -35,7 +35,7 @@ def batches(steps=10):
 
 
 def local_batches(steps=10):
-    """Those of this rank."""
+    """Returns this rank's part of `batches`."""
     return [Batch(images[LOCAL], labels[LOCAL].numpy()) for images, labels in batches(steps)]
 
 
@@ -51,31 +51,27 @@ def test_training_on_all_ranks_equals_the_undivided_training(max_norm):
 
 @pytest.mark.world_size(2, 3)
 def test_gradients_are_averaged_in_float16():
-    """In the first step the momentum is the gradient. PyTorch's hook for bfloat16 is for GPUs."""
+    """In the first step the momentum is the gradient. PyTorch's hook for bfloat16 needs GPUs."""
     changes, u = [], 2.0**-11
     for gradient_dtype in (torch.float32, torch.float16):
         engine, (batch,) = build_engine(backbone(), gradient_dtype=gradient_dtype), local_batches(1)
         engine.step(batch)
         changes.append(engine.optimizer.states())
-        assert len(set(default_collectives.gather_object("weights", array_bytes(engine.parameters())))) == 1
+        content = b"".join(array.tobytes() for array in engine.parameters().values())
+        assert len(set(default_collectives.gather_object("weights", content))) == 1
     for name, exact in changes[0].items():
-        # Each rank rounds its own gradient, and the sums: by u times what is at most a few times the largest element.
+        # The gradient of each rank and the sums are rounded: errors of u times a few times the largest element.
         error = np.abs(changes[1][name] - exact).max()
         assert 0 < error < 8 * SIZE * u * np.abs(exact).max(), name
 
 
-def array_bytes(arrays):
-    """The content of arrays by name."""
-    return b"".join(arrays[name].tobytes() for name in sorted(arrays))
-
-
 class Own(nn.Module):
-    """With a forward pass of its own: PyTorch does not compile a bare Sequential in DistributedDataParallel."""
+    """PyTorch does not compile a bare Sequential in DistributedDataParallel."""
 
     def __init__(self):
         super().__init__()
         self.net = small_backbone()
-        self.net[1].p = 0.0  # dropout: a compiled one draws other numbers
+        self.net[1].p = 0.0  # a compiled dropout draws other random numbers
 
     def forward(self, images):
         return self.net(images)
@@ -98,7 +94,7 @@ def test_a_compiled_backbone_trains_alike_under_the_same_names():
 
 
 def test_momentum_that_sums_steps_as_mxnets():
-    """With a momentum that sums gradients, the sums are divided by the rate at its change: the steps stay the same."""
+    """Equals momentum that sums gradients if that is rescaled at each change of the learning rate."""
     steps, gradients = build_engine(backbone(), momentum_convention="steps"), build_engine(backbone())
     for update, batch in enumerate(local_batches(STEPS), start=1):
         assert float(steps.step(batch)) == pytest.approx(float(gradients.step(batch)), rel=1e-5)
@@ -141,7 +137,7 @@ def test_a_parameter_without_dimensions_is_restored():
     equal(other.parameters(), engine.parameters())
 
 
-def test_statistics_are_those_of_each_rank_until_they_are_averaged():
+def test_each_rank_has_its_statistics_until_they_are_averaged():
     engine = Training().fit(3).engine
     parameters, of_ranks = engine.parameters(), default_collectives.gather_object("statistics", engine.statistics())
     assert sorted(of_ranks[0]) == ["aux:3.running_mean", "aux:3.running_var"]
@@ -170,7 +166,7 @@ def test_a_nan_loss_stops_all_ranks_before_anything_changes():
     if RANK == LAST:
         nn.init.constant_(engine.backbone[3].bias, np.nan)
     before, centers = engine.parameters(), engine.layer.weight.clone()
-    with pytest.raises(FloatingPointError, match=rf"loss is nan at update 1 \(non-finite features on rank {LAST}\)"):
+    with pytest.raises(FloatingPointError, match=rf"update 1 \(non-finite features on rank {LAST}\)"):
         engine.step(batch)
     equal(engine.parameters(), before)
     assert torch.equal(engine.layer.weight, centers) and engine.num_update == 0
@@ -181,12 +177,12 @@ def test_a_nan_parameter_is_named():
     check = CallBackFinite(engine, frequent=1)
     check(BatchEndParam(0.0, 0, 0))
     nn.init.constant_(engine.backbone[3].bias, np.inf)
-    with pytest.raises(FloatingPointError, match="3.bias is not finite after update 4: lower lr"):
+    with pytest.raises(FloatingPointError, match="3.bias is not finite after update 4"):
         check(BatchEndParam(0.0, 0, 4))
 
 
 def test_a_parameter_without_gradients_is_named_in_the_first_step():
-    """One rank trains the others: there is nothing to average."""
+    """A single rank averages nothing, and trains the other parameters."""
     network, (batch,) = backbone(), local_batches(1)
     network[1].unused = nn.Parameter(torch.ones(3))
     engine = build_engine(network)
@@ -194,6 +190,6 @@ def test_a_parameter_without_gradients_is_named_in_the_first_step():
     if SIZE == 1:
         engine.step(batch)
         return
-    with pytest.raises(ValueError, match=r"no gradient reaches 1\.unused of the backbone"):
+    with pytest.raises(ValueError, match=r"1\.unused"):
         engine.step(batch)
     equal(engine.parameters(), before)
