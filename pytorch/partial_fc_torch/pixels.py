@@ -11,8 +11,3 @@ def normalized(images: torch.Tensor, memory_format: torch.memory_format = torch.
     Convolutions are fastest if ``memory_format`` is the format of their weights.
     """
     return ((images.to(torch.float32) - MEAN) * SCALE).contiguous(memory_format=memory_format)
-
-
-def to_images(faces: torch.Tensor) -> torch.Tensor:
-    """Returns faces (N, H, W, 3) as a view (N, 3, H, W), whose memory format is channels_last."""
-    return faces.permute(0, 3, 1, 2)

@@ -41,8 +41,11 @@ def trained(model, update, steps=4):
 
 
 def network():
+    """Returns a network that also has a parameter without dimensions."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    model.scale = nn.Parameter(torch.tensor(1.5))
+    return model
 
 
 @pytest.mark.parametrize(

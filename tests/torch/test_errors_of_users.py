@@ -1,4 +1,4 @@
-"""An error that a class of the user's raises while a training is built names class, method, file and line."""
+"""An error in a user's class while a training is built names class, method, file and line."""
 
 import inspect
 import re

@@ -255,10 +255,3 @@ def test_targets_from_0_to_pi_at_all_norms(make, expected):
         np.testing.assert_allclose(targets.penalty, value(part=1), rtol=1e-12)
         np.testing.assert_allclose(targets.by_norm, derivative(longer=1e-5), atol=1e-6)
         np.testing.assert_allclose(targets.penalty_by_norm, derivative(longer=1e-5, part=1), atol=1e-6)
-
-
-@pytest.mark.parametrize("make, fits", [(ArcFace, True), (CurricularFace, False)])
-def test_slopes_need_space_in_the_cache(make, fits):
-    layer = PartialFC_V2(make(), 4, 4096, logits_cache_mb=1)
-    step = layer._forward_step(torch.randn(64, 4), torch.arange(64))
-    assert bool(step.kept.cached) == fits

@@ -15,7 +15,7 @@ from partial_fc.utils.distances import squared_distances
 from partial_fc_tools.ijb.synthetic import write_protocol
 from partial_fc_torch.backbones import get_model
 from partial_fc_torch.onnx_export import OnnxExport
-from partial_fc_torch.pixels import normalized, to_images
+from partial_fc_torch.pixels import normalized
 
 FACES = random_faces((112, 112), 6)[4:]  # others than those of the check
 IMAGES, SMALL = FACES.transpose(0, 3, 1, 2), np.empty((0, 3, 16, 16), np.uint8)
@@ -24,7 +24,7 @@ IMAGES, SMALL = FACES.transpose(0, 3, 1, 2), np.empty((0, 3, 16, 16), np.uint8)
 def assert_same_embeddings(file, model, faces):
     """Compares a file with the module, in evaluation mode."""
     with torch.no_grad():
-        expected = model.eval()(normalized(to_images(torch.from_numpy(faces)))).numpy()
+        expected = model.eval()(normalized(torch.from_numpy(faces).permute(0, 3, 1, 2))).numpy()
     assert squared_distances(file.embed(faces), expected).max() / 2 < 1e-6
 
 
@@ -58,7 +58,7 @@ def test_networks_that_mxnet_does_not_have(name):
 def test_pixels_are_normalized_as_published():
     expected = (FACES.transpose(0, 3, 1, 2) / 255 - 0.5) / 0.5
     for faces in (FACES, FACES.astype(np.float32)):
-        got = normalized(to_images(torch.from_numpy(faces)))
+        got = normalized(torch.from_numpy(faces).permute(0, 3, 1, 2))
         assert got.dtype == torch.float32
         np.testing.assert_allclose(got.numpy(), expected, rtol=0, atol=1e-6)
 

@@ -43,7 +43,7 @@ class MobileFaceNet(Backbone):
         scale: factor of the maps' channels; does not apply inside the blocks.
         blocks: number of residual blocks before the first stage and in each stage. A 1 before the first stage selects a
             single depth-wise convolution.
-        of_mxnet: uses MXNet's epsilon, a bias of the fully connected layer, and a frozen scale of the embedding.
+        like_mxnet: uses MXNet's epsilon, a bias of the fully connected layer, and a frozen scale of the embedding.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class MobileFaceNet(Backbone):
         options: Options,
         scale: int = 1,
         blocks: tuple[int, int, int, int] = (1, 4, 6, 2),
-        of_mxnet: bool = False,
+        like_mxnet: bool = False,
     ):
         super().__init__(options)
         inputs, (first, *repeats) = scale * STEM_FILTERS, blocks
@@ -64,9 +64,9 @@ class MobileFaceNet(Backbone):
             layers.append(_residual(inputs, inner, count))
         self.layers = nn.Sequential(*layers)
         self.conv_sep = _conv(inputs, OUT_FILTERS, 1)
-        self.features = _global_depthwise(options, of_mxnet)
+        self.features = _global_depthwise(options, like_mxnet)
         initialize_scaled(self)
-        for module in self.modules() if of_mxnet else ():
+        for module in self.modules() if like_mxnet else ():
             if isinstance(module, nn.BatchNorm2d):
                 module.eps = MXNET_EPS
 
@@ -93,7 +93,7 @@ def _residual(filters: int, inner: int, count: int) -> Layers:
     return Layers(_bottleneck(filters, inner, filters, residual=True) for _ in range(count))
 
 
-def _global_depthwise(options: Options, of_mxnet: bool) -> Layers:
+def _global_depthwise(options: Options, like_mxnet: bool) -> Layers:
     """Returns the head: one weight for each channel and position of the last map, then FC - BN."""
     kernel = options.image_size // 16
     depthwise = nn.Conv2d(OUT_FILTERS, OUT_FILTERS, kernel, groups=OUT_FILTERS, bias=False)
@@ -101,14 +101,14 @@ def _global_depthwise(options: Options, of_mxnet: bool) -> Layers:
         [
             Layers([depthwise, nn.BatchNorm2d(OUT_FILTERS)]),
             nn.Sequential(nn.Flatten(), nn.Dropout(options.dropout)),
-            nn.Linear(OUT_FILTERS, options.num_features, bias=of_mxnet),
-            last_batch_norm(options.num_features) if of_mxnet else nn.BatchNorm1d(options.num_features),
+            nn.Linear(OUT_FILTERS, options.num_features, bias=like_mxnet),
+            last_batch_norm(options.num_features) if like_mxnet else nn.BatchNorm1d(options.num_features),
         ]
     )
 
 
 NETWORKS = {
-    "mobilefacenet": partial(MobileFaceNet, of_mxnet=True),
+    "mobilefacenet": partial(MobileFaceNet, like_mxnet=True),
     "mbf": partial(MobileFaceNet, scale=2),
     "mbf_large": partial(MobileFaceNet, scale=4, blocks=(2, 8, 12, 4)),
 }

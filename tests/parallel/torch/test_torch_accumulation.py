@@ -64,19 +64,6 @@ def test_micro_batches_equal_one_batch(arguments):
     assert found[3] == expected[3]  # one sample per update
 
 
-def test_the_first_update_of_a_bank_in_files_equals_that_of_one_batch(folder):
-    found, expected = (trained(count, ratio=0.5, folder=f"{folder}/{count}") for count in (COUNT, 1))
-    np.testing.assert_allclose(found[2]["weight"], expected[2]["weight"], rtol=1e-3, atol=2e-5)
-
-
-def test_float16_is_as_close_to_float32_as_with_one_batch():
-    """Gradients are rounded and summed differently; test_torch_mixed_precision.py bounds the distance to float32."""
-    forms = (COUNT, FLOAT16), (1, FLOAT16), (1, {})
-    found, expected, exact = (trained(count, 0.01, ratio=0.5, **kind)[0] for count, kind in forms)
-    assert 0 < np.abs(np.subtract(found, exact)).max() < 0.08
-    assert np.abs(np.subtract(found, expected)).max() < 0.02
-
-
 def test_an_overflow_in_one_micro_batch_skips_the_update_of_the_backbone_on_all_ranks():
     engine, (batch,) = build_engine(backbone(), gradient_acc=COUNT, **FLOAT16), batches(1)
     nn.init.constant_(engine.backbone[3].weight, 1e-7)
@@ -97,11 +84,6 @@ def test_the_ranks_average_the_gradients_once_in_an_update():
     reductions = {1: 0, 2: 1}.get(SIZE, len(engine.optimizer.parameters))  # 2 ranks: one bucket; more: one by one
     assert counts.get("gloo:all_reduce", 0) == reductions
     assert counts["aten::addmm"] >= COUNT  # the profile contains the update
-
-
-def test_a_margin_that_depends_on_the_batch_sees_micro_batches():
-    found, expected = trained(COUNT, ratio=0.5, margin=AdaFace), trained(1, ratio=0.5, margin=AdaFace)
-    assert found[1]["margin:norm_mean"] != expected[1]["margin:norm_mean"]
 
 
 def test_a_bad_label_is_the_same_error_on_all_ranks_and_changes_no_center():

@@ -8,7 +8,7 @@ from torch._dynamo.utils import counters
 from torch_layer import LOCAL, RANK, SIZE, E, G, all_ranks, assert_same_training, undivided
 from torch_training import MARGINS, SCALE, Training, build_engine, rates, small_backbone
 
-from checkpoint_cases import CLASSES, RATES_CHANGE, SHAPE, STEPS, equal
+from checkpoint_cases import CLASSES, SHAPE, STEPS, equal
 from partial_fc.data.batch import Batch
 from partial_fc.training.callbacks import CallBackFinite
 from partial_fc.training.loop import BatchEndParam
@@ -91,50 +91,6 @@ def test_a_compiled_backbone_trains_alike_under_the_same_names():
     other = build_engine(Own())
     other.restore(saved, 4)
     np.testing.assert_array_equal(other.embed(PIXELS), compiled.embed(PIXELS))
-
-
-def test_momentum_that_sums_steps_as_mxnets():
-    """Equals momentum that sums gradients if that is rescaled at each change of the learning rate."""
-    steps, gradients = build_engine(backbone(), momentum_convention="steps"), build_engine(backbone())
-    for update, batch in enumerate(local_batches(STEPS), start=1):
-        assert float(steps.step(batch)) == pytest.approx(float(gradients.step(batch)), rel=1e-5)
-        following, current = np.array(rates(update + 1)), np.array(rates(update))
-        for state in gradients.optimizer.optimizer.state.values():
-            state["momentum_buffer"].mul_((current / following)[0])
-        gradients.layer.weight_mom.mul_((current / following)[1])
-    assert STEPS > RATES_CHANGE + 1 and steps.model_format.momentum_convention == "steps"
-    ours, others = steps.parameters(), gradients.parameters()
-    for name, array in others.items():
-        factor = -following[0] if name.startswith("state:") else 1
-        np.testing.assert_allclose(ours[name], factor * array, rtol=1e-4, atol=1e-6, err_msg=name)
-    np.testing.assert_allclose(
-        steps.layer.weight_mom, -following[1] * gradients.layer.weight_mom.numpy(), rtol=1e-4, atol=1e-6
-    )
-    restored = build_engine(backbone(), momentum_convention="steps")
-    restored.restore(ours, STEPS)
-    equal(restored.optimizer.states(), steps.optimizer.states())
-    assert all(momentum.any() for momentum in restored.optimizer.states().values())
-
-
-def test_a_parameter_without_dimensions_is_restored():
-    def network():
-        class Scaled(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.net, self.scale = backbone(), nn.Parameter(torch.tensor(1.5))
-
-            def forward(self, images):
-                return self.net(images) * self.scale
-
-        return Scaled()
-
-    engine, other = build_engine(network()), build_engine(network())
-    for batch in local_batches(2):
-        engine.step(batch)
-    arrays = {**engine.parameters(), **engine.statistics()}
-    assert arrays["state:scale:"].shape == () and arrays["state:scale:"] != 0
-    other.restore(arrays, 2)
-    equal(other.parameters(), engine.parameters())
 
 
 def test_each_rank_has_its_statistics_until_they_are_averaged():

@@ -100,23 +100,6 @@ def test_an_overflow_on_one_rank_is_skipped_on_all(name, options, caplog):
     assert same_on_all_ranks([array.tobytes() for array in after.values()])
 
 
-def test_a_fused_optimizer_trains_with_the_same_scales():
-    """The host reads an overflow before it uses the scale again."""
-    scales, engines = [], [build(torch.float16, options=options) for options in ({}, {"fused": True})]
-    for engine in engines:
-        engine.loss_scale.scale, used, update = 256.0, [], engine._update
-        engine._update = lambda rate, e=engine, used=used, u=update: used.append(e.loss_scale.scale) or u(rate)
-        for number, batch in enumerate(batches(6)):
-            engine.step(gray(batch) if number == 1 else batch)
-        engine.wait_for_update()
-        scales.append(used)
-    assert scales[0] == scales[1] == [256.0, 256.0, 128.0, 128.0, 128.0, 128.0]
-    assert engines[0].loss_scale.state() == engines[1].loss_scale.state()
-    first, second = (engine.parameters() for engine in engines)
-    for name, array in first.items():
-        np.testing.assert_allclose(second[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
-
-
 @pytest.mark.parametrize("options", [{}, {"fused": True}])
 def test_a_run_of_overflows_stops_all_ranks(options):
     engine, (batch,) = build(torch.float16, options=options), batches(1)

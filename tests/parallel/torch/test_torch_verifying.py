@@ -14,7 +14,7 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.training.tasks import Evaluation
 from partial_fc.training.verifying import CallBackVerification
 from partial_fc_torch.averaged import AveragedBackbone
-from partial_fc_torch.pixels import normalized, to_images
+from partial_fc_torch.pixels import normalized
 from verification_cases import PAIRS, SIDE, E
 
 
@@ -38,7 +38,9 @@ def expected_embeddings(images):
     """Returns the embeddings of images and of mirrored images, computed in float64."""
     model = copy.deepcopy(backbone()).double().eval()
     with torch.no_grad():
-        both = [normalized(to_images(torch.from_numpy(faces.copy()))) for faces in (images, images[:, :, ::-1])]
+        both = [
+            normalized(torch.from_numpy(faces.copy()).permute(0, 3, 1, 2)) for faces in (images, images[:, :, ::-1])
+        ]
         return [model(faces.double()).numpy() for faces in both]
 
 

@@ -51,8 +51,8 @@ def logit_gradients_kernel(
     """
     rows_of_batch = tl.program_id(0) * BG + tl.arange(0, BG)
     batch = tl.minimum(rows_of_batch, G - 1)
-    of_chunk = tl.program_id(1) * BC + tl.arange(0, BC)
-    columns = tl.minimum(start + of_chunk, S - 1)
+    chunk_columns = tl.program_id(1) * BC + tl.arange(0, BC)
+    columns = tl.minimum(start + chunk_columns, S - 1)
     rows = center_rows(index, columns, GATHERED)
     cosines, inverse = tile_cosines(features, centers, batch, rows, E, BG, BC, BK, PRECISION)
     logits, slopes, are_targets = with_margin(
@@ -70,9 +70,9 @@ def logit_gradients_kernel(
         WEIGHTED,
     )
     gradients = tl.exp(logits - tl.load(log_sum_exp + batch)[:, None]) * slopes * inverse[None, :]
-    counted = (rows_of_batch < G)[:, None] & (start + of_chunk < S)[None, :] & (are_targets == 0)
+    counted = (rows_of_batch < G)[:, None] & (start + chunk_columns < S)[None, :] & (are_targets == 0)
     gradients = tl.where(counted, gradients, 0.0)
-    pointers = d_logits + rows_of_batch[:, None].to(tl.int64) * T + of_chunk[None, :]
+    pointers = d_logits + rows_of_batch[:, None].to(tl.int64) * T + chunk_columns[None, :]
     tl.store(pointers, gradients.to(d_logits.dtype.element_ty))
 
 
@@ -110,9 +110,9 @@ def feature_gradient_kernel(
     gradient = tl.zeros((BG, BE), tl.float32)
     each = tl.cdiv(tiles, tl.num_programs(1))
     for number in range(split * each, tl.minimum(split * each + each, tiles)):
-        of_chunk = number * BK + tl.arange(0, BK)
-        rows = center_rows(index, tl.minimum(start + of_chunk, S - 1), GATHERED)
-        d = tl.load(d_logits + batch[:, None].to(tl.int64) * T + of_chunk[None, :])
+        chunk_columns = number * BK + tl.arange(0, BK)
+        rows = center_rows(index, tl.minimum(start + chunk_columns, S - 1), GATHERED)
+        d = tl.load(d_logits + batch[:, None].to(tl.int64) * T + chunk_columns[None, :])
         w = load_part(centers + rows[:, None] * E, at, E, BE)
         gradient = tl.dot(d, w.to(d.dtype), gradient, input_precision=PRECISION)
     pointers = parts + (split * G + batch[:, None]) * E + at[None, :]

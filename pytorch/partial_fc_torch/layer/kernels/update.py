@@ -78,21 +78,21 @@ def center_gradient_kernel(
         rate1, rate2: momentum and SGDParams.gain of SGD, or 1 - beta1 and 1 - beta2 of AdamW.
         step_size: factor of SGD's momentum in the update of the centers; learning rate of the other optimizers.
     """
-    of_chunk = tl.program_id(0) * BC + tl.arange(0, BC)
-    inside = start + of_chunk < S
-    columns = tl.minimum(start + of_chunk, S - 1)
+    chunk_columns = tl.program_id(0) * BC + tl.arange(0, BC)
+    inside = start + chunk_columns < S
+    columns = tl.minimum(start + chunk_columns, S - 1)
     rows = center_rows(index, columns, GATHERED)
     inverse = tl.load(inverse_norms + columns)
     first_target = tl.load(borders + start // BC + tl.program_id(0))
     after_targets = tl.load(borders + start // BC + tl.program_id(0) + 1)
-    raw_row = raw + of_chunk[:, None].to(tl.int64) * E
+    raw_row = raw + chunk_columns[:, None].to(tl.int64) * E
     row = centers + rows[:, None] * E
     for begin in range(0, E, BE):
         at = begin + tl.arange(0, BE)
         gradient = tl.zeros((BC, BE), tl.float32)
         for low in range(0, H, BK):
             batch = low + tl.arange(0, BK)
-            d = tl.load(d_logits + batch[:, None].to(tl.int64) * T + of_chunk[None, :])
+            d = tl.load(d_logits + batch[:, None].to(tl.int64) * T + chunk_columns[None, :])
             pointers = operand + batch[:, None] + at[None, :] * H
             if E % BE == 0:
                 x = tl.load(pointers)
