@@ -61,10 +61,9 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
             f"{' or '.join(WITHIN)}{keys}: save model.state_dict()"
         )
     weights = {f"arg:{without_wrappers(key)}": to_array(value) for key, value in state.items()}
-    return Pretrained(path, weights, None, _read_classes(os.path.dirname(path) or ".") if with_classes else None)
-
-
-def _read_classes(folder: str) -> SavedClasses:
+    if not with_classes:
+        return Pretrained(path, weights, None, None)
+    folder = os.path.dirname(path) or "."
     weight, weight_mom = (
         [[center_rows(path, load_tensors(path))] for path in files_of_ranks(folder, center_file(field))]
         for field in ("weight", "weight_mom")
@@ -75,7 +74,7 @@ def _read_classes(folder: str) -> SavedClasses:
     if not weight:
         names = f"{center_file('weight').format(0)} or {ARCFACE_CHECKPOINT.format(0)}"
         raise ValueError(f"{folder} has no class centers, {names}: leave class_map empty, or copy those of all ranks")
-    return SavedClasses.of_ranks(folder, weight, weight_mom)
+    return Pretrained(path, weights, None, SavedClasses.of_ranks(folder, weight, weight_mom))
 
 
 def center_rows(path: str, content: Any, *keys: str) -> np.ndarray:

@@ -43,21 +43,21 @@ class Compiled:
 
     def __getitem__(self, grid):
         def compile_for(*arguments, **options):
-            made = self.kernel.warmup(*arguments, grid=grid, **options)
-            self.found[made.hash] = describe(self.kernel.__name__, made)
+            compiled = self.kernel.warmup(*arguments, grid=grid, **options)
+            self.found[compiled.hash] = describe(self.kernel.__name__, compiled)
 
         return compile_for
 
 
-def describe(name, made):
+def describe(name, compiled):
     tools = Path(triton.__file__).parent / "backends/nvidia/bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        Path(file.name).write_bytes(made.asm["cubin"])
+        Path(file.name).write_bytes(compiled.asm["cubin"])
         commands = [[tools / "cuobjdump", each, file.name] for each in ("--dump-resource-usage", "-sass")]
         usage, sass = (subprocess.run(each, capture_output=True, text=True, check=True).stdout for each in commands)
-    cores = {kind: len(re.findall(pattern, made.asm["ptx"])) for kind, pattern in TENSOR_CORES.items()}
+    cores = {kind: len(re.findall(pattern, compiled.asm["ptx"])) for kind, pattern in TENSOR_CORES.items()}
     registers = int(re.search(r"REG:(\d+)", usage)[1])
-    return {"kernel": name, "registers": registers, "spills": spills(sass), "shared": made.metadata.shared, **cores}
+    return {"kernel": name, "registers": registers, "spills": spills(sass), "shared": compiled.metadata.shared, **cores}
 
 
 def spills(sass):

@@ -57,13 +57,13 @@ class Trace(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function._schema.name
         result = None if name in NO_FAKE else function(*args, **(kwargs or {}))
-        given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-        made = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
-        on_device = [each for each in given + made if each.device.type == self.device]
+        inputs = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        outputs = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
+        on_device = [each for each in inputs + outputs if each.device.type == self.device]
         if function.is_view or name.startswith(NO_KERNELS) or not on_device:
             return result
         self.events.append(name.removeprefix("aten::"))
-        if any(each.dim() and each.device.type != self.device for each in given + made):  # a number may be anywhere
+        if any(each.dim() and each.device.type != self.device for each in inputs + outputs):  # a number may be anywhere
             if not name.startswith(("aten::copy_", "aten::_to_copy")):
                 raise AssertionError(f"{name} has tensors on the host and on the device")
             if not (kwargs or {}).get("non_blocking", False) and not (len(args) > 2 and args[2]):
@@ -71,11 +71,11 @@ class Trace(TorchDispatchMode):
         elif name.startswith("aten::"):
             self.kernels += 1
             if name.startswith(BY_INDEX):
-                whole = max(given, key=torch.Tensor.numel)
-                given = [each for each in given if each is not whole]
+                whole = max(inputs, key=torch.Tensor.numel)
+                inputs = [each for each in inputs if each is not whole]
                 # It writes as many elements as its values have, or reads as many as the result has.
-                made = [max(given, key=torch.Tensor.numel)] if name.endswith("_") else 2 * made
-            self.bytes += sum(map(touched_bytes, given + made))
+                outputs = [max(inputs, key=torch.Tensor.numel)] if name.endswith("_") else 2 * outputs
+            self.bytes += sum(map(touched_bytes, inputs + outputs))
         return result
 
 

@@ -49,7 +49,7 @@ def network():
 
 
 @pytest.mark.parametrize(
-    "name, given, expected",
+    "name, arguments, expected",
     [
         ("sgd", {"momentum": 0.8}, lambda groups: torch.optim.SGD(groups, momentum=0.8, weight_decay=0.1)),
         ("adamw", {"momentum": 0.8}, lambda groups: torch.optim.AdamW(groups, weight_decay=0.1)),
@@ -61,7 +61,7 @@ def network():
         ("torch.optim:Rprop", {}, lambda groups: torch.optim.Rprop(groups)),
     ],
 )
-def test_updates_are_those_of_pytorch(name, given, expected):
+def test_updates_are_those_of_pytorch(name, arguments, expected):
     ours, theirs = network(), network()
     optimizer = expected(theirs.parameters())
 
@@ -69,7 +69,7 @@ def test_updates_are_those_of_pytorch(name, given, expected):
         optimizer.param_groups[0]["lr"] = rate
         optimizer.step()
 
-    results = trained(ours, build_optimizer(ours, name, 0.1, **given).update), trained(theirs, set_rate_and_step)
+    results = trained(ours, build_optimizer(ours, name, 0.1, **arguments).update), trained(theirs, set_rate_and_step)
     assert all(torch.equal(*pair) for pair in zip(*results))
 
 
@@ -197,7 +197,7 @@ def test_running_statistics_of_frozen_parts_stay():
 
 
 @pytest.mark.parametrize(
-    "given, message",
+    "part_rates, message",
     [
         ("layer9=0", "'layer9', .* did you mean"),
         ("conv", "must be like layer1=0.1"),
@@ -207,9 +207,9 @@ def test_running_statistics_of_frozen_parts_stay():
         (",".join(f"{name}=0" for name, _ in Positioned().named_children()) + ",positions=0", "no parameter"),
     ],
 )
-def test_unusable_part_rates_are_refused(given, message):
+def test_unusable_part_rates_are_refused(part_rates, message):
     with pytest.raises(ValueError, match=message):
-        freeze(Positioned(), read_factors(given.split(",")))
+        freeze(Positioned(), read_factors(part_rates.split(",")))
 
 
 def test_the_settings_know_the_same_names():

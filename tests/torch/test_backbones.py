@@ -105,9 +105,9 @@ def test_the_head_computes_in_float32_under_autocast(name):
         half = model(data)
     assert half.dtype == torch.float32 and not torch.equal(full, half)
     head = HEAD.get(name, ["fc", "features"])
-    for key, (taken, given) in dtypes.items():
-        assert given == (torch.float32 if key in head else torch.bfloat16), key
-        assert taken == torch.float32 or key not in head, key
+    for key, (input_type, output_type) in dtypes.items():
+        assert output_type == (torch.float32 if key in head else torch.bfloat16), key
+        assert input_type == torch.float32 or key not in head, key
     assert nn.functional.cosine_similarity(full, half).min() > 0.99
 
 
@@ -161,13 +161,13 @@ def test_invalid_arguments_are_refused(name, options, message):
 
 
 def test_a_users_function_gets_all_sizes_of_its_task(monkeypatch):
-    given = {}
+    arguments = {}
     module = ModuleType("networks_of_mine")
-    module.make = lambda **sizes: given.update(sizes) or nn.Linear(2, 2)
+    module.make = lambda **sizes: arguments.update(sizes) or nn.Linear(2, 2)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     get_model("networks_of_mine:make", num_features=8, depth=0, cyclic=False, channels=3)
-    assert given.pop("num_features") == 8 and given.items() >= {"depth": 0, "cyclic": False, "channels": 3}.items()
-    assert "dropout" not in given
+    assert arguments.items() >= {"num_features": 8, "depth": 0, "cyclic": False, "channels": 3}.items()
+    assert "dropout" not in arguments
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 96, 112), (2, 1, 112, 112), (3, 112, 112)])

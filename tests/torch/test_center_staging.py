@@ -168,11 +168,11 @@ def load_files(layer, other):
 
 
 def load_sharded(layer, other):
-    own, saved = ShardedState(layer).state_dict(), ShardedState(other).state_dict()
+    current, saved = ShardedState(layer).state_dict(), ShardedState(other).state_dict()
     layer._store._ahead.result()
     for name in layer.widths:
-        own[name].copy_(saved[name])  # as torch.distributed.checkpoint does
-    ShardedState(layer).load_state_dict({**own, "progress": saved["progress"]})
+        current[name].copy_(saved[name])  # as torch.distributed.checkpoint does
+    ShardedState(layer).load_state_dict({**current, "progress": saved["progress"]})
 
 
 def set_rows(layer, other):

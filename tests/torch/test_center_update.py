@@ -51,8 +51,8 @@ def test_optimizers_by_name():
         optimizer = optimizer_named(name, 0.25, momentum=0.5, momentum_convention="steps")
         assert type(optimizer) is kind and optimizer.weight_decay == 0.25 and optimizer.states == CENTER_STATES[name]
     assert optimizer_named("sgd", 0.25, momentum=0.5, momentum_convention="steps").momentum == 0.5
-    own = optimizer_named("partial_fc_torch.layer.optimizers.adamw:AdamW", 0.25, momentum=0.5)
-    assert type(own) is AdamW and own.weight_decay == 0.25
+    users = optimizer_named("partial_fc_torch.layer.optimizers.adamw:AdamW", 0.25, momentum=0.5)
+    assert type(users) is AdamW and users.weight_decay == 0.25
 
 
 def described(**options):

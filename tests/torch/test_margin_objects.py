@@ -122,8 +122,8 @@ def test_the_planner_knows_the_margins():
 
 def test_margins_by_name():
     assert {type(margin_named(name, 8.0, {"m": 0.3})) for name in ("adaface", "curricularface")} < set(MARGINS.values())
-    own = margin_named("partial_fc_torch.layer.margins.magface:MagFace", 8.0, {"l_a": 1, "u_a": 2})
-    assert isinstance(own, MagFace) and (own.scale, own.l_a) == (8.0, 1)
+    magface = margin_named("partial_fc_torch.layer.margins.magface:MagFace", 8.0, {"l_a": 1, "u_a": 2})
+    assert isinstance(magface, MagFace) and (magface.scale, magface.l_a) == (8.0, 1)
     by_function = margin_named("test_margin_objects:with_option", 8.0, {"m": 0.3})
     cosine = torch.tensor([0.5], dtype=torch.float64)
     torch.testing.assert_close(by_function.targets(cosine, cosine, cosine).value, torch.full_like(cosine, 0.2))

@@ -17,7 +17,7 @@ from partial_fc_torch.backbones import get_model
 from partial_fc_torch.onnx_export import OnnxExport
 from partial_fc_torch.pixels import normalized
 
-FACES = random_faces((112, 112), 6)[4:]  # others than those of the check
+FACES = random_faces((112, 112), 6)[4:]  # the export checks the first four
 IMAGES, SMALL = FACES.transpose(0, 3, 1, 2), np.empty((0, 3, 16, 16), np.uint8)
 
 

@@ -30,8 +30,8 @@ class Transformer(nn.Module):
 
 def make(name):
     torch.manual_seed(0)
-    own = {"transformer": Transformer, "residual": lambda: IResNet(Options(8, 0.2, False, 32), (1, 1, 1, 1))}
-    return own[name]() if name in own else get_model(name, num_features=8, image_size=32, dropout=0.2)
+    makers = {"transformer": Transformer, "residual": lambda: IResNet(Options(8, 0.2, False, 32), (1, 1, 1, 1))}
+    return makers[name]() if name in makers else get_model(name, num_features=8, image_size=32, dropout=0.2)
 
 
 def step(model, autocast):

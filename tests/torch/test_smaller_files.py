@@ -70,12 +70,12 @@ def test_a_smaller_file_has_the_inputs_and_nearly_the_embeddings_of_the_original
     assert find_model(tmp_path) == str(tmp_path / "backbone.onnx")
 
 
-@pytest.mark.parametrize("made, kind", [("half", "int8"), ("int8", "half"), ("int8", "int8")])
-def test_a_smaller_file_is_made_only_from_the_original(made, kind, pairs, tmp_path, capsys):
+@pytest.mark.parametrize("source, kind", [("half", "int8"), ("int8", "half"), ("int8", "int8")])
+def test_a_smaller_file_is_made_only_from_the_original(source, kind, pairs, tmp_path, capsys):
     large().write(tmp_path / "backbone.onnx")
-    assert exit_code("export", tmp_path, f"--{made}", "--pairs", pairs, "--limit", 0.1) == 0
+    assert exit_code("export", tmp_path, f"--{source}", "--pairs", pairs, "--limit", 0.1) == 0
     arguments = ["--pairs", pairs, "--limit", 0.1, "--out", tmp_path / "again.onnx"]
-    assert exit_code("export", tmp_path / f"backbone_{made}.onnx", f"--{kind}", *arguments) == 2
+    assert exit_code("export", tmp_path / f"backbone_{source}.onnx", f"--{kind}", *arguments) == 2
     assert "give the original" in capsys.readouterr().err
 
 

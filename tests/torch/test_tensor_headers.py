@@ -121,6 +121,15 @@ def replace_header(path, header):
             archive.writestr(name, header if name.endswith("data.pkl") else content)
 
 
+def test_storages_that_together_exceed_the_file_are_refused(path):
+    parts = [pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {})]
+    count = b"J" + (900).to_bytes(4, "little")  # 3600 bytes
+    storages = (b"(U\x07storagectorch\nFloatStorage\nU\x01%dU\x03cpu%bNtQ" % (key, count) for key in range(3))
+    path.write_bytes(b"".join([*parts, b"\x80\x02](", *storages, b"e.", bytes(5000)]))
+    with pytest.raises(ValueError, match="larger than its part of the file"):
+        check_header(str(path))
+
+
 def test_the_header_that_pytorch_reads_is_checked(path):
     torch.save({"a": torch.zeros(1)}, path)
     hidden = path.with_name("hidden.pt")

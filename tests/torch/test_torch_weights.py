@@ -243,16 +243,16 @@ def test_damaged_missing_and_ambiguous_files_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given, network, message",
+    "saved, network, message",
     [
         ("mobilefacenet", "mbf", "unexpected features.layers.2.bias: .* set network=mobilefacenet"),
         ("mbf", "mobilefacenet", "lacks features.layers.2.bias: .* set network=mbf"),
         ("vit_s", "vit_t", r"pos_embed .*\(1, 144, 512\), expected \(1, 144, 256\) .* set network=vit_s"),
     ],
 )
-def test_weights_of_another_network_name_it(given, network, message):
+def test_weights_of_another_network_name_it(saved, network, message):
     with torch.device("meta"):
-        state = get_model(given, num_features=8).state_dict()
+        state = get_model(saved, num_features=8).state_dict()
     arrays = {f"arg:{key}": np.empty(value.shape, np.float32) for key, value in state.items()}
     with pytest.raises(ValueError, match=message):
         set_weights(get_model(network, num_features=8), arrays, network)

@@ -13,9 +13,9 @@ B, E, CLASSES = 6, 4, 13
 
 def build(folder, **arguments):
     """The layer as the tutorial builds it."""
-    given = dict(rank=0, local_rank=0, world_size=1, batch_size=B, resume=False, margin_softmax=ArcFace())
-    given |= dict(num_classes=CLASSES, sample_rate=0.5, embedding_size=E, prefix=str(folder))
-    return PartialFC(**given | arguments)
+    defaults = dict(rank=0, local_rank=0, world_size=1, batch_size=B, resume=False, margin_softmax=ArcFace())
+    defaults |= dict(num_classes=CLASSES, sample_rate=0.5, embedding_size=E, prefix=str(folder))
+    return PartialFC(**defaults | arguments)
 
 
 def batch():

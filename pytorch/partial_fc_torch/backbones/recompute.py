@@ -34,7 +34,9 @@ def _blocks(module: nn.Module) -> Iterator[nn.Module]:
     for child in module.children():
         if not is_row:
             yield from _blocks(child)
-        elif any(True for _ in child.children()):  # a single layer keeps nothing but its input and output anyway
+        elif any(
+            True for _ in child.children()
+        ):  # a single layer would save nothing: its output is the next layer's input
             yield child
 
 

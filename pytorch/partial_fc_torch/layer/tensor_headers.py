@@ -54,17 +54,16 @@ class StandIn:
     """Replaces an object of any other class, such as the arguments of a training; discards all of its content."""
 
     def __new__(cls, *arguments, **options):
-        """Accepts any arguments."""
         return super().__new__(cls)
 
     def __init__(self, *arguments, **options):
-        """Discards the arguments."""
+        pass
 
     def __setstate__(self, state):
-        """Discards the state."""
+        pass
 
-    def __setitem__(self, key, value):
-        """Discards an item of a subclass of dict."""
+    def __setitem__(self, key, value):  # of a subclass of dict
+        pass
 
 
 class UnsupportedTensorError(ValueError):

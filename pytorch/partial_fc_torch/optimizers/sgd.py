@@ -22,16 +22,13 @@ class SGD(EagerOptimizer, torch.optim.SGD):
     def __init__(self, groups: list[dict[str, Any]], momentum_convention: str = "gradients", **options: Any):
         super().__init__(groups, **options)
         self.momentum_convention = momentum_convention
+        # Sign of saved momentum relative to momentum_buffer: PyTorch subtracts the steps that MXNet adds.
+        self.momentum_sign = 1 if momentum_convention == "gradients" else -1
         # torch.optim.SGD creates momentum in the first step, but a checkpoint needs it even if float16 has skipped all
         # updates so far.
         for group in self.param_groups:
             for parameter in group["params"] if group["momentum"] else ():
                 self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-
-    @property
-    def momentum_sign(self) -> int:
-        """Sign of saved momentum relative to ``momentum_buffer``: PyTorch subtracts the steps that MXNet adds."""
-        return 1 if self.momentum_convention == "gradients" else -1
 
     @torch.no_grad()
     def step(self, closure=None):

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 from torch_layer import RANK, SIZE, E, all_ranks
-from torch_training import build_engine, dummy_images
+from torch_training import build_engine, dummy_batches, plain_backbone
 
-from checkpoint_cases import BATCH, CLASSES, SHAPE, equal
+from checkpoint_cases import BATCH, CLASSES, equal
 from partial_fc.data.batch import Batch
 from partial_fc.distributed.errors import JobError
 from partial_fc_torch import AdaFace, MagFace
@@ -17,19 +17,13 @@ COUNT, STEPS = 3, 6
 FLOAT16 = {"autocast": torch.float16}
 
 
-def backbone():
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.PReLU(), nn.Linear(6, E))
-
-
 def batches(steps=STEPS):
-    data = dummy_images((COUNT * BATCH, *SHAPE), steps, CLASSES)
-    return [data.next() for _ in range(steps)]
+    return dummy_batches(steps, COUNT * BATCH)
 
 
 def trained(count, rate=None, **arguments):
     """Returns losses, arrays of the backbone, all centers with their states, and the sampler after STEPS updates."""
-    engine = build_engine(backbone(), gradient_acc=count, **arguments)
+    engine = build_engine(plain_backbone(), gradient_acc=count, **arguments)
     if engine.loss_scale:
         engine.loss_scale.scale = 128.0
     if rate:
@@ -65,7 +59,7 @@ def test_micro_batches_equal_one_batch(arguments):
 
 
 def test_an_overflow_in_one_micro_batch_skips_the_update_of_the_backbone_on_all_ranks():
-    engine, (batch,) = build_engine(backbone(), gradient_acc=COUNT, **FLOAT16), batches(1)
+    engine, (batch,) = build_engine(plain_backbone(), gradient_acc=COUNT, **FLOAT16), batches(1)
     nn.init.constant_(engine.backbone[3].weight, 1e-7)
     nn.init.zeros_(engine.backbone[3].bias)
     engine.loss_scale.scale = 2.0**24
@@ -76,7 +70,7 @@ def test_an_overflow_in_one_micro_batch_skips_the_update_of_the_backbone_on_all_
 
 
 def test_the_ranks_average_the_gradients_once_in_an_update():
-    engine, (first, second) = build_engine(backbone(), gradient_acc=COUNT), batches(2)
+    engine, (first, second) = build_engine(plain_backbone(), gradient_acc=COUNT), batches(2)
     engine.step(first)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
         engine.step(second)
@@ -87,7 +81,7 @@ def test_the_ranks_average_the_gradients_once_in_an_update():
 
 
 def test_a_bad_label_is_the_same_error_on_all_ranks_and_changes_no_center():
-    engine, (batch,) = build_engine(backbone(), gradient_acc=COUNT), batches(1)
+    engine, (batch,) = build_engine(plain_backbone(), gradient_acc=COUNT), batches(1)
     if RANK == SIZE - 1:
         batch.labels[-1] = CLASSES  # of the last micro-batch
     centers = engine.layer.weight.clone()
@@ -97,7 +91,7 @@ def test_a_bad_label_is_the_same_error_on_all_ranks_and_changes_no_center():
 
 
 def test_batches_that_do_not_fit_are_an_error_on_all_ranks():
-    layer = build_engine(backbone(), gradient_acc=COUNT).layer
+    layer = build_engine(plain_backbone(), gradient_acc=COUNT).layer
     for wrong in (3, 0):
         with pytest.raises(JobError, match=f"{wrong} items cannot be divided"):
             Accumulation(layer, np.arange(wrong if RANK == SIZE - 1 else 4), 2)
@@ -110,7 +104,7 @@ def test_batches_that_do_not_fit_are_an_error_on_all_ranks():
 @pytest.mark.parametrize("number", [2, 3, 6])
 @pytest.mark.parametrize("rank", [0, SIZE - 1])
 def test_a_change_of_the_number_on_one_rank_is_an_error_on_all_that_names_the_rank(number, rank):
-    engine, (first, second) = build_engine(backbone(), gradient_acc=COUNT), batches(2)
+    engine, (first, second) = build_engine(plain_backbone(), gradient_acc=COUNT), batches(2)
     engine.step(first)
     centers, count = engine.layer.rows("weight").clone(), len(second.labels)
     if RANK == rank:
@@ -123,7 +117,7 @@ def test_a_change_of_the_number_on_one_rank_is_an_error_on_all_that_names_the_ra
 
 
 def test_ranks_may_change_their_number_together():
-    engine, (first, second) = build_engine(backbone(), gradient_acc=COUNT), batches(2)
+    engine, (first, second) = build_engine(plain_backbone(), gradient_acc=COUNT), batches(2)
     engine.step(first)
     half = len(second.labels) // 2
     engine.step(Batch(second.inputs[:half], second.labels[:half]))
@@ -135,7 +129,7 @@ def test_ranks_may_change_their_number_together():
 
 
 def test_an_error_in_a_later_micro_batch_leaves_the_margin_as_it_was():
-    engine = build_engine(backbone(), margin=AdaFace)
+    engine = build_engine(plain_backbone(), margin=AdaFace)
     before = [buffer.clone() for buffer in engine.layer.margin.buffers()]
     update = Accumulation(engine.layer, np.arange(4), 2)
     update.step(torch.rand(2, E), np.arange(2))

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 from torch_layer import LOCAL, RANK, SIZE, E, G, all_ranks, assert_same_training, undivided
-from torch_training import MARGINS, SCALE, Training, build_engine, rates, small_backbone
+from torch_training import MARGINS, SCALE, Training, build_engine, plain_backbone, rates, small_backbone
 
 from checkpoint_cases import CLASSES, SHAPE, STEPS, equal
 from partial_fc.data.batch import Batch
@@ -18,12 +18,6 @@ from partial_fc_torch.pixels import normalized
 
 LAST = SIZE - 1
 PIXELS = np.random.default_rng(5).integers(0, 256, (3, 4, 4, 3), np.uint8).transpose(0, 3, 1, 2)
-
-
-def backbone():
-    """Returns a backbone without running statistics, which would differ between ranks."""
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.PReLU(), nn.Linear(6, E))
 
 
 def batches(steps=10):
@@ -41,10 +35,10 @@ def local_batches(steps=10):
 
 @pytest.mark.parametrize("max_norm", [0.0, 0.2])
 def test_training_on_all_ranks_equals_the_undivided_training(max_norm):
-    engine = build_engine(backbone(), max_grad_norm=max_norm)
+    engine = build_engine(plain_backbone(), max_grad_norm=max_norm)
     inputs = [(normalized(images), labels) for images, labels in batches()]
     start, margin_loss = all_ranks(engine.layer.weight), CombinedMarginLoss(SCALE, *MARGINS)
-    expected = undivided(backbone(), start, inputs, margin_loss, rates, max_norm=max_norm)
+    expected = undivided(plain_backbone(), start, inputs, margin_loss, rates, max_norm=max_norm)
     losses = [float(engine.step(batch)) for batch in local_batches()]
     assert_same_training((losses, engine.backbone, all_ranks(engine.layer.weight)), expected)
 
@@ -54,7 +48,7 @@ def test_gradients_are_averaged_in_float16():
     """In the first step the momentum is the gradient. PyTorch's hook for bfloat16 needs GPUs."""
     changes, u = [], 2.0**-11
     for gradient_dtype in (torch.float32, torch.float16):
-        engine, (batch,) = build_engine(backbone(), gradient_dtype=gradient_dtype), local_batches(1)
+        engine, (batch,) = build_engine(plain_backbone(), gradient_dtype=gradient_dtype), local_batches(1)
         engine.step(batch)
         changes.append(engine.optimizer.states())
         content = b"".join(array.tobytes() for array in engine.parameters().values())
@@ -101,7 +95,7 @@ def test_each_rank_has_its_statistics_until_they_are_averaged():
         assert all((of_ranks[0][name] != other[name]).any() for other in of_ranks[1:])
     engine.average_statistics()
     for name, array in engine.statistics().items():
-        np.testing.assert_allclose(array, np.mean([own[name] for own in of_ranks], axis=0), rtol=1e-6)
+        np.testing.assert_allclose(array, np.mean([arrays[name] for arrays in of_ranks], axis=0), rtol=1e-6)
     equal(engine.parameters(), parameters)
 
 
@@ -118,7 +112,7 @@ def test_embedding_during_the_training_changes_nothing():
 
 
 def test_a_nan_loss_stops_all_ranks_before_anything_changes():
-    engine, (batch,) = build_engine(backbone()), local_batches(1)
+    engine, (batch,) = build_engine(plain_backbone()), local_batches(1)
     if RANK == LAST:
         nn.init.constant_(engine.backbone[3].bias, np.nan)
     before, centers = engine.parameters(), engine.layer.weight.clone()
@@ -129,7 +123,7 @@ def test_a_nan_loss_stops_all_ranks_before_anything_changes():
 
 
 def test_a_nan_parameter_is_named():
-    engine = build_engine(backbone())
+    engine = build_engine(plain_backbone())
     check = CallBackFinite(engine, frequent=1)
     check(BatchEndParam(0.0, 0, 0))
     nn.init.constant_(engine.backbone[3].bias, np.inf)
@@ -139,7 +133,7 @@ def test_a_nan_parameter_is_named():
 
 def test_a_parameter_without_gradients_is_named_in_the_first_step():
     """A single rank averages nothing, and trains the other parameters."""
-    network, (batch,) = backbone(), local_batches(1)
+    network, (batch,) = plain_backbone(), local_batches(1)
     network[1].unused = nn.Parameter(torch.ones(3))
     engine = build_engine(network)
     before = engine.parameters()

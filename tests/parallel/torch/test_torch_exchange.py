@@ -107,8 +107,8 @@ def test_a_wrong_batch_on_one_rank_is_refused_on_all(wrong, error, message, firs
 def test_integers_of_any_width_are_labels(dtype):
     features, labels = local_batch()
     expected = build(31).step(features, labels)
-    for given in (labels.to(dtype), labels.to(dtype)[:, None], labels.to(dtype).numpy()):
-        gradient, loss = build(31).step(features, given)
+    for form in (labels.to(dtype), labels.to(dtype)[:, None], labels.to(dtype).numpy()):
+        gradient, loss = build(31).step(features, form)
         assert loss == expected[1] and torch.equal(gradient, expected[0])
 
 
@@ -151,12 +151,12 @@ def test_an_empty_batch_is_refused():
 def test_a_nonfinite_loss_stops_all_ranks_before_any_center_changes(value):
     layer = build(31)
     features, labels = local_batch()
-    given = features.clone()
+    broken = features.clone()
     if RANK == LAST:
-        given[0, 0] = value
+        broken[0, 0] = value
     with unchanged(layer):
         with pytest.raises(FloatingPointError, match=rf"update 1 \(non-finite features on rank {LAST}\)"):
-            layer.step(given, labels)
+            layer.step(broken, labels)
 
 
 def test_a_missing_positive_stops_all_ranks():

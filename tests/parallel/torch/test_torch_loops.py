@@ -60,7 +60,7 @@ ONE_RANK = pytest.mark.world_size(1)  # the cases differ within a rank
 @pytest.mark.parametrize("ratio", [1.0, 0.3])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize(
-    "store", [CenterStore, *(pytest.param(own, marks=ONE_RANK) for own in (host_store, ReversedStore))]
+    "store", [CenterStore, *(pytest.param(store, marks=ONE_RANK) for store in (host_store, ReversedStore))]
 )
 def test_an_explicit_step_equals_the_update_in_backward(name, ratio, store, monkeypatch):
     """With a loss scale, a scheduler of the learning rate, and updates of the rows in several parts."""
@@ -134,7 +134,7 @@ def test_all_passes_before_a_step_have_the_same_negatives():
         changed = layer.optimizer.index
         layer.optimizer.step()
         assert layer.optimizer.rows.grad is None
-    assert len(seen[0] & set(samples[0].tolist())) < layer.sampler.num_sample / 2  # drawn anew
+    assert len(seen[0] & set(samples[0].tolist())) < layer.sampler.num_sample / 2  # drawn again
     others = np.setdiff1d(np.arange(layer.num_local), np.concatenate([*samples]))
     assert torch.equal(layer.weight[others], before[others]) and (layer.weight != before)[changed].any(dim=1).all()
 
@@ -197,7 +197,7 @@ def test_a_state_dict_continues_the_training(store, tmp_path):
     assert_same(second, whole, rtol=0, atol=0)
 
 
-def test_a_state_dict_of_centers_alone_is_loaded():
+def test_a_state_dict_of_only_the_centers_is_loaded():
     layer = build_v2(CLASSES)
     layer.load_state_dict({"weight": torch.ones(layer.weight.shape)})
     assert (layer.weight == 1).all()

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 from torch_layer import RANK, SIZE, E
-from torch_training import build_engine, dummy_images
+from torch_training import build_engine, dummy_batches
 
-from checkpoint_cases import BATCH, CLASSES, SHAPE, equal
+from checkpoint_cases import equal
 from partial_fc.layer.loss_scale import GIVE_UP_AFTER
 from partial_fc_torch.collectives import default_collectives
 
@@ -24,11 +24,6 @@ def build(autocast, **arguments):
     torch.manual_seed(3)
     linear = nn.Linear(48, 8, bias=False), nn.Linear(8, E, bias=False)
     return build_engine(nn.Sequential(nn.Flatten(), linear[0], nn.PReLU(), linear[1]), autocast=autocast, **arguments)
-
-
-def batches(steps):
-    data = dummy_images((BATCH, *SHAPE), steps, CLASSES)
-    return [data.next() for _ in range(steps)]
 
 
 def gray(batch):
@@ -52,7 +47,7 @@ def test_training_is_close_to_float32(autocast, difference):
         assert (engine.loss_scale is None) == (dtype != torch.float16)
         if engine.loss_scale:
             engine.loss_scale.scale = 128.0
-        losses.append([float(engine.step(batch)) for batch in batches(20)])
+        losses.append([float(engine.step(batch)) for batch in dummy_batches(20)])
         assert {array.dtype for array in engine.parameters().values()} == {np.dtype(np.float32)}
         assert engine.embed(np.zeros((2, 3, 4, 4), np.uint8)).dtype == np.float32
         assert engine.loss_scale is None or engine.loss_scale.scale == 128.0
@@ -66,7 +61,7 @@ def test_the_loss_scale_changes_neither_gradient_nor_clipping(max_norm):
     engines = [build(torch.float16, max_grad_norm=max_norm) for _ in range(2)]
     for engine, scale in zip(engines, (1.0, 4096.0)):
         engine.autocast, engine.loss_scale.scale = torch.bfloat16, scale
-        for batch in batches(3):
+        for batch in dummy_batches(3):
             engine.step(batch)
     equal(engines[0].parameters(), engines[1].parameters())
 
@@ -76,7 +71,7 @@ def test_the_loss_scale_changes_neither_gradient_nor_clipping(max_norm):
 def test_an_overflow_on_one_rank_is_skipped_on_all(name, options, caplog):
     """By the host, or, as on GPUs, by a fused optimizer, whose result the host reads later."""
     caplog.set_level(logging.INFO)
-    engine, data = build(torch.float16, backbone_optimizer=name, options=options), batches(3)
+    engine, data = build(torch.float16, backbone_optimizer=name, options=options), dummy_batches(3)
     assert engine.optimizer.skips_overflows == bool(options)
     engine.loss_scale.scale = 256.0
     engine.step(data[0])
@@ -102,7 +97,7 @@ def test_an_overflow_on_one_rank_is_skipped_on_all(name, options, caplog):
 
 @pytest.mark.parametrize("options", [{}, {"fused": True}])
 def test_a_run_of_overflows_stops_all_ranks(options):
-    engine, (batch,) = build(torch.float16, options=options), batches(1)
+    engine, (batch,) = build(torch.float16, options=options), dummy_batches(1)
     if RANK == LAST:
         batch = gray(batch)
         nn.init.constant_(engine.backbone[1].weight, 1e-5)

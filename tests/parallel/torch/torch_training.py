@@ -30,6 +30,12 @@ def small_backbone(width=E):
     )
 
 
+def plain_backbone():
+    """Maps pixels of SHAPE to embeddings, without dropout and running statistics, which differ between ranks."""
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.PReLU(), nn.Linear(6, E))
+
+
 def small_transformer(width=E):
     """Maps pixels (3, 32, 32) to embeddings; drops features, branches and patches, and recomputes activations."""
     torch.manual_seed(7)
@@ -75,6 +81,12 @@ def dummy_images(shape, batches, classes):
     """Dummy batches of this rank."""
     pixels = np.random.default_rng((0, RANK)).integers(0, 256, shape, np.uint8)
     return dummy_tensors(pixels, classes, 0, RANK, False, batches)
+
+
+def dummy_batches(count, batch=BATCH):
+    """Returns dummy batches of this rank, with images of SHAPE."""
+    data = dummy_images((batch, *SHAPE), count, CLASSES)
+    return [data.next() for _ in range(count)]
 
 
 class Training(SmallTraining):

@@ -103,8 +103,11 @@ def why_not(of_torch: TorchPasses, unit: torch.Tensor) -> str:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     gpu = gpu_facts(unit.device)
-    if gpu is None and not (unit.is_cpu and interprets()):
-        return f"the kernels are for GPUs, and the layer is on {unit.device}"
+    if gpu is None:
+        import triton  # imported here, because it takes a noticeable fraction of a second
+
+        if not (unit.is_cpu and triton.knobs.runtime.interpret):  # tests use Triton's interpreter on the CPU
+            return f"the kernels are for GPUs, and the layer is on {unit.device}"
     if gpu is not None and gpu.capability < LEAST_CAPABILITY:
         return f"the kernels need a GPU of compute capability 8.0 or newer, and {gpu.name} has {gpu.capability}"
     if unit.dtype != torch.float32:
@@ -117,10 +120,3 @@ def why_not(of_torch: TorchPasses, unit: torch.Tensor) -> str:
     if type(of_torch.margin).negatives not in NEGATIVES:
         return f"the kernels do not have the negatives of {type(of_torch.margin).__name__}"
     return ""
-
-
-def interprets() -> bool:
-    """Returns whether Triton's interpreter runs kernels on the CPU, see TRITON_INTERPRET; for tests."""
-    import triton  # imported here, because it takes a noticeable fraction of a second
-
-    return bool(triton.knobs.runtime.interpret)
