@@ -65,15 +65,17 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
         return Pretrained(path, weights, None, None)
     folder = os.path.dirname(path) or "."
     weight, weight_mom = (
-        [[center_rows(path, load_tensors(path))] for path in files_of_ranks(folder, center_file(field))]
+        [[center_rows(file, load_tensors(file))] for file in files_of_ranks(folder, center_file(field))]
         for field in ("weight", "weight_mom")
     )
     if not weight:
-        paths = files_of_ranks(folder, ARCFACE_CHECKPOINT)
-        weight = [[center_rows(path, load_tensors(path), *IN_ARCFACE_CHECKPOINT)] for path in paths]
+        files = files_of_ranks(folder, ARCFACE_CHECKPOINT)
+        weight = [[center_rows(file, load_tensors(file), *IN_ARCFACE_CHECKPOINT)] for file in files]
     if not weight:
-        names = f"{center_file('weight').format(0)} or {ARCFACE_CHECKPOINT.format(0)}"
-        raise ValueError(f"{folder} has no class centers, {names}: leave class_map empty, or copy those of all ranks")
+        expected = f"{center_file('weight').format(0)} or {ARCFACE_CHECKPOINT.format(0)}"
+        raise ValueError(
+            f"{folder} has no class centers, {expected}: leave class_map empty, or copy the files of all ranks"
+        )
     return Pretrained(path, weights, None, SavedClasses.of_ranks(folder, weight, weight_mom))
 
 

@@ -54,6 +54,7 @@ class StandIn:
     """Replaces an object of any other class, such as the arguments of a training; discards all of its content."""
 
     def __new__(cls, *arguments, **options):
+        """Accepts any arguments."""
         return super().__new__(cls)
 
     def __init__(self, *arguments, **options):
