@@ -43,6 +43,7 @@ def test_a_tile_of_several_blocks_changes_like_one_block_and_no_other_row_change
     others = np.setdiff1d(np.arange(300), np.arange(300)[rows])
     assert torch.equal(weight[others], start[others]) and (weight[rows] != start[rows]).any(dim=1).all()
     assert not any(state[others].any() for state in states.values())
+    assert all(state[rows].any(dim=1).all() for state in states.values())
 
 
 def test_optimizers_by_name():
