@@ -7,8 +7,9 @@ import textwrap
 import pytest
 import torch.distributed as dist
 
+from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.run_rank import run_rank
-from partial_fc_torch.collectives import default_collectives
+from partial_fc_torch.collectives import TorchBackend, default_collectives
 from paths import ROOT
 
 
@@ -89,7 +90,7 @@ def test_the_text_of_nccl_is_printed_without_a_traceback(capfd, monkeypatch):
     text = NCCL.format(*NO_SHARED_MEMORY).strip()
     monkeypatch.setattr("os._exit", exit_with)
     with pytest.raises(SystemExit, match="2"):
-        run_rank(default_collectives, fail)
+        run_rank(Collectives(TorchBackend()), fail)
     printed = capfd.readouterr().err
     assert "rank 0: NCCL error in" in printed and "/dev/shm/nccl-3zV8Jq" in printed
     assert "Exception raised" not in printed and "bug" not in printed
