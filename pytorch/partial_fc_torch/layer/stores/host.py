@@ -75,7 +75,7 @@ class HostStore(CenterStore):
         if ahead is None or len(ahead.result()) != len(wanted):
             ahead = self._thread.submit(self._fetch, centers, wanted)
         step = ahead.result()
-        if self._stream:
+        if self._stream:  # the layer's kernels must not run before the copies are complete
             torch.cuda.current_stream(self.device).wait_stream(self._stream)
         self._replace(centers, step, wanted)
         return step
@@ -83,7 +83,8 @@ class HostStore(CenterStore):
     def save(self, centers: Centers, step: StepCenters) -> None:
         """Starts to write updated rows back, once the device has finished the work queued so far."""
         updated = torch.cuda.current_stream(self.device).record_event() if self._stream else None
-        self.synchronize()
+        self.synchronize()  # raises an error of the previous write
+        # The staging thread writes before it fetches the next step's rows, which this update may have changed.
         self._written = self._thread.submit(self._write, centers, step, updated)
 
     def invalidate(self) -> None:
@@ -126,7 +127,7 @@ class HostStore(CenterStore):
         taken = [self._movers.submit(_take, rows, index[part], gathered[part]) for part in parts]
         for part, done in zip(parts, taken):
             done.result()
-            if pinned:
+            if pinned:  # transfers this part while threads still gather the following ones
                 staged[part].copy_(gathered[part], non_blocking=True)
         return staged
 
