@@ -56,9 +56,11 @@ def test_gradcheck(loss):
     assert torch.autograd.gradcheck(lambda logits: loss(logits, torch.from_numpy(LABELS)), (cosines,))
 
 
-def test_straight_through_has_the_slope_one():
-    cosines = torch.from_numpy(COSINES).requires_grad_()
-    ArcFace(4.0, straight_through=True)(cosines, torch.from_numpy(LABELS)).sum().backward()
+def test_straight_through_changes_only_the_slope():
+    cosines, labels = torch.from_numpy(COSINES).requires_grad_(), torch.from_numpy(LABELS)
+    logits = ArcFace(4.0, straight_through=True)(cosines, labels)
+    assert torch.equal(logits, ArcFace(4.0)(cosines, labels))
+    logits.sum().backward()
     np.testing.assert_array_equal(cosines.grad, np.full_like(COSINES, 4.0))
 
 

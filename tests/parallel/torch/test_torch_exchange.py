@@ -92,6 +92,7 @@ OF_RANK = rf" \(rank {LAST} of {SIZE}\)$" if SIZE > 1 else "$"
         ({"labels": torch.zeros(B + 1, dtype=torch.int64)}, JobError, rf"labels have shape \({B + 1},\)"),
         ({"labels": torch.zeros(B, B + 1, dtype=torch.int64)}, JobError, rf"labels have shape \({B}, {B + 1}\)"),
         ({"features": torch.ones(B, E + 1)}, JobError, rf"embeddings have shape \({B}, 5\)"),
+        ({"features": torch.ones(0, E), "labels": torch.arange(0)}, JobError, r"embeddings have shape \(0, 4\)"),
     ],
 )
 def test_a_wrong_batch_on_one_rank_is_refused_on_all(wrong, error, message, first):
@@ -140,11 +141,6 @@ def test_a_smaller_batch_on_all_ranks_is_exact(ratio):
         expected, expected_loss = layers[batch].step(features[:batch], labels[:batch])
         assert loss == expected_loss and torch.equal(gradient, expected)
         assert gradient.shape == (batch, E) and torch.equal(changing.weight, layers[batch].weight)
-
-
-def test_an_empty_batch_is_refused():
-    with pytest.raises(JobError, match=r"embeddings have shape \(0, 4\)"):
-        build(31).step(torch.empty(0, E), torch.empty(0, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
