@@ -1,8 +1,8 @@
-"""torchrun on one host for pytorch/run.sh: nobody can connect to it, and it ends with the exit code of its processes.
+"""Runs torchrun on one host for pytorch/run.sh: it accepts no connections, and exits with the code of its processes.
 
-torchrun's own rendezvous listens on all interfaces without authentication, and what it reads there are pickles. On one
-host there is nobody to meet: its store stays in this process. torchrun itself ends with 1 whatever the code of the
-process that failed first was, and prints a traceback, although the processes report their errors themselves.
+torchrun's rendezvous listens on all interfaces without authentication and unpickles what it receives. One host needs no
+rendezvous, so the store stays in this process. torchrun itself exits with 1 whatever the code of the first failing
+process, and prints a traceback although the processes report their own errors.
 """
 
 import secrets
@@ -19,28 +19,28 @@ from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCP
 from torch.distributed.run import main
 
 BACKEND = "one-host"
-STOPPED = 75  # saved and stopped by a signal
-PORT = 29500  # torchrun's default, MASTER_PORT of the processes; nobody listens there
+STOPPED = 75  # exit code of a training that a signal stopped after it was saved
+PORT = 29500  # torchrun's default for MASTER_PORT; no process listens there
 
 
 class OneHost(StaticTCPRendezvous):
-    """The rendezvous of a host with itself."""
+    """The rendezvous of a single host with itself."""
 
-    use_agent_store = False  # no process can reach it
+    use_agent_store = False  # processes cannot reach it
 
     def __init__(self, parameters: RendezvousParameters):
         super().__init__("127.0.0.1", PORT, 0, 1, parameters.run_id, 0)
         self._store = HashStore()
 
     def get_backend(self) -> str:
-        """The name by which torchrun asks for it."""
+        """Returns the name that selects this rendezvous in torchrun."""
         return BACKEND
 
 
 class Process(subprocess.Popen):
-    """A process of the job. torchrun does not say with which codes they ended if it was itself asked to stop."""
+    """A process of the job; records all of them, as torchrun drops their exit codes when it is asked to stop."""
 
-    attempts: dict[str, list[subprocess.Popen]] = {}
+    attempts: dict[str, list[subprocess.Popen]] = {}  # restart count -> processes
 
     def __init__(self, *args, env, **options):
         super().__init__(*args, env=env, **options)
@@ -48,7 +48,7 @@ class Process(subprocess.Popen):
 
 
 def code_after_stop() -> int:
-    """Returns the exit code of processes that were asked to stop: that of one that failed, else that of the stop."""
+    """Returns the exit code after a stop: that of a process that failed, otherwise STOPPED."""
     *_, last = [[], *Process.attempts.values()]
     failed = [process.returncode for process in last if process.returncode not in (None, 0, STOPPED)]
     code = max(failed, default=STOPPED)
@@ -56,7 +56,7 @@ def code_after_stop() -> int:
 
 
 def launch() -> int:
-    """Runs torchrun with the arguments of this program; returns the exit code as a shell counts it."""
+    """Runs torchrun with the arguments of this program; returns its exit code by the conventions of a shell."""
     subprocess_handler.Popen = Process
     rendezvous_handler_registry.register(BACKEND, OneHost)
     options = ["--nnodes=1", f"--rdzv-backend={BACKEND}", "--rdzv-endpoint=none", f"--rdzv-id={secrets.token_hex(8)}"]

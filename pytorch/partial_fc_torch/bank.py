@@ -1,11 +1,10 @@
-"""TorchBank: the centers of PartialFC as checkpoints need them.
+"""TorchBank: access to the centers of PartialFC for checkpoints.
 
 Shapes: C classes, L classes of this rank, E embedding.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
 
 import numpy as np
 import torch
@@ -17,11 +16,11 @@ from partial_fc.layer.sampling import WeightIndexSampler
 from .layer.device import HostCopy
 from .partial_fc import PartialFC
 
-PART_BYTES = 16 << 20  # of the rows that a GPU copies to the host at a time
+PART_BYTES = 16 << 20  # size of the parts in which a GPU copies rows to the host
 
 
 class TorchBank:
-    """The centers of a layer as partial_fc.training.engine.CenterBank."""
+    """Implements partial_fc.training.engine.CenterBank for a layer."""
 
     def __init__(self, layer: PartialFC):
         self._layer = layer
@@ -31,11 +30,11 @@ class TorchBank:
         self.sampler: WeightIndexSampler = layer.sampler
 
     def set_sample_ratio(self, ratio: float) -> None:
-        """Samples another part of the centers from the next step on, see CenterBank.set_sample_ratio."""
+        """Sets the fraction of centers to sample from the next step on, see CenterBank.set_sample_ratio."""
         self._layer.sample_rate = ratio
 
     def sequential_access(self) -> AbstractContextManager[None]:
-        """Returns a context in which all rows are read from the first to the last."""
+        """Returns a context for reading all rows in order."""
         return self._layer.sequential_access()
 
     def host_rows(self, field: str, copied: bool) -> Iterable[np.ndarray]:
@@ -43,8 +42,10 @@ class TorchBank:
         rows = self._layer.rows(field)
         if not copied:
             return _in_parts(rows)
-        # The parts are in pinned memory, to which a GPU copies faster, and while the host copies the one before.
-        return [rows.to("cpu", copy=True).numpy() if rows.device.type == "cpu" else _joined(_in_parts(rows), rows)]
+        if rows.device.type == "cpu":
+            return [rows.clone().numpy()]
+        # In parts, because those are in pinned memory, to which a GPU copies faster and while the host joins them.
+        return [_joined(_in_parts(rows), rows)]
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
         """Loads centers and states, see CenterBank.load_classes."""
@@ -52,16 +53,20 @@ class TorchBank:
         classes = np.arange(self.class_start, self.class_start + self.num_local)
         saved_classes = classes if class_map is None else class_map[classes]
         for field in saved.widths:
-            current = partial(_copied, self._layer.rows(field))
+            rows = self._layer.rows(field)
+
+            def current(part: slice, rows: torch.Tensor = rows) -> np.ndarray:
+                return rows[part].to("cpu", copy=True).numpy()
+
             self._layer.copy_rows(field, saved.blocks(field, saved_classes, current))
 
     def set_centers(self, rows: np.ndarray, centers: np.ndarray) -> None:
-        """Sets some centers, see CenterBank.set_centers."""
+        """Sets the centers of some rows, see CenterBank.set_centers."""
         self._layer.copy_rows("weight", consecutive(rows, centers))
 
 
 def _in_parts(rows: torch.Tensor) -> Iterator[np.ndarray]:
-    """Yields consecutive rows on the host; a GPU copies those that follow while the caller uses these."""
+    """Yields consecutive rows on the host; a GPU copies the next part while the caller uses this one."""
     copies = map(HostCopy, rows.split(max(1, PART_BYTES // max(1, rows[:1].nbytes))))
     copy = next(copies)
     for following in copies:
@@ -71,13 +76,9 @@ def _in_parts(rows: torch.Tensor) -> Iterator[np.ndarray]:
 
 
 def _joined(parts: Iterable[np.ndarray], rows: torch.Tensor) -> np.ndarray:
-    """Returns a copy on the host of rows that come in parts."""
+    """Concatenates the parts of ``rows``."""
     joined, end = np.empty(rows.shape, np.float32), 0
     for part in parts:
         start, end = end, end + len(part)
         joined[start:end] = part
     return joined
-
-
-def _copied(rows: torch.Tensor, part: slice) -> np.ndarray:
-    return rows[part].to("cpu", copy=True).numpy()

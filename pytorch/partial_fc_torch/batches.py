@@ -1,4 +1,4 @@
-"""Batches of tensors: the share of a rank in a training set, and dummy batches without reading.
+"""Batches of tensors: a rank's part of a training set, and dummy batches that cost nothing to read.
 
 Shapes: B local batch, R ranks, C classes.
 """
@@ -13,11 +13,11 @@ from partial_fc.data.batch import Batch, Inputs, map_inputs
 from partial_fc.data.cursor import Position
 from partial_fc.data.training_data import DUMMY_BATCHES, Batches, DataLoader, DummyData
 
-Tensors = Any  # a tensor, or a dict of tensors, whose first axis is that of the items
+Tensors = Any  # a tensor or a dict of tensors; the first axis counts items
 
 
 def as_tensors(inputs: Inputs, pinned: bool = False) -> Tensors:
-    """Returns inputs as tensors on the host; in pinned memory, from where a GPU copies them asynchronously."""
+    """Returns inputs as tensors on the host; pinned memory lets a GPU copy them asynchronously."""
 
     def as_tensor(array: np.ndarray) -> torch.Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array))
@@ -27,7 +27,7 @@ def as_tensors(inputs: Inputs, pinned: bool = False) -> Tensors:
 
 
 def micro_batches(inputs: Tensors, count: int) -> list[Tensors]:
-    """Returns the items in ``count`` parts, or fewer if there are fewer items."""
+    """Splits the items into ``count`` parts, or fewer if there are fewer items."""
     if isinstance(inputs, Mapping):
         parts = zip(*(tensor.chunk(count) for tensor in inputs.values()))
         return [dict(zip(inputs, part)) for part in parts]
@@ -35,7 +35,7 @@ def micro_batches(inputs: Tensors, count: int) -> list[Tensors]:
 
 
 def tensor_data(batches: Batches, threads: int, pinned: bool) -> DataLoader[Batch]:
-    """Returns the share of one rank as batches of tensors, read by so many threads, see DataLoader and as_tensors."""
+    """Returns a loader that reads a rank's batches with this many threads, see DataLoader and as_tensors."""
 
     def load(position: Position) -> Batch:
         inputs, labels = batches.batch(*position)
@@ -47,6 +47,6 @@ def tensor_data(batches: Batches, threads: int, pinned: bool) -> DataLoader[Batc
 def dummy_tensors(
     inputs: Inputs, num_classes: int, seed: int, rank: int, pinned: bool, batches: int = DUMMY_BATCHES
 ) -> DummyData[Batch]:
-    """Returns dummy batches, see DummyData; ``pinned`` as of as_tensors."""
+    """Returns dummy batches, see DummyData and as_tensors."""
     tensors = as_tensors(inputs, pinned)
     return DummyData(inputs, lambda labels: Batch(tensors, labels), batches, num_classes, seed, rank)

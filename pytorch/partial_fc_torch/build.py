@@ -1,7 +1,4 @@
-"""Builds the objects of a training from its settings; what they are made of takes plain arguments.
-
-``settings`` are the complete settings of a training, see partial_fc.settings.
-"""
+"""Builds the objects of a training from its complete settings, see partial_fc.settings."""
 
 import logging
 import os
@@ -33,7 +30,7 @@ from .arcface_checkpoint import read_checkpoint
 from .backbones import NETWORKS, Backbone, get_model
 from .backbones.recompute import recompute_blocks
 from .batches import dummy_tensors, tensor_data
-from .code_cache import use_own_cache
+from .code_cache import use_private_cache
 from .collectives import default_collectives, uses_gpu
 from .data_parallel import data_parallel
 from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
@@ -58,10 +55,10 @@ from .saving import save_model
 
 
 def build_margin(settings) -> Any:
-    """Returns the margin of the settings, which may be anything that as_margin accepts.
+    """Returns the margin of the settings: any object that as_margin accepts.
 
     Raises:
-        ValueError: ``margin`` names no object, or one that does not take ``margin_options``.
+        ValueError: ``margin`` does not exist, or does not take ``margin_options``.
     """
     options = parse_options("margin_options", settings.margin_options, find_margin(settings.margin))
     if settings.margin == "combined":
@@ -70,7 +67,7 @@ def build_margin(settings) -> Any:
 
 
 def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
-    """Returns what builds the optimizer of the settings for a backbone, see build_optimizer."""
+    """Returns build_optimizer with the arguments of the settings; call it with a backbone."""
     return partial(
         build_optimizer,
         name=settings.optimizer,
@@ -82,35 +79,24 @@ def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
 
 
 def check_optimizer(settings) -> None:
-    """Raises ValueError if ``optimizer`` names nothing, does not take ``optimizer_options``, or fails in an update."""
+    """Raises ValueError if ``optimizer`` does not exist, does not take ``optimizer_options``, or fails in an update."""
     optimizer = optimizer_of(settings)(nn.Linear(1, 1))
-    if not optimizer.optimizer.defaults.get("capturable"):  # which GPUs alone have
+    if not optimizer.optimizer.defaults.get("capturable"):  # which works on GPUs only
         with errors_of(f"optimizer is {settings.optimizer!r}, which fails in an update"):
             optimizer.create_states()
             optimizer.states()
-
-
-def rates_of(settings, rate_factor: RateFactor, ranks: int) -> Callable[[int], tuple[float, float]]:
-    """Returns number of an update, from 1 -> learning rates of (backbone, centers)."""
-    backbone_lr, center_lr = learning_rates(settings, ranks)
-
-    def rates(num_update: int) -> tuple[float, float]:
-        factor = rate_factor(num_update)
-        return backbone_lr * factor, center_lr * factor
-
-    return rates
 
 
 class TorchFramework:
     """PyTorch, see partial_fc.training.framework.Framework.
 
     Args:
-        backbone: a module from the inputs of the task, normalized if they are pixels, to embeddings (B, E), with the
-            same weights on every rank; None builds the network of the settings.
-        backend: of torch.distributed, see uses_gpu.
+        backbone: a module that maps the inputs of the task (normalized, if they are pixels) to embeddings (B, E), with
+            the same weights on every rank; None builds the network of the settings.
+        backend: "nccl", "gloo" or "" to choose, see uses_gpu.
 
     Raises:
-        ValueError: ``backend`` needs GPUs, and there are none; or see require_enough_gpus.
+        ValueError: ``backend`` needs GPUs, and there are none or too few, see require_enough_gpus.
     """
 
     collectives = default_collectives
@@ -124,12 +110,12 @@ class TorchFramework:
 
     def __init__(self, backbone: nn.Module | None = None, backend: str = ""):
         self.backbone, self._uses_gpu = backbone, uses_gpu(backend)
-        if self._uses_gpu:  # now, because a rank chooses its GPU before the ranks connect
+        if self._uses_gpu:  # before the ranks connect, because each rank chooses its GPU first
             require_enough_gpus(self.collectives.local_size, torch.cuda.device_count())
 
     @property
     def script(self) -> str:
-        """The path of pytorch/run.sh, if there is one, and it would train this backbone."""
+        """The path of pytorch/run.sh if it exists and can train this backbone, else ""."""
         path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "run.sh")
         return path if self.backbone is None and os.path.exists(path) else ""
 
@@ -142,9 +128,11 @@ class TorchFramework:
 
     @property
     def model_format(self) -> ModelFormat:
-        """Those of a new training."""
-        own = self.backbone
-        return TORCH._replace(eps=own.eps, pixel_scale=own.pixel_scale) if isinstance(own, Backbone) else TORCH
+        """The conventions of a new training."""
+        backbone = self.backbone
+        if not isinstance(backbone, Backbone):
+            return TORCH
+        return TORCH._replace(eps=backbone.eps, pixel_scale=backbone.pixel_scale)
 
     def versions(self) -> dict[str, str]:
         """Returns the version of PyTorch."""
@@ -157,29 +145,27 @@ class TorchFramework:
         return SummaryWriter(folder, purge_step=first_update, filename_suffix=drawn_ending())
 
     def require_device(self, settings) -> None:
-        """Raises ValueError if the device of this rank cannot compute in the precision of the training."""
+        """Raises ValueError if this rank cannot compute in the precision of the settings, or lacks a compiler."""
         dtype = options_of(settings, "layer_options").dtype
         if dtype == "tf32" and layer_type("auto", gpu_facts(self.device)) != "tf32":
             raise ValueError(
-                "layer_options=dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_options=dtype=auto"
+                "layer_options=dtype=tf32 needs a GPU of compute capability 8.0 or newer: set layer_options=dtype=auto"
             )
         if options_of(settings, "network_options").compile:
             if not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "gcc", "clang"))):
                 raise ValueError(
-                    "network_options=compile=True needs a compiler, g++ or gcc: install it, or set "
+                    "network_options=compile=True needs a compiler: install g++ or gcc, or set "
                     "network_options=compile=False"
                 )
-            use_own_cache(os.environ)
+            use_private_cache(os.environ)
         if self._uses_gpu:
             return
         if settings.gradient_dtype != "float32":
-            raise ValueError(f"gradient_dtype={settings.gradient_dtype} is for GPUs: set gradient_dtype=float32")
+            raise ValueError(f"gradient_dtype={settings.gradient_dtype} needs GPUs: set gradient_dtype=float32")
         if settings.fp16:
-            raise ValueError("float16 is for GPUs: set fp16=False, or bf16=True for bfloat16, which CPUs have")
+            raise ValueError("fp16=True needs GPUs: set fp16=False, or bf16=True for bfloat16")
         if dtype == "float16":
-            raise ValueError(
-                "layer_options=dtype=float16 is for GPUs: set layer_options=dtype=bfloat16, which CPUs have"
-            )
+            raise ValueError("layer_options=dtype=float16 needs GPUs: set layer_options=dtype=bfloat16")
 
     def free_gpu_bytes(self) -> int | None:
         """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
@@ -190,7 +176,7 @@ class TorchFramework:
         return center_widths(settings.embedding_size, optimizer_named(settings.center_optimizer, settings.wd).states)
 
     def check_task(self, task: Task) -> None:
-        """Does nothing: PyTorch trains all tasks."""
+        """Accepts every task."""
 
     def load_data(self, batches: Batches, threads: int) -> DataLoader[Batch]:
         """Returns the training data of this rank, see Framework.load_data."""
@@ -208,26 +194,26 @@ class TorchFramework:
         Collectives: all-gathers ``status.memory_bank`` and ``status.module``; the broadcasts of
         DistributedDataParallel; all-gather ``status.optimizer``.
         """
-        job = self.collectives
+        collectives = self.collectives
         logging.info("%s", device_line(self.device))
-        logging.info("%s", precision_line(settings, self.device, job.size))
-        layer = job.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder, model_format))
-        backbone = job.run_on_all_ranks("module", lambda: self.build_backbone(settings, task, model_format))
-        convention, factors = model_format.momentum_convention, read_factors(settings.part_rates)
-        optimizer = partial(
-            optimizer_of(settings),
-            fused=self.device.type == "cuda",
-            factors=factors,
-            momentum_convention=convention,
-        )
+        logging.info("%s", precision_line(settings, self.device, collectives.size))
+        layer = collectives.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder, model_format))
+        backbone = collectives.run_on_all_ranks("module", lambda: self.build_backbone(settings, task, model_format))
         model = data_parallel(backbone, layer, getattr(torch, settings.gradient_dtype))
+        convention, factors = model_format.momentum_convention, read_factors(settings.part_rates)
+        on_gpu, (backbone_lr, center_lr) = self.device.type == "cuda", learning_rates(settings, collectives.size)
+
+        def rates(num_update: int) -> tuple[float, float]:
+            factor = rate_factor(num_update)
+            return backbone_lr * factor, center_lr * factor
+
         build = partial(
             TorchEngine,
             model,
             layer,
-            rates_of(settings, rate_factor, job.size),
+            rates,
             settings.network,
-            optimizer=optimizer,
+            optimizer=partial(optimizer_of(settings), fused=on_gpu, factors=factors, momentum_convention=convention),
             max_grad_norm=settings.max_grad_norm,
             gradient_acc=settings.gradient_acc,
             ema_decay=settings.ema_decay,
@@ -237,10 +223,10 @@ class TorchFramework:
             compiled=options_of(settings, "network_options").compile,
             frozen=frozen_modules(backbone, factors),
         )
-        return job.run_on_all_ranks("optimizer", build)
+        return collectives.run_on_all_ranks("optimizer", build)
 
     def build_layer(self, settings, folder: str, model_format: ModelFormat) -> PartialFC:
-        """Builds the layer of this rank, which saves its centers in ``folder``."""
+        """Builds the layer of this rank, which saves its centers to ``folder``."""
         options = options_of(settings, "layer_options")
         return PartialFC(
             margin_softmax=build_margin(settings),
@@ -268,11 +254,11 @@ class TorchFramework:
         """Returns the user's backbone, or builds the network of the settings, on the device of this rank.
 
         Raises:
-            ValueError: ``batch_size`` is 1, whose variance the network's batch norms would divide by; or the backbone
-                has no blocks for ``activation_checkpointing``, or no part of ``part_rates``.
+            ValueError: ``batch_size`` is 1, but the network has batch norms, which need a variance; or the backbone has
+                no blocks for ``activation_checkpointing``, or lacks a part of ``part_rates``.
         """
         torch.backends.cudnn.benchmark = True  # all batches of a training have the same shape
-        torch.manual_seed(settings.seed)  # the same weights on every rank
+        torch.manual_seed(settings.seed)  # gives every rank the same weights
         options = options_of(settings, "network_options")
         backbone = self.backbone or get_model(
             settings.network,
@@ -288,9 +274,9 @@ class TorchFramework:
         if options.activation_checkpointing:
             recompute_blocks(backbone)
         backbone.to(self.device)
-        side = task.network_sizes().get("image_size") if task.pixels else None
-        ours = self.backbone is None and settings.network in NETWORKS
-        if ours or side and takes_channels_last(backbone, side):
+        image_size = task.network_sizes().get("image_size") if task.pixels else None
+        is_known = self.backbone is None and settings.network in NETWORKS
+        if is_known or image_size and takes_channels_last(backbone, image_size):
             use_channels_last(backbone)
         return backbone
 
@@ -304,20 +290,20 @@ class TorchFramework:
     ) -> tuple[SaveCallback, CenterSave]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
 
-        Collectives: all-gather ``status.export``, and another after the first update.
+        Collectives: all-gather ``status.export``, now and after the first update.
         """
         exports = {"backbone": OnnxExport(engine.backbone, examples, metadata, engine.pixels)}
         if engine.averaged:
-            of_average = partial(metadata, averaged=True)
-            weights = engine.averaged.in_backbone
-            exports[AVERAGE] = OnnxExport(engine.backbone, examples, of_average, engine.pixels, weights)
-        trial = None
+            average_metadata, in_backbone = partial(metadata, averaged=True), engine.averaged.in_backbone
+            exports[AVERAGE] = OnnxExport(engine.backbone, examples, average_metadata, engine.pixels, in_backbone)
+        validate = None
         if exports["backbone"].fits:
-            # Again after the first update: a forward pass in training may leave what the exporter cannot take.
-            trial = partial(engine.collectives.on_rank_zero, "export", exports["backbone"].validate_export)
-            trial()
+            # Repeated after the first update: a forward pass in training may set what the exporter rejects.
+            validate = partial(engine.collectives.on_rank_zero, "export", exports["backbone"].validate_export)
+            validate()
         elif self.collectives.rank == 0:
-            logging.warning("saves write no ONNX files: the weights of %s exceed their 2 GiB", settings.network)
-        model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, exports), trial)
-        write, names = engine.layer.save_params, list(map(center_file, engine.layer.widths))
-        return model_save, CenterSave(engine.collectives, settings.save_every, write, folder, names)
+            logging.warning("no ONNX files are written: the weights of %s exceed their 2 GiB", settings.network)
+        model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, exports), validate)
+        names = [center_file(field) for field in engine.layer.widths]
+        center_save = CenterSave(engine.collectives, settings.save_every, engine.layer.save_params, folder, names)
+        return model_save, center_save

@@ -1,7 +1,7 @@
 """The collectives of this process over torch.distributed.
 
-Objects and control numbers travel on the CPU over Gloo, also where tensors travel over NCCL. A process without a
-process group is rank 0 of 1.
+Objects and control values travel over Gloo on the CPU, even where tensors travel over NCCL. A process without a process
+group is rank 0 of 1.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from partial_fc.utils.text import plural
 from .errors import error_message
 
 # Messages of Gloo, NCCL and the store on the remaining ranks after one has exited. Other errors of NCCL, such as a full
-# /dev/shm or two ranks on one GPU, have a cause on this host, which no lost rank explains.
+# /dev/shm or two ranks on one GPU, have a cause on this host, and blaming a lost rank would hide it.
 CONNECTION_ERRORS = (
     "gloo/transport",
     "Connection closed by ",
@@ -27,7 +27,7 @@ CONNECTION_ERRORS = (
     "ncclRemoteError",
 )
 
-# What pip installs for a driver older than CUDA 13, which PyPI's builds need; see install-torch.sh.
+# Arguments of pip for drivers older than CUDA 13, which PyPI's builds require; see install-torch.sh.
 OLDER_BUILD = "torch --index-url https://download.pytorch.org/whl/cu126"
 
 # PyTorch 2.13 renamed both functions; the earlier names still work, with a warning.
@@ -38,7 +38,7 @@ _reduce_scatter = dist.reduce_scatter_single if hasattr(dist, "reduce_scatter_si
 class TorchBackend:
     """Collectives through torch.distributed, see partial_fc.distributed.collectives.Backend.
 
-    PyTorch matches collectives by their order. Their names are compared where objects are gathered.
+    PyTorch matches collectives by their order. Gathering objects compares the names, too.
     """
 
     error_message = staticmethod(error_message)
@@ -58,16 +58,16 @@ class TorchBackend:
         """Returns the values of all ranks, by rank.
 
         Raises:
-            RuntimeError: the ranks are in collectives of different names.
+            RuntimeError: The ranks are in collectives of different names.
         """
         if self.size == 1:
             return [value]
         gathered: list[Any] = [None] * self.size
         dist.all_gather_object(gathered, (name, value), group=_cpu_group())
-        names = [each for each, _ in gathered]
+        names, values = zip(*gathered)
         if len(set(names)) > 1:
             raise RuntimeError(f"the ranks are in different collectives, by rank: {', '.join(names)}")
-        return [each for _, each in gathered]
+        return list(values)
 
     def max(self, name: str, value: float) -> float:
         """Returns the largest value of all ranks, as float32."""
@@ -77,11 +77,11 @@ class TorchBackend:
         return largest.item()
 
     def barrier(self, name: str) -> None:
-        """Returns when all ranks have called it."""
+        """Waits until all ranks have called it."""
         self.gather_object(name, None)
 
     def abort(self, code: int) -> None:
-        """Returns: torchrun ends the other ranks when one exits with an error."""
+        """Does nothing: torchrun ends the other ranks when one exits with an error."""
 
     def is_connection_error(self, error: BaseException) -> bool:
         """Returns whether a collective failed because another rank left it."""
@@ -91,10 +91,13 @@ class TorchBackend:
 
 
 def uses_gpu(backend: str) -> bool:
-    """Returns whether a training with this backend, "nccl", "gloo" or "" for a choice, computes on GPUs.
+    """Returns whether a training with this backend computes on GPUs.
+
+    Args:
+        backend: "nccl", "gloo", or "" to choose by what the host has.
 
     Raises:
-        ValueError: "nccl" without GPUs; or there are GPUs, and the installed PyTorch cannot use them.
+        ValueError: ``backend`` is "nccl" without GPUs; or the host has GPUs that the installed PyTorch cannot use.
     """
     if backend != "gloo" and not torch.cuda.is_available():
         _refuse_unused_gpus()
@@ -105,7 +108,7 @@ def uses_gpu(backend: str) -> bool:
 
 
 def _refuse_unused_gpus() -> None:
-    """Raises ValueError if the driver has GPUs: training on the CPU instead would look like a slow success."""
+    """Raises ValueError if the driver has GPUs: silently training on the CPU would look like a slow success."""
     gpus, version = ctypes.c_int(), ctypes.c_int()
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -116,7 +119,7 @@ def _refuse_unused_gpus() -> None:
     driver.cuDriverGetVersion(ctypes.byref(version))
     try:
         torch.cuda.init()
-    except (AssertionError, RuntimeError) as error:  # the former of a build without CUDA
+    except (AssertionError, RuntimeError) as error:  # a build without CUDA raises AssertionError
         reason = error_message(error)
         cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU"
         build = "torch" if version.value >= 13000 else OLDER_BUILD
@@ -129,7 +132,7 @@ def _refuse_unused_gpus() -> None:
 
 
 def all_gather_rows(rows: torch.Tensor, size: int) -> torch.Tensor:
-    """Gathers rows (n, W) of all ranks in rank order: (size * n, W) on the same device. n must be the same on all."""
+    """Gathers rows (n, W) of all ranks in rank order: (size * n, W) on the same device. All ranks need the same n."""
     if size == 1:
         return rows
     gathered = rows.new_empty(size * rows.shape[0], *rows.shape[1:])
@@ -138,13 +141,15 @@ def all_gather_rows(rows: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def reduce_scatter_rows(rows: torch.Tensor, size: int) -> Callable[[], torch.Tensor]:
-    """Starts to sum rows (size * n, W) over the ranks: what waits for the n rows of this rank, on the same device.
+    """Starts to sum rows (size * n, W) over the ranks.
 
-    Gloo would run an all-reduce and move twice the bytes, so on the CPU each rank receives its rows of all ranks, and
-    sums them.
+    Returns:
+        A function that waits for this rank's n rows and returns them, on the same device.
     """
     if size == 1:
         return lambda: rows
+    # Gloo implements reduce-scatter as an all-reduce, which moves twice the bytes. On the CPU each rank therefore
+    # receives its rows from all ranks and sums them itself.
     on_cpu = rows.device.type == "cpu"
     received = torch.empty_like(rows) if on_cpu else rows.new_empty(rows.shape[0] // size, *rows.shape[1:])
     start = dist.all_to_all_single if on_cpu else _reduce_scatter
@@ -158,16 +163,16 @@ def reduce_scatter_rows(rows: torch.Tensor, size: int) -> Callable[[], torch.Ten
 
 
 def average_tensors(tensors: list[torch.Tensor], size: int) -> None:
-    """Replaces tensors, all on one device, by their mean over the ranks, in place and in one all-reduce."""
-    together = torch.cat([tensor.flatten() for tensor in tensors])
-    dist.all_reduce(together, group=_group_of(together))
-    for tensor, mean in zip(tensors, (together / size).split([tensor.numel() for tensor in tensors])):
+    """Replaces tensors on one device by their mean over the ranks, in place and in one all-reduce."""
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    dist.all_reduce(flat, group=_group_of(flat))
+    for tensor, mean in zip(tensors, (flat / size).split([tensor.numel() for tensor in tensors])):
         tensor.copy_(mean.view_as(tensor))
 
 
 def average_gradients_one_by_one(_, bucket):
-    """Averages each gradient of a bucket by an all-reduce of its own; a hook of DistributedDataParallel."""
-    # DistributedDataParallel refuses annotations that are strings.
+    """Averages each gradient of a bucket in a separate all-reduce; a hook of DistributedDataParallel."""
+    # No annotations: DistributedDataParallel rejects those that are strings.
     reduced = [dist.all_reduce(gradient, async_op=True).get_future() for gradient in bucket.gradients()]
     return torch.futures.collect_all(reduced).then(lambda _: bucket.buffer().div_(dist.get_world_size()))
 
@@ -177,14 +182,14 @@ def _group_of(tensor: torch.Tensor):
 
 
 def _cpu_group():
-    """A process group for the CPU; all ranks create it at the same collective if the job's own has only NCCL."""
+    """Returns a process group for CPU tensors; if the job has only NCCL, all ranks create one in the same call."""
     world = dist.group.WORLD
     return world if "cpu:" in dist.get_backend_config(world) else gloo_beside(world)
 
 
 @functools.lru_cache(maxsize=1)
 def gloo_beside(world):
-    """A process group over Gloo beside one that has only NCCL."""
+    """Creates a process group over Gloo beside a ``world`` that has only NCCL."""
     return dist.new_group(backend="gloo")
 
 

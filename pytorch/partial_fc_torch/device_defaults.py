@@ -1,4 +1,4 @@
-"""What suits a GPU, as functions of facts about it. The trainer, and the layer, ask for them where they are built.
+"""Defaults for a GPU, as functions of its properties. The trainer and the layer read them when they are built.
 
 Shapes: G global batch, E embedding, T centers of a tile.
 """
@@ -13,82 +13,80 @@ import torch
 from partial_fc.layer.tiling import LOGITS_CACHE_MB, bytes_of_class, tile_classes
 from partial_fc.utils.text import amount, plural
 
-# The operations of a tile read or write its bytes 17 times, in 46 kernels, as tests/torch/test_fake_gpu.py counts. The
-# host launches each in 6 us, a usual time. None of this was measured on a GPU.
+# The operators of a tile read or write its bytes 17 times in 46 kernels (counted with fake tensors). Launching a kernel
+# typically takes the host 6 us. None of this was measured on a GPU.
 PASSES, LAUNCHES, LAUNCH_SECONDS = 17, 46, 6e-6
 
 
 class GpuFacts(NamedTuple):
-    """What is known of a GPU."""
+    """The properties of a GPU that defaults depend on."""
 
-    name: str  # as the driver has it
+    name: str  # as the driver reports it
     capability: tuple[int, int]  # (major, minor)
     memory: int  # bytes
     cache: int  # bytes of the L2 cache
-    bandwidth: float  # bytes a second of its memory; 0 if not known
+    bandwidth: float  # of its memory, in bytes per second; 0 if unknown
     processors: int  # number of multiprocessors
 
 
 @functools.cache
 def gpu_facts(device: torch.device) -> GpuFacts | None:
-    """Returns the facts of a GPU; None for a CPU, and for a GPU that is not there, as that of a fake tensor."""
+    """Returns the properties of a GPU; None for a CPU, and for the device of a fake tensor on a host without GPUs."""
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
-    found = torch.cuda.get_device_properties(device)
-    # Twice, as a clock moves data at both of its edges; kHz and bits. Older builds and drivers do not have both.
-    bandwidth = 2e3 * getattr(found, "memory_clock_rate", 0) * getattr(found, "memory_bus_width", 0) / 8
-    capability = found.major, found.minor
-    return GpuFacts(
-        found.name, capability, found.total_memory, found.L2_cache_size, bandwidth, found.multi_processor_count
-    )
+    gpu = torch.cuda.get_device_properties(device)
+    # Clock in kHz, width in bits; two transfers per clock cycle. Older builds and drivers lack one of the attributes.
+    bandwidth = 2e3 * getattr(gpu, "memory_clock_rate", 0) * getattr(gpu, "memory_bus_width", 0) / 8
+    capability = gpu.major, gpu.minor
+    return GpuFacts(gpu.name, capability, gpu.total_memory, gpu.L2_cache_size, bandwidth, gpu.multi_processor_count)
 
 
-def layer_type(asked: torch.dtype | str, gpu: GpuFacts | None) -> torch.dtype | str:
-    """Returns the type of the layer's products; "auto" is TF32 on the GPUs that have it, otherwise float32."""
-    if asked != "auto":
-        return asked
+def layer_type(requested: torch.dtype | str, gpu: GpuFacts | None) -> torch.dtype | str:
+    """Returns the type of the layer's products; "auto" selects TF32 on GPUs that support it, otherwise float32."""
+    if requested != "auto":
+        return requested
     return "tf32" if gpu is not None and gpu.capability >= (8, 0) else "float32"
 
 
 def suitable_tile_classes(device: torch.device, batch: int, embedding_size: int) -> int:
-    """Returns the number of classes T of a tile that suits a device, a multiple of 64."""
+    """Returns the default number of classes T of a tile on a device, a multiple of 64."""
     if device.type == "cpu":
         return tile_classes(batch, embedding_size, "cpu")
     return gpu_tile_classes(batch, embedding_size, gpu_facts(device))
 
 
 def gpu_tile_classes(batch: int, embedding_size: int, gpu: GpuFacts | None) -> int:
-    """Returns the number of classes T of a tile that suits a GPU, a multiple of 64.
+    """Returns the default number of classes T of a tile on a GPU, a multiple of 64.
 
-    A tile that lies in the L2 cache is read and written faster than one in memory. That pays off on cards with a large
-    cache beside a slow memory; elsewhere the host would take longer to launch the kernels of a small tile.
+    A tile that fits into the L2 cache is read and written faster than one in memory. This pays off on cards with a
+    large cache and slow memory; on others, launching the kernels of a small tile would take longer than running them.
 
     Args:
         batch, embedding_size: G and E.
-        gpu: None is one of which nothing is known.
+        gpu: None if its properties are unknown.
     """
-    large, of_class = tile_classes(batch, embedding_size, "gpu"), bytes_of_class(batch, embedding_size)
+    large, class_bytes = tile_classes(batch, embedding_size, "gpu"), bytes_of_class(batch, embedding_size)
     if gpu is None or not gpu.bandwidth:
         return large
     # Two blocks of 128 x 128 results of a product for each multiprocessor.
     smallest = 2 * gpu.processors * 128 * 128 // max(batch, 128)
-    size = -(-max(smallest, gpu.cache * 3 // 4 // of_class) // 64) * 64
-    # Twice as long, as a host has other work, and what the cache saves has to exceed what small kernels lose.
-    launched = 2 * LAUNCHES * LAUNCH_SECONDS < PASSES * size * of_class / gpu.bandwidth
-    return size if size * of_class <= gpu.cache and launched else large
+    size = -(-max(smallest, gpu.cache * 3 // 4 // class_bytes) // 64) * 64
+    # A factor of 2, because the host has other work and small kernels lose some of what the cache saves.
+    keeps_busy = 2 * LAUNCHES * LAUNCH_SECONDS < PASSES * size * class_bytes / gpu.bandwidth
+    return size if size * class_bytes <= gpu.cache and keeps_busy else large
 
 
 def gpu_of_rank(local_rank: int, visible: int) -> int:
-    """Returns the number of the GPU of a rank among those that it sees.
+    """Returns the index of a rank's GPU among its visible GPUs.
 
-    Launchers such as srun with --gpus-per-task show each rank one GPU of its own, which then has the number 0 on all of
-    them; see require_different_gpus.
+    Launchers such as srun with --gpus-per-task show each rank a different single GPU, whose index is then 0 on every
+    rank; see require_different_gpus.
     """
     return 0 if visible == 1 else local_rank
 
 
 def require_enough_gpus(local_size: int, visible: int) -> None:
-    """Raises ValueError if the GPUs that a rank sees are neither one nor enough for the ranks of its host."""
+    """Raises ValueError if a rank sees more than one GPU, but too few for the ranks of its host."""
     if 1 < visible < local_size:
         raise ValueError(
             f"{local_size} ranks on this host, but it has {visible} GPUs: start one rank per GPU, or train on the CPU "
@@ -97,25 +95,24 @@ def require_enough_gpus(local_size: int, visible: int) -> None:
 
 
 def require_different_gpus(gpus: Sequence[tuple[str, str]]) -> None:
-    """Raises ValueError if two ranks have the same GPU, by (name of the host, UUID of the GPU) of each."""
+    """Raises ValueError if two ranks have the same GPU, given the (host name, GPU UUID) of each rank."""
     ranks: dict[tuple[str, str], list[str]] = {}
     for rank, gpu in enumerate(gpus):
         ranks.setdefault(gpu, []).append(str(rank))
-    shared = [(*gpu, numbers) for gpu, numbers in ranks.items() if len(numbers) > 1]
-    if shared:
-        host, uuid, numbers = shared[0]
-        raise ValueError(
-            f"ranks {', '.join(numbers)} on {host} have the same GPU {uuid} ({plural(len(ranks), 'GPU')} for "
-            f"{len(gpus)} ranks): start one rank per GPU, and show each rank all GPUs of its host, or one of its own "
-            "(CUDA_VISIBLE_DEVICES); or train on the CPU with backend=gloo"
-        )
+    for (host, uuid), sharing in ranks.items():
+        if len(sharing) > 1:
+            raise ValueError(
+                f"ranks {', '.join(sharing)} on {host} have the same GPU {uuid} ({plural(len(ranks), 'GPU')} for "
+                f"{len(gpus)} ranks): start one rank per GPU, and show each rank all GPUs of its host or a different "
+                "one (CUDA_VISIBLE_DEVICES); or train on the CPU with backend=gloo"
+            )
 
 
 class LogitsCache:
-    """How many bytes of logits a step may keep between its passes.
+    """The number of bytes of logits that a step may keep between its passes.
 
     Args:
-        nbytes: as asked for; None is LOGITS_CACHE_MB, and on a GPU also what the first step leaves free.
+        nbytes: the limit; None selects LOGITS_CACHE_MB, and on a GPU adds what the first step leaves free.
 
     Attributes:
         stepped: whether a backward pass has been done.
@@ -130,16 +127,10 @@ class LogitsCache:
         """Returns the limit of the next step on this device."""
         gpu = gpu_facts(device) if self._automatic and self.stepped else None
         if gpu is not None:
-            # By now a whole step, also of the backbone, has taken its memory, which PyTorch's allocator keeps.
+            # By now a whole step, including the backbone's, has allocated its memory, which PyTorch's allocator keeps:
+            # ``free`` is what the peak of a step leaves. A tenth of the GPU's memory stays free, for blocks of other
+            # sizes, verification and libraries.
             free, _ = torch.cuda.mem_get_info(device)
-            self._automatic, self._limit = False, logits_cache_bytes(free, gpu.memory)
+            self._automatic, self._limit = False, self._limit + max(0, free - gpu.memory // 10)
             logging.info("the layer caches up to %s of logits, as %s are free", amount(self._limit), amount(free))
         return self._limit
-
-
-def logits_cache_bytes(free: int, memory: int) -> int:
-    """Returns the bytes of logits to cache on a GPU of which a step, with LOGITS_CACHE_MB, leaves ``free`` at its peak.
-
-    A tenth of its memory stays free, for blocks of other sizes, verification and libraries.
-    """
-    return (LOGITS_CACHE_MB << 20) + max(0, free - memory // 10)

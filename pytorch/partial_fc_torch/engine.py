@@ -36,46 +36,46 @@ from .pixels import normalized
 Arrays = dict[str, np.ndarray]
 Rates = tuple[float, float]
 
-MARGIN = "margin:"  # before the name of a buffer of the margin
+MARGIN = "margin:"  # prefix of the margin's buffers in checkpoints
 
 
 def _of_layer(name: str) -> Any:
-    """An attribute of the engine that its layer keeps."""
+    """Returns a property of the engine that reads and sets an attribute of its layer."""
     return property(lambda self: getattr(self.layer, name), lambda self, value: setattr(self.layer, name, value))
 
 
 class TorchEngine:
     """Trains a backbone with DistributedDataParallel and PartialFC.
 
-    Collectives of a step: those of PartialFC, and all-reduces of the gradients that DistributedDataParallel overlaps
-    with the backward pass.
+    Collectives of a step: those of PartialFC, and the all-reduces of the gradients, which DistributedDataParallel
+    overlaps with the backward pass.
 
     Args:
-        model: what `data_parallel` makes of the backbone.
+        model: the return value of ``data_parallel(backbone, layer)``.
         layer: PartialFC on the same device.
-        rates: number of an update, from 1 -> learning rates of (backbone, centers).
-        network: name of the backbone, which determines the names of MXNet's arrays.
-        optimizer: builds that of the backbone, see build_optimizer.
-        momentum_convention: of momentum of SGD, of backbone and centers, see SGDParams.
-        max_grad_norm: clips the gradients of the backbone to this global norm; 0 does not clip.
-        autocast: float16 or bfloat16, in which the backbone computes; None for float32. Parameters stay float32.
-        gradient_acc: micro-batches of an update, into which `step` divides its batch.
-        ema_decay: of a moving average of the backbone's weights; 0 for none.
-        frozen: parts of the backbone that stay in evaluation mode, see frozen_modules.
-        pixels: whether inputs are RGB pixels (B, 3, H, W) uint8, which are normalized; others go to the backbone as
-            they are.
-        compiled: trains what torch.compile makes of the backbone; all else takes the backbone itself.
+        rates: maps the number of an update, counted from 1, to the learning rates of backbone and centers.
+        network: name of the backbone; determines how MXNet's arrays are renamed.
+        optimizer: builds the optimizer of the backbone, see build_optimizer.
+        momentum_convention: what SGD's momentum sums, for backbone and centers; see SGDParams.
+        max_grad_norm: clips the gradients of the backbone to this global norm; 0 disables clipping.
+        autocast: computes the backbone in float16 or bfloat16; None computes in float32. Parameters stay float32.
+        gradient_acc: number of micro-batches into which `step` divides a batch.
+        ema_decay: decay of a moving average of the backbone's weights; 0 keeps no average.
+        frozen: modules of the backbone that stay in evaluation mode, see frozen_modules.
+        pixels: whether inputs are RGB pixels (B, 3, H, W) uint8, which the engine normalizes. Other inputs are passed
+            to the backbone unchanged.
+        compiled: trains the backbone through torch.compile; everything else uses the uncompiled module.
 
     Attributes:
-        backbone: as `data_parallel` got it.
+        backbone: the module without DistributedDataParallel.
         memory_bank: see TorchBank.
-        loss_scale: of float16, else None; see LossScaling, and `wait_for_update`. The centers keep the update of a step
-            that the backbone skips: it is computed from finite features in float32.
+        loss_scale: the scale of float16, else None; see LossScaling and `wait_for_update`. If an overflow skips the
+            update of the backbone, the centers keep theirs: it is computed from finite features in float32.
         averaged: AveragedBackbone, or None.
         Others: see partial_fc.training.engine.Engine.
     """
 
-    draws_random_numbers = True  # of a user's own backbone nobody knows
+    draws_random_numbers = True  # a user's backbone may use dropout
     num_update = _of_layer("num_update")
     rank_flags = _of_layer("rank_flags")
     all_rank_flags = _of_layer("all_rank_flags")
@@ -115,7 +115,7 @@ class TorchEngine:
 
     @property
     def model_format(self) -> ModelFormat:
-        """Of weights and momentum."""
+        """The conventions of weights and momentum."""
         if not isinstance(self.backbone, Backbone):
             return TORCH._replace(momentum_convention=self.momentum_convention)
         return ModelFormat(self.backbone.eps, self.backbone.pixel_scale, self.momentum_convention)
@@ -125,65 +125,62 @@ class TorchEngine:
         """Whether the device is a GPU."""
         return self.device.type == "cuda"
 
+    @property
+    def averages_weights(self) -> bool:
+        """Whether the engine keeps a moving average of the backbone's weights."""
+        return self.averaged is not None
+
     def step(self, batch: Batch) -> torch.Tensor:
-        """Trains on one batch; returns the mean loss over the global batch before the device is done.
+        """Trains on one batch; returns the mean loss over the global batch, possibly before the device is done.
 
         Raises:
             FloatingPointError: On every rank, if the loss is infinite or NaN, or after too many overflows of float16.
-            ValueError: With several ranks, if no gradient reaches a parameter.
+            ValueError: With several ranks, if a parameter receives no gradient.
         """
         learning_rate, self.layer.learning_rate = self.rates(self.num_update + 1)
         self._parallel.train()
         for module in self._frozen:
             module.eval()
         self.optimizer.optimizer.zero_grad()
-        loss = self._backward(batch) if self.gradient_acc == 1 else self._accumulate(batch)
+        if self.gradient_acc == 1:
+            loss = self._backward(batch.inputs, batch.labels, self.layer.step)
+        else:
+            loss = self._accumulate(batch)
         self._update(learning_rate)
         if self.averaged:
             self.averaged.update(self.num_update)
         return loss
 
-    def _backward(self, batch: Batch) -> torch.Tensor:
-        """Computes the gradients, times the loss scale, and updates the centers; returns the mean loss."""
-        features = self._features(batch.inputs)
-        gradient, loss = self.layer.step(features, batch.labels)
-        self._propagate(features, gradient)
+    def _backward(self, inputs: Tensors, labels: np.ndarray, layer_step: Callable[..., Any]) -> torch.Tensor:
+        """Computes the gradients of the backbone, times the loss scale; returns the mean loss."""
+        inputs = self._on_device(inputs)
+        with self._autocast():
+            features = self._forward(inputs)
+        gradient, loss = layer_step(features, labels)
+        if self._scaling:
+            self._scaling.settle()  # does not wait: the layer has waited for the device after the previous update
+        features.backward((gradient * self._scale).to(features.dtype))
         return loss
 
     def _accumulate(self, batch: Batch) -> torch.Tensor:
-        """As `_backward`, by micro-batches; the ranks average the gradients of the backbone in the last one."""
-        count, losses = self.gradient_acc, []
-        update = Accumulation(self.layer, batch.labels, count)
+        """Like `_backward`, in micro-batches; the ranks average the gradients of the backbone in the last one."""
+        count, parallel = self.gradient_acc, self._parallel
+        update, losses = Accumulation(self.layer, batch.labels, count), []
         parts = list(zip(micro_batches(batch.inputs, count), np.array_split(batch.labels, count)))
         for number, (inputs, labels) in enumerate(parts, start=1):
-            with nullcontext() if number == len(parts) else self._without_reduction():
-                features = self._features(inputs)
-                gradient, loss = update.step(features, labels)
-                self._propagate(features, gradient)
-            losses.append(loss)
+            is_last, is_parallel = number == len(parts), isinstance(parallel, DistributedDataParallel)
+            with parallel.no_sync() if is_parallel and not is_last else nullcontext():
+                losses.append(self._backward(inputs, labels, update.step))
         update.update()
         return torch.stack(losses).mean()
 
-    def _features(self, inputs: Tensors) -> torch.Tensor:
-        inputs = self._on_device(inputs)
-        with self._autocast():
-            features: torch.Tensor = self._forward(inputs)
-        return features
-
     def _on_device(self, inputs: Tensors) -> Tensors:
-        """What the backbone takes."""
+        """Copies inputs to the device, and normalizes pixels."""
         inputs = map_inputs(lambda tensor: tensor.to(self.device, non_blocking=True), inputs)
         return normalized(inputs, self._memory_format) if self.pixels else inputs
 
-    def _without_reduction(self) -> AbstractContextManager:
-        parallel = self._parallel
-        return parallel.no_sync() if isinstance(parallel, DistributedDataParallel) else nullcontext()
-
-    def _propagate(self, features: torch.Tensor, gradient: torch.Tensor) -> None:
-        """The backward pass of the backbone."""
-        if self._scaling:
-            self._scaling.settle()  # of the update before, for which the layer has waited
-        features.backward((gradient * self._scale).to(features.dtype))
+    def _autocast(self) -> AbstractContextManager:
+        return torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()
 
     @property
     def _scale(self) -> float:
@@ -191,11 +188,11 @@ class TorchEngine:
 
     def _update(self, learning_rate: float) -> None:
         """Divides the gradients by the loss scale, clips them, and updates the backbone if they are finite."""
-        # DistributedDataParallel does not average those beside it, and says so only in the next step.
+        # DistributedDataParallel skips a bucket that lacks a gradient, and reports it only in the next step.
         without = self.optimizer.without_gradients() if self.collectives.size > 1 else []
         if without:
             raise ValueError(
-                f"no gradient reaches {some(without)} of the backbone, and so the ranks cannot average the others: use "
+                f"no gradient reaches {some(without)} of the backbone, so the ranks cannot average the others: use "
                 "every parameter for the embeddings, or set its requires_grad to False"
             )
         if self._scale != 1:
@@ -208,17 +205,12 @@ class TorchEngine:
             self.optimizer.update(learning_rate)
 
     def wait_for_update(self) -> None:
-        """Returns when the last update is complete, and ``loss_scale`` is that of the next one."""
+        """Waits until the last update is complete and ``loss_scale`` is the scale of the next one."""
         if self.on_gpu:
             with self.collectives.waiting("gradients"):
                 torch.cuda.synchronize(self.device)
         if self._scaling:
             self._scaling.settle()
-
-    @property
-    def averages_weights(self) -> bool:
-        """Whether there is a moving average of the backbone's weights."""
-        return self.averaged is not None
 
     def embed(self, inputs: Inputs, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
         """Embeds N items without training on them: (N, E) float32; see Engine.embed."""
@@ -228,16 +220,13 @@ class TorchEngine:
             saved = [buffer.clone() for buffer in backbone.buffers()] if batch_statistics else []
             with torch.no_grad(), self._autocast():
                 embeddings: np.ndarray = backbone(tensors).float().cpu().numpy()
-            for buffer, value in zip(backbone.buffers(), saved):  # the forward pass has updated the running statistics
+            for buffer, value in zip(backbone.buffers(), saved):  # undoes the forward pass's change of the statistics
                 buffer.copy_(value)
         return embeddings
 
     def _with_average(self, averaged: bool = True) -> AbstractContextManager[nn.Module]:
-        """A context with the backbone, which has the average if there is one, and is to have it."""
+        """Returns a context with the backbone; inside, it has the averaged weights if they are wanted and exist."""
         return self.averaged.in_backbone() if averaged and self.averaged else nullcontext(self.backbone)
-
-    def _autocast(self) -> AbstractContextManager:
-        return torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()
 
     def average_statistics(self) -> None:
         """Replaces the running statistics by their mean over the ranks, on every rank (all-reduce ``statistics``)."""
@@ -250,10 +239,10 @@ class TorchEngine:
                 average_tensors(statistics, self.collectives.size)
 
     def nonfinite_parameter(self) -> str | None:
-        """Returns the name of a parameter that is infinite or NaN; None if there is none."""
-        named = dict(self.backbone.named_parameters())
-        finite = torch.stack([torch.isfinite(parameter).all() for parameter in named.values()]).tolist()
-        return next((name for name, good in zip(named, finite) if not good), None)
+        """Returns the name of a parameter that is infinite or NaN; None if all are finite."""
+        parameters = dict(self.backbone.named_parameters())
+        finite = torch.stack([torch.isfinite(parameter).all() for parameter in parameters.values()]).tolist()
+        return next((name for name, is_finite in zip(parameters, finite) if not is_finite), None)
 
     def seed_generators(self, seed: int) -> None:
         """Seeds PyTorch's generators, from which the next step draws."""
@@ -266,7 +255,7 @@ class TorchEngine:
         return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **margin, **average}
 
     def statistics(self) -> Arrays:
-        """Returns copies of the running statistics on the host; every rank has those of its own batches."""
+        """Returns copies of this rank's running statistics on the host."""
         return {**weights.statistic_arrays(self.backbone), **self._average_arrays(weights.statistic_arrays)}
 
     def _average_arrays(self, arrays_of: Callable[[nn.Module], Arrays]) -> Arrays:
@@ -276,38 +265,39 @@ class TorchEngine:
             return {f"{AVERAGE}{name}": array for name, array in arrays_of(backbone).items()}
 
     def set_weights(self, arrays: Arrays) -> None:
-        """Sets all parameters and running statistics to those in ``arrays``, see weights.set_weights."""
+        """Sets all parameters and running statistics from ``arrays``, see weights.set_weights."""
         weights.set_weights(self.backbone, arrays, self.network)
         if self.averaged:
             self.averaged.reset()
 
     def restore(self, arrays: Arrays, num_update: int) -> None:
-        """Sets parameters, statistics, and states of optimizer and margin to those in ``arrays``, see Engine.restore.
+        """Sets parameters, statistics, and states of optimizer and margin from ``arrays``, see Engine.restore.
 
-        Where there is no state of this margin, it starts anew: the training goes on with another loss.
+        If ``arrays`` has no state of this margin, the margin starts anew: the training continues with another loss.
         """
+        logs = self.collectives.rank == 0
         self.set_weights(arrays)
         thawed = self.optimizer.restore(with_torch_names(self.network, arrays))
-        if thawed and self.collectives.rank == 0:
-            logging.info("not trained before, their states of the optimizer start anew: %s", some(thawed))
-        self._restore_margin(arrays)
-        average = {name.removeprefix(AVERAGE): array for name, array in arrays.items() if name.startswith(AVERAGE)}
+        if thawed and logs:
+            logging.info("their optimizer states start anew, as they were not trained before: %s", some(thawed))
+
+        def with_prefix(prefix: str) -> Arrays:
+            return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+        margin, saved = self.layer.margin, with_prefix(MARGIN)
+        state = margin.state_dict()
+        if {name: array.shape for name, array in saved.items()} == {name: value.shape for name, value in state.items()}:
+            margin.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in saved.items()})
+        elif state and logs:
+            logging.warning(
+                "the checkpoint has no state of %s (%s), but %s: the margin starts anew",
+                type(margin).__name__,
+                some(list(state)),
+                some(list(saved)) or "none",
+            )
+        average = with_prefix(AVERAGE)
         if self.averaged and average:
             with self.averaged.in_backbone() as backbone:
                 weights.set_weights(backbone, average, self.network)
-        elif self.averaged and self.collectives.rank == 0:
-            logging.warning("the checkpoint has no average of weights: it starts with those of update %d", num_update)
-
-    def _restore_margin(self, arrays: Arrays) -> None:
-        margin = self.layer.margin
-        saved = {name.removeprefix(MARGIN): array for name, array in arrays.items() if name.startswith(MARGIN)}
-        own = margin.state_dict()
-        if {name: array.shape for name, array in saved.items()} == {name: value.shape for name, value in own.items()}:
-            margin.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in saved.items()})
-        elif own and self.collectives.rank == 0:
-            logging.warning(
-                "the checkpoint has no state of %s (%s), but %s: it starts anew",
-                type(margin).__name__,
-                some(list(own)),
-                some(list(saved)) or "none",
-            )
+        elif self.averaged and logs:
+            logging.warning("the checkpoint has no averaged weights: the average starts at update %d", num_update)

@@ -1,4 +1,4 @@
-"""The messages of PyTorch's errors. This file does not need PyTorch."""
+"""Messages of PyTorch's errors. This file does not import PyTorch."""
 
 INSTALL = (
     "run `pip install -r requirement.txt` in a clone, or install the wheel with its extra torch, in an environment "
@@ -7,18 +7,17 @@ INSTALL = (
 NOT_INSTALLED = f"PyTorch is not installed: {INSTALL}"
 
 LESS_MEMORY = (
-    "To need less memory, reduce batch_size, or tile_classes or logits_cache_mb of layer_options, or keep the centers "
-    "in host memory by bank_on_gpu=False"
+    "To use less memory, reduce batch_size, or tile_classes or logits_cache_mb of layer_options, or keep the centers "
+    "in host memory with bank_on_gpu=False"
 )
 
-# What C++ adds to a message, and the stack trace that follows it.
-_CPP_TRACE = "\nException raised from "
+_CPP_TRACE = "\nException raised from "  # begins the C++ stack trace
 
 
 def error_message(error: BaseException) -> str:
-    """Returns the message of an error, without the C++ stack trace that PyTorch puts behind it."""
+    """Returns the message of an error, without the C++ stack trace that PyTorch appends."""
     if isinstance(error, OSError) and error.strerror and not error.filename:
-        return error.strerror  # raised with a message beside its number
+        return error.strerror  # without the error number
     message = str(error).split(_CPP_TRACE, 1)[0].strip() or repr(error)
-    # PyTorch says which GPU, how much was asked for and how much was free.
+    # PyTorch's message has the GPU, the requested and the free memory, but not what to change in this trainer.
     return f"{message} {LESS_MEMORY}" if type(error).__name__ == "OutOfMemoryError" else message

@@ -1,6 +1,6 @@
 """Exports a backbone saved by PyTorch to ONNX: `partial-fc export`.
 
-The epsilon of the batch norms is PyTorch's, 1e-5: no state_dict contains it.
+The epsilon of the batch norms is PyTorch's default, 1e-5, because a state_dict does not contain it.
 """
 
 import numpy as np
@@ -14,25 +14,28 @@ from .weights import set_weights
 
 
 def export(path: str, image_size: int, faces: np.ndarray) -> bytes:
-    """Returns the content of the ONNX file, compared with PyTorch on random images and on faces (N, S, S, 3) uint8 RGB.
+    """Returns the content of the ONNX file, compared with PyTorch on random images and on ``faces``.
 
-    ``path`` is that of a file, or of its folder, see `read_pretrained`.
+    Args:
+        path: of a file, or of its folder, see `read_pretrained`.
+        image_size: S.
+        faces: (N, S, S, 3) uint8 RGB.
 
     Raises:
         OSError: A file is missing.
-        ValueError: A file is damaged, its network is not known, or the embeddings differ.
+        ValueError: A file is damaged, its network is unknown, or the embeddings differ.
     """
     saved = read_pretrained(path, with_classes=False)
     if saved is None:
-        raise ValueError(f"{path} holds no weights of PyTorch: give a backbone.pth, model.pt or checkpoint_gpu_0.pt")
+        raise ValueError(f"{path} has no weights of PyTorch: give a backbone.pth, model.pt or checkpoint_gpu_0.pt")
     shapes = {name.partition(":")[2]: array.shape for name, array in saved.weights.items()}
-    found = network_with(shapes, image_size)
-    if found is None:
+    match = network_with(shapes, image_size)
+    if match is None:
         raise ValueError(
-            f"{saved.source} has {some(list(shapes))}, the layers of none of {', '.join(NETWORKS)}: export your own "
-            "network with torch.onnx"
+            f"{saved.source} has {some(list(shapes))}, which are the layers of none of {', '.join(NETWORKS)}: export "
+            "your own network with torch.onnx"
         )
-    network, embedding_size = found
+    network, embedding_size = match
     model = get_model(network, num_features=embedding_size, image_size=image_size)
     set_weights(model, saved.weights, network)
     return OnnxExport(model, faces.transpose(0, 3, 1, 2))(num_update=0)

@@ -1,4 +1,4 @@
-"""Updates of a backbone in float16, of which those with overflowed gradients are left out."""
+"""Updates of a backbone in float16 that skip overflowed gradients."""
 
 import logging
 
@@ -12,26 +12,26 @@ from .optimizers import BackboneOptimizer
 
 
 class LossScaling:
-    """A loss scale, and what it needs to know of each update.
+    """Skips updates whose gradients overflow, and adapts the loss scale.
 
-    The norm of the gradients is that after their all-reduce, so that all ranks leave out the same updates. Optimizers
-    that PyTorch fuses into one kernel look themselves whether the gradients have overflowed: then the host goes on, and
-    learns it when it waits for the next step anyway, before it needs the scale again.
+    The gradient norm is computed after the all-reduce, so all ranks skip the same updates. PyTorch's fused optimizers
+    check for an overflow on the device. The host then does not wait for the result: it reads it when it waits for the
+    next step anyway, before it uses the scale again.
 
     Attributes:
-        scale: of the next step, once `settle` has been called.
+        scale: the scale of the next step, once `settle` has been called.
     """
 
     def __init__(self, collectives: Collectives):
         self.scale = LossScale(batch_size=1)
         self._collectives = collectives
-        self._last: tuple[int, HostCopy] | None = None  # number of an update, and whether its gradients overflowed
+        self._last: tuple[int, HostCopy] | None = None  # number of the last update, and whether it overflowed
 
     def update(self, optimizer: BackboneOptimizer, learning_rate: float, norm: torch.Tensor, num_update: int) -> None:
-        """Updates the parameters, unless the norm of their gradients is not finite.
+        """Updates the parameters if the norm of their gradients is finite.
 
         Raises:
-            FloatingPointError: after too many overflows; on a GPU perhaps in the next call of `settle`.
+            FloatingPointError: After too many overflows; with a fused optimizer, the next call of `settle` raises it.
         """
         overflow = (~torch.isfinite(norm)).float()
         self._last = num_update, HostCopy(overflow)
@@ -41,10 +41,10 @@ class LossScaling:
             optimizer.update(learning_rate)
 
     def settle(self) -> bool:
-        """Waits until it is known whether the last update was left out, and changes the scale; returns whether it was.
+        """Waits for the result of the last update and adapts the scale; returns whether the update was skipped.
 
         Raises:
-            FloatingPointError: too many updates in a row were.
+            FloatingPointError: Too many updates in a row were skipped.
         """
         if self._last is None:
             return False

@@ -1,8 +1,9 @@
 """Exports a backbone to ONNX and compares the embeddings with PyTorch's.
 
-The file of a backbone of images takes normalized pixels ``data`` (batch, 3, S, S), as the files of arcface_torch; that
-of another takes what the backbone takes: ``data``, or the names of its dict. It has opset 11, which onnxruntime 1.6
-reads. PyTorch's exporter of TorchScript writes it: the other one has no opset below 18.
+The file of an image backbone takes normalized pixels ``data`` (batch, 3, S, S), like the files of arcface_torch. The
+file of another backbone takes the backbone's inputs: ``data``, or one input for each key of a dict. Files have opset
+11, which onnxruntime 1.6 reads. They are written by PyTorch's TorchScript exporter, as the newer exporter has no opset
+below 18.
 
 Shapes: N items, S image size, E embedding.
 """
@@ -34,27 +35,26 @@ EPS = "bn_eps"  # in the metadata
 
 
 class OnnxExport:
-    """Makes the ONNX file and compares it with PyTorch on examples, and on random images if it takes pixels.
+    """Exports a backbone, and compares the file with PyTorch on examples, and on random images if it takes pixels.
 
     Args:
-        model: the backbone, without DistributedDataParallel around it, on any device.
-        examples: of items as a batch has them; of images there may be none.
-        metadata: num_update -> metadata of the file, by name; None for none.
-        pixels: whether they are RGB pixels (n, 3, S, S) uint8, which the backbone takes normalized.
-        weights: returns a context in which the model has the weights to export; its own, unless given.
+        model: the backbone without DistributedDataParallel, on any device.
+        examples: inputs of some items, as in a batch; may be empty if they are images.
+        metadata: maps the number of an update to the metadata of the file.
+        pixels: whether the inputs are RGB pixels (n, 3, S, S) uint8, which the backbone takes normalized.
+        weights: returns a context in which the model has the weights to export; by default its own.
     """
 
     def __init__(
         self,
         model: nn.Module,
         examples: Inputs,
-        metadata: Callable[[int], Mapping[str, str]] | None = None,
+        metadata: Callable[[int], Mapping[str, str]] = lambda num_update: {},
         pixels: bool = True,
         weights: Callable[[], AbstractContextManager] = nullcontext,
     ):
         self.model, self.examples, self.pixels, self.weights = model, examples, pixels, weights
-        self.metadata = metadata or (lambda num_update: {})
-        self._note = ""  # on the form of the file
+        self.metadata = metadata
 
     @property
     def fits(self) -> bool:
@@ -62,99 +62,101 @@ class OnnxExport:
         return 4 * sum(tensor.numel() for tensor in self.model.state_dict().values()) < LARGEST
 
     def __call__(self, num_update: int) -> bytes:
-        """Returns the bytes of the file; neither the weights nor the mode of the model change.
+        """Returns the content of the file; changes neither the weights nor the mode of the model.
 
         Raises:
-            ValueError: It would exceed 2 GiB, an operator has no counterpart in ONNX, or the embeddings differ from
-                PyTorch's by a cosine distance above 1e-4, see partial_fc.export.parity.
+            ValueError: The file would exceed 2 GiB, ONNX lacks an operator, or the embeddings differ from PyTorch's by
+                a cosine distance above 1e-4, see partial_fc.export.parity.
         """
         from partial_fc.export import parity
 
         with self.weights(), for_inference(self.model) as model:
-            content = self._content(model, num_update)
+            content, _ = self._content(model, num_update)
+
+            def embed(inputs: Inputs) -> np.ndarray:
+                embeddings: np.ndarray = model(self._prepared(inputs)).numpy()
+                return embeddings
+
             if self.pixels:
                 faces = self.examples.transpose(0, 2, 3, 1)
-                parity.check_export(
-                    content, faces, lambda faces: self._embed(model, faces.transpose(0, 3, 1, 2)), "PyTorch", False
-                )
+                parity.check_export(content, faces, lambda faces: embed(faces.transpose(0, 3, 1, 2)), "PyTorch", False)
             else:
-                parity.check_named(content, self.examples, lambda inputs: self._embed(model, inputs), "PyTorch")
+                parity.check_named(content, self.examples, embed, "PyTorch")
         return content
 
     def validate_export(self) -> None:
-        """Checks that onnxruntime runs the file, else ValueError. An untrained network may be chaotic.
+        """Raises ValueError if onnxruntime cannot run the file; logs a warning if it has a later opset.
 
-        Logs a warning if the file has a later opset.
+        Does not compare embeddings, which an untrained network may compute with large errors.
         """
         from partial_fc.export import parity
         from partial_fc.export.model import run_session
 
         with for_inference(self.model) as model:
-            content = self._content(model, 0)
-        if self._note:
-            logging.warning("%s", self._note)
-        named, examples = not self.pixels, self.examples
-        file = parity.open_named(content, examples) if named else parity.check_form(content, raw_pixels=False)
-        # The exporter has seen one item: a forward pass may have made it a constant.
-        run_session(file.session, map_inputs(torch.Tensor.numpy, _by_name(self._examples(2))), parity.NAME)
+            content, warning = self._content(model, 0)
+        if warning:
+            logging.warning("%s", warning)
+        form = (
+            parity.check_form(content, raw_pixels=False) if self.pixels else parity.open_named(content, self.examples)
+        )
+        # Two items: the exporter has seen one, and a forward pass may have turned that number into a constant.
+        run_session(form.session, map_inputs(torch.Tensor.numpy, _by_name(self._example_items(2))), parity.NAME)
 
-    def _content(self, model: nn.Module, num_update: int) -> bytes:
-        # Imported here: only rank 0 needs them, and loading takes longer than a step of a small network.
+    def _content(self, model: nn.Module, num_update: int) -> tuple[bytes, str]:
+        """Returns the content of the file and a warning about its opset, which may be empty."""
+        # Imported here, because only rank 0 needs them, and the import takes longer than a step of a small network.
         import onnx
 
         from partial_fc.export.model_file import first_line
 
+        def refusal(error: Exception) -> ValueError:
+            return ValueError(f"this backbone cannot be exported to ONNX, opset {OPSET}: {first_line(error)}")
+
         if not self.fits:
-            raise ValueError("the weights exceed the 2 GiB of an ONNX file: take the state_dict, backbone.pth")
-        one = self._examples(1)
+            raise ValueError("the weights exceed the 2 GiB of an ONNX file: use the state_dict, backbone.pth")
+        item, warning = self._example_items(1), ""
         if self.pixels:
-            one = torch.zeros_like(one)
+            item = torch.zeros_like(item)
         try:
-            model(one)
-        except Exception as error:  # of a user's forward pass
-            kind = type(error).__name__
+            model(item)
+        except Exception as error:  # a user's forward pass may raise anything
             raise ValueError(
-                f"the backbone fails on one item, in evaluation mode on the CPU: {kind}: {first_line(error)}"
+                "the backbone fails on one item, in evaluation mode on the CPU: "
+                f"{type(error).__name__}: {first_line(error)}"
             ) from error
         try:
-            file = _exported(model, one, OPSET)
+            file = _exported(model, item, OPSET)
         except torch.onnx.errors.UnsupportedOperatorError as unsupported:
             try:
-                file = _exported(model, one, LATER_OPSET)
+                file = _exported(model, item, LATER_OPSET)
             except RuntimeError:  # no opset has it
-                raise _refusal(unsupported) from unsupported
-            self._note = f"{first_line(unsupported)}: the ONNX file has opset {LATER_OPSET}"
+                raise refusal(unsupported) from unsupported
+            warning = f"{first_line(unsupported)}: the ONNX file has opset {LATER_OPSET}"
         except RuntimeError as error:
-            raise _refusal(error) from error
+            raise refusal(error) from error
         exported = onnx.load_model_from_string(file)
-        eps = {EPS: repr(model.eps)} if isinstance(model, Backbone) else {}
-        taken = {PIXELS: NORMALIZED} if self.pixels else {}
-        onnx.helper.set_model_props(exported, {**eps, **taken, **self.metadata(num_update)})
-        content: bytes = exported.SerializeToString()
-        return content
+        metadata = {EPS: repr(model.eps)} if isinstance(model, Backbone) else {}
+        metadata |= {PIXELS: NORMALIZED} if self.pixels else {}
+        onnx.helper.set_model_props(exported, {**metadata, **self.metadata(num_update)})
+        return exported.SerializeToString(), warning
 
-    def _examples(self, count: int) -> Tensors:
-        """So many items as the backbone takes them."""
-        return self._taken(map_inputs(lambda array: np.resize(array, (count, *array.shape[1:])), self.examples))
+    def _example_items(self, count: int) -> Tensors:
+        """Returns ``count`` items as the backbone takes them."""
+        return self._prepared(map_inputs(lambda array: np.resize(array, (count, *array.shape[1:])), self.examples))
 
-    def _taken(self, inputs: Inputs) -> Tensors:
-        """What the backbone takes."""
+    def _prepared(self, inputs: Inputs) -> Tensors:
+        """Returns inputs as the backbone takes them."""
         tensors = as_tensors(inputs)
         return normalized(tensors, torch.contiguous_format) if self.pixels else tensors
 
-    def _embed(self, model: nn.Module, inputs: Inputs) -> np.ndarray:
-        """Returns (N, E)."""
-        embeddings: np.ndarray = model(self._taken(inputs)).numpy()
-        return embeddings
-
 
 class ByName(nn.Module):
-    """A backbone that takes a dict, called with its values in the order of ``names``: a graph has no dicts."""
+    """Wraps a backbone that takes a dict: takes its values in the order of ``names``, because a graph has no dicts."""
 
     def __init__(self, model: nn.Module, names: list[str]):
         super().__init__()
         self.model, self.names = model, names
-        self.train(model.training)  # else the exporter would leave the backbone in training mode
+        self.train(model.training)  # otherwise the exporter would leave the backbone in training mode
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Returns the embeddings (N, E)."""
@@ -162,14 +164,13 @@ class ByName(nn.Module):
         return embeddings
 
 
-def _exported(model: nn.Module, one: Tensors, opset: int) -> bytes:
-    """Returns the content of the file; ``one`` has the inputs of one item."""
-    file = io.BytesIO()
-    by_name = _by_name(one)
+def _exported(model: nn.Module, item: Tensors, opset: int) -> bytes:
+    """Returns the content of the file; ``item`` has the inputs of one item."""
+    file, by_name = io.BytesIO(), _by_name(item)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter, about itself
+        warnings.simplefilter("ignore", DeprecationWarning)  # by which the exporter deprecates itself
         torch.onnx.export(
-            ByName(model, list(one)) if isinstance(one, Mapping) else model,
+            ByName(model, list(item)) if isinstance(item, Mapping) else model,
             tuple(by_name.values()),
             file,
             dynamo=False,
@@ -185,18 +186,12 @@ def _by_name(inputs: Tensors) -> Mapping[str, torch.Tensor]:
     return inputs if isinstance(inputs, Mapping) else {INPUT: inputs}
 
 
-def _refusal(error: Exception) -> ValueError:
-    from partial_fc.export.model_file import first_line
-
-    return ValueError(f"this backbone cannot be exported to ONNX, opset {OPSET}: {first_line(error)}")
-
-
 @contextmanager
 def for_inference(model: nn.Module) -> Iterator[nn.Module]:
-    """A context in which the module is in eval mode on the CPU and computes in float32, without gradients.
+    """A context in which the module is in evaluation mode on the CPU and computes in float32, without gradients.
 
-    Its device keeps no second copy. What is parametrized, as by spectral_norm, is constant: ONNX lacks operators that
-    compute it.
+    Its device keeps no second copy. Parametrized tensors, as with spectral_norm, become constants: ONNX lacks operators
+    that compute them.
     """
     with torch.no_grad(), borrowed(model, lambda tensor: tensor.detach().to("cpu", copy=True).contiguous()):
         model.eval()

@@ -18,7 +18,7 @@ from .collectives import default_collectives, gloo_beside, uses_gpu
 from .device_defaults import gpu_of_rank, require_different_gpus
 from .errors import error_message
 
-POLL = 0.2  # seconds between two looks at what rank 0 has written
+POLL = 0.2  # seconds between two reads of what rank 0 has written
 
 
 def start_process_group(backend: str, timeout: float) -> None:
@@ -26,11 +26,11 @@ def start_process_group(backend: str, timeout: float) -> None:
 
     Args:
         backend: see uses_gpu.
-        timeout: seconds without a step that end the job.
+        timeout: seconds without a step after which the job ends.
 
     Raises:
         ValueError: A variable of the launcher is missing, or two ranks have the same GPU.
-        OSError: The ranks cannot reach each other, or rank 0 cannot listen at the address of the launcher.
+        OSError: The ranks cannot reach each other, or rank 0 cannot listen at the launcher's address.
     """
     on_gpu = uses_gpu(backend)
     if on_gpu:
@@ -45,28 +45,25 @@ def start_process_group(backend: str, timeout: float) -> None:
         address = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
         raise OSError(f"cannot connect the ranks at {address}: {error_message(error)}") from error
     if on_gpu:
-        require_own_gpu(str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid))
-
-
-def require_own_gpu(uuid: str) -> None:
-    """Raises ValueError on every rank if two of them have the same GPU (all-gather ``gpus``)."""
-    # With one GPU visible to each rank, nothing else shows that it is always the same one. NCCL would find it later,
-    # and without the names of the ranks.
-    require_different_gpus(default_collectives.gather_object("gpus", (socket.gethostname(), uuid)))
+        # If each rank sees one GPU, only the UUIDs show whether it is always the same one. NCCL would notice later, and
+        # without naming the ranks.
+        uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+        require_different_gpus(default_collectives.gather_object("gpus", (socket.gethostname(), uuid)))
 
 
 def _rendezvous(limit: datetime.timedelta) -> tuple[dist.Store, int, int]:
-    """Returns a store that all ranks share, the rank and the size.
+    """Returns a store that all ranks share, this rank, and the number of ranks.
 
-    The store has the addresses of the ranks, to which they send pickles, and it takes commands from whoever connects.
-    So that of one host is a file which no other user can read or write, not a port of torchrun. torchrun tells each
-    rank, whatever program is around it, a file for its error in a folder of this attempt, below one of mode 0700.
+    The store holds the addresses to which ranks send pickles, and executes commands of whoever connects. On one host it
+    is therefore a file that no other user can read or write, instead of torchrun's port. torchrun gives each rank,
+    whatever wrapper runs it, an error file in a folder of this attempt, inside a folder of mode 0700.
     """
     ranks = rank_info(os.environ)
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
     folder = os.path.dirname(os.path.dirname(error_file))
-    own = error_file == os.path.join(folder, str(ranks.local_rank), "error.json") and os.path.isdir(folder)
-    if ranks.size > ranks.local_size or not own:  # other launchers name no file, nor does torchrun --log-dir=/dev/null
+    is_torchruns = error_file == os.path.join(folder, str(ranks.local_rank), "error.json") and os.path.isdir(folder)
+    # Other launchers set no error file, nor does torchrun --log-dir=/dev/null.
+    if ranks.size > ranks.local_size or not is_torchruns:
         return next(dist.rendezvous("env://", timeout=limit))
     store = dist.FileStore(os.path.join(folder, "store"))
     store.set_timeout(limit)
@@ -74,40 +71,47 @@ def _rendezvous(limit: datetime.timedelta) -> tuple[dist.Store, int, int]:
 
 
 def collective_limit(timeout: float, environment: Mapping[str, str]) -> float:
-    """Seconds that a collective may take: longer than the watchdog waits, which can name the rank that is missing."""
+    """Returns the timeout of a collective in seconds.
+
+    It is longer than the watchdog's, so that the watchdog ends the job first: only it can name the missing rank.
+    """
     return 2 * max(timeout, start_limit(environment)) + 60
 
 
 def end_process_group() -> None:
-    """Ends the process group, if there is one."""
+    """Destroys the process group if one exists."""
     if dist.is_initialized():
         dist.destroy_process_group()
-        gloo_beside.cache_clear()  # a group that is still referenced is not ended
+        gloo_beside.cache_clear()  # a group that is still referenced is not destroyed
 
 
 def _store_of_attempt(store: dist.Store, rank: int, size: int, seconds: float) -> dist.Store:
-    """Returns a part of the store that only the processes of this attempt use, or raises DistError after ``seconds``.
+    """Returns a part of the store that only the processes of this attempt use.
 
-    torchrun may keep its store when it starts the processes again, with the addresses of processes that have ended,
-    where Gloo would wait. Its numbers of restarts differ between the hosts of an elastic job. So rank 0 draws a name,
-    and a rank accepts the name once rank 0 has answered it.
+    When torchrun restarts the processes it may keep its store, with the addresses of the previous processes, to which
+    Gloo would try to connect. torchrun's count of restarts cannot tell the attempts apart: in an elastic job it differs
+    between hosts. So rank 0 draws a name for the attempt, and a rank accepts a name only after rank 0 has answered the
+    greeting that the rank wrote under it.
+
+    Raises:
+        DistError: A rank is missing after ``seconds``.
     """
-    own = secrets.token_hex(8)
+    token = secrets.token_hex(8)
     if rank == 0:
-        store.set("attempt", own)
-        greetings = [f"{own}/{other}" for other in range(1, size)]
+        store.set("attempt", token)
+        greetings = [f"{token}/{other}" for other in range(1, size)]
         try:
             store.wait(greetings, datetime.timedelta(seconds=seconds))
-        except RuntimeError as error:  # a file has no error of its own
-            raise dist.DistNetworkError(f"not all ranks have come within {seconds:.0f} s: {error}") from error
-        store.set(f"{own}/answer", json.dumps([store.get(name).decode() for name in greetings]))
-        return dist.PrefixStore(own, store)
+        except RuntimeError as error:  # the file store has no error class of its own
+            raise dist.DistNetworkError(f"timed out after {seconds:.0f} s waiting for all ranks: {error}") from error
+        store.set(f"{token}/answer", json.dumps([store.get(name).decode() for name in greetings]))
+        return dist.PrefixStore(token, store)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if store.check(["attempt"]):
-            name = store.get("attempt").decode()  # perhaps that of an earlier attempt
-            store.set(f"{name}/{rank}", own)
-            if store.check([f"{name}/answer"]) and own in json.loads(store.get(f"{name}/answer")):
+            name = store.get("attempt").decode()  # possibly of an earlier attempt
+            store.set(f"{name}/{rank}", token)
+            if store.check([f"{name}/answer"]) and token in json.loads(store.get(f"{name}/answer")):
                 return dist.PrefixStore(name, store)
         time.sleep(POLL)
-    raise dist.DistNetworkError(f"rank 0 has not answered within {seconds:.0f} s")
+    raise dist.DistNetworkError(f"timed out after {seconds:.0f} s waiting for rank 0")

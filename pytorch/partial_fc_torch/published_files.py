@@ -1,11 +1,11 @@
-"""Files of weights and centers in PyTorch's format: of this trainer, of the tutorial's and of arcface_torch.
+"""Files of weights and centers in PyTorch's format, written by this trainer, the tutorial's trainer or arcface_torch.
 
 - ``backbone.pth``, ``model.pt``: a state_dict of the backbone, or a checkpoint that has one.
 - ``rank_<r>_softmax_weight.pt`` and ``..._mom.pt``: (L, E), centers and momentum of rank r.
 - ``checkpoint_gpu_<r>.pt`` of arcface_torch: ``state_dict_backbone``, and ``state_dict_softmax_fc`` with the ``weight``
-  (L, E) of rank r. Their optimizer is for arcface_checkpoint.py.
+  (L, E) of rank r. arcface_checkpoint.py reads the optimizer states.
 
-The classes of the ranks follow one another. No code in a file is run.
+The classes of the ranks follow one another. Reading a file runs no code from it.
 
 Shapes: L classes of a rank, E embedding.
 """
@@ -27,8 +27,8 @@ from partial_fc.utils.text import some
 from .layer.center_files import center_file, load_tensors
 from .weights import to_array
 
-STATE_DICTS = ("backbone.pth", "model.pt")  # of this trainer and the tutorial's; of later arcface_torch
-# Keys of the state_dict in a checkpoint: of arcface_torch, of Lightning and many others.
+STATE_DICTS = ("backbone.pth", "model.pt")  # of this trainer and the tutorial's; of later versions of arcface_torch
+# Keys of the state_dict in checkpoints of arcface_torch, Lightning and others.
 WITHIN = ("state_dict_backbone", "state_dict", "model_state_dict", "model", "backbone")
 IN_ARCFACE_CHECKPOINT = ("state_dict_softmax_fc", "weight")  # keys of the centers
 
@@ -42,7 +42,7 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
 
     Raises:
         OSError: A file cannot be read.
-        ValueError: It is damaged or holds something else. Objects other than tensors and plain values are refused.
+        ValueError: A file is damaged or has other content.
     """
     names = [name for name in (*STATE_DICTS, ARCFACE_CHECKPOINT.format(0)) if os.path.isfile(os.path.join(path, name))]
     if len(names) > 1:
@@ -55,31 +55,32 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
     if isinstance(content, Mapping):
         state = next((content[key] for key in WITHIN if isinstance(content.get(key), Mapping)), content)
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        has = f", but {some(list(map(str, state)))}" if isinstance(state, Mapping) else ""
+        keys = f", but has the keys {some(list(map(str, state)))}" if isinstance(state, Mapping) else ""
         raise ValueError(
             f"{path} is not a state_dict, which has a tensor for every key, or a dictionary with one under "
-            f"{' or '.join(WITHIN)}{has}: save model.state_dict()"
+            f"{' or '.join(WITHIN)}{keys}: save model.state_dict()"
         )
     weights = {f"arg:{without_wrappers(key)}": to_array(value) for key, value in state.items()}
-    return Pretrained(path, weights, None, _read_classes(os.path.dirname(path) or ".") if with_classes else None)
-
-
-def _read_classes(folder: str) -> SavedClasses:
+    if not with_classes:
+        return Pretrained(path, weights, None, None)
+    folder = os.path.dirname(path) or "."
     weight, weight_mom = (
-        [[center_rows(path, load_tensors(path))] for path in files_of_ranks(folder, center_file(field))]
+        [[center_rows(file, load_tensors(file))] for file in files_of_ranks(folder, center_file(field))]
         for field in ("weight", "weight_mom")
     )
     if not weight:
-        of_rank = files_of_ranks(folder, ARCFACE_CHECKPOINT)
-        weight = [[center_rows(path, load_tensors(path), *IN_ARCFACE_CHECKPOINT)] for path in of_rank]
+        files = files_of_ranks(folder, ARCFACE_CHECKPOINT)
+        weight = [[center_rows(file, load_tensors(file), *IN_ARCFACE_CHECKPOINT)] for file in files]
     if not weight:
-        names = f"{center_file('weight').format(0)} or {ARCFACE_CHECKPOINT.format(0)}"
-        raise ValueError(f"{folder} has no class centers, {names}: leave class_map empty, or copy those of all ranks")
-    return SavedClasses.of_ranks(folder, weight, weight_mom)
+        expected = f"{center_file('weight').format(0)} or {ARCFACE_CHECKPOINT.format(0)}"
+        raise ValueError(
+            f"{folder} has no class centers, {expected}: leave class_map empty, or copy the files of all ranks"
+        )
+    return Pretrained(path, weights, None, SavedClasses.of_ranks(folder, weight, weight_mom))
 
 
 def center_rows(path: str, content: Any, *keys: str) -> np.ndarray:
-    """Returns centers (L, E) float32, which are at these keys of a file. Raises ValueError, which names the file."""
+    """Returns the centers (L, E) float32 under nested keys of a file; a ValueError names the file."""
     for key in keys:
         content = content.get(key) if isinstance(content, Mapping) else None
     if not isinstance(content, torch.Tensor) or content.dim() != 2 or not content.is_floating_point():

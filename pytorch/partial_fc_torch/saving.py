@@ -1,4 +1,4 @@
-"""Saving the backbone during training; called on every rank."""
+"""Saving the backbone during a training."""
 
 import io
 import os
@@ -15,14 +15,14 @@ from .weights import published_state
 
 
 def save_model(engine: TorchEngine, folder: str, exports: Mapping[str, OnnxExport], num_update: int) -> None:
-    """Saves backbones as state_dicts on the CPU and as ONNX, written by rank 0.
+    """Saves backbones as state_dicts on the CPU and as ONNX; all ranks call it, rank 0 writes.
 
     Collectives: all-reduce ``statistics``, all-gather ``status.save_model``.
 
     Args:
-        engine: whose statistics they have.
+        engine: averages its running statistics over the ranks first.
         folder: of the files.
-        exports: name of the files, without its end -> what is saved there.
+        exports: file name without its extension -> the backbone to save.
         num_update: number of updates done.
     """
     engine.average_statistics()

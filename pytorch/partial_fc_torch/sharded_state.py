@@ -12,11 +12,11 @@ from .layer.module import ClassCenters
 
 
 class ShardedState:
-    """The state of a layer, which another number of processes can load.
+    """The state of a layer, which a different number of processes can load.
 
     ``torch.distributed.checkpoint.save({"layer": ShardedState(layer)}, checkpoint_id=folder)`` saves it, ``load`` with
-    the same arguments loads it, both without a copy of the arrays. Every rank continues with its sampler; with another
-    number of ranks than at the save with a new one, which depends on the number of updates.
+    the same arguments loads it, both without copying the arrays. Each rank continues with its sampler. If the number of
+    ranks has changed, each rank starts a new sampler, seeded by the number of updates.
 
     Args:
         layer: PartialFC or PartialFC_V2 with the collectives of the default process group.
@@ -39,7 +39,7 @@ class ShardedState:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues with a state that torch.distributed.checkpoint has read into the arrays of `state_dict`."""
+        """Continues from a state that torch.distributed.checkpoint has read into the arrays of `state_dict`."""
         layer, progress = self._layer, json.loads(state["progress"])
         layer._store.invalidate()
         layer.num_update, samplers = progress["num_update"], progress["samplers"]
@@ -52,11 +52,11 @@ class ShardedState:
         ranks, width = self._layer.collectives.size, rows.shape[1]
         if ranks == 1:
             return rows
-        # These take half a second to import, which no other program should wait for.
+        # Imported here, because it takes half a second.
         from torch.distributed.tensor import DTensor, Shard, init_device_mesh
         from torch.distributed.tensor._shards_wrapper import LocalShardsWrapper
 
-        # DTensor's own shards of an uneven division are others than those of shard_of: their places are given.
+        # The wrapper has the offset, because DTensor divides an uneven number of rows differently than shard_of.
         local = LocalShardsWrapper([rows], [(self._layer.class_start, 0)]) if len(rows) else LocalShardsWrapper([], [])
         mesh = init_device_mesh(rows.device.type, (ranks,))
         shape = torch.Size((self._layer.num_classes, width))

@@ -1,7 +1,7 @@
 """Weights of a backbone as arrays, for checkpoints and for files of PyTorch.
 
-Names of the arrays: ``arg:<key>``, and ``aux:<key>`` for a statistic that each rank has of its own images, with the key
-of the state_dict.
+The array of a key of the state_dict is named ``arg:<key>``, or ``aux:<key>`` for a running statistic, which differs
+between ranks.
 """
 
 import logging
@@ -21,13 +21,13 @@ Arrays = dict[str, np.ndarray]
 
 
 def parameter_arrays(model: nn.Module) -> Arrays:
-    """Returns copies of all parameters, and of the buffers that are the same on every rank: integers."""
+    """Returns copies of all parameters and integer buffers, which are the same on every rank."""
     statistics, state = statistic_arrays(model), model.state_dict()
     return {f"arg:{key}": to_array(value) for key, value in state.items() if f"aux:{key}" not in statistics}
 
 
 def statistic_arrays(model: nn.Module) -> Arrays:
-    """Returns copies of the buffers of floating-point numbers, such as running means and variances."""
+    """Returns copies of the floating-point buffers, such as running means and variances."""
     buffers, state = dict(model.named_buffers()), model.state_dict()
     return {f"aux:{key}": to_array(state[key]) for key in buffers if key in state and state[key].is_floating_point()}
 
@@ -37,39 +37,39 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
 
     Args:
         model: the backbone.
-        arrays: see above, or ``arg:`` and ``aux:`` arrays of MXNet; others, such as optimizer states, are ignored. The
-            keys may have a prefix, see prefix_of.
+        arrays: with the names above or MXNet's names; arrays that are not weights, such as optimizer states, are
+            ignored. The keys may have a prefix, see prefix_of.
         network: name of the backbone, which determines the names of MXNet's arrays.
 
     Raises:
-        ValueError: These are weights of another network. The message has the first names that differ, and the name of
+        ValueError: The weights belong to another network. The message has the first names that differ, and the name of
             the network if it is one of `NETWORKS`.
     """
-    named = with_torch_names(network, arrays)
-    state = {name.partition(":")[2]: array for name, array in named.items() if name.startswith(("arg:", "aux:"))}
-    own = model.state_dict()
-    known = [key for key in state if not key.endswith(COUNTER)]
-    prefix = prefix_of([key for key in own if not key.endswith(COUNTER)], known)
+    renamed = with_torch_names(network, arrays)
+    state = {name.partition(":")[2]: array for name, array in renamed.items() if name.startswith(("arg:", "aux:"))}
+    expected = model.state_dict()
+    keys = [key for key in state if not key.endswith(COUNTER)]
+    prefix = prefix_of([key for key in expected if not key.endswith(COUNTER)], keys)
     if prefix:
-        others = [key for key in known if not key.startswith(prefix)]
-        if others:
-            logging.warning("of the weights only %s* are taken, not %s", prefix, some(others))
+        ignored = [key for key in keys if not key.startswith(prefix)]
+        if ignored:
+            logging.warning("only the weights %s* are loaded, not %s", prefix, some(ignored))
         state = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
     # Old files have no counters, and no batch norm of these networks uses them.
-    counters = {key: to_array(value) for key, value in own.items() if key.endswith(COUNTER)}
+    counters = {key: to_array(value) for key, value in expected.items() if key.endswith(COUNTER)}
     state = {**counters, **state}
     shapes = {key: array.shape for key, array in state.items()}
     image_size = model.image_size if isinstance(model, Backbone) else 112
 
     def find_network() -> str | None:
-        found = network_with(shapes, image_size)
-        return found and found[0]
+        match = network_with(shapes, image_size)
+        return match and match[0]
 
-    require_same_names(list(own), list(state), find_network)
-    for key, value in own.items():
+    require_same_names(list(expected), list(state), find_network)
+    for key, value in expected.items():
         if shapes[key] != value.shape:
-            found = find_network()
-            hint = f": these are weights of {found}, set network={found}" if found not in (None, network) else ""
+            match = find_network()
+            hint = f": these are weights of {match}, set network={match}" if match not in (None, network) else ""
             raise ValueError(
                 f"{key} has the shape {shapes[key]}, expected {tuple(value.shape)} as in this training{hint}"
             )
@@ -78,10 +78,10 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
 
 @contextmanager
 def borrowed(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[nn.Module]:
-    """A context in which the module itself has what ``replace`` makes of its parameters and buffers.
+    """A context in which ``replace(tensor)`` stands in for each parameter and buffer of the module.
 
-    At its end the module has its own tensors, modes and attributes again, also those that a forward pass has set. Its
-    objects are not copied: they may hold locks, or activations of the last batch, which PyTorch refuses to copy.
+    Afterwards the module has its previous tensors, modes and attributes again, even those that a forward pass has set.
+    The module is not copied, because it may hold locks or activations of the last batch, which cannot be copied.
     """
     saved = [(module, dict(vars(module)), {**module._parameters, **module._buffers}) for module in model.modules()]
     replaced: dict[int, torch.Tensor] = {}
@@ -94,7 +94,7 @@ def borrowed(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor]) 
                     value = replace(tensor)
                     is_parameter = isinstance(tensor, nn.Parameter)
                     replaced[id(tensor)] = nn.Parameter(value, requires_grad=False) if is_parameter else value
-                setattr(module, name, replaced[id(tensor)])  # not into the dict alone: RNNs keep a list as well
+                setattr(module, name, replaced[id(tensor)])  # RNNs override it to update their list of weights
         yield model
     finally:
         for module, attributes, tensors in saved:
@@ -106,8 +106,8 @@ def borrowed(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor]) 
 
 
 def published_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Returns a state_dict on the CPU for programs that only know the published normalization of pixels."""
-    # contiguous: another program need not know channels_last
+    """Returns a state_dict on the CPU for programs that normalize pixels as published, whatever ``pixel_scale`` is."""
+    # Contiguous, because other programs may not expect channels_last.
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     if isinstance(model, Backbone) and model.input_gain != 1:
         first = next(f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Conv2d))
@@ -116,7 +116,7 @@ def published_state(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def to_array(tensor: torch.Tensor) -> np.ndarray:
-    """Returns a copy on the host; numbers of 16 bits become float32."""
-    short = tensor.dtype in (torch.float16, torch.bfloat16)
-    array: np.ndarray = tensor.detach().to("cpu", torch.float32 if short else tensor.dtype, copy=True).numpy()
+    """Returns a copy on the host; float16 and bfloat16 become float32."""
+    is_half = tensor.dtype in (torch.float16, torch.bfloat16)
+    array: np.ndarray = tensor.detach().to("cpu", torch.float32 if is_half else tensor.dtype, copy=True).numpy()
     return array

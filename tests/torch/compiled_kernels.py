@@ -1,9 +1,9 @@
-"""Compiles the layer's kernels for a compute capability, as a step on such a GPU would, and prints what came out.
+"""Compiles the layer's kernels for a compute capability, as a step on such a GPU would, and describes the result.
 
-    python tests/torch/compiled_kernels.py 90 [one]     (the kernels of one step, or of several kinds)
+    python tests/torch/compiled_kernels.py 90 [one]     (one: the kernels of a single step, otherwise of several)
 
-A line of JSON for each kernel: its name, registers, spills in loops, bytes of shared memory, instructions of tensor
-cores by kind.
+Prints a line of JSON for each kernel: name, registers, spills in loops, bytes of shared memory, and numbers of tensor
+core instructions by kind.
 """
 
 import json
@@ -36,32 +36,32 @@ CASES = [
 
 
 class Compiled:
-    """A kernel that is compiled where it would be launched."""
+    """Compiles a kernel instead of launching it."""
 
     def __init__(self, kernel, found):
         self.kernel, self.found = kernel, found
 
     def __getitem__(self, grid):
         def compile_for(*arguments, **options):
-            made = self.kernel.warmup(*arguments, grid=grid, **options)
-            self.found[made.hash] = describe(self.kernel.__name__, made)
+            compiled = self.kernel.warmup(*arguments, grid=grid, **options)
+            self.found[compiled.hash] = describe(self.kernel.__name__, compiled)
 
         return compile_for
 
 
-def describe(name, made):
+def describe(name, compiled):
     tools = Path(triton.__file__).parent / "backends/nvidia/bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        Path(file.name).write_bytes(made.asm["cubin"])
+        Path(file.name).write_bytes(compiled.asm["cubin"])
         commands = [[tools / "cuobjdump", each, file.name] for each in ("--dump-resource-usage", "-sass")]
         usage, sass = (subprocess.run(each, capture_output=True, text=True, check=True).stdout for each in commands)
-    cores = {kind: len(re.findall(pattern, made.asm["ptx"])) for kind, pattern in TENSOR_CORES.items()}
+    cores = {kind: len(re.findall(pattern, compiled.asm["ptx"])) for kind, pattern in TENSOR_CORES.items()}
     registers = int(re.search(r"REG:(\d+)", usage)[1])
-    return {"kernel": name, "registers": registers, "spills": spills(sass), "shared": made.metadata.shared, **cores}
+    return {"kernel": name, "registers": registers, "spills": spills(sass), "shared": compiled.metadata.shared, **cores}
 
 
 def spills(sass):
-    """Counts loads and stores of spilled registers in loops. Those before and after all loops cost nothing."""
+    """Counts loads and stores of spilled registers inside loops; those outside cost nothing."""
     instructions = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,6})\*/\s+(.*?);", sass)]
     end = max(at for at, text in instructions if "EXIT" in text)  # only waits for barriers follow
     branches = [(int(to[1], 16), at) for at, text in instructions if (to := re.search(r"\bBRA\b.* 0x(\w+)", text))]
@@ -80,7 +80,7 @@ def main(capability, types, cases):
     )
     for name in ("statistics_kernel", "logit_gradients_kernel", "feature_gradient_kernel", "center_gradient_kernel"):
         setattr(triton_passes, name, Compiled(getattr(triton_passes, name), found))
-    selfcheck._require = lambda *numbers: None  # nothing has been computed
+    selfcheck._require = lambda *numbers: None  # there are no results to compare
     for dtype in types:
         for margin, optimizer, every in cases:
             blocks = blocks_for(divmod(capability, 10), 132, dtype == "bfloat16", margin.slopes_negatives)

@@ -1,7 +1,7 @@
-"""A GPU and a group of ranks that are fakes: tensors with shapes but no memory, on a machine that has neither.
+"""A fake GPU and a fake group of ranks: tensors with shapes but no memory, on a machine that has neither.
 
-PyTorch's FakeTensorMode computes the shape, type and device of each result as a GPU would, and raises an error where
-the host needs a value, or where devices are mixed. Its backend "fake" of torch.distributed does nothing.
+PyTorch's FakeTensorMode computes the shape, type and device of each result, and raises an error if the host reads a
+value or an operator mixes devices. The backend "fake" of torch.distributed does nothing.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ from partial_fc_torch.layer.stores import host
 
 DEVICE = "cuda:1"
 RANK, RANKS = 1, 8
-# They allocate memory or give it another shape, which is no work for the device.
+# Operators that allocate or reshape memory, without work for the device.
 NO_KERNELS = ("prim::", "aten::empty", "aten::new_empty", "aten::detach", "aten::lift_fresh", "aten::_unsafe_view")
-NO_FAKE = ("aten::_fused_sgd_",)  # it works in place
-# They read or write a part of their largest argument.
+NO_FAKE = ("aten::_fused_sgd_",)  # works in place, and has no fake implementation
+# Operators that access only a part of their largest argument.
 BY_INDEX = ("aten::index", "aten::gather", "aten::scatter", "aten::embedding")
 
 
 class Trace(TorchDispatchMode):
-    """Records what a step does, in order.
+    """Records the operators of a step in order.
 
     Args:
         device: type of the device that computes.
@@ -39,10 +39,10 @@ class Trace(TorchDispatchMode):
     Attributes:
         current: number of the current device.
         events: names of operators on the device and of collectives, "wait" where the host waits for the device, and
-            what tests add.
-        kernels: operators on the device that are no views.
-        bytes: that they read and write, by the shapes of their arguments and results: as without any cache, and with
-            operators that make several passes counted as one.
+            events that tests add.
+        kernels: number of operators on the device that are not views.
+        bytes: that they read and write, computed from the shapes of arguments and results: without any cache, and
+            counting an operator with several passes as one.
     """
 
     def __init__(self, device="cuda"):
@@ -57,13 +57,13 @@ class Trace(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function._schema.name
         result = None if name in NO_FAKE else function(*args, **(kwargs or {}))
-        given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-        made = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
-        on_device = [each for each in given + made if each.device.type == self.device]
+        inputs = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        outputs = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
+        on_device = [each for each in inputs + outputs if each.device.type == self.device]
         if function.is_view or name.startswith(NO_KERNELS) or not on_device:
             return result
         self.events.append(name.removeprefix("aten::"))
-        if any(each.dim() and each.device.type != self.device for each in given + made):  # a number may be anywhere
+        if any(each.dim() and each.device.type != self.device for each in inputs + outputs):  # a number may be anywhere
             if not name.startswith(("aten::copy_", "aten::_to_copy")):
                 raise AssertionError(f"{name} has tensors on the host and on the device")
             if not (kwargs or {}).get("non_blocking", False) and not (len(args) > 2 and args[2]):
@@ -71,22 +71,22 @@ class Trace(TorchDispatchMode):
         elif name.startswith("aten::"):
             self.kernels += 1
             if name.startswith(BY_INDEX):
-                whole = max(given, key=torch.Tensor.numel)
-                given = [each for each in given if each is not whole]
-                # As many numbers of it are written as the values have that it gets, or read as the result has.
-                made = [max(given, key=torch.Tensor.numel)] if name.endswith("_") else 2 * made
-            self.bytes += sum(map(touched_bytes, given + made))
+                whole = max(inputs, key=torch.Tensor.numel)
+                inputs = [each for each in inputs if each is not whole]
+                # It writes as many elements as its values have, or reads as many as the result has.
+                outputs = [max(inputs, key=torch.Tensor.numel)] if name.endswith("_") else 2 * outputs
+            self.bytes += sum(map(touched_bytes, inputs + outputs))
         return result
 
 
 def touched_bytes(tensor):
-    """Bytes of the different numbers of a tensor, of which an expanded one has fewer than elements."""
+    """Returns the bytes of a tensor in memory; expanded dimensions count once."""
     sizes = (size for size, stride in zip(tensor.shape, tensor.stride()) if stride)
     return torch.Size(sizes).numel() * tensor.element_size()
 
 
 class Inline:
-    """ThreadPoolExecutor without a thread: fakes belong to the thread that has made them."""
+    """ThreadPoolExecutor without a thread, because fake tensors belong to the thread that made them."""
 
     def __init__(self, *arguments, **options):
         pass
@@ -99,14 +99,14 @@ class Inline:
 
 
 class Stream:
-    """Of which a trace records what the host waits for, unless it has waited for what is queued later."""
+    """A stream; the trace records when the host waits for it, unless it has already waited for later work."""
 
     def __init__(self, trace):
         self._trace = trace
         self.wait_stream = self.wait_event = lambda other: None
 
     def record_event(self):
-        """Returns what `synchronize` waits for."""
+        """Returns an event."""
         self._trace.recorded += 1
         return SimpleNamespace(synchronize=partial(self._wait, self._trace.recorded))
 
@@ -118,7 +118,7 @@ class Stream:
 
 @contextlib.contextmanager
 def guarded_devices():
-    """A context in which PyTorch's C++ code may switch between GPUs that are not there, as between meta devices."""
+    """A context in which PyTorch's C++ code can switch between missing GPUs, as it can between meta devices."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * 15).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     cuda, meta = 1, 14  # of c10::DeviceType
@@ -131,9 +131,9 @@ def guarded_devices():
 
 @contextlib.contextmanager
 def fake_gpu(monkeypatch):
-    """A context with GPUs, of which this process, rank 1 of 8, has the second; yields the Trace of what is done there.
+    """A context with fake GPUs; this process is rank 1 of 8 and has the second one. Yields its Trace.
 
-    The values that the host reads are those of a batch whose labels are 0, of a loss of log(8), and of no overflow.
+    The host reads the values of a batch with labels 0, a loss of log(8), and no overflow.
     """
     trace = Trace()
 

@@ -20,14 +20,14 @@ def test_the_average_follows_its_formula():
         for name, value in model.state_dict().items():
             counter = name.endswith("num_batches_tracked")
             expected[name] = value.numpy() if counter else decay * expected[name] + (1 - decay) * value.double().numpy()
-    own = {name: value.clone() for name, value in model.state_dict().items()}
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
     with averaged.in_backbone():
         for name, value in model.state_dict().items():
             np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6)
-            assert name.endswith("num_batches_tracked") or not torch.equal(value, own[name])
+            assert name.endswith("num_batches_tracked") or not torch.equal(value, weights[name])
     averaged.reset()
     with averaged.in_backbone():
         for name, value in model.state_dict().items():
-            assert torch.equal(own[name], value)
+            assert torch.equal(weights[name], value)
             value.zero_()
-    assert all(torch.equal(value, own[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())

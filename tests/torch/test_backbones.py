@@ -1,7 +1,4 @@
-"""The backbones: names and shapes of the published state_dicts, sizes, precision, initial values.
-
-Legend: B images in a batch, E embedding size.
-"""
+"""The backbones: names and shapes of the published state_dicts, precision, initial values."""
 
 import hashlib
 import sys
@@ -15,7 +12,7 @@ from partial_fc.settings import presets
 from partial_fc_torch.backbones import NETWORKS, get_model
 from partial_fc_torch.backbones.backbone import BATCH_NORMS
 
-# SHA-256 of the names and shapes of the published files, in their order: a list of tensors without names fits, too.
+# SHA-256 of names and shapes in the published files, in order, so that lists of tensors without names fit, too.
 PUBLISHED = {
     "r18": "ea0fb9f9f143f0a2",
     "r34": "cd1b7d65dd13d8cf",
@@ -37,7 +34,7 @@ PUBLISHED = {
     "vit_h": "0a266bc7c3dfcf13",
 }
 FAST = ["r18", "mobilefacenet", "small", "vit_t"]
-# Layers of the head, the last one the batch norm of the embedding.
+# Layers of the head; the last one is the batch norm of the embedding.
 HEAD = {
     "mobilefacenet": ["features.layers.0.layers.0", "features.layers.2", "features.layers.3"],
     "vit_t": ["feature.0", "feature.1", "feature.2", "feature.3"],
@@ -66,7 +63,7 @@ def test_names_and_shapes_are_those_of_published_files(name):
 
 
 @pytest.mark.parametrize("name", [*FAST, "mbf"])
-def test_every_parameter_is_trained_but_the_frozen_ones(name):
+def test_gradients_reach_all_parameters_except_frozen_ones(name):
     torch.manual_seed(0)  # vit_t drops branches
     model = get_model(name, num_features=16)
     model(images(4)).backward(torch.randn(4, 16, generator=torch.Generator().manual_seed(1)))
@@ -80,7 +77,7 @@ def test_every_parameter_is_trained_but_the_frozen_ones(name):
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_dropout_acts_in_training_alone(name):
+def test_dropout_acts_only_in_training(name):
     data = images()
     model = get_model(name, dropout=0.4, num_features=16).eval()
     assert torch.equal(model(data), model(data))
@@ -108,15 +105,15 @@ def test_the_head_computes_in_float32_under_autocast(name):
         half = model(data)
     assert half.dtype == torch.float32 and not torch.equal(full, half)
     head = HEAD.get(name, ["fc", "features"])
-    for key, (taken, given) in dtypes.items():
-        assert given == (torch.float32 if key in head else torch.bfloat16), key
-        assert taken == torch.float32 or key not in head, key
+    for key, (input_type, output_type) in dtypes.items():
+        assert output_type == (torch.float32 if key in head else torch.bfloat16), key
+        assert input_type == torch.float32 or key not in head, key
     assert nn.functional.cosine_similarity(full, half).min() > 0.99
 
 
 @pytest.mark.parametrize("name", FAST)
 def test_epsilon_of_the_batch_norms(name):
-    """1e-5 as published; others in MXNet's MobileFaceNet and the head of a ViT, whatever the others have."""
+    """1e-5 as published; MXNet's MobileFaceNet and the head of a ViT have constants."""
     for options, expected in (({}, 1e-5), ({"eps": 2e-5}, 2e-5)):
         model = get_model(name, **options)
         norms = [module for module in model.modules() if isinstance(module, BATCH_NORMS)]
@@ -127,7 +124,7 @@ def test_epsilon_of_the_batch_norms(name):
 
 
 def test_initial_values():
-    """As published: N(0, 0.1^2) in residual networks, 0.02^2 in ViTs; the others as MXNet, variance 2 / fan-out."""
+    """As published: standard deviation 0.1 in residual networks, 0.02 in ViTs; others as MXNet, (2 / fan-out)^0.5."""
     torch.manual_seed(0)
     for key, value in get_model("r18").state_dict().items():
         if value.ndim == 4:
@@ -151,12 +148,11 @@ def test_initial_values():
 @pytest.mark.parametrize(
     "name, options, message",
     [
-        ("r51", {}, "unknown network 'r51': did you mean 'r50'"),
-        ("smal", {}, "did you mean 'small'"),
-        ("r18", {"image_size": 113}, "image_size is 113, expected a multiple of 16"),
-        ("r18", {"image_size": 0}, "image_size is 0, expected a multiple of 16"),
-        ("r18", {"dropout": 1.0}, r"dropout is 1.0, expected a number in \[0, 1\)"),
-        ("r18", {"num_features": 0}, "num_features is 0, expected a positive number"),
+        ("r51", {}, "'r51': did you mean 'r50'"),
+        ("r18", {"image_size": 113}, "image_size is 113"),
+        ("r18", {"image_size": 0}, "image_size is 0"),
+        ("r18", {"dropout": 1.0}, "dropout is 1.0"),
+        ("r18", {"num_features": 0}, "num_features is 0"),
     ],
 )
 def test_invalid_arguments_are_refused(name, options, message):
@@ -164,17 +160,17 @@ def test_invalid_arguments_are_refused(name, options, message):
         get_model(name, **options)
 
 
-def test_a_function_of_a_user_gets_the_sizes_of_its_task_also_those_of_zero(monkeypatch):
-    given = {}
+def test_a_users_function_gets_all_sizes_of_its_task(monkeypatch):
+    arguments = {}
     module = ModuleType("networks_of_mine")
-    module.make = lambda **sizes: given.update(sizes) or nn.Linear(2, 2)
+    module.make = lambda **sizes: arguments.update(sizes) or nn.Linear(2, 2)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     get_model("networks_of_mine:make", num_features=8, depth=0, cyclic=False, channels=3)
-    assert given.pop("num_features") == 8 and given.items() >= {"depth": 0, "cyclic": False, "channels": 3}.items()
-    assert "dropout" not in given
+    assert arguments.items() >= {"num_features": 8, "depth": 0, "cyclic": False, "channels": 3}.items()
+    assert "dropout" not in arguments
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 96, 112), (2, 1, 112, 112), (3, 112, 112)])
 def test_images_of_another_shape_are_refused(shape):
-    with pytest.raises(ValueError, match=r"the images have the shape \(.*\), expected \(B, 3, 112, 112\)"):
+    with pytest.raises(ValueError, match=r"expected \(B, 3, 112, 112\)"):
         get_model("small")(torch.zeros(shape))

@@ -1,4 +1,4 @@
-"""Centers in files: the same numbers as in memory, rows that are read ahead, and refused devices."""
+"""Centers in files: training equals memory, rows are read in advance, PartialFC_V2 refuses them."""
 
 import os
 from functools import partial
@@ -10,7 +10,7 @@ import torch
 from page_cache import require_disk, require_in_memory
 from partial_fc_torch import CosFace, PartialFC, PartialFC_V2
 
-E = 512  # two rows a page
+E = 512  # two rows per page
 CLASSES = 3000
 
 
@@ -42,12 +42,12 @@ def test_training_equals_memory(ratio, optimizer, tmp_path):
 
 
 def files(layer):
-    """Those of its centers and their momentum."""
+    """Returns the files of the centers and their momentum."""
     return list(layer._store._files.pieces[0].values())
 
 
 def sample(layer, labels):
-    """The rows of a step."""
+    """Draws and loads the rows of a step."""
     return layer._draw(labels).sampled.rows.numpy()
 
 
@@ -57,7 +57,7 @@ def drop_pages(layer):
 
 
 def require_rows(layer, index):
-    """Waits until the pages of the rows of an index, and no others, are in memory."""
+    """Waits until exactly the pages of these rows are in memory."""
     require_in_memory(files(layer), [set((index // 2).tolist())] * 2)
 
 
@@ -67,7 +67,7 @@ def test_rows_of_a_step_are_read_while_the_backbone_computes(tmp_path):
     labels = torch.arange(0, CLASSES, 500)
     start = layer.sampler.state()
     drop_pages(layer)
-    first = sample(layer, labels)  # nothing is drawn ahead of the first step
+    first = sample(layer, labels)  # nothing is drawn in advance of the first step
     require_rows(layer, first)
     layer.sampler.restore(start)
     layer.step(torch.ones(len(labels), E), labels)
@@ -75,17 +75,6 @@ def test_rows_of_a_step_are_read_while_the_backbone_computes(tmp_path):
     require_rows(layer, np.union1d(first, drawn))
     drop_pages(layer)
     require_rows(layer, np.setdiff1d(sample(layer, labels), drawn))
-
-
-def test_after_a_pass_over_all_rows_the_next_step_reads_its_own(tmp_path):
-    require_disk(tmp_path)
-    layer = build(tmp_path)
-    labels = torch.arange(0, CLASSES, 500)
-    layer.step(torch.ones(len(labels), E), labels)
-    with layer.sequential_access():
-        pass
-    drop_pages(layer)
-    require_rows(layer, sample(layer, labels))
 
 
 def test_files_are_for_updates_in_place(tmp_path):

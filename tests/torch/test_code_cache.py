@@ -1,4 +1,4 @@
-"""The folder from which torch.compile imports code is the user's own."""
+"""The folder from which torch.compile imports code is private to the user."""
 
 import os
 import tempfile
@@ -7,7 +7,7 @@ import pytest
 
 import default
 from partial_fc_torch.build import TorchFramework
-from partial_fc_torch.code_cache import VARIABLE, use_own_cache
+from partial_fc_torch.code_cache import VARIABLE, use_private_cache
 
 
 @pytest.fixture
@@ -16,26 +16,21 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / f"torchinductor_{os.geteuid()}"
 
 
-def test_a_new_folder_is_closed_to_others_and_taken_again(folder):
-    for _ in range(2):
-        use_own_cache(environment := {})
-        assert environment == {VARIABLE: str(folder)} and folder.stat().st_mode & 0o077 == 0
-
-
-def test_a_training_that_compiles_takes_it(folder, monkeypatch):
-    monkeypatch.setenv(VARIABLE, "")
+def test_a_training_that_compiles_uses_a_private_folder(folder, monkeypatch):
     settings = default.generate_config(changes={"network_options": "compile=True"}, trainer="torch")
-    TorchFramework(backend="gloo").require_device(settings)
-    assert os.environ[VARIABLE] == str(folder)
+    for _ in range(2):
+        monkeypatch.setenv(VARIABLE, "")
+        TorchFramework(backend="gloo").require_device(settings)
+        assert os.environ[VARIABLE] == str(folder) and folder.stat().st_mode & 0o077 == 0
 
 
-def test_a_folder_that_the_user_names_is_taken(folder):
-    use_own_cache(environment := {VARIABLE: "own"})
-    assert environment == {VARIABLE: "own"} and not folder.exists()
+def test_a_folder_that_the_user_names_is_used(folder):
+    use_private_cache(environment := {VARIABLE: "mine"})
+    assert environment == {VARIABLE: "mine"} and not folder.exists()
 
 
 @pytest.mark.parametrize("planted", ["group", "all", "link", "owner"])
-def test_what_others_can_write_to_is_refused(planted, folder, monkeypatch):
+def test_a_folder_that_others_can_write_to_is_refused(planted, folder, monkeypatch):
     folder.mkdir(0o755)
     if planted == "link":
         folder.rename(folder.with_name("other"))
@@ -46,6 +41,6 @@ def test_what_others_can_write_to_is_refused(planted, folder, monkeypatch):
     else:
         folder.chmod(0o775 if planted == "group" else 0o757)
     environment = {}
-    with pytest.raises(ValueError, match=f"compile=True would run code from {folder}, .*set {VARIABLE}"):
-        use_own_cache(environment)
+    with pytest.raises(ValueError, match=f"{folder}.*set {VARIABLE}"):
+        use_private_cache(environment)
     assert not environment

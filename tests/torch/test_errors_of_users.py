@@ -1,4 +1,4 @@
-"""An error that a class of the user's raises while a training is built names class, method, file and line."""
+"""An error in a user's class while a training is built names class, method, file and line."""
 
 import inspect
 import re
@@ -76,14 +76,14 @@ class Untried(Margin):
 OF_TASK = {"items": "Failing.items", "network_sizes": "Failing.network_sizes", "evaluation": "Unprepared.load"}
 OF_SETTINGS = {"schedule": "Maker", "trackers": "Maker", "margin": "Untried", "rec": "Maker"}
 CASES = [({"task_options": f"where={name}"}, place) for name, place in OF_TASK.items()]
-CASES += [({name: f"{__name__}:{made}"}, f"{made}.__init__") for name, made in OF_SETTINGS.items()]
+CASES += [({name: f"{__name__}:{class_name}"}, f"{class_name}.__init__") for name, class_name in OF_SETTINGS.items()]
 CASES += [({"rec": f"{__name__}:{name}"}, f"{name}.__getitem__") for name in ("Unreadable", "Unlabelled")]
 
 
 def settings_of(folder, **changes):
-    given = {"task": "items" if "rec" in changes else f"{__name__}:Failing", "network": "own_items:network"}
-    given |= {"num_classes": CLASSES, "embedding_size": 8, "batch_size": 4, "max_update": 2, "lr_steps": []}
-    return default.generate_config(changes={**given, "output": str(folder), **changes}, trainer="torch")
+    settings = {"task": "items" if "rec" in changes else f"{__name__}:Failing", "network": "own_items:network"}
+    settings |= {"num_classes": CLASSES, "embedding_size": 8, "batch_size": 4, "max_update": 2, "lr_steps": []}
+    return default.generate_config(changes={**settings, "output": str(folder), **changes}, trainer="torch")
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyError, SystemExit])

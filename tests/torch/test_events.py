@@ -6,7 +6,7 @@ from curves_cases import check_drawn_names, check_full_disk
 from partial_fc_torch.build import TorchFramework
 
 
-def test_a_full_disk_ends_the_curves_alone(tmp_path, capfd):
+def test_a_full_disk_ends_only_the_curves(tmp_path, capfd):
     check_full_disk(partial(TorchFramework.open_writer, None), tmp_path, capfd)
 
 

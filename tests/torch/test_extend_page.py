@@ -1,4 +1,4 @@
-"""The programs of docs/extend.md run, and what they add to the layer computes what the page says."""
+"""The programs of docs/extend.md run, and their classes compute what the page says."""
 
 import importlib
 import math
@@ -30,7 +30,7 @@ SIZES = {"num_classes": 30, "embedding_size": 8, "device": "cpu"}
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """The programs as files that can be imported."""
+    """A folder from which the programs can be imported."""
     for name, text in PROGRAMS:
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
@@ -44,7 +44,7 @@ def batches(steps):
         yield torch.from_numpy(rng.standard_normal((16, 8), np.float32)), torch.from_numpy(rng.integers(0, 30, 16))
 
 
-def test_every_program_of_the_page_is_one_of_a_file():
+def test_every_program_of_the_page_has_a_file_name():
     assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 8
 
 
@@ -72,7 +72,7 @@ def test_the_margin_matches_its_formula_in_float64(tiling):
     s, m, t = 8.0, 0.35, 1.1
     layer = PartialFC_V2(margin_named("mv:MVSoftmax", s, {"t": t}), **SIZES, **tiling)
     features, labels = next(batches(1))
-    layer.weight.data[labels[0]] = features[0] / 100  # a target that no negative exceeds
+    layer.weight.data[labels[0]] = features[0] / 100  # no negative exceeds this target
     local = features.clone().requires_grad_()
     layer(local, labels).backward()
     inputs, centers = features.double().requires_grad_(), layer.weight.detach().double().requires_grad_()
@@ -151,7 +151,7 @@ def test_the_store_trains_as_memory_does_and_its_files_have_the_centers(ratio, f
 
 
 def test_the_backbone_trains_and_the_planner_derives_its_sizes(tmp_path):
-    """Its head computes in float32 under autocast; a name that is not there, or other arguments, are refused."""
+    """Its head computes in float32 under autocast."""
     plain = {"debug": True, "num_classes": 10, "batch_size": 4, "embedding_size": 16, "max_update": 2, "lr_steps": []}
     changes = {**plain, "network": "mixer:mixer", "models_root": str(tmp_path), "val_targets": [], "baselines": False}
     settings = default.generate_config(changes=changes, trainer="torch")
@@ -171,11 +171,11 @@ def test_the_backbone_trains_and_the_planner_derives_its_sizes(tmp_path):
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("mixer:absent", "network is 'mixer:absent', but mixer has no absent"),
-        ("mixer:Mixed", "network is 'mixer:Mixed', which cannot be called with num_features, image_size: "),
-        ("builtins:dict", "network is 'builtins:dict', which is <class 'dict'>: name a subclass of torch.nn"),
+        ("mixer:absent", "mixer has no absent"),
+        ("mixer:Mixed", "cannot be called with num_features, image_size: "),
+        ("builtins:dict", "name a subclass of torch.nn"),
     ],
 )
-def test_a_backbone_that_is_none_is_refused(name, message):
+def test_other_objects_are_refused_as_backbones(name, message):
     with pytest.raises(ValueError, match=message):
         get_model(name, num_features=8)

@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py runs without a GPU; a form that fails, or has no time, leaves the others their rows."""
+"""benchmarks/gpu.py runs without a GPU; a variant that fails or times out does not affect the others."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def gpu(monkeypatch):
 @pytest.mark.thorough
 def test_all_tables_are_filled_by_fakes():
     command = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--fake"]
-    # Another test of this process may have asked for Triton's interpreter, which is slow.
+    # Another test of this process may have enabled Triton's interpreter, which is slow.
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr

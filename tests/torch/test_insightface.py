@@ -1,4 +1,4 @@
-"""insightface's own programs take our ONNX files as they are: pip install insightface (no part of our environments)."""
+"""insightface reads our ONNX files; run with pip install insightface, which our environments do not contain."""
 
 import cv2
 import numpy as np
@@ -22,7 +22,7 @@ NO_FACES = np.empty((0, 3, 112, 112), np.uint8)
 
 @pytest.fixture(params=["of PyTorch", "of MXNet"])
 def backbone(request, tmp_path):
-    """A file of a training with PyTorch, and one that takes pixels from 0 to 255, as those of MXNet."""
+    """A file of a training with PyTorch, and one that takes pixels in 0..255, as MXNet's files."""
     path = tmp_path / "backbone.onnx"
     if request.param == "of MXNet":
         TinyModel().write(path)

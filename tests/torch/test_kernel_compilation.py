@@ -1,6 +1,6 @@
 """The layer's kernels compile for GPUs, without spills in loops, within shared memory, and with tensor cores.
 
-In a process of its own, as other tests here may have chosen Triton's interpreter.
+In a separate process, because other tests here may have enabled Triton's interpreter.
 """
 
 import json
@@ -23,7 +23,7 @@ GPUS = {
     100: (227, "tcgen05"),
     120: (99, "mma"),
 }
-# Every tensor core instruction, with the least shared memory that has it. Of the others, the kernels of one step.
+# One GPU for each tensor core instruction, with the least shared memory; the others compile the kernels of one step.
 ALL_KERNELS = (90, 100, 120)
 
 

@@ -1,6 +1,4 @@
-"""CombinedMarginLoss, ArcFace and CosFace as functions of cosines, as users of arcface_torch call them; what else is a
-margin, and its state.
-"""
+"""Margins called with cosines, as by users of arcface_torch; functions and objects as margins; states of margins."""
 
 import math
 from types import SimpleNamespace
@@ -58,9 +56,11 @@ def test_gradcheck(loss):
     assert torch.autograd.gradcheck(lambda logits: loss(logits, torch.from_numpy(LABELS)), (cosines,))
 
 
-def test_straight_through_has_the_slope_one():
-    cosines = torch.from_numpy(COSINES).requires_grad_()
-    ArcFace(4.0, straight_through=True)(cosines, torch.from_numpy(LABELS)).sum().backward()
+def test_straight_through_changes_only_the_slope():
+    cosines, labels = torch.from_numpy(COSINES).requires_grad_(), torch.from_numpy(LABELS)
+    logits = ArcFace(4.0, straight_through=True)(cosines, labels)
+    assert torch.equal(logits, ArcFace(4.0)(cosines, labels))
+    logits.sum().backward()
     np.testing.assert_array_equal(cosines.grad, np.full_like(COSINES, 4.0))
 
 
@@ -79,12 +79,6 @@ def test_negatives_above_the_threshold_are_left_out():
     lowest = torch.finfo(torch.float64).min
     torch.testing.assert_close(logits, torch.tensor([[2.0, 1.2, lowest], [lowest, 0.8, 0.4]], dtype=torch.float64))
     assert cosines.grad[0, 0] == -cosines.grad[0, 1] != 0 and cosines.grad[0, 2] == 0
-
-
-@pytest.mark.parametrize("threshold", [-0.1, 1.0])
-def test_thresholds_that_are_no_cosines_are_refused(threshold):
-    with pytest.raises(ValueError, match=f"_threshold is {threshold}, but must be at least 0 and below 1"):
-        CombinedMarginLoss(64, 1.0, 0.5, 0.0, threshold)
 
 
 def arcface_by_autograd(cosine, norms, labels):
@@ -110,7 +104,7 @@ ARCFACE_TORCH = SimpleNamespace(s=8, m1=1.0, m2=0.5, m3=0.0, interclass_filterin
     ],
 )
 def test_functions_and_objects_of_others_are_margins(margin, expected):
-    """Losses and gradients are those of the margin that they describe, for angles that stay below pi."""
+    """Losses and gradients equal those of the built-in margin, for angles below pi."""
     noise = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     results = []
     for each in (margin, expected):
@@ -130,8 +124,8 @@ def test_the_planner_knows_the_margins():
 
 def test_margins_by_name():
     assert {type(margin_named(name, 8.0, {"m": 0.3})) for name in ("adaface", "curricularface")} < set(MARGINS.values())
-    own = margin_named("partial_fc_torch.layer.margins.magface:MagFace", 8.0, {"l_a": 1, "u_a": 2})
-    assert isinstance(own, MagFace) and (own.scale, own.l_a) == (8.0, 1)
+    magface = margin_named("partial_fc_torch.layer.margins.magface:MagFace", 8.0, {"l_a": 1, "u_a": 2})
+    assert isinstance(magface, MagFace) and (magface.scale, magface.l_a) == (8.0, 1)
     by_function = margin_named("test_margin_objects:with_option", 8.0, {"m": 0.3})
     cosine = torch.tensor([0.5], dtype=torch.float64)
     torch.testing.assert_close(by_function.targets(cosine, cosine, cosine).value, torch.full_like(cosine, 0.2))
@@ -141,20 +135,24 @@ def with_option(cosine, norms, labels, m=0.1):
     return 8 * (cosine - m)
 
 
+COMBINED = {"m1": 1, "m2": 0, "m3": 0}
+
+
 @pytest.mark.parametrize(
     "name, options, message",
     [
-        ("adaface", {"m1": 1}, "margin is 'adaface', but cannot be made with s=8.0 and {'m1': 1}: .*'m1'"),
-        ("magface", {"l_a": 200}, "MagFace has l_a=200, u_a=110.0, .* but needs l_a < u_a"),
-        ("magface", {"lambda_g": -5}, "lambda_g is -5.0, but must be at least 0 and at most"),
-        ("adaface", {"t_alpha": 2}, "t_alpha is 2.0, but must be above 0 and at most 1"),
-        *((name, {"m": bad}, "m is ") for name in ("adaface", "curricularface") for bad in (-1, 1e300, math.nan, "a")),
-        ("combined", {"m1": 1, "m2": 0, "m3": math.inf}, "m3 is inf, but must be a finite number"),
-        ("arcfase", {}, "margin is 'arcfase', but must be a known name or package.module:name"),
-        ("nowhere:own", {}, "margin is 'nowhere:own', but nowhere cannot be imported"),
+        ("adaface", {"m1": 1}, "cannot be made with s=8.0 and {'m1': 1}"),
+        ("magface", {"l_a": 200}, "needs l_a < u_a"),
+        ("magface", {"lambda_g": -5}, "lambda_g is -5.0"),
+        ("adaface", {"t_alpha": 2}, "t_alpha is 2.0"),
+        *(("curricularface", {"m": bad}, "m is ") for bad in (-1, 1e300, math.nan, "a")),
+        ("combined", {**COMBINED, "m3": math.inf}, "m3 is inf"),
+        *(("combined", {**COMBINED, "interclass_filtering_threshold": bad}, f"is {bad}") for bad in (-0.1, 1.0)),
+        ("arcfase", {}, "'arcfase', but must be a known name"),
+        ("nowhere:own", {}, "nowhere cannot be imported"),
     ],
 )
-def test_names_and_options_that_make_no_margin_are_refused(name, options, message):
+def test_unusable_names_and_options_are_refused(name, options, message):
     with pytest.raises(ValueError, match=message) as error:
         margin_named(name, 8.0, options)
     assert "\n" not in str(error.value)
@@ -163,17 +161,17 @@ def test_names_and_options_that_make_no_margin_are_refused(name, options, messag
 @pytest.mark.parametrize(
     "function, message",
     [
-        (lambda cosine, norms, labels: cosine[:1], r"returns \(1,\) target logits for a batch of 2"),
+        (lambda cosine, norms, labels: cosine[:1], r"returns \(1,\) target logits"),
         (lambda cosine, norms, labels: cosine @ labels, "RuntimeError"),
     ],
 )
 def test_a_function_that_fails_is_refused_before_the_first_step(function, message):
-    with pytest.raises(ValueError, match=f"the margin .* cannot compute the target logits of two rows .*{message}"):
+    with pytest.raises(ValueError, match=f"cannot compute the target logits .*{message}"):
         PartialFC_V2(function, 4, 9)
 
 
 class Counting(torch.nn.Module):
-    """A user's margin whose state is the number of its calls."""
+    """A user's margin that counts its calls."""
 
     def __init__(self):
         super().__init__()
@@ -185,8 +183,8 @@ class Counting(torch.nn.Module):
 
 
 @pytest.mark.parametrize("make", [AdaFace, CurricularFace, Counting])
-def test_the_state_changes_in_steps_alone(make):
-    """Not where it is tried, in a batch that is refused, or, of margins that know it, in evaluation mode."""
+def test_only_a_step_changes_the_state(make):
+    """The trial of a new margin and a refused batch do not, nor does our margins' evaluation mode."""
     layer = PartialFC(margin_softmax=make(), num_classes=9, embedding_size=4, device="cpu")
     layer.learning_rate, features, labels = 0.1, torch.ones(6, 4), torch.arange(6)
 
@@ -207,7 +205,7 @@ def test_the_state_changes_in_steps_alone(make):
     fresh.learning_rate = 0.1
     fresh.step(features, labels)
     fresh.weight.copy_(layer.weight)
-    for size in (4, 6):  # changes of the batch size, after which a step begins again
+    for size in (4, 6):  # another batch size repeats the step
         layer.step(features[:size], labels[:size])
     layer.load_state_dict(fresh.state_dict())
     assert state() == once
@@ -219,10 +217,10 @@ def test_the_state_changes_in_steps_alone(make):
         assert state() == {"margin.function.calls": 2}
 
 
-def test_adaface_has_statistics_of_a_batch_of_one():
+def test_adaface_accepts_a_batch_of_one():
     margin, one = AdaFace(), torch.tensor([0.5], dtype=torch.float64)
-    targets = margin.targets(one, one, torch.tensor([0]))
-    assert torch.isfinite(targets.value) and margin.norm_std.item() == pytest.approx(99.0)
+    assert torch.isfinite(margin.targets(one, one, torch.tensor([0])).value)
+    assert margin.norm_std.item() == pytest.approx(99.0)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +235,7 @@ def test_adaface_has_statistics_of_a_batch_of_one():
     ],
 )
 def test_targets_from_0_to_pi_at_all_norms(make, expected):
-    """Beyond the ends of the intervals of angles and norms, too."""
+    """Includes angles and norms beyond the ends of the margins' intervals."""
     cosines, norms = np.tile(np.cos(np.linspace(0.01, math.pi - 0.01, 40)), 5), np.repeat([0, 1e-4, 9, 90, 500], 40)
     features, labels = norms[:, None] * np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1), np.zeros(200, int)
     targets = make().targets(*map(torch.from_numpy, (cosines, norms.astype(float), labels)))
@@ -254,15 +252,8 @@ def test_targets_from_0_to_pi_at_all_norms(make, expected):
     np.testing.assert_allclose(targets.value, value(), atol=1e-9)
     slope = derivative(shift=1e-7)
     wrong = np.abs(targets.by_cosine.numpy() - slope) > 1e-4 * (1 + slope)
-    assert wrong.sum() <= 2  # beside the ends of AdaFace's angles
+    assert wrong.sum() <= 2  # next to the ends of AdaFace's angles
     if targets.penalty is not None:
         np.testing.assert_allclose(targets.penalty, value(part=1), rtol=1e-12)
         np.testing.assert_allclose(targets.by_norm, derivative(longer=1e-5), atol=1e-6)
         np.testing.assert_allclose(targets.penalty_by_norm, derivative(longer=1e-5, part=1), atol=1e-6)
-
-
-@pytest.mark.parametrize("make, fits", [(ArcFace, True), (CurricularFace, False)])
-def test_slopes_take_place_in_the_cache(make, fits):
-    layer = PartialFC_V2(make(), 4, 4096, logits_cache_mb=1)
-    step = layer._forward_step(torch.randn(64, 4), torch.arange(64))
-    assert bool(step.kept.cached) == fits

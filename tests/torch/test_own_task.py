@@ -1,4 +1,4 @@
-"""A task of a user: dicts of letters and lengths are trained on, verified, resumed, and exported as faces are."""
+"""A user's task, whose items are dicts of letters and lengths: trained, verified, resumed and exported like faces."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ from partial_fc.utils.config import Setting, SettingsError
 from partial_fc_tools.__main__ import main
 from partial_fc_torch import get_model
 from partial_fc_torch.build import TorchFramework
-from partial_fc_torch.pixels import normalized, to_images
+from partial_fc_torch.pixels import normalized
 
 SIZES = {"num_classes": 30, "embedding_size": 16, "batch_size": 12, "max_update": 24, "lr_steps": []}
 EVERY = {"verify_every": 12, "checkpoint_every": 12, "log_every": 6}
@@ -44,7 +44,7 @@ def test_it_is_trained_verified_exported_and_resumed_to_the_same_bytes(tmp_path,
         train(settings_of(tmp_path / "whole", ema_decay=0.9), TorchFramework())
     summary = json.loads((tmp_path / "whole" / "summary.json").read_text())
     assert list(summary["verification"]) == ["pairs", "spellings", "pairs_ema", "spellings_ema"]
-    assert set(summary["baselines"]) == {"untrained"}  # those of the first set
+    assert set(summary["baselines"]) == {"untrained"}  # of the first set
     assert "spellings" in (tmp_path / "whole" / "report.html").read_text()
     tracked = (tmp_path / "whole" / "metrics.jsonl").read_text()
     assert "verification/spellings/rank1" in tracked
@@ -79,14 +79,14 @@ def test_the_onnx_file_has_an_input_for_each_name_and_gives_the_embeddings(tmp_p
 
 
 @pytest.mark.parametrize("changes", [{"gradient_acc": 3}, {"debug": True}, {"bf16": True}])
-def test_it_has_what_trainings_have(tmp_path, changes, caplog):
+def test_it_trains_with_options_of_the_trainer(tmp_path, changes, caplog):
     train(settings_of(tmp_path, max_update=4, baselines=False, **changes), TorchFramework())
     assert (tmp_path / "report.html").exists() and (tmp_path / "backbone.onnx").exists()
     assert "computes other embeddings" not in caplog.text
 
 
 def test_a_dataset_is_trained_on_by_name_with_threads_or_processes(tmp_path):
-    """The same bytes, with a bad item, and resumed with the other."""
+    """The bytes are the same, even with a bad item and after resuming with the other kind."""
     changes = {"task": "items", "rec": "own_items:SomeBad", "network": "own_items:network", "num_classes": 10}
     changes |= {"baselines": False, "max_update": 6, "checkpoint_every": 3, "skip_bad_images": 1}
     for processes in (0, 2):
@@ -97,7 +97,7 @@ def test_a_dataset_is_trained_on_by_name_with_threads_or_processes(tmp_path):
     train(settings_of(tmp_path / "resumed", decode_threads=1, resume=path, **changes), TorchFramework())
     for name in ("backbone.pth", "backbone.onnx", "rank_0_softmax_weight.pt"):
         assert len({(each / name).read_bytes() for each in tmp_path.iterdir()}) == 1, name
-    for rec in ("data/glyphs", "hf:glyphs"):  # a settings file may have the latter, and no code in a module hf
+    for rec in ("data/glyphs", "hf:glyphs"):  # the latter names a set, no module
         with pytest.raises(ValueError, match=f"task=items trains on a map-style Dataset, but rec is .*{rec}"):
             build_task(settings_of(tmp_path, **{**changes, "rec": rec})).prepare("")
 
@@ -108,7 +108,7 @@ def test_reading_all_labels_of_a_dataset_is_logged(tmp_path, capfd):
     assert capfd.readouterr().out.count("own_items:Untold has no targets: reading ") == 1
 
 
-def test_settings_of_its_own_are_checked():
+def test_its_settings_are_checked():
     make = partial(settings_of, "out")
     assert build_task(make(task_options="classes=40")).classes == 40
     for options, message in (
@@ -129,22 +129,18 @@ def test_settings_of_its_own_are_checked():
         build_task(make(task="items", rec="own_items:SomeBad", task_options="a=3"))
 
 
-@pytest.mark.parametrize("name, value", [("cutout", 8), ("min_images_per_class", 2)])
-def test_a_dataset_of_any_items_takes_no_options_of_images(name, value):
-    settings = settings_of("out", task="items", rec="own_items:SomeBad", **{name: value})
-    with pytest.raises(SettingsError, match=f"task_options sets {name}, but DatasetTask has no settings of its own"):
-        build_task(settings)
-
-
-def test_a_dataset_of_any_items_takes_no_validation_sets():
+def test_a_dataset_of_any_items_takes_no_settings_of_images():
     changes = {"task": "items", "rec": "own_items:SomeBad"}
-    assert settings_of("out", dataset="emore", **changes).val_targets  # those of the preset
-    with pytest.raises(SettingsError, match="val_targets is .*, but task=items does not take it"):
+    for name, value in (("cutout", 8), ("min_images_per_class", 2)):
+        with pytest.raises(SettingsError, match=f"task_options sets {name}"):
+            build_task(settings_of("out", **changes, **{name: value}))
+    assert settings_of("out", dataset="emore", **changes).val_targets  # of the preset
+    with pytest.raises(SettingsError, match="val_targets is "):
         settings_of("out", **changes, val_targets=["lfw"])
 
 
 def test_a_network_of_images_is_refused(tmp_path):
-    with pytest.raises(JobError, match="network is 'small', which takes images"):
+    with pytest.raises(JobError, match="'small', which takes images"):
         train(settings_of(tmp_path, network="small"), TorchFramework())
 
 
@@ -164,9 +160,9 @@ class OwnBatches(Pixels):
 
 @pytest.mark.parametrize("changes", [{}, {"debug": True}, {"task": f"{__name__}:OwnBatches"}], ids=repr)
 @pytest.mark.parametrize("form", ["dtype=float32", "shape=32x32x3", "shape=3x48x48", "shape=9x1"])
-def test_pixels_that_are_not_images_of_the_size_of_the_settings_are_refused(tmp_path, form, changes):
+def test_pixels_of_another_shape_or_type_are_refused(tmp_path, form, changes):
     changes = {"task": f"{__name__}:Pixels", "image_size": 32, "network": "small", "task_options": form, **changes}
-    with pytest.raises(JobError, match=r"its items are .*, expected one array, uint8 \(3, 32, 32\)"):
+    with pytest.raises(JobError, match=r"expected one array, uint8 \(3, 32, 32\)"):
         train(settings_of(tmp_path / "out", **changes), TorchFramework())
     assert not (tmp_path / "out").exists()
 
@@ -179,5 +175,5 @@ def test_a_task_of_pixels_trains_networks_of_images(tmp_path):
     model.load_state_dict(weights(tmp_path))
     faces = random_faces((32, 32), 2)
     with torch.no_grad():
-        expected = model(normalized(to_images(torch.from_numpy(faces)))).numpy()
+        expected = model(normalized(torch.from_numpy(faces).permute(0, 3, 1, 2))).numpy()
     np.testing.assert_allclose(FaceModel.open(tmp_path).embed(faces), expected, rtol=1e-3, atol=1e-4)

@@ -1,4 +1,4 @@
-"""PartialFC_V2 in one process: derivatives by torch.autograd.gradcheck in float64, types, and optimizers."""
+"""PartialFC_V2 in one process: derivatives by torch.autograd.gradcheck in float64, types, and refusals."""
 
 import inspect
 
@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from oracle import MARGINS
-from partial_fc_torch import ArcFace, CombinedMarginLoss, CosFace, PartialFC_V2
+from partial_fc_torch import CombinedMarginLoss, CosFace, PartialFC_V2
 from partial_fc_torch.layer import mean_loss
 
 B, E, CLASSES = 5, 3, 11
 
 
 def batch(dtype=torch.float64):
-    """Features (B, E) that require a gradient and labels (B,), two of them the same."""
+    """Returns features (B, E) that require a gradient and labels (B,), two of which are the same."""
     rng = np.random.default_rng(0)
     features = torch.from_numpy(rng.standard_normal((B, E))).to(dtype)
     return features.requires_grad_(), torch.tensor([0, 10, 4, 4, 7])
@@ -33,18 +33,8 @@ def test_gradcheck_in_float64(margins, ratio, cache_mb):
         layer.sampler.restart(0)  # the same classes at every call
         return layer(features, labels)
 
-    # gradcheck runs the backward pass twice: the second time its logits are computed again, with other roundings.
+    # gradcheck runs the backward pass twice; the second one recomputes the logits, with other rounding errors.
     assert torch.autograd.gradcheck(loss, (features, layer.weight), nondet_tol=1e-12)
-
-
-def test_straight_through_has_the_loss_of_the_exact_form_and_another_gradient():
-    features, labels = batch()
-    losses, gradients = [], []
-    for straight_through in (False, True):
-        layer = PartialFC_V2(ArcFace(8.0, straight_through=straight_through), E, CLASSES).double()
-        losses.append(layer(features, labels))
-        gradients.append(torch.autograd.grad(losses[-1], features)[0])
-    assert losses[0] == losses[1] and not torch.allclose(*gradients)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -61,22 +51,9 @@ def test_half_precision_embeddings_and_autocast_leave_the_layer_in_float32(dtype
     assert features.grad.dtype == dtype and torch.equal(features.grad, single.grad.to(dtype))
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
-def test_an_optimizer_of_pytorch_trains_it(optimizer):
-    layer, (features, labels) = PartialFC_V2(CosFace(16.0), E, CLASSES), batch(torch.float32)
-    optimizer, losses = optimizer(layer.parameters(), lr=0.01), []
-    for _ in range(20):
-        loss = layer(features, labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] - 1
-
-
 @pytest.mark.parametrize("optimize", [0, 1])
-def test_centers_that_changed_since_the_forward_pass_are_an_error(optimize, monkeypatch):
-    """Also with python -O, which drops assertions."""
+def test_changed_centers_are_an_error_in_the_backward_pass(optimize, monkeypatch):
+    """Even with python -O, which removes assertions."""
     names, source = {"__name__": "recompiled"}, inspect.getsource(mean_loss)
     exec(compile(source, mean_loss.__file__, "exec", optimize=optimize), names)
     monkeypatch.setattr("partial_fc_torch.layer.module.MeanLoss", names["MeanLoss"])
@@ -88,7 +65,7 @@ def test_centers_that_changed_since_the_forward_pass_are_an_error(optimize, monk
         loss.backward()
 
 
-def test_no_gradient_is_recorded_without_need():
+def test_gradients_are_recorded_only_where_needed():
     layer, (features, labels) = PartialFC_V2(CosFace(), E, CLASSES), batch(torch.float32)
     with torch.no_grad():
         assert not layer(features, labels).requires_grad
@@ -97,21 +74,18 @@ def test_no_gradient_is_recorded_without_need():
     assert layer.weight.grad is None and features.grad is not None
 
 
-def test_a_margin_loss_of_another_kind_is_refused():
-    with pytest.raises(TypeError, match="margin loss is of type CrossEntropyLoss, expected a Margin"):
+def test_another_margin_loss_and_sample_rates_out_of_range_are_refused():
+    with pytest.raises(TypeError, match="CrossEntropyLoss, expected a Margin"):
         PartialFC_V2(torch.nn.CrossEntropyLoss(), E, CLASSES)
-
-
-@pytest.mark.parametrize("ratio", [-0.1, 1.5])
-def test_a_sample_rate_outside_its_range_is_refused(ratio):
-    with pytest.raises(ValueError, match=f"must be at least 0 and at most 1, not {ratio}"):
-        PartialFC_V2(CosFace(), E, CLASSES, ratio)
+    for ratio in (-0.1, 1.5):
+        with pytest.raises(ValueError, match=f"not {ratio}"):
+            PartialFC_V2(CosFace(), E, CLASSES, ratio)
 
 
 def test_processes_without_a_process_group_are_refused(monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match="launcher started 2 processes, but there is no process group"):
+    with pytest.raises(ValueError, match="2 processes, but there is no process group"):
         PartialFC_V2(CosFace(), E, CLASSES)
 
 

@@ -1,4 +1,4 @@
-"""The planner's sizes of PyTorch's backbones are derived from the modules."""
+"""The planner derives the sizes of PyTorch's backbones from the modules."""
 
 import json
 
@@ -13,7 +13,7 @@ from partial_fc_tools.planner.backbones import SYMBOLS, backbone_sizes
 from partial_fc_tools.planner.roofline import Rates, least_times
 from paths import ROOT
 
-# Numbers that autograd saves of an image, as recorded: in float32; with autocast in 16 bits and in float32.
+# Recorded numbers of elements that autograd saves per image: in float32; with autocast in 16 bits and in float32.
 # tests/commands/test_planner_check.py compares the memory that follows with that of a process.
 SAVED = {
     "r18": (11528448, 11477760, 50688),
@@ -25,7 +25,7 @@ SAVED = {
 
 @pytest.mark.parametrize("network", SAVED)
 def test_sizes_of_a_module(network):
-    """Those that MXNet's symbols have, too, are the same; tests/mx/test_planner_backbones.py derives them there."""
+    """Sizes that MXNet's symbols have are the same; tests/mx/test_planner_backbones.py derives those."""
     case, symbol = Case(1, network=network, trainer="torch"), SYMBOLS[network.replace("mobilefacenet", "mbf")]
     (sizes, mixed), same = map(backbone_sizes, (case, case._replace(fp16=True))), symbol.sizes(512, fp16=False)
     all_full, half, full = SAVED[network]
@@ -37,11 +37,11 @@ def test_sizes_of_a_module(network):
 
 
 def test_sizes_of_a_task_are_those_of_its_items(capsys, tmp_path):
-    """Activations are the bytes that autograd saves of a batch, among them indices and masks."""
+    """Activations are the bytes that autograd saves for a batch, including indices and masks."""
     inputs, _ = own_task.words(10, seed=0)
     model = own_task.network(16, own_task.LETTERS)
-    own = [*model.parameters(), *model.buffers()]
-    weights = {each.untyped_storage().data_ptr() for each in own}
+    tensors = [*model.parameters(), *model.buffers()]
+    weights = {each.untyped_storage().data_ptr() for each in tensors}
     saved = {}
 
     def pack(tensor):
@@ -60,7 +60,7 @@ def test_sizes_of_a_task_are_those_of_its_items(capsys, tmp_path):
     assert main([*words, "--trust-code"]) == 0
     sizes = {part["name"]: part["nbytes"] for part in json.loads(capsys.readouterr().out)["memory"]}
     assert sizes["items of a batch"] == sum(array.nbytes for array in inputs.values()) == 60 * 8 * 9
-    assert sizes["parameters and statistics"] == 4 * sum(each.numel() for each in own if each.is_floating_point())
+    assert sizes["parameters and statistics"] == 4 * sum(each.numel() for each in tensors if each.is_floating_point())
     measured = sum(each.untyped_storage().nbytes() for place, each in saved.items() if place not in weights)
     assert sizes["activations"] == pytest.approx(measured, rel=0.05)
 
@@ -81,9 +81,9 @@ def test_a_plan_with_settings_that_save_memory_and_bytes():
     more = case._replace(activation_checkpointing=True, gradient_dtype="bfloat16", gradient_acc=4)
     plans = [plan(each) for each in (case, more)]
     sizes = [{part.name: part.nbytes for part in planned.parts} for planned in plans]
-    # The input of the first block, and what it computes again from it: maps of 64 x 112 x 112 and 64 x 56 x 56.
+    # The input of the first block and its recomputed activations: maps of 64 x 112 x 112 and 64 x 56 x 56.
     assert sizes[1]["activations"] == 64 * 4 * 6109440 < sizes[0]["activations"] // 2
-    # The blocks of a transformer are equal: the last one is computed again while the inputs of all are kept.
+    # The blocks of a transformer are equal; the last one is recomputed while the inputs of all blocks are kept.
     assert 64 * backbone_sizes(more._replace(network="vit_mini")).saved_bytes == 109436928
     assert sizes[1]["images of the next batch"] == 4 * sizes[0]["images of the next batch"]
     moved = [{move.name: move.out for move in each.traffic} for each in plans]

@@ -1,4 +1,4 @@
-"""Attempts of a job in one store, none of which uses what an earlier one has left there; limits of collectives."""
+"""Attempts of a job share a store, but not what an earlier attempt has left there; timeouts of collectives."""
 
 import datetime
 import os
@@ -17,7 +17,7 @@ from partial_fc_torch.process_group import _store_of_attempt, collective_limit
 
 @pytest.fixture(params=["a file", "a port"])
 def connect(request, tmp_path):
-    """A function that returns another client of one store, as each process has its own."""
+    """A function that opens another client of one store, as each process does."""
     limit = datetime.timedelta(seconds=20)
 
     def open_file():
@@ -32,10 +32,10 @@ def connect(request, tmp_path):
     yield lambda: dist.TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False, timeout=limit)
 
 
-def meet(connect, ranks, late=()):
-    """The parts of the store that as many processes get; those of ``late`` come first, and wait for rank 0."""
+def meet(connect, ranks, early=()):
+    """Returns the part of the store that each rank gets; the ranks in ``early`` start before the others."""
     with ThreadPoolExecutor(ranks) as threads:
-        order = [*late, *(rank for rank in range(ranks) if rank not in late)]
+        order = [*early, *(rank for rank in range(ranks) if rank not in early)]
         parts = {rank: threads.submit(_store_of_attempt, connect(), rank, ranks, 20) for rank in order}
         return [parts[rank].result() for rank in range(ranks)]
 
@@ -51,8 +51,8 @@ def test_the_processes_of_an_attempt_share_a_part_of_their_own(connect):
     first = meet(connect, 3)
     for part in first:
         part.set("address", "of the first attempt")
-    # Another number of processes, some of which are there before rank 0 and see the name of the first attempt.
-    second = meet(connect, 2, late=[1])
+    # Fewer processes, of which rank 1 starts before rank 0 and sees the name of the first attempt.
+    second = meet(connect, 2, early=[1])
     assert not second[0].check(["address"])
     second[0].set("address", "of the second attempt")
     assert [part.get("address").decode() for part in second] == ["of the second attempt"] * 2
@@ -80,7 +80,7 @@ AROUND = {"a script": '"$@"', "a container": 'unshare --pid --fork --mount-proc 
 
 @pytest.mark.parametrize("around", AROUND)
 def test_ranks_of_torchrun_meet_whatever_program_is_around_them(around, tmp_path):
-    """In a file that no other user can reach, of their attempt alone."""
+    """They meet in a file of this attempt that no other user can reach."""
     if "unshare" in AROUND[around] and subprocess.run(["unshare", "--pid", "--fork", "true"]).returncode:
         pytest.skip("needs root for namespaces of processes")
     (tmp_path / "around.sh").write_text(f"#!/bin/bash\n{AROUND[around]}\nexit $?\n")

@@ -13,7 +13,7 @@ from partial_fc_torch.backbones.recompute import recompute_blocks
 
 
 class Transformer(nn.Module):
-    """Two blocks with dropout, in a module of a user."""
+    """A user's module with two blocks with dropout."""
 
     def __init__(self):
         super().__init__()
@@ -30,12 +30,12 @@ class Transformer(nn.Module):
 
 def make(name):
     torch.manual_seed(0)
-    own = {"transformer": Transformer, "residual": lambda: IResNet(Options(8, 0.2, False, 32), (1, 1, 1, 1))}
-    return own[name]() if name in own else get_model(name, num_features=8, image_size=32, dropout=0.2)
+    makers = {"transformer": Transformer, "residual": lambda: IResNet(Options(8, 0.2, False, 32), (1, 1, 1, 1))}
+    return makers[name]() if name in makers else get_model(name, num_features=8, image_size=32, dropout=0.2)
 
 
 def step(model, autocast):
-    """(embeddings, gradients, state, bytes kept for the backward pass) of two steps."""
+    """Returns embeddings, gradients, state, and bytes kept for the backward pass after two steps."""
     kept = []
 
     def keep(tensor):
@@ -62,9 +62,9 @@ def test_a_step_is_equal_bit_for_bit_and_keeps_less(name, autocast):
     plain, recomputed = make(name), make(name)
     recompute_blocks(recomputed)
     expected, found = step(plain, autocast), step(recomputed, autocast)
-    for own, wanted in zip(found[:3], expected[:3]):
-        assert own.keys() == wanted.keys()
-        assert all(torch.equal(own[key], value) for key, value in wanted.items())
+    for arrays, expected_arrays in zip(found[:3], expected[:3]):
+        assert arrays.keys() == expected_arrays.keys()
+        assert all(torch.equal(arrays[key], value) for key, value in expected_arrays.items())
     assert found[3] < 0.75 * expected[3]
 
 
@@ -79,5 +79,5 @@ def test_copies_compute_with_their_own_weights():
 
 
 def test_a_backbone_without_blocks_is_refused():
-    with pytest.raises(ValueError, match="Sequential has no nn.Sequential or nn.ModuleList of blocks: remove the sett"):
+    with pytest.raises(ValueError, match="Sequential has no .* blocks"):
         recompute_blocks(nn.Sequential(nn.Flatten(), nn.Linear(3, 4)))

@@ -1,4 +1,4 @@
-"""Trainings on one set in every form, killed and resumed in the middle: the same bytes; and on a set of links."""
+"""Trainings on one set in every form, also killed and resumed, give the same bytes; a set with links."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Models of timm as backbones; timm is not among what the trainer installs."""
+"""Models of timm as backbones; the trainer does not install timm."""
 
 import builtins
 import importlib
@@ -16,10 +16,10 @@ from partial_fc_torch.onnx_export import OnnxExport
 
 @pytest.fixture(scope="module")
 def timm():
-    """The package; torchvision, which it imports, is on PyPI for CUDA alone."""
+    """The package timm; it imports torchvision, which PyPI has only for CUDA."""
     try:
         if torch.version.cuda is None and importlib.util.find_spec("torchvision"):
-            # Its Python part imports where these operators are declared; no model uses them.
+            # Declaring these operators lets its Python part be imported; no model uses them.
             operators = torch.library.Library("torchvision", "FRAGMENT")
             for name in ("nms", "qnms"):
                 operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -30,7 +30,7 @@ def timm():
 
 @pytest.mark.parametrize("name", ["mobilenetv3_small_050", "vit_tiny_patch16_224"])
 def test_a_model_trains_and_is_exported(name, timm):
-    """One with a hidden layer before its classifier, and one with attention and a fixed size of images."""
+    """One has a hidden layer before its classifier, the other attention and a fixed image size."""
     model = get_model(f"timm:{name}", num_features=8, image_size=64, dropout=0.2)
     model(torch.randn(4, 3, 64, 64)).square().sum().backward()
     assert all(value.grad is not None for value in model.parameters() if value.requires_grad)
@@ -42,8 +42,8 @@ def test_a_model_trains_and_is_exported(name, timm):
     assert backbone_sizes(Case(10, embedding=8, network=f"timm:{name}", trainer="torch")).multiplications > 10**6
 
 
-def test_a_model_that_is_not_there_is_refused_with_near_names(timm):
-    with pytest.raises(ValueError, match="timm has no model 'resnet51': did you mean one of .*resnet50"):
+def test_an_unknown_model_is_refused_with_near_names(timm):
+    with pytest.raises(ValueError, match="'resnet51': did you mean one of .*resnet50"):
         get_model("timm:resnet51")
 
 
@@ -55,5 +55,5 @@ def test_without_timm_the_error_says_what_to_install(monkeypatch):
 
     real = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ValueError, match="network is 'timm:resnet18', but timm cannot be imported .*: pip install"):
+    with pytest.raises(ValueError, match="timm cannot be imported .*: pip install"):
         get_model("timm:resnet18")

@@ -1,4 +1,4 @@
-"""Batches of tensors: the pixels and labels of the set, in its order; dummy batches."""
+"""Batches of tensors have the pixels and labels of the set, in its order; dummy batches."""
 
 import cv2
 import numpy as np
@@ -37,7 +37,7 @@ def same(first, second):
 @pytest.mark.parametrize("rank, size", [(0, 1), (1, 2)])
 def test_batches_are_those_of_the_set(rec, rank, size):
     data, faces = data_of(rec, rank=rank, size=size), batches_of(rec, rank=rank, size=size)
-    batches = list(data)  # all at once: no batch changes when the next one is read
+    batches = list(data)  # all at once, as reading a batch must not change earlier ones
     assert len(batches) == IDENTITIES * EACH // (B * size)
     for number, batch in enumerate(batches):
         images, labels = faces.batch(0, number * B * size)

@@ -1,4 +1,4 @@
-"""TorchBackend where the process group is special: a lost rank, a group without the CPU; messages of errors."""
+"""TorchBackend with a lost rank, with a process group that has no CPU backend, and its error messages."""
 
 import subprocess
 import sys
@@ -7,12 +7,14 @@ import textwrap
 import pytest
 import torch.distributed as dist
 
-from partial_fc_torch.collectives import default_collectives
+from partial_fc.distributed.collectives import Collectives
+from partial_fc.distributed.run_rank import run_rank
+from partial_fc_torch.collectives import TorchBackend, default_collectives
 from paths import ROOT
 
 
 def two_ranks(tmp_path, code):
-    """Runs code on 2 ranks, without the environment of this process; returns what the first prints."""
+    """Runs code on 2 ranks in a clean environment; returns what both print."""
     (tmp_path / "rank.py").write_text("import os\nimport torch, torch.distributed as dist\n" + textwrap.dedent(code))
     environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'pytorch'}:{tmp_path}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, ROOT / "tests" / "in_turn.py", "2", "rank"]
@@ -43,7 +45,7 @@ def test_a_rank_that_exits_is_a_lost_connection_to_the_others(tmp_path):
 
 
 def test_objects_and_numbers_travel_over_gloo_beside_a_group_without_the_cpu(tmp_path):
-    """As with NCCL, which a machine without GPUs has not: this group takes tensors of GPUs alone."""
+    """As beside NCCL, which needs GPUs: this group takes CUDA tensors only."""
     code = """
         from partial_fc_torch.collectives import default_collectives
         dist.init_process_group("cuda:gloo")
@@ -78,20 +80,17 @@ def test_errors_of_nccl_are_a_lost_connection_only_where_they_say_so(texts, lost
     assert default_collectives.backend.is_connection_error(dist.DistBackendError(NCCL.format(*texts))) == lost
 
 
-def test_the_text_of_nccl_is_printed():
+def test_the_text_of_nccl_is_printed_without_a_traceback(capfd, monkeypatch):
+    def fail():
+        raise dist.DistBackendError(text + "\nException raised from create at NCCLUtils.cpp:77")
+
+    def exit_with(code):
+        raise SystemExit(code)
+
     text = NCCL.format(*NO_SHARED_MEMORY).strip()
-    code = f"""
-import torch.distributed as dist
-from partial_fc.distributed.run_rank import run_rank
-from partial_fc_torch.collectives import default_collectives
-
-def main():
-    raise dist.DistBackendError({text!r} + "\\nException raised from create at NCCLUtils.cpp:77")
-
-run_rank(default_collectives, main)
-"""
-    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'pytorch'}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2 and done.stderr.startswith("error on rank 0: NCCL error in"), done.stderr
-    assert text.replace("\n", "\n    ") in done.stderr  # a record in a log begins at the left
-    assert "Exception raised" not in done.stderr and "bug" not in done.stderr
+    monkeypatch.setattr("os._exit", exit_with)
+    with pytest.raises(SystemExit, match="2"):
+        run_rank(Collectives(TorchBackend()), fail)
+    printed = capfd.readouterr().err
+    assert "rank 0: NCCL error in" in printed and "/dev/shm/nccl-3zV8Jq" in printed
+    assert "Exception raised" not in printed and "bug" not in printed

@@ -1,4 +1,4 @@
-"""TorchFramework: a backbone of the user, trained as train.py trains, and devices that are not there."""
+"""TorchFramework: trainings as by train.py, with a user's backbone, and errors of missing devices."""
 
 import json
 import os
@@ -26,6 +26,7 @@ from partial_fc.training.trainer import train
 from partial_fc_torch import build, get_model
 from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.collectives import default_collectives
+from partial_fc_torch.layer.optimizers import RowOptimizer
 from partial_fc_torch.memory_format import format_of
 from partial_fc_torch.onnx_export import OnnxExport
 from paths import ROOT
@@ -36,7 +37,7 @@ no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has 
 
 
 class OwnBackbone(nn.Module):
-    """What a user might bring: names and layers of its own."""
+    """A user's backbone, with names and layers that this package does not know."""
 
     def __init__(self):
         super().__init__()
@@ -47,6 +48,22 @@ class OwnBackbone(nn.Module):
         return self.embed(self.pool(images))
 
 
+@pytest.fixture
+def faces(tmp_path):
+    """The folder of a training set."""
+    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
+    return str(tmp_path / "faces")
+
+
+def assert_same_embeddings(folder, name, backbone, tolerance=1e-5):
+    """Compares the ONNX file of a training with its state_dict in ``backbone``."""
+    backbone.eval().load_state_dict(torch.load(folder / f"{name}.pth", weights_only=True))
+    images = np.random.default_rng(0).integers(0, 256, (3, 112, 112, 3), np.uint8)
+    with torch.no_grad():
+        expected = backbone((torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5).numpy()
+    assert FaceModel.open(str(folder / f"{name}.onnx")).embed(images) == pytest.approx(expected, abs=tolerance)
+
+
 def settings_of(folder, **changes):
     plain = {"num_classes": 10, "batch_size": 8, "embedding_size": 16, "frequent": 2}
     plain |= {} if "num_epoch" in changes else {"max_update": 4, "lr_steps": []}
@@ -54,8 +71,8 @@ def settings_of(folder, **changes):
     return default.generate_config(changes=changes, trainer="torch")
 
 
-def test_every_setting_reaches_what_it_is_for(tmp_path, monkeypatch):
-    """Each differs from its default and from the others."""
+def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
+    """Every value differs from the default and from the others."""
     layers, engines = recorded(monkeypatch, build, "PartialFC"), recorded(monkeypatch, build, "TorchEngine")
     common = {"sampling_correction": True, "momentum": 0.8, "seed": 5, "tile_classes": 64, "logits_cache_mb": 7}
     common |= {"layer_dtype": "bfloat16", "layer_kernel": "torch"}
@@ -92,7 +109,7 @@ def test_every_setting_reaches_what_it_is_for(tmp_path, monkeypatch):
     assert {group["momentum"] for group in of_sgd.param_groups} == {0.8} and of_sgd.momentum_convention == "steps"
 
 
-def test_every_interval_reaches_what_it_is_for(tmp_path, monkeypatch):
+def test_every_interval_reaches_its_object(tmp_path, monkeypatch):
     checkpoints, finite = (recorded(monkeypatch, trainer, f"CallBack{name}") for name in ("Checkpoint", "Finite"))
     saves, centers = recorded(monkeypatch, build, "SaveCallback"), recorded(monkeypatch, build, "CenterSave")
     watched = recorded(monkeypatch, default_collectives, "watch")
@@ -108,26 +125,20 @@ def test_every_interval_reaches_what_it_is_for(tmp_path, monkeypatch):
     assert watched[0] == {"seconds": 333, "host_seconds": 44}
 
 
-def test_a_users_own_backbone(tmp_path):
-    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
-    torch.manual_seed(0)
+def test_a_users_own_backbone(tmp_path, faces):
     backbone = OwnBackbone()
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
-    train(settings_of(tmp_path, rec=str(tmp_path / "faces")), TorchFramework(backbone=backbone))
+    train(settings_of(tmp_path, rec=faces), TorchFramework(backbone=backbone))
     saved = torch.load(tmp_path / "out" / "backbone.pth", weights_only=True)
     assert saved.keys() == before.keys()
     for name, value in backbone.state_dict().items():
         assert torch.equal(saved[name], value) and not torch.equal(value, before[name])
-    faces = (torch.rand(3, 112, 112, 3) * 255).to(torch.uint8)
-    images = (faces.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
-    with torch.no_grad():
-        expected = backbone.eval()(images).numpy()
-    assert FaceModel.open(str(tmp_path / "out")).embed(faces.numpy()) == pytest.approx(expected, abs=1e-5)
+    assert_same_embeddings(tmp_path / "out", "backbone", backbone)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["updates"] == 4
 
 
 class Kept(OwnBackbone):
-    """Keeps activations of the last batch, also by a hook, and what nobody can copy; spectral and weight norms."""
+    """Keeps activations of the last batch and a lock, which cannot be copied; has spectral and weight norms."""
 
     def __init__(self):
         super().__init__()
@@ -143,24 +154,16 @@ class Kept(OwnBackbone):
         return self.attention * 1
 
 
-def test_a_backbone_that_keeps_activations_and_a_lock_is_averaged_and_saved(tmp_path):
-    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
+def test_a_backbone_that_keeps_activations_and_a_lock_is_averaged_and_saved(tmp_path, faces):
     torch.manual_seed(0)
     backbone = Kept()
-    changes = {"rec": str(tmp_path / "faces"), "ema_decay": 0.9, "save_every": 2, "verify_every": 2}
-    train(settings_of(tmp_path, **changes), TorchFramework(backbone))
-    faces = (torch.rand(3, 112, 112, 3) * 255).to(torch.uint8)
-    backbone.eval()
+    train(settings_of(tmp_path, rec=faces, ema_decay=0.9, save_every=2, verify_every=2), TorchFramework(backbone))
     for name in ("backbone", "backbone_ema"):
-        backbone.load_state_dict(torch.load(tmp_path / "out" / f"{name}.pth", weights_only=True))
-        with torch.no_grad():
-            expected = backbone((faces.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5).numpy()
-        found = FaceModel.open(str(tmp_path / "out" / f"{name}.onnx")).embed(faces.numpy())
-        assert found == pytest.approx(expected, abs=1e-4)
+        assert_same_embeddings(tmp_path / "out", name, backbone, 1e-4)
 
 
 class Exported(OwnBackbone):
-    """Cannot be exported after ``allowed`` updates."""
+    """Can be exported until ``allowed`` updates are done."""
 
     def __init__(self, allowed):
         super().__init__()
@@ -173,7 +176,7 @@ class Exported(OwnBackbone):
 
 
 @pytest.mark.parametrize("allowed, ends_at", [(1, 0), (3, 4)])
-def test_a_failed_export_ends_the_training_after_the_first_update_or_with_a_checkpoint(allowed, ends_at, tmp_path):
+def test_a_failed_export_ends_the_training_early_or_with_a_checkpoint(allowed, ends_at, tmp_path):
     settings = settings_of(tmp_path, debug=True, val_targets=[], max_update=8, save_every=4, checkpoint_every=100)
     with pytest.raises(JobError, match="cannot be exported to ONNX.*i1"):
         train(settings, TorchFramework(Exported(allowed)))
@@ -182,26 +185,35 @@ def test_a_failed_export_ends_the_training_after_the_first_update_or_with_a_chec
 
 
 class Viewed(nn.Sequential):
-    """Flattens by view, which channels_last does not allow."""
+    """Uses ``view``, which channels_last does not support."""
 
     def forward(self, images):
         return self[1](self[0](images).view(images.size(0), -1))
 
 
 class Volume(nn.Sequential):
-    """Takes the rows of an image as a third dimension."""
+    """Uses the channels of an image as a third dimension."""
 
     def forward(self, images):
         return super().forward(images[:, None])
 
 
-def test_a_batch_size_that_the_exporter_takes_for_a_constant_is_refused_at_the_start(tmp_path):
-    class Constant(OwnBackbone):
-        def forward(self, images):
-            return super().forward(images.reshape(len(images), 3, 112, 112))
+class Constant(OwnBackbone):
+    """The exporter turns its batch size into a constant."""
 
-    with pytest.raises(JobError, match="fails to run"):
-        train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework(Constant()))
+    def forward(self, images):
+        return super().forward(images.reshape(len(images), 3, 112, 112))
+
+
+class Failing(OwnBackbone):
+    def forward(self, images):
+        raise IndexError("the user's text")
+
+
+@pytest.mark.parametrize("kind, message", [(Constant, "fails to run"), (Failing, "IndexError: the user's text")])
+def test_a_backbone_that_fails_on_one_item_is_refused_at_the_start(kind, message, tmp_path):
+    with pytest.raises(JobError, match=message):
+        train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework(kind()))
     assert not (tmp_path / "out" / "training.log").exists()
 
 
@@ -214,18 +226,9 @@ def test_a_batch_size_that_the_exporter_takes_for_a_constant_is_refused_at_the_s
     ],
     ids=["view", "Conv3d", "Conv2d"],
 )
-def test_the_memory_format_is_one_that_the_backbone_takes(backbone, expected, tmp_path):
+def test_the_memory_format_is_one_that_the_backbone_supports(backbone, expected, tmp_path):
     train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework(backbone))
     assert format_of(backbone) == expected and (tmp_path / "out" / "backbone.onnx").exists()
-
-
-def test_a_forward_pass_that_fails_is_named(tmp_path):
-    class Odd(OwnBackbone):
-        def forward(self, images):
-            raise IndexError("of the user's")
-
-    with pytest.raises(JobError, match="fails on one item, .*: IndexError: of the user's"):
-        train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework(Odd()))
 
 
 class Recorded(TorchFramework):
@@ -244,9 +247,8 @@ class Recorded(TorchFramework):
         return layer
 
 
-def test_the_sample_ratio_follows_the_epochs_also_after_a_resume(tmp_path):
-    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
-    plain = {"rec": str(tmp_path / "faces"), "sample_ratio": [0.4, 0.0, 1.0], "max_update": 12, "checkpoint_every": 6}
+def test_the_sample_ratio_changes_with_the_epoch_also_after_resuming(tmp_path, faces):
+    plain = {"rec": faces, "sample_ratio": [0.4, 0.0, 1.0], "max_update": 12, "checkpoint_every": 6}
     whole, resumed = Recorded(OwnBackbone()), Recorded(OwnBackbone())
     train(settings_of(tmp_path, **plain), whole)  # 5 updates of 8 images in an epoch
     (_, last), (update, path) = CheckpointFolder(str(tmp_path / "out" / "checkpoints"), 2).complete()
@@ -258,9 +260,8 @@ def test_the_sample_ratio_follows_the_epochs_also_after_a_resume(tmp_path):
     assert read_manifest(again).files == read_manifest(last).files  # sizes and SHA-256
 
 
-def test_an_average_is_verified_and_saved_and_all_resumes_in_the_middle_of_a_schedule(tmp_path):
-    write_demo(tmp_path / "faces", DemoSize(seed=1, identities=10, images_per_identity=4, held_out=20, pairs=20))
-    plain = {"rec": str(tmp_path / "faces"), "num_epoch": 4, "gradient_acc": 2, "ema_decay": 0.9, "checkpoint_every": 5}
+def test_a_training_with_an_average_and_a_schedule_is_verified_saved_and_resumed(tmp_path, faces):
+    plain = {"rec": faces, "num_epoch": 4, "gradient_acc": 2, "ema_decay": 0.9, "checkpoint_every": 5}
     plain |= {"optimizer": "adamw", "decay_on": "weights", "backbone_lr": 0.01, "schedule": "polynomial"}
     plain |= {"warmup_epoch": 1, "verify_every": 5, "sample_ratio": 0.5}
     torch.manual_seed(0)
@@ -271,31 +272,19 @@ def test_an_average_is_verified_and_saved_and_all_resumes_in_the_middle_of_a_sch
     train(settings_of(tmp_path, **plain, resume=path, output=str(tmp_path / "again")), TorchFramework(OwnBackbone()))
     ((_, again), *_) = CheckpointFolder(str(tmp_path / "again" / "checkpoints"), 2).complete()
     assert read_manifest(again).files == read_manifest(last).files  # sizes and SHA-256
-    with np.load(f"{last}/backbone.npz") as arrays:
-        names = set(arrays)
-    assert {"ema:arg:embed.2.weight", "state:embed.2.weight:exp_avg", "state:embed.2.bias:step"} < names
     out = tmp_path / "out"
     summary = json.loads((out / "summary.json").read_text())
     assert summary["updates"] == 8 and summary["verification"].keys() == {"demo_val", "demo_val_ema"}
-    live, average = (torch.load(out / f"{name}.pth", weights_only=True) for name in ("backbone", "backbone_ema"))
-    assert live.keys() == average.keys() and not torch.equal(live["embed.2.weight"], average["embed.2.weight"])
-    files = [FaceModel.open(str(out / f"{name}.onnx")) for name in ("backbone", "backbone_ema")]
-    sets = [file.session.get_modelmeta().custom_metadata_map["verification_set"] for file in files]
-    assert sets == ["demo_val", "demo_val_ema"]
-    faces = np.random.default_rng(0).integers(0, 256, (3, 112, 112, 3), np.uint8)
-    embeddings = [file.embed(faces) for file in files]
-    model = OwnBackbone().eval()
-    for state, found in zip((live, average), embeddings):
-        model.load_state_dict(state)
-        with torch.no_grad():
-            expected = model((torch.from_numpy(faces).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5).numpy()
-        assert found == pytest.approx(expected, abs=1e-5)
-    log = (out / "training.log").read_text()
-    line = "rates: backbone 0.01, class centers 0.003125 (lr 0.1 x 16 images / 512, unless set); schedule poly"
-    assert line in log and "[demo_val_ema][5]Accuracy-Flip" in log
+    first, second = (torch.load(out / f"{name}.pth", weights_only=True) for name in ("backbone", "backbone_ema"))
+    assert first.keys() == second.keys() and not torch.equal(first["embed.2.weight"], second["embed.2.weight"])
+    for name, validated in (("backbone", "demo_val"), ("backbone_ema", "demo_val_ema")):
+        assert_same_embeddings(out, name, OwnBackbone())
+        metadata = FaceModel.open(str(out / f"{name}.onnx")).session.get_modelmeta().custom_metadata_map
+        assert metadata["verification_set"] == validated
+    assert "rates: backbone 0.01, class centers 0.003125" in (out / "training.log").read_text()
 
 
-def test_a_resume_without_the_average_leaves_none_of_the_old_update(tmp_path):
+def test_resuming_without_the_average_removes_its_files(tmp_path):
     plain = {"debug": True, "val_targets": [], "checkpoint_every": 2, "image_size": 16}
     train(settings_of(tmp_path, **plain, ema_decay=0.9), TorchFramework())
     average = {"backbone_ema.pth", "backbone_ema.onnx"}
@@ -307,40 +296,36 @@ def test_a_resume_without_the_average_leaves_none_of_the_old_update(tmp_path):
 
 @no_gpu
 def test_nccl_without_gpus_is_refused():
-    with pytest.raises(ValueError, match="backend is nccl, which needs GPUs, but .*: set backend=gloo"):
+    with pytest.raises(ValueError, match="set backend=gloo"):
         TorchFramework(backend="nccl")
 
 
 @no_gpu
 def test_gpus_that_the_installed_build_cannot_use_are_refused(tmp_path):
-    """The libcuda of an older driver, which any build of PyTorch refuses."""
+    """With the libcuda of an older driver, which every build of PyTorch refuses."""
     code = "from partial_fc_torch.build import TorchFramework\nprint(TorchFramework(backend='gloo').device)\n"
     variables = {"LD_LIBRARY_PATH": stub_driver(tmp_path, 8, 11040), "PYTHONPATH": f"{ROOT}:{ROOT / 'pytorch'}"}
     command = [sys.executable, "-c", code + "TorchFramework()"]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
     assert done.stdout == "cpu\n", done.stderr
     message = done.stderr.splitlines()[-1]
-    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU"
-    begin = f"ValueError: PyTorch {torch.__version__}, built for {build}, cannot use this host's 8 GPUs, whose driver "
-    assert message.startswith(begin + "has CUDA 11.4 (") and '/whl/cu126" bash setup-utils/install-torch.sh' in message
-    assert message.endswith("backend=gloo")
+    for text in (torch.__version__, "8 GPUs", "CUDA 11.4", "/whl/cu126", "backend=gloo"):
+        assert text in message
 
 
 @no_gpu
 @pytest.mark.parametrize(
-    "setting, message",
+    "setting, advice",
     [
-        ({"gradient_dtype": "bfloat16"}, "gradient_dtype=bfloat16 is for GPUs: set gradient_dtype=float32"),
-        ({"fp16": True}, "float16 is for GPUs: set fp16=False, or bf16=True"),
-        ({"layer_dtype": "float16"}, "layer_options=dtype=float16 is for GPUs: set layer_options=dtype=bfloat16"),
-        (
-            {"layer_dtype": "tf32"},
-            "layer_options=dtype=tf32 is for GPUs of compute capability 8.0 or newer: set layer_options=dtype=auto",
-        ),
+        ({"gradient_dtype": "bfloat16"}, "gradient_dtype=float32"),
+        ({"fp16": True}, "bf16=True"),
+        ({"layer_dtype": "float16"}, "layer_options=dtype=bfloat16"),
+        ({"layer_dtype": "tf32"}, "layer_options=dtype=auto"),
+        ({"center_optimizer": "not_here:Lion"}, "not_here cannot be imported"),
     ],
 )
-def test_float16_without_gpus_is_refused_and_writes_nothing(setting, message, tmp_path):
-    with pytest.raises(JobError, match=message):
+def test_settings_that_this_device_or_environment_lacks_are_refused_and_nothing_is_written(setting, advice, tmp_path):
+    with pytest.raises(JobError, match=advice):
         train(settings_of(tmp_path, debug=True, **setting), TorchFramework())
     assert not list(tmp_path.iterdir())
 
@@ -349,7 +334,7 @@ OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79.1 
 
 
 class TooLarge(OwnBackbone):
-    """Needs too much memory in its third step of training, or when it is built."""
+    """Runs out of memory in its third training step, or when it moves to its device."""
 
     steps, allowed = 0, 2
 
@@ -366,7 +351,7 @@ class TooLarge(OwnBackbone):
 
 
 @pytest.mark.parametrize("allowed", [0, 2])
-def test_too_little_memory_of_a_gpu_says_what_to_change(allowed, tmp_path, capfd, monkeypatch):
+def test_out_of_memory_says_what_to_change(allowed, tmp_path, capfd, monkeypatch):
     def ended(code):
         raise SystemExit(code)
 
@@ -382,72 +367,58 @@ def test_too_little_memory_of_a_gpu_says_what_to_change(allowed, tmp_path, capfd
         assert name in printed
 
 
-LION = """
-from partial_fc_torch.layer.optimizers import RowOptimizer
+class Momentum(RowOptimizer):
+    """A user's optimizer of the centers."""
 
-
-class Lion(RowOptimizer):
-    states = {"weight_lion": True, "weight_steps": False}
+    states = {"weight_mean": True, "weight_steps": False}
 
     def __init__(self, weight_decay):
         self.weight_decay = weight_decay
 
     def update_rows(self, weight, gradient, states, learning_rate):
         states["weight_steps"].add_(1)
-        states["weight_lion"].lerp_(gradient, 0.1)
-        weight.sub_(states["weight_lion"].sign(), alpha=learning_rate)
-"""
+        states["weight_mean"].lerp_(gradient, 0.1)
+        weight.sub_(states["weight_mean"], alpha=learning_rate)
 
 
-def test_a_users_own_optimizer_of_the_centers_and_a_checkpoint_that_another_refuses(tmp_path, monkeypatch):
-    (tmp_path / "lion_of_a_user.py").write_text(LION)
-    monkeypatch.syspath_prepend(tmp_path)
+def test_a_users_optimizer_of_the_centers_is_saved_and_another_one_refuses_its_checkpoint(tmp_path):
     make = partial(settings_of, tmp_path, debug=True, val_targets=[], save_every=4, checkpoint_every=4)
-    train(make(center_optimizer="lion_of_a_user:Lion"), TorchFramework())
+    train(make(center_optimizer=f"{__name__}:Momentum"), TorchFramework())
     path = str(tmp_path / "out" / "checkpoints" / "step-0000000004")
     saved = SavedClasses.of_checkpoint(path, read_manifest(path))
-    assert saved.widths == {"weight": 16, "weight_lion": 16, "weight_steps": 1}
+    assert saved.widths == {"weight": 16, "weight_mean": 16, "weight_steps": 1}
     for field in saved.widths:
         rows = torch.load(tmp_path / "out" / f"rank_0_softmax_{field}.pt", weights_only=True)
         assert rows.any() and torch.equal(rows, torch.from_numpy(saved.rows(field, np.arange(10))))
     assert (saved.rows("weight_steps", np.arange(10)) == 4).all()
-    with pytest.raises(JobError, match="holds the states weight_lion, weight_steps of .* has weight_sum: set center_o"):
-        train(make(center_optimizer="adagrad", output=str(tmp_path / "next"), resume=path), TorchFramework())
-    train(
-        make(center_optimizer="adagrad", pretrained=path, class_map="same", output=str(tmp_path / "new"), max_update=0),
-        TorchFramework(),
-    )
-    weight = torch.load(tmp_path / "new" / "rank_0_softmax_weight.pt", weights_only=True)
+    other = partial(make, center_optimizer="adagrad", output=str(tmp_path / "other"))
+    with pytest.raises(JobError, match="weight_mean, weight_steps .* weight_sum: set center_optimizer"):
+        train(other(resume=path), TorchFramework())
+    train(other(pretrained=path, class_map="same", max_update=0), TorchFramework())
+    weight = torch.load(tmp_path / "other" / "rank_0_softmax_weight.pt", weights_only=True)
     np.testing.assert_array_equal(weight, saved.rows("weight", np.arange(10)))
-
-
-def test_an_optimizer_that_is_not_there_is_refused_and_writes_nothing(tmp_path):
-    with pytest.raises(JobError, match="center_optimizer is 'not_here:Lion', but not_here cannot be imported"):
-        train(settings_of(tmp_path, debug=True, center_optimizer="not_here:Lion"), TorchFramework())
-    assert not list(tmp_path.iterdir())
 
 
 def test_one_image_per_rank_is_refused():
     settings = default.generate_config(changes={"batch_size": 1, "num_classes": 10}, trainer="torch")
-    with pytest.raises(ValueError, match="batch_size is 1, but the batch norms of small need 2 items or more"):
+    with pytest.raises(ValueError, match="batch_size is 1"):
         TorchFramework().build_backbone(settings, build_task(settings), TORCH)
 
 
-def test_a_network_above_the_limit_of_onnx_trains_without_its_file(tmp_path, caplog, monkeypatch):
+def test_a_network_above_the_limit_of_onnx_trains_without_an_onnx_file(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("partial_fc_torch.onnx_export.LARGEST", 10**6)
     train(settings_of(tmp_path, debug=True, val_targets=[]), TorchFramework())
-    assert "saves write no ONNX files: the weights of small exceed their 2 GiB" in caplog.text
+    assert "the weights of small exceed their 2 GiB" in caplog.text
     assert (tmp_path / "out" / "backbone.pth").exists() and not (tmp_path / "out" / "backbone.onnx").exists()
     with pytest.raises(ValueError, match="exceed the 2 GiB of an ONNX file"):
         OnnxExport(get_model("small"), np.empty((0, 3, 112, 112), np.uint8))(0)
 
 
-def test_a_run_of_mbf_from_before_it_was_that_of_arcface_torch(tmp_path):
-    """It is refused with what to set, and goes on with that."""
+def test_an_earlier_run_of_mbf_is_refused_with_its_new_name(tmp_path):
+    """Earlier versions gave MXNet's network the name of arcface_torch's."""
     plain = {"debug": True, "val_targets": [], "image_size": 16, "resume": "auto", "checkpoint_every": 2}
     train(settings_of(tmp_path, **plain, network="mobilefacenet", max_update=2), TorchFramework())
-    with pytest.raises(JobError, match="cannot resume from .*: these are weights of mobilefacenet: set network=mobile"):
+    with pytest.raises(JobError, match="set network=mobilefacenet"):
         train(settings_of(tmp_path, **plain, network="mbf"), TorchFramework())
     train(settings_of(tmp_path, **plain, network="mobilefacenet"), TorchFramework())
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert (summary["updates"], summary["network"]) == (4, "mobilefacenet")
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["updates"] == 4

@@ -13,9 +13,9 @@ B, E, CLASSES = 6, 4, 13
 
 def build(folder, **arguments):
     """The layer as the tutorial builds it."""
-    given = dict(rank=0, local_rank=0, world_size=1, batch_size=B, resume=False, margin_softmax=ArcFace())
-    given |= dict(num_classes=CLASSES, sample_rate=0.5, embedding_size=E, prefix=str(folder))
-    return PartialFC(**given | arguments)
+    defaults = dict(rank=0, local_rank=0, world_size=1, batch_size=B, resume=False, margin_softmax=ArcFace())
+    defaults |= dict(num_classes=CLASSES, sample_rate=0.5, embedding_size=E, prefix=str(folder))
+    return PartialFC(**defaults | arguments)
 
 
 def batch():
@@ -45,7 +45,7 @@ def train(layer, steps):
 
 
 def test_the_tutorials_loop_updates_as_torch_optim_sgd(tmp_path):
-    """All classes in every step, and a learning rate that falls: the momentum has PyTorch's convention."""
+    """With all classes in every step and a falling learning rate, which distinguishes the conventions of momentum."""
     layer = build(tmp_path, sample_rate=1.0)
     weight = layer.weight.clone().requires_grad_()
     optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, weight_decay=5e-4)
@@ -79,19 +79,19 @@ def test_a_training_continues_from_its_files(tmp_path):
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path):
-    with pytest.raises(OSError, match="no centers at .*rank_0_softmax_weight.pt: this rank has not saved there"):
+    with pytest.raises(OSError, match="no centers at .*rank_0_softmax_weight.pt"):
         build(tmp_path, resume=True)
     saved = build(tmp_path)
     saved.save_params()
-    with pytest.raises(ValueError, match=r"weight.pt holds a tensor of shape \(13, 4\), expected .* \(14, 4\)"):
+    with pytest.raises(ValueError, match=r"\(13, 4\), expected .* \(14, 4\)"):
         build(tmp_path, resume=True, num_classes=14)
     path = tmp_path / "rank_0_softmax_weight_mom.pt"
     torch.save({"mom": saved.weight_mom}, path)
-    with pytest.raises(ValueError, match="weight_mom.pt holds dict, expected a tensor of shape"):
+    with pytest.raises(ValueError, match="weight_mom.pt holds dict"):
         build(tmp_path, resume=True)
     for content in (b"", b"broken", path.read_bytes()[:100], pickle.dumps(print)):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="weight_mom.pt is damaged, or contains other objects"):
+        with pytest.raises(ValueError, match="weight_mom.pt is damaged"):
             build(tmp_path, resume=True)
 
 
@@ -103,30 +103,25 @@ def test_saving_reports_progress(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("rank, size", [(1, 1), (0, 2)])
-def test_another_rank_than_that_of_the_process_is_refused(rank, size, tmp_path):
-    with pytest.raises(ValueError, match=f"process is rank 0 of 1 in the process group, not rank {rank} of {size}"):
+def test_a_rank_that_differs_from_the_process_group_is_refused(rank, size, tmp_path):
+    with pytest.raises(ValueError, match=f"rank 0 of 1 .* not rank {rank} of {size}"):
         build(tmp_path, rank=rank, world_size=size)
 
 
-def test_a_layer_without_a_learning_rate_says_so(tmp_path):
-    with pytest.raises(ValueError, match="no learning rate: set its attribute learning_rate"):
+def test_a_missing_learning_rate_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="learning_rate"):
         build(tmp_path).step(*batch())
 
 
-@pytest.mark.parametrize(
-    "kind, options, message",
-    [
-        (torch.optim.Adam, {}, r"optimizer is Adam with the options \[\]"),
-        (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}, r"optimizer is SGD with the options \['nesterov'\]"),
-    ],
-)
-def test_another_optimizer_is_refused(kind, options, message, tmp_path):
+@pytest.mark.parametrize("kind, options", [(torch.optim.Adam, {}), (torch.optim.SGD, {"nesterov": True})])
+def test_another_optimizer_is_refused(kind, options, tmp_path):
     layer = build(tmp_path)
     features, labels = batch()
-    with pytest.raises(ValueError, match=message):
-        layer.forward_backward(labels, features, kind(layer.parameters(), lr=0.1, **options))
+    optimizer = kind(layer.parameters(), lr=0.1, **({"momentum": 0.9, **options} if options else {}))
+    with pytest.raises(ValueError, match=f"{kind.__name__} .*{list(options)}".replace("[", r"\[")):
+        layer.forward_backward(labels, features, optimizer)
 
 
 def test_the_core_package_says_where_the_layer_is():
-    with pytest.raises(ImportError, match="write `from partial_fc_torch import PartialFC`"):
+    with pytest.raises(ImportError, match="from partial_fc_torch import PartialFC"):
         from partial_fc import PartialFC  # noqa: F401

@@ -1,4 +1,4 @@
-"""The example's word forms: the dictionary, the split, what is measured on it, and its commands."""
+"""The example of word forms: dictionary, split, evaluation, and commands."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Residual networks for faces, r18 to r200, with the names of layers of the published state_dicts.
+"""Residual networks for faces, r18 to r200, with the layer names of the published state_dicts.
 
 Pre-activation blocks "unit 3" of the ArcFace paper (arXiv 1801.07698, section 2.2): BN - conv - BN - PReLU - conv - BN
 in the branch, nothing after the sum. The stem keeps the resolution of 112 x 112; each of the four stages halves it.
@@ -17,12 +17,11 @@ from .backbone import Backbone, Options, conv, last_batch_norm
 
 STEM_FILTERS = 64
 FILTERS = (64, 128, 256, 512)
-# The published models were trained from convolutions drawn with this standard deviation, whatever their size.
-CONV_STD = 0.1
+CONV_STD = 0.1  # of the initial weights of every convolution, as in the training of the published models
 
 
 class Unit(nn.Module):
-    """A residual unit; the one with stride 2 halves the map, so its shortcut is a 1x1 convolution."""
+    """A residual unit; with stride 2 it halves the map, and its shortcut is a 1x1 convolution."""
 
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
@@ -30,7 +29,7 @@ class Unit(nn.Module):
         self.conv1 = conv(inputs, outputs)
         self.bn2 = nn.BatchNorm2d(outputs)
         self.prelu = nn.PReLU(outputs)
-        # The second convolution has the stride, so that the first has the full resolution.
+        # The stride is in the second convolution, so that the first one sees the full resolution.
         self.conv2 = conv(outputs, outputs, stride=stride)
         self.bn3 = nn.BatchNorm2d(outputs)
         self.downsample = None
@@ -54,10 +53,8 @@ class IResNet(Backbone):
         self.prelu = nn.PReLU(STEM_FILTERS)
         inputs = STEM_FILTERS
         for stage, (count, outputs) in enumerate(zip(units, FILTERS), start=1):
-            layer = [
-                Unit(inputs if number == 0 else outputs, outputs, 2 if number == 0 else 1) for number in range(count)
-            ]
-            setattr(self, f"layer{stage}", nn.Sequential(*layer))
+            rest = (Unit(outputs, outputs, 1) for _ in range(count - 1))
+            setattr(self, f"layer{stage}", nn.Sequential(Unit(inputs, outputs, 2), *rest))
             inputs = outputs
         self.bn2 = nn.BatchNorm2d(inputs)
         self.dropout = nn.Dropout(options.dropout)

@@ -1,8 +1,8 @@
 """MobileFaceNet (Chen et al. 2018, arXiv 1804.07573, table 1): inverted residual blocks.
 
-``mobilefacenet`` is that of the paper, with less than a million weights in its body, which MXNet's trainer calls mbf.
-``mbf`` and ``mbf_large`` are those of arcface_torch, whose maps have 2 and 4 times the channels. All have the names of
-layers of arcface_torch's state_dicts.
+``mobilefacenet`` is the paper's network, with less than a million weights in its body; MXNet's trainer calls it mbf.
+``mbf`` and ``mbf_large`` are arcface_torch's networks, whose maps have 2 and 4 times the channels. All of them have the
+layer names of arcface_torch's state_dicts.
 """
 
 from collections.abc import Iterable
@@ -13,17 +13,17 @@ from torch import nn
 
 from .backbone import Backbone, Options, conv, initialize_scaled, last_batch_norm
 
-# MXNet's default, with which the published models of MXNet were trained; only the batch norm of the embedding differs.
+# MXNet's default, which MXNet's published models use in all batch norms but the embedding's.
 MXNET_EPS = 1e-3
 
 STEM_FILTERS = 64
-# Per stage: inner width of the block that halves the map, output width, inner width of the residual blocks.
+# For each stage: inner width of the block that halves the map, output width, inner width of the residual blocks.
 STAGES = ((128, 64, 128), (256, 128, 256), (512, 128, 256))
 OUT_FILTERS = 512
 
 
 class Layers(nn.Module):
-    """Modules in a row, under the name ``layers`` as in the published state_dicts."""
+    """A sequence of modules, named ``layers`` as in the published state_dicts."""
 
     def __init__(self, modules: Iterable[nn.Module], residual: bool = False):
         super().__init__()
@@ -40,9 +40,10 @@ class MobileFaceNet(Backbone):
 
     Args:
         options: see get_model.
-        scale: factor of the channels of the maps, but not within the blocks.
-        blocks: residual blocks before the first stage (1: one depth-wise convolution) and in each stage.
-        of_mxnet: with the epsilon of MXNet, a bias of the fully connected layer, and a frozen scale of the embedding.
+        scale: factor of the maps' channels; does not apply inside the blocks.
+        blocks: number of residual blocks before the first stage and in each stage. A 1 before the first stage selects a
+            single depth-wise convolution.
+        like_mxnet: uses MXNet's epsilon, a bias of the fully connected layer, and a frozen scale of the embedding.
     """
 
     def __init__(
@@ -50,11 +51,11 @@ class MobileFaceNet(Backbone):
         options: Options,
         scale: int = 1,
         blocks: tuple[int, int, int, int] = (1, 4, 6, 2),
-        of_mxnet: bool = False,
+        like_mxnet: bool = False,
     ):
         super().__init__(options)
         inputs, (first, *repeats) = scale * STEM_FILTERS, blocks
-        # The groups are those of the paper at any scale, so that a group has as many channels as the scale.
+        # The number of groups is the paper's at any scale, so a group has ``scale`` channels.
         second = _conv(inputs, inputs, 3, groups=STEM_FILTERS) if first == 1 else _residual(inputs, STAGES[0][0], first)
         layers = [_conv(3, inputs, 3, stride=2), second]
         for (wide, filters, inner), count in zip(STAGES, repeats):
@@ -63,9 +64,9 @@ class MobileFaceNet(Backbone):
             layers.append(_residual(inputs, inner, count))
         self.layers = nn.Sequential(*layers)
         self.conv_sep = _conv(inputs, OUT_FILTERS, 1)
-        self.features = _global_depthwise(options, of_mxnet)
+        self.features = _global_depthwise(options, like_mxnet)
         initialize_scaled(self)
-        for module in self.modules() if of_mxnet else ():
+        for module in self.modules() if like_mxnet else ():
             if isinstance(module, nn.BatchNorm2d):
                 module.eps = MXNET_EPS
 
@@ -92,22 +93,22 @@ def _residual(filters: int, inner: int, count: int) -> Layers:
     return Layers(_bottleneck(filters, inner, filters, residual=True) for _ in range(count))
 
 
-def _global_depthwise(options: Options, of_mxnet: bool) -> Layers:
-    """One weight per channel and position of the last map, then FC - BN."""
+def _global_depthwise(options: Options, like_mxnet: bool) -> Layers:
+    """Returns the head: one weight for each channel and position of the last map, then FC - BN."""
     kernel = options.image_size // 16
-    weigh = nn.Conv2d(OUT_FILTERS, OUT_FILTERS, kernel, groups=OUT_FILTERS, bias=False)
+    depthwise = nn.Conv2d(OUT_FILTERS, OUT_FILTERS, kernel, groups=OUT_FILTERS, bias=False)
     return Layers(
         [
-            Layers([weigh, nn.BatchNorm2d(OUT_FILTERS)]),
+            Layers([depthwise, nn.BatchNorm2d(OUT_FILTERS)]),
             nn.Sequential(nn.Flatten(), nn.Dropout(options.dropout)),
-            nn.Linear(OUT_FILTERS, options.num_features, bias=of_mxnet),
-            last_batch_norm(options.num_features) if of_mxnet else nn.BatchNorm1d(options.num_features),
+            nn.Linear(OUT_FILTERS, options.num_features, bias=like_mxnet),
+            last_batch_norm(options.num_features) if like_mxnet else nn.BatchNorm1d(options.num_features),
         ]
     )
 
 
 NETWORKS = {
-    "mobilefacenet": partial(MobileFaceNet, of_mxnet=True),
+    "mobilefacenet": partial(MobileFaceNet, like_mxnet=True),
     "mbf": partial(MobileFaceNet, scale=2),
     "mbf_large": partial(MobileFaceNet, scale=4, blocks=(2, 8, 12, 4)),
 }

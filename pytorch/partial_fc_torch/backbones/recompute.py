@@ -1,4 +1,4 @@
-"""Activation checkpointing: the blocks of a backbone keep their input alone, and compute again what backward needs."""
+"""Activation checkpointing: blocks keep only their input, and recompute their activations in the backward pass."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,10 +11,13 @@ from torch.utils.checkpoint import checkpoint
 
 
 def recompute_blocks(backbone: nn.Module) -> None:
-    """Lets the blocks of a backbone compute their activations twice; embeddings and gradients stay equal bit for bit.
+    """Makes the blocks of a backbone recompute their activations; embeddings and gradients stay the same bit for bit.
 
-    A block is a module with parts of its own in an outermost nn.Sequential or nn.ModuleList: a residual unit, or a
-    block of a transformer. Names of parameters stay. Raises ValueError if there is no block.
+    A block is a module with submodules in an outermost nn.Sequential or nn.ModuleList, such as a residual unit or a
+    block of a transformer. The names of parameters stay.
+
+    Raises:
+        ValueError: The backbone has no block.
     """
     blocks = list(_blocks(backbone))
     if not blocks:
@@ -31,12 +34,14 @@ def _blocks(module: nn.Module) -> Iterator[nn.Module]:
     for child in module.children():
         if not is_row:
             yield from _blocks(child)
-        elif any(True for _ in child.children()):  # the output of a single layer is the input of the next one
+        elif any(
+            True for _ in child.children()
+        ):  # a single layer would save nothing: its output is the next layer's input
             yield child
 
 
 class Recomputed:
-    """The forward pass of a block, in training the first of two."""
+    """Replaces the forward method of a block: in training, the backward pass calls it a second time."""
 
     def __init__(self, block: nn.Module):
         self.block = block
@@ -46,24 +51,24 @@ class Recomputed:
         forward = partial(type(self.block).forward, self.block)
         if not torch.is_grad_enabled():
             return forward(*arguments, **options)
-        # A compiled graph updates statistics in its forward pass alone, and takes no context.
+        # The second pass must not update running statistics again. A compiled graph does not, and takes no context.
         contexts = {} if torch.compiler.is_compiling() else {"context_fn": self._contexts}
         return checkpoint(forward, *arguments, use_reentrant=False, **contexts, **options)
 
     def _contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
-        """Contexts of the first and of the second forward pass."""
+        """Returns the contexts of the first and of the second forward pass."""
         return nullcontext(), _fixed_statistics(self.block)
 
 
 @contextmanager
 def _fixed_statistics(block: nn.Module) -> Iterator[None]:
-    """A context in which batch norms do not update their running statistics, and do not count the batch."""
+    """A context in which batch norms neither update their running statistics nor count the batch."""
     norms = [module for module in block.modules() if isinstance(module, _BatchNorm)]
-    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    saved = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
         norm.momentum, norm.num_batches_tracked = 0.0, None
     try:
         yield
     finally:
-        for norm, (momentum, batches) in zip(norms, before):
+        for norm, (momentum, batches) in zip(norms, saved):
             norm.momentum, norm.num_batches_tracked = momentum, batches

@@ -1,4 +1,4 @@
-"""The network of the demo, the same as MXNet's: see mxnet/partial_fc_mxnet/symbol/small.py for its choices.
+"""The network of the demo, the same as MXNet's; mxnet/partial_fc_mxnet/symbol/small.py explains its design.
 
 Plain 3x3 convolutions with ReLU after a stem with stride 4, then BN - dropout - FC - BN.
 """
@@ -42,8 +42,8 @@ class Small(Backbone):
         side = -(-options.image_size // 32)
         self.fc = nn.Linear(inputs * side**2, options.num_features)
         self.features = last_batch_norm(options.num_features)
-        # Keeps the mean embedding of a batch at zero. With a learned offset, ArcFace first pulls all embeddings into
-        # one cone before it separates identities, which takes the few minutes of the demo.
+        # A frozen offset keeps the mean embedding of a batch at zero. With a learned one, ArcFace first pulls all
+        # embeddings into one cone before it separates identities, which takes as long as the whole demo.
         self.features.bias.requires_grad = False
         initialize_scaled(self)
 

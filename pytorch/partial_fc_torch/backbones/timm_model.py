@@ -1,4 +1,4 @@
-"""Any model of timm (https://github.com/huggingface/pytorch-image-models) as a backbone, with a head of its own."""
+"""Any model of timm (https://github.com/huggingface/pytorch-image-models) as a backbone with an embedding head."""
 
 import difflib
 
@@ -9,14 +9,14 @@ from .backbone import Backbone, Options, last_batch_norm
 
 
 class TimmModel(Backbone):
-    """The pooled features of a model of timm, then dropout - FC - BN; its weights have timm's names below ``model``.
+    """The pooled features of a model of timm, then dropout - FC - BN; timm's weights keep their names below ``model``.
 
     Args:
         options: see get_model.
-        name: as ``timm.list_models()`` has it.
+        name: one of ``timm.list_models()``.
 
     Raises:
-        ValueError: timm cannot be imported, has no such model, or cannot build it for images of this size.
+        ValueError: timm cannot be imported, has no such model, or cannot build it for this image size.
     """
 
     def __init__(self, options: Options, name: str):
@@ -28,11 +28,11 @@ class TimmModel(Backbone):
         self.features = last_batch_norm(options.num_features)
 
     def body(self, images: torch.Tensor) -> torch.Tensor:
-        """(B, 3, S, S) -> (B, F), the features that timm's own classifier would read."""
+        """(B, 3, S, S) -> (B, F), the input of timm's classifier."""
         if torch.jit.is_tracing():
             for module in self.modules():
                 if hasattr(module, "fused_attn"):
-                    module.fused_attn = False  # ONNX of opset 11 has no operator for it
+                    module.fused_attn = False  # opset 11 has no operator for it
         return self.model(images)
 
     def head(self, maps: torch.Tensor) -> torch.Tensor:
@@ -43,16 +43,16 @@ class TimmModel(Backbone):
 def _build(name: str, image_size: int) -> nn.Module:
     try:
         import timm
-    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision is built for another PyTorch
+    except (ImportError, RuntimeError) as error:  # a torchvision built for another PyTorch raises RuntimeError
         raise ValueError(
-            f"network is 'timm:{name}', but timm cannot be imported ({error}): pip install timm, with the torchvision "
-            "of this PyTorch"
+            f"network is 'timm:{name}', but timm cannot be imported ({error}): pip install timm, and the torchvision "
+            "for this PyTorch"
         ) from error
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.0)
         raise ValueError(f"timm has no model {name!r}: did you mean one of {', '.join(near)}?")
     configuration = timm.models.get_pretrained_cfg(name)
-    # Others take any size, and not this argument.
+    # Models for any image size do not take this argument.
     sizes = {"img_size": image_size} if configuration and configuration.fixed_input_size else {}
     try:
         return timm.create_model(name, num_classes=0, **sizes)

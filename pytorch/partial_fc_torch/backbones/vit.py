@@ -1,43 +1,44 @@
-"""Vision transformers for faces (Dosovitskiy et al. 2021, arXiv 2010.11929), as arcface_torch has trained them.
+"""Vision transformers for faces (Dosovitskiy et al. 2021, arXiv 2010.11929), as in arcface_torch.
 
-Patches of 9 x 9 pixels; blocks of LayerNorm - attention and LayerNorm - MLP with ReLU6; no class token, but a head of
-all patches: FC - BN - FC - BN. In training each branch of a block is left out for some images (drop path, arXiv
-1603.09382), and a share of the patches does not go through the blocks: a learned token takes their place before the
-head. Names of layers are those of the published state_dicts.
+Patches of 9 x 9 pixels; blocks of LayerNorm - attention and LayerNorm - MLP with ReLU6; no class token: the head, FC -
+BN - FC - BN, reads all patches. In training, each branch of a block is dropped for some images (drop path, arXiv
+1603.09382), and some patches skip the blocks: a learned token replaces them before the head. Layers have the names of
+the published state_dicts.
 
 Shapes: B images, N patches, D width, H heads, E embedding.
 """
 
+from collections import OrderedDict
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.functional import relu6, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from .backbone import Backbone, Options
 from .recompute import recompute_blocks
 
 PATCH, HEADS, MLP_RATIO = 9, 8, 4
-HEAD_EPS = 2e-5  # of its batch norms, whatever the others have
-STD = 0.02  # of new weights
+HEAD_EPS = 2e-5  # of the head's batch norms, independent of Backbone.eps
+STD = 0.02  # of initial weights
 
 
 class Size(NamedTuple):
-    """Width D, number of blocks, and whether they compute their activations again in the backward pass."""
+    """Width D, number of blocks, and whether they recompute their activations in the backward pass."""
 
     width: int
     depth: int
     recompute: bool = False
 
 
-MINI = Size(128, 4)  # trains on a CPU; not of arcface_torch
+MINI = Size(128, 4)  # for training on a CPU; arcface_torch does not have it
 TINY, SMALL = Size(256, 12), Size(512, 12)
 BASE, LARGE, HUGE = Size(512, 24, True), Size(768, 24, True), Size(1024, 48, True)
 
 
 class PatchEmbed(nn.Module):
-    """One vector for each patch; pixels at the right and at the bottom that make no patch are left out."""
+    """Maps each patch to a vector; ignores pixels at the right and at the bottom that do not fill a patch."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -49,7 +50,7 @@ class PatchEmbed(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention of each patch to all of them, in float32 whatever the products before and after it have."""
+    """Attention of each patch to all patches, in float32 even under autocast."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -66,33 +67,25 @@ class Attention(nn.Module):
 
     def _attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """(B, H, N, D / H) each -> (B, H, N, D / H): softmax(q k^T / sqrt(D / H)) v."""
-        if torch.jit.is_tracing():  # ONNX of opset 11 has no operator for it
+        if torch.jit.is_tracing():  # opset 11 has no operator for the fused form
             return (query @ key.transpose(2, 3) * self.width_of_head**-0.5).softmax(3) @ value
         return scaled_dot_product_attention(query, key, value)
 
 
-class Mlp(nn.Module):
-    """Two fully connected layers with ReLU6 between them."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.fc1 = nn.Linear(width, MLP_RATIO * width)
-        self.fc2 = nn.Linear(MLP_RATIO * width, width)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """(B, N, D) -> (B, N, D)."""
-        return self.fc2(relu6(self.fc1(tokens)))
-
-
 class Block(nn.Module):
-    """Attention and MLP, each added to what it reads; in training each is dropped for a share of the images."""
+    """Attention and MLP, each with a residual connection; in training each is dropped for some of the images."""
 
     def __init__(self, width: int, drop_path: float):
         super().__init__()
         self.norm1 = nn.LayerNorm(width)
         self.attn = Attention(width)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = Mlp(width)
+        layers = {
+            "fc1": nn.Linear(width, MLP_RATIO * width),
+            "act": nn.ReLU6(),
+            "fc2": nn.Linear(MLP_RATIO * width, width),
+        }
+        self.mlp = nn.Sequential(OrderedDict(layers))
         self.drop_path = drop_path
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -101,7 +94,7 @@ class Block(nn.Module):
         return tokens + self._dropped(self.mlp(self.norm2(tokens)))
 
     def _dropped(self, branch: torch.Tensor) -> torch.Tensor:
-        """The branch of some images becomes 0; the others make up for it, so that the mean stays."""
+        """Sets the branch of some images to 0, and scales the others so that the expected value stays."""
         if not (self.training and self.drop_path):
             return branch
         kept = branch.new_empty(len(branch), 1, 1).bernoulli_(1 - self.drop_path)
@@ -109,13 +102,13 @@ class Block(nn.Module):
 
 
 class VisionTransformer(Backbone):
-    """The network.
+    """A vision transformer.
 
     Args:
         options: see get_model.
         size: see Size.
-        drop_path: probability to drop the branches of the last block; it grows linearly from 0 in the first.
-        mask: share of the patches that the blocks of a training step leave out, of each image others.
+        drop_path: probability to drop a branch of the last block; grows linearly from 0 in the first block.
+        mask: fraction of the patches, drawn anew for each image, that skip the blocks in training.
     """
 
     def __init__(self, options: Options, size: Size, drop_path: float, mask: float):
@@ -134,13 +127,8 @@ class VisionTransformer(Backbone):
             nn.Linear(size.width, options.num_features, bias=False),
             nn.BatchNorm1d(options.num_features, eps=HEAD_EPS),
         )
-        # Without a mask nothing uses it, but the files have it.
+        # Unused without a mask, but published files contain it.
         self.mask_token = nn.Parameter(torch.empty(1, 1, size.width), requires_grad=self.unmasked < patches)
-        self._initialize()
-        if size.recompute:
-            recompute_blocks(self)
-
-    def _initialize(self) -> None:
         nn.init.normal_(self.mask_token, std=STD)
         nn.init.trunc_normal_(self.pos_embed, std=STD)
         for module in self.modules():
@@ -148,12 +136,16 @@ class VisionTransformer(Backbone):
                 nn.init.trunc_normal_(module.weight, std=STD)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
+        if size.recompute:
+            recompute_blocks(self)
 
     def body(self, images: torch.Tensor) -> torch.Tensor:
         """(B, 3, S, S) -> (B, N, D)."""
         tokens = self.patch_embed(images) + self.pos_embed
-        order = self._draw_order(tokens) if self.training and self.unmasked < tokens.shape[1] else None
-        if order is not None:
+        order = None
+        if self.training and self.unmasked < tokens.shape[1]:
+            # (B, N), a random order of each image's patches, of which the first ones go through the blocks.
+            order = torch.rand(tokens.shape[:2], device=tokens.device).argsort(dim=1)
             tokens = _rows(tokens, order[:, : self.unmasked])
         for block in self.blocks:
             tokens = block(tokens)
@@ -163,17 +155,13 @@ class VisionTransformer(Backbone):
         masked = self.mask_token.expand(len(tokens), order.shape[1] - self.unmasked, -1)
         return _rows(torch.cat([tokens, masked], dim=1), order.argsort(dim=1))
 
-    def _draw_order(self, tokens: torch.Tensor) -> torch.Tensor:
-        """(B, N), a random order of the patches of each image; the first ones go through the blocks."""
-        return torch.rand(tokens.shape[:2], device=tokens.device).argsort(dim=1)
-
     def head(self, maps: torch.Tensor) -> torch.Tensor:
         """(B, N, D) -> (B, E)."""
         return self.feature(self.dropout(maps.flatten(1)))
 
 
 def _rows(tokens: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    """(B, N, D), (B, n) -> (B, n, D)."""
+    """Gathers rows of each image: (B, N, D), (B, n) -> (B, n, D)."""
     return tokens.gather(1, indices[:, :, None].expand(-1, -1, tokens.shape[2]))
 
 

@@ -11,18 +11,18 @@ from .step import Drawn
 
 
 class Accumulation:
-    """The micro-batches of one update, in order: call `step` for each, then `update`.
+    """Accumulates the micro-batches of one update: call `step` for each, in order, then `update`.
 
-    The rows of a softmax do not depend on each other, and the centers change at the end: n micro-batches of B images
-    have the loss, the gradients and the centers of one batch of nB. Their labels are known before their features, so
-    that all of them share one sample, drawn for the labels of all. What a margin computes from a batch, as AdaFace from
-    its norms, it computes from each micro-batch.
+    The rows of a softmax are independent, and the centers change only at the end, so n micro-batches of B images have
+    the same loss, gradients and centers as one batch of nB images. All labels are known before the first features, so
+    all micro-batches share one sample that contains all positives. Batch statistics of a margin, such as AdaFace's
+    norms, are those of each micro-batch.
 
     Collectives: those of LayerExchange.gather_labels; in each step those of ClassCenters.
 
     Args:
-        layer: with an optimizer of its own, as PartialFC.
-        labels: (nB,) integers of this rank, of all micro-batches.
+        layer: a layer that updates its centers itself, such as PartialFC.
+        labels: (nB,) integers, this rank's labels of all micro-batches.
         count: n.
 
     Raises:
@@ -39,11 +39,12 @@ class Accumulation:
         self._gradient = RowGradient(self._drawn.sampled)
 
     def step(self, features: torch.Tensor, labels) -> tuple[torch.Tensor, torch.Tensor]:
-        """Does both passes for the next micro-batch; as ClassCenters.step, but that no center changes.
+        """Computes both passes for the next micro-batch like ClassCenters.step, but changes no center.
 
         Returns:
-            ((B, E), R/n times the gradient of its mean loss; its mean loss over the ranks). The mean of the losses is
-            that of the update; its gradient by the backbone is the sum over the micro-batches.
+            gradient: (B, E), R/n times the gradient of the micro-batch's mean loss, so that the backbone's gradients of
+                the update are the sum over its micro-batches.
+            loss: the micro-batch's mean loss over the ranks; the loss of the update is the mean over its micro-batches.
         """
         layer, columns = self._layer, self._columns[:, self._number].flatten()
         drawn = Drawn(self._drawn.sampled, columns, self._drawn.positives)
@@ -51,7 +52,7 @@ class Accumulation:
         try:
             step = layer._forward_step(layer._on_device(features.detach()), labels, ahead=True, draw=lambda _: drawn)
         except Exception:
-            layer._restore_margin(self._margin)  # as before the update, of which this may be a later micro-batch
+            layer._restore_margin(self._margin)  # to its state before the first micro-batch
             raise
         with layer._full_precision():
             gradient = layer._softmax.backward(step, self._gradient).mul_(1 / self._count)

@@ -1,4 +1,4 @@
-"""Files of tensors, and those with the rows of one rank: bare tensors, as arcface_torch writes them.
+"""Reads files of torch.save, and writes and reads files of one rank's rows: bare tensors, as in arcface_torch.
 
 Shapes: L classes of this rank.
 """
@@ -18,63 +18,65 @@ from .tensor_headers import StandIn, UnsupportedTensorError, check_header
 
 
 def center_file(field: str) -> str:
-    """Returns the name of the files of centers, "weight", or of a state of their optimizer, with {} for the rank."""
+    """Returns the file name for centers ("weight") or an optimizer state, with {} in place of the rank."""
     return f"rank_{{}}_softmax_{field}.pt"
 
 
 def save_rows(path: str, rows: torch.Tensor, alive: Callable[[], None]) -> None:
-    """Writes rows from any device and calls ``alive`` every few MB. An OSError leaves an older file as it is."""
+    """Writes rows from any device and calls ``alive`` every few MB; after an OSError an older file is unchanged."""
     try:
         replace_file_by(path, partial(torch.save, rows.detach().cpu()), alive)
-    except RuntimeError as error:  # when PyTorch ends a file of which a part could not be written
+    except RuntimeError as error:  # PyTorch raises it when it closes a file after a failed write
         raise OSError(f"cannot write {path}: {error.__context__ or error}") from error
 
 
 def load_rows(path: str, shape: torch.Size) -> torch.Tensor:
-    """Maps a file with a tensor of this shape into memory; others are an OSError or a ValueError."""
+    """Maps a file with a tensor into memory.
+
+    Raises:
+        OSError: The file is missing or cannot be read.
+        ValueError: The file is damaged, or its content is not a tensor of this shape.
+    """
     try:
         rows = load_tensors(path)
     except FileNotFoundError as error:
         raise OSError(
             f"no centers at {path}: this rank has not saved there; check prefix and the number of ranks"
         ) from error
-    found = f"a tensor of shape {tuple(rows.shape)}" if isinstance(rows, torch.Tensor) else type(rows).__name__
     if not isinstance(rows, torch.Tensor) or rows.shape != shape:
+        kind = f"a tensor of shape {tuple(rows.shape)}" if isinstance(rows, torch.Tensor) else type(rows).__name__
         raise ValueError(
-            f"{path} holds {found}, expected a tensor of shape {tuple(shape)}: load centers that the same number of "
+            f"{path} holds {kind}, expected a tensor of shape {tuple(shape)}: load centers that the same number of "
             "ranks saved for the same classes and embedding_size"
         )
     return rows
 
 
 def load_tensors(path: str) -> Any:
-    """Returns the content of a file of torch.save, mapped into memory where the file allows it.
+    """Returns the content of a file of torch.save, mapped into memory if the format allows it.
 
-    In place of objects of other classes than tensors and plain values it has a StandIn: their code is not run.
+    Objects that are neither tensors nor plain values are replaced by a StandIn, so none of their code runs.
 
     Raises:
-        OSError: the file is missing or cannot be read.
-        ValueError: it is damaged, or calls functions.
+        OSError: The file is missing or cannot be read.
+        ValueError: The file is damaged, or calls functions.
     """
     with open_regular(path) as file:
-        # By the descriptor: PyTorch opens what was checked, not what is under the name by then.
-        return _load(path, f"/proc/self/fd/{file.fileno()}")
-
-
-def _load(path: str, opened: str) -> Any:
-    try:
-        stand_ins = [(StandIn, name) for name in check_header(opened)]
-        # Files of PyTorch before 1.6 cannot be mapped.
-        with torch.serialization.safe_globals(stand_ins):
-            return torch.load(opened, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(opened))
-    except OSError as error:
-        raise OSError(error.errno, f"cannot read {path}: {error.strerror or error}") from None
-    except UnsupportedTensorError as error:
-        raise ValueError(
-            f"{path} holds {error}: save dense tensors of 8 to 64 bits per number with torch.save, none repeated"
-        ) from None
-    except Exception as error:  # of pickle, zipfile and torch, without a common base class
-        message = error_message(error).splitlines()[0]
-        if "weights" in message.lower():  # PyTorch's advice to run the code in the file
-            message = "PyTorch refuses it"
-        raise ValueError(f"{path} is damaged, or contains other objects than tensors: {message}") from None
+        # Opened by its descriptor, so that PyTorch reads the file that was checked even if another one takes its name.
+        opened = f"/proc/self/fd/{file.fileno()}"
+        try:
+            stand_ins = [(StandIn, name) for name in check_header(opened)]
+            with torch.serialization.safe_globals(stand_ins):
+                is_zip = zipfile.is_zipfile(opened)  # files of PyTorch before 1.6 cannot be mapped
+                return torch.load(opened, map_location="cpu", weights_only=True, mmap=is_zip)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot read {path}: {error.strerror or error}") from None
+        except UnsupportedTensorError as error:
+            raise ValueError(
+                f"{path} holds {error}: save dense tensors of 8 to 64 bits per element with torch.save, none expanded"
+            ) from None
+        except Exception as error:  # pickle, zipfile and torch have no common base class
+            message = error_message(error).splitlines()[0]
+            if "weights" in message.lower():  # PyTorch advises to run the code in the file
+                message = "PyTorch refuses it"
+            raise ValueError(f"{path} is damaged, or contains objects other than tensors: {message}") from None

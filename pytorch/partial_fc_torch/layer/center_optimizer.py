@@ -12,21 +12,21 @@ from ..eager_optimizer import EagerOptimizer
 
 
 class CenterOptimizer(EagerOptimizer):
-    """Applies the gradient that the backward passes of PartialFC with ``update_in_backward=False`` have left.
+    """Applies the gradient accumulated by the backward passes of PartialFC with ``update_in_backward=False``.
 
-    It has one group, whose ``lr`` schedulers may change, with one parameter, ``rows``: clipping of gradients,
-    torch.amp.GradScaler and `zero_grad` find the gradient of the step's centers there, which is that of this rank.
-    A step also draws the negatives of the following forward passes; all passes before it share theirs.
-    If the backward pass updates the centers itself, there is never a gradient here, and `step` does nothing.
+    It has one group, whose ``lr`` schedulers may change, with one parameter, ``rows``. Gradient clipping,
+    torch.amp.GradScaler and `zero_grad` find the gradient of this rank's sampled centers there. A step also draws new
+    negatives for the following forward passes; all passes between two steps share the same negatives. If the backward
+    pass updates the centers itself, there is never a gradient here, and `step` does nothing.
 
     Args:
-        update: (S,) int64 sorted local indices, (S, E) their gradient, which may be overwritten -> updates the centers.
-            A method of the layer.
+        update: a method of the layer that updates the centers, given their sorted local indices (S,) int64 and their
+            gradient (S, E), which it may overwrite.
 
     Attributes:
-        rows: parameter whose ``grad`` is (S, E), None before the first backward pass and after a step. Its values mean
-            nothing.
-        index: (S,) int64, the sorted local indices of the centers of these rows.
+        rows: parameter whose ``grad`` is (S, E), or None before the first backward pass and after a step. Its values
+            have no meaning.
+        index: (S,) int64, the sorted local indices of these centers.
     """
 
     def __init__(self, update: Callable[[torch.Tensor, torch.Tensor], None]):
@@ -38,18 +38,18 @@ class CenterOptimizer(EagerOptimizer):
 
     @torch.no_grad()
     def accumulate(self, index: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Adds the gradient (S, E) of the centers with these sorted local indices (S,) to that of earlier passes."""
+        """Adds the gradient (S, E) of the centers with sorted local indices (S,) to the sum of earlier passes."""
         earlier, self.rows.grad = self.rows.grad, None
         if earlier is not None and torch.equal(self.index, index):
             gradient += earlier
-        elif earlier is not None:  # other positives
+        elif earlier is not None:  # the positives differ
             both = torch.cat([self.index, index]).unique()
             total = gradient.new_zeros(len(both), gradient.shape[1])
             for rows, values in ((self.index, earlier), (index, gradient)):
                 total[torch.searchsorted(both, rows)] += values
             index, gradient = both, total
         self.index = index
-        self.rows.data = gradient  # a gradient needs a parameter of its shape; this one takes no memory of its own
+        self.rows.data = gradient  # a parameter must have the shape of its gradient; sharing it takes no memory
         self.rows.grad = gradient
 
     @torch.no_grad()
@@ -57,13 +57,13 @@ class CenterOptimizer(EagerOptimizer):
         """Updates the centers, and frees the gradient.
 
         Args:
-            closure: computes the loss and calls its backward pass, as of any optimizer of PyTorch.
+            closure: computes the loss and calls its backward pass, as for any optimizer of PyTorch.
 
         Returns:
-            What ``closure`` returns.
+            The return value of ``closure``.
 
         Raises:
-            ValueError: the group has no ``lr``.
+            ValueError: The group has no ``lr``.
         """
         loss = closure and torch.enable_grad()(closure)()
         if self.rows.grad is not None:

@@ -20,7 +20,7 @@ from partial_fc.layer.softmax import combine_statistics, global_log_sum_exp
 from ..collectives import all_gather_rows, reduce_scatter_rows
 from .device import HostCopy, to_device
 
-OTHER_SIZE = -2  # in place of labels, which are 0 or more, or -1 if they are in no class
+OTHER_SIZE = -2  # replaces the labels of a batch of another size; labels are 0 or more, invalid ones are -1
 
 
 class GlobalBatch(NamedTuple):
@@ -28,14 +28,14 @@ class GlobalBatch(NamedTuple):
 
     features: torch.Tensor  # (G, E)
     digits: torch.Tensor  # (G, 2) labels and flags, see label_encoding, in the type of the features
-    labels: torch.Tensor  # (G,) int64; those of a batch that LayerExchange.agree refuses are in no class
+    labels: torch.Tensor  # (G,) int64; out of range if the batch is one that LayerExchange.agree refuses
 
 
 class GlobalStatistics(NamedTuple):
-    """What the ranks know of a step after its forward pass.
+    """The softmax statistics of a step, which all ranks have after its forward pass.
 
-    The device combines the statistics itself, so that its backward pass need not wait for the host. Only the checks
-    are the host's, with the same bits and so the same errors on every rank: one copy has all they need.
+    The device combines the statistics itself, so its backward pass need not wait for the host. The host only validates
+    them. It gets the same bits on every rank, and so raises the same errors; one copy contains all it needs.
     """
 
     batch: GlobalBatch  # from LayerExchange.gather_batch
@@ -46,11 +46,11 @@ class GlobalStatistics(NamedTuple):
 class LayerExchange:
     """Exchanges features, statistics and gradients with the other ranks.
 
-    The host waits for the device only in mean_loss, which also checks the batch.
+    The host waits for the device only in mean_loss, which also validates the batch.
 
     Attributes:
         rank_flags: RankFlags of this rank, sent to all ranks with the labels of the next step.
-        all_rank_flags: (R,) int64, those of all ranks in the last step.
+        all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
     """
 
     def __init__(self, collectives: Collectives, num_classes: int, embedding_size: int):
@@ -59,15 +59,15 @@ class LayerExchange:
         self.embedding_size = embedding_size
         self.rank_flags = RankFlags(0)
         self.all_rank_flags = np.zeros(collectives.size, np.int64)
-        self._batch = 0  # B on which the ranks have agreed
-        self._labels = 0  # and the B of gather_labels
-        self._refused: ValueError | None = None  # why this rank's last labels are not those that it gathered
+        self._batch = 0  # the agreed B of gather_batch
+        self._labels = 0  # the agreed B of gather_labels
+        self._refused: ValueError | None = None  # why gather_labels did not send this rank's labels
 
     def gather_batch(self, features: torch.Tensor, labels) -> GlobalBatch:
         """Gathers features, labels and flags of all ranks.
 
-        Collectives: all-gather ``features``, (B, E + 2) -> (G, E + 2). A rank whose batch is invalid, or has another
-        size than in the step before, sends NaN in this size instead. In the first step `agree` comes first.
+        Collectives: all-gather ``features``, (B, E + 2) -> (G, E + 2). A rank whose batch is invalid, or differs in
+        size from the previous step, sends NaN in the previous size. The first step calls `agree` first.
 
         Args:
             features: (B, E) floating point, B the same on all ranks.
@@ -85,26 +85,26 @@ class LayerExchange:
         with self._waiting("all-gather features"):
             total = all_gather_rows(packed, self.collectives.size)
         digits = total[:, self.embedding_size :]
-        # float32 holds all digits exactly. -1 makes a label beyond all classes.
+        # float32 represents all digits exactly. A digit of -1 yields a label out of range.
         gathered, _ = decode_labels(torch.nan_to_num(digits, nan=-1.0).long(), self.collectives.size)
         return GlobalBatch(total[:, : self.embedding_size], digits, gathered)
 
     def gather_labels(self, labels, count: int, device: torch.device) -> torch.Tensor:
-        """Gathers the labels of all ranks: (R, B) int64 on the device, below 0 where they are not in 0..C-1.
+        """Gathers the labels of all ranks: (R, B) int64 on the device, negative where they are not in 0..C-1.
 
-        Collectives: all-gather ``labels``, (1, B) -> (R, B). A rank that has another B than in the call before sends
-        OTHER_SIZE in this size instead. If all of them do, and in the first call, ``status.micro_batches`` and
-        ``micro_batches.sizes`` are gathered, too. If some do, the next step raises an error on all ranks: before it
-        the others, which know nothing yet, compute their features, which may be collective.
+        Collectives: all-gather ``labels``, (1, B) -> (R, B). A rank whose B differs from the previous call sends
+        OTHER_SIZE in the previous size. In the first call, and if B has changed on all ranks, also gathers
+        ``status.micro_batches`` and ``micro_batches.sizes``. If B has changed on some ranks only, the next step raises
+        an error on all of them: until then the other ranks do not know, and may run collectives in their backbone.
 
         Args:
             labels: (B,) or (B, 1) integers.
-            count: of equal parts, into which they are divided.
+            count: number of micro-batches into which the labels are divided.
             device: of the result.
 
         Raises:
-            JobError: on every rank, if B is no multiple of ``count``.
-            ValueError: on every rank, if B differs between ranks in the first call, or where it has changed on all.
+            JobError: On every rank, if B is not a multiple of ``count``.
+            ValueError: On every rank, if B differs between ranks in the first call or after it has changed on all.
         """
         if self._labels == 0:
             self.agree_on_labels(len(labels), count)
@@ -118,21 +118,21 @@ class LayerExchange:
             self.agree_on_labels(len(labels), count)
             return self._gather_labels(labels, device)
         self._refused = ValueError(
-            f"the ranks had {self._labels} items each in the update before, but one has {len(labels)} now: give all "
+            f"the ranks had {self._labels} items each in the previous update, but one has {len(labels)} now: give all "
             "ranks the same number"
         )
         return gathered
 
     def _gather_labels(self, labels, device: torch.device) -> torch.Tensor:
-        own = torch.full((1, self._labels), OTHER_SIZE, device=device)
+        local = torch.full((1, self._labels), OTHER_SIZE, device=device)
         if len(labels) == self._labels:
-            own = to_device(labels, device).reshape(1, -1).long()
-            own = torch.where((own >= 0) & (own < self.num_classes), own, -1)
+            local = to_device(labels, device).reshape(1, -1).long()
+            local = torch.where((local >= 0) & (local < self.num_classes), local, -1)
         with self._waiting("all-gather labels"):
-            return all_gather_rows(own, self.collectives.size)
+            return all_gather_rows(local, self.collectives.size)
 
     def agree_on_labels(self, number: int, count: int) -> None:
-        """Compares the number of labels with that of the other ranks, see `gather_labels`."""
+        """Checks that all ranks have the same number of labels, see `gather_labels`."""
 
         def check() -> None:
             if number == 0 or number % count:
@@ -143,7 +143,7 @@ class LayerExchange:
         if len(set(numbers)) > 1:
             raise ValueError(f"the ranks have {numbers} items in an update: give all ranks the same number")
         self._labels = number
-        if self._batch:  # otherwise the first step agrees on it
+        if self._batch:  # otherwise the first step will agree on it
             self._batch = number // count
 
     def gather_statistics(self, statistics: torch.Tensor, batch: GlobalBatch) -> GlobalStatistics:
@@ -158,13 +158,13 @@ class LayerExchange:
         values = gathered.view(size, 3, -1).double()
         if gathered.device.type != "cpu":
             return GlobalStatistics(batch, global_log_sum_exp(values, torch), host_copy)
-        with np.errstate(invalid="ignore"):  # of a batch that mean_loss refuses
-            # NumPy's exponentials, as in the other trainer: PyTorch's differ in the last bit.
+        with np.errstate(invalid="ignore"):  # mean_loss reports invalid batches
+            # NumPy's exponentials, as in MXNet's trainer; PyTorch's differ in the last bit.
             log_sum_exp = global_log_sum_exp(values.numpy())
         return GlobalStatistics(batch, torch.from_numpy(log_sum_exp), host_copy)
 
     def mean_loss(self, gathered: GlobalStatistics, requires_positives: bool, num_update: int) -> float | None:
-        """Waits for the statistics on the host and checks them: the mean loss over the global batch.
+        """Waits for the statistics on the host, validates them, and returns the mean loss over the global batch.
 
         Args:
             gathered: from `gather_statistics`.
@@ -172,15 +172,15 @@ class LayerExchange:
             num_update: of this step, for the error message.
 
         Returns:
-            None if a rank's batch is invalid or has another size: then all ranks have to call `agree`.
+            The loss; None if a rank's batch is invalid or has another size, in which case all ranks must call `agree`.
 
         Raises:
-            MissingPositiveError, FloatingPointError: on every rank, see MarginSoftmax.forward.
+            MissingPositiveError, FloatingPointError: On every rank, see MarginSoftmax.forward.
         """
         size = self.collectives.size
         with self._waiting("all-gather softmax_statistics"):
-            together = gathered.host_copy.wait().numpy()
-        statistics, digits = np.split(together, [len(together) - gathered.batch.digits.numel()])
+            values = gathered.host_copy.wait().numpy()
+        statistics, digits = np.split(values, [len(values) - gathered.batch.digits.numel()])
         if np.isnan(digits).any():
             return None
         labels, self.all_rank_flags = decode_labels(digits.reshape(-1, DIGITS).astype(np.int64), size)
@@ -191,7 +191,7 @@ class LayerExchange:
         return loss
 
     def gather_targets(self, cosine: torch.Tensor) -> torch.Tensor:
-        """Gathers the cosines (G,) of the targets, -inf where another rank holds the center: (G,), on every rank.
+        """Combines the targets' cosines (G,), which are -inf where another rank has the center: (G,) on every rank.
 
         Collectives: all-gather ``targets``, (1, G) -> (R, G).
         """
@@ -199,16 +199,19 @@ class LayerExchange:
             return all_gather_rows(cosine[None], self.collectives.size).amax(dim=0)
 
     def to_host(self, labels: torch.Tensor) -> torch.Tensor:
-        """The labels (G,) on the host, which waits for the GPU, and so for the ranks that it gathers them from."""
+        """Returns the labels (G,) on the host; waits for the GPU, and so for the ranks that send them."""
         if labels.device.type == "cpu":
             return labels
         with self._waiting("all-gather features"):
             return labels.cpu()
 
     def sum_gradient(self, gradient: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """Starts to sum the feature gradient (G, E) over the ranks: what waits for the rows (B, E) of this rank.
+        """Starts to sum the feature gradient (G, E) over the ranks.
 
         Collectives: reduce-scatter ``feature_gradient``, (G, E) -> (B, E).
+
+        Returns:
+            A function that waits for the rows (B, E) of this rank and returns them.
         """
         result = reduce_scatter_rows(gradient, self.collectives.size)
 
@@ -224,11 +227,11 @@ class LayerExchange:
         Collectives: all-gather ``batch`` of sizes and errors.
 
         Raises:
-            JobError: on every rank: the batch sizes differ, or a rank's features or labels have wrong shapes or values.
-            TypeError: on every rank, if a rank's labels are not integers.
+            JobError: On every rank: the batch sizes differ, or a rank's features or labels have wrong shapes or values.
+            TypeError: On every rank, if a rank's labels are not integers.
         """
-        own = features.shape[0] if features.ndim else 0, self._error(features, labels)
-        batches, errors = zip(*self.collectives.gather_object("batch", own))
+        local = features.shape[0] if features.ndim else 0, self._error(features, labels)
+        batches, errors = zip(*self.collectives.gather_object("batch", local))
         failed = [rank for rank, each in enumerate(errors) if each is not None]
         if failed:
             where = "" if len(failed) == len(errors) else f" (rank {failed[0]} of {len(errors)})"
@@ -239,17 +242,17 @@ class LayerExchange:
         self._batch = batches[0]
 
     def _waiting(self, name: str) -> AbstractContextManager[None]:
-        """As Collectives.waiting. NCCL runs in the background, so that the transfer to the host waits for all ranks."""
+        """See Collectives.waiting. NCCL runs in the background, so it is the copy to the host that waits for ranks."""
         return self.collectives.waiting(name) if self.collectives.size > 1 else nullcontext()
 
     def _digits(self, features: torch.Tensor, labels) -> torch.Tensor:
-        """Labels and flags (B, 2) on the device; NaN for a label that is not in 0..C-1."""
+        """Returns labels and flags (B, 2) on the device; NaN for a label that is not in 0..C-1."""
         labels = to_device(labels, features.device).reshape(-1).long()
         inside = (labels >= 0) & (labels < self.num_classes)
         return torch.where(inside[:, None], encode_labels(labels, self.rank_flags, torch).to(features.dtype), np.nan)
 
     def _misfit(self, features: torch.Tensor, labels) -> Exception | None:
-        """The error of shapes or types, which the host knows without waiting for the device; None if there is none."""
+        """Returns the error of shapes or types, which the host finds without waiting for the device; None if valid."""
         try:
             labels = torch.as_tensor(labels)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -270,9 +273,9 @@ class LayerExchange:
         return None
 
     def _error(self, features: torch.Tensor, labels) -> Exception | None:
-        """The error of a batch, None if there is none."""
+        """Returns the error of a batch; None if it is valid."""
         if self._refused is not None:
-            refused, self._refused = self._refused, None  # once: the next step may be one without gather_labels
+            refused, self._refused = self._refused, None  # only once: the next step may not use gather_labels
             return refused
         misfit = self._misfit(features, labels)
         try:

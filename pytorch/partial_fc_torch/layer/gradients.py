@@ -1,4 +1,4 @@
-"""The gradient of the centers of a step, for an optimizer that is called later.
+"""The gradient of the centers of a step, for an optimizer that runs later.
 
 Shapes: L classes of this rank, S centers of the step, E embedding.
 """
@@ -10,11 +10,11 @@ import torch
 from .rows import TileGradient, gather_rows, inverse_norms
 from .stores import StepCenters
 
-UPDATE_ROWS = 4096  # of a tile of an update that is not part of a backward pass
+UPDATE_ROWS = 4096  # rows of a tile in an update outside of the backward pass
 
 
 class DenseGradient:
-    """Collects the gradient of all centers of this rank; zero for those that are not in the step.
+    """Collects the gradient of all centers of this rank; it is zero for centers that are not in the step.
 
     Attributes:
         gradient: (L, E).
@@ -29,7 +29,7 @@ class DenseGradient:
 
 
 class RowGradient:
-    """Collects the gradient of the centers of a step alone, or its sum over steps with the same centers."""
+    """Collects the gradient of the sampled centers, or its sum over steps with the same centers."""
 
     def __init__(self, sampled: StepCenters):
         self._sampled = sampled
@@ -37,16 +37,16 @@ class RowGradient:
         self._filled, self._earlier = 0, False
 
     def __call__(self, tile: TileGradient) -> None:
-        """Takes the gradient of a tile; those of a step come in order."""
+        """Takes the gradient of a tile; the tiles of a step come in order."""
         values = tile.values()
         part = self._values[self._filled : self._filled + len(values)]
         part.add_(values) if self._earlier else part.copy_(values)
         self._filled += len(values)
-        if self._filled == len(self._values):  # the next tile is the first one of another step
+        if self._filled == len(self._values):  # the next tile begins another step
             self._filled, self._earlier = 0, True
 
     def in_order(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns (sorted local indices (S,) int64, where `CenterStore.load` expects them; their gradient (S, E))."""
+        """Returns the sorted local indices (S,) int64 and their gradient (S, E)."""
         index, values, sampled = self._sampled.rows, self._values, self._sampled
         if sampled.classes is not None:
             index = torch.from_numpy(sampled.classes)
@@ -56,12 +56,12 @@ class RowGradient:
 
 
 def tiles_of_gradient(sampled: StepCenters, gradient: torch.Tensor) -> Iterator[TileGradient]:
-    """Yields the tiles of an update that is not part of a backward pass; overwrites ``gradient`` (S, E)."""
+    """Yields the tiles of an update outside of the backward pass; overwrites ``gradient`` (S, E)."""
     weight = sampled.centers.weight
     places = sampled.rows if sampled.places is None else sampled.places.to(weight.device)
     for start in range(0, len(gradient), UPDATE_ROWS):
         part = slice(start, min(start + UPDATE_ROWS, len(gradient)))
         rows = part if places is None else places[part]
-        of_tile = gather_rows(weight, rows)
-        # Along its center, this gradient has no component that could be removed again.
-        yield TileGradient(rows, of_tile, inverse_norms(of_tile), gradient[part], scale=1.0)
+        centers = gather_rows(weight, rows)
+        # The component along the center has been removed, so removing it again changes nothing.
+        yield TileGradient(rows, centers, inverse_norms(centers), gradient[part], scale=1.0)

@@ -5,11 +5,11 @@ from torch.autograd.function import once_differentiable
 
 
 class MeanLoss(torch.autograd.Function):
-    """The mean loss of a step, and its gradients by the features and, if the layer computes it, by the centers."""
+    """The mean loss of a step, with its gradients by the features and, for PartialFC_V2, by the centers."""
 
     @staticmethod
     def forward(ctx, features, weight, labels, layer):
-        """Does the first pass."""
+        """Computes the forward pass of the layer."""
         ctx.layer, ctx.step = layer, layer._forward_step(features, labels)
         ctx.save_for_backward(weight)
         return features.new_full((), ctx.step.loss)
@@ -17,6 +17,6 @@ class MeanLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, d_loss):
-        """Does the second pass."""
-        _ = ctx.saved_tensors  # raises an error if the centers have changed since the forward pass
+        """Computes the backward pass of the layer."""
+        _ = ctx.saved_tensors  # reading it raises an error if the centers have changed since the forward pass
         return *ctx.layer._backward_step(ctx.step, d_loss), None, None

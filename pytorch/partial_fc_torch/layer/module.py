@@ -1,4 +1,4 @@
-"""The centers of one rank as a module; the base of PartialFC and PartialFC_V2.
+"""The layer of one rank as a module; the base of PartialFC and PartialFC_V2.
 
 Shapes: B local batch, R ranks, G = B*R global batch, C classes, L classes of this rank, S sampled classes of this rank,
 E embedding.
@@ -35,59 +35,60 @@ from .torch_passes import TorchPasses
 class ClassCenters(RankCenters):
     """This rank's centers with their sampler, margin and optimizer.
 
-    Collectives of a step, in the order they run:
-        1. all-gather ``features``: (B, E + 2) -> (G, E + 2), the features, labels and rank flags;
-        2. all-gather ``targets``, only for a margin that needs those of all ranks: (1, G) -> (R, G);
-        3. all-gather ``softmax_statistics``: (3, G) -> (3R, G), maximum, sum and target of every row;
+    Collectives of a step, in order:
+        1. all-gather ``features``: (B, E + 2) -> (G, E + 2), features, labels and rank flags;
+        2. all-gather ``targets``, only if the margin needs the targets of all ranks: (1, G) -> (R, G);
+        3. all-gather ``softmax_statistics``: (3, G) -> (3R, G), maximum, sum and target logit of every row;
         4. reduce-scatter ``feature_gradient``: (G, E) -> (B, E), the sum over the ranks.
-    A change of B adds ``batch``, see LayerExchange.gather_batch.
+    The first step, and a step with another B, also gather ``batch``, see LayerExchange.gather_batch.
 
     Args:
-        margin_loss: a Margin, or what `as_margin` accepts.
+        margin_loss: a Margin, or another object that `as_margin` accepts.
         embedding_size: E.
         num_classes: C, of all ranks together.
-        sample_rate: part of the centers that each step samples, at most 1; with 0 those of the batch alone, whose
-            number is known when the labels are: then the host waits for the GPU in the middle of a step.
+        sample_rate: fraction of class centers sampled per step, at most 1. With 0, only the centers of the batch are
+            used; their number depends on the labels, so the host waits for the GPU in the middle of a step.
         optimizer: updates the centers of a step; None gives ``weight`` a dense gradient instead.
-        update_in_backward: the backward pass updates the centers. False: it adds the gradient of the step's rows to
-            that of the backward passes before, and ``layer.optimizer.step()`` applies the sum, see CenterOptimizer.
-        sampling_correction: counts each sampled negative 1 / its probability times, so that the sum over the negatives
+        update_in_backward: whether the backward pass updates the centers. If False, backward passes accumulate the
+            gradient of the sampled rows, and ``layer.optimizer.step()`` applies it, see CenterOptimizer.
+        sampling_correction: weights each sampled negative by 1 / its probability, so that the sum over the negatives
             is unbiased, see log_weights in partial_fc/layer/sampling.py.
-        seed: of the initial centers and of the sampler; None draws it with PyTorch's generator of rank 0, which
+        seed: of the initial centers and of the sampler; None draws it from rank 0's PyTorch generator, which
             torch.manual_seed seeds (broadcast ``seed``).
-        collectives: of this process; None uses those of the default process group.
+        collectives: of this process; None uses the default process group.
         tile_classes: see TorchPasses.
         logits_cache_mb: MiB of logits that a step may keep between its passes; None chooses, see LogitsCache.
-        layer_dtype: of the operands of the layer's products, of PyTorch or its name: float32, "tf32" (on GPUs, else
-            float32), bfloat16, or float16, which is fast on GPUs only; "auto" is TF32 on the GPUs that have it, else
+        layer_dtype: type of the operands of the layer's products, as a dtype or its name: float32, "tf32" (float32 on
+            CPUs), bfloat16, or float16, which is fast on GPUs only. "auto" is TF32 on GPUs that support it, otherwise
             float32. Centers, sums, statistics and targets are float32; layer/products.py bounds the error.
-        layer_kernel: "torch": operators of PyTorch; "triton": fused kernels, where they serve the layer and agree with
-            them, otherwise these; "auto": as "triton" on GPUs. The log says why the kernels are not used.
-        folder: keeps centers and states in files in this folder, see FileStore, for a bank that does not fit into
-            memory and a small sample_rate.
-        on_host: keeps centers and states in the memory of the host. From there, and from files, a step on a GPU copies
-            the rows of its sample, see HostStore.
-        store: (L, device of the arrays) -> CenterStore, which keeps centers and states unless ``folder`` is given.
-        device: where the layer computes, and keeps the centers without ``folder`` and ``on_host``; None is PyTorch's
-            default.
+        layer_kernel: "torch" uses PyTorch's operators; "triton" uses fused kernels if they support the layer and agree
+            with PyTorch's operators in the first step; "auto" is "triton" on GPUs. The log has the reason if the
+            kernels are not used.
+        folder: keeps centers and states in files in this folder, see FileStore; for banks that do not fit into memory,
+            with a small sample_rate.
+        on_host: keeps centers and states in host memory. From there, and from files, a step on a GPU copies the rows
+            of its sample, see HostStore.
+        store: function (L, device of the arrays) -> CenterStore for centers and states; unused if ``folder`` is set.
+        device: where the layer computes, and where it keeps the centers without ``folder`` and ``on_host``; None is
+            PyTorch's default.
 
     Attributes:
-        weight: (L, E) float32 parameter on the device, the host or in a file, normal with standard deviation
-            0.01; it depends on seed and class, not on R.
-        Others: the states of the optimizer, by their names.
+        weight: (L, E) float32 parameter on the device, the host or in a file. Initially normal with standard deviation
+            0.01; depends on the seed and the class, not on R.
+        Others: the states of the optimizer, by name.
         class_start: first class of this rank.
         num_local: L; 0 on the last ranks if R > C.
         margin, update_in_backward: as above.
-        row_optimizer: the ``optimizer`` above.
-        optimizer: CenterOptimizer, for schedulers of the learning rate and for explicit steps; None without the above.
-        sample_rate: may be set between two steps.
+        row_optimizer: the ``optimizer`` argument.
+        optimizer: CenterOptimizer, for learning rate schedulers and explicit steps; None without ``row_optimizer``.
+        sample_rate: as above; may be set between two steps.
         in_files: whether the centers are in files.
         sampler: WeightIndexSampler of this rank.
-        num_update: updates done, for error messages; a training that resumes sets it.
+        num_update: number of updates done, for error messages; a resumed training sets it.
 
     Raises:
-        TypeError: ``margin_loss`` is no margin.
-        ValueError: an argument is out of its range, or the launcher started several processes without a process group.
+        TypeError: ``margin_loss`` is not a margin.
+        ValueError: An argument is out of range, or the launcher started several processes without a process group.
         OSError: ``folder`` is not writable, or has too little space for centers and states.
     """
 
@@ -139,12 +140,11 @@ class ClassCenters(RankCenters):
         cache_bytes = None if cache_mb is None else cache_mb << 20
         passes = passes_of(kernel, TorchPasses(self.margin, products, tile_classes, cache_bytes), self.row_optimizer)
         weighted = self.num_local if self.sampling_correction else 0
-        own = self._exchange, self._store, self.class_start
-        return MarginSoftmax(*own, self.margin, products, passes, weighted)
+        return MarginSoftmax(self._exchange, self._store, self.class_start, self.margin, products, passes, weighted)
 
     @property
     def requires_positives(self) -> bool:
-        """Whether every label's center must be among those of the step, see `sample`; True."""
+        """Whether every label's center must be among the centers of the step, see `sample`; by default True."""
         return self._softmax.requires_positives
 
     @requires_positives.setter
@@ -168,12 +168,12 @@ class ClassCenters(RankCenters):
     def sample(self, global_label: torch.Tensor) -> torch.Tensor:
         """Samples the centers of a step. Users may replace this method.
 
-        The sample must contain every positive, unless ``requires_positives`` is set to False: rows without theirs then
-        have no loss and no gradient, and still count in the mean over the G rows.
+        The sample must contain every positive, unless ``requires_positives`` is set to False: rows without their
+        positive then have no loss and no gradient, but still count in the mean over the G rows.
 
         Args:
-            global_label: (G,) int64 on the device of the centers. A batch with an invalid label or of another size than
-                the last one also comes here, with labels that are in no class, before its error or its repetition.
+            global_label: (G,) int64 on the device of the centers. Some are out of range if a batch is invalid or its
+                size has changed: the ranks find out later, and then raise an error or repeat the step.
 
         Returns:
             Sorted local indices (S,) int64 on the same device.
@@ -181,32 +181,33 @@ class ClassCenters(RankCenters):
         sampler, device = self.sampler, global_label.device
         if sampler.num_sample >= self.num_local:
             return torch.arange(self.num_local, device=device)
-        if len(global_label) > sampler.num_sample:  # more positives than that are possible, as only the host can see
+        if len(global_label) > sampler.num_sample:  # the positives may exceed the sample; the host must count them
             return to_device(sampler(self._exchange.to_host(global_label).numpy())[0], device)
         drawn, order = sampler.draw(len(global_label))
-        if device.type == "cpu":  # NumPy sorts what is nearly sorted ten times as fast as PyTorch
-            own = self._exchange.to_host(global_label).numpy() - self.class_start
-            return to_device(np.sort(insert_positives(drawn, order, own, self.num_local), kind="stable"), device)
-        places = to_device(drawn, device), to_device(order, device)
-        index = insert_positives(*places, global_label - self.class_start, self.num_local, torch)
-        return index.sort().values
+        if device.type == "cpu":  # NumPy sorts nearly sorted arrays ten times as fast as PyTorch
+            local_labels = self._exchange.to_host(global_label).numpy() - self.class_start
+            index = insert_positives(drawn, order, local_labels, self.num_local)
+            return to_device(np.sort(index, kind="stable"), device)
+        drawn_on_device, order_on_device = to_device(drawn, device), to_device(order, device)
+        local_labels = global_label - self.class_start
+        return insert_positives(drawn_on_device, order_on_device, local_labels, self.num_local, torch).sort().values
 
     def forward(self, local_embeddings: torch.Tensor, local_labels) -> torch.Tensor:
         """Computes the mean loss over the global batch, with the classes that `sample` selects.
 
-        Its backward pass gives the embeddings R times the gradient of the mean loss, so that the average over the
-        ranks by DistributedDataParallel gives a backbone the gradient of the mean loss.
+        The backward pass gives the embeddings R times the gradient of the mean loss, so that DistributedDataParallel's
+        average over the ranks gives a backbone the gradient of the mean loss.
 
         Args:
-            local_embeddings: (B, E) of this rank, B the same on all ranks.
+            local_embeddings: (B, E) of this rank; B must be the same on all ranks.
             local_labels: (B,) or (B, 1) integers in 0..C-1.
 
         Returns:
             Scalar, the same on every rank.
 
         Raises:
-            ValueError, TypeError, MissingPositiveError, FloatingPointError: on every rank, see MarginSoftmax.forward.
-            TypeError: ``weight`` was converted to another type than float32 or float64.
+            ValueError, TypeError, MissingPositiveError, FloatingPointError: On every rank, see MarginSoftmax.forward.
+            TypeError: ``weight`` was converted to a type other than float32 or float64.
         """
         return MeanLoss.apply(self._on_device(local_embeddings), self.weight, local_labels, self)
 
@@ -214,27 +215,28 @@ class ClassCenters(RankCenters):
         """Trains the centers on one batch.
 
         Args:
-            features: (B, E) of this rank, B the same on all ranks; detached from its graph or not.
+            features: (B, E) of this rank; B must be the same on all ranks. Need not be detached from its graph.
             labels: (B,) or (B, 1) integers in 0..C-1.
 
         Returns:
-            ((B, E), R times the gradient of the mean loss by ``features``, in the type of the centers;
-            mean loss over the global batch, a scalar on the CPU). Call ``features.backward`` with the first; with
-            DistributedDataParallel its average over the ranks is the gradient of the mean loss.
+            gradient: (B, E), R times the gradient of the mean loss by ``features``, in the type of the centers. Call
+                ``features.backward(gradient)``; DistributedDataParallel's average over the ranks is then the gradient
+                of the mean loss.
+            loss: mean loss over the global batch, a scalar on the CPU.
 
         Raises:
-            ValueError, TypeError, MissingPositiveError, FloatingPointError: on every rank, see MarginSoftmax.forward;
+            ValueError, TypeError, MissingPositiveError, FloatingPointError: On every rank, see MarginSoftmax.forward;
                 no center has changed.
         """
         step = self._forward_step(self._on_device(features.detach()), labels, ahead=True)
         gradient = self._backward_step(step)[0].to(features.device)
-        return gradient, torch.tensor(step.loss, dtype=gradient.dtype)  # on the host, which nobody has to wait for
+        return gradient, torch.tensor(step.loss, dtype=gradient.dtype)  # on the CPU, so that reading it never waits
 
     def _prepare_sample(self) -> None:
         if self.sampling_correction and getattr(self.sample, "__func__", None) is not ClassCenters.sample:
             raise ValueError(UNKNOWN_PROBABILITIES)
         if self._store.samples_on_host:
-            self._prefetch()  # before the first step, too: a training that resumes has its rows in the same order
+            self._prefetch()  # before the first step, too, so that a resumed training has its rows in the same order
 
     def _draw(self, labels: torch.Tensor) -> Drawn:
         """Samples the centers of a step for the labels (G,) of all ranks."""
@@ -255,17 +257,17 @@ class ClassCenters(RankCenters):
             with self._full_precision():
                 step = self._softmax.forward(*arguments)
             if step is None:
-                # The ranks have agreed on another batch size. A training that resumes with this step must do the same
-                # as this one: draw the same classes, and count the batch once.
+                # The ranks have agreed on another batch size. The repetition must be the step that a training resumed
+                # here would make: it draws the same classes and counts the batch once in the margin's statistics.
                 self.sampler.restore(sampler)
                 self._restore_margin(margin)
                 with self._full_precision():
                     step = self._softmax.forward(*arguments)
                 assert step is not None, "the ranks have agreed on the batch"
         except Exception:
-            self._restore_margin(margin)  # NaN, if the features are
+            self._restore_margin(margin)  # which NaN features have made NaN
             raise
-        if not self.update_in_backward:  # gradients that are summed belong to one sample of negatives
+        if not self.update_in_backward:  # accumulated gradients share one sample of negatives
             self._sampler_after_step = self.sampler.state()
             self.sampler.restore(sampler)
         return step
@@ -277,10 +279,9 @@ class ClassCenters(RankCenters):
     def _backward_step(
         self, step: Step, factor: torch.Tensor | float = 1.0
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns (R times the gradient of the mean loss by the features (B, E), by the centers (L, E) or None).
+        """Returns R times the gradient of the mean loss by the features (B, E), and a dense one by the centers or None.
 
-        Both are multiplied by ``factor``, and so is the gradient for `CenterOptimizer`; the update of a backward pass
-        is not.
+        ``factor`` multiplies both, and the gradient for `CenterOptimizer`, but not an update in the backward pass.
         """
         receive: DenseGradient | RowGradient | Callable[[TileGradient], None]
         if self.row_optimizer is None:

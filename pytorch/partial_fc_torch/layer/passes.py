@@ -1,4 +1,4 @@
-"""Both passes over the centers of a step, as the page of the layer calls them.
+"""The interface of both passes over the centers of a step, as step.py calls them.
 
 Shapes: G global batch, S centers of the step, E embedding.
 """
@@ -25,16 +25,16 @@ class Step:
 
     sampled: StepCenters  # the centers of the step
     features: Features  # (G, E) of all ranks
-    # (G,) int64, column of each row's target among the centers of the step, -1 if it is not among them
+    # (G,) int64, column of each row's target among the centers of the step; -1 if this rank does not have it
     columns: torch.Tensor
-    held: torch.Tensor  # (G,) whether it is among them
+    held: torch.Tensor  # (G,) bool, whether this rank has the row's target
     targets: Targets  # of the batch
-    target_logits: torch.Tensor  # (G,) float64, -inf where it is not held
-    # (S,), what the logits get after the margin, see `negative_weights`; None for 0
+    target_logits: torch.Tensor  # (G,) float64, -inf where ``held`` is False
+    # (S,), added to the logits after the margin, see `negative_weights`; None for 0
     log_weights: torch.Tensor | None = None
-    kept: Any = None  # what the passes keep from the first to the second
+    kept: Any = None  # data that an implementation keeps from the first pass to the second
     loss: float = math.nan  # mean over the global batch
-    # (G,) float64 over the logits of all ranks
+    # (G,) float64, over the logits of all ranks
     log_sum_exp: torch.Tensor = field(default_factory=lambda: torch.empty(0))
 
     @functools.cached_property
@@ -44,7 +44,7 @@ class Step:
 
     @functools.cached_property
     def d_targets(self) -> torch.Tensor:
-        """(G,) gradient of the summed loss by s times the targets' cosines, 0 where they are not held."""
+        """(G,) gradient of the summed loss by s times the targets' cosines, 0 where ``held`` is False."""
         by_cosine = torch.where(self.held, self.targets.by_cosine, 0.0)
         return (by_cosine * self.d_target_logits).to(self.features.unit.dtype)
 
@@ -55,32 +55,32 @@ class Passes(Protocol):
     def statistics(self, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns (row maxima of the logits, sums of exp(logit - maximum)), both (parts, G) float64.
 
-        Each of the parts of the centers, at least one, has its own. The step has at least one center.
+        An implementation divides the centers, of which there is at least one, into any number of parts.
         """
 
     def begin_gradients(self, step: Step) -> None:
-        """Queues a part of `gradients` that changes no center, for the time in which the host checks the loss.
+        """Queues the first part of `gradients`, which changes no center, to keep the device busy during the loss check.
 
         Args:
-            step: after `statistics`, with its ``log_sum_exp``; or without centers.
+            step: after `statistics`, with its ``log_sum_exp``; or a step without centers.
         """
 
     def gradients(
         self, step: Step, receive: Callable[[TileGradient], None], complete: Callable[[torch.Tensor], Result]
     ) -> Result:
-        """Computes the gradients of the summed loss; a second call with the same step computes the logits again.
+        """Computes the gradients of the summed loss; a second call with the same step recomputes the logits.
 
-        The last update runs beside the reduce-scatter of the feature gradient, which takes less. Beside more of them
-        it would need the gradients of all tiles in memory, (S, E) written and read once more, or a second pass over
-        the logits.
+        The last update overlaps with the reduce-scatter of the feature gradient, which takes less time. Overlapping it
+        with more updates would require the gradients of all tiles in memory, or a second pass over the logits.
 
         Args:
-            step: after `statistics`, with its ``log_sum_exp``; or without centers.
-            receive: as of MarginSoftmax.backward.
-            complete: is called once, before the last update where this costs nothing, with the gradient (G, E) by the
-                unit rows of the features, divided by s, but for a component along each of them; may overwrite it.
+            step: after `statistics`, with its ``log_sum_exp``; or a step without centers.
+            receive: see MarginSoftmax.backward.
+            complete: is called once, before the last update if possible, with the gradient (G, E) by the unit rows of
+                the features, divided by s. The component along each row, which is not part of the gradient, is not yet
+                removed. ``complete`` may overwrite its argument.
 
         Returns:
-            What ``complete`` returns.
+            The return value of ``complete``.
         """
         raise NotImplementedError

@@ -1,22 +1,22 @@
 """The three matrix products of a tile: of float32 rows, on a GPU also in TF32, or of unit rows in half precision.
 
-Half precision rounds the elements of both unit rows, and the probabilities. Sums are float32. The G targets do not take
-part: their logits and gradients are computed from the float32 rows.
+Half precision rounds the elements of both unit rows, and the probabilities; sums are float32. The G targets are
+excluded: their logits and gradients are computed from the float32 rows.
 
-With the unit roundoff u (2^-8 for bfloat16, 2^-11 for float16) and |x| = |w| = 1, the rounded elements change a dot
-product by at most (2u + u^2) sum |x_i w_i| <= 2u + u^2 (Cauchy-Schwarz), so a logit by at most s (2u + u^2). On a CPU
-PyTorch also rounds a product to bfloat16, which adds s u (1 + u)^2. Each logit of a row off by at most d, the loss is
-off by at most d, and the probabilities of the row together by at most exp(2d) - 1. In a product with them the
-probabilities, a unit row and, on a CPU, the result are rounded, so that the gradient of a row's loss by the unit row of
-its feature is off by at most s (exp(2d) (1 + u)^3 - 1) in the Euclidean norm; so are, added up over the centers, its
-gradients by their unit rows. The roundings of float32 sums and float16 numbers below 2^-14 are left out, and so are
-negatives that a margin changes.
+Error bounds. Let u be the unit roundoff (2^-8 for bfloat16, 2^-11 for float16) and |x| = |w| = 1. Rounding the elements
+changes a dot product by at most (2u + u^2) sum |x_i w_i| <= 2u + u^2 (Cauchy-Schwarz), and a logit by at most s (2u +
+u^2). On a CPU, PyTorch also rounds the product to bfloat16, which adds s u (1 + u)^2. If each logit of a row is off by
+at most d, the loss is off by at most d, and the sum over the row of the errors of its probabilities is at most exp(2d)
+- 1. The product with the probabilities rounds these, a unit row and, on a CPU, the result. The gradient of a row's loss
+by the unit row of its feature is therefore off by at most s (exp(2d) (1 + u)^3 - 1) in the Euclidean norm; the same
+bound holds for the sum over the centers of the errors of the gradients by their unit rows. The bounds neglect the
+rounding of float32 sums, float16 values below 2^-14, and margins that change negatives.
 
-TF32 has the exponents of float32 and 10 bits of its mantissa. The roundoff is u = 2^-10, as hardware may cut the other
-bits off. A GPU rounds the elements of both operands of a product in this way, and nothing else, so that a logit is off
-by at most d = s (2u + u^2), and the loss by d. In the gradients the targets are part of the product: their p - 1, times
-the slope m of the margin, and their rows are rounded as well, so that the bound is s (exp(2d) (1 + u)^2 - 1) for the
-probabilities and m s (2u + u^2) more for the targets; m is 1 for CosFace.
+TF32 has the exponents of float32 and 10 bits of its mantissa. Hardware may truncate, so the roundoff is u = 2^-10. A
+GPU rounds only the elements of both operands of a product, so a logit is off by at most d = s (2u + u^2), and the loss
+by d. The products of the gradients include the targets: their p - 1, times the slope m of the margin, and their rows
+are rounded, too. The bound is s (exp(2d) (1 + u)^2 - 1) for the probabilities plus m s (2u + u^2) for the targets; m is
+1 for CosFace.
 
 Shapes: G global batch, T centers of a tile, E embedding.
 """
@@ -35,7 +35,7 @@ TYPES = ("float32", "tf32", "bfloat16", "float16")
 
 
 class Features:
-    """The features of a batch as both passes need them.
+    """The features of a batch in the forms that both passes need.
 
     Args:
         features: (G, E) floating point.
@@ -43,7 +43,7 @@ class Features:
     Attributes:
         inverse_norm: (G,) 1 / |X|.
         unit: (G, E) unit rows x.
-        operand: (G, E), ``unit`` as operand of the products, see their `operand`.
+        operand: (G, E), the operand of the products, see Float32Products.operand.
     """
 
     def __init__(self, features: torch.Tensor, products: Float32Products | HalfProducts):
@@ -53,18 +53,18 @@ class Features:
 
 
 class Float32Products:
-    """Products of a tile with centers W and unit rows x of the features; norms are divided out of the results.
+    """Products of centers W with unit rows x of the features; the centers' norms are divided out of the results.
 
     Args:
         scale: s.
-        tf32: in TF32 on a GPU; otherwise as torch.backends.cuda.matmul says, which is float32 by default.
+        tf32: uses TF32 on a GPU; otherwise torch.backends.cuda.matmul decides, which is float32 by default.
     """
 
     def __init__(self, scale: float, tf32: bool = False):
         self.scale, self.tf32 = scale, tf32
 
     def operand(self, unit: torch.Tensor) -> torch.Tensor:
-        """Returns the operand of the other methods for the unit rows (G, E) float32 of the features."""
+        """Returns the other methods' operand for the unit rows (G, E) float32 of the features: s x."""
         return unit * self.scale
 
     def logits(self, features: Features, weight: torch.Tensor, inverse_norm: torch.Tensor) -> torch.Tensor:
@@ -79,17 +79,16 @@ class Float32Products:
             return torch.mm(features.operand, weight.t()).mul_(inverse_norm)
 
     def gradients(self, tile: Tile, features: Features, d_targets: torch.Tensor, d_unit: torch.Tensor) -> torch.Tensor:
-        """Adds the gradient by the unit rows of the features, divided by s, to ``d_unit``; returns that by the centers.
+        """Computes the gradients of a tile by the features and by the centers.
 
         Args:
-            tile: its logits are the gradient by s times the cosines, apart from the targets, whose elements are
-                ignored; overwritten.
+            tile: its logits hold the gradient by s times the cosines; the targets' elements are ignored. Overwritten.
             features: of the batch.
-            d_targets: (G,) gradient by the targets' cosines times s, also by those in other tiles.
-            d_unit: (G, E) float32.
+            d_targets: (G,) gradient by s times the targets' cosines, including targets in other tiles.
+            d_unit: (G, E) float32; the gradient by the unit rows of the features, divided by s, is added to it.
 
         Returns:
-            (T, E) float32, but for a component along each center, see TileGradient.
+            (T, E) float32, the gradient by the centers plus a component along each center, see TileGradient.
         """
         tile.targets.scatter(tile.logits, d_targets)
         d_logits = tile.logits.mul_(tile.inverse_norm)
@@ -99,7 +98,7 @@ class Float32Products:
 
 
 class HalfProducts:
-    """As Float32Products, of unit rows in half precision.
+    """Like Float32Products, with unit rows in half precision.
 
     Args:
         scale: s.
@@ -109,47 +108,47 @@ class HalfProducts:
     def __init__(self, scale: float, dtype: torch.dtype):
         self.scale = scale
         self.dtype = dtype
-        # float16 has no numbers between 0 and 2^-24, where most probabilities of many classes are, and none above
-        # 65504. With this factor a probability, at most 1, may have a slope of a margin up to 15.
+        # float16 has no values between 0 and 2^-24, where most probabilities of many classes are, and none above 65504.
+        # With this factor, the product of a probability, at most 1, and the slope of a margin may be up to 15.
         self._factor = 2.0**12 if dtype == torch.float16 else 1.0
 
     def operand(self, unit: torch.Tensor) -> torch.Tensor:
-        """As Float32Products."""
+        """Returns x in half precision, without s."""
         return unit.to(self.dtype)
 
     def logits(self, features: Features, weight: torch.Tensor, inverse_norm: torch.Tensor) -> torch.Tensor:
-        """As Float32Products."""
+        """See Float32Products.logits."""
         return _float32_product(features.operand, self._unit_centers(weight, inverse_norm).t()).mul_(self.scale)
 
     def gradients(self, tile: Tile, features: Features, d_targets: torch.Tensor, d_unit: torch.Tensor) -> torch.Tensor:
-        """As Float32Products."""
+        """See Float32Products.gradients."""
         tile.targets.scatter(tile.logits, torch.zeros_like(d_targets))
         d_half = tile.logits.mul_(self._factor).to(self.dtype)
         unit_centers = self._unit_centers(tile.weight, tile.inverse_norm)
         d_unit.add_(_float32_product(d_half, unit_centers), alpha=1 / self._factor)
         gradient = _float32_product(d_half.t(), features.operand)
         gradient.mul_((self.scale / self._factor * tile.inverse_norm)[:, None])
-        # The targets, which have most of the gradient, from the float32 rows.
+        # The targets contribute most of the gradient, so theirs is computed from the float32 rows.
         inside, columns = tile.targets.inside, tile.targets.columns
         factor = torch.where(inside, d_targets * tile.inverse_norm[columns], 0.0)[:, None]
         d_unit.addcmul_(tile.weight[columns], factor)
         return gradient.index_add_(0, columns, features.unit * factor, alpha=self.scale)
 
     def _unit_centers(self, weight, inverse_norm):
-        # float16 has no room for rows of any norm. For bfloat16 the norms could be divided out of the products instead,
-        # which takes as long.
+        # Rows of any norm may exceed the range of float16. For bfloat16, dividing the norms out of the products instead
+        # would take as long.
         return torch.mul(weight, inverse_norm[:, None]).to(self.dtype)
 
 
 def products_of(dtype: torch.dtype | str, scale: float) -> Float32Products | HalfProducts:
-    """Returns the products in a type.
+    """Returns the products for a type.
 
     Args:
         dtype: one of TYPES, or a dtype of PyTorch with such a name.
         scale: s.
 
     Raises:
-        ValueError: another type.
+        ValueError: The type is not one of TYPES.
     """
     name = str(dtype).removeprefix("torch.")
     if name not in TYPES:
@@ -161,12 +160,12 @@ def products_of(dtype: torch.dtype | str, scale: float) -> Float32Products | Hal
 
 @contextmanager
 def _in_tf32(wanted: bool) -> Iterator[None]:
-    """A context in which float32 products on GPUs are in TF32, if wanted; the backbone keeps what the user has set."""
+    """A context in which float32 products on GPUs use TF32, if wanted; restores the user's setting for the backbone."""
     matmul = torch.backends.cuda.matmul
     if not wanted or matmul.fp32_precision == "tf32":
         yield
         return
-    # Of both settings of PyTorch this one also sets the other: products fail where the two differ.
+    # Setting allow_tf32 also sets fp32_precision; if the two differ, products raise an error.
     matmul.allow_tf32 = True
     try:
         yield
@@ -175,9 +174,9 @@ def _in_tf32(wanted: bool) -> Iterator[None]:
 
 
 def _float32_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """The product of matrices in half precision, with float32 sums: float32."""
+    """Returns the product of matrices in half precision, with float32 sums, as float32."""
     if left.is_cuda:
         return torch.mm(left, right, out_dtype=torch.float32)
-    if left.dtype == torch.float16:  # CPUs have no fast product
+    if left.dtype == torch.float16:  # CPUs have no fast product in float16
         return torch.mm(left.float(), right.float())
     return torch.mm(left, right).float()

@@ -1,4 +1,4 @@
-"""The centers of one rank with what belongs to them: states of their optimizer, sampler, and number of updates.
+"""The state of the layer on one rank: centers, states of their optimizer, sampler, and number of updates.
 
 Shapes: C classes, L classes of this rank, S centers of an update, E embedding.
 """
@@ -28,7 +28,7 @@ from .stores import CenterStore, FileStore, HostStore, StepCenters
 
 
 class RankCenters(torch.nn.Module):
-    """What this rank keeps from step to step, and how an update changes it; a ``state_dict`` holds all of it.
+    """The state that this rank keeps between steps, and its update; ``state_dict`` contains all of it.
 
     Attributes:
         See ClassCenters.
@@ -61,8 +61,7 @@ class RankCenters(torch.nn.Module):
         self.collectives = default_collectives if collectives is None else collectives
         rank, size = self.collectives.rank, self.collectives.size
         if seed is None:
-            own_seed = torch.randint(2**63 - 1, (), device="cpu").item()
-            seed = int(self.collectives.broadcast("seed", own_seed))
+            seed = int(self.collectives.broadcast("seed", torch.randint(2**63 - 1, (), device="cpu").item()))
         shard = shard_of(num_classes, rank, size)
         self.num_classes, self.embedding_size = num_classes, embedding_size
         self.class_start, self.num_local = shard.start, shard.size
@@ -85,18 +84,18 @@ class RankCenters(torch.nn.Module):
 
     @property
     def widths(self) -> dict[str, int]:
-        """The numbers per class of the centers and of each state."""
+        """Number of columns of ``weight`` and of each state, by name."""
         return center_widths(self.embedding_size, self.row_optimizer.states if self.row_optimizer else {})
 
     @property
     def learning_rate(self) -> float | None:
-        """The ``lr`` of ``optimizer``, for the next update of the centers; has to be set before it."""
+        """The ``lr`` of ``optimizer``; must be set before the first update of the centers."""
         return self.optimizer.param_groups[0]["lr"] if self.optimizer else None
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         if self.optimizer is None:
-            raise AttributeError("PartialFC_V2 has no learning rate: set that of the optimizer of its weight")
+            raise AttributeError("PartialFC_V2 has no learning rate: set it in the optimizer of its weight")
         self.optimizer.param_groups[0]["lr"] = value
 
     @property
@@ -106,7 +105,7 @@ class RankCenters(torch.nn.Module):
 
     @property
     def sample_rate(self) -> float:
-        """Part of the centers that the next step samples."""
+        """Fraction of class centers that the next step samples."""
         return self._sample_rate
 
     @sample_rate.setter
@@ -117,25 +116,26 @@ class RankCenters(torch.nn.Module):
         self._sample_rate = value
 
     def synchronize(self) -> None:
-        """Waits until ``weight`` and the states hold the last update.
+        """Waits until ``weight`` and the states contain the last update.
 
-        With ``on_host``, and with ``folder`` and a GPU, call it before they are read outside of a step; ``state_dict``
-        does. Write to them with `copy_rows` or ``load_state_dict``: the step may have copies of rows for the next one.
+        With ``on_host``, or with ``folder`` and a GPU, call it before reading them outside of a step; ``state_dict``
+        does. Change them only with `copy_rows` or ``load_state_dict``, because rows of the next step may already have
+        been copied.
         """
         self._store.synchronize()
 
     def sequential_access(self) -> AbstractContextManager[None]:
-        """Returns a context in which all rows are read from the first to the last."""
+        """Returns a context for reading all rows in order."""
         return self._store.sequential_access()
 
     def rows(self, field: str) -> torch.Tensor:
-        """Returns "weight" or a state without its graph, with the last update."""
+        """Returns "weight" or a state, detached, after the last update."""
         self.synchronize()
         rows: torch.Tensor = getattr(self, field).detach()
         return rows
 
     def copy_rows(self, field: str, blocks: Blocks) -> None:
-        """Writes consecutive rows of "weight" or of a state, see rate_limited."""
+        """Writes blocks of consecutive rows to "weight" or a state, see rate_limited."""
         self._store.invalidate()
         rows, progress = getattr(self, field).detach(), self.collectives.report_progress
         for row, values in rate_limited(blocks, field, self.num_local, lambda: self._store.flush(field), progress):
@@ -157,13 +157,13 @@ class RankCenters(torch.nn.Module):
     def _on_device(self, features: torch.Tensor) -> torch.Tensor:
         if self.weight.dtype not in (torch.float32, torch.float64):
             raise TypeError(
-                f"the centers are {self.weight.dtype}, but must be float32 or float64: labels are sent in it. Set "
-                "layer_dtype for faster products"
+                f"the centers are {self.weight.dtype}, but must be float32 or float64, in which the labels are sent, "
+                "too: set layer_dtype for faster products"
             )
         return features.to(self.device, self.weight.dtype)
 
     def _full_precision(self) -> AbstractContextManager[None]:
-        """A context in which a surrounding autocast does not change the type of the products."""
+        """Returns a context that disables the caller's autocast, which would change the type of the products."""
         return torch.autocast(self.device.type, enabled=False)
 
     def _update_rows(self, index: torch.Tensor, gradient: torch.Tensor) -> None:
@@ -173,26 +173,26 @@ class RankCenters(torch.nn.Module):
         self._apply_gradient(sampled, gradient)
 
     def _apply_gradient(self, sampled: StepCenters, gradient: torch.Tensor) -> None:
-        """Updates centers with their gradient (S, E), in the order of their local indices; overwrites it."""
+        """Updates centers with their gradient (S, E), in order of their local indices; overwrites the gradient."""
         update = self._update(sampled)
         for tile in tiles_of_gradient(sampled, gradient):
             update(tile)
         self._end_update(sampled)
 
     def _end_update(self, sampled: StepCenters) -> None:
-        if sampled.classes is not None:  # copies, which are written back
-            increment_version(self.weight)  # an earlier forward pass has copies of rows that change now
+        if sampled.classes is not None:  # the updated rows are copies, which are written back
+            increment_version(self.weight)  # makes the backward pass of an earlier forward pass raise an error
             self._store.save(self._centers(), sampled)
         self.num_update += 1
-        self._prefetch()  # while the backbone computes
+        self._prefetch()  # runs while the backbone computes
 
     def _prefetch(self) -> None:
-        """Starts to draw the classes of the next step, unless this is done, and announces their rows."""
+        """Starts to draw the classes of the next step, if not already done, and announces their rows to the store."""
         if self.sampler.num_sample < self.num_local or self._store.samples_on_host:
             self._store.prefetch(self._centers(), self.sampler.begin_draw())
 
     def _update(self, sampled: StepCenters) -> RowUpdate:
-        """What updates the centers of a step with their gradients."""
+        """Returns the function that updates the centers of a step, given their gradients."""
         if self.row_optimizer is None or self.learning_rate is None:
             raise ValueError("the layer has no learning rate: set its attribute learning_rate before the first update")
         return RowUpdate(self.row_optimizer, sampled.centers, self.learning_rate)
@@ -203,22 +203,22 @@ class RankCenters(torch.nn.Module):
         return super()._apply(*arguments, **options)
 
     def get_extra_state(self) -> torch.Tensor:
-        """Returns what ``state_dict`` has beside the arrays, of this rank: JSON in uint8."""
+        """Returns the part of this rank's ``state_dict`` that is not an array, as JSON in uint8."""
         state = {"classes": self._classes(), "num_update": self.num_update, "sampler": self.sampler.state()}
         return torch.frombuffer(bytearray(json.dumps(state).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        """Continues with what `get_extra_state` returned.
+        """Continues from the return value of `get_extra_state`.
 
         Raises:
-            ValueError: it is of another rank, or of another number of ranks.
+            ValueError: The state is of another rank, or of another number of ranks.
         """
         saved = json.loads(state.cpu().numpy().tobytes())
         if saved["classes"] != self._classes():
             raise ValueError(
                 "the state_dict has {} centers from class {} of {}".format(*saved["classes"])
                 + ", this rank has {} from class {} of {}".format(*self._classes())
-                + ": load what this rank has saved, or save with ShardedState for another number of ranks"
+                + ": load the state_dict of this rank, or use ShardedState to change the number of ranks"
             )
         self.num_update = saved["num_update"]
         self.sampler.restore(saved["sampler"])
@@ -229,7 +229,7 @@ class RankCenters(torch.nn.Module):
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, *arguments):
         self._store.invalidate()
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, *arguments)
-        if prefix + "_extra_state" in missing_keys:  # of arcface_torch, which saves the centers alone
+        if prefix + "_extra_state" in missing_keys:  # arcface_torch saves only the centers
             missing_keys.remove(prefix + "_extra_state")
 
     def _save_to_state_dict(self, *arguments):

@@ -9,10 +9,10 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch.autograd.graph import increment_version
 
-# Added to squared norms, so that a zero row has a finite inverse norm; the same as in the MXNet trainer.
+# Added to squared norms, so that a zero row has a finite inverse norm; the same as in MXNet's trainer.
 NORM_EPSILON = 1e-10
 
-RowIndex: TypeAlias = slice | torch.Tensor  # all rows from one to another, or (T,) int64 without repetitions
+RowIndex: TypeAlias = slice | torch.Tensor  # consecutive rows, or (T,) int64 without repetitions
 
 
 class Centers(NamedTuple):
@@ -29,24 +29,24 @@ class TileGradient:
     rows: RowIndex  # of these centers
     weight: torch.Tensor  # (T, E), the centers; a view if ``rows`` is a slice, otherwise a copy
     inverse_norm: torch.Tensor  # (T,) 1 / |W|
-    # (T, E), the gradient divided by ``scale``, with a component along each center, which does not belong to the
-    # gradient: the loss depends on the direction of a center alone
+    # (T, E), the gradient divided by ``scale``, plus a component along each center that is still to be removed: the
+    # loss depends only on the direction of a center
     raw: torch.Tensor
     scale: float  # 1 / G
 
     def values(self) -> torch.Tensor:
-        """The gradient (T, E); overwrites ``raw``, so that it can be called once."""
+        """Returns the gradient (T, E); overwrites ``raw``, so it can be called only once."""
         remove_component(self.raw, self.weight, self.inverse_norm)
         return self.raw.mul_(self.scale)
 
 
 def gather_rows(array: torch.Tensor, rows: RowIndex) -> torch.Tensor:
-    """Returns some rows of an array: a view if they are a slice, otherwise a copy."""
+    """Returns rows of an array: a view if the index is a slice, otherwise a copy."""
     return array[rows] if isinstance(rows, slice) else array.index_select(0, rows)
 
 
 def scatter_rows(array: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> None:
-    """Writes rows by number, without repetitions, in place."""
+    """Writes rows by index, without repetitions, in place."""
     if array.device.type != "cpu":
         array.index_copy_(0, rows, values)
         return

@@ -1,15 +1,17 @@
-"""A step of Partial FC on one page: this rank's part of one softmax over the centers of all ranks.
+"""A step of Partial FC: this rank's part of one softmax over the centers of all ranks.
 
     gather -> sample -> logits -> margin -> softmax over the ranks -> gradients -> update of the centers
 
 With the unit rows x = X / |X| of the features and w = W / |W| of the centers, a logit is s x.w; the margin changes the
-G target logits, and possibly the others. The ranks exchange the maximum and the sum of exponentials of every row, from
-which the probabilities p of the undivided layer follow. With D = (p - onehot) times the slope of the margin, and g = s
-D^T x, the gradient through the normalization of a center is dW = (g - (g.w) w) / |W|; that of a feature has the same
-form. A logit exists only in a tile of centers, and the cache keeps those of small layers between both passes: the
-memory of a step does not grow with the number of classes. No shape depends on values on the device, and the host waits
-for it once, to check the loss before any center changes: by then it has queued the gradient of the first tile, with
-which the device is busy meanwhile.
+G target logits, and possibly the others. The ranks exchange the maximum and the sum of exponentials of every row, which
+determine the probabilities p of the undivided layer. With D = (p - onehot) times the slope of the margin, and g = s D^T
+x, the gradient through the normalization of a center is dW = (g - (g.w) w) / |W|; the gradient of a feature has the
+same form.
+
+Logits exist only for a tile of centers at a time (small layers cache them between both passes), so the memory of a step
+does not grow with the number of classes. No shape depends on values on the device. The host waits for the device once,
+to check the loss before any center changes; it has queued the gradient of the first tile before, so the device stays
+busy.
 
 Shapes: B local batch, R ranks, G = B*R, C classes, L of this rank, S of them sampled, T centers of a tile, E embedding.
 """
@@ -36,9 +38,9 @@ from .tiles import negative_weights
 class Drawn(NamedTuple):
     """The centers of a step."""
 
-    sampled: StepCenters  # as the store has loaded them
-    columns: torch.Tensor  # (G,) int64, column of each row's target among them, -1 if it is not there
-    positives: torch.Tensor  # columns of all labels that the centers were sampled for, more than G with micro-batches
+    sampled: StepCenters  # loaded by the store
+    columns: torch.Tensor  # (G,) int64, column of each row's target among them, -1 if this rank does not have it
+    positives: torch.Tensor  # columns of all labels of the update, more than G with micro-batches
 
 
 class MarginSoftmax:
@@ -49,12 +51,13 @@ class MarginSoftmax:
         store: of the centers.
         class_start: first class of this rank.
         margin: of the targets.
-        products: whose operand the features become.
+        products: determine the operand that is computed from the features.
         passes: over the centers, with this margin and these products.
-        weighted_classes: L, if each sampled negative counts 1 / its probability, see log_weights; otherwise 0.
+        weighted_classes: L, if each sampled negative is weighted by 1 / its probability, see log_weights; otherwise 0.
 
     Attributes:
-        requires_positives: False leaves out the rows whose center is not among those of the step, instead of an error.
+        requires_positives: if False, rows whose target is not among the centers of the step have no loss; if True, they
+            raise an error.
     """
 
     def __init__(
@@ -89,15 +92,16 @@ class MarginSoftmax:
             labels: (B,) or (B, 1) integers in 0..C-1.
             draw: the labels of all ranks (G,) int64 -> the centers of the step, see `draw`.
             num_update: of this step, for the error message.
-            ahead: begins the backward pass before the loss is checked.
+            ahead: whether to begin the backward pass before the loss is checked.
 
         Returns:
-            None, on every rank, if the ranks have agreed on another batch size: then the call has to be repeated.
+            The step; None on every rank if the ranks have agreed on another batch size, so that the call must be
+            repeated.
 
         Raises:
-            ValueError, TypeError: on every rank, see LayerExchange.agree.
-            MissingPositiveError: on every rank, if the center of a label is not among those of the step.
-            FloatingPointError: on every rank, if the loss is infinite or NaN.
+            ValueError, TypeError: On every rank, see LayerExchange.agree.
+            MissingPositiveError: On every rank, if the center of a label is not among the centers of the step.
+            FloatingPointError: On every rank, if the loss is infinite or NaN.
         """
         batch = self.exchange.gather_batch(features, labels)
         step = self._begin(draw(batch.labels), batch.features, batch.labels)
@@ -119,18 +123,18 @@ class MarginSoftmax:
         Collectives: reduce-scatter ``feature_gradient``.
 
         Args:
-            step: from `forward`. A second call with the same step computes the logits again.
+            step: from `forward`. A second call with the same step recomputes the logits.
             receive: is called with the gradient by the centers of each tile, and may update them.
 
         Returns:
             (B, E), R times the gradient of the mean loss by the features of this rank. DistributedDataParallel averages
-            the gradients of a backbone over the ranks; this factor makes the average the gradient of the mean loss.
+            a backbone's gradients over the ranks; with this factor, the average is the gradient of the mean loss.
         """
         wait = self.passes.gradients(step, receive, functools.partial(self._sum_by_features, step))
         return wait().mul_(self.exchange.collectives.size * (1 / len(step.held)))
 
     def _sum_by_features(self, step: Step, d_unit: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """Starts to sum the gradient by the features, from that by their unit rows; see Passes.gradients."""
+        """Starts to sum the features' gradient over the ranks, given the gradient by their unit rows."""
         features = step.features
         remove_component(d_unit, features.unit, torch.ones_like(features.inverse_norm))
         d_unit.mul_((self.margin.scale * features.inverse_norm)[:, None])
@@ -144,23 +148,23 @@ class MarginSoftmax:
 
         Args:
             centers: of this rank.
-            sample: the labels of all ranks -> sorted local indices (S,) of the centers of the step.
+            sample: maps the labels of all ranks to the sorted local indices (S,) of the centers of the step.
             labels: (G,) int64, of all ranks.
         """
-        where = self.exchange.to_host(labels) if self.store.samples_on_host else labels
-        index = sample(where)
+        sampler_labels = self.exchange.to_host(labels) if self.store.samples_on_host else labels
+        index = sample(sampler_labels)
         sampled = self.store.load(centers, index)
         if not len(index):
-            nowhere = torch.full_like(labels, -1)
-            return Drawn(sampled, nowhere, nowhere)
-        columns = label_columns(where, index, self.class_start, torch)
+            columns = torch.full_like(labels, -1)
+            return Drawn(sampled, columns, columns)
+        columns = label_columns(sampler_labels, index, self.class_start, torch)
         if sampled.places is not None:
             columns = torch.where(columns < 0, columns, sampled.places[columns])
         columns = to_device(columns, labels.device)
         return Drawn(sampled, columns, columns)
 
     def _begin(self, drawn: Drawn, rows: torch.Tensor, labels: torch.Tensor) -> Step:
-        """Computes the targets."""
+        """Computes the target logits."""
         sampled, columns, positives = drawn
         features, held = Features(rows, self.products), columns >= 0
         cosine = torch.zeros(len(labels), dtype=torch.float64, device=rows.device)
@@ -182,11 +186,11 @@ class MarginSoftmax:
         )
 
     def _statistics(self, step: Step) -> torch.Tensor:
-        """(3, G) float64 of this rank: maximum logit of each row, sum of exp(logit - maximum), target logit or -inf."""
+        """Returns (3, G) float64: each row's maximum logit, sum of exp(logit - maximum), and target logit or -inf."""
         target_logits = step.target_logits
-        if not len(step.sampled):  # no target either: all of them are -inf
+        if not len(step.sampled):  # this rank has no targets, so all of them are -inf
             return torch.stack([target_logits, torch.zeros_like(target_logits), target_logits])
         maxima, sums = self.passes.statistics(step)
-        if step.targets.penalty is not None:  # the loss is log_sum_exp - target: what is subtracted here is added there
+        if step.targets.penalty is not None:  # the loss is log_sum_exp - target, so this adds the penalty to the loss
             target_logits = target_logits - step.targets.penalty
         return torch.stack([*combine_tiles(maxima, sums, torch), target_logits])

@@ -1,8 +1,8 @@
-"""Checks what a file of torch.save says it holds, before PyTorch allocates anything for it.
+"""Checks the declared content of a file of torch.save before PyTorch allocates memory for it.
 
-A header of some hundred bytes may name a tensor of any size: one number seen 10^12 times, a quantized or sparse tensor,
-which PyTorch allocates from its shape, or zeros that are compressed. Here the pickle in the file is read with stand-ins
-for PyTorch's functions.
+A header of some hundred bytes can declare a tensor of any size: one element expanded 10^12 times, a quantized or sparse
+tensor, which PyTorch allocates from its shape, or compressed zeros. The check reads the pickle in the file with
+stand-ins for PyTorch's functions.
 """
 
 import io
@@ -36,7 +36,7 @@ KINDS = {
 }
 DIMENSIONS = 64  # of a tensor
 DTYPE = re.compile(r"bool|(float|bfloat|complex|u?int)\d+\w*")
-# What stands for names in the file. PyTorch calls only those that are functions here, too.
+# (module, name) in the file -> stand-in. PyTorch calls only the names whose stand-in is a function.
 STAND_INS = {
     ("torch", "Size"): tuple,
     ("torch", "device"): lambda *_: None,
@@ -46,51 +46,52 @@ STAND_INS = {
     ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
     ("torch._utils", "_rebuild_parameter_with_state"): lambda tensor, *_: tensor,
 }
-OF_FUNCTIONS = ("torch", "builtins", "__builtin__", "_codecs")  # modules of which PyTorch calls more than is above
-MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # first in files of PyTorch before 1.6
+REFUSED_MODULES = ("torch", "builtins", "__builtin__", "_codecs")  # torch.load would call further functions of these
+MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # begins files of PyTorch before 1.6
 
 
 class StandIn:
-    """In place of an object of any class beside the tensors, such as the arguments of a training: it has nothing."""
+    """Replaces an object of any other class, such as the arguments of a training; discards all of its content."""
 
     def __new__(cls, *arguments, **options):
-        """Takes what the class would take."""
+        """Accepts any arguments."""
         return super().__new__(cls)
 
     def __init__(self, *arguments, **options):
-        """Keeps nothing of it."""
+        pass
 
     def __setstate__(self, state):
-        """Keeps nothing of it."""
+        pass
 
-    def __setitem__(self, key, value):
-        """Keeps no item of a dictionary's subclass."""
+    def __setitem__(self, key, value):  # of a subclass of dict
+        pass
 
 
 class UnsupportedTensorError(ValueError):
-    """The file holds a tensor that is not dense numbers of its own; the message says which."""
+    """The file has a tensor that is not dense or does not store all of its elements; the message describes it."""
 
 
 def check_header(path: str) -> set[str]:
-    """Checks that the file's tensors are dense, and that reading it takes no more than its size.
+    """Checks that the file's tensors are dense, and that reading them takes no more memory than the file's size.
 
     Returns:
-        The full names of what it has beside tensors and plain values, for which a StandIn is to stand.
+        The full names of the classes that a StandIn has to replace.
 
     Raises:
-        UnsupportedTensorError, OSError, or errors of pickle and zipfile, without a common base class.
+        UnsupportedTensorError, OSError: As named.
+        Exception: pickle and zipfile raise errors without a common base class.
     """
     with open_regular(path) as file:
         if file.read(4) == b"PK\3\4":
             return _check_archive(path)
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # whose read() allocates no more than there is
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # read() allocates at most the file's size
     with content:
         if content.read(len(MAGIC)) != MAGIC:
             raise ValueError("it was not written by torch.save")
-        others: set[str] = set()
+        names: set[str] = set()
         for _ in ("version of the format", "sizes of types", "objects", "keys of their storages"):
-            others |= _Header(content, lambda key: len(content), len(content)).read_names()
-        return others
+            names |= _Header(content, lambda key: len(content), len(content)).read_names()
+        return names
 
 
 def _check_archive(path: str) -> set[str]:
@@ -106,7 +107,7 @@ def _check_archive(path: str) -> set[str]:
         root = members[0].filename.split("/")[0]
         header = archive.read(f"{root}/data.pkl")
     if torch._C.PyTorchFileReader(path).get_record("data.pkl") != header:
-        raise ValueError("it has two headers")  # PyTorch finds the members in another way than zipfile
+        raise ValueError("it has two headers")  # PyTorch locates members differently than zipfile
     return _Header(io.BytesIO(header), lambda key: sizes[f"{root}/data/{key}"], size).read_names()
 
 
@@ -116,12 +117,12 @@ class _Storage(NamedTuple):
 
 
 class _Header(BoundedUnpickler):
-    """Reads objects with None in place of tensors.
+    """Reads the objects of a pickle, with None in place of tensors.
 
     Args:
-        file: at the start of the pickle.
-        stored: returns the bytes of a storage.
-        size: bytes of all storages at most.
+        file: positioned at the start of the pickle.
+        stored: maps the key of a storage to its bytes in the file.
+        size: upper limit of the bytes of all storages.
     """
 
     def __init__(self, file: Any, stored: Callable[[str], int], size: int):
@@ -136,12 +137,12 @@ class _Header(BoundedUnpickler):
         }
 
     def read_names(self) -> set[str]:
-        """Reads the objects; returns the full names of those that a StandIn stands for."""
+        """Reads the objects; returns the full names of the classes that a StandIn has to replace."""
         self.load()
         return self._others
 
     def find_class(self, module: str, name: str) -> Any:
-        """Returns what stands for a name."""
+        """Returns the stand-in for a name."""
         if module == "torch._utils" and name in KINDS:
             raise UnsupportedTensorError(KINDS[name])
         if module == "torch._utils" and name in ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3"):
@@ -152,7 +153,7 @@ class _Header(BoundedUnpickler):
             return name
         if (module, name) in self._stand_ins:
             return self._stand_ins[module, name]
-        if module.partition(".")[0] in OF_FUNCTIONS:
+        if module.partition(".")[0] in REFUSED_MODULES:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
         self._others.add(f"{module}.{name}")
         return StandIn
@@ -164,7 +165,7 @@ class _Header(BoundedUnpickler):
         return OrderedDict(items if isinstance(items, Mapping) else ((self.key(key), value) for key, value in items))
 
     def persistent_load(self, pid: Any) -> _Storage:
-        """Returns what stands for a storage."""
+        """Returns the stand-in for a storage."""
         _, kind, key, _, count, view = pid if len(pid) == 6 else (*pid, None)
         for plain in (*pid[:5], *(view or ())):
             self.key(plain)
@@ -187,6 +188,6 @@ class _Header(BoundedUnpickler):
         if not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in (offset, *size, *stride)):
             raise ValueError("a tensor has a negative size")
         if math.prod(size) > count:
-            raise UnsupportedTensorError(f"a tensor of shape {tuple(size)} of {count} numbers")
+            raise UnsupportedTensorError(f"a tensor of shape {tuple(size)} with {count} stored elements")
         if 0 not in size and offset + sum((n - 1) * step for n, step in zip(size, stride)) >= count:
             raise ValueError("a tensor is larger than its storage")

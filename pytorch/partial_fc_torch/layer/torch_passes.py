@@ -1,4 +1,4 @@
-"""Both passes by operators of PyTorch, tile by tile: on any device, for any margin and type.
+"""Both passes with PyTorch's operators, tile by tile: on any device, for any margin and type.
 
 Shapes: G global batch, T centers of a tile.
 """
@@ -21,16 +21,16 @@ from .tiles import Tile, TileTargets, cached_tiles, targets_by_tile, tiles_of
 class Kept:
     """The tiles of a step."""
 
-    size: int  # T, but for the last tile
+    size: int  # T; the last tile may be smaller
     rows: list[RowIndex]  # of the centers of each tile
     targets: list[TileTargets]  # of each tile
-    # the first tiles with exponentials of their logits; the backward pass computes those of others again
+    # the first tiles, with exponentials of their logits; the backward pass recomputes the logits of the others
     cached: deque[Tile] = field(default_factory=deque)
     # (tiles, G) float64, the row maxima that were subtracted from the cached logits
     maxima: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     # (G, E), sum of the gradients by the unit rows of the features so far
     d_unit: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    first: TileGradient | None = None  # gradient of the first tile, if it has been computed, but not received
+    first: TileGradient | None = None  # gradient of the first tile, if computed but not yet passed to ``receive``
 
 
 class TorchPasses:
@@ -40,7 +40,7 @@ class TorchPasses:
         margin: of the targets.
         products: of tiles.
         tile_classes: T; 0 selects a size that suits the device.
-        logits_cache_bytes: upper limit of what a step caches between its passes; None chooses, see LogitsCache.
+        logits_cache_bytes: upper limit of the cache between the passes of a step; None chooses, see LogitsCache.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class TorchPasses:
         for number in range(1, len(kept.rows)):
             assert last is not None
             receive(last)
-            del last  # before the next one takes as much memory
+            del last  # frees its memory before the next one is allocated
             last = self._gradient(step, number)
         result = complete(kept.d_unit)
         assert last is not None
@@ -96,7 +96,7 @@ class TorchPasses:
         return result
 
     def _gradient(self, step: Step, number: int) -> TileGradient:
-        """The gradient by the centers of a tile; adds that by the features to ``d_unit``."""
+        """Returns the gradient by the centers of a tile; adds the gradient by the features to ``d_unit``."""
         tile = self._probabilities(step, number)
         gradient = self.products.gradients(tile, step.features, step.d_targets, step.kept.d_unit)
         return TileGradient(tile.rows, tile.weight, tile.inverse_norm, gradient, 1 / len(step.held))
@@ -107,21 +107,21 @@ class TorchPasses:
         return Kept(size, tiles_of(step.sampled, size), targets_by_tile(step.columns, number, size, step.log_weights))
 
     def _logits(self, step: Step, number: int) -> Tile:
-        """A tile with its logits."""
+        """Returns a tile with its logits."""
         rows, targets = step.kept.rows[number], step.kept.targets[number]
         weight = gather_rows(step.sampled.centers.weight, rows)
         inverse_norm = inverse_norms(weight)
         logits = self.products.logits(step.features, weight, inverse_norm)
         slope = self.margin.negatives(logits, step.targets)
         if targets.log_weights is not None:
-            logits.add_(targets.log_weights)  # after the margin, which sees s times cosines
+            logits.add_(targets.log_weights)  # after the margin, which expects s times cosines
         targets.scatter(logits, step.target_logits.to(logits.dtype))
         return Tile(rows, targets, weight, inverse_norm, logits, slope)
 
     def _probabilities(self, step: Step, number: int) -> Tile:
-        """A tile whose logits have become probabilities of the undivided layer, times the slope of the margin."""
+        """Returns a tile whose logits are the undivided layer's probabilities, times the slope of the margin."""
         if step.kept.cached:
-            tile = step.kept.cached.popleft()  # frees its memory after this tile
+            tile = step.kept.cached.popleft()  # so that its memory is freed after use
             tile.logits.mul_((step.kept.maxima[number] - step.log_sum_exp).exp().to(tile.logits.dtype)[:, None])
         else:
             tile = self._logits(step, number)

@@ -1,4 +1,4 @@
-"""The optimizers of the backbone: classes of PyTorch, and our own in a file each; docs/extend.md adds one."""
+"""The optimizers of the backbone: PyTorch's classes and our SGD; docs/extend.md shows how to add one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from .decay import parameter_groups
 from .parts import freeze, frozen_modules, read_factors
 from .sgd import SGD
 
-# Name in the setting ``optimizer`` -> class, called with groups of parameters and the options of ``optimizer_options``.
+# Name in the setting ``optimizer`` -> class, which is called with parameter groups and ``optimizer_options``.
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": SGD, "adamw": torch.optim.AdamW}
 
 __all__ = [
@@ -34,13 +34,12 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     """Returns the class that the setting ``optimizer`` names.
 
     Raises:
-        ValueError: there is no such class, or it is no optimizer of PyTorch.
+        ValueError: The class does not exist, or is not a subclass of torch.optim.Optimizer.
     """
-    own = OPTIMIZERS.get(name)
-    found: type[torch.optim.Optimizer] = own or import_object(
+    optimizer: type[torch.optim.Optimizer] = OPTIMIZERS.get(name) or import_object(
         name, "optimizer", torch.optim.Optimizer, by_function=False
     )
-    return found
+    return optimizer
 
 
 def build_optimizer(
@@ -51,28 +50,28 @@ def build_optimizer(
     options: Mapping[str, Any] | None = None,
     fused: bool = False,
     factors: Mapping[str, float] | None = None,
-    **of_sgd: Any,
+    **sgd_options: Any,
 ) -> BackboneOptimizer:
-    """Builds the optimizer of the trained parameters of a backbone.
+    """Builds an optimizer for the parameters of a backbone that require gradients.
 
     Args:
         backbone: on its device.
-        name: a key of OPTIMIZERS, or ``package.module:name`` of a class derived from torch.optim.Optimizer.
-        weight_decay: in the form that the optimizer has it; one without weight decay ignores it.
-        decay_on: parameters with weight decay, see parameter_groups.
+        name: a key of OPTIMIZERS, or ``package.module:name`` of a subclass of torch.optim.Optimizer.
+        weight_decay: the optimizer's ``weight_decay``; an optimizer without weight decay ignores it.
+        decay_on: which parameters have weight decay, see parameter_groups.
         options: further arguments of the class.
+        fused: uses PyTorch's fused implementation, unless ``options`` select another one or the class is a user's.
         factors: of the learning rate, by part of the backbone, see `factor_of`.
-        fused: in one kernel, unless the options say how; an optimizer of the user's own decides for itself.
-        of_sgd: those of SGD, which the others do not get.
+        sgd_options: arguments that only SGD takes; ignored for other optimizers.
 
     Raises:
-        ValueError: there is no such class, or it does not take these options.
+        ValueError: The class does not exist, or does not take these options.
     """
-    made, given = optimizer_class(name), {"lr": 0.0, **(of_sgd if name == "sgd" else {})}
-    given.update(options or {})
-    if fused and name in OPTIMIZERS and not given.keys() & {"foreach", "differentiable"}:
-        given.setdefault("fused", True)
-    groups = parameter_groups(backbone, given.pop("weight_decay", weight_decay), decay_on, factors or {})
+    arguments = {"lr": 0.0, **(sgd_options if name == "sgd" else {}), **(options or {})}
+    if fused and name in OPTIMIZERS and not arguments.keys() & {"foreach", "differentiable"}:
+        arguments.setdefault("fused", True)
+    groups = parameter_groups(backbone, arguments.pop("weight_decay", weight_decay), decay_on, factors or {})
+    make = optimizer_class(name)
     with errors_of(f"optimizer is {name!r}, but cannot be made with {dict(options or {})}"):
         check_optimizer_options(name, options or {})
-        return BackboneOptimizer(made(groups, **given), backbone)
+        return BackboneOptimizer(make(groups, **arguments), backbone)

@@ -1,4 +1,4 @@
-"""Weight decay and rate factor of each parameter of a backbone."""
+"""Parameter groups of a backbone by weight decay and learning rate."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +11,13 @@ from .parts import factor_of
 def parameter_groups(
     backbone: nn.Module, weight_decay: float, decay_on: str, factors: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """Returns the trained parameters as groups of an optimizer, in the order of the backbone within each.
+    """Returns the trained parameters as groups of an optimizer, each in the order of the backbone.
 
     Args:
-        backbone: a method ``no_weight_decay()`` may name further parameters without decay, as timm's models have it.
-        weight_decay: of those that have it.
-        decay_on: "all" parameters, as arcface_torch; or "weights", kernels and matrices with a name that ends with
-            "weight", and so no scales and offsets of norms, slopes, biases, positions or tokens.
+        backbone: may have a method ``no_weight_decay()``, as timm's models do, that names parameters without decay.
+        weight_decay: of the parameters that decay.
+        decay_on: "all" parameters, as in arcface_torch; or "weights", kernels and matrices whose name ends with
+            "weight", which excludes the scales and offsets of norms, slopes, biases, positions and tokens.
         factors: of the learning rate, by part; see `factor_of`.
     """
     exempt = set(getattr(backbone, "no_weight_decay", set)())

@@ -1,4 +1,4 @@
-"""Learning rates of parts of a backbone, for fine-tuning: a factor of the rate by name, 0 for a frozen part."""
+"""Learning rates of parts of a backbone, for fine-tuning: each part has a factor; 0 freezes it."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ from partial_fc.utils.options import number
 
 
 def read_factors(settings: Sequence[str]) -> dict[str, float]:
-    """Reads the setting ``part_rates``: the name of a module or parameter, "=", and its factor.
+    """Reads the setting ``part_rates``, whose items are the name of a module or parameter, "=", and its factor.
 
     Raises:
-        ValueError: one has another form, or a factor is out of range.
+        ValueError: An item has another form, or a factor is out of range.
     """
     factors = {}
     for text in settings:
@@ -27,7 +27,7 @@ def read_factors(settings: Sequence[str]) -> dict[str, float]:
 
 
 def factor_of(name: str, factors: Mapping[str, float]) -> float:
-    """Returns the factor of a module or parameter: that of the smallest part that contains it, else 1."""
+    """Returns the factor of the smallest part that contains a module or parameter; 1 if none does."""
     parts = [part for part in factors if name == part or name.startswith(part + ".")]
     return factors[max(parts, key=len)] if parts else 1.0
 
@@ -36,7 +36,7 @@ def freeze(backbone: nn.Module, factors: Mapping[str, float]) -> None:
     """Excludes the parameters with a factor of 0 from training.
 
     Raises:
-        ValueError: the backbone has no part of a name, or nothing is left to train.
+        ValueError: The backbone lacks a part, or no parameter is left to train.
     """
     known = [name for name, _ in [*backbone.named_modules(), *backbone.named_parameters()] if name]
     for part in factors.keys() - set(known):
@@ -50,9 +50,9 @@ def freeze(backbone: nn.Module, factors: Mapping[str, float]) -> None:
 
 
 def frozen_modules(backbone: nn.Module, factors: Mapping[str, float]) -> list[nn.Module]:
-    """Returns the modules with a factor of 0 that contain none with another one.
+    """Returns the modules that are frozen with all their submodules.
 
-    A training leaves their running statistics and their dropout alone.
+    In a training they stay in evaluation mode: their running statistics do not change, and they drop nothing.
     """
     rates = {name: factor_of(name, factors) for name, _ in backbone.named_modules() if name}
     return [

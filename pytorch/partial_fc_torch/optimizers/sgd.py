@@ -1,4 +1,4 @@
-"""SGD with momentum in both conventions."""
+"""SGD with momentum in PyTorch's and in MXNet's convention."""
 
 import inspect
 from typing import Any
@@ -9,11 +9,11 @@ from ..eager_optimizer import EagerOptimizer
 
 
 class SGD(EagerOptimizer, torch.optim.SGD):
-    """torch.optim.SGD, or with momentum that sums steps as MXNet's, see SGDParams.
+    """torch.optim.SGD whose momentum sums gradients, as in PyTorch, or steps, as in MXNet; see SGDParams.
 
     Args:
-        groups: of parameters.
-        momentum_convention: "gradients" or "steps", what the momentum sums.
+        groups: parameter groups.
+        momentum_convention: "gradients" or "steps".
         options: of torch.optim.SGD.
     """
 
@@ -22,21 +22,20 @@ class SGD(EagerOptimizer, torch.optim.SGD):
     def __init__(self, groups: list[dict[str, Any]], momentum_convention: str = "gradients", **options: Any):
         super().__init__(groups, **options)
         self.momentum_convention = momentum_convention
-        # From the beginning, as a checkpoint has it also where float16 has skipped all updates so far.
+        # Sign of saved momentum relative to momentum_buffer: PyTorch subtracts the steps that MXNet adds.
+        self.momentum_sign = 1 if momentum_convention == "gradients" else -1
+        # torch.optim.SGD creates momentum in the first step, but a checkpoint needs it even if float16 has skipped all
+        # updates so far.
         for group in self.param_groups:
             for parameter in group["params"] if group["momentum"] else ():
                 self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
-    @property
-    def momentum_sign(self) -> int:
-        """Of saved momentum, beside ``momentum_buffer``: PyTorch subtracts steps that MXNet adds."""
-        return 1 if self.momentum_convention == "gradients" else -1
-
     @torch.no_grad()
     def step(self, closure=None):
-        """See torch.optim.SGD; momentum that sums steps gets the gradients of this step times its learning rate."""
+        """See torch.optim.SGD."""
         if self.momentum_convention == "gradients":
             return self._update(closure)
+        # A sum of steps is a sum of gradients that are multiplied by the rate of their own step, applied with rate 1.
         rates = [(group["lr"], group["weight_decay"]) for group in self.param_groups]
         for group, (rate, decay) in zip(self.param_groups, rates):
             gradients = [parameter.grad for parameter in group["params"] if parameter.grad is not None]

@@ -1,4 +1,4 @@
-"""The same tests run on 1, 2 and 3 ranks under torchrun; without it in one process that has no process group.
+"""These tests run on 1, 2 and 3 ranks under torchrun, or in one process without a process group.
 
 The marker `world_size` restricts a test to some numbers of ranks.
 """
@@ -31,7 +31,7 @@ def time_limit():
 
 @pytest.fixture
 def folder(tmp_path):
-    """One folder for all ranks, although each has its own tmp_path."""
+    """One folder for all ranks, whose tmp_path differs."""
     return default_collectives.broadcast("folder", str(tmp_path))
 
 
@@ -52,7 +52,7 @@ def pytest_sessionfinish(session, exitstatus):
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):
-    """Ends the process itself: at exit, PyTorch 2.13 with Gloo sometimes aborts ("terminate called without ...")."""
+    """Exits at once, because PyTorch 2.13 with Gloo sometimes aborts at exit ("terminate called without ...")."""
     if "RANK" in os.environ and hasattr(config, "exit_code"):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 from torch_layer import RANK, SIZE, E, all_ranks
-from torch_training import build_engine, dummy_images
+from torch_training import build_engine, dummy_batches, plain_backbone
 
-from checkpoint_cases import BATCH, CLASSES, SHAPE, equal
+from checkpoint_cases import BATCH, CLASSES, equal
 from partial_fc.data.batch import Batch
 from partial_fc.distributed.errors import JobError
 from partial_fc_torch import AdaFace, MagFace
@@ -17,19 +17,13 @@ COUNT, STEPS = 3, 6
 FLOAT16 = {"autocast": torch.float16}
 
 
-def backbone():
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.PReLU(), nn.Linear(6, E))
-
-
 def batches(steps=STEPS):
-    data = dummy_images((COUNT * BATCH, *SHAPE), steps, CLASSES)
-    return [data.next() for _ in range(steps)]
+    return dummy_batches(steps, COUNT * BATCH)
 
 
 def trained(count, rate=None, **arguments):
-    """(losses, parameters and states of the backbone, all centers and their states) after STEPS updates."""
-    engine = build_engine(backbone(), gradient_acc=count, **arguments)
+    """Returns losses, arrays of the backbone, all centers with their states, and the sampler after STEPS updates."""
+    engine = build_engine(plain_backbone(), gradient_acc=count, **arguments)
     if engine.loss_scale:
         engine.loss_scale.scale = 128.0
     if rate:
@@ -57,35 +51,15 @@ def test_micro_batches_equal_one_batch(arguments):
     rate = 0.01 if "backbone_optimizer" in arguments else None
     found, expected = trained(COUNT, rate, **arguments), trained(1, rate, **arguments)
     np.testing.assert_allclose(found[0], expected[0], rtol=2e-5)
-    for own, wanted in zip(found[1:3], expected[1:3]):
-        assert own.keys() == wanted.keys()
-        for name, array in wanted.items():
-            np.testing.assert_allclose(own[name], array, rtol=1e-3, atol=2e-5, err_msg=name)
-    assert found[3] == expected[3]  # one sample an update
-
-
-def test_micro_batches_refuse_what_a_batch_refuses():
-    engine, (batch,) = build_engine(backbone(), gradient_acc=COUNT, of_layer={"sampling_correction": True}), batches(1)
-    engine.layer.sample = lambda labels: torch.arange(engine.layer.num_local)
-    with pytest.raises(ValueError, match="knows no probabilities of a sample"):
-        engine.step(batch)
-
-
-def test_the_first_update_of_a_bank_in_files_equals_that_of_one_batch(folder):
-    found, expected = (trained(count, ratio=0.5, folder=f"{folder}/{count}") for count in (COUNT, 1))
-    np.testing.assert_allclose(found[2]["weight"], expected[2]["weight"], rtol=1e-3, atol=2e-5)
-
-
-def test_float16_is_as_close_to_float32_as_with_one_batch():
-    """Sums of gradients are rounded at other places; test_torch_mixed_precision.py bounds the distance to float32."""
-    forms = (COUNT, FLOAT16), (1, FLOAT16), (1, {})
-    found, expected, exact = (trained(count, 0.01, ratio=0.5, **kind)[0] for count, kind in forms)
-    assert 0 < np.abs(np.subtract(found, exact)).max() < 0.08
-    assert np.abs(np.subtract(found, expected)).max() < 0.02
+    for arrays, expected_arrays in zip(found[1:3], expected[1:3]):
+        assert arrays.keys() == expected_arrays.keys()
+        for name, array in expected_arrays.items():
+            np.testing.assert_allclose(arrays[name], array, rtol=1e-3, atol=2e-5, err_msg=name)
+    assert found[3] == expected[3]  # one sample per update
 
 
 def test_an_overflow_in_one_micro_batch_skips_the_update_of_the_backbone_on_all_ranks():
-    engine, (batch,) = build_engine(backbone(), gradient_acc=COUNT, **FLOAT16), batches(1)
+    engine, (batch,) = build_engine(plain_backbone(), gradient_acc=COUNT, **FLOAT16), batches(1)
     nn.init.constant_(engine.backbone[3].weight, 1e-7)
     nn.init.zeros_(engine.backbone[3].bias)
     engine.loss_scale.scale = 2.0**24
@@ -96,62 +70,54 @@ def test_an_overflow_in_one_micro_batch_skips_the_update_of_the_backbone_on_all_
 
 
 def test_the_ranks_average_the_gradients_once_in_an_update():
-    engine, (first, second) = build_engine(backbone(), gradient_acc=COUNT), batches(2)
+    engine, (first, second) = build_engine(plain_backbone(), gradient_acc=COUNT), batches(2)
     engine.step(first)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
         engine.step(second)
     counts = {event.key: event.count for event in recorded.key_averages()}
-    in_one_bucket = {1: 0, 2: 1}
-    assert counts.get("gloo:all_reduce", 0) == in_one_bucket.get(SIZE, len(engine.optimizer.parameters))
-    assert counts["aten::addmm"] >= COUNT  # the profile has the update
-
-
-def test_a_margin_that_depends_on_the_batch_sees_micro_batches():
-    found, expected = trained(COUNT, ratio=0.5, margin=AdaFace), trained(1, ratio=0.5, margin=AdaFace)
-    assert found[1]["margin:norm_mean"] != expected[1]["margin:norm_mean"]
+    reductions = {1: 0, 2: 1}.get(SIZE, len(engine.optimizer.parameters))  # 2 ranks: one bucket; more: one by one
+    assert counts.get("gloo:all_reduce", 0) == reductions
+    assert counts["aten::addmm"] >= COUNT  # the profile contains the update
 
 
 def test_a_bad_label_is_the_same_error_on_all_ranks_and_changes_no_center():
-    engine, (batch,) = build_engine(backbone(), gradient_acc=COUNT), batches(1)
+    engine, (batch,) = build_engine(plain_backbone(), gradient_acc=COUNT), batches(1)
     if RANK == SIZE - 1:
         batch.labels[-1] = CLASSES  # of the last micro-batch
     centers = engine.layer.weight.clone()
-    with pytest.raises(JobError, match=f"label {CLASSES} is not one of the {CLASSES} classes"):
+    with pytest.raises(JobError, match=f"label {CLASSES} "):
         engine.step(batch)
     assert torch.equal(engine.layer.weight, centers) and engine.num_update == 0
 
 
-def test_batches_that_do_not_fit_are_an_error_on_all_ranks_before_the_centers_change():
-    engine = build_engine(backbone(), gradient_acc=COUNT)
-    centers = engine.layer.rows("weight").clone()
-    with pytest.raises(JobError, match="cannot be divided into gradient_acc=2"):
-        Accumulation(engine.layer, np.arange(3 if RANK == SIZE - 1 else 4), 2)
-    with pytest.raises(JobError, match="0 items cannot be divided"):
-        Accumulation(engine.layer, np.arange(0 if RANK == SIZE - 1 else 4), 2)
+def test_batches_that_do_not_fit_are_an_error_on_all_ranks():
+    layer = build_engine(plain_backbone(), gradient_acc=COUNT).layer
+    for wrong in (3, 0):
+        with pytest.raises(JobError, match=f"{wrong} items cannot be divided"):
+            Accumulation(layer, np.arange(wrong if RANK == SIZE - 1 else 4), 2)
     if SIZE > 1:
         with pytest.raises(ValueError, match="the ranks have"):
-            Accumulation(engine.layer, np.arange(2 if RANK == 0 else 4), 2)
-    assert torch.equal(engine.layer.rows("weight"), centers)
+            Accumulation(layer, np.arange(2 if RANK == 0 else 4), 2)
 
 
-@pytest.mark.skipif(SIZE == 1, reason="one rank has nobody to differ from")
+@pytest.mark.skipif(SIZE == 1, reason="needs another rank")
 @pytest.mark.parametrize("number", [2, 3, 6])
 @pytest.mark.parametrize("rank", [0, SIZE - 1])
-def test_a_rank_that_changes_its_number_alone_is_an_error_on_all_that_names_it(number, rank):
-    engine, (first, second) = build_engine(backbone(), gradient_acc=COUNT), batches(2)
+def test_a_change_of_the_number_on_one_rank_is_an_error_on_all_that_names_the_rank(number, rank):
+    engine, (first, second) = build_engine(plain_backbone(), gradient_acc=COUNT), batches(2)
     engine.step(first)
     centers, count = engine.layer.rows("weight").clone(), len(second.labels)
     if RANK == rank:
         second = Batch(second.inputs[:1].repeat(number, 1, 1, 1), np.resize(second.labels, number))
-    with pytest.raises(JobError, match=f"had {count} items .* has {number} now.* .rank {rank} of {SIZE}."):
+    with pytest.raises(JobError, match=f"had {count} .* has {number} now.* .rank {rank} of {SIZE}."):
         engine.step(second)
     assert torch.equal(engine.layer.rows("weight"), centers) and engine.num_update == 1
-    engine.layer.step(torch.rand(count // COUNT, E), np.arange(count // COUNT))  # says nothing of that error
+    engine.layer.step(torch.rand(count // COUNT, E), np.arange(count // COUNT))  # does not repeat the error
     assert engine.num_update == 2
 
 
 def test_ranks_may_change_their_number_together():
-    engine, (first, second) = build_engine(backbone(), gradient_acc=COUNT), batches(2)
+    engine, (first, second) = build_engine(plain_backbone(), gradient_acc=COUNT), batches(2)
     engine.step(first)
     half = len(second.labels) // 2
     engine.step(Batch(second.inputs[:half], second.labels[:half]))
@@ -163,7 +129,7 @@ def test_ranks_may_change_their_number_together():
 
 
 def test_an_error_in_a_later_micro_batch_leaves_the_margin_as_it_was():
-    engine = build_engine(backbone(), margin=AdaFace)
+    engine = build_engine(plain_backbone(), margin=AdaFace)
     before = [buffer.clone() for buffer in engine.layer.margin.buffers()]
     update = Accumulation(engine.layer, np.arange(4), 2)
     update.step(torch.rand(2, E), np.arange(2))

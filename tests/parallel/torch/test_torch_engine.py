@@ -1,4 +1,4 @@
-"""TorchEngine: a training on any number of ranks equals one process; statistics, embedding, and errors on all ranks."""
+"""TorchEngine: a training on any number of ranks equals one process; running statistics, embedding, errors."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 from torch_layer import LOCAL, RANK, SIZE, E, G, all_ranks, assert_same_training, undivided
-from torch_training import MARGINS, SCALE, Training, build_engine, rates, small_backbone
+from torch_training import MARGINS, SCALE, Training, build_engine, plain_backbone, rates, small_backbone
 
-from checkpoint_cases import CLASSES, RATES_CHANGE, SHAPE, STEPS, equal
+from checkpoint_cases import CLASSES, SHAPE, STEPS, equal
 from partial_fc.data.batch import Batch
 from partial_fc.training.callbacks import CallBackFinite
 from partial_fc.training.loop import BatchEndParam
@@ -20,12 +20,6 @@ LAST = SIZE - 1
 PIXELS = np.random.default_rng(5).integers(0, 256, (3, 4, 4, 3), np.uint8).transpose(0, 3, 1, 2)
 
 
-def backbone():
-    """Without running statistics, in which the ranks differ."""
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.PReLU(), nn.Linear(6, E))
-
-
 def batches(steps=10):
     """Global batches: images (G, 3, H, W) uint8 and labels (G,)."""
     rng = np.random.default_rng(2)
@@ -35,47 +29,43 @@ def batches(steps=10):
 
 
 def local_batches(steps=10):
-    """Those of this rank."""
+    """Returns this rank's part of `batches`."""
     return [Batch(images[LOCAL], labels[LOCAL].numpy()) for images, labels in batches(steps)]
 
 
 @pytest.mark.parametrize("max_norm", [0.0, 0.2])
 def test_training_on_all_ranks_equals_the_undivided_training(max_norm):
-    engine = build_engine(backbone(), max_grad_norm=max_norm)
+    engine = build_engine(plain_backbone(), max_grad_norm=max_norm)
     inputs = [(normalized(images), labels) for images, labels in batches()]
     start, margin_loss = all_ranks(engine.layer.weight), CombinedMarginLoss(SCALE, *MARGINS)
-    expected = undivided(backbone(), start, inputs, margin_loss, rates, max_norm=max_norm)
+    expected = undivided(plain_backbone(), start, inputs, margin_loss, rates, max_norm=max_norm)
     losses = [float(engine.step(batch)) for batch in local_batches()]
     assert_same_training((losses, engine.backbone, all_ranks(engine.layer.weight)), expected)
 
 
 @pytest.mark.world_size(2, 3)
 def test_gradients_are_averaged_in_float16():
-    """In the first step the momentum is the gradient. PyTorch's hook for bfloat16 is for GPUs."""
+    """In the first step the momentum is the gradient. PyTorch's hook for bfloat16 needs GPUs."""
     changes, u = [], 2.0**-11
     for gradient_dtype in (torch.float32, torch.float16):
-        engine, (batch,) = build_engine(backbone(), gradient_dtype=gradient_dtype), local_batches(1)
+        engine, (batch,) = build_engine(plain_backbone(), gradient_dtype=gradient_dtype), local_batches(1)
         engine.step(batch)
         changes.append(engine.optimizer.states())
-        assert len(set(default_collectives.gather_object("weights", array_bytes(engine.parameters())))) == 1
+        content = b"".join(array.tobytes() for array in engine.parameters().values())
+        assert len(set(default_collectives.gather_object("weights", content))) == 1
     for name, exact in changes[0].items():
-        # Each rank rounds its own gradient, and the sums: by u times what is at most a few times the largest element.
+        # The gradient of each rank and the sums are rounded: errors of u times a few times the largest element.
         error = np.abs(changes[1][name] - exact).max()
         assert 0 < error < 8 * SIZE * u * np.abs(exact).max(), name
 
 
-def array_bytes(arrays):
-    """The content of arrays by name."""
-    return b"".join(arrays[name].tobytes() for name in sorted(arrays))
-
-
 class Own(nn.Module):
-    """With a forward pass of its own: PyTorch does not compile a bare Sequential in DistributedDataParallel."""
+    """PyTorch does not compile a bare Sequential in DistributedDataParallel."""
 
     def __init__(self):
         super().__init__()
         self.net = small_backbone()
-        self.net[1].p = 0.0  # dropout: a compiled one draws other numbers
+        self.net[1].p = 0.0  # a compiled dropout draws other random numbers
 
     def forward(self, images):
         return self.net(images)
@@ -97,51 +87,7 @@ def test_a_compiled_backbone_trains_alike_under_the_same_names():
     np.testing.assert_array_equal(other.embed(PIXELS), compiled.embed(PIXELS))
 
 
-def test_momentum_that_sums_steps_as_mxnets():
-    """With a momentum that sums gradients, the sums are divided by the rate at its change: the steps stay the same."""
-    steps, gradients = build_engine(backbone(), momentum_convention="steps"), build_engine(backbone())
-    for update, batch in enumerate(local_batches(STEPS), start=1):
-        assert float(steps.step(batch)) == pytest.approx(float(gradients.step(batch)), rel=1e-5)
-        following, current = np.array(rates(update + 1)), np.array(rates(update))
-        for state in gradients.optimizer.optimizer.state.values():
-            state["momentum_buffer"].mul_((current / following)[0])
-        gradients.layer.weight_mom.mul_((current / following)[1])
-    assert STEPS > RATES_CHANGE + 1 and steps.model_format.momentum_convention == "steps"
-    ours, others = steps.parameters(), gradients.parameters()
-    for name, array in others.items():
-        factor = -following[0] if name.startswith("state:") else 1
-        np.testing.assert_allclose(ours[name], factor * array, rtol=1e-4, atol=1e-6, err_msg=name)
-    np.testing.assert_allclose(
-        steps.layer.weight_mom, -following[1] * gradients.layer.weight_mom.numpy(), rtol=1e-4, atol=1e-6
-    )
-    restored = build_engine(backbone(), momentum_convention="steps")
-    restored.restore(ours, STEPS)
-    equal(restored.optimizer.states(), steps.optimizer.states())
-    assert all(momentum.any() for momentum in restored.optimizer.states().values())
-
-
-def test_a_parameter_without_dimensions_is_restored():
-    def network():
-        class Scaled(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.net, self.scale = backbone(), nn.Parameter(torch.tensor(1.5))
-
-            def forward(self, images):
-                return self.net(images) * self.scale
-
-        return Scaled()
-
-    engine, other = build_engine(network()), build_engine(network())
-    for batch in local_batches(2):
-        engine.step(batch)
-    arrays = {**engine.parameters(), **engine.statistics()}
-    assert arrays["state:scale:"].shape == () and arrays["state:scale:"] != 0
-    other.restore(arrays, 2)
-    equal(other.parameters(), engine.parameters())
-
-
-def test_statistics_are_those_of_each_rank_until_they_are_averaged():
+def test_each_rank_has_its_statistics_until_they_are_averaged():
     engine = Training().fit(3).engine
     parameters, of_ranks = engine.parameters(), default_collectives.gather_object("statistics", engine.statistics())
     assert sorted(of_ranks[0]) == ["aux:3.running_mean", "aux:3.running_var"]
@@ -149,7 +95,7 @@ def test_statistics_are_those_of_each_rank_until_they_are_averaged():
         assert all((of_ranks[0][name] != other[name]).any() for other in of_ranks[1:])
     engine.average_statistics()
     for name, array in engine.statistics().items():
-        np.testing.assert_allclose(array, np.mean([own[name] for own in of_ranks], axis=0), rtol=1e-6)
+        np.testing.assert_allclose(array, np.mean([arrays[name] for arrays in of_ranks], axis=0), rtol=1e-6)
     equal(engine.parameters(), parameters)
 
 
@@ -166,34 +112,34 @@ def test_embedding_during_the_training_changes_nothing():
 
 
 def test_a_nan_loss_stops_all_ranks_before_anything_changes():
-    engine, (batch,) = build_engine(backbone()), local_batches(1)
+    engine, (batch,) = build_engine(plain_backbone()), local_batches(1)
     if RANK == LAST:
         nn.init.constant_(engine.backbone[3].bias, np.nan)
     before, centers = engine.parameters(), engine.layer.weight.clone()
-    with pytest.raises(FloatingPointError, match=rf"loss is nan at update 1 \(non-finite features on rank {LAST}\)"):
+    with pytest.raises(FloatingPointError, match=rf"update 1 \(non-finite features on rank {LAST}\)"):
         engine.step(batch)
     equal(engine.parameters(), before)
     assert torch.equal(engine.layer.weight, centers) and engine.num_update == 0
 
 
 def test_a_nan_parameter_is_named():
-    engine = build_engine(backbone())
+    engine = build_engine(plain_backbone())
     check = CallBackFinite(engine, frequent=1)
     check(BatchEndParam(0.0, 0, 0))
     nn.init.constant_(engine.backbone[3].bias, np.inf)
-    with pytest.raises(FloatingPointError, match="3.bias is not finite after update 4: lower lr"):
+    with pytest.raises(FloatingPointError, match="3.bias is not finite after update 4"):
         check(BatchEndParam(0.0, 0, 4))
 
 
 def test_a_parameter_without_gradients_is_named_in_the_first_step():
-    """One rank trains the others: there is nothing to average."""
-    network, (batch,) = backbone(), local_batches(1)
+    """A single rank averages nothing, and trains the other parameters."""
+    network, (batch,) = plain_backbone(), local_batches(1)
     network[1].unused = nn.Parameter(torch.ones(3))
     engine = build_engine(network)
     before = engine.parameters()
     if SIZE == 1:
         engine.step(batch)
         return
-    with pytest.raises(ValueError, match=r"no gradient reaches 1\.unused of the backbone"):
+    with pytest.raises(ValueError, match=r"1\.unused"):
         engine.step(batch)
     equal(engine.parameters(), before)

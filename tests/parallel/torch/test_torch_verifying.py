@@ -1,4 +1,4 @@
-"""Verification with TorchEngine gives the figures of one process."""
+"""Verification with TorchEngine gives the same figures as one process."""
 
 import copy
 
@@ -14,7 +14,7 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.training.tasks import Evaluation
 from partial_fc.training.verifying import CallBackVerification
 from partial_fc_torch.averaged import AveragedBackbone
-from partial_fc_torch.pixels import normalized, to_images
+from partial_fc_torch.pixels import normalized
 from verification_cases import PAIRS, SIDE, E
 
 
@@ -27,28 +27,30 @@ def backbone():
     return model
 
 
-def own_engine():
-    """An engine whose running mean is another one on each rank, and that of backbone() when averaged."""
+def build():
+    """Returns an engine whose running mean differs between ranks; the average is that of backbone()."""
     engine = build_engine(backbone())
     engine.backbone[2].running_mean += RANK - (SIZE - 1) / 2
     return engine
 
 
 def expected_embeddings(images):
-    """Those of one process in float64, of the images and of the mirrored images."""
+    """Returns the embeddings of images and of mirrored images, computed in float64."""
     model = copy.deepcopy(backbone()).double().eval()
     with torch.no_grad():
-        both = [normalized(to_images(torch.from_numpy(faces.copy()))) for faces in (images, images[:, :, ::-1])]
+        both = [
+            normalized(torch.from_numpy(faces.copy()).permute(0, 3, 1, 2)) for faces in (images, images[:, :, ::-1])
+        ]
         return [model(faces.double()).numpy() for faces in both]
 
 
 @pytest.mark.parametrize("pairs, batch", PAIRS)
 def test_distances_are_those_of_one_rank(pairs, batch, folder):
-    verification_cases.distances_are_those_of_one_rank(own_engine(), expected_embeddings, folder, pairs, batch)
+    verification_cases.distances_are_those_of_one_rank(build(), expected_embeddings, folder, pairs, batch)
 
 
 def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):
-    verification_cases.a_stop_request_ends_a_verification_on_all_ranks(own_engine(), folder, monkeypatch)
+    verification_cases.a_stop_request_ends_a_verification_on_all_ranks(build(), folder, monkeypatch)
 
 
 class Measured(Evaluation):
@@ -62,7 +64,7 @@ class Measured(Evaluation):
 
 
 def verified(measured, name="set"):
-    callback = CallBackVerification(own_engine(), 6, {name: Measured(measured)}, 5)
+    callback = CallBackVerification(build(), 6, {name: Measured(measured)}, 5)
     callback.prepare()
     return callback.verify_all(5), callback.history[name][0]
 
@@ -70,44 +72,44 @@ def verified(measured, name="set"):
 @pytest.mark.parametrize(
     "measured, message",
     [
-        ({"rank1": 0.5}, "set has measured .*expected a number for each of .'rank1', 'loss'."),
+        ({"rank1": 0.5}, "expected a number for each of .'rank1', 'loss'."),
         ({"rank1": 0.5, "loss": 1, "more": 2}, "expected a number for each"),
         ({"rank1": np.ones(3), "loss": 1}, "expected a number for each"),
         (0.5, "set has measured 0.5"),
-        ({"rank1": float("nan"), "loss": 1}, "rank1 of set is nan after update 5: it must be finite"),
+        ({"rank1": float("nan"), "loss": 1}, "rank1 of set is nan after update 5"),
     ],
 )
-def test_what_an_evaluation_measures_wrongly_on_one_rank_is_an_error_on_all(measured, message):
+def test_a_wrong_result_on_one_rank_is_an_error_on_all(measured, message):
     with pytest.raises(JobError, match=message):
         verified(measured if RANK == SIZE - 1 else {"rank1": 0.5, "loss": 1})
 
 
 @pytest.mark.parametrize(
-    "figures", [None, "rank1", (), (1,), ("rank 1",), ("rank1", "rank1"), ("seconds",), ("best",), {"rank1"}], ids=repr
+    "figures", [None, "rank1", (), (1,), ("rank 1",), ("rank1", "rank1"), ("seconds",), {"rank1"}], ids=repr
 )
 def test_figures_without_proper_names_are_refused_before_the_training(figures):
     evaluation = Measured({})
     evaluation.figures = figures
     with pytest.raises(JobError, match="figures of evaluation set is "):
-        CallBackVerification(own_engine(), 6, {"set": evaluation}, 5).prepare()
+        CallBackVerification(build(), 6, {"set": evaluation}, 5).prepare()
 
 
 def test_a_set_with_the_name_of_another_sets_averaged_results_is_refused():
-    engine = own_engine()
+    engine = build()
     engine.averaged = AveragedBackbone(engine.backbone, 0.9)
     sets = {name: Measured({"rank1": 0.5, "loss": 1}) for name in ("val_ema", "val")}
-    with pytest.raises(JobError, match="val_ema is the name of a set.*rename the set, or set ema_decay=0"):
+    with pytest.raises(JobError, match="rename the set, or set ema_decay=0"):
         CallBackVerification(engine, 6, sets, 5).prepare()
 
 
 def test_points_of_other_figures_are_not_restored():
-    callback = CallBackVerification(own_engine(), 6, {"set": Measured({"rank1": 0.5, "loss": 1})}, 5)
+    callback = CallBackVerification(build(), 6, {"set": Measured({"rank1": 0.5, "loss": 1})}, 5)
     callback.prepare()
-    own, renamed = callback.fields(), {"set": ["num_update", "rank1", "distance", "seconds"]}
-    for fields, found in ((renamed, 0), (own, 1), (None, 1)):  # the last is an earlier version's
+    renamed = {"set": ["num_update", "rank1", "distance", "seconds"]}
+    for fields, restored in ((renamed, 0), (callback.fields(), 1), (None, 1)):  # earlier versions saved no fields
         callback.history["set"] = []
         callback.restore({"set": [[4, 0.9, 2.0, 1.0]]}, {}, fields)
-        assert len(callback.history["set"]) == found
+        assert len(callback.history["set"]) == restored
 
 
 def test_all_ranks_have_the_figures_of_rank_0(caplog):
@@ -120,7 +122,5 @@ def test_all_ranks_have_the_figures_of_rank_0(caplog):
 
 @pytest.mark.world_size(2, 3)
 def test_ranks_with_other_sets_are_refused():
-    with pytest.raises(
-        JobError, match="the ranks evaluate on different sets: rank 0 on .'first'., rank 1 on .'other'."
-    ):
+    with pytest.raises(JobError, match="rank 0 on .'first'., rank 1 on .'other'."):
         verified({"rank1": 0.5, "loss": 1}, "other" if RANK else "first")

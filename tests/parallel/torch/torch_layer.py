@@ -1,4 +1,4 @@
-"""A small Partial FC, the same at any number of ranks, and what its tests gather.
+"""A small Partial FC, the same on any number of ranks, and helpers of its tests.
 
 Shapes: G global batch, E embedding.
 """
@@ -19,7 +19,7 @@ G, E = 6, 4
 RANK, SIZE = default_collectives.rank, default_collectives.size
 LOCAL = slice(RANK * (G // SIZE), (RANK + 1) * (G // SIZE))  # this rank's rows of a global batch
 LR = 0.1
-# Arguments of a layer with the fused kernels, in float32, as Triton's interpreter computes TF32.
+# Arguments of a layer with the fused kernels; Triton's interpreter computes TF32 in float32.
 FUSED = {"layer_kernel": "triton", "layer_dtype": "tf32", "tile_classes": 3}
 
 
@@ -43,9 +43,9 @@ def build_v2(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embeddin
 
 
 def all_ranks(rows):
-    """Concatenates the rows of all ranks, tensors or arrays, which may have different lengths: an array."""
-    own = rows.detach().numpy() if isinstance(rows, torch.Tensor) else rows
-    return np.concatenate(default_collectives.gather_object("rows", own.copy()))
+    """Concatenates the rows of all ranks, tensors or arrays of any lengths, to an array."""
+    local = rows.detach().numpy() if isinstance(rows, torch.Tensor) else rows
+    return np.concatenate(default_collectives.gather_object("rows", local.copy()))
 
 
 def random_batch(classes, seed=7):
@@ -55,14 +55,14 @@ def random_batch(classes, seed=7):
 
 
 def undivided(network, centers, batches, margin_loss, rates, momentum=0.9, weight_decay=5e-4, max_norm=0.0):
-    """Trains the textbook form in one process and in float64.
+    """Trains the textbook formulation in one process in float64.
 
     Args:
         network: backbone in float32; a copy is trained.
         centers: (C, E).
         batches: iterable of global batches, inputs (G, ...) and labels (G,).
         margin_loss: CombinedMarginLoss.
-        rates: number of an update, from 1 -> learning rates of (backbone, centers).
+        rates: maps the number of an update, counted from 1, to the learning rates of backbone and centers.
         momentum, weight_decay: of both.
         max_norm: clips the gradients of the backbone; 0 does not clip.
 
@@ -89,8 +89,8 @@ def undivided(network, centers, batches, margin_loss, rates, momentum=0.9, weigh
 
 
 def assert_same_training(found, expected):
-    """Compares (losses, network, centers) in float32 with those of `undivided` after a few large steps."""
+    """Compares float32 (losses, network, centers) with the result of `undivided` after a few large steps."""
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4)
-    for own, wanted in zip(found[1].parameters(), expected[1].parameters()):
-        np.testing.assert_allclose(own.detach(), wanted.detach(), rtol=1e-3, atol=1e-4)
+    for parameter, reference in zip(found[1].parameters(), expected[1].parameters()):
+        np.testing.assert_allclose(parameter.detach(), reference.detach(), rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(found[2], expected[2], rtol=1e-3, atol=1e-4)

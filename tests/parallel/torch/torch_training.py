@@ -23,15 +23,21 @@ MARGINS, SCALE = (1.0, 0.3, 0.1), 8.0
 
 
 def small_backbone(width=E):
-    """Pixels of SHAPE -> embeddings, with dropout and running statistics."""
+    """Maps pixels of SHAPE to embeddings, with dropout and running statistics."""
     torch.manual_seed(7)
     return nn.Sequential(
         nn.Flatten(), nn.Dropout(0.3), nn.Linear(48, 6), nn.BatchNorm1d(6), nn.PReLU(), nn.Linear(6, width)
     )
 
 
+def plain_backbone():
+    """Maps pixels of SHAPE to embeddings, without dropout and running statistics, which differ between ranks."""
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.PReLU(), nn.Linear(6, E))
+
+
 def small_transformer(width=E):
-    """Pixels (3, 32, 32) -> embeddings; drops features, branches and patches, and recomputes activations."""
+    """Maps pixels (3, 32, 32) to embeddings; drops features, branches and patches, and recomputes activations."""
     torch.manual_seed(7)
     options = Options(width, dropout=0.3, fp16=False, image_size=32)
     return VisionTransformer(options, Size(width=16, depth=3, recompute=True), drop_path=0.5, mask=0.3)
@@ -60,13 +66,13 @@ def build_engine(
     gradient_dtype=torch.float32,
     **arguments,
 ):
-    """Returns the engine of this rank; its centers are in files if there is a folder, its margin is `margin()`."""
+    """Returns the engine of this rank; ``folder`` keeps the centers in files, ``margin`` makes the margin."""
     margins = margin() if margin else MARGINS
     convention = {"momentum_convention": momentum_convention}
     of_layer = {"momentum": momentum, "optimizer": optimizer, "folder": folder, **convention, **(of_layer or {})}
     layer = build(classes, ratio, margins, SCALE, width, tile_classes=3, **of_layer)
-    of_sgd = {"momentum": momentum, **convention}
-    optimizer = partial(build_optimizer, name=backbone_optimizer, options=options, **of_sgd)
+    sgd_options = {"momentum": momentum, **convention}
+    optimizer = partial(build_optimizer, name=backbone_optimizer, options=options, **sgd_options)
     model = data_parallel(backbone, layer, gradient_dtype)
     return TorchEngine(model, layer, schedule, optimizer=optimizer, **convention, **arguments)
 
@@ -75,6 +81,12 @@ def dummy_images(shape, batches, classes):
     """Dummy batches of this rank."""
     pixels = np.random.default_rng((0, RANK)).integers(0, 256, shape, np.uint8)
     return dummy_tensors(pixels, classes, 0, RANK, False, batches)
+
+
+def dummy_batches(count, batch=BATCH):
+    """Returns dummy batches of this rank, with images of SHAPE."""
+    data = dummy_images((batch, *SHAPE), count, CLASSES)
+    return [data.next() for _ in range(count)]
 
 
 class Training(SmallTraining):

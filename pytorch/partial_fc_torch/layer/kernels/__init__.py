@@ -1,1 +1,1 @@
-"""Both passes as fused kernels in Triton: each center and each state is read and written once or twice a step."""
+"""Both passes as fused Triton kernels, which read and write each center and each state once or twice a step."""

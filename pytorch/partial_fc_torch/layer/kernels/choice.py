@@ -1,4 +1,4 @@
-"""Which implementation of both passes a layer takes: the kernels where they serve it and agree, otherwise PyTorch's."""
+"""Chooses between the fused kernels and PyTorch's operators for the passes of a layer."""
 
 import importlib.util
 import logging
@@ -15,13 +15,20 @@ from ..rows import TileGradient
 from ..torch_passes import TorchPasses
 
 KERNELS = ("auto", "torch", "triton")
-LEAST_CAPABILITY = (8, 0)  # the first with TF32 and bfloat16
+LEAST_CAPABILITY = (8, 0)  # the first one with TF32 and bfloat16
 
 
 def passes_of(kernel: str, of_torch: TorchPasses, optimizer: RowOptimizer | None) -> Passes:
-    """Returns the passes of a layer: "torch"; "triton", where they serve the layer; "auto": on GPUs as "triton".
+    """Returns the passes of a layer.
 
-    The kernels are compared with ``optimizer``, None for a dense gradient. Raises ValueError for another ``kernel``.
+    Args:
+        kernel: "torch" uses PyTorch's operators; "triton" uses the kernels if they support the layer; "auto" is
+            "triton" on GPUs.
+        of_torch: the passes with PyTorch's operators.
+        optimizer: of the centers, with which the kernels are compared; None for a dense gradient.
+
+    Raises:
+        ValueError: ``kernel`` is none of these.
     """
     if kernel not in KERNELS:
         raise ValueError(f"layer_kernel is {kernel!r}, expected one of {', '.join(KERNELS)}")
@@ -29,9 +36,9 @@ def passes_of(kernel: str, of_torch: TorchPasses, optimizer: RowOptimizer | None
 
 
 class ChosenPasses:
-    """Passes that are chosen in the first step on a device, when it is known where the layer computes.
+    """Chooses the passes in the first step on a device, because only then the layer's device is known.
 
-    They run with the layer's GPU as the current device, on which Triton starts kernels.
+    Makes the layer's GPU the current device, on which Triton launches kernels.
     """
 
     def __init__(self, kernel: str, of_torch: TorchPasses, optimizer: RowOptimizer | None):
@@ -68,15 +75,15 @@ class ChosenPasses:
         reason = why_not(self.of_torch, unit)
         if not reason:
             try:
-                return self._compared(unit)
-            # Of the compiler, the driver, or numbers that differ: PyTorch's operators remain.
+                return self._fused(unit)
+            # An error of the compiler or the driver, or results that differ: fall back to PyTorch's operators.
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
         logging.warning("the layer computes with PyTorch's operators instead of fused kernels: %s", reason)
         return self.of_torch
 
-    def _compared(self, unit: torch.Tensor) -> Passes:
-        """The passes of the kernels, after a step on random numbers with both."""
+    def _fused(self, unit: torch.Tensor) -> Passes:
+        """Returns the passes with kernels, after comparing a step on random numbers."""
         from .blocks import SMALLEST, blocks_for
         from .selfcheck import require_agreement
         from .triton_passes import TritonPasses
@@ -92,12 +99,15 @@ class ChosenPasses:
 
 
 def why_not(of_torch: TorchPasses, unit: torch.Tensor) -> str:
-    """Why the kernels cannot serve a layer, whose passes by PyTorch these are; "" if they can."""
+    """Returns why the kernels do not support a layer; "" if they do."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     gpu = gpu_facts(unit.device)
-    if gpu is None and not (unit.is_cpu and interprets()):
-        return f"the kernels are for GPUs, and the layer is on {unit.device}"
+    if gpu is None:
+        import triton  # imported here, because it takes a noticeable fraction of a second
+
+        if not (unit.is_cpu and triton.knobs.runtime.interpret):  # tests use Triton's interpreter on the CPU
+            return f"the kernels are for GPUs, and the layer is on {unit.device}"
     if gpu is not None and gpu.capability < LEAST_CAPABILITY:
         return f"the kernels need a GPU of compute capability 8.0 or newer, and {gpu.name} has {gpu.capability}"
     if unit.dtype != torch.float32:
@@ -108,12 +118,5 @@ def why_not(of_torch: TorchPasses, unit: torch.Tensor) -> str:
     from .triton_passes import NEGATIVES
 
     if type(of_torch.margin).negatives not in NEGATIVES:
-        return f"{type(of_torch.margin).__name__} has negatives of its own"
+        return f"the kernels do not have the negatives of {type(of_torch.margin).__name__}"
     return ""
-
-
-def interprets() -> bool:
-    """Whether Triton's interpreter runs kernels on the CPU, see TRITON_INTERPRET; for tests."""
-    import triton  # not before it is needed: it takes a part of a second
-
-    return bool(triton.knobs.runtime.interpret)

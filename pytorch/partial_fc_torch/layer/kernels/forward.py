@@ -1,4 +1,4 @@
-"""The forward pass: maxima and sums of exponentials of the logits, none of which leaves the registers.
+"""The forward pass: maxima and sums of exponentials of the logits, which never leave the registers.
 
 Shapes: G global batch, S centers of the step, BG rows of the batch and BC centers of a tile, E embedding.
 """
@@ -35,20 +35,22 @@ def statistics_kernel(
     BC: tl.constexpr,
     BK: tl.constexpr,
 ):
-    """A program takes BG rows and every n-th tile of centers; n programs share the centers.
+    """Each program computes BG rows and every n-th tile of centers; n programs share the centers.
 
-    Programs of the same tile run at the same time, so that all but the first find its centers in the L2 cache.
+    Programs of the same tile run at the same time, so all but the first find its centers in the L2 cache.
 
     Args:
-        features: (G, E) operand of the products; ``operand_scale`` times it is s x.
+        features: (G, E) operand of the products; multiplied by ``operand_scale`` it is s x.
         centers: (N, E) float32.
         index: (S,) int64, the rows of the step, if GATHERED.
-        target_columns: (G,) int32, -1 for none; target_logits: (G,) float32.
+        target_columns: (G,) int32, -1 for none.
+        target_logits: (G,) float32.
         of_negatives: (2, G) float32, if NEGATIVES is CURRICULAR.
         log_weights: (S,) float32, if WEIGHTED.
-        inverse_norms: (S,) float32, is written.
-        maxima, sums: (n, G) float32, are written.
-        scale: s; threshold: of the filter, times s.
+        inverse_norms: (S,) float32 output.
+        maxima, sums: (n, G) float32 outputs.
+        scale: s.
+        threshold: s times the threshold of the filter.
     """
     split = tl.program_id(1)
     rows_of_batch = tl.program_id(0) * BG + tl.arange(0, BG)
@@ -56,12 +58,12 @@ def statistics_kernel(
     maximum = tl.full((BG,), -float("inf"), tl.float32)
     total = tl.zeros((BG,), tl.float32)
     for tile in range(split, tl.cdiv(S, BC), tl.num_programs(1)):
-        place = tile * BC + tl.arange(0, BC)
-        columns = tl.minimum(place, S - 1)
+        unclamped = tile * BC + tl.arange(0, BC)
+        columns = tl.minimum(unclamped, S - 1)
         rows = center_rows(index, columns, GATHERED)
         cosines, inverse = tile_cosines(features, centers, batch, rows, E, BG, BC, BK, PRECISION)
         if tl.program_id(0) == 0:
-            tl.store(inverse_norms + place, inverse, mask=place < S)
+            tl.store(inverse_norms + unclamped, inverse, mask=unclamped < S)
         logits, _, _ = with_margin(
             cosines * operand_scale,
             batch,
@@ -76,7 +78,8 @@ def statistics_kernel(
             NEGATIVES,
             WEIGHTED,
         )
-        logits = tl.where((place < S)[None, :], logits, LOWEST)
+        logits = tl.where((unclamped < S)[None, :], logits, LOWEST)
+        # Rescales the running sum to the new maximum (online softmax).
         highest = tl.maximum(maximum, tl.max(logits, axis=1))
         total = total * tl.exp(maximum - highest) + tl.sum(tl.exp(logits - highest[:, None]), axis=1)
         maximum = highest

@@ -1,19 +1,19 @@
-"""What the kernels share: a tile of logits, as the page of the layer defines them, in registers.
+"""Functions that the kernels share: a tile of logits, as step.py defines them, in registers.
 
-Both axes of a tile may reach beyond the batch and the step. Addresses are clamped instead of masked, so that loads stay
-wide; the callers give what is outside no part in their sums.
+A tile may extend beyond the batch and the step. Addresses are clamped instead of masked, so that loads stay wide; the
+callers exclude the elements outside from their sums.
 
-Shapes: BG rows of the batch and BC centers of a tile, BK numbers that a product adds up at a time, S centers of the
-step, E embedding.
+Shapes: BG rows of the batch and BC centers of a tile, BK elements that a product sums at a time, S centers of the step,
+E embedding.
 """
 
 import triton
 import triton.language as tl
 
-LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32: the logit of what has no part in the softmax
-NORM_EPSILON = tl.constexpr(1e-10)  # that of rows.py
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # lowest float32: a logit that is excluded from the softmax
+NORM_EPSILON = tl.constexpr(1e-10)  # as in rows.py
 
-# What a margin does to the negatives: nothing, the filter of CombinedMarginLoss, the weights of CurricularFace.
+# A margin's change of the negatives: none, the filter of CombinedMarginLoss, the weights of CurricularFace.
 PLAIN = tl.constexpr(0)
 FILTER = tl.constexpr(1)
 CURRICULAR = tl.constexpr(2)
@@ -21,7 +21,7 @@ CURRICULAR = tl.constexpr(2)
 
 @triton.jit
 def center_rows(index, columns, GATHERED: tl.constexpr):
-    """The rows of the bank, int64, of some columns of the step."""
+    """Returns the bank's rows, int64, for columns of the step."""
     rows = columns.to(tl.int64)
     if GATHERED:
         rows = tl.load(index + columns)
@@ -30,7 +30,7 @@ def center_rows(index, columns, GATHERED: tl.constexpr):
 
 @triton.jit
 def load_part(rows, at, E: tl.constexpr, WIDTH: tl.constexpr):
-    """Numbers ``at`` (WIDTH,) of rows by their pointers (N, 1), 0 beyond E: (N, WIDTH)."""
+    """Loads the elements ``at`` (WIDTH,) of rows, given pointers (N, 1) to the rows: (N, WIDTH), 0 beyond E."""
     if E % WIDTH == 0:
         part = tl.load(rows + at[None, :])
     else:
@@ -50,7 +50,7 @@ def tile_cosines(
     BK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Products of rows of the features with unit centers (BG, BC), and the inverse norms of the centers (BC,)."""
+    """Returns the products of features with unit centers (BG, BC), and the inverse norms of the centers (BC,)."""
     products = tl.zeros((BG, BC), tl.float32)
     squares = tl.zeros((BC,), tl.float32)
     for start in range(0, E, BK):
@@ -78,7 +78,7 @@ def with_margin(
     NEGATIVES: tl.constexpr,
     WEIGHTED: tl.constexpr,
 ):
-    """The logits with margin and weights, their slopes, and which of them are targets, all (BG, BC)."""
+    """Returns the logits with margin and weights, their slopes, and whether they are targets, all (BG, BC)."""
     slopes = tl.full(logits.shape, 1.0, tl.float32)
     if NEGATIVES == FILTER:
         logits = tl.where(logits > threshold, LOWEST, logits)

@@ -1,10 +1,10 @@
-"""The comparison of the kernels with PyTorch's operators, on the card that is there.
+"""Compares the kernels with PyTorch's operators on the card in use.
 
-With the unit roundoff u of the operands (see products.py), roundings of independent signs change a cosine of unit rows
-by about u / sqrt(E), a logit by s u / sqrt(E), and a gradient, beside the same part of its probabilities, by u. The
-bound is 4 times their sum; tests with emulated operands find at most once their sum.
+With the unit roundoff u of the operands (see products.py), rounding errors of independent signs change a cosine of unit
+rows by about u / sqrt(E), and a logit and the probabilities in a gradient by s u / sqrt(E). Rounding the probabilities
+changes a gradient by another u. The bound is 4 times the sum; with emulated operands, errors are at most the sum.
 
-Shapes: G batch, N centers, S of a step, E embedding.
+Shapes: G batch, N centers, S centers of a step, E embedding.
 """
 
 import copy
@@ -24,7 +24,7 @@ from ..tiles import negative_weights
 from ..torch_passes import TorchPasses
 from .triton_passes import TritonPasses
 
-UPDATE_BOUND = 1e-4  # of an update by the same gradient: float32 in another order
+UPDATE_BOUND = 1e-4  # for updates with the same gradient, which differ in the order of float32 operations
 
 
 @torch.no_grad()
@@ -35,41 +35,42 @@ def require_agreement(
     embedding_size: int,
     optimizer: RowOptimizer | None,
 ) -> None:
-    """Compares a step by both, with all centers and with gathered ones.
+    """Compares a step with all centers and a step with sampled centers.
 
     Args:
-        of_torch, fused: both passes.
+        of_torch: passes with PyTorch's operators.
+        fused: passes with the kernels.
         device: of the layer.
         embedding_size: E.
         optimizer: of the centers; None for a dense gradient.
 
     Raises:
-        ArithmeticError: they differ by more than the bound.
+        ArithmeticError: The results differ by more than the bound.
     """
     single = isinstance(of_torch.products, Float32Products)
     roundoff = 2.0**-10 if single else 2.0**-8
     bound = 4 * roundoff * (1 + of_torch.margin.scale / embedding_size**0.5)
-    # Without its cache, of which the first step of the training decides.
+    # Without a logits cache, whose size is determined by the first step of the training.
     reference = TorchPasses(of_torch.margin, of_torch.products, of_torch.tile_classes, 0)
     for every in (True, False):
-        step = _Problem(fused, device, embedding_size, every)
-        found, expected = (step.gradients(passes) for passes in (fused, reference))
-        for name, value in found.items():
-            # Of a logarithm the difference counts, not its share.
+        problem = _Problem(fused, device, embedding_size, every)
+        results, expected = (problem.gradients(passes) for passes in (fused, reference))
+        for name, value in results.items():
+            # A logarithm is compared by its absolute difference.
             unit = torch.ones_like(value) if name == "log_sum_exp" else expected[name]
             _require(name, value - expected[name], unit, bound)
         if optimizer is not None:
-            step.require_update(fused, optimizer, found["gradient by the centers"])
+            problem.require_update(fused, optimizer, results["gradient by the centers"])
 
 
 def _require(name: str, difference: torch.Tensor, unit: torch.Tensor, bound: float) -> None:
-    share = float(difference.norm() / unit.norm())
-    if not share <= bound:  # NaN is not
-        raise ArithmeticError(f"{name} differs by {share:.2g} from that of PyTorch's operators, more than {bound:.2g}")
+    relative = float(difference.norm() / unit.norm())
+    if not relative <= bound:  # also if it is NaN
+        raise ArithmeticError(f"{name} differs by {relative:.2g} from PyTorch's operators, more than {bound:.2g}")
 
 
 class _Problem:
-    """Random numbers of a step: more than one block in each direction, and parts of blocks."""
+    """A step on random numbers, with more than one block along each axis, and partial blocks."""
 
     def __init__(self, fused: TritonPasses, device: torch.device, embedding_size: int, every: bool):
         self._random = torch.Generator().manual_seed(0)
@@ -77,7 +78,7 @@ class _Problem:
         batch, number = fused.blocks.batch + 3, 2 * fused.blocks.classes + 5
         self.features = self._normal(batch, embedding_size)
         self.weight = 0.05 * self._normal(number if every else 2 * number, embedding_size)
-        # Rows that resemble their centers, as those of a training: else the targets have all of the gradient.
+        # Features resemble their centers, as in a training; otherwise the targets would dominate the gradient.
         self.columns = torch.randint(number, (batch,), generator=self._random).to(device)
         rows = self.columns if every else 2 * self.columns
         self.features += 10 * self.weight[rows]
@@ -87,7 +88,7 @@ class _Problem:
         return torch.randn(shape, generator=self._random).to(self._device)
 
     def begin(self, passes: TorchPasses | TritonPasses, states: dict[str, torch.Tensor]) -> Step:
-        """The step after its forward pass."""
+        """Returns the step after its forward pass."""
         margin = copy.deepcopy(passes.margin).eval()
         sampled = StepCenters(Centers(self.weight.clone(), states), self.rows)
         features = Features(self.features, passes.products)
@@ -104,7 +105,7 @@ class _Problem:
         return step
 
     def gradients(self, passes: TorchPasses | TritonPasses) -> dict[str, torch.Tensor]:
-        """What both passes compute."""
+        """Returns the results of both passes, by name."""
         step = self.begin(passes, {})
         by_centers = DenseGradient(self.weight)
         by_features = passes.gradients(step, by_centers, torch.clone)
@@ -115,19 +116,19 @@ class _Problem:
         }
 
     def require_update(self, fused: Passes, optimizer: RowOptimizer, gradient: torch.Tensor) -> None:
-        """Compares the update within the kernel with that by the optimizer, of the same gradient."""
+        """Compares the kernel's update with the optimizer's, given the same gradient."""
         assert isinstance(fused, TritonPasses)
         _, *widths = center_widths(self.weight.shape[1], optimizer.states).items()
         states = {name: 0.01 * self._normal(len(self.weight), width).square() for name, width in widths}
         step = self.begin(fused, {name: state.clone() for name, state in states.items()})
-        found = step.sampled.centers
-        fused.gradients(step, RowUpdate(optimizer, found, 0.1), torch.clone)
+        updated = step.sampled.centers
+        fused.gradients(step, RowUpdate(optimizer, updated, 0.1), torch.clone)
         expected, rows = Centers(self.weight.clone(), states), self.rows
         index = slice(0, len(self.weight)) if rows is None else rows
         at = expected.weight[index]
         tile = TileGradient(index, at, inverse_norms(at), gradient[index], scale=1.0)
         RowUpdate(optimizer, expected, 0.1)(tile)
         update = expected.weight - self.weight
-        _require("update of the centers", found.weight - expected.weight, update, UPDATE_BOUND)
-        for name, state in found.states.items():
+        _require("update of the centers", updated.weight - expected.weight, update, UPDATE_BOUND)
+        for name, state in updated.states.items():
             _require(name, state - expected.states[name], expected.states[name], UPDATE_BOUND)

@@ -1,11 +1,10 @@
-"""Both passes by the kernels of this folder.
+"""Both passes with the kernels of this folder.
 
-The bytes that a step moves in the memory of the GPU, per center of 4E bytes: the forward pass reads it, the backward
-pass reads it once more, and the update reads and writes its states and writes it. What a chunk of centers has beside
-them, its gradients by logits and by centers, is used again at once, and lies in the L2 cache if that is large.
+Memory traffic of a step: the forward pass reads each center of 4E bytes once, the backward pass reads it once more, and
+the update writes it, and reads and writes its states. The gradients by the logits and by the centers of a chunk are
+used immediately, and stay in the L2 cache if it is large enough.
 
-Shapes: G global batch, H rows of it with those that fill the last tile, S centers of the step, T of a chunk, E
-embedding.
+Shapes: G global batch, H = G rounded up to whole tiles, S centers of the step, T centers of a chunk, E embedding.
 """
 
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from .forward import statistics_kernel
 from .fused_update import GRADIENT_ALONE, FusedUpdate, fused_update
 from .update import center_gradient_kernel
 
-# What defines `negatives` -> how the kernels do the same.
+# A margin's ``negatives`` method -> the kernels' equivalent.
 NEGATIVES = {
     Margin.negatives: logits.PLAIN.value,
     CombinedMarginLoss.negatives: logits.FILTER.value,
@@ -37,24 +36,24 @@ NEGATIVES = {
 
 @dataclass
 class Kept:
-    """What both passes of a step need."""
+    """The data that both passes of a step share."""
 
-    operand: torch.Tensor  # (H, E) features as operand of the products, zero beyond the batch
+    operand: torch.Tensor  # (H, E), the features as operand of the products, zero beyond the batch
     tile: dict[str, Any]  # arguments of both kernels that compute logits, by name
     inverse_norms: torch.Tensor  # (S,) of the centers, from the forward pass
-    d_logits: torch.Tensor  # (H, T), gradients of a chunk
-    parts: torch.Tensor  # (n, G, E), of which the sum is the gradient by the unit rows of the features so far
-    begun: bool = False  # whether both belong to the first chunk
+    d_logits: torch.Tensor  # (H, T), gradients by the logits of a chunk
+    parts: torch.Tensor  # (n, G, E), whose sum is the gradient by the unit rows of the features so far
+    begun: bool = False  # whether d_logits and parts have been computed for the first chunk
 
 
 class TritonPasses:
     """See Passes.
 
     Args:
-        margin: whose `negatives` is in NEGATIVES.
-        products: in float32, for kernels in TF32, or in bfloat16.
+        margin: a margin whose ``negatives`` is in NEGATIVES.
+        products: Float32Products select TF32, HalfProducts select bfloat16.
         tile_classes: T, which is rounded up; 0 chooses.
-        blocks: of the kernels.
+        blocks: block sizes of the kernels.
     """
 
     def __init__(self, margin: Margin, products: Float32Products | HalfProducts, tile_classes: int, blocks: Blocks):
@@ -101,13 +100,13 @@ class TritonPasses:
             self._centers_of_chunk(step, start, operand, targets, raw, update)
             if update is GRADIENT_ALONE:
                 receive(self._tile_gradient(step, start, raw))
-        if update is not GRADIENT_ALONE:  # PyTorch has not seen the kernel's writes
+        if update is not GRADIENT_ALONE:  # PyTorch does not see the kernel's writes
             for array in (sampled.centers.weight, *sampled.centers.states.values()):
                 increment_version(array)
         return result
 
     def _prepare(self, step: Step) -> Kept:
-        """Copies what the kernels read into their types."""
+        """Converts the kernels' arguments to the types that they read."""
         features, sampled, blocks = step.features, step.sampled, self.blocks
         (batch, embedding_size), number = features.unit.shape, len(sampled)
         size = min(
@@ -144,30 +143,30 @@ class TritonPasses:
 
     @property
     def _operand_scale(self) -> float:
-        """What is missing in the operand, see `Float32Products.operand`."""
+        """The factor s, if the operand does not include it, see `Float32Products.operand`; otherwise 1."""
         return 1.0 if isinstance(self.products, Float32Products) else self.products.scale
 
     def _target_parts(self, step: Step) -> torch.Tensor:
-        """Parts of the gradient by the features, of which the first has that by the targets."""
+        """Returns the parts of the gradient by the features; the first one has the targets' contribution."""
         batch, embedding_size = step.features.unit.shape
         tiles = -(-batch // self.blocks.batch) * -(-embedding_size // self.blocks.embedding)
         splits = max(1, min(self.blocks.processors // tiles, step.kept.d_logits.shape[1] // self.blocks.inner))
         parts = step.features.unit.new_zeros(splits, batch, embedding_size)
-        places, weight = step.columns.clamp(min=0), step.sampled.centers.weight
-        rows = places if step.sampled.rows is None else step.sampled.rows[places]
-        factors = torch.where(step.held, step.d_targets * step.kept.inverse_norms[places], 0.0)
+        columns, weight = step.columns.clamp(min=0), step.sampled.centers.weight
+        rows = columns if step.sampled.rows is None else step.sampled.rows[columns]
+        factors = torch.where(step.held, step.d_targets * step.kept.inverse_norms[columns], 0.0)
         torch.mul(weight[rows], factors[:, None], out=parts[0])
         return parts
 
     def _sorted_targets(self, step: Step) -> dict[str, torch.Tensor]:
-        """The targets by column, as center_gradient_kernel reads them."""
+        """Returns the targets sorted by column, for center_gradient_kernel."""
         columns, order = step.columns.sort(stable=True)
         starts = torch.arange(0, len(step.sampled) + self.blocks.centers, self.blocks.centers, device=columns.device)
         borders = torch.searchsorted(columns, starts)
         return {"order": order.int(), "sorted_columns": columns.int(), "borders": borders.int()}
 
     def _features_of_chunk(self, step: Step, start: int) -> None:
-        """Computes the gradients by the logits of a chunk, and adds that by the features."""
+        """Computes the gradients by the logits of a chunk, and adds its gradient by the features."""
         kept, blocks = step.kept, self.blocks
         (rows, size), (splits, batch, embedding_size) = kept.d_logits.shape, kept.parts.shape
         tiles = -(-min(size, len(step.sampled) - start) // blocks.classes)
@@ -205,7 +204,7 @@ class TritonPasses:
         """Computes the gradient by the centers of a chunk, and updates them."""
         kept, blocks, number = step.kept, self.blocks, len(step.sampled)
         rows, size = kept.d_logits.shape
-        # The operand has s in it where the products have no norms: then the rows of the targets have it, too.
+        # The targets' rows must include s exactly if the operand does.
         in_float32 = kept.operand if isinstance(self.products, Float32Products) else step.features.unit
         center_gradient_kernel[(-(-min(size, number - start) // blocks.centers),)](
             kept.d_logits,
@@ -232,12 +231,12 @@ class TritonPasses:
         )
 
     def _constants(self, step: Step) -> dict[str, Any]:
-        """Arguments of both kernels of gradients that are compiled into them."""
-        same = {name: step.kept.tile[name] for name in ("E", "GATHERED", "PRECISION")}
-        return {**same, "BE": self.blocks.embedding, "BK": self.blocks.inner, **self.blocks.options}
+        """Returns the compile-time arguments that both gradient kernels share."""
+        shared = {name: step.kept.tile[name] for name in ("E", "GATHERED", "PRECISION")}
+        return {**shared, "BE": self.blocks.embedding, "BK": self.blocks.inner, **self.blocks.options}
 
     def _tile_gradient(self, step: Step, start: int, raw: torch.Tensor) -> TileGradient:
-        """The gradient of a chunk for another receiver than the kernel's own."""
+        """Returns the gradient of a chunk for a receiver whose update the kernel lacks."""
         part, sampled = slice(start, min(start + len(raw), len(step.sampled))), step.sampled
         rows: RowIndex = part if sampled.rows is None else sampled.rows[part]
         weight, inverse_norms = gather_rows(sampled.centers.weight, rows), step.kept.inverse_norms[part]

@@ -1,7 +1,7 @@
 """The gradient by the centers of a chunk, and their update in place.
 
-Shapes: G global batch, H rows of it with those that fill the last tile, S centers of the step, T of the chunk, N of the
-bank, BC centers of a program, BE numbers of a row of a product, BU of an update, E embedding.
+Shapes: G global batch, H = G rounded up to whole tiles, S centers of the step, T centers of the chunk, N centers of the
+bank, BC centers of a program, BE elements of a row in a product, BU elements of a row in an update, E embedding.
 """
 
 import triton
@@ -9,7 +9,7 @@ import triton.language as tl
 
 from .logits import center_rows, load_part
 
-# What happens to the gradient: it is left for the caller, or goes into an update, see layer/optimizers.
+# The use of the gradient: it is left to the caller, or goes into an update, see layer/optimizers.
 NONE = tl.constexpr(0)
 SGD = tl.constexpr(1)
 ADAMW = tl.constexpr(2)
@@ -54,73 +54,79 @@ def center_gradient_kernel(
     BK: tl.constexpr,
     BU: tl.constexpr,
 ):
-    """A program computes the gradient by BC centers, BE numbers at a time, and updates them.
+    """Each program computes the gradient by BC centers, BE elements at a time, and updates these centers.
 
-    The gradient without its component along the center needs whole rows, which registers do not hold: a first pass
-    over the rows writes it to ``raw``, from where the second reads it. No other program reads or writes these rows.
+    Removing the component along a center needs the whole row, which does not fit into registers. A first loop over the
+    row therefore writes the gradient to ``raw``, and a second one reads it. No other program accesses these rows.
 
     Args:
         d_logits: (H, T), see logit_gradients_kernel.
-        operand: (E, H) features as operand of the products; tensor cores take TF32 with neighbors along the sum.
-        rows_of_features: (G, E) float32, of which ``operand`` has the rounded numbers.
-        centers: (N, E) float32, index: (S,) int64; inverse_norms: (S,) float32, of the centers.
-        order: (G,) int32, the rows of the batch sorted by the column of their target; sorted_columns: (G,) int32.
-        borders: (ceil(S / BC) + 1,) int32, where the targets of each BC columns begin in ``order``.
+        operand: (E, H), the features as operand of the products; tensor cores need the summed axis contiguous in TF32.
+        rows_of_features: (G, E) float32, the features before they were rounded for ``operand``.
+        centers: (N, E) float32.
+        index: (S,) int64, the rows of the step, if GATHERED.
+        inverse_norms: (S,) float32, of the centers.
+        order: (G,) int32, the rows of the batch sorted by the column of their target.
+        sorted_columns: (G,) int32, these columns.
+        borders: (ceil(S / BC) + 1,) int32, the position in ``order`` where the targets of each BC columns begin.
         d_targets: (G,) float32, gradient by s times the cosines of the targets.
-        raw: (T, E) float32, is written; if OPTIMIZER is NONE, it is what TileGradient has.
-        first, second: (N, E), updates: (N,) float32, the states; those of the optimizer are updated.
-        mean: 1 / G. decay: weight decay. rate1, rate2: momentum and SGDParams.gain, or both 1 - beta of AdamW.
-        step_size: what the momentum of SGD enters the centers with; of the others the learning rate.
+        raw: (T, E) float32 output; if OPTIMIZER is NONE, it is TileGradient.raw.
+        first, second: (N, E) float32, states of the optimizer, which are updated.
+        updates: (N,) float32, a state of AdamW or Adagrad.
+        mean: 1 / G.
+        decay: weight decay.
+        rate1, rate2: momentum and SGDParams.gain of SGD, or 1 - beta1 and 1 - beta2 of AdamW.
+        step_size: factor of SGD's momentum in the update of the centers; learning rate of the other optimizers.
     """
-    of_chunk = tl.program_id(0) * BC + tl.arange(0, BC)
-    inside = start + of_chunk < S
-    columns = tl.minimum(start + of_chunk, S - 1)
+    chunk_columns = tl.program_id(0) * BC + tl.arange(0, BC)
+    inside = start + chunk_columns < S
+    columns = tl.minimum(start + chunk_columns, S - 1)
     rows = center_rows(index, columns, GATHERED)
     inverse = tl.load(inverse_norms + columns)
     first_target = tl.load(borders + start // BC + tl.program_id(0))
     after_targets = tl.load(borders + start // BC + tl.program_id(0) + 1)
-    own = raw + of_chunk[:, None].to(tl.int64) * E
+    raw_row = raw + chunk_columns[:, None].to(tl.int64) * E
     row = centers + rows[:, None] * E
     for begin in range(0, E, BE):
         at = begin + tl.arange(0, BE)
         gradient = tl.zeros((BC, BE), tl.float32)
         for low in range(0, H, BK):
             batch = low + tl.arange(0, BK)
-            d = tl.load(d_logits + batch[:, None].to(tl.int64) * T + of_chunk[None, :])
-            places = operand + batch[:, None] + at[None, :] * H
+            d = tl.load(d_logits + batch[:, None].to(tl.int64) * T + chunk_columns[None, :])
+            pointers = operand + batch[:, None] + at[None, :] * H
             if E % BE == 0:
-                x = tl.load(places)
+                x = tl.load(pointers)
             else:
-                x = tl.load(places, mask=(at < E)[None, :], other=0.0)
+                x = tl.load(pointers, mask=(at < E)[None, :], other=0.0)
             gradient = tl.dot(tl.trans(d), x, gradient, input_precision=PRECISION)
         for number in range(first_target, after_targets):
             number_of_row = tl.load(order + number)
             x = tl.load(rows_of_features + number_of_row * E + at, mask=at < E, other=0.0)
             factor = tl.where(columns == tl.load(sorted_columns + number), inverse, 0.0)
             gradient += (factor * tl.load(d_targets + number_of_row))[:, None] * x[None, :]
-        tl.store(own + at[None, :], gradient * operand_scale, mask=(at < E)[None, :])
+        tl.store(raw_row + at[None, :], gradient * operand_scale, mask=(at < E)[None, :])
     if OPTIMIZER != NONE:
-        tl.debug_barrier()  # other threads of the program read what was written to raw
+        tl.debug_barrier()  # the threads of the program exchange elements of raw
         along = tl.zeros((BC,), tl.float32)
         for begin in range(0, E, BU):
             at = begin + tl.arange(0, BU)
-            along += tl.sum(load_part(own, at, E, BU) * load_part(row, at, E, BU), axis=1)
+            along += tl.sum(load_part(raw_row, at, E, BU) * load_part(row, at, E, BU), axis=1)
         along = along * inverse * inverse
-        factor, denominator = inverse, inverse  # of the optimizers below
+        factor, denominator = inverse, inverse  # placeholders, which the optimizers below overwrite
         if OPTIMIZER == ADAGRAD:
             squares = tl.zeros((BC,), tl.float32)
             for begin in range(0, E, BU):
                 at = begin + tl.arange(0, BU)
                 w = load_part(row, at, E, BU)
-                g = (load_part(own, at, E, BU) - w * along[:, None]) * mean + decay * w
+                g = (load_part(raw_row, at, E, BU) - w * along[:, None]) * mean + decay * w
                 squares += tl.sum(g * g, axis=1)
             total = tl.load(updates + rows) + squares / E
             denominator = tl.sqrt(total) + eps
-            tl.debug_barrier()  # rows beyond the step have the addresses of the last one
+            tl.debug_barrier()  # threads beyond the step read the last row's state, because addresses are clamped
             tl.store(updates + rows, total, mask=inside)
         if OPTIMIZER == ADAMW:
             count = tl.load(updates + rows) + 1
-            # In float64, as in layer/optimizers/adamw.py.
+            # In float64 for the reason given in layer/optimizers/adamw.py.
             correction1 = 1 - tl.exp(count.to(tl.float64) * log_beta1)
             correction2 = 1 - tl.exp(count.to(tl.float64) * log_beta2)
             factor = (correction1 / tl.sqrt(correction2)).to(tl.float32)
@@ -129,23 +135,23 @@ def center_gradient_kernel(
             tl.store(updates + rows, count, mask=inside)
         for begin in range(0, E, BU):
             at = begin + tl.arange(0, BU)
-            places = rows[:, None] * E + at[None, :]
-            known = inside[:, None] & (at < E)[None, :]
-            w = tl.load(centers + places, mask=known, other=0.0)
-            g = (load_part(own, at, E, BU) - w * along[:, None]) * mean
+            offsets = rows[:, None] * E + at[None, :]
+            valid = inside[:, None] & (at < E)[None, :]
+            w = tl.load(centers + offsets, mask=valid, other=0.0)
+            g = (load_part(raw_row, at, E, BU) - w * along[:, None]) * mean
             if OPTIMIZER == SGD:
-                m = tl.load(first + places, mask=known, other=0.0)
+                m = tl.load(first + offsets, mask=valid, other=0.0)
                 m = rate1 * m + rate2 * (g + decay * w)
-                tl.store(first + places, m, mask=known)
+                tl.store(first + offsets, m, mask=valid)
                 w += step_size * m
             if OPTIMIZER == ADAMW:
-                m = tl.load(first + places, mask=known, other=0.0)
-                v = tl.load(second + places, mask=known, other=0.0)
+                m = tl.load(first + offsets, mask=valid, other=0.0)
+                v = tl.load(second + offsets, mask=valid, other=0.0)
                 m += (g - m) * rate1
                 v += (g * g - v) * rate2
-                tl.store(first + places, m, mask=known)
-                tl.store(second + places, v, mask=known)
+                tl.store(first + offsets, m, mask=valid)
+                tl.store(second + offsets, v, mask=valid)
                 w = w * (1 - step_size * decay) - step_size * m / (tl.sqrt(v) * factor[:, None] + denominator[:, None])
             if OPTIMIZER == ADAGRAD:
                 w -= step_size * (g + decay * w) / denominator[:, None]
-            tl.store(centers + places, w, mask=known)
+            tl.store(centers + offsets, w, mask=valid)

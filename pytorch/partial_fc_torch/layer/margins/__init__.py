@@ -1,4 +1,4 @@
-"""The margins of the layer: one file each; docs/extend.md adds one."""
+"""The margins of the layer, one per file; docs/extend.md shows how to add one."""
 
 import copy
 import inspect
@@ -18,9 +18,9 @@ from .function import Function, FunctionMargin
 from .magface import MagFace
 from .margin import Margin, Targets
 
-DEFAULT_SCALE = 64.0  # of a function that has no attribute s or scale
+DEFAULT_SCALE = 64.0  # for functions without an attribute s or scale
 
-# Name in the setting ``margin`` -> what makes it, with s and the options of the setting ``margin_options``.
+# Name in the setting ``margin`` -> class, which is called with s and ``margin_options``.
 MARGINS: dict[str, type[Margin]] = {
     "combined": CombinedMarginLoss,
     "adaface": AdaFace,
@@ -44,44 +44,45 @@ __all__ = [
 
 
 def margin_named(name: str, s: float, options: Mapping[str, Any]) -> Any:
-    """Makes the margin that the setting ``margin`` names.
+    """Builds the margin that the setting ``margin`` names.
 
     Args:
-        name: of MARGINS, or ``package.module:name`` of a class, which is called with ``s`` and the options, or of a
-            function for FunctionMargin, which gets the options as further arguments.
+        name: a key of MARGINS; or ``package.module:name`` of a class, which is called with ``s`` and the options, or of
+            a function for FunctionMargin, which gets the options as further arguments.
         s: the scale.
         options: further arguments by name.
 
     Returns:
-        What `as_margin` accepts.
+        An object that `as_margin` accepts.
 
     Raises:
-        ValueError: there is no such object, or it does not take these options.
+        ValueError: The object does not exist, or does not take these options.
     """
-    made = find_margin(name)
+    make = find_margin(name)
     with errors_of(f"margin is {name!r}, but cannot be made with s={s} and {dict(options)}"):
-        if inspect.isclass(made):
-            return made(s=s, **options)
-        return FunctionMargin(partial(made, **options) if options else made, s)
+        if inspect.isclass(make):
+            return make(s=s, **options)
+        return FunctionMargin(partial(make, **options) if options else make, s)
 
 
 def find_margin(name: str) -> Callable[..., Any]:
-    """Returns the class or function of a margin; for the argument and errors see `margin_named`."""
-    found: Callable[..., Any] = MARGINS.get(name) or import_object(name, "margin", torch.nn.Module, Function)
-    return found
+    """Returns the class or function of a margin, see `margin_named`."""
+    margin: Callable[..., Any] = MARGINS.get(name) or import_object(name, "margin", torch.nn.Module, Function)
+    return margin
 
 
 def as_margin(margin: Any, device: torch.device | str | None = None) -> Margin:
-    """Returns an object as a Margin.
+    """Converts an object to a Margin.
 
     Args:
-        margin: a Margin; or an object with s, m1, m2 and m3, as arcface_torch's CombinedMarginLoss, whose slope of 1 is
-            taken over; or a function for FunctionMargin, with its ``scale`` or ``s``, otherwise 64.
-        device: to which a Margin, and a function that is a module, is moved.
+        margin: a Margin; or an object with s, m1, m2 and m3, such as arcface_torch's CombinedMarginLoss, which is
+            converted with its slope of 1; or a function for FunctionMargin, whose scale is its attribute ``scale`` or
+            ``s``, by default 64.
+        device: of the result.
 
     Raises:
-        TypeError: it is none of them.
-        ValueError: it cannot compute the targets of a batch of two rows, which is tried.
+        TypeError: The object is none of these.
+        ValueError: The margin fails in a trial with a batch of two rows.
     """
     if not isinstance(margin, Margin):
         if all(hasattr(margin, name) for name in ("s", "m1", "m2", "m3")):
@@ -99,7 +100,7 @@ def as_margin(margin: Any, device: torch.device | str | None = None) -> Margin:
 
 
 def _takes_three(function: Any) -> bool:
-    """Whether it can be called with three arguments, as far as Python knows its signature."""
+    """Returns whether an object has a signature that accepts three arguments."""
     if not callable(function):
         return False
     try:
@@ -110,9 +111,9 @@ def _takes_three(function: Any) -> bool:
 
 
 def _try_forward(margin: Margin, device: torch.device | str | None) -> None:
-    """Raises ValueError, now and not in the first step, if a margin cannot compute targets; its state stays."""
-    numbers = torch.tensor([0.5, 0.1], dtype=torch.float64, device=device)
-    named = getattr(margin, "function", margin)
-    shown = getattr(named, "__qualname__", type(named).__name__)
-    with errors_of(f"the margin {shown} cannot compute the target logits of two rows in a trial"):
-        copy.deepcopy(margin).targets(numbers, 40 * numbers, torch.zeros(2, dtype=torch.int64, device=device))
+    """Raises ValueError before the first step if a margin cannot compute targets; the margin's state stays."""
+    cosines = torch.tensor([0.5, 0.1], dtype=torch.float64, device=device)
+    function = getattr(margin, "function", margin)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    with errors_of(f"the margin {name} cannot compute the target logits of two rows in a trial"):
+        copy.deepcopy(margin).targets(cosines, 40 * cosines, torch.zeros(2, dtype=torch.int64, device=device))

@@ -1,4 +1,4 @@
-"""AdaFace: a margin that follows the norm of the feature, as a measure of the quality of the image.
+"""AdaFace: a margin that depends on the norm of the feature, which measures the quality of the image.
 
 Shapes: G global batch.
 """
@@ -10,25 +10,25 @@ from partial_fc.utils.options import checked
 
 from .margin import Margin, Targets
 
-_NORMS = 0.001, 100.0  # norms are clipped to these, as in the authors' code, so that no outlier moves the statistics
+_NORMS = 0.001, 100.0  # bounds to which the authors' code clips norms, so that outliers do not move the statistics
 _EPSILON = 0.001  # added to the standard deviation of the norms
 
 
 class AdaFace(Margin):
     """The margin of AdaFace (arXiv 2204.00964, equations 13 to 16).
 
-    With z = h (|x| - mean) / std of the norms of features, clipped to [-1, 1], the target logit is
-    s (cos(theta - m z) - m - m z), where the angle is clipped to [0, pi]. z has no gradient. Mean and standard
-    deviation are exponential averages over steps of those of the global batch.
+    With z = h (|x| - mean) / std, clipped to [-1, 1], the target logit is s (cos(theta - m z) - m - m z), where the
+    angle is clipped to [0, pi]. z has no gradient. Mean and standard deviation of the features' norms in the global
+    batch are averaged exponentially over steps.
 
     Args:
         s: the scale.
         m: the margin.
-        h: how much of the distribution of the norms is inside [-1, 1].
+        h: determines which part of the norms' distribution maps into [-1, 1].
         t_alpha: weight of a step in the averages.
 
     Attributes:
-        norm_mean, norm_std: scalars float64, the averages.
+        norm_mean, norm_std: the averages, float64 scalars.
     """
 
     norm_mean: torch.Tensor
@@ -44,11 +44,10 @@ class AdaFace(Margin):
         """See Margin.targets."""
         norms = norms.clip(*_NORMS)
         if self.training:
-            # A batch of one has no standard deviation but 0.
-            std = norms.std(correction=min(1, len(norms) - 1))
+            std = norms.std(correction=min(1, len(norms) - 1))  # 0 for a batch of one
             self.norm_mean += self.t_alpha * (norms.mean() - self.norm_mean)
             self.norm_std += self.t_alpha * (std - self.norm_std)
         z = (self.h * (norms - self.norm_mean) / (self.norm_std + _EPSILON)).clip(-1.0, 1.0)
         turned = (angle(cosine, torch) - self.m * z).clip(0.0, torch.pi)
-        # At the ends the sine, and with it the derivative of the clipped angle, is 0.
+        # Where the angle is clipped its sine is 0, and so is the derivative.
         return Targets(turned.cos() - self.m - self.m * z, turned.sin() / sine(cosine, torch))

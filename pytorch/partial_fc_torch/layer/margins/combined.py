@@ -13,20 +13,20 @@ from .margin import Margin, Targets
 
 
 class CombinedMarginLoss(Margin):
-    """Margins of the target logit s (cos(m1 theta + m2) - m3); see partial_fc/layer/margins.py for angles beyond pi.
+    """The target logit s (cos(m1 theta + m2) - m3); see partial_fc/layer/margins.py for angles beyond pi.
 
-    A call computes the logits from cosines.
+    Calling the module computes logits from cosines.
 
     Args:
         s: the scale.
-        m1, m2, m3: the margins; all of them act.
-        interclass_filtering_threshold: leaves out the negatives of a row whose cosine is higher, which may be of the
-            same class under another label; 0: none. (arcface_torch takes 0 for their logits instead.)
-        straight_through: takes the derivative of the target logit / s by the cosine as 1, as arcface_torch does since
-            December 2022, instead of the exact one.
+        m1, m2, m3: the margins, which may be combined.
+        interclass_filtering_threshold: excludes negatives with a higher cosine, which may have the same identity under
+            another label; 0 excludes none. (arcface_torch sets their logits to 0 instead.)
+        straight_through: uses 1 as the derivative of the target logit / s by the cosine, as arcface_torch does since
+            December 2022, instead of the exact derivative.
 
     Raises:
-        ValueError: An argument is outside of its bounds, see partial_fc/utils/options.py.
+        ValueError: An argument is out of bounds, see partial_fc/utils/options.py.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class CombinedMarginLoss(Margin):
         return self.target(cosine)
 
     def target(self, cosine: torch.Tensor) -> Targets:
-        """The targets of cosines of any type."""
+        """Returns the targets for cosines of any type."""
         value, slope = target_logit(cosine.double(), self.margins, torch)
         return Targets(value, torch.ones_like(slope) if self.straight_through else slope)
 
     def negatives(self, logits: torch.Tensor, targets: Targets) -> None:
-        """See Margin.negatives; leaves out the logits above the threshold."""
+        """See Margin.negatives; excludes the logits above the threshold."""
         self.filter(logits)
 
     def filter(self, logits: torch.Tensor) -> None:
-        """Replaces logits above the threshold by the lowest number of their type: their exponentials become 0."""
+        """Replaces logits above the threshold by the lowest value of their type, whose exponential is 0."""
         if self.interclass_filtering_threshold:
             above = logits > self.scale * self.interclass_filtering_threshold
             logits.masked_fill_(above, torch.finfo(logits.dtype).min)
@@ -70,11 +70,11 @@ class CombinedMarginLoss(Margin):
         """Returns the logits with margin and scale.
 
         Args:
-            logits: (G, C) cosines; they stay as they are.
+            logits: (G, C) cosines; not modified.
             labels: (G,) or (G, 1) integers, -1 for a row without a target.
 
         Returns:
-            (G, C), differentiable by ``logits``.
+            (G, C), differentiable with respect to ``logits``.
         """
         labels = labels.reshape(-1)
         rows = torch.where(labels != -1)[0]
@@ -86,21 +86,21 @@ class CombinedMarginLoss(Margin):
 
 
 class ArcFace(CombinedMarginLoss):
-    """The margin of ArcFace, s cos(theta + margin); arguments as of CombinedMarginLoss."""
+    """The margin of ArcFace, s cos(theta + margin); see CombinedMarginLoss for the arguments."""
 
     def __init__(self, s: float = 64.0, margin: float = 0.5, *, straight_through: bool = False):
         super().__init__(s, 1.0, margin, 0.0, straight_through=straight_through)
 
 
 class CosFace(CombinedMarginLoss):
-    """The margin of CosFace, s (cos(theta) - m); arguments as of CombinedMarginLoss."""
+    """The margin of CosFace, s (cos(theta) - m); see CombinedMarginLoss for the arguments."""
 
     def __init__(self, s: float = 64.0, m: float = 0.40):
         super().__init__(s, 1.0, 0.0, m)
 
 
 class _TargetLogit(torch.autograd.Function):
-    """Target logits / s of cosines (n,). PyTorch's derivative of arccos would be infinite at -1 and 1."""
+    """Target logits / s of cosines (n,); PyTorch's derivative of arccos would be infinite at -1 and 1."""
 
     @staticmethod
     def forward(ctx, cosine, margin):

@@ -11,19 +11,19 @@ from .margin import Margin, Targets
 
 
 class Function(Protocol):
-    """Computes the target logits of a batch, see FunctionMargin."""
+    """A function that computes the target logits of a batch, see FunctionMargin."""
 
     def __call__(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor, /) -> torch.Tensor:
-        """Returns target logits (G,)."""
+        """Returns the target logits (G,)."""
         ...
 
 
 class FunctionMargin(Margin):
-    """A margin by its target logits, whose derivatives autograd computes.
+    """A margin defined by a function for the target logits; autograd computes the derivatives.
 
     Args:
-        function: (cosine (G,), norms (G,), labels (G,)) -> target logits (G,), s included. Cosines and norms are
-            float64; see Margin.targets. A torch.nn.Module becomes a part of this one, with its buffers as state.
+        function: maps cosines (G,), norms (G,) and labels (G,) to target logits (G,), which include s. Cosines and
+            norms are float64; see Margin.targets. A torch.nn.Module becomes a submodule, whose buffers are the state.
         scale: s of the other logits.
     """
 
@@ -36,7 +36,7 @@ class FunctionMargin(Margin):
         with torch.enable_grad():
             cosine, norms = cosine.detach().requires_grad_(), norms.detach().requires_grad_()
             value = self.function(cosine, norms, labels) / self.scale
-            total = value.sum()  # each target depends on its own row: its derivative has those of all
+            total = value.sum()  # a target depends only on its row, so the sum has the derivatives of all targets
         if value.shape != cosine.shape:
             raise ValueError(
                 f"the margin {self.function!r} returns {tuple(value.shape)} target logits for a batch of "

@@ -15,8 +15,8 @@ class MagFace(Margin):
     """The margin of MagFace (arXiv 2103.06627, equation 3).
 
     With a = |x| clipped to [l_a, u_a], the target logit is s cos(theta + m(a)), where m grows linearly from l_m at l_a
-    to u_m at u_a, and a row's loss gets lambda_g (1 / a + a / u_a^2) in addition. Both have a gradient by the norm,
-    which is 0 outside of the interval. For angles beyond pi see partial_fc/layer/margins.py.
+    to u_m at u_a. The regularizer lambda_g (1 / a + a / u_a^2) is added to a row's loss. The gradients of both by the
+    norm are 0 outside of the interval. See partial_fc/layer/margins.py for angles beyond pi.
 
     Args:
         s: the scale.
@@ -25,7 +25,7 @@ class MagFace(Margin):
         lambda_g: the weight of the regularizer.
 
     Raises:
-        ValueError: an argument is outside of its bounds, not l_a < u_a, or not l_m <= u_m.
+        ValueError: An argument is out of bounds, l_a >= u_a, or l_m > u_m.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a margin is: the logit of a row's own class, and possibly those of the others.
+"""The interface of margins, which change the logit of a row's class, and possibly the other logits.
 
 Shapes: G global batch, T classes of a tile.
 """
@@ -11,15 +11,15 @@ from partial_fc.utils.options import checked
 
 
 class Targets(NamedTuple):
-    """The targets of a batch. A row whose center is on another rank holds any numbers.
+    """The targets of a batch. The values of a row whose center is on another rank are arbitrary.
 
     Attributes:
         value: (G,) float64, target logit / s.
-        by_cosine: (G,) float64, its derivative by the cosine.
-        by_norm: (G,) float64, its derivative by the norm of the feature; None for 0.
-        penalty: (G,) float64, what the loss of the row gets in addition; None for 0.
-        penalty_by_norm: (G,) float64, the derivative of the penalty by the norm; None for 0.
-        of_negatives: what `Margin.negatives` reads of this step, in any shape.
+        by_cosine: (G,) float64, derivative of ``value`` by the cosine.
+        by_norm: (G,) float64, derivative of ``value`` by the norm of the feature; None for 0.
+        penalty: (G,) float64, added to the loss of the row; None for 0.
+        penalty_by_norm: (G,) float64, derivative of the penalty by the norm; None for 0.
+        of_negatives: data of this step for `Margin.negatives`, in any shape.
     """
 
     value: torch.Tensor
@@ -30,7 +30,7 @@ class Targets(NamedTuple):
     of_negatives: torch.Tensor | None = None
 
     def gradient_by_norms(self, d_target_logits: torch.Tensor, scale: float) -> torch.Tensor | None:
-        """Returns the derivatives (G,) of the losses of the rows by the norms of their features; None for 0.
+        """Returns the derivatives (G,) of the rows' losses by the norms of their features; None for 0.
 
         Args:
             d_target_logits: (G,) float64, derivatives of the losses by the target logits.
@@ -45,16 +45,16 @@ class Targets(NamedTuple):
 class Margin(torch.nn.Module):
     """The margin of a margin softmax; a subclass defines `targets`.
 
-    Its state is in buffers, of which every rank has the same values: they follow from the features of all ranks. They
-    move to the device of the layer, and are saved with it.
+    Its state is in buffers, which have the same values on every rank, because they follow from the features of all
+    ranks. They move with the layer, and are saved with it.
 
     Args:
         scale: s; a logit without a margin is s times the cosine.
 
     Attributes:
-        needs_all_targets: `targets` gets the cosines of all rows, also those whose centers other ranks hold, for one
-            more all-gather of (G,) numbers.
-        slopes_negatives: `negatives` returns slopes. They take as much memory as the logits.
+        needs_all_targets: whether `targets` needs the cosines of all rows, including those whose centers are on other
+            ranks; costs another all-gather of (G,).
+        slopes_negatives: whether `negatives` returns slopes, which take as much memory as the logits.
     """
 
     needs_all_targets = False
@@ -67,27 +67,27 @@ class Margin(torch.nn.Module):
     def targets(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:
         """Computes the target logits of a step, and updates the state if the module is in training mode.
 
-        It is called once in a step. No operation may wait for the device.
+        Called once per step. No operation may wait for the device.
 
         Args:
-            cosine: (G,) float64, between features and the centers of their labels; see ``needs_all_targets``.
+            cosine: (G,) float64, cosines of features and the centers of their labels; see ``needs_all_targets``.
             norms: (G,) float64, Euclidean norms of the features, the same on all ranks.
             labels: (G,) int64, the same on all ranks.
         """
         raise NotImplementedError
 
     def negatives(self, logits: torch.Tensor, targets: Targets) -> torch.Tensor | None:
-        """Changes the logits of a tile in place; the targets among them are set afterwards.
+        """Changes the logits of a tile in place; the targets among them are overwritten afterwards.
 
-        It may be called again for the backward pass, when the state may be that of a later step: what it reads of the
-        state belongs into `Targets.of_negatives`.
+        It may be called again in the backward pass, when the state may already be that of a later step. Read the state
+        only through `Targets.of_negatives`.
 
         Args:
             logits: (G, T), s times the cosines.
             targets: of the batch, from `targets`.
 
         Returns:
-            (G, T), derivatives of the results by the arguments; None if all are 1, or the result is the lowest number
-            of its type, which has no part in the softmax.
+            (G, T), derivatives of the results by the arguments; None if they are 1. They do not matter where the result
+            is the lowest value of its type, which excludes the negative from the softmax.
         """
         return None

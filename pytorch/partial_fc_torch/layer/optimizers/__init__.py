@@ -1,4 +1,4 @@
-"""The optimizers of the centers: one file each; docs/extend.md adds one."""
+"""The optimizers of the centers, one per file; docs/extend.md shows how to add one."""
 
 from partial_fc.utils.imports import import_object
 from partial_fc.utils.user_code import make
@@ -13,20 +13,20 @@ OPTIMIZERS = {"sgd": SGD, "adamw": AdamW, "adagrad": Adagrad}
 __all__ = ["OPTIMIZERS", "SGD", "Adagrad", "AdamW", "RowOptimizer", "RowUpdate", "optimizer_named"]
 
 
-def optimizer_named(name: str, weight_decay: float, **of_sgd) -> RowOptimizer:
+def optimizer_named(name: str, weight_decay: float, **sgd_options) -> RowOptimizer:
     """Builds an optimizer of the centers.
 
     Args:
-        name: a key of OPTIMIZERS, or ``package.module:name`` of what returns a RowOptimizer when it is called with
-            ``weight_decay``.
-        weight_decay: in the form that the optimizer has it.
-        of_sgd: further arguments of SGD, which the others do not get.
+        name: a key of OPTIMIZERS, or ``package.module:name`` of a class or function that returns a RowOptimizer when it
+            is called with ``weight_decay``.
+        weight_decay: the optimizer's ``weight_decay``.
+        sgd_options: arguments that only SGD takes; ignored for other optimizers.
 
     Raises:
-        ValueError: there is no such optimizer, or it is no RowOptimizer.
+        ValueError: The optimizer does not exist, or is not a RowOptimizer.
     """
     if name == "sgd":
-        return SGD(weight_decay=weight_decay, **of_sgd)
+        return SGD(weight_decay=weight_decay, **sgd_options)
     build = OPTIMIZERS.get(name) or import_object(name, "center_optimizer", RowOptimizer)
     optimizer = make("center_optimizer", name, build, weight_decay=weight_decay)
     if not isinstance(optimizer, RowOptimizer):

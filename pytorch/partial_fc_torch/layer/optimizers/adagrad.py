@@ -1,4 +1,4 @@
-"""Adagrad with one number of state per row.
+"""Adagrad with one state value per row.
 
 Shapes: T rows of a tile, E embedding.
 """
@@ -12,16 +12,16 @@ from .optimizer import RowOptimizer
 
 
 class Adagrad(RowOptimizer):
-    """Row-wise Adagrad, as tables of embeddings are trained by PBG (arXiv 1903.12287), FBGEMM and TorchRec.
+    """Row-wise Adagrad, which PBG (arXiv 1903.12287), FBGEMM and TorchRec use for embedding tables.
 
-    The state n of a row is the sum over its updates of the mean of its squared gradient, where torch.optim.Adagrad has
-    a sum for each of its numbers. The weight decay is part of the gradient.
+    The state n of a row sums the mean of its squared gradient over its updates; torch.optim.Adagrad has a sum for each
+    element. The weight decay is part of the gradient.
 
         g = g + weight_decay W        n = n + mean(g^2)        W = W - lr g / (sqrt(n) + eps)
 
     Args:
         eps: added to the root of the state.
-        weight_decay: times a center, is added to its gradient.
+        weight_decay: adds this multiple of a center to its gradient.
     """
 
     states = CENTER_STATES["adagrad"]

@@ -13,8 +13,8 @@ from .optimizer import RowOptimizer
 class AdamW(RowOptimizer):
     """Adam with decoupled weight decay (arXiv 1711.05101, algorithm 2).
 
-    The bias of a row's moments is corrected by the number of updates of this row (n): with a sample, rows have
-    different numbers of them. Where every row is in every step, it is torch.optim.AdamW.
+    The bias correction of a row's moments uses the number n of updates of this row, which differs between rows if
+    centers are sampled. If every row is in every step, the result is torch.optim.AdamW's.
 
         m = beta1 m + (1 - beta1) g        v = beta2 v + (1 - beta2) g^2
         W = (1 - lr weight_decay) W - lr (m / (1 - beta1^n)) / (sqrt(v / (1 - beta2^n)) + eps)
@@ -22,7 +22,7 @@ class AdamW(RowOptimizer):
     Args:
         betas: of the first and the second moment.
         eps: added to the root of the second moment.
-        weight_decay: times the learning rate, the part of a center that a step takes away.
+        weight_decay: multiplied by the learning rate, the fraction of a center that a step subtracts.
     """
 
     states = CENTER_STATES["adamw"]
@@ -43,9 +43,9 @@ class AdamW(RowOptimizer):
         updates.add_(1)  # float32 counts exactly to 2^24, where both corrections are 1
         first.lerp_(gradient, 1 - beta1)
         second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        # In float64: 1 - beta^n of the first updates is a difference of nearly equal numbers.
+        # In float64, because 1 - beta^n is a difference of nearly equal numbers for small n.
         correction1, correction2 = (1 - beta ** updates.double() for beta in self.betas)
-        # Both sides of the quotient times correction1, so that it needs no pass over the rows of its own.
+        # Multiplying numerator and denominator by correction1 saves a pass over the rows.
         factor, eps = correction1 / correction2.sqrt(), correction1 * self.eps
         denominator = torch.sqrt(second, out=gradient).mul_(factor.to(weight.dtype)).add_(eps.to(weight.dtype))
         weight.mul_(1 - learning_rate * self.weight_decay).addcdiv_(first, denominator, value=-learning_rate)

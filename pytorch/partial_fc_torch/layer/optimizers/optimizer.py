@@ -1,4 +1,4 @@
-"""What an optimizer of the centers is: how the rows of a step and their states change.
+"""The interface of optimizers of the centers, which update the rows of a step and their states.
 
 Shapes: N rows, T rows of a tile, E embedding.
 """
@@ -10,17 +10,17 @@ import torch
 
 from ..rows import Centers, RowIndex, TileGradient, gather_rows, scatter_rows
 
-BLOCK_NUMBERS = 2**18  # of each array: with their temporaries they stay in the cache
+BLOCK_NUMBERS = 2**18  # elements of a block of each array; with temporaries, a block fits into the cache
 
 
 class RowOptimizer:
-    """Updates the centers of a step tile by tile, in place; all other rows stay as they are.
+    """Updates the centers of a step tile by tile, in place; other rows do not change.
 
     A subclass defines `update_rows`.
 
     Attributes:
-        states: name -> whether the state is a row of E numbers; otherwise it is one number. All are float32, and 0 at
-            the start. The names are those of attributes of the layer, and of files.
+        states: name -> whether a center's state has E elements (True) or one (False). States are float32 and initially
+            0. The names are also names of attributes of the layer, and of files.
     """
 
     states: Mapping[str, bool] = {}
@@ -29,13 +29,13 @@ class RowOptimizer:
         """Updates one tile.
 
         Args:
-            centers: from which its rows are taken.
+            centers: the arrays that contain the tile's rows.
             gradient: of the tile; its arrays are overwritten.
             learning_rate: of this step.
         """
         for block in self._blocks(gradient):
-            values = block.values()  # its temporary is gone before states are copied
-            # A slice gives views; rows by number are copies, which have to be written back.
+            values = block.values()  # before states are copied, so that its temporary is freed
+            # A slice selects views; other rows are copies, which must be written back.
             states = {name: gather_rows(state, block.rows) for name, state in centers.states.items()}
             self.update_rows(block.weight, values, states, learning_rate)
             if not isinstance(block.rows, slice):
@@ -46,7 +46,7 @@ class RowOptimizer:
     def update_rows(
         self, weight: torch.Tensor, gradient: torch.Tensor, states: dict[str, torch.Tensor], learning_rate: float
     ) -> None:
-        """Updates some rows in place, by operators of PyTorch, which must not wait for the device.
+        """Updates rows in place with operators of PyTorch, which must not wait for the device.
 
         Args:
             weight: (T, E) centers.
@@ -57,7 +57,7 @@ class RowOptimizer:
         raise NotImplementedError
 
     def _blocks(self, tile: TileGradient) -> list[TileGradient]:
-        """Parts of a tile: on a CPU so small that they stay in the cache of a core, on a GPU the whole tile."""
+        """Divides a tile into blocks that fit into the cache of a CPU core; on a GPU returns the whole tile."""
         if tile.weight.device.type != "cpu":
             return [tile]
         size = max(1, BLOCK_NUMBERS // tile.weight.shape[1])
@@ -68,11 +68,11 @@ class RowOptimizer:
 
 @dataclass
 class RowUpdate:
-    """An update of one step, which is called with the gradients of its tiles.
+    """Updates the centers of one step; is called with the gradients of its tiles.
 
     Attributes:
-        optimizer: what updates.
-        centers: from which the rows of a tile are taken.
+        optimizer: of the centers.
+        centers: the arrays that contain the rows of the tiles.
         learning_rate: of this step.
     """
 

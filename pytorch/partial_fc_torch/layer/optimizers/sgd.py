@@ -13,11 +13,11 @@ from .optimizer import RowOptimizer
 
 
 class SGD(RowOptimizer):
-    """As torch.optim.SGD with momentum and weight decay, or as MXNet's, see SGDParams.
+    """SGD with momentum and weight decay, equal to torch.optim.SGD or to MXNet's, see SGDParams.
 
     Args:
         momentum, weight_decay: of the update.
-        momentum_convention: "gradients" or "steps", what the momentum sums.
+        momentum_convention: whether the momentum sums "gradients", as in PyTorch, or "steps", as in MXNet.
     """
 
     states = CENTER_STATES["sgd"]
@@ -30,7 +30,7 @@ class SGD(RowOptimizer):
         self.momentum_convention = momentum_convention
 
     def update(self, centers: Centers, gradient: TileGradient, learning_rate: float) -> None:
-        """See RowOptimizer.update. It has its own forms, which make one pass over the rows less."""
+        """See RowOptimizer.update; its two implementations save one pass over the rows."""
         rates = learning_rate, self.momentum, self.weight_decay
         params = SGDParams(*rates, gradient.scale, self.momentum_convention)
         on_cpu = gradient.weight.device.type == "cpu"
@@ -38,14 +38,14 @@ class SGD(RowOptimizer):
 
 
 def _update_on_cpu(centers: Centers, gradient: TileGradient, params: SGDParams) -> None:
-    """By the function that the MXNet trainer calls, too."""
+    """Updates with the function that MXNet's trainer calls, too."""
     rows, momentum, weight = gradient.rows, centers.states["weight_mom"], gradient.weight
     arrays = gradient.raw.numpy(), momentum[rows].numpy() if isinstance(rows, slice) else momentum.numpy()
     index = None if isinstance(rows, slice) else rows.numpy()
     sgd_momentum(weight.numpy(), *arrays, params, gradient.inverse_norm.numpy(), index)
     if index is not None:
         centers.weight.numpy()[index] = weight.numpy()  # three times as fast as index_copy_
-    # PyTorch has not seen NumPy's writes; a backward pass that needs the earlier centers then raises an error.
+    # PyTorch does not see NumPy's writes. A backward pass that needs the previous centers must raise an error.
     increment_version(centers.weight)
 
 

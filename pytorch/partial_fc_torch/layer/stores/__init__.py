@@ -1,4 +1,4 @@
-"""Where the centers are kept: one file each; docs/extend.md adds one."""
+"""Stores of the centers, one per file; docs/extend.md shows how to add one."""
 
 from .files import FileStore
 from .host import HostStore

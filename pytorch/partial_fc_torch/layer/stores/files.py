@@ -1,4 +1,4 @@
-"""Centers in files, for those that do not fit into memory, see partial_fc/layer/bank_files.py.
+"""Centers in files, for banks that do not fit into memory, see partial_fc/layer/bank_files.py.
 
 Shapes: L classes of this rank, S centers of a step.
 """
@@ -22,11 +22,11 @@ class FileStore(CenterStore):
     Args:
         num_local: L, at least 1.
         folder: of the files.
-        widths: of each array, by its name.
-        sharing: processes that create such files in the folder at the same time.
+        widths: number of columns of each array, by name.
+        sharing: number of processes that create such files in the folder at the same time.
 
     Raises:
-        OSError: the folder is not writable, or has too little space.
+        OSError: The folder is not writable, or has too little space.
     """
 
     movable = False
@@ -44,13 +44,13 @@ class FileStore(CenterStore):
         self._read(drawn.result())
 
     def _read(self, index: np.ndarray) -> None:
-        """Starts to read the rows from the disk; of all rows, those that follow the ones in use."""
+        """Starts to read the rows from the disk; if they are all rows, reads ahead of those in use."""
         if len(index) == self.num_local:
             self._files.expect_all_rows()
         self._files.prefetch(index)
 
     def load(self, centers: Centers, index: torch.Tensor) -> StepCenters:
-        """See CenterStore.load; starts to read the rows that have not been announced."""
+        """See CenterStore.load; also starts to read rows that were not announced."""
         self._read(index.numpy())
         return super().load(centers, index)
 

@@ -1,17 +1,17 @@
-"""Centers in host memory or files for a layer on a GPU: the rows of a step are copied there, the next step's ahead.
+"""Centers in host memory or files for a layer on a GPU: each step's rows are copied to the GPU, mostly in advance.
 
-One thread does both: after a step it writes the updated rows back, then it gathers the rows that have been drawn for
-the next step and copies them to the device, while the backbone computes. Only the positives that have not been drawn
-are fetched when the labels are known.
+A single staging thread orders all copies: after a step it writes the updated rows back, then it gathers the rows drawn
+for the next step and copies them to the device, while the backbone computes. When the labels are known, only the
+positives that were not drawn are still missing.
 
-A core moves some 4 GB/s of rows, so that a tenth of ten million classes on eight GPUs, 4 x 256 MB a step, takes one
-core half a second. Other threads therefore move parts of the rows, whose transfers run meanwhile: those of PyTorch are
-too few, as torchrun sets OMP_NUM_THREADS=1.
+A core moves about 4 GB/s of rows. With a tenth of ten million classes on eight GPUs, 4 x 256 MB a step, one core would
+take half a second. A pool of threads therefore moves parts of the rows while other parts are transferred. PyTorch's own
+threads do not help, because torchrun sets OMP_NUM_THREADS=1.
 
 Shapes: L classes of this rank, S centers of a step, E embedding.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 
@@ -22,12 +22,12 @@ from ..device import HostCopy, to_device
 from ..rows import Centers
 from .store import CenterStore, StepCenters
 
-PART_BYTES = 8 << 20  # of the rows that a thread moves at a time: a transfer of this size takes 0.2 ms
-MAX_THREADS = 16  # a GPU's host has no bandwidth for more
+PART_BYTES = 8 << 20  # size of the part that a thread moves at a time; its transfer takes 0.2 ms
+MAX_THREADS = 16  # more would exceed the memory bandwidth of a GPU's host
 
 
 class HostStore(CenterStore):
-    """Keeps the arrays where another store keeps them, and copies the rows of a step to a device."""
+    """Keeps the arrays in another store, and copies the rows of a step to a device."""
 
     movable = False
     samples_on_host = True
@@ -36,7 +36,7 @@ class HostStore(CenterStore):
         super().__init__(store.num_local, device)
         self._store = store
         on_gpu = device.type == "cuda"
-        # A new thread is on GPU 0, where it would create a context.
+        # A new thread uses GPU 0 by default, and would create a context there.
         on_device = {"initializer": torch.cuda.set_device, "initargs": (device,)} if on_gpu else {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="staging", **on_device)
         self._movers = ThreadPoolExecutor(min(cores, MAX_THREADS), thread_name_prefix="rows", **on_device)
@@ -57,12 +57,17 @@ class HostStore(CenterStore):
         return self._store.sequential_access()
 
     def prefetch(self, centers: Centers, drawn: Future[np.ndarray]) -> None:
-        """Starts to copy rows to the device, once the last update has been written back; unless this has been done."""
+        """Starts to copy rows to the device after the last update has been written back, unless it has started."""
+
+        def fetch_drawn() -> StepCenters:
+            self._store.prefetch(centers, drawn)
+            return self._fetch(centers, drawn.result().copy())
+
         if self._ahead is None:
-            self._ahead = self._thread.submit(self._fetch_drawn, centers, drawn)
+            self._ahead = self._thread.submit(fetch_drawn)
 
     def load(self, centers: Centers, index: torch.Tensor) -> StepCenters:
-        """See CenterStore.load; those that were fetched ahead are not copied again."""
+        """See CenterStore.load; rows that were fetched in advance are not copied again."""
         wanted = index.numpy()
         if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < self.num_local:
             raise IndexError(f"the sample has classes {wanted[0]} to {wanted[-1]} of {self.num_local}")
@@ -70,15 +75,16 @@ class HostStore(CenterStore):
         if ahead is None or len(ahead.result()) != len(wanted):
             ahead = self._thread.submit(self._fetch, centers, wanted)
         step = ahead.result()
-        if self._stream:
+        if self._stream:  # the layer's kernels must not run before the copies are complete
             torch.cuda.current_stream(self.device).wait_stream(self._stream)
         self._replace(centers, step, wanted)
         return step
 
     def save(self, centers: Centers, step: StepCenters) -> None:
-        """Starts to write updated rows back, after the work that is queued on the device."""
+        """Starts to write updated rows back, once the device has finished the work queued so far."""
         updated = torch.cuda.current_stream(self.device).record_event() if self._stream else None
-        self.synchronize()
+        self.synchronize()  # raises an error of the previous write
+        # The staging thread writes before it fetches the next step's rows, which this update may have changed.
         self._written = self._thread.submit(self._write, centers, step, updated)
 
     def invalidate(self) -> None:
@@ -93,29 +99,27 @@ class HostStore(CenterStore):
         if self._written is not None:
             self._written.result()
 
-    def _fetch_drawn(self, centers: Centers, drawn: Future[np.ndarray]) -> StepCenters:
-        self._store.prefetch(centers, drawn)
-        return self._fetch(centers, drawn.result().copy())
-
     def _fetch(self, centers: Centers, index: np.ndarray) -> StepCenters:
         """Copies rows to the device."""
         with self._copying():
-            return StepCenters(_each(centers, lambda rows: self._gather(rows, index)), None, classes=index)
+            weight = self._gather(centers.weight, index)
+            states = {name: self._gather(state, index) for name, state in centers.states.items()}
+        return StepCenters(Centers(weight, states), None, classes=index)
 
     def _replace(self, centers: Centers, step: StepCenters, wanted: np.ndarray) -> None:
-        """Puts the wanted rows that are missing into the places of those that were fetched in vain."""
+        """Overwrites prefetched rows that the step does not need with the wanted rows that are missing."""
         assert step.classes is not None
         missing, unused, places = replacements(step.classes, wanted)
         step.places = torch.from_numpy(places)
         if not len(missing):
             return
         step.classes[unused] = missing
-        on_device = to_device(unused, self.device)
+        unused_on_device = to_device(unused, self.device)
         for staged, host in zip(_arrays(step.centers), _arrays(centers)):
-            staged[on_device] = self._gather(host, missing)
+            staged[unused_on_device] = self._gather(host, missing)
 
     def _gather(self, rows: torch.Tensor, index: np.ndarray) -> torch.Tensor:
-        """Copies rows to the device, through pinned memory, in the order of the current stream."""
+        """Copies rows to the device through pinned memory, on the current stream."""
         shape, pinned = (len(index), rows.shape[1]), self._stream is not None
         gathered = torch.empty(shape, dtype=rows.dtype, device="cpu", pin_memory=pinned)
         staged = torch.empty(shape, dtype=rows.dtype, device=self.device) if pinned else gathered
@@ -123,7 +127,7 @@ class HostStore(CenterStore):
         taken = [self._movers.submit(_take, rows, index[part], gathered[part]) for part in parts]
         for part, done in zip(parts, taken):
             done.result()
-            if pinned:
+            if pinned:  # transfers this part while threads still gather the following ones
                 staged[part].copy_(gathered[part], non_blocking=True)
         return staged
 
@@ -148,17 +152,13 @@ def _arrays(centers: Centers) -> list[torch.Tensor]:
     return [centers.weight, *centers.states.values()]
 
 
-def _each(centers: Centers, call: Callable[[torch.Tensor], torch.Tensor]) -> Centers:
-    return Centers(call(centers.weight), {name: call(state) for name, state in centers.states.items()})
-
-
 def _parts(rows: torch.Tensor) -> Iterator[slice]:
     size = max(1, PART_BYTES // max(1, rows[:1].nbytes))
     return (slice(start, start + size) for start in range(0, len(rows), size))
 
 
 def _take(rows: torch.Tensor, index: np.ndarray, out: torch.Tensor) -> None:
-    # "clip", as NumPy would otherwise write to a buffer first; `load` has checked the indices.
+    # mode="clip" avoids a temporary buffer of NumPy's; `load` has checked the bounds.
     np.take(rows.numpy(), index, axis=0, out=out.numpy(), mode="clip")
 
 
@@ -166,28 +166,31 @@ def _put(rows: torch.Tensor, index: np.ndarray, copy: HostCopy) -> None:
     rows.numpy()[index] = copy.wait().numpy()
 
 
-def replacements(held: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compares what has been fetched with what a step needs, in linear time, as the GPU waits for the result.
+def replacements(fetched: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Finds which wanted rows have not been fetched, and which fetched rows they can replace.
+
+    Takes linear time, because the GPU waits for the result.
 
     Args:
-        held: (S,) int64, sorted, without repetitions.
-        wanted: (S,) int64, sorted, without repetitions; most of them are held.
+        fetched: (S,) int64, sorted, without repetitions.
+        wanted: (S,) int64, sorted, without repetitions; most of them are in ``fetched``.
 
     Returns:
-        (wanted numbers that are not held, sorted; places among the held ones of those that are not wanted, sorted, as
-        many; (S,) int64, places of the wanted numbers once the former are in the latter).
+        missing: (n,) elements of ``wanted`` that are not in ``fetched``, sorted.
+        unused: (n,) positions in ``fetched`` of elements that are not wanted, sorted.
+        positions: (S,) int64, the position of each wanted element after ``fetched[unused] = missing``.
     """
-    both = np.concatenate([held, wanted])
-    both.sort(kind="stable")  # merges two sorted runs
-    once, differs = np.ones(len(both), dtype=bool), both[1:] != both[:-1]
-    once[1:] &= differs
-    once[:-1] &= differs
-    alone = both[once]
-    places = np.minimum(np.searchsorted(held, alone), len(held) - 1)
-    is_held = held[places] == alone
-    unused, missing = places[is_held], alone[~is_held]
-    used, found = np.ones(len(held), dtype=bool), np.ones(len(wanted), dtype=bool)
-    used[unused] = found[np.searchsorted(wanted, missing)] = False
-    result = np.empty(len(wanted), dtype=np.int64)
-    result[found], result[~found] = np.flatnonzero(used), unused
-    return missing, unused, result
+    both = np.concatenate([fetched, wanted])
+    both.sort(kind="stable")  # merges two sorted runs in linear time
+    single, differs = np.ones(len(both), dtype=bool), both[1:] != both[:-1]
+    single[1:] &= differs
+    single[:-1] &= differs
+    in_one = both[single]  # in exactly one of the arrays
+    positions = np.minimum(np.searchsorted(fetched, in_one), len(fetched) - 1)
+    is_fetched = fetched[positions] == in_one
+    unused, missing = positions[is_fetched], in_one[~is_fetched]
+    is_used, is_present = np.ones(len(fetched), dtype=bool), np.ones(len(wanted), dtype=bool)
+    is_used[unused] = is_present[np.searchsorted(wanted, missing)] = False
+    positions = np.empty(len(wanted), dtype=np.int64)
+    positions[is_present], positions[~is_present] = np.flatnonzero(is_used), unused
+    return missing, unused, positions

@@ -1,4 +1,4 @@
-"""Where centers and their states are kept between the steps: in the memory of the device that computes.
+"""Storage of centers and their states between steps: by default the memory of the device that computes.
 
 Shapes: L classes of this rank, S centers of a step, N rows, E embedding.
 """
@@ -17,12 +17,11 @@ from ..rows import Centers
 class StepCenters:
     """The centers of a step on the device."""
 
-    centers: Centers  # from which they are taken
-    rows: torch.Tensor | None  # (S,) int64, which of them, without repetitions; None for all N
-    # (S,) int64, the place among them of the class with each local index of the sample; None if their order is that of
-    # the sample
+    centers: Centers  # the arrays that contain them
+    rows: torch.Tensor | None  # (S,) int64, their rows in these arrays, without repetitions; None for all N
+    # (S,) int64, the position of each class of the sample, in order of local index; None if they are in this order
     places: torch.Tensor | None = None
-    # (S,) int64 on the host, the local index of each; None if they need not be written back
+    # (S,) int64 on the host, their local indices; None if they need not be written back
     classes: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -30,16 +29,15 @@ class StepCenters:
 
 
 class CenterStore:
-    """Keeps the arrays of a layer, which owns them; this one in the memory of the device that computes.
+    """Allocates the arrays of a layer in the memory of the device that computes; a base class for other storage.
 
     Args:
         num_local: L.
         device: where the layer computes.
 
     Attributes:
-        movable: whether ``Module.to`` may move the arrays to another device or type; they are then no longer on
-            ``device``.
-        samples_on_host: whether the sample of a step has to be on the host; otherwise it is where the labels are.
+        movable: whether ``Module.to`` may move the arrays to another device or type; ``device`` is then outdated.
+        samples_on_host: whether the sample of a step must be on the host; otherwise it is on the labels' device.
     """
 
     movable = True
@@ -54,27 +52,27 @@ class CenterStore:
         return torch.zeros(self.num_local, width, dtype=torch.float32, device=self.device)
 
     def prefetch(self, centers: Centers, drawn: Future[np.ndarray]) -> None:
-        """Announces a sorted index (S,) of the next step, most of which `load` will be called with.
+        """Announces the sorted local indices (S,) of the next step; most of them will be passed to `load`.
 
-        A thread may still be drawing it, for which nobody should wait who has a GPU to keep busy.
+        ``drawn`` is a future, because a thread may still be drawing them, and waiting would leave a GPU idle.
         """
 
     def load(self, centers: Centers, index: torch.Tensor) -> StepCenters:
-        """Returns the centers of a step by a sorted index (S,) of all of them."""
+        """Returns the centers of a step, given their sorted local indices (S,)."""
         return StepCenters(centers, None if len(index) == self.num_local else index)
 
     def save(self, centers: Centers, step: StepCenters) -> None:
         """Writes the updated rows of a step back, if they are copies."""
 
     def synchronize(self) -> None:
-        """Waits until the arrays of the layer hold the last update."""
+        """Waits until the arrays of the layer contain the last update."""
 
     def invalidate(self) -> None:
-        """Drops copies of rows, because the arrays of the layer are going to change."""
+        """Drops copies of rows, because the arrays of the layer are about to change."""
 
     def flush(self, name: str) -> None:
-        """Waits until the numbers of an array are where they are kept."""
+        """Waits until changes of an array have reached its storage."""
 
     def sequential_access(self) -> AbstractContextManager[None]:
-        """Returns a context in which all rows are read from the first to the last."""
+        """Returns a context for reading all rows in order."""
         return nullcontext()
