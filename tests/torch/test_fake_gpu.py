@@ -7,6 +7,7 @@ host are replaced: the trace has their work where it is started.
 """
 
 import itertools
+import threading
 from functools import partial
 
 import numpy as np
@@ -14,8 +15,11 @@ import pytest
 import torch
 from fake_gpu import DEVICE, RANKS, Trace, fake_gpu
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _disable_current_modes
 
+from partial_fc.data.batch import Batch
+from partial_fc.layer import sampling
 from partial_fc_torch import (
     AdaFace,
     ArcFace,
@@ -25,7 +29,9 @@ from partial_fc_torch import (
     PartialFC,
     get_model,
 )
+from partial_fc_torch.engine import TorchEngine
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
+from partial_fc_torch.optimizers import build_optimizer
 
 # The fakes use internals of PyTorch, which change.
 pytestmark = pytest.mark.skipif(torch.__version__ < "2.13", reason="fakes of GPUs are written for PyTorch 2.13")
@@ -122,6 +128,57 @@ def test_the_device_has_work_while_the_host_checks_and_reduces_beside_an_update(
     assert check < events.index(REDUCE_SCATTER) < updates[-1]
     if tiles > 1:
         assert events.index("updated", updates[-2]) < events.index(REDUCE_SCATTER)
+
+
+class Parallel(DistributedDataParallel):
+    """Without reductions."""
+
+    def __init__(self, module):
+        torch.nn.Module.__init__(self)
+        self.module, self.require_backward_grad_sync = module, True
+
+    def forward(self, images):
+        """Calls the module."""
+        return self.module(images)
+
+
+@pytest.mark.parametrize(
+    "options, parts",
+    [
+        ({}, 1),
+        ({"autocast": torch.bfloat16, "max_grad_norm": 5.0}, 1),
+        ({"autocast": torch.float16}, 1),
+        ({"gradient_acc": 2}, 2),
+    ],
+)
+def test_the_backbone_begins_its_backward_pass_before_negatives_are_drawn(options, parts, monkeypatch):
+    begun, draw = threading.Event(), sampling.draw_classes
+
+    def backward(features, gradient):
+        assert gradient.dtype == features.dtype
+        begun.set()
+        trace.events.append("backward")
+        for parameter in engine.backbone.parameters():
+            parameter.grad = torch.empty_like(parameter)
+
+    monkeypatch.setattr(torch.Tensor, "backward", backward)
+    with fake_gpu(monkeypatch) as trace:
+        layer = build(embedding_size=512)
+        with torch.device(DEVICE):
+            backbone = get_model("small")
+        optimizer = partial(build_optimizer, fused=True)
+        engine = TorchEngine(Parallel(backbone), layer, lambda update: (0.1, 0.1), optimizer=optimizer, **options)
+        batch = Batch(torch.zeros(B, 3, 112, 112, dtype=torch.uint8), np.arange(B))
+        engine.step(batch)
+        monkeypatch.setattr(sampling, "draw_classes", lambda *arguments: begun.wait(60) and draw(*arguments))
+        begun.clear()
+        trace.clear()
+        engine.step(batch)
+        assert len(layer.sampler.prefetch()) == layer.sampler.num_sample
+    events = trace.events
+    assert events.count("wait") == events.count("backward") == parts
+    assert events.index("convolution") < events.index("wait") < events.index("backward")
+    assert events[-1] != "backward", "the update of the backbone"
 
 
 # Kernels and GB of a step, counted from shapes: the layer with E = 512 and 8 x 128 images, a backbone with 128 images.
