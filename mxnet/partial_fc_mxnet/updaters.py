@@ -18,14 +18,14 @@ class ClippedUpdater(mx.optimizer.Updater):
 
     With g the gradient of the mean loss over the global batch with respect to all parameters, the update uses
     g * min(1, max_norm / |g|) (Pascanu et al. 2013, arXiv 1211.5063, algorithm 1), so it does not depend on the number
-    of ranks. Norm and factor stay on the device; Python does not wait for them. A gradient that is not finite
-    stays so, and CallBackFinite reports it.
+    of ranks. Norm and factor stay on the device, so Python does not wait for them. A non-finite gradient remains
+    non-finite, and CallBackFinite reports it.
 
-    Collectives: those of DistributedOptimizer, all of them before any parameter changes.
+    Collectives: the all-reduces of DistributedOptimizer, all of them before any parameter changes.
 
     Args:
         optimizer: sums the gradients; the optimizer it wraps updates. Its rescale_grad turns the sum into the mean.
-        max_norm: above 0.
+        max_norm: maximum norm, above 0.
     """
 
     def __init__(self, optimizer: DistributedOptimizer, max_norm: float):
@@ -47,19 +47,19 @@ class ScaledUpdater(mx.optimizer.Updater):
     """The updater of a Module whose gradients are multiplied by the factor of a LossScale.
 
     It skips an update, on all ranks, if a summed gradient is not finite. Then no parameter and no momentum changes, but
-    the update counts, so that the learning rates of backbone and centers change at the same update. The check makes
-    Python wait for the backward pass, which it does not in float32. Gradients are clipped as by ClippedUpdater, but in
-    the float32 of the update, because in float16 a clipped gradient could underflow.
+    the update counts, so the learning rates of backbone and centers still change at the same update. The check makes
+    Python wait for the backward pass, unlike training in float32. It clips gradients as ClippedUpdater does, but in the
+    float32 arithmetic of the update, because a clipped gradient could underflow in float16.
 
-    Collectives, in the order they run: those of DistributedOptimizer, all of them before any parameter changes;
-    all-reduce ``gradient_norm``, because the ranks may obtain sums with different bits.
+    Collectives, in the order they run: the all-reduces of DistributedOptimizer, all of them before any parameter
+    changes; all-reduce ``gradient_norm``, because the bits of the sums may differ between ranks.
 
     Args:
         optimizer: sums the gradients; the optimizer that it wraps updates, with a float32 copy of every float16
             parameter if it is ``multi_precision``.
-        loss_scale: of the gradients; it is notified of the outcome of every update.
-        max_norm: of the gradient of the mean loss over the global batch; 0 disables clipping.
-        logger: rank 0 logs skipped updates to it.
+        loss_scale: scale of the gradients; it is notified of the outcome of every update.
+        max_norm: maximum norm of the gradient of the mean loss over the global batch; 0 disables clipping.
+        logger: receives rank 0's messages about skipped updates.
     """
 
     def __init__(self, optimizer: DistributedOptimizer, loss_scale: LossScale, max_norm: float = 0.0, logger=logging):
@@ -85,7 +85,7 @@ class ScaledUpdater(mx.optimizer.Updater):
             self._loss_scale.passed()
 
     def _norm_of(self, grad) -> float:
-        """Infinity if a gradient is not finite, otherwise the norm, or 0 without clipping, where it is not needed."""
+        """Returns infinity if a gradient is not finite, otherwise the norm, or 0 if there is no clipping."""
         if not self._max_norm:
             return 0.0 if module_arrays.all_finite(grad) else math.inf
         norm = float(module_arrays.global_norm(grad).asscalar())
