@@ -42,7 +42,7 @@ def test_the_mxnet_trainer_refuses_it_in_one_line(run):
     done = run("python", "train_memory.py", *words, **PATHS)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: task Words has other inputs than images") and "bash pytorch/run.sh" in line
+    assert line.startswith("error: task Words has inputs other than images") and "bash pytorch/run.sh" in line
 
 
 @needs_torch
