@@ -1,4 +1,4 @@
-"""The checks of hosts: problems are caused on virtual hosts, and each must be reported with its fix."""
+"""The preflight check of hosts: it reports each problem of virtual hosts with a fix."""
 
 import contextlib
 import os
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hosts")
-    (folder / "bashrc").write_text("")  # the one of this machine's user may be slow
+    (folder / "bashrc").write_text("")  # the user's own may be slow
     existed = BASHRC.exists()
-    BASHRC.touch()  # a mount needs a file below it
+    BASHRC.touch()  # a bind mount needs an existing file
     try:
         with Hosts(["hosta", "hostb", "hostc"], folder) as made, replaced(made, BASHRC, folder / "bashrc"):
             yield made
@@ -37,14 +37,14 @@ def hosts(tmp_path_factory):
 
 @pytest.fixture
 def arguments(faces, tmp_path):
-    """Arguments of a training on a small set, with its own output folder."""
+    """Arguments of a training on a small set, with the test's own output folder."""
     (tmp_path / "models").mkdir()
     return ["dataset=demo", f"rec={faces}", f"models_root={tmp_path / 'models'}"]
 
 
 @pytest.fixture
 def check(hosts):
-    """Runs the check on hosta; returns (exit code, the text of each host, the whole output)."""
+    """Runs the check on hosta; returns (exit code, host -> its part of the report, the whole output)."""
 
     def run_check(*arguments, options=BOTH, **environment):
         named = [f"{name}={value}" for name, value in environment.items()]
@@ -57,7 +57,7 @@ def check(hosts):
 
 @contextlib.contextmanager
 def replaced(hosts, path, other=None, host="hostb"):
-    """Mounts another file or folder at a path of a host, or an empty folder."""
+    """Mounts another file or folder, by default an empty folder, at a path of a host."""
     mount = ["mount", "--bind", other, path] if other else ["mount", "-t", "tmpfs", "none", path]
     assert hosts.run(host, mount).returncode == 0
     try:
@@ -68,7 +68,7 @@ def replaced(hosts, path, other=None, host="hostb"):
 
 @contextlib.contextmanager
 def listening(hosts, host, port):
-    """A program that accepts connections to a port of a host, and says nothing."""
+    """Runs a program that accepts connections to a port of a host, but does not answer."""
     program = f"import socket, time; s = socket.create_server(('', {port})); print(flush=True); time.sleep(60)"
     with subprocess.Popen(hosts.command(host, [sys.executable, "-c", program]), stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"\n"
@@ -142,8 +142,8 @@ def test_the_environment_of_pytorch(hosts, check, arguments):
 
 @pytest.mark.parametrize("here, there", [("hosta", "hostb"), ("hostb", "hostc"), ("hostc", "hostb")])
 def test_a_firewall_that_lets_only_ssh_through(hosts, check, arguments, here, there):
-    """Also one between two hosts, neither of which runs the check."""
-    # The kernel of one host does not send to other ports of another; this includes answers to that host.
+    """Also between two hosts that do not run the check."""
+    # The kernel of the first host sends only to low ports of the second, which blocks answers, too.
     rule = f"to {hosts.address[there]} ipproto tcp dport 1024-65534 unreachable".split()
     if hosts.run(here, ["ip", "rule", "add", *rule]).returncode:
         pytest.skip("this kernel has no rules for ports")
@@ -166,11 +166,11 @@ def test_a_shell_that_prints_when_it_starts(hosts, check, arguments, tmp_path):
 
 @pytest.mark.slow
 def test_hosts_that_do_not_answer(hosts, check, arguments, faces, tmp_path):
-    """The last message of ssh is shown, or the fact that cannot be read; the other hosts are checked."""
+    """The report has ssh's last message or the unreadable fact, and the other hosts' checks."""
     config = hosts.folder / "hosta" / "ssh" / "config"
     config.write_text("Host no-sshd\n Port 2300\n HostName hostb\nHost silent\n Port 2301\n HostName hostb\n")
     config.chmod(0o600)
-    os.mkfifo(tmp_path / "hangs")  # as a file on a server that is down
+    os.mkfifo(tmp_path / "hangs")  # blocks, as a file on a dead server does
     with listening(hosts, "hostb", 2301), replaced(hosts, faces, tmp_path / "hangs", "hostc"):
         code, blocks, text = check(*arguments, options=("--hosts", "hosta,hostb,hostc,no-sshd,silent"))
     config.unlink()

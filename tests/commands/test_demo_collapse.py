@@ -1,4 +1,4 @@
-"""First updates by the demo's recipe: sound as it is, and named for what they are with one that goes wrong."""
+"""The first updates of the demo: its recipe is sound, and a collapse with another recipe is reported."""
 
 import json
 import sys
@@ -15,13 +15,13 @@ SIZE = {"identities": 250, "images_per_identity": 20, "held_out": 100, "pairs": 
 
 @pytest.fixture(scope="module")
 def demo(made_once):
-    """Words for the command line: faces as the demo's."""
+    """Command-line settings for faces like the demo's."""
     root = made_once("demo", lambda folder: write_demo(folder, DemoSize(seed=1, **SIZE)))
     return ["dataset=demo", f"rec={root / 'train.rec'}", f"num_classes={SIZE['identities']}"]
 
 
 def outcome(run, tmp_path, command, *words, **environment):
-    """(summary, what was printed) of the demo's first updates."""
+    """Runs the demo's first updates; returns (summary, output)."""
     first = [f"max_update={UPDATES}", f"models_root={tmp_path}", "checkpoint_every=0"]
     result = run(*command, *first, *words, **environment)
     assert result.returncode == 0, result.stdout + result.stderr

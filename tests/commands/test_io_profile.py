@@ -1,4 +1,4 @@
-"""``--profile-io`` through the user's commands: its output, its files, and that it changes no other files."""
+"""``--profile-io`` through the user's commands: its output and files, and that it changes no other files."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def test_profile_prints_and_writes_its_figures_and_changes_no_training(run, sett
 
 
 def check_figures(figures, ranks):
-    """Checks the plausibility of the figures of ``ranks`` ranks with one decoding thread and batches of 8."""
+    """Checks the figures' plausibility, for one decoding thread per rank and batches of 8."""
     assert (figures["ranks"], len(figures["rank_hosts"])) == (ranks, ranks)
     assert [rank_host["threads"] for rank_host in figures["rank_hosts"]] == [1] * ranks
     assert list(figures["phases"]) == PHASES
@@ -59,14 +59,14 @@ def check_figures(figures, ranks):
         steps = {rank["images"] / 8 for rank in phase["ranks"]}
         assert len(steps) == 1 and min(steps) >= 20  # the same on all ranks
         assert 0 <= phase["wait_share"] <= 1
-    assert all(rank["bytes"] == 0 for rank in dummies["ranks"])  # the reader is idle
+    assert all(rank["bytes"] == 0 for rank in dummies["ranks"])
     assert all(rank["bytes"] > 0 and 0 < rank["read_seconds"] < rank["busy_seconds"] for rank in training["ranks"])
     assert reader["samples_per_second"] > training["samples_per_second"]
 
 
 def test_a_data_set_that_is_slow_to_decode_is_detected(run, settings, tmp_path):
     write_face_set(tmp_path / "slow", ([slow_image(person)] * 2 for person in range(CLASSES)), (16, 16))
-    (tmp_path / "slow" / "lfw.bin").symlink_to("nowhere")  # a broken link must not prevent the report
+    (tmp_path / "slow" / "lfw.bin").symlink_to("nowhere")  # a broken link must not break the profile
     slow = [setting for setting in settings if not setting.startswith("rec=")]
     result = run(
         *LAUNCHERS["python"][1],
@@ -83,9 +83,9 @@ def test_a_data_set_that_is_slow_to_decode_is_detected(run, settings, tmp_path):
 
 
 def slow_image(seed):
-    """Returns a PNG of 16x16 pixels with a chunk of 4 MiB: decoding takes several times as long as the network.
+    """Returns a PNG of 16x16 pixels with a chunk of 4 MiB, which takes several times as long to decode as to train on.
 
-    Other tests may slow down the network while it trains on dummy images, and then stop.
+    Several times, because tests that run at the same time may slow down only the phase with dummy images.
     """
     pixels = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
     png = cv2.imencode(".png", pixels)[1].tobytes()
@@ -119,7 +119,7 @@ def test_an_interrupted_rank_stops_all_ranks_with_one_line(launcher, arguments, 
 
 
 def _last_started(pid):
-    """Returns the process of the rank that the mpirun of run.sh started last."""
+    """Returns the rank that run.sh's mpirun started last."""
     for _ in range(2):
         pid = max(map(int, subprocess.check_output(["pgrep", "-P", str(pid)]).split()))
     return pid

@@ -1,4 +1,4 @@
-"""Every launcher on one host: the training that it starts, and the addresses at which its processes listen."""
+"""Every launcher on one host: its training is complete, and its processes listen only on the loopback interface."""
 
 import contextlib
 import re
@@ -12,22 +12,22 @@ from outcome import check_outcome
 
 LOOPBACK = {"127.0.0.1", "::1"}
 EVERYWHERE = {"0.0.0.0", "::"}
-# Launcher -> the program that listens on all interfaces, which is what docs/security.md says of it; no other may.
+# Launcher -> the only program that may listen on all interfaces, as docs/security.md says.
 EXCEPTIONS = {
     "torchrun": "torchrun",
     "run.sh": "mpirun",
     "horovodrun over MPI": "mpirun",
     "horovodrun over Gloo": "horovodrun",
 }
-RANK = re.compile(r"python\S* (-u )?\S*train(_memory)?\.py ")  # begins the command line of one
+RANK = re.compile(r"python\S* (-u )?\S*train(_memory)?\.py ")  # start of a rank's command line
 
 
 def sockets(group):
-    """(status, address, command line) of each TCP socket of the processes of a group that listens or is connected."""
+    """Returns (status, address, command line) of the listening and connected TCP sockets of a group's processes."""
     found = set()
     for process in [group, *group.children(recursive=True)]:
         with contextlib.suppress(psutil.Error):  # it has just ended
-            line = " ".join(process.cmdline())  # first: that of a process which ends meanwhile is empty
+            line = " ".join(process.cmdline())  # first, because it is empty once the process has ended
             for connection in process.net_connections("tcp"):
                 if connection.status in (psutil.CONN_LISTEN, psutil.CONN_ESTABLISHED):
                     found.add((connection.status, connection.laddr.ip, line))
@@ -35,7 +35,7 @@ def sockets(group):
 
 
 def watched(command, **environment):
-    """Runs a training; returns its output, and the sockets that it had meanwhile."""
+    """Runs a training; returns its output and the sockets that it has used."""
     found = set()
     with started(command, **environment) as group:
         tree = psutil.Process(group.pid)

@@ -1,4 +1,4 @@
-"""The commands of the Kubernetes manifests, with what the operators give them, on virtual hosts in place of Pods."""
+"""The commands of the Kubernetes manifests, with the operators' environment, on virtual hosts instead of Pods."""
 
 import groups
 import pytest

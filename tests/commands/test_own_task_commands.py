@@ -1,4 +1,4 @@
-"""A user's own task through the users' commands: ranks are killed, the rest is trained on, on other ranks too."""
+"""A user's task through the users' commands: killed and resumed, also on another number of ranks, and its errors."""
 
 import json
 import re

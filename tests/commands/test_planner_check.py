@@ -1,4 +1,4 @@
-"""The planner's figures against those of a run, in processes that have run nothing else."""
+"""Compares the planner's figures with a run, in fresh processes."""
 
 import json
 import re
@@ -24,13 +24,13 @@ TORCH_CASES = [
 
 
 def compared(text):
-    """(name, planned kB, difference in percent) of each line."""
+    """Returns (name, planned kB, difference in percent) of each line."""
     lines = re.findall(r"^  (\S.*?) {2,}([\d,.]+) +([\d,.]+) +([+-]\d+\.\d)%$", text, re.MULTILINE)
     return [(name, float(planned.replace(",", "")), float(percent)) for name, planned, _, percent in lines]
 
 
 def assert_memory_is_within_10_percent(text, cases):
-    """And each step stands beside its limit; those figures depend on what else runs on the machine."""
+    """Checks the memory, and that the text has the times of each step, which depend on the machine's load."""
     memory = [one for one in compared(text) if one[0] in ("class centers and momentum", "beyond them")]
     assert len(memory) == 2 * len(cases)
     assert all(kilobytes > 10e3 or name != "beyond them" for name, kilobytes, _ in memory), text

@@ -1,4 +1,4 @@
-"""The Python examples of docs/pytorch.md run without changes."""
+"""The Python examples in docs/pytorch.md run without changes."""
 
 import json
 import os
@@ -15,7 +15,7 @@ pytestmark = needs_torch
 
 @pytest.fixture
 def run_example(run, tmp_path):
-    """Runs the example of the document with this text, by a launcher and with arguments; returns what it printed."""
+    """Runs the example that contains a text, with a launcher and arguments; returns its output."""
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL)
     search = os.pathsep.join([str(ROOT), str(ROOT / "pytorch"), str(tmp_path)])
     (tmp_path / "softer.py").write_text(next(each for each in programs if "softer" in each))

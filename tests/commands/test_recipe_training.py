@@ -1,4 +1,4 @@
-"""The recipes that train on a CPU: their networks, optimizers and schedules, a few updates each on a set of noise."""
+"""The recipes that train on a CPU make a few updates on a set of noise."""
 
 import json
 
@@ -9,7 +9,7 @@ from conftest import CLASSES, IN_TURN, needs_torch
 
 from partial_fc.data.face_records import write_face_set
 
-# Side of an image, processes.
+# Recipe -> (side of an image, processes).
 RECIPES = {"demo": (112, 1), "glyphs_small": (64, 1), "glyphs_vit": (64, 2), "glyphs_mbf_adamw": (64, 1)}
 UPDATES = 3
 

@@ -1,6 +1,6 @@
-"""report.html in a browser: complete, legible and unclipped on a phone and a screen, light and dark, without requests.
+"""report.html in a browser: complete and legible on a phone and a screen, light and dark, without requests.
 
-Every request of the browser goes to a proxy of the test.
+The browser sends every request to the test's proxy.
 """
 
 import html
@@ -27,22 +27,22 @@ FLAGS = (
     "--disable-component-update --disable-sync --hide-scrollbars --force-device-scale-factor=1 "
     "--enable-logging=stderr --proxy-bypass-list=<-loopback>"
 ).split()
-SCHEMES = {"dark": 0, "light": 1}  # numbers of Blink
+SCHEMES = {"dark": 0, "light": 1}  # Blink's numbers
 PAGE, FRAME = "http://report.test/report.html", "http://report.test/phone.html"
-# Chromium windows are at least 500 pixels wide, so a phone is a frame in a window.
+# Chromium windows are at least 500 pixels wide, so the phone is a frame in a window.
 PHONE = 400
 IN_A_PHONE = f"""<!doctype html><link rel="icon" href="data:,">
 <style>:root {{ color-scheme: light dark; }} * {{ margin: 0; border: 0; }}</style>
 <iframe src="report.html" width="{PHONE}" height="5000"></iframe>"""
-# Chromium requests time, accounts and updates from Google for any page; the proxy answers with errors.
+# Chromium's own requests to Google for time, accounts and updates.
 BROWSER_REQUESTS = re.compile(r"(https?://)?([\w-]+\.)*(google|googleapis|gvt1|gstatic)\.com[:/]")
 LOG_CHARTS = ("losses", "learning_rates", "speeds", "waiting")
-# Runs in the head of the page and writes its measurements into the document, which the browser prints.
+# Script for the head of the page; it writes its measurements into the document, which the browser prints.
 MEASURE = f"<script>{Path(__file__).with_name('measure_page.js').read_text()}</script>"
 
 
 class Proxy(BaseHTTPRequestHandler):
-    """The network of the browser: the server has ``pages`` by address, and lists the ``requests``."""
+    """The browser's proxy: the server has ``pages`` by address and records the ``requests``."""
 
     def do_GET(self):
         self.server.requests.append(self.path)
@@ -55,12 +55,12 @@ class Proxy(BaseHTTPRequestHandler):
     do_CONNECT = do_GET
 
     def log_message(self, *_):
-        """Logs nothing; the tests inspect ``requests``."""
+        """Logs nothing; tests inspect ``requests``."""
 
 
 @pytest.fixture
 def show(tmp_path):
-    """Opens a page (str) as PAGE; returns (final document, requests, output of the browser)."""
+    """Opens a page (str) at the address PAGE; returns (final document, requests, browser's output)."""
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
         pytest.skip("no chromium or Chrome is installed (bash setup-utils/install-test-tools.sh)")
@@ -144,7 +144,7 @@ def write(tmp_path):
 
 
 def with_script(page, script):
-    """Returns the page with a script in its head; the policy is extended to allow only this script."""
+    """Returns the page with a script in its head, and a policy that allows it."""
     nothing = "default-src 'none';"
     assert page.count(nothing) == 1
     opened = page.replace(nothing, f"{nothing} script-src 'unsafe-inline';")
@@ -168,7 +168,7 @@ def overlap(first, second):
 
 
 def check_legible(measured):
-    """Checks contrast by WCAG AA and text size; nothing exceeds the window; chart labels are inside and separate."""
+    """Checks contrast by WCAG AA, text sizes, that texts are in the window, and that chart labels do not overlap."""
     assert measured["document"] <= measured["width"]
     assert len(measured["texts"]) > 60
     for text in measured["texts"]:
@@ -205,7 +205,7 @@ INTRUDER = '<img src="http://elsewhere.test/x.png"><script>document.title = "run
 
 
 def test_the_policy_forbids_requests_and_scripts(show, write):
-    """The page with an image and a script, as a missing escape would insert them."""
+    """Adds an image and a script to the page, as a missing escape would."""
     page = write().replace("<main>", "<main>" + INTRUDER, 1)
     document, requests, lines = show(page)
     assert requests == [PAGE]

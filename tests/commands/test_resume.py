@@ -50,7 +50,7 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
     assert result.returncode == 2 and "set momentum" in result.stderr, result.stdout + result.stderr
     assert (checkpoints.complete(), settings_file.read_text()) == before
 
-    # On three ranks, which save what they have read in other parts.
+    # On three ranks, which read the checkpoint and save it in other shards.
     arrays, _ = checkpoint_contents(path)
     more = ["--resume", path, f"models_root={tmp_path / 'again'}", "batch_size=4"]
     result = run("bash", "run.sh", *arguments, *more, NP="3")
@@ -63,7 +63,7 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
     for name, array in arrays.items():
         np.testing.assert_array_equal(restored[name], array, err_msg=name)
 
-    # On one, with two new identities, one fewer, and the classes in another order.
+    # On one rank, with two new identities, one fewer, and the classes in another order.
     faces = tmp_path / "more_faces"
     write_demo(faces, DemoSize(seed=2, identities=21, images_per_identity=8, held_out=20, pairs=40))
     class_map = [-1, *range(19, 0, -1), -1]

@@ -1,4 +1,4 @@
-"""The layer in the loops of others: the programs of examples/loops, and checkpoints on other numbers of processes."""
+"""The layer in other training loops, those of examples/loops, and its checkpoints on other numbers of processes."""
 
 import re
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.slow, needs_torch]
 
 @pytest.fixture
 def in_turn(run):
-    """Runs "<processes> <module> <argument> ..." one after the other, see in_turn.py; returns what rank 0 prints."""
+    """Runs "<processes> <module> <argument> ..." one after the other, see in_turn.py; returns rank 0's output."""
 
     def run_in_turn(*programs):
         done = run(*IN_TURN, " -- ".join(programs))
@@ -22,7 +22,7 @@ def in_turn(run):
 
 
 def test_any_loop_has_the_losses_of_our_trainer(in_turn, tmp_path):
-    """That of the form of arcface_torch in two parts, of which the second resumes."""
+    """The loop in the form of arcface_torch runs in two parts; the second resumes."""
     loops = [f"with_{name} {tmp_path / name}" for name in ("ddp", "fsdp", "accelerate", "fabric")]
     loops += [f"as_arcface_torch {tmp_path} {epochs}" for epochs in (1, 2)]
     programs = [f"2 commands.engine_losses {rate}" for rate in (0.5, 1.0)]

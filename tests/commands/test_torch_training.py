@@ -1,4 +1,4 @@
-"""The commands of the PyTorch trainer: the tutorial's and torchrun, the files that they write, and resuming."""
+"""The PyTorch trainer's commands: the tutorial's launcher and torchrun, their files, and resuming."""
 
 import socket
 
@@ -11,7 +11,7 @@ from partial_fc.checkpoint import CheckpointFolder
 pytestmark = [pytest.mark.slow, needs_torch]
 
 PYTHON = TORCH / "python"
-# Prints what each file with tensors holds.
+# Prints the first tensor of each file.
 LOAD = """
 import sys, torch
 for path in sys.argv[1:]:

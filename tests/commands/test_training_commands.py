@@ -1,5 +1,6 @@
-"""What a training prints and writes, and the commands that it suggests."""
+"""The output and the files of a training, and the commands that it suggests."""
 
+import contextlib
 import json
 import os
 import pty
@@ -18,7 +19,7 @@ GOLDEN = ROOT / "tests" / "assets" / "demo_losses.json"
 
 @pytest.mark.slow
 def test_the_commands_that_a_training_suggests_run_in_any_folder(run, settings, tmp_path):
-    """Those of run.sh without the launcher, whose arguments are those of the program."""
+    """Runs the suggested run.sh commands without a launcher, as run.sh passes its arguments to the program."""
     out, program = tmp_path / "a folder" / "run", f"{sys.executable} {ROOT}/train_memory.py"
     trained = run("python", "train_memory.py", *settings, *VERIFIED, "trackers=jsonl", f"output={out}")
     _, _, suggested = trained.stdout.partition("next: ")
@@ -34,7 +35,7 @@ def test_the_commands_that_a_training_suggests_run_in_any_folder(run, settings, 
 
 
 def test_run_sh_and_a_run_from_its_settings_json(run, settings, tmp_path):
-    """The second run gives the same numbers and keeps the files of the first."""
+    """The second run gives the same numbers and keeps the first run's files."""
     folder = tmp_path / "models" / "small-cosface-demo"
     path = folder / "settings.json"
     commands = [["bash", "run.sh", "--loss", "cosface", *settings, *VERIFIED, "sample_ratio=0.5,1.0"]]
@@ -67,8 +68,8 @@ def test_debug_mode_needs_no_data(run, tmp_path):
 
 def test_the_first_losses_are_the_golden_ones(run, settings):
     arguments = [argument for argument in settings if not argument.startswith("frequent")]
-    # At s = 64 or a rate of 0.02 seven steps make a percent of the rounding of another processor or order. Here four
-    # steps make 0.06 % at most between the processors that were tried (Intel with AMX, two of AMD), six make 0.4 %.
+    # At s = 64 or a rate of 0.02, seven steps magnify the rounding differences between processors to 1 %. With these
+    # settings, four steps differ by at most 0.06 % between an Intel with AMX and two AMD processors, six by 0.4 %.
     arguments += ["frequent=1", "loss_s=4", "backbone_lr=0.005", "memory_bank_lr=0.005", "warmup_steps=0"]
     arguments += ["max_grad_norm=0", "max_update=4"]
     result = run("bash", "run.sh", *arguments)
@@ -85,14 +86,9 @@ def test_a_terminal_shows_a_progress_bar(settings):
     with subprocess.Popen(command, cwd=ROOT, stdout=follower, stderr=follower, env=environment) as process:
         os.close(follower)
         output = b""
-        while True:
-            try:
-                piece = os.read(leader, 65536)
-            except OSError:  # on Linux, after the last writer has closed it
-                break
-            if not piece:
-                break
-            output += piece
+        with contextlib.suppress(OSError):  # EIO on Linux, once the last writer has closed the terminal
+            while piece := os.read(leader, 65536):
+                output += piece
         assert process.wait(timeout=LIMIT) == 0, output
     os.close(leader)
     assert b"7/7" in output and b"step" in output

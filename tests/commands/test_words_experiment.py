@@ -1,4 +1,4 @@
-"""The experiment on the words, quick, with runs that it takes from its folder, its figures, and the layer's share."""
+"""The quick experiment on words, which reuses the runs in its folder, its figures, and the layer's share of a step."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from conftest import TORCH, needs_torch
 
 
 def add_run_with_all_centers(models):
-    """Copies a run for r = 1, with another rank-1, so that it is not trained."""
+    """Copies a run to the folder for r = 1, with another rank-1, so that the experiment does not train it."""
     full = models.with_name(models.name.replace("r0.1", "r1"))
     shutil.copytree(models, full, ignore=shutil.ignore_patterns("training.log"))
     content = json.loads((full / "words.json").read_text())
