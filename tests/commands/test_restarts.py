@@ -78,13 +78,6 @@ def test_a_restart_goes_on_where_the_ranks_of_a_killed_mpirun_have_saved(argumen
     assert 10 <= first < second, output
 
 
-def test_a_refused_training_is_not_retried(arguments, run, tmp_path):
-    """Only the ranks notice that the data set is missing; run.sh refuses bad settings before a launcher starts."""
-    result = run("bash", "run.sh", *arguments, f"rec={tmp_path}/none", MAX_RESTARTS="2")
-    assert result.returncode == 2 and "restart" not in result.stderr, result.stderr
-    assert f"{tmp_path}/none/train.rec" in result.stderr
-
-
 @pytest.mark.slow
 def test_a_short_soak_ends_with_the_bytes_of_an_undisturbed_training(run, faces):
     data = ["dataset=demo", f"rec={faces}", f"num_classes={CLASSES}"]

@@ -11,13 +11,12 @@ from groups import ranks_with, started, wait_until
 from paths import ROOT
 
 
-def test_the_printed_command_does_the_same(run, tmp_path):
+def test_the_printed_command_does_the_same_and_a_refused_training_is_not_restarted(run, tmp_path):
     # Only the ranks notice that the data set is missing.
     arguments = ["--dataset", "emore", f"data_root={tmp_path}", f"models_root={tmp_path}/a folder"]
-    done = run(
-        "bash", "run.sh", *arguments, NP="1", BIND_TO="core", INTERFACE="lo", FORWARD="HOME LANG", LANG="C.UTF-8"
-    )
-    assert done.returncode == 2 and f"{tmp_path}/emore/train.rec" in done.stderr
+    variables = {"BIND_TO": "core", "INTERFACE": "lo", "FORWARD": "HOME LANG", "LANG": "C.UTF-8", "MAX_RESTARTS": "2"}
+    done = run("bash", "run.sh", *arguments, NP="1", **variables)
+    assert done.returncode == 2 and f"{tmp_path}/emore/train.rec" in done.stderr and "restart" not in done.stderr
     (line,) = re.findall("^run.sh: (.*mpirun.*)", done.stderr, re.MULTILINE)
     options = ("-np 1 ", "-bind-to core:overload-allowed ", "-mca btl_tcp_if_include lo ", "-x HOME -x LANG ")
     assert all(part in line for part in (*options, "a\\ folder"))
