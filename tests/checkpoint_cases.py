@@ -149,8 +149,8 @@ def mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(make, fo
     fresh = second.rows_of_all("weight")
     second.fit(3, saved=saved)
     for field in second.engine.memory_bank.widths:
-        found = second.rows_of_all(field)
-        np.testing.assert_array_equal(found[kept], first.rows_of_all(field)[class_map[kept]])
-        np.testing.assert_array_equal(found[~kept], fresh[~kept] if field == "weight" else 0)
+        rows = second.rows_of_all(field)
+        np.testing.assert_array_equal(rows[kept], first.rows_of_all(field)[class_map[kept]])
+        np.testing.assert_array_equal(rows[~kept], fresh[~kept] if field == "weight" else 0)
     second.fit(5)
     assert second.engine.num_update == 5

@@ -23,9 +23,9 @@ def in_memory(file):
 def require_in_memory(files, expected):
     """Waits until these pages of each file, and no others, are in memory."""
     deadline = time.monotonic() + 10
-    while (found := [in_memory(file) for file in files]) != expected and time.monotonic() < deadline:
+    while (resident := [in_memory(file) for file in files]) != expected and time.monotonic() < deadline:
         time.sleep(1e-3)
-    assert found == expected
+    assert resident == expected
 
 
 def require_disk(folder):

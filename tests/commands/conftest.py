@@ -180,8 +180,8 @@ def run(fork_server):
 @pytest.fixture
 def hosts(tmp_path):
     """Three virtual hosts."""
-    with Hosts(["hosta", "hostb", "hostc"], tmp_path / "hosts") as made:
-        yield made
+    with Hosts(["hosta", "hostb", "hostc"], tmp_path / "hosts") as virtual_hosts:
+        yield virtual_hosts
 
 
 def horovodrun(transport, *words):

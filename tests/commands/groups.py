@@ -104,12 +104,12 @@ def launcher_of(group, name):
 
 def processes_with(text):
     """Returns the ids of the processes with this text in their command line, in the order of their start."""
-    found = []
+    matches = []
     for process in psutil.process_iter():
         if process.pid != os.getpid() and str(text).encode() in b"\0".join(_command_line(process.pid)):
             with contextlib.suppress(psutil.NoSuchProcess):
-                found.append((process.create_time(), process.pid))
-    return [pid for _, pid in sorted(found)]  # by time: ids wrap around at pid_max
+                matches.append((process.create_time(), process.pid))
+    return [pid for _, pid in sorted(matches)]  # by time: ids wrap around at pid_max
 
 
 def ranks_with(text):
@@ -126,8 +126,8 @@ def _command_line(pid):
 
 def checkpoints_in(models, training="*"):
     """Returns the updates of the complete checkpoints in a folder of outputs."""
-    found = models.glob(f"{training}/checkpoints/step-*[0-9]/manifest.json")
-    return sorted(int(path.parent.name[5:]) for path in found)
+    manifests = models.glob(f"{training}/checkpoints/step-*[0-9]/manifest.json")
+    return sorted(int(path.parent.name[5:]) for path in manifests)
 
 
 def endless(settings):

@@ -25,9 +25,9 @@ SAVED = 4  # update of the checkpoint
 def train(run, settings, tmp_path):
     def train_until(update, trainer, ranks, name, *more):
         """Returns the oldest checkpoint of a training, and the loss of each update."""
-        own = ["sample_ratio=0.5", "frequent=1", f"output={tmp_path / name}", f"max_update={update}", "save_every=100"]
-        own += [f"checkpoint_every={SAVED}", "checkpoints_kept=2"]
-        result = run(*COMMANDS[trainer][ranks], *settings, *own, *more)
+        arguments = ["sample_ratio=0.5", "frequent=1", f"output={tmp_path / name}", f"max_update={update}"]
+        arguments += ["save_every=100", f"checkpoint_every={SAVED}", "checkpoints_kept=2"]
+        result = run(*COMMANDS[trainer][ranks], *settings, *arguments, *more)
         assert result.returncode == 0, result.stdout + result.stderr
         (*_, (_, path)) = CheckpointFolder(str(tmp_path / name / "checkpoints"), 2).complete()
         log = (tmp_path / name / "training.log").read_text()
@@ -54,14 +54,14 @@ def test_a_training_goes_on_in_the_other_trainer(first, second, ranks, train, tm
     # There and back without a step.
     there, _ = train(SAVED, second, ranks, "there", "--resume", saved)
     back, _ = train(SAVED, first, ranks, "back", "--resume", there)
-    found, returned = contents(back)
-    assert found.keys() == arrays.keys()
+    returned_arrays, returned_manifest = contents(back)
+    assert returned_arrays.keys() == arrays.keys()
     for name, array in arrays.items():
         if array.dtype == np.float32:
-            np.testing.assert_array_equal(found[name], array, err_msg=name)
-    assert returned.rank_states == manifest.rank_states
+            np.testing.assert_array_equal(returned_arrays[name], array, err_msg=name)
+    assert returned_manifest.rank_states == manifest.rank_states
     for key in ("data", "conventions", "num_update"):
-        assert returned.state[key] == manifest.state[key]
+        assert returned_manifest.state[key] == manifest.state[key]
     # The momentum has the first trainer's convention, so only that trainer writes it in its own format.
     momentum = ("*_softmax_weight_mom.pt", "*_centers_mom.param")
     assert not any(list((tmp_path / "there").glob(pattern)) for pattern in momentum)

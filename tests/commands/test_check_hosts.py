@@ -28,8 +28,8 @@ def hosts(tmp_path_factory):
     existed = BASHRC.exists()
     BASHRC.touch()  # a bind mount needs an existing file
     try:
-        with Hosts(["hosta", "hostb", "hostc"], folder) as made, replaced(made, BASHRC, folder / "bashrc"):
-            yield made
+        with Hosts(["hosta", "hostb", "hostc"], folder) as running, replaced(running, BASHRC, folder / "bashrc"):
+            yield running
     finally:
         if not existed:
             BASHRC.unlink()
@@ -76,8 +76,8 @@ def listening(hosts, host, port):
         subprocess.run(["pkill", "-KILL", "-P", str(other.pid)], check=True)
 
 
-def has(block, what, found, fix=""):
-    pattern = rf"^\[bad\] +{what} +.*(?:{found}).*" + (rf"\n +-> .*{fix}" if fix else "")
+def has(block, what, problem, fix=""):
+    pattern = rf"^\[bad\] +{what} +.*(?:{problem}).*" + (rf"\n +-> .*{fix}" if fix else "")
     return re.search(pattern, block, re.MULTILINE)
 
 
@@ -102,8 +102,8 @@ def test_a_host_that_only_starts_the_training(hosts, check, arguments, faces):
     with replaced(hosts, faces.parent):
         code, blocks, text = check(*arguments, options=("--hosts", "hostb:2"))
     assert code == 1 and list(blocks)[:2] == ["hosta", "hostb"], text
-    found, fix = f"{faces}: No such file or directory, on hosta", "on hosta: rsync .*, or set data_root="
-    assert "ready" in blocks["hosta"] and has(blocks["hostb"], "data", found, fix), text
+    problem, fix = f"{faces}: No such file or directory, on hosta", "on hosta: rsync .*, or set data_root="
+    assert "ready" in blocks["hosta"] and has(blocks["hostb"], "data", problem, fix), text
     assert "Needs fixing: hostb (data)" in text, text
 
 
@@ -119,14 +119,14 @@ def test_differences_between_hosts(hosts, check, arguments, faces, tmp_path):
         stack.callback(hosts.run, "hostb", ["hostname", "hostb"])
         hosts.run("hostb", ["hostname", "hosta"])
         code, blocks, text = check(*arguments)
-    for what, found, fix in (
+    for what, problem, fix in (
         ("hostname", "its hostname is hosta, as is that of hosta", "set-hostname"),
         ("code", "not as here: default.py", "git pull on both, or: .*rsync"),
         ("versions", "horovod missing, here 0.28.1; ", r"rm -rf \S+/\.venv"),
         ("data", rf"{faces}: 11 bytes, on hosta {faces.stat().st_size:,} bytes", "on hosta: rsync"),
         ("outputs", "the output folder is not shared with this host", "models_root="),
     ):
-        assert has(blocks["hostb"], what, found, fix), text
+        assert has(blocks["hostb"], what, problem, fix), text
     assert code == 1 and "Needs fixing: hosta (hostname); hostb (code, versions, hostname, data, outputs)" in text
 
 
@@ -175,12 +175,12 @@ def test_hosts_that_do_not_answer(hosts, check, arguments, faces, tmp_path):
         code, blocks, text = check(*arguments, options=("--hosts", "hosta,hostb,hostc,no-sshd,silent"))
     config.unlink()
     assert code == 1, text
-    for name, found in (
+    for name, problem in (
         ("no-sshd", "ssh: connect to host hostb port 2300: Connection refused"),
         ("silent", "timed out|no answer in 12 s"),
         ("hostc", "no answer in 12 s; reading the fact data"),
     ):
-        assert has(blocks[name], "ssh", found, f"ssh {name} true"), text
+        assert has(blocks[name], "ssh", problem, f"ssh {name} true"), text
     assert "ready" in blocks["hosta"] and "ready" in blocks["hostb"], text
     assert hosts.run("hosta", ["pgrep", "-x", "ssh"]).stdout == ""
 

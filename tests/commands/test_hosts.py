@@ -54,8 +54,8 @@ def test_two_hosts_save_what_one_machine_saves(hosts, launcher, ranks, settings,
         ]
     for code, output in results:
         assert code == 0 and f"{ranks} ranks" in output, output
-    expected, found = (digests(tmp_path / name, "*_centers*.param", "*.params") for name in ("one", "models"))
-    assert found == expected and len(found) == 2 * ranks + 1  # centers, their momentum, the backbone
+    expected, saved = (digests(tmp_path / name, "*_centers*.param", "*.params") for name in ("one", "models"))
+    assert saved == expected and len(saved) == 2 * ranks + 1  # centers, their momentum, the backbone
 
 
 def test_a_lost_host_is_named_and_the_others_continue_without_it(hosts, settings, tmp_path):
@@ -171,8 +171,8 @@ def test_a_short_failure_of_a_link_does_not_end_the_job(hosts, settings, tmp_pat
 def test_an_unknown_interface_is_refused(hosts, settings):
     code, output = run(hosts, MPI, settings, HOSTS="hosta:2,hostb:2", INTERFACE="eth9")
     assert code == 2
-    found = "lo 127.0.0.1, net0 10.77.0.1, docker0 172.17.0.1"
-    assert output == f"run.sh: INTERFACE: this host has no interface in the network eth9, but: {found}\n"
+    interfaces = "lo 127.0.0.1, net0 10.77.0.1, docker0 172.17.0.1"
+    assert output == f"run.sh: INTERFACE: this host has no interface in the network eth9, but: {interfaces}\n"
 
 
 def test_hosts_without_the_shared_folder_are_named_before_training(hosts, settings, tmp_path):

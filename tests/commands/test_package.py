@@ -21,13 +21,13 @@ VERSIONS = range(10, 15)  # of Python 3
 def pythons():
     """Returns the paths of this machine's supported Pythons, one per version, the oldest first."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = []
+    paths = []
     for minor in VERSIONS:
         for path in filter(None, [shutil.which(f"python3.{minor}"), *pyenv.glob(f"3.{minor}.*/bin/python")]):
             if subprocess.run([path, "-c", "import venv, ensurepip"]).returncode == 0:
-                found.append(path)
+                paths.append(path)
                 break
-    return found or [sys.executable]
+    return paths or [sys.executable]
 
 
 def build(folder):

@@ -33,10 +33,10 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
             (_, (_, path)) = CheckpointFolder(str(whole / "checkpoints"), 2).complete()
             shutil.copytree(path, parts / "checkpoints" / Path(path).name)
     assert "resumes from update 4, saved by 2 ranks in" in result.stdout
-    (update, _, expected), (_, path, found) = newest(whole.parent), newest(parts.parent)
+    (update, _, expected), (_, path, resumed) = newest(whole.parent), newest(parts.parent)
     assert update == 7
-    assert found.files == expected.files  # sizes and SHA-256 of backbone, statistics, centers and momentum
-    assert found.rank_states == expected.rank_states
+    assert resumed.files == expected.files  # sizes and SHA-256 of backbone, statistics, centers and momentum
+    assert resumed.rank_states == expected.rank_states
     logs = [(folder / "training.log").read_text().splitlines() for folder in (whole, parts)]
     losses = [[line.split("Loss ")[1].split()[0] for line in log if "Loss" in line] for log in logs]
     assert len(losses[1]) == 2 and losses[1] == losses[0][2:]
@@ -56,8 +56,8 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
     result = run("bash", "run.sh", *arguments, *more, NP="3")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "resumes from update 7, saved by 2 ranks in" in result.stdout
-    update, path, found = newest(tmp_path / "again")
-    assert (found.ranks, update) == (3, 7) and [stop - start for start, stop in found.shards] == [7, 7, 6]
+    update, path, resumed = newest(tmp_path / "again")
+    assert (resumed.ranks, update) == (3, 7) and [stop - start for start, stop in resumed.shards] == [7, 7, 6]
     restored, _ = checkpoint_contents(path)
     assert restored.keys() == arrays.keys()
     for name, array in arrays.items():
@@ -74,11 +74,11 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
     result = run(sys.executable, "train_memory.py", *arguments, *more)
     assert result.returncode == 0, result.stdout + result.stderr
     _, grown_path, manifest = newest(grown)
-    before, after = SavedClasses.of_checkpoint(path, found), SavedClasses.of_checkpoint(grown_path, manifest)
+    before, after = SavedClasses.of_checkpoint(path, resumed), SavedClasses.of_checkpoint(grown_path, manifest)
     kept = [(new, old) for new, old in enumerate(class_map) if old >= 0]
     new, old = (list(numbers) for numbers in zip(*kept))
     for field in ("weight", "weight_mom"):
         np.testing.assert_array_equal(after.rows(field, np.array(new)), before.rows(field, np.array(old)))
     assert not after.rows("weight_mom", np.array([0, 20])).any()
     norms = np.linalg.norm(after.rows("weight", np.array([0, 20])), axis=1)
-    np.testing.assert_allclose(norms, expected_norm(found.embedding_size), rtol=1e-6)  # of mean embeddings
+    np.testing.assert_allclose(norms, expected_norm(resumed.embedding_size), rtol=1e-6)  # of mean embeddings

@@ -39,8 +39,8 @@ def test_the_tutorials_commands_for_two_hosts_save_what_one_machine_saves(hosts,
     result = run(*groups.TWO_RANKS, *alone)
     assert result.returncode == 0, result.stdout + result.stderr
     patterns = ["rank_*.pt", "checkpoints/step-*/backbone.npz"]
-    expected, found = (digests(tmp_path / name, *patterns) for name in ("one", "models"))
-    assert found == expected and len(found) == 5  # centers and momentum of two ranks, the backbone
+    expected, saved = (digests(tmp_path / name, *patterns) for name in ("one", "models"))
+    assert saved == expected and len(saved) == 5  # centers and momentum of two ranks, the backbone
 
 
 def newest(models):

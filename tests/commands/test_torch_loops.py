@@ -31,8 +31,8 @@ def test_any_loop_has_the_losses_of_our_trainer(in_turn, tmp_path):
     parts = [re.findall(r"^rank 0 loss (\d+\.\d{7})$", part, re.MULTILINE) for part in output.split("== ")[1:]]
     sampled, whole, *others, first, second = (list(map(float, losses)) for losses in parts)
     assert len(sampled) == len(whole) == 8 and sampled[-1] < sampled[0] / 2
-    for loop, found in zip(loops, others):
-        np.testing.assert_allclose(found, sampled, rtol=1e-5, err_msg=loop)
+    for loop, losses in zip(loops, others):
+        np.testing.assert_allclose(losses, sampled, rtol=1e-5, err_msg=loop)
     np.testing.assert_allclose([*first, *second], whole, rtol=1e-5)
     assert (tmp_path / "fsdp" / ".metadata").exists()
 

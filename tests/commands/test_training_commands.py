@@ -30,8 +30,9 @@ def test_the_commands_that_a_training_suggests_run_in_any_folder(run, settings, 
         command = command.replace(f"bash {ROOT}/run.sh", program)
         done = run("bash", "-c", f"cd {tmp_path} && unset PYTHONPATH && {command}", PATH="/usr/bin:/bin")
         assert done.returncode == 0, command + done.stdout + done.stderr
-    made = [json.loads((path / "settings.json").read_text()) for path in sorted(out.parent.iterdir())]
-    assert [(each["loss"], each["sample_ratio"]) for each in made] == [("arcface", 1), ("cosface", 1), ("arcface", 0.1)]
+    trained_settings = [json.loads((path / "settings.json").read_text()) for path in sorted(out.parent.iterdir())]
+    losses_and_ratios = [(each["loss"], each["sample_ratio"]) for each in trained_settings]
+    assert losses_and_ratios == [("arcface", 1), ("cosface", 1), ("arcface", 0.1)]
 
 
 def test_run_sh_and_a_run_from_its_settings_json(run, settings, tmp_path):

@@ -51,7 +51,7 @@ def start_from(path, classes=CLASSES, class_map=""):
     resume.take_pretrained(pretrained, settings, module)
     params, _ = module.get_export_params()
     return {name: array.asnumpy() for name, array in params.items()}, all_ranks(
-        module.memory_bank.weight.asnumpy(), "found"
+        module.memory_bank.weight.asnumpy(), "centers"
     )
 
 
@@ -86,9 +86,9 @@ def test_a_checkpoint(folder):
     module.fit(Batches(*random_batches(CLASSES, 2)), params, None, mx.init.Xavier(), max_update=2)
     checkpoint.save(2)
     ((_, path),) = default_collectives.broadcast("paths", checkpoint.folder.complete())
-    found, centers = start_from(path, class_map="same")
+    params, centers = start_from(path, class_map="same")
     for name, value in module.get_export_params()[0].items():
-        np.testing.assert_array_equal(found[name], value.asnumpy())
+        np.testing.assert_array_equal(params[name], value.asnumpy())
     np.testing.assert_array_equal(centers, all_ranks(module.memory_bank.weight.asnumpy(), "trained"))
 
 
