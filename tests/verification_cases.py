@@ -44,7 +44,7 @@ def measure(engine, batch, path, **arguments):
 
 
 def distances_are_those_of_one_rank(engine, expected_embeddings, folder, pairs, batch):
-    """``expected_embeddings(images)`` returns those of the images and of the mirrored images, in float64."""
+    """``expected_embeddings(images)`` returns the embeddings of images and of mirrored images in float64."""
     collectives, images = engine.collectives, draw_images(2 * pairs)
     issame = write_set(f"{folder}/set.bin", images, collectives)
     figures = measure(engine, batch, f"{folder}/set.bin").last

@@ -33,7 +33,7 @@ class MemoryBank:
     """Weight and momentum of this rank's classes, and the sampler of the classes of a step.
 
     Args:
-        num_sample: S, the number of centers sampled per step; L or more selects every center, 0 those of the batch.
+        num_sample: S, the number of centers sampled per step; L or more selects every center, 0 only the positives.
         num_local: L. It is 0 on the last ranks if there are more ranks than classes.
         rank: this rank.
         local_rank: index of this rank on its host, which is its GPU.

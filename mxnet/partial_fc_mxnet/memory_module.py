@@ -200,7 +200,7 @@ class SampleDistributeModule(DataParallelModule):
         return result
 
     def backward(self, total_feature: mx.nd.NDArray, total_label: Labels) -> tuple[mx.nd.NDArray, float]:
-        """Runs the layer with every class; arguments, results and errors are those of backward_sample."""
+        """Runs the layer with every class; otherwise the same as backward_sample."""
         return self._train_layer(total_feature, _to_numpy(total_label), np.arange(self.memory_bank.num_local))
 
     def _train_layer(self, total_feature, total_label: np.ndarray, local_index: np.ndarray):

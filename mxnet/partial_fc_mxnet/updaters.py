@@ -76,26 +76,20 @@ class ScaledUpdater(mx.optimizer.Updater):
             FloatingPointError: on every rank, see LossScale.overflowed.
         """
         self._sum_gradients(index, grad)
-        norm = default_collectives.max("gradient_norm", self._norm_of(grad))
-        if math.isinf(norm):
-            self.optimizer._update_count(index)
-            self._loss_scale.overflowed(self.optimizer.num_update, self._logger.info if hvd.rank() == 0 else None)
+        if self._max_norm:
+            norm = float(module_arrays.global_norm(grad).asscalar())
+            norm = norm if math.isfinite(norm) else math.inf
         else:
-            self._update(index, grad, weight, norm)
-            self._loss_scale.passed()
-
-    def _norm_of(self, grad) -> float:
-        """Returns infinity if a gradient is not finite, otherwise the norm, or 0 if there is no clipping."""
-        if not self._max_norm:
-            return 0.0 if module_arrays.all_finite(grad) else math.inf
-        norm = float(module_arrays.global_norm(grad).asscalar())
-        return norm if math.isfinite(norm) else math.inf
-
-    def _update(self, index, grad, weight, norm: float) -> None:
-        optimizer = self.optimizer
+            norm = 0.0 if module_arrays.all_finite(grad) else math.inf
+        norm, optimizer = default_collectives.max("gradient_norm", norm), self.optimizer
+        if math.isinf(norm):
+            optimizer._update_count(index)
+            self._loss_scale.overflowed(optimizer.num_update, self._logger.info if hvd.rank() == 0 else None)
+            return
         rescale_grad = optimizer.rescale_grad
         optimizer.rescale_grad = rescale_grad / self._loss_scale.factor
-        if self._max_norm and norm * optimizer.rescale_grad > self._max_norm:
+        if norm * optimizer.rescale_grad > self._max_norm > 0:
             optimizer.rescale_grad = self._max_norm / norm
         super().__call__(index, grad, weight)
         optimizer.rescale_grad = rescale_grad
+        self._loss_scale.passed()

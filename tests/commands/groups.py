@@ -113,7 +113,7 @@ def processes_with(text):
 
 
 def ranks_with(text):
-    """Returns those of them that are ranks, in the order they were started."""
+    """Returns the ids of the ranks among processes_with(text), in the order of their start."""
     programs = {b"train_memory.py", b"train.py"}
     return [pid for pid in processes_with(text) if programs & set(_command_line(pid)[:3])]
 
