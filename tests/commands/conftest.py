@@ -43,7 +43,7 @@ THOROUGH = {
     "check_hosts": ["without_the_clone", "only_starts", "firewall", "shell_that", "do_not_answer", "arguments"],
     "demo_collapse": [""],
     "faults": ["gloo-0-evaluation", "torchrun-0-", "MPI-0-save", "mpi-0-results", "traceback[mpi", "cannot_be_read"]
-    + ["never_starts[gloo", "before_it_has_started[torchrun", "broken_settings", "other_code", "[half a file"],
+    + ["others[gloo-hang", "others[torchrun-leave", "broken_settings", "other_code", "[half a file"],
     "glyphs_experiment": [""],
     "hosts": ["Gloo", "others_continue", "lost_link", "too_late", "another_host", "sshd", "restart", "short_failure"]
     + ["shared_folder"],
