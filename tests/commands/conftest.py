@@ -178,6 +178,18 @@ def run(fork_server):
 
 
 @pytest.fixture
+def succeed(run):
+    """Runs a command as `run` does, and checks that it exits with 0."""
+
+    def run_command(*command, **environment):
+        result = run(*command, **environment)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result
+
+    return run_command
+
+
+@pytest.fixture
 def hosts(tmp_path):
     """Three virtual hosts."""
     with Hosts(["hosta", "hostb", "hostc"], tmp_path / "hosts") as virtual_hosts:

@@ -22,13 +22,12 @@ SAVED = 4  # update of the checkpoint
 
 
 @pytest.fixture
-def train(run, settings, tmp_path):
+def train(succeed, settings, tmp_path):
     def train_until(update, trainer, ranks, name, *more):
         """Returns the oldest checkpoint of a training, and the loss of each update."""
         arguments = ["sample_ratio=0.5", "frequent=1", f"output={tmp_path / name}", f"max_update={update}"]
         arguments += ["save_every=100", f"checkpoint_every={SAVED}", "checkpoints_kept=2"]
-        result = run(*COMMANDS[trainer][ranks], *settings, *arguments, *more)
-        assert result.returncode == 0, result.stdout + result.stderr
+        succeed(*COMMANDS[trainer][ranks], *settings, *arguments, *more)
         (*_, (_, path)) = CheckpointFolder(str(tmp_path / name / "checkpoints"), 2).complete()
         log = (tmp_path / name / "training.log").read_text()
         return path, {int(step): float(loss) for loss, step in LOSS.findall(log)}

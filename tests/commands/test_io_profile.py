@@ -25,13 +25,12 @@ SHORT = ["--profile-io", "--profile-seconds", "0.5"]
 PHASES = ["reader alone", "training, dummy images", "training, the set"]
 
 
-def test_profile_prints_and_writes_its_figures_and_changes_no_training(run, settings, tmp_path):
+def test_profile_prints_and_writes_its_figures_and_changes_no_training(succeed, settings, tmp_path):
     ranks, command, environment = LAUNCHERS["run.sh"]
     trained = tmp_path / "models" / "small-arcface-demo"
     trained.mkdir(parents=True)
     (trained / "training.log").write_text("an earlier training")
-    result = run(*command, *SHORT, *settings, "decode_threads=1", "warmup_steps=10", **environment)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(*command, *SHORT, *settings, "decode_threads=1", "warmup_steps=10", **environment)
     folder = tmp_path / "models" / "io-profile-small-demo"
     assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name, trained.name]
     assert [path.name for path in trained.iterdir()] == ["training.log"]
@@ -64,11 +63,11 @@ def check_figures(figures, ranks):
     assert reader["samples_per_second"] > training["samples_per_second"]
 
 
-def test_a_data_set_that_is_slow_to_decode_is_detected(run, settings, tmp_path):
+def test_a_data_set_that_is_slow_to_decode_is_detected(succeed, settings, tmp_path):
     write_face_set(tmp_path / "slow", ([slow_image(person)] * 2 for person in range(CLASSES)), (16, 16))
     (tmp_path / "slow" / "lfw.bin").symlink_to("nowhere")  # a broken link must not break the profile
     slow = [setting for setting in settings if not setting.startswith("rec=")]
-    result = run(
+    result = succeed(
         *LAUNCHERS["python"][1],
         *SHORT,
         *slow,
@@ -76,7 +75,6 @@ def test_a_data_set_that_is_slow_to_decode_is_detected(run, settings, tmp_path):
         *("image_size=16", "decode_threads=1", "embedding_size=32", "batch_size=32"),
         OMP_NUM_THREADS="1",  # a core for the network, one for decoding
     )
-    assert result.returncode == 0, result.stdout + result.stderr
     assert "I/O-bound: training loses" in result.stdout
     verdict = json.loads((tmp_path / "models" / "io-profile-small-demo" / "io_profile.json").read_text())["verdict"]
     assert verdict["kind"] != "compute" and verdict["loss"] > 0.2

@@ -71,27 +71,25 @@ def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, argu
     assert "error: " not in output and not list(models.glob(".job*"))
 
 
-def test_a_stopped_training_resumes(arguments, run, tmp_path):
+def test_a_stopped_training_resumes(arguments, succeed, tmp_path):
     _, command, environment = LAUNCHERS["python"]
     models = tmp_path / "models"
     with started([*command, *arguments], **environment) as group:
         output, returned = stop(group, signal.SIGTERM, signal.SIGTERM)
     (update,) = checkpoints_in(models)
     assert returned == PREEMPTED and output.count(STOPPED.format(update)) == 1, output
-    result = run(*command, *arguments, f"max_update={update + 3}", "--resume", "auto", **environment)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(*command, *arguments, f"max_update={update + 3}", "--resume", "auto", **environment)
     assert f"resumes from update {update}" in result.stdout
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == update + 3
 
 
 @needs_torch
-def test_a_stop_during_a_verification_is_answered_and_the_verification_done_later(settings, run, tmp_path):
+def test_a_stop_during_a_verification_is_answered_and_the_verification_done_later(settings, succeed, tmp_path):
     """With one trainer; the tests of verification_cases.py run with both."""
     arguments = [*settings, "val_targets=['demo_val']", "verify_every=2", "max_update=2"]
     outcome = run_with_fault("torchrun", "ask_to_stop", 1, "evaluation", arguments, tmp_path / "mark")
     assert outcome.output.count(STOPPED.format(2)) == 1 and "[demo_val][2]" not in outcome.output, outcome.output
-    result = run(TORCH / "python", "train.py", *arguments, "--resume", "auto")
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(TORCH / "python", "train.py", *arguments, "--resume", "auto")
     assert result.stdout.count("[demo_val][2]Accuracy-Flip") == 1
 
 

@@ -14,7 +14,7 @@ pytestmark = needs_torch
 
 
 @pytest.fixture
-def run_example(run, tmp_path):
+def run_example(succeed, tmp_path):
     """Runs the example that contains a text, with a launcher and arguments; returns its output."""
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL)
     search = os.pathsep.join([str(ROOT), str(ROOT / "pytorch"), str(tmp_path)])
@@ -24,9 +24,7 @@ def run_example(run, tmp_path):
         program = tmp_path / "example.py"
         (source,) = (each for each in programs if text in each)
         program.write_text(source.replace('prefix="centers"', f"prefix={str(tmp_path)!r}"))
-        done = run(*launcher, program, *arguments, PYTHONPATH=search, CUDA_VISIBLE_DEVICES="")
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return succeed(*launcher, program, *arguments, PYTHONPATH=search, CUDA_VISIBLE_DEVICES="").stdout
 
     return run_program
 

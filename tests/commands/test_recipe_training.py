@@ -24,15 +24,14 @@ def write_noise(folder, side):
 
 @pytest.mark.slow
 @needs_torch
-def test_recipes_for_a_cpu_train(run, tmp_path):
+def test_recipes_for_a_cpu_train(succeed, tmp_path):
     small = f"num_classes={CLASSES} batch_size=4 max_update={UPDATES} val_targets=[]"
     jobs = [
         f"{ranks} train_v2 configs/{name} {small} rec={write_noise(tmp_path / f'of_{name}', side)} "
         f"output={tmp_path / name}"
         for name, (side, ranks) in RECIPES.items()
     ]
-    done = run(*IN_TURN, " -- ".join(jobs))
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeed(*IN_TURN, " -- ".join(jobs))
     for name, (_, ranks) in RECIPES.items():
         summary = json.loads((tmp_path / name / "summary.json").read_text())
         assert (summary["updates"], summary["ranks"]) == (UPDATES, ranks), name

@@ -79,12 +79,11 @@ def test_a_restart_goes_on_where_the_ranks_of_a_killed_mpirun_have_saved(argumen
 
 
 @pytest.mark.slow
-def test_a_short_soak_ends_with_the_bytes_of_an_undisturbed_training(run, faces):
+def test_a_short_soak_ends_with_the_bytes_of_an_undisturbed_training(succeed, faces):
     data = ["dataset=demo", f"rec={faces}", f"num_classes={CLASSES}"]
     arguments = [*data, "batch_size=8", "max_update=60", "checkpoint_every=4"]
     soak = [sys.executable, "benchmarks/soak.py", "--minutes", "0", "--longest", "3", "--kills", "1"]
-    result = run(*soak, *arguments, NP="2")
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(*soak, *arguments, NP="2")
     assert "every byte the same" in result.stdout and " with 0 kills" not in result.stdout
 
 

@@ -23,12 +23,11 @@ def newest(models):
 
 
 @pytest.mark.slow
-def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, settings, tmp_path):
+def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, succeed, settings, tmp_path):
     arguments = [*settings, *ARGUMENTS]
     whole, parts = (tmp_path / name / "small-arcface-demo" for name in ("uninterrupted", "parts"))
     for folder, more in ((whole, []), (parts, ["--resume", "auto"])):
-        result = run("bash", "run.sh", *arguments, f"models_root={folder.parent}", *more)
-        assert result.returncode == 0, result.stdout + result.stderr
+        result = succeed("bash", "run.sh", *arguments, f"models_root={folder.parent}", *more)
         if folder == whole:
             (_, (_, path)) = CheckpointFolder(str(whole / "checkpoints"), 2).complete()
             shutil.copytree(path, parts / "checkpoints" / Path(path).name)
@@ -53,8 +52,7 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
     # On three ranks, which read the checkpoint and save it in other shards.
     arrays, _ = checkpoint_contents(path)
     more = ["--resume", path, f"models_root={tmp_path / 'again'}", "batch_size=4"]
-    result = run("bash", "run.sh", *arguments, *more, NP="3")
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed("bash", "run.sh", *arguments, *more, NP="3")
     assert "resumes from update 7, saved by 2 ranks in" in result.stdout
     update, path, resumed = newest(tmp_path / "again")
     assert (resumed.ranks, update) == (3, 7) and [stop - start for start, stop in resumed.shards] == [7, 7, 6]
@@ -71,8 +69,7 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
     grown = tmp_path / "grown"
     more = [f"rec={faces / 'train.rec'}", "num_classes=21", "--class-map", tmp_path / "map.txt"]
     more += ["--resume", path, f"models_root={grown}", "new_centers=mean"]
-    result = run(sys.executable, "train_memory.py", *arguments, *more)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(sys.executable, "train_memory.py", *arguments, *more)
     _, grown_path, manifest = newest(grown)
     before, after = SavedClasses.of_checkpoint(path, resumed), SavedClasses.of_checkpoint(grown_path, manifest)
     kept = [(new, old) for new, old in enumerate(class_map) if old >= 0]

@@ -10,15 +10,9 @@ pytestmark = [pytest.mark.slow, needs_torch]
 
 
 @pytest.fixture
-def in_turn(run):
+def in_turn(succeed):
     """Runs "<processes> <module> <argument> ..." one after the other, see in_turn.py; returns rank 0's output."""
-
-    def run_in_turn(*programs):
-        done = run(*IN_TURN, " -- ".join(programs))
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run_in_turn
+    return lambda *programs: succeed(*IN_TURN, " -- ".join(programs)).stdout
 
 
 def test_any_loop_has_the_losses_of_our_trainer(in_turn, tmp_path):

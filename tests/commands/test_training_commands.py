@@ -18,7 +18,7 @@ GOLDEN = ROOT / "tests" / "assets" / "demo_losses.json"
 
 
 @pytest.mark.slow
-def test_the_commands_that_a_training_suggests_run_in_any_folder(run, settings, tmp_path):
+def test_the_commands_that_a_training_suggests_run_in_any_folder(run, succeed, settings, tmp_path):
     """Runs the suggested run.sh commands without a launcher, as run.sh passes its arguments to the program."""
     out, program = tmp_path / "a folder" / "run", f"{sys.executable} {ROOT}/train_memory.py"
     trained = run("python", "train_memory.py", *settings, *VERIFIED, "trackers=jsonl", f"output={out}")
@@ -28,14 +28,13 @@ def test_the_commands_that_a_training_suggests_run_in_any_folder(run, settings, 
     assert sum(command.startswith(f"NP=1 bash {ROOT}/run.sh --config ") for command in commands) == 2
     for command in commands:
         command = command.replace(f"bash {ROOT}/run.sh", program)
-        done = run("bash", "-c", f"cd {tmp_path} && unset PYTHONPATH && {command}", PATH="/usr/bin:/bin")
-        assert done.returncode == 0, command + done.stdout + done.stderr
+        succeed("bash", "-c", f"cd {tmp_path} && unset PYTHONPATH && {command}", PATH="/usr/bin:/bin")
     trained_settings = [json.loads((path / "settings.json").read_text()) for path in sorted(out.parent.iterdir())]
     losses_and_ratios = [(each["loss"], each["sample_ratio"]) for each in trained_settings]
     assert losses_and_ratios == [("arcface", 1), ("cosface", 1), ("arcface", 0.1)]
 
 
-def test_run_sh_and_a_run_from_its_settings_json(run, settings, tmp_path):
+def test_run_sh_and_a_run_from_its_settings_json(succeed, settings, tmp_path):
     """The second run gives the same numbers and keeps the first run's files."""
     folder = tmp_path / "models" / "small-cosface-demo"
     path = folder / "settings.json"
@@ -43,8 +42,7 @@ def test_run_sh_and_a_run_from_its_settings_json(run, settings, tmp_path):
     commands += [["bash", "run.sh", "--config", path]]
     summaries, documents = [], []
     for command in commands:
-        result = run(*command, NP="1")
-        assert result.returncode == 0, result.stdout + result.stderr
+        succeed(*command, NP="1")
         summaries.append(check_outcome(folder, 1, loss="cosface"))
         documents.append(path.read_text())
     assert summaries[0]["sample_ratio"] == [0.5, 1.0]
@@ -57,11 +55,10 @@ def test_run_sh_and_a_run_from_its_settings_json(run, settings, tmp_path):
     assert {path.name for path in folder.iterdir()} == {path.name for path in first.iterdir()} | {first.name, ".lock"}
 
 
-def test_debug_mode_needs_no_data(run, tmp_path):
+def test_debug_mode_needs_no_data(succeed, tmp_path):
     arguments = ["--dataset", "100w", f"models_root={tmp_path}", "num_classes=1000", "embedding_size=64"]
     words = ["batch_size=4", "max_update=3", "frequent=1", "sample_ratio=0.1"]
-    result = run(sys.executable, "train_memory.py", *arguments, *words)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(sys.executable, "train_memory.py", *arguments, *words)
     assert "training on dummy data" in result.stdout
     summary = json.loads((tmp_path / "small-arcface-100w" / "summary.json").read_text())
     assert (summary["updates"], summary["verification"]) == (3, {})

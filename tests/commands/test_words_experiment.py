@@ -19,11 +19,10 @@ def add_run_with_all_centers(models):
 
 @pytest.mark.slow
 @needs_torch
-def test_the_experiment_trains_once_and_is_compared(run, tmp_path):
+def test_the_experiment_trains_once_and_is_compared(run, succeed, tmp_path):
     command = [TORCH / "python", "benchmarks/words.py", "--quick"]
     command += ["--root", tmp_path / "words", "--folder", tmp_path / "models"]
-    trained = run(*command, "--ratios", "0.1")
-    assert trained.returncode == 0, trained.stdout + trained.stderr
+    trained = succeed(*command, "--ratios", "0.1")
     (models,) = (tmp_path / "models-quick").iterdir()
     add_run_with_all_centers(models)
     taken = run(*command, "--ratios", "1", "0.1", "[0.1,1]")
@@ -36,8 +35,7 @@ def test_the_experiment_trains_once_and_is_compared(run, tmp_path):
     assert "update 10" in log.read_text()
 
     where = ["--root", tmp_path / "words-quick", "--folder", tmp_path / "models-quick"]
-    figures = run(TORCH / "python", "benchmarks/words_figures.py", *where)
-    assert figures.returncode == 0, figures.stderr
+    figures = succeed(TORCH / "python", "benchmarks/words_figures.py", *where)
     assert full in figures.stdout and sampled in figures.stdout and halves in figures.stdout
     page, picture = tmp_path / "page.md", tmp_path / "words.png"
     page.write_text(figures.stdout)
@@ -50,9 +48,8 @@ def test_the_experiment_trains_once_and_is_compared(run, tmp_path):
 
 @pytest.mark.slow
 @needs_torch
-def test_the_share_of_the_layer(run):
-    shares = run(TORCH / "python", "benchmarks/words_step.py", "--quick")
-    assert shares.returncode == 0, shares.stderr
+def test_the_share_of_the_layer(succeed):
+    shares = succeed(TORCH / "python", "benchmarks/words_step.py", "--quick")
     rows = [line.strip("| ").split(" | ") for line in shares.stdout.splitlines()[3:]]
     assert [row[:2] for row in rows] == [["200", ratio] for ratio in ("1", "0.3", "0.1", "0.03")]
     assert all(0 < float(row[3].split()[0]) < 100 for row in rows)
