@@ -13,7 +13,7 @@ from symbol_arrays import shapes_of
 import default
 from partial_fc.checkpoint.model_format import MXNET
 from partial_fc_mxnet import build
-from partial_fc_mxnet.ops.module_arrays import gradients
+from partial_fc_mxnet.ops.module_arrays import gradients, parameters
 from partial_fc_mxnet.symbol import NETWORKS, get_symbol
 from partial_fc_mxnet.symbol.head import HEADS
 
@@ -108,6 +108,11 @@ def test_forward_and_backward_reach_every_weight(network):
         gradient = array.asnumpy()
         assert np.isfinite(gradient).all(), name
         assert name == "fc1_gamma" or np.abs(gradient).max() > 0, name
+    module.init_optimizer(kvstore=None, optimizer_params={"learning_rate": 0.1, "wd": 0.5})
+    module.update()
+    updated = parameters(module)
+    assert (updated["fc1_gamma"].asnumpy() == 1).all()  # no weight decay either
+    assert updated["fc1_beta"].asnumpy().any() == (network != "small")  # the demo's embeddings stay centered
 
 
 @pytest.mark.parametrize(

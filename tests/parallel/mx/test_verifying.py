@@ -92,7 +92,7 @@ def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):
 def test_embedding_in_training_mode_changes_nothing(folder):
     """Even if the forward pass changes the running statistics, as cuDNN's batch norm does in training mode."""
     module = build_module()
-    before = {name: array.asnumpy() for name, array in module.get_export_params()[1].items()}
+    before = {name: array.asnumpy() for name, array in module_arrays.statistics(module).items()}
     forward = module._module.forward
 
     def forward_like_cudnn(batch, is_train):
@@ -102,7 +102,7 @@ def test_embedding_in_training_mode_changes_nothing(folder):
 
     module._module.forward = forward_like_cudnn
     module.embed(np.ones((BATCH, 3, SIDE, SIDE), np.uint8), batch_statistics=True)
-    for name, array in module.get_export_params()[1].items():
+    for name, array in module_arrays.statistics(module).items():  # the device's arrays, not their copies on the host
         np.testing.assert_array_equal(array.asnumpy(), before[name], err_msg=name)
 
 
