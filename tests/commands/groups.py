@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 import pytest
-from conftest import IN_TURN, LIMIT, TORCH, needs_torch
+from conftest import IN_TURN, LAUNCHERS, LIMIT, TORCH, needs_torch
 
 from partial_fc.checkpoint import SavedClasses, read_arrays, read_manifest
 from paths import ROOT, SOURCES
@@ -78,6 +78,12 @@ def started(command, shell=None, **environment):
             for pid in processes_with(folder):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+
+def launched(launcher, arguments):
+    """Starts a group by an entry of LAUNCHERS."""
+    _, command, environment = LAUNCHERS[launcher]
+    return started([*command, *arguments], **environment)
 
 
 def started_on(hosts, host, command, **environment):

@@ -10,6 +10,7 @@ from conftest import LAUNCHERS, TORCH, needs_torch
 from groups import (
     ENDLESS,
     checkpoints_in,
+    launched,
     launcher_of,
     processes_with,
     ranks_with,
@@ -60,9 +61,8 @@ def wait_for_end(models):
     ],
 )
 def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, arguments, tmp_path):
-    _, command, environment = LAUNCHERS[launcher]
     models = tmp_path / "models"
-    with started([*command, *arguments], **environment) as group:
+    with launched(launcher, arguments) as group:
         output, returned = stop(group, *signals)
         wait_for_end(models)
     assert returned == code, output
@@ -74,7 +74,7 @@ def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, argu
 def test_a_stopped_training_resumes(arguments, succeed, tmp_path):
     _, command, environment = LAUNCHERS["python"]
     models = tmp_path / "models"
-    with started([*command, *arguments], **environment) as group:
+    with launched("python", arguments) as group:
         output, returned = stop(group, signal.SIGTERM, signal.SIGTERM)
     (update,) = checkpoints_in(models)
     assert returned == PREEMPTED and output.count(STOPPED.format(update)) == 1, output
@@ -127,8 +127,7 @@ def test_a_full_disk_ends_a_training_only_when_a_checkpoint_cannot_be_written(ar
 def test_when_a_launcher_is_killed_its_ranks_save_and_end(launcher, killed, code, arguments, tmp_path):
     """Their output then has no reader, and Open MPI would abort them at once."""
     models = tmp_path / "models"
-    _, command, environment = LAUNCHERS[launcher]
-    with started([*command, *arguments], **environment) as group:
+    with launched(launcher, arguments) as group:
         read_until(group, "Global Step: 4 ")
         launcher_of(group, killed).kill()
         wait_for_end(models)
@@ -145,8 +144,7 @@ def test_when_a_launcher_is_killed_its_ranks_save_and_end(launcher, killed, code
     ],
 )
 def test_an_interrupt_ends_all(launcher, code, arguments, tmp_path):
-    _, command, environment = LAUNCHERS[launcher]
-    with started([*command, *arguments], **environment) as group:
+    with launched(launcher, arguments) as group:
         output, returned = stop(group, signal.SIGINT)
         wait_for_end(tmp_path / "models")
     assert returned == code, output
@@ -177,8 +175,7 @@ def test_a_paused_training_goes_on(script, arguments, tmp_path):
 
 
 def test_a_stop_before_training_saves_nothing(arguments, tmp_path):
-    _, command, environment = LAUNCHERS["python"]
-    with started([*command, *arguments], **environment) as group:
+    with launched("python", arguments) as group:
         while not list((tmp_path / "models").glob(".job*")):
             assert group.poll() is None
             time.sleep(0.02)
