@@ -4,19 +4,14 @@ import json
 import os
 import re
 import signal
-import struct
 import subprocess
 import sys
 import time
-import zlib
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
-from conftest import CLASSES, LAUNCHERS
+from conftest import LAUNCHERS
 
-from partial_fc.data.face_records import write_face_set
 from paths import ROOT
 
 pytestmark = pytest.mark.timed
@@ -61,37 +56,6 @@ def check_figures(figures, ranks):
     assert all(rank["bytes"] == 0 for rank in dummies["ranks"])
     assert all(rank["bytes"] > 0 and 0 < rank["read_seconds"] < rank["busy_seconds"] for rank in training["ranks"])
     assert reader["samples_per_second"] > training["samples_per_second"]
-
-
-def test_a_data_set_that_is_slow_to_decode_is_detected(succeed, settings, tmp_path):
-    write_face_set(tmp_path / "slow", ([slow_image(person)] * 2 for person in range(CLASSES)), (16, 16))
-    (tmp_path / "slow" / "lfw.bin").symlink_to("nowhere")  # a broken link must not break the profile
-    slow = [setting for setting in settings if not setting.startswith("rec=")]
-    result = succeed(
-        *LAUNCHERS["python"][1],
-        *SHORT,
-        *slow,
-        f"rec={tmp_path / 'slow' / 'train.rec'}",
-        *("image_size=16", "decode_threads=1", "embedding_size=32", "batch_size=32"),
-        OMP_NUM_THREADS="1",  # a core for the network, one for decoding
-    )
-    assert "I/O-bound: training loses" in result.stdout
-    verdict = json.loads((tmp_path / "models" / "io-profile-small-demo" / "io_profile.json").read_text())["verdict"]
-    assert verdict["kind"] != "compute" and verdict["loss"] > 0.2
-
-
-def slow_image(seed):
-    """Returns a PNG of 16x16 pixels with a chunk of 4 MiB, which takes several times as long to decode as to train on.
-
-    Several times, because tests that run at the same time may slow down only the phase with dummy images.
-    """
-    pixels = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
-    png = cv2.imencode(".png", pixels)[1].tobytes()
-    size = 2**22
-    chunk = b"prVt" + bytes(size)
-    after_header = 8 + 25
-    extra = struct.pack(">I", size) + chunk + struct.pack(">I", zlib.crc32(chunk))
-    return png[:after_header] + extra + png[after_header:]
 
 
 @pytest.mark.parametrize(
