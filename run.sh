@@ -5,8 +5,8 @@
 #   HOSTS=hosta:8,hostb:8 bash run.sh                   on several hosts, with their numbers of ranks; or
 #   HOSTFILE=deploy/hosts/two_machines bash run.sh      the same from a file. NP defaults to the sum.
 #   MAX_RESTARTS=3 bash run.sh                          restarts from the newest checkpoint after a failure (0)
-#   MAX_RESTARTS=3 MIN_HOSTS=1 HOSTS=... bash run.sh    and on the remaining hosts, if they are at least MIN_HOSTS (all);
-#                                                       waits up to HOST_WAIT seconds (300) for the others
+#   MAX_RESTARTS=3 MIN_HOSTS=1 HOSTS=... bash run.sh    restarts on the remaining hosts if at least MIN_HOSTS (all) are
+#                                                       left; waits up to HOST_WAIT seconds (300) for lost hosts
 #
 # Checks the hosts before training starts (setup-utils/check.sh); CHECK_HOSTS=0 skips that.
 #   INTERFACE=eth0 or INTERFACE=10.0.0.0/24             network between the hosts (the one that ssh uses)
@@ -15,8 +15,8 @@
 #   FORWARD="NAME NAME"                                 variables to pass to other hosts besides OMP_*, MXNET_*,
 #                                                       HOROVOD_*, NCCL_*, UCX_* and PARTIAL_FC_*
 #
-# TERM and USR1 save a checkpoint and stop. Exit codes: 0; 2: refused before training started; 75: saved and stopped by
-# a signal; 130: Ctrl-C; others: failed.
+# TERM and USR1 save a checkpoint and stop. Exit codes: 0: finished; 2: refused before training started; 75: saved and
+# stopped by a signal; 130: Ctrl-C; others: failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=setup-utils/help.sh
@@ -32,14 +32,14 @@ stop_signal=USR1    # mpirun forwards it to all ranks; on TERM it would kill the
 # shellcheck source=setup-utils/job.sh
 . "$here/setup-utils/job.sh"
 
-# Names of the variables for ranks of other hosts: the user's settings of the libraries, and those of the progress bar.
+# Prints the names of the variables to pass to other hosts: the libraries' settings, and the progress bar's width.
 forwarded() {
     compgen -e | grep -E '^(COLUMNS|(PARTIAL_FC|OMP|MXNET|HOROVOD|NCCL|UCX)_.*)$'
     tr -s ' ' '\n' <<<"${FORWARD:-}" | grep . || true
 }
 
-# The full path of mpirun shows the other hosts where theirs is. -bind-to none: a rank uses several threads, and MPI
-# would bind it to one core. -q: otherwise mpirun adds a page of messages to the one line of a rank's error.
+# The full path of mpirun tells the other hosts where Open MPI is installed. -bind-to none: a rank uses several threads,
+# and mpirun would bind it to one core. -q: otherwise mpirun adds a page of messages to a rank's one-line error.
 train() {
     local line=("$(command -v mpirun)" -np "$NP" "${hosts[@]}" -bind-to "$binding" -map-by slot -q) name
     if [ -n "$networks" ]; then
@@ -55,14 +55,14 @@ binding=${BIND_TO:-none}
 case $binding in
     none) ;;
     hwthread | core | l1cache | l2cache | l3cache | socket | numa | board)
-        binding=$binding:overload-allowed ;;    # else mpirun -q exits silently if there are more ranks than these
+        binding=$binding:overload-allowed ;;    # otherwise mpirun -q exits silently if ranks outnumber cores
     *)
         printf 'run.sh: BIND_TO=%s is not supported, expected none, hwthread, core, l1cache, l2cache, l3cache,' "$binding" >&2
         printf ' socket, numa or board\n' >&2
         exit 2 ;;
 esac
 
-# A function, because bash parses it completely before it runs: editing this file does not affect a running training.
+# In a function, because bash parses a function completely before it runs: editing this file does not affect a training.
 main() {
     if [ -z "$PARTIAL_FC_OUTPUT_LOST" ]; then
         printf 'run.sh: cannot create a file in TMPDIR=%s: Open MPI needs a folder there\n' "${TMPDIR:-/tmp}" >&2

@@ -7,8 +7,8 @@
 #
 # For several hosts see docs/hosts.md.
 #
-# TERM and USR1 save a checkpoint and stop. Exit codes: 0; 2: refused before training started; 75: saved and stopped by
-# a signal; 130: Ctrl-C; others: failed.
+# TERM and USR1 save a checkpoint and stop. Exit codes: 0: finished; 2: refused before training started; 75: saved and
+# stopped by a signal; 130: Ctrl-C; others: failed.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../setup-utils/help.sh
@@ -21,7 +21,7 @@ stop_signal=TERM    # torchrun sends it to its processes, and does not restart t
 . "$root/setup-utils/job.sh"
 cd "$root"
 
-# torchrun kills processes that have not ended this many seconds after the stop signal (30). Saving may take a minute.
+# Seconds from the stop signal until torchrun kills a process, by default 30: saving may take a minute.
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-75}
 NP=${NP:-$(PYTHONPATH=setup-utils "$python" -c 'import cuda; print(len(cuda.probe_gpus()[0]) or 2)')}
 # torchrun would set one thread.
@@ -33,7 +33,7 @@ main() {
     check_settings "$python" train.py "$@"
     run_job "$python" pytorch/launch.py --nproc_per_node="$NP" \
         --max-restarts="${MAX_RESTARTS:-0}" train.py "$@"
-    [ -z "$stopped" ] || [ "$code" -ne 143 ] || code=75    # before torchrun had started any process
+    [ -z "$stopped" ] || [ "$code" -ne 143 ] || code=75    # stopped before torchrun had started a process
     [ -z "$interrupted" ] || code=130
     exit "$code"
 }

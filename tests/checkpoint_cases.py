@@ -1,4 +1,4 @@
-"""Checkpoints of a training, for the tests of both trainers: ``make(**arguments)`` builds a SmallTraining."""
+"""Test cases for checkpoints, shared by both trainers: ``make(**arguments)`` builds a SmallTraining."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from partial_fc.training.loop import LoopState, seed_step
 from partial_fc.training.saved_training import SavedTraining
 from partial_fc.training.schedules import value_in_epoch
 
-# Three batches of an epoch; both rates change after update RATES_CHANGE, and the sample ratio after each epoch.
+# An epoch has three batches; both rates change after update RATES_CHANGE, the sample ratio changes after each epoch.
 CLASSES, BATCH, SHAPE, EPOCH, STEPS, RATES_CHANGE = 13, 4, (3, 4, 4), 3, 8, 4
 RATIOS = 0.5, 0.7, 0.0
 
@@ -21,7 +21,7 @@ class SmallTraining:
     Attributes:
         engine, data: see partial_fc.training.engine.
         loop: see LoopState.
-        losses: of all updates that it made.
+        losses: one per update.
     """
 
     loop: LoopState
@@ -46,21 +46,21 @@ class SmallTraining:
         return self
 
     def prepare(self):
-        """Creates the parameters, if they are not there."""
+        """Creates the parameters if there are none yet."""
 
     def run(self, callbacks, steps, saved):
         """Trains until `steps` updates are done."""
         raise NotImplementedError
 
     def rows(self, field):
-        """(L, width) centers or a state, a key of the bank's widths, of this rank."""
+        """Returns this rank's centers or one of their states, (L, width); ``field`` is a key of the bank's widths."""
         return np.concatenate(self.engine.memory_bank.host_rows(field, copied=True))
 
     def rows_of_all(self, field):
         return np.concatenate(self.engine.collectives.gather_object(field, self.rows(field)))
 
     def everything(self):
-        """All arrays of this rank by name."""
+        """Returns all arrays of this rank by name."""
         arrays = {**self.engine.parameters(), **self.engine.statistics()}
         return {**arrays, **{field: self.rows(field) for field in self.engine.memory_bank.widths}}
 
@@ -78,12 +78,12 @@ def newest(training, folder):
 def a_resumed_training_equals_an_uninterrupted_one(make, folder):
     whole = make().fit(STEPS, folder, every=1)
     saved_at = dict(folder.complete())
-    # The end of an epoch, before another sample ratio; within one, after the rates have changed; in the last one.
+    # At the end of an epoch, where the sample ratio changes; within an epoch, after the rates changed; at the end.
     for stop in (EPOCH, RATES_CHANGE + 1, 2 * EPOCH, STEPS - 1):
         again = make()
         saved = SavedTraining.open(saved_at[stop], again.engine.collectives)
         assert saved.manifest.num_update == stop
-        # Without the state of the checkpoint it would draw other negatives.
+        # So that only the checkpoint's state can make it draw the same negatives.
         again.engine.memory_bank.sampler.restart(99)
         again.fit(STEPS, saved=saved)
         assert again.losses == whole.losses[stop:]
@@ -109,7 +109,7 @@ def a_save_in_the_background_saves_the_state_of_its_step(make, folder):
     equal(saving.everything(), make().fit(STEPS).everything())
     engine = saving.engine
     bank, rank = engine.memory_bank, engine.collectives.rank
-    own_classes = np.arange(bank.class_start, bank.class_start + bank.num_local)
+    local_classes = np.arange(bank.class_start, bank.class_start + bank.num_local)
     for update, path in folder.complete():
         at, manifest = make().fit(update), read_manifest(path)
         if rank == 0:
@@ -117,19 +117,19 @@ def a_save_in_the_background_saves_the_state_of_its_step(make, folder):
         classes = SavedClasses.of_checkpoint(path, manifest)
         assert classes.widths == bank.widths
         for field in bank.widths:
-            np.testing.assert_array_equal(classes.rows(field, own_classes), at.rows(field))
-        with np.load(f"{path}/backbone.npz") as backbone, np.load(f"{path}/rank-{rank:05}.npz") as own:
+            np.testing.assert_array_equal(classes.rows(field, local_classes), at.rows(field))
+        with np.load(f"{path}/backbone.npz") as backbone, np.load(f"{path}/rank-{rank:05}.npz") as statistics:
             equal(dict(backbone), at.engine.parameters())
-            equal(dict(own), at.engine.statistics())
+            equal(dict(statistics), at.engine.statistics())
 
 
 def checkpoints_by_time_follow_the_clock_of_rank_zero(make, folder, monkeypatch):
     training = make()
-    seconds = 25 + 100 * training.engine.collectives.rank  # of an update
+    seconds = 25 + 100 * training.engine.collectives.rank  # per update
     clock = "partial_fc.training.checkpointing.monotonic"
     monkeypatch.setattr(clock, lambda: seconds * training.engine.num_update)
     training.fit(STEPS, folder, every=5, minutes=1.0)
-    # After 75 s, in the step that follows; after five updates; at the end.
+    # In the step after 75 s have passed; after five updates; at the end.
     assert [update for update, _ in folder.complete()] == [8, 5, 4]
 
 
@@ -149,8 +149,8 @@ def mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(make, fo
     fresh = second.rows_of_all("weight")
     second.fit(3, saved=saved)
     for field in second.engine.memory_bank.widths:
-        found = second.rows_of_all(field)
-        np.testing.assert_array_equal(found[kept], first.rows_of_all(field)[class_map[kept]])
-        np.testing.assert_array_equal(found[~kept], fresh[~kept] if field == "weight" else 0)
+        rows = second.rows_of_all(field)
+        np.testing.assert_array_equal(rows[kept], first.rows_of_all(field)[class_map[kept]])
+        np.testing.assert_array_equal(rows[~kept], fresh[~kept] if field == "weight" else 0)
     second.fit(5)
     assert second.engine.num_update == 5

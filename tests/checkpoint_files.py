@@ -1,4 +1,4 @@
-"""Makes checkpoints, for the tests of what reads them."""
+"""Writes checkpoints for the tests of code that reads them."""
 
 import os
 
@@ -18,9 +18,9 @@ def centers(classes, seed=0):
 
 
 def write_checkpoint(folder, num_update, classes=7, ranks=2, seed=0, commit=True, states=None):
-    """Writes one as `ranks` ranks do, the centers of a rank in pieces of 2 rows; returns its path.
+    """Writes a checkpoint as `ranks` ranks do, with several pieces per center file; returns its path.
 
-    Without `states` (name -> (C, width)) it is one of an earlier version, with momentum.
+    `states` are name -> (C, width); by default, the checkpoint is of an earlier version, which has momentum.
     """
     weight, momentum = centers(classes, seed)
     fields = {"weight": weight, **({"weight_mom": momentum} if states is None else states)}
@@ -31,7 +31,7 @@ def write_checkpoint(folder, num_update, classes=7, ranks=2, seed=0, commit=True
     for rank, (start, stop) in enumerate(shards):
         chunks[statistics_file(rank)] = npz_chunks({"aux:bn_moving_mean": np.float32([rank, seed])})
         for field, rows in fields.items():
-            # One row where there are two to stack, and none on a rank without classes.
+            # Two pieces; a single empty one on a rank without classes.
             chunks[center_file(field, rank)] = array_chunks(
                 [rows[start : start + 1], rows[start + 1 : stop]] if stop > start else [rows[:0]]
             )

@@ -1,4 +1,4 @@
-"""The command partial-fc, in this process or in one of its own."""
+"""The command partial-fc, in this process or in a new one."""
 
 import argparse
 import signal
@@ -11,7 +11,7 @@ from paths import with_root
 
 
 def exit_code(*words):
-    """Runs `partial-fc WORDS`; returns its exit code, also if argparse ends it."""
+    """Runs `partial-fc WORDS`; returns its exit code, also if argparse exits."""
     try:
         return main(list(map(str, words)))
     except SystemExit as ended:
@@ -19,27 +19,27 @@ def exit_code(*words):
 
 
 def call(module, *words):
-    """Runs the command of a module in this process; raises its errors."""
+    """Runs a module's command in this process and raises its errors."""
     parser = argparse.ArgumentParser()
     module.add_arguments(parser)
     return module.run(parser.parse_args(list(map(str, words))))
 
 
 def start(*words, **options):
-    """Runs `partial-fc WORDS` in a process of its own, in the current folder; returns it with what it printed."""
+    """Runs `partial-fc WORDS` in a new process in the current folder; returns its CompletedProcess."""
     command = [sys.executable, "-m", "partial_fc_tools", *map(str, words)]
     return subprocess.run(command, env=with_root(), capture_output=True, text=True, timeout=60, **options)
 
 
 @contextmanager
 def interruptible(*command, **options):
-    """A program that Ctrl-C ends, killed at the end; it shows its errors in a pipe."""
+    """Yields a program that Ctrl-C interrupts, with stderr in a pipe; kills it at the end."""
     child = subprocess.Popen(
         [sys.executable, *map(str, command)],
         env=with_root(),
         stderr=subprocess.PIPE,
         text=True,
-        # Processes in the background of a shell ignore SIGINT.
+        # Background processes of a shell ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         **options,
     )

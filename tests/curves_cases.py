@@ -1,4 +1,4 @@
-"""Curves for TensorBoard on a disk that is full, with the writer of either framework."""
+"""Test cases for the TensorBoard writers of both frameworks."""
 
 import os
 import re
@@ -10,13 +10,13 @@ from small_disk import fill, small_disk
 
 
 def check_full_disk(open_writer, tmp_path, capfd):
-    """The folder is named once; log and close return, although the library's thread has ended. Others go on."""
+    """On a full disk, one message names the folder, log and close return, and other trackers continue."""
     with small_disk(tmp_path / "disk", "64k") as disk:
         with closing(build_trackers(["tensorboard", "curves_cases:Counter"], {}, open_writer)) as trackers:
             trackers.log({"loss": 2.5}, 0)
             trackers.begin(str(disk), {})
             while not any(file.stat().st_size for file in disk.rglob("*tfevents*")):
-                time.sleep(0.01)  # the first value is written by a thread
+                time.sleep(0.01)  # until a thread has written the first value
             fill(disk)
             start = time.monotonic()
             for update in range(3000):
@@ -28,7 +28,7 @@ def check_full_disk(open_writer, tmp_path, capfd):
 
 
 def check_drawn_names(open_writer, folder):
-    """Nobody can put a link in the place of a file before it is there."""
+    """File names are random, so nobody can place a link at a file's path in advance."""
     for _ in range(2):
         open_writer(str(folder), 0).close()
     endings = {path.name.rpartition(".")[2] for path in folder.iterdir()}
@@ -36,7 +36,7 @@ def check_drawn_names(open_writer, folder):
 
 
 class Counter:
-    """A user's own tracker."""
+    """A user's tracker."""
 
     count = 0
 

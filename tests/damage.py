@@ -1,4 +1,4 @@
-"""Damaged copies of a file, drawn with a fixed seed for a second: each is read, or an error names it."""
+"""Reads randomly damaged copies of a file for a second, with a fixed seed: each is read, or an error names it."""
 
 import random
 import time
@@ -9,7 +9,7 @@ EXTREME = [0, 1, -1, 2**31 - 1, -(2**31), 2**32 - 1, 2**62, 2**63 - 1, -(2**63)]
 
 
 def damaged(content, rng):
-    """Returns the bytes with one to three of them changed, an integer replaced, or a part cut out or repeated."""
+    """Returns the content with one to three bytes changed, an integer replaced, or a part cut out or repeated."""
     data = bytearray(content)
     place = rng.randrange(len(data))
     match rng.randrange(4):
@@ -28,9 +28,9 @@ def damaged(content, rng):
 
 @contextmanager
 def memory_below(megabytes):
-    """Fails if the process takes this much more memory, as the kernel counts it."""
+    """Fails if the peak of this process's resident memory grows by this much in the context."""
     with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the peak starts at the present size
+        file.write("5")  # resets the peak
     before = _peak()
     yield
     assert _peak() - before < megabytes << 10, f"{(_peak() - before) >> 10} MB"
@@ -45,15 +45,17 @@ def check_damaged(path, content, read, write=None, draw=damaged, seconds=1.0, me
     """Writes and reads damaged copies of a file.
 
     Args:
-        path, content: of the file.
-        read: called with the path.
-        write: called with what ``draw`` returns, writes the file; else the file's bytes are drawn.
-        draw: called with the content and a generator.
+        path, content: path and content of the file.
+        read: reads the file; called with the path.
+        write: writes the file; called with the result of ``draw``. By default, the result is the file's content.
+        draw: damages the content; called with the content and a random generator.
+        seconds: duration.
+        megabytes: limit on the growth of memory.
     """
-    named = str(path.parent / path.name.split(".")[0])  # in a set, the other file may be at fault
+    named = str(path.parent / path.name.split(".")[0])  # an error may name the other file of a set
     rng, end, refused = random.Random(32), time.monotonic() + seconds, 0
     with memory_below(megabytes), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of pickletools, about escape sequences
+        warnings.simplefilter("ignore")  # pickletools warns about escape sequences
         for number in range(5000):
             data = draw(content, rng)
             write(data) if write else path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Weights of backbones, the same in every environment: they depend on the name and shape of each array alone."""
+"""Random backbone weights, the same in every environment: they depend only on the name and shape of each array."""
 
 import zlib
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from partial_fc.checkpoint.torch_names import torch_names
 
 
 def draw_weights(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """MXNet's name -> float32 array that reveals mistakes: slopes of both signs, scales far from 1, means from 0."""
+    """Returns MXNet's name -> float32 array. Slopes have both signs, scales differ from 1 and means from 0."""
     return {name: _draw(name, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
 def mxnet_weights(network, state):
-    """``arg:`` and ``aux:`` arrays as MXNet saves them, for a network with this state_dict in PyTorch."""
+    """Returns ``arg:`` and ``aux:`` arrays as MXNet saves them, for a network with this PyTorch state_dict."""
     shapes = {name.partition(":")[2]: tuple(state[key].shape) for name, key in torch_names(network).items()}
     return dict(zip(torch_names(network), draw_weights(shapes).values()))
 

@@ -1,7 +1,7 @@
-"""Trains on one set in every form, killed and resumed in between:  python tests/every_form.py FOLDER [TRAIN_REC]
+"""Trains on one set in every form, with a kill and a resume:  python tests/every_form.py FOLDER [TRAIN_REC]
 
-Ends with an error unless the trained bytes are those of train.rec. The set is drawn in FOLDER, or read from TRAIN_REC.
-Trainings are children of this process, which has imported PyTorch, most of the work of a start.
+Ends with an error unless every form gives the same trained bytes as train.rec. The set is drawn in FOLDER, or read from
+TRAIN_REC. The trainings are forks of this process, because importing PyTorch takes longest.
 """
 
 import os
@@ -38,7 +38,7 @@ KILLED = 9  # the exit status of a child
 
 
 def in_child(work, *arguments, **named):
-    """Returns how a child process ended that has done some work."""
+    """Does some work in a child process and returns the child's wait status."""
     child = os.fork()
     if not child:
         work(*arguments, **named)
@@ -47,9 +47,9 @@ def in_child(work, *arguments, **named):
 
 
 def train_on(rec, output, killed=False, **changes):
-    """Trains, or is killed after update 3."""
+    """Trains to the end, or kills its process after update 3."""
     if killed:
-        checkpointing._copy_fits = lambda engine: False  # else a thread may not have written when this process ends
+        checkpointing._copy_fits = lambda engine: False  # so that no checkpoint is written in the background
         after_update(3, lambda: kill_once_saved(output / "checkpoints" / "step-0000000002"))
     changes = {**SETTINGS, "rec": rec, "output": str(output), **changes}
     train(default.generate_config(changes=changes, trainer="torch"), TorchFramework())
@@ -66,7 +66,7 @@ def trained(output):
 
 
 def images_of(rec):
-    """Encoded images by identity."""
+    """Returns encoded images by identity."""
     records, people = FaceRecords(rec), []
     for position in range(records.num_images):
         label = int(records.labels(position))
@@ -76,7 +76,7 @@ def images_of(rec):
 
 
 def write(form, folder, people):
-    """Writes a set, and what `rec` names into a file, in a child: the threads of `datasets` do not survive a fork."""
+    """Writes a set, and its `rec` setting to a text file; in a child, as threads of `datasets` do not survive forks."""
     (folder / f"{form}.txt").write_text(image_forms.FORMS[form](folder / form, people))
 
 

@@ -1,4 +1,4 @@
-"""Face sets that tests damage, and what is in them."""
+"""Writes, damages and reads face sets."""
 
 import os
 import struct
@@ -12,7 +12,7 @@ from partial_fc.data.recordio.reader import RecordReader
 
 
 def images_of(root):
-    """[(encoded image, label)] of a set."""
+    """Returns a set's [(encoded image, label)]."""
     records = FaceRecords(os.path.join(root, "train.rec"))
     images = [records.read_image(position) for position in range(records.num_images)]
     records.close()
@@ -30,7 +30,7 @@ def write_records(root, records):
 
 
 def rewrite(rec, change):
-    """Writes a set again with `change(key, header, image)` -> those three."""
+    """Rewrites a set; `change(key, header, image)` returns the three new values."""
     reader = RecordReader(rec, rec[:-3] + "idx")
     records = [(int(key), *unpack(reader.read(int(key)))) for key in reader.index.keys_at(np.arange(len(reader)))]
     reader.close()
@@ -48,19 +48,19 @@ def overwrite(rec, place, data):
 
 
 def picture(seed=0, size=(16, 16), channels=3):
-    """A smooth picture, so that JPEG keeps it nearly."""
+    """Returns a smooth picture, which JPEG changes little."""
     shape = (3, 3, channels) if channels > 1 else (3, 3)
     colors = np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
     return cv2.resize(colors, size[::-1], interpolation=cv2.INTER_LINEAR)
 
 
 def jpeg(seed):
-    """A picture of 16x16, encoded."""
+    """Returns an encoded picture of 16x16."""
     return cv2.imencode(".jpg", picture(seed))[1].tobytes()
 
 
 def with_orientation(jpeg, orientation, order="<", thumbnail=b""):
-    """The JPEG with an EXIF segment that says how it is turned, and holds a thumbnail."""
+    """Returns the JPEG with an EXIF segment that has an orientation and a thumbnail."""
     tiff = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(
         order + "IHHHIHHI", 8, 1, 0x0112, 3, 1, orientation, 0, 0
     )

@@ -1,4 +1,4 @@
-"""A protocol of a few random images for the tests of partial_fc_tools.ijb."""
+"""Writes an IJB protocol of a few random images, for the tests of partial_fc_tools.ijb."""
 
 import cv2
 import numpy as np
@@ -12,11 +12,10 @@ def write(path, lines):
 
 
 def write_protocol(root, pictures=True, seed=0, templates=12, subjects=6):
-    """Writes a protocol into the Path ``root``: three images per template in two media, two galleries.
+    """Writes a protocol into the Path ``root``: three images per template, two media, two galleries.
 
-    All templates have the same two media ids; the first, third, ... have two images of one, the others of the other.
-
-    Without ``pictures`` the images are empty files.
+    All templates have the same two media ids: two images of one and one image of the other, in alternation. Without
+    ``pictures`` the images are empty files.
     """
     rng = np.random.default_rng(seed)
     (root / "meta").mkdir(parents=True)

@@ -33,7 +33,7 @@ def write_folders(root, identities):
 
 
 def write_shard(path, samples):
-    """Writes {file name: content}, or pairs of them; None is a link to the first file."""
+    """Writes a tar file of {file name: content}, or of pairs; the content None is a link to the first file."""
     Path(path).parent.mkdir(exist_ok=True)
     samples = list(samples.items() if isinstance(samples, dict) else samples)
     with tarfile.open(path, "w") as tar:
@@ -56,7 +56,7 @@ def write_shards(root, identities, each=8):
 
 
 def hugging_face(identities):
-    """A data set of `datasets`."""
+    """Returns a Dataset of the package `datasets`."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -98,7 +98,7 @@ class Faces:
 
 
 def write_dataset(root, identities):
-    """Writes a module with a Dataset; its folder must be in sys.path."""
+    """Writes a module with a Dataset and returns its name; the folder must be in sys.path."""
     Path(root).mkdir()
     write_folders(Path(root, "files"), identities)
     name = f"faces_{Path(root).name}"
@@ -111,13 +111,13 @@ def write_records(root, identities):
     return str(Path(root, "train.rec"))
 
 
-# Which need no package but those of the trainer, and all.
+# PLAIN forms need no further packages.
 PLAIN = {"records": write_records, "folders": write_folders, "shards": write_shards, "dataset": write_dataset}
 FORMS = {**PLAIN, "parquet": write_parquet, "saved": write_saved}
 
 
 def write_slow_images(folder, count, side=3000):
-    """Writes an image that takes some time to decode, and links to it."""
+    """Writes an image that is slow to decode, and hard links to it."""
     first = folder / "slow0.jpg"
     first.write_bytes(cv2.imencode(".jpg", np.zeros((side, side, 3), np.uint8))[1].tobytes())
     for number in range(1, count):

@@ -1,9 +1,9 @@
-"""Runs modules one after the other, each in as many processes, with the variables that torchrun sets:
+"""Runs modules one after the other, each in PROCESSES ranks with the environment variables of torchrun:
 
     in_turn.py PROCESSES MODULE ARGUMENT ... [-- PROCESSES MODULE ...]
-    in_turn.py --serve SOCKET PID    runs what `ask` sends, until the process PID has ended
+    in_turn.py --serve SOCKET PID    serves the requests of `ask` until the process PID has ended
 
-The ranks are forks of a process that has imported PyTorch, which is most of the work of a start. Only rank 0 prints.
+The ranks are forks of a process that has imported PyTorch, because the import takes longest. Only rank 0 prints.
 """
 
 import json
@@ -16,19 +16,19 @@ import subprocess
 import sys
 import tempfile
 
-# What a training imports, but for onnxruntime: a fork of a process that has imported it aborts at its exit.
+# The imports of a training, except onnxruntime: forks of a process that has imported it abort when they exit.
 PRELOADED = "matplotlib.figure", "onnx", "torch._dynamo", "torch.onnx"
 
 
 def environment(size, rank, port):
-    """Returns the variables of a rank; a process alone has none."""
+    """Returns the environment variables of a rank; a single process needs none."""
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
     group = {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "1"}
     return {name: str(value) for name, value in group.items()} if size > 1 else {}
 
 
 def start(module, arguments, size, rank, port):
-    """Returns the id of a process that runs a module as this rank."""
+    """Starts a process that runs a module as this rank; returns its id."""
     child = os.fork()
     if not child:
         os.environ.update(environment(size, rank, port))
@@ -40,7 +40,7 @@ def start(module, arguments, size, rank, port):
 
 
 def run(words):
-    """Runs all jobs, up to the first that fails; returns the exit code of its first rank that failed, or 0."""
+    """Runs the jobs until one fails; returns the exit code of its first failed rank, or 0."""
     jobs = " ".join(words).split(" -- ")
     for job in jobs:
         print(f"== {job}", flush=True)
@@ -58,7 +58,7 @@ def run(words):
 
 def serve(path, client):
     """Answers requests, each in a fork, until the client has ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the forks
     end = os.pidfd_open(client)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{path}.new")
@@ -72,7 +72,7 @@ def serve(path, client):
 
 
 def answer(connection):
-    """Runs what a request says, in its folder and environment, with its output; sends the exit code."""
+    """Runs a request's words in its folder and environment, with its output streams; sends the exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setpgid(0, 0)
     _, streams, *_ = socket.recv_fds(connection, 1, 2)
@@ -92,7 +92,7 @@ def answer(connection):
 
 
 def ask(path, words, folder, environment, timeout):
-    """Has the server at this socket run these words; returns what subprocess.run returns, with text."""
+    """Makes the server at this socket run these words; returns a CompletedProcess, as subprocess.run does."""
     request = {"words": words, "folder": str(folder), "environment": environment, "timeout": timeout}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         with socket.socket(socket.AF_UNIX) as connection:

@@ -1,7 +1,7 @@
-"""Triton's interpreter, which runs the layer's kernels on the CPU, with the products of tensor cores.
+"""Triton's interpreter, which runs the layer's kernels on the CPU, with the precision of tensor cores.
 
-The interpreter multiplies float32 in full, and takes the bits of bfloat16 for integers. Import this module before
-Triton: the environment decides which of both its functions become.
+The interpreter itself multiplies float32 in full precision and takes the bits of bfloat16 for integers. Import this
+module before Triton, which reads TRITON_INTERPRET when it is imported.
 """
 
 import os
@@ -17,19 +17,19 @@ from partial_fc_torch.layer.kernels.triton_passes import TritonPasses
 
 
 def float32_of(handle):
-    """Numbers of a tile in bfloat16 or float32 as an array of float32."""
+    """Returns a bfloat16 or float32 tile as a float32 array."""
     if handle.data.dtype == np.uint16:
         return (handle.data.astype(np.uint32) << 16).view(np.float32)
     return handle.data
 
 
 def tf32_of(values):
-    """As hardware may do: without the 13 bits that TF32 has less than float32."""
+    """Drops the 13 bits that TF32 lacks, as hardware may do."""
     return (np.ascontiguousarray(values).view(np.uint32) & 0xFFFFE000).view(np.float32)
 
 
 class Count:
-    """What kernels do while this is a context: floating point operations of products, bytes loaded and stored."""
+    """A context that counts the kernels' floating point operations in products, and the bytes loaded and stored."""
 
     def __enter__(self):
         self.operations = self.bytes = 0
@@ -73,7 +73,7 @@ InterpreterBuilder.create_dot = product
 
 
 def with_kernels(layer):
-    """The layer; with ``layer_kernel="triton"`` it has the kernels without their comparison in the first step."""
+    """Returns the layer; with ``layer_kernel="triton"``, its first step does not compare the kernels with PyTorch."""
     passes = layer._softmax.passes
     if isinstance(passes, ChosenPasses) and passes.kernel == "triton":
         of_torch = passes.of_torch

@@ -1,4 +1,4 @@
-"""A made-up training, for the tests of what is written and logged about one."""
+"""Results of a made-up training, for the tests of reports and logs."""
 
 import numpy as np
 
@@ -34,7 +34,7 @@ TWO_POINTS = (point(500, 0.95), point(1000, 0.9))
 
 
 def a_set(folder=None, points=TWO_POINTS, distance=DISTANCE, issame=ISSAME, images=(JPEG, PNG), problems=()):
-    """Results on a set; its file is written into ``folder``, with these images in turns."""
+    """Returns the results on a set; ``folder`` gets the set's file, which repeats ``images``."""
     if folder is not None:
         write_pairs(folder / "set.bin", [images[i % len(images)] for i in range(2 * len(issame))], issame)
     evaluation = FacePairs(f"{folder}/set.bin", 112)
@@ -48,7 +48,7 @@ def log_lines(losses=(3.0,), updates=range(20, 2001, 20), waiting=0.0561):
 
 
 def a_training(**changes):
-    """A finished training of 2 ranks without validation sets."""
+    """Returns the results of a training of 2 ranks without validation sets."""
     training = TrainingResult(
         folder="models/a training",
         settings=SETTINGS,

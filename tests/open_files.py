@@ -1,4 +1,4 @@
-"""A limit on the open files of this process, as of users' shells."""
+"""A limit on the open files of this process, as users' shells set it."""
 
 import os
 import resource
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def few_open_files(more):
-    """This process may open so many files more than it has open."""
+    """Allows this process to open only this many more files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + more, hard))
     try:

@@ -25,10 +25,10 @@ def psi(angle):
 
 
 class Combined:
-    """m1, m2, m3 and the threshold above which negatives are left out; the base of the other margins.
+    """m1, m2, m3, and the threshold above which negatives are left out; the base class of the other margins.
 
-    `target` gives a row's target logit / s and what its loss gets in addition, `negative` a negative's logit / s or
-    None if it is left out.
+    `target` returns a row's target logit / s and the penalty that is added to its loss; `negative` returns a negative's
+    logit / s, or None if it is left out.
     """
 
     def __init__(self, m1=1.0, m2=0.0, m3=0.0, threshold=0.0):
@@ -43,15 +43,15 @@ class Combined:
 
 
 class AdaFace(Combined):
-    """After a step with the averages `mean` and `std`. The norms have no gradient: z is that of these features."""
+    """AdaFace after a step with the averages `mean` and `std`. z is constant, because norms have no gradient here."""
 
     def __init__(self, features, centers, labels, classes, mean, std, m=0.4, h=0.333, alpha=0.01):
         super().__init__()
         lengths = [min(max(float(np.linalg.norm(feature)), 0.001), 100.0) for feature in features]
-        own = sum(lengths) / len(lengths)
-        deviation = math.sqrt(sum((length - own) ** 2 for length in lengths) / (len(lengths) - 1))
+        batch_mean = sum(lengths) / len(lengths)
+        deviation = math.sqrt(sum((length - batch_mean) ** 2 for length in lengths) / (len(lengths) - 1))
         self.state = {
-            "norm_mean": alpha * own + (1 - alpha) * mean,
+            "norm_mean": alpha * batch_mean + (1 - alpha) * mean,
             "norm_std": alpha * deviation + (1 - alpha) * std,
         }
         mean, std = self.state.values()
@@ -63,7 +63,7 @@ class AdaFace(Combined):
 
 
 class MagFace(Combined):
-    """The margin and the regularizer follow the norm, which has a gradient."""
+    """MagFace: margin and regularizer depend on the norm, which has a gradient."""
 
     state: dict = {}
 
@@ -79,7 +79,7 @@ class MagFace(Combined):
 
 
 class CurricularFace(Combined):
-    """After a step with t; t is that of these features and centers, without a gradient. A row left out counts as t."""
+    """CurricularFace after a step with t, which has no gradient. A row without its positive counts as t."""
 
     def __init__(self, features, centers, labels, classes, t, m=0.5):
         super().__init__(1.0, m, 0.0)
@@ -97,10 +97,13 @@ class CurricularFace(Combined):
 
 
 def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0, counts=None, rows=None):
-    """Mean cross entropy of the margin softmax over the centers `classes`, one row after the other, or of some `rows`.
+    """Returns the mean cross entropy of the margin softmax over the centers `classes`, row by row.
 
-    The margins are (m1, m2, m3) or a Combined. With a threshold, other centers than the label's count only up to this
-    cosine. A class in `counts` counts so many times. A row whose label is not among the classes has no loss.
+    Args:
+        margins: (m1, m2, m3) or a Combined.
+        threshold: leaves out negatives with a higher cosine; 0 keeps all.
+        counts: class -> weight of its exponential, 1 for other classes.
+        rows: rows whose losses are summed, all by default. A row whose label is not in `classes` has no loss.
     """
     margin = margins if isinstance(margins, Combined) else Combined(*margins, threshold)
     total, lengths = 0.0, np.linalg.norm(features, axis=1)
@@ -121,7 +124,7 @@ def mean_loss(features, centers, labels, classes, margins, scale, threshold=0.0,
 
 
 def negative_counts(classes, labels, shards):
-    """How often each sampled negative counts: 1 / the share of the negatives of its shard that are in the sample."""
+    """Returns the weight of each sampled negative: 1 / the fraction of its shard's negatives that are sampled."""
     counts = {}
     for start, stop in shards:
         negatives = set(range(start, stop)) - set(labels)
@@ -130,23 +133,23 @@ def negative_counts(classes, labels, shards):
 
 
 def gradient(function, point, step=1e-6):
-    """Central differences of `function()` by every element of `point`, which is changed and put back."""
+    """Returns central differences of `function()` by every element of `point`, which is restored afterwards."""
     result = np.zeros_like(point)
     for i in np.ndindex(point.shape):
-        kept = point[i]
-        point[i] = kept + step
+        value = point[i]
+        point[i] = value + step
         above = function()
-        point[i] = kept - step
+        point[i] = value - step
         below = function()
-        point[i] = kept
+        point[i] = value
         result[i] = (above - below) / (2 * step)
     return result
 
 
 def gradients(features, centers, labels, classes, *arguments):
-    """Gradients of `mean_loss` by features and centers.
+    """Returns the gradients of `mean_loss` by features and centers.
 
-    The features of a row change no other row's loss, and centers that are not among the classes change none.
+    A row's features affect its own loss only; centers outside of `classes` affect no loss.
     """
     loss = partial(mean_loss, features, centers, labels, classes, *arguments)
     of_features = [gradient(partial(loss, rows=[row]), feature) for row, feature in enumerate(features)]

@@ -1,4 +1,4 @@
-"""Datasets of a user whose items are dicts: for threads, and for worker processes, which import this module."""
+"""A user's Datasets with dicts as items, for threads and for worker processes, which import this module."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ N, CLASSES = 40, 10
 
 
 class Signals:
-    """{"values": (8,) float32, "known": (8,) bool}, and a label; `bad` positions cannot be read."""
+    """Items are ({"values": (8,) float32, "known": (8,) bool}, label); `bad` positions cannot be read."""
 
     targets = np.arange(N) % CLASSES
 
@@ -39,7 +39,7 @@ class SomeBad(Signals):
 
 
 class Untold(Signals):
-    """Its labels are those of its items alone."""
+    """Has no targets, only the labels of its items."""
 
     targets = None
 
@@ -66,7 +66,7 @@ class Endless(Signals):
 
 
 class EndlessItems(DatasetItems):
-    """Reading item 20 never ends, in one thread: others, which call a Dataset one at a time, go on."""
+    """Reading item 20 blocks one thread; other threads continue, as Items have no lock, unlike a Dataset."""
 
     def read(self, positions, epoch):
         while 20 in positions:
@@ -75,7 +75,7 @@ class EndlessItems(DatasetItems):
 
 
 class OnDisk(Signals):
-    """Every item reads a file, which is then no longer in memory."""
+    """Every item reads a file and drops it from the page cache."""
 
     def __init__(self, path):
         super().__init__()
@@ -89,7 +89,7 @@ class OnDisk(Signals):
 
 
 class Sought:
-    """Images of one color each, read from one file by seek and read, which two threads must not do at once."""
+    """Images of one color each, from one file by seek and read, which is not thread-safe."""
 
     targets = range(N)
 
@@ -107,27 +107,27 @@ class Sought:
 
 
 class OfProcess(Signals):
-    """Another set in each process."""
+    """A set that differs between processes."""
 
     digest = os.getpid()
 
 
 class StrangeError(Exception):
-    """Cannot be unpickled: its arguments are not those that it is made with."""
+    """Cannot be unpickled, because its ``args`` are not the arguments of its constructor."""
 
     def __init__(self, first, second):
         super().__init__(f"{first} and {second}")
 
 
 class Faulty(DatasetItems):
-    """A fault of the user's own Items."""
+    """Items with a bug."""
 
     def read(self, positions, epoch):
         raise StrangeError("this", "that")
 
 
 class Unsendable(DatasetItems):
-    """Reads what cannot be pickled."""
+    """Returns arrays that cannot be pickled."""
 
     def read(self, positions, epoch):
         inputs, labels = super().read(positions, epoch)
@@ -135,7 +135,7 @@ class Unsendable(DatasetItems):
 
 
 def open_items(kind=Signals, items=DatasetItems, skip=0, **arguments):
-    """Batches of 4, in order."""
+    """Returns batches of 4, in order."""
     return ItemBatches(items(kind(**arguments)), 4, shuffle=False, skip_bad_items=skip)
 
 

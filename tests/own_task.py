@@ -1,4 +1,4 @@
-"""A task of a user that has nothing to do with images: words of letters, some of which are misspelled.
+"""A user's task without images: words of letters, some of which are misspelled.
 
 Shapes: N words, T letters.
 """
@@ -13,7 +13,7 @@ LETTERS, LONGEST, EACH, HELD_OUT = 20, 8, 6, 20  # HELD_OUT classes are not trai
 
 
 def words(classes, seed):
-    """EACH spellings of every class: {"letters": (N, LONGEST) int64, "length": (N,) int64}, labels (N,)."""
+    """Returns EACH spellings of every class: {"letters": (N, LONGEST) int64, "length": (N,) int64}, labels (N,)."""
     rng = np.random.default_rng(seed)
     spelled, labels = rng.integers(1, LETTERS, (classes, LONGEST)), np.repeat(np.arange(classes), EACH)
     letters = spelled[labels]
@@ -67,7 +67,7 @@ class Failing(Words):
 
 
 class Nearest(Evaluation):
-    """Is the nearest other word one of the same class?"""
+    """Measures how often the nearest other word is of the same class."""
 
     figures, shares = ("rank1", "distance"), ("rank1",)
 
@@ -75,8 +75,8 @@ class Nearest(Evaluation):
         self.inputs, self.labels = inputs, labels
 
     def measure(self, embedder):
-        found = embedder.embed_all(len(self.labels), lambda start, stop: some(self.inputs, slice(start, stop)))
-        unit = found / np.linalg.norm(found, axis=1, keepdims=True)
+        embeddings = embedder.embed_all(len(self.labels), lambda start, stop: some(self.inputs, slice(start, stop)))
+        unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
         cosine = unit @ unit.T - 2 * np.eye(len(unit))
         nearest = cosine.argmax(axis=1)
         return {
@@ -90,7 +90,7 @@ class Nearest(Evaluation):
 
 
 def network(num_features, letters):
-    """Word -> embedding (B, E): the mean over the letters of what each says at its place."""
+    """Word -> embedding (B, E), from the embeddings of each letter at each position."""
     import torch
     from torch import nn
 
@@ -102,17 +102,17 @@ def network(num_features, letters):
             self.out = nn.Sequential(nn.Linear(8 * LONGEST, num_features), nn.BatchNorm1d(num_features))
 
         def forward(self, word):
-            places = torch.arange(LONGEST, device=word["letters"].device)
-            mask = (places < word["length"][:, None]).float()
-            read = self.table(word["letters"]).view(-1, LONGEST, LONGEST, 8)
-            own = read[:, places, places] * mask[:, :, None]
-            return self.out(self.dropout(own.flatten(1)))
+            positions = torch.arange(LONGEST, device=word["letters"].device)
+            mask = (positions < word["length"][:, None]).float()
+            rows = self.table(word["letters"]).view(-1, LONGEST, LONGEST, 8)
+            letters = rows[:, positions, positions] * mask[:, :, None]
+            return self.out(self.dropout(letters.flatten(1)))
 
     return Network()
 
 
 def deep(num_features, letters):
-    """The same, through layers whose outputs take most of the memory of a step."""
+    """The same network followed by layers whose outputs take most of a step's memory."""
     from torch import nn
 
     layers = (layer for _ in range(8) for layer in (nn.Linear(512, 512), nn.GELU()))

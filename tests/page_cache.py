@@ -1,4 +1,4 @@
-"""What of a file the kernel has in memory."""
+"""The pages of a file that are in the page cache."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ PAGE = 4096
 
 
 def in_memory(file):
-    """The pages of a RowFile that are in memory."""
+    """Returns the pages of a RowFile that are in memory."""
     pages = np.zeros(-(-file.rows.nbytes // PAGE), np.uint8)
     address, vector = (ctypes.c_void_p(array.ctypes.data) for array in (file.rows, pages))
     assert ctypes.CDLL(None).mincore(address, ctypes.c_size_t(file.rows.nbytes), vector) == 0
@@ -23,13 +23,13 @@ def in_memory(file):
 def require_in_memory(files, expected):
     """Waits until these pages of each file, and no others, are in memory."""
     deadline = time.monotonic() + 10
-    while (found := [in_memory(file) for file in files]) != expected and time.monotonic() < deadline:
+    while (resident := [in_memory(file) for file in files]) != expected and time.monotonic() < deadline:
         time.sleep(1e-3)
-    assert found == expected
+    assert resident == expected
 
 
 def require_disk(folder):
-    """Skips a test where the folder's file system is itself in memory."""
+    """Skips a test if the folder's file system is in memory."""
     probe = RowFile(str(folder), 1, PAGE, reserve=True)
     os.pwrite(probe._file.fileno(), b"x", 0)
     probe.flush()

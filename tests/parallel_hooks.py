@@ -1,4 +1,4 @@
-"""What pytest does on every rank of tests/parallel: the hooks of both trainers."""
+"""Hooks of pytest for the ranks of tests/parallel, shared by both trainers."""
 
 import faulthandler
 import os
@@ -9,7 +9,7 @@ TIMEOUT = 120  # seconds
 
 
 def select(config, items, size):
-    """Deselects the tests whose marker `world_size` has other numbers of ranks."""
+    """Deselects the tests whose marker `world_size` excludes this number of ranks."""
     selected, deselected = [], []
     for item in items:
         marker = item.get_closest_marker("world_size")
@@ -19,7 +19,7 @@ def select(config, items, size):
 
 
 def limited():
-    """The body of a fixture that ends the rank if a test takes longer than TIMEOUT."""
+    """Body of a fixture that ends the rank if a test takes longer than TIMEOUT."""
     faulthandler.dump_traceback_later(TIMEOUT, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
@@ -35,6 +35,6 @@ def end_if_failed(report, rank, size):
 
 
 def silence(rank):
-    """Only rank 0 reports passed tests; a failed test is reported by the rank on which it failed."""
+    """Lets only rank 0 report passed tests; end_if_failed reports a failed test on its rank."""
     if rank != 0:
         sys.stdout = open(os.devnull, "w")

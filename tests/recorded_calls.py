@@ -1,10 +1,10 @@
-"""The arguments of a call that a builder makes, by name."""
+"""Records the arguments of calls."""
 
 import inspect
 
 
 def recorded(monkeypatch, module, name):
-    """A list that gets the arguments of each call of what a module has by this name, which is called all the same."""
+    """Returns a list that receives the arguments, by name, of each call of a module's function; the call proceeds."""
     calls, called = [], getattr(module, name)
 
     def record(*positional, **named):

@@ -1,8 +1,8 @@
-"""Twenty steps of the layer alone, which both trainers compute: their inputs, and what the MXNet layer computed.
+"""Twenty steps of the layer for both trainers: the inputs, and the recorded results of the MXNet layer.
 
-tests/mx/test_recorded_steps.py asserts that the record is what the MXNet layer computes. As a program, it writes it:
-`PYTHONPATH=.:mxnet:tests python tests/mx/test_recorded_steps.py`, in MXNet's environment. The PyTorch layer is compared
-with it in tests/parallel/torch/test_mxnet_steps.py.
+tests/mx/test_recorded_steps.py compares the MXNet layer with the record, tests/parallel/torch/test_mxnet_steps.py the
+PyTorch layer. In MXNet's environment, `PYTHONPATH=.:mxnet:tests python tests/mx/test_recorded_steps.py` writes the
+record.
 
 Shapes: G global batch, E embedding, S sampled classes.
 """
@@ -13,7 +13,7 @@ from paths import ROOT
 
 RECORD = ROOT / "tests" / "assets" / "mxnet_steps.npz"
 STEPS, CLASSES, G, E, LR, SCALE = 20, 300, 24, 16, 0.1, 16.0
-# By name: margins, sample ratio.
+# Name -> (margins, sample ratio).
 CASES = {"arcface": ((1.0, 0.5, 0.0), 1.0), "combined": ((0.9, 0.4, 0.15), 0.3)}
 # The results of a case: mean losses (STEPS,), feature gradients of the summed loss (STEPS, G, E), local indices of the
 # centers (STEPS, S), centers and momentum after the last step (C, E).
@@ -23,13 +23,13 @@ TOLERANCE = dict(rtol=1e-4, atol=1e-5)
 
 
 def batches():
-    """Features (G, E) float32 and labels (G,) int64 of each step."""
+    """Yields the features (G, E) float32 and labels (G,) int64 of each step."""
     rng = np.random.default_rng(3)
     for _ in range(STEPS):
         yield rng.standard_normal((G, E)).astype(np.float32), rng.integers(0, CLASSES, G)
 
 
 def recorded(case):
-    """The recorded results of a case by name."""
+    """Returns the recorded results of a case by name."""
     with np.load(RECORD) as record:
         return {name: record[f"{case}.{name}"] for name in RESULTS}

@@ -1,4 +1,4 @@
-"""A user's own face detector: faces are red squares, of which ArcFace's template fills the inside."""
+"""A user's face detector: faces are red squares, whose landmarks are ArcFace's template."""
 
 import cv2
 import numpy as np
@@ -8,7 +8,7 @@ from partial_fc_tools.sets.detection import Face
 
 
 class RedSquares:
-    """Named red_squares:RedSquares; the score of a square is its share of the image."""
+    """Used as red_squares:RedSquares; a square's score is its fraction of the image."""
 
     def detect(self, image):
         red = ((image[..., 0] > 128) & (image[..., 1] < 128)).astype(np.uint8)

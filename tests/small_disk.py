@@ -1,4 +1,4 @@
-"""A disk that is soon full."""
+"""A small disk, to be filled."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder, size):
-    """Mounts a file system of a size as "64k" in a new folder, which is the context; skips the test without root."""
+    """Mounts a file system of a size such as "64k" in a new folder and yields it; skips the test without root."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", folder]
     mount = subprocess.run(command, capture_output=True, text=True)
@@ -22,6 +22,6 @@ def small_disk(folder, size):
 
 
 def fill(disk):
-    """Fills it with a file named large."""
+    """Fills a disk with a file named large."""
     free = os.statvfs(disk)
     (disk / "large").write_bytes(bytes(free.f_bavail * free.f_frsize))

@@ -1,4 +1,4 @@
-"""A libcuda of GPUs that are not there, for what asks the driver which GPUs there are."""
+"""A stub of libcuda, for code that asks the driver for its GPUs."""
 
 import subprocess
 from pathlib import Path
@@ -13,7 +13,7 @@ int cuDeviceGetName(char *name, int length, int device) { name[0] = 'G'; name[1]
 
 
 def stub_driver(folder: Path, gpus: int, driver: int) -> str:
-    """Compiles it; returns the folder for LD_LIBRARY_PATH. ``driver`` is its CUDA, 12020 for 12.2."""
+    """Compiles the stub; returns the folder for LD_LIBRARY_PATH. ``driver`` is its CUDA version, 12020 for 12.2."""
     (folder / "cuda.c").write_text(SOURCE)
     numbers = [f"-DGPUS={gpus}", f"-DDRIVER={driver}"]
     subprocess.run(["cc", "-shared", "-fPIC", *numbers, "-o", "libcuda.so.1", "cuda.c"], cwd=folder, check=True)

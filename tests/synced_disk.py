@@ -1,15 +1,15 @@
-"""What a disk is sure to have after a power failure: what fsync has waited for."""
+"""The content of a disk that survives a power failure: everything that fsync has waited for."""
 
 import os
 from pathlib import Path
 
 
 class SyncedDisk:
-    """Observes os.fsync, os.replace and os.rename, which do their work as ever.
+    """Observes calls of os.fsync, os.replace and os.rename.
 
     Attributes:
-        synced: of each file its bytes at its last fsync, of each folder the inode of each name in it.
-        early: new names of files and folders whose content, or one of whose files, was not on the disk yet.
+        synced: inode -> content at the last fsync: a file's bytes, or a folder's names with their inodes.
+        early: new names of files and folders that were renamed before all of their content was synced.
     """
 
     def __init__(self, monkeypatch):
@@ -31,12 +31,12 @@ class SyncedDisk:
         monkeypatch.setattr(os, "rename", lambda old, new: observed_rename(rename, old, new))
 
     def has(self, path):
-        """Whether the content of a file, or of a folder and all that is in it, is on the disk."""
+        """Returns whether a file, or a folder with all its files, is on the disk."""
         path = Path(path)
         inside = path.iterdir() if path.is_dir() else ()
         return self.synced.get(path.stat().st_ino) == content(path) and all(map(self.has, inside))
 
 
 def content(path):
-    """The bytes of a file, or the inode of each name in a folder."""
+    """Returns the bytes of a file, or name -> inode of a folder."""
     return {entry.name: entry.stat().st_ino for entry in path.iterdir()} if path.is_dir() else path.read_bytes()

@@ -1,7 +1,7 @@
-"""ONNX files with the outputs of SCRFD and of YuNet, whose faces are red squares.
+"""ONNX detectors with the outputs of SCRFD and of YuNet, whose faces are red squares.
 
-The score of a cell is its mean red, for the stride STRIDE alone; box and landmarks are always at the same
-place about the cell, in strides.
+The score of a cell is its mean red, for the stride STRIDE only. Box and landmarks have a fixed position relative to the
+cell, in units of the stride.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ LANDMARKS = np.float32([[0.25, 0.5], [0.75, 0.5], [0.5, 0.75], [0.25, 1.0], [0.7
 
 
 class Graph:
-    """Nodes and constants, and the file of them."""
+    """Builds an ONNX graph and writes its file."""
 
     def __init__(self):
         self.nodes, self.constants, self.outputs = [], [], []
@@ -30,7 +30,7 @@ class Graph:
         return name
 
     def red(self, channel, stride, low, high):
-        """Mean of each cell (1, 1, h, w): 0 for pixels of ``low``, 1 for ``high``."""
+        """Returns the mean of each cell (1, 1, h, w): 0 for pixels of ``low``, 1 for ``high``."""
         red = self.node("Slice", ["input", np.int64([channel]), np.int64([channel + 1]), np.int64([1])])
         cells = self.node("AveragePool", [red], kernel_shape=[stride, stride], strides=[stride, stride])
         return self.node("Mul", [self.node("Sub", [cells, np.float32(low)]), np.float32(1 / (high - low))])
@@ -40,7 +40,7 @@ class Graph:
         self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
 
     def same(self, cells, value, name, shape):
-        """An output that is ``value`` (k,) for each row."""
+        """Adds an output with ``value`` (k,) in each row."""
         rows = shape[-2]
         self.output(
             self.node("Add", [self.node("Mul", [cells, np.float32(0)]), np.tile(value, (rows, 1))]), name, shape
@@ -55,7 +55,7 @@ class Graph:
 
 
 def scrfd(path, landmarks=True, side=SIDE, size=(SIDE, SIDE)):
-    """Two anchors a cell, the second one less certain; the input is RGB, normalized, and its size may be by names."""
+    """Writes an SCRFD: two anchors per cell, the second less certain; normalized RGB input; ``size`` may have names."""
     graph = Graph()
     for stride in STRIDES:
         rows = (side // stride) ** 2
@@ -70,7 +70,7 @@ def scrfd(path, landmarks=True, side=SIDE, size=(SIDE, SIDE)):
 
 
 def yunet(path):
-    """One anchor a cell; the input is BGR from 0 to 255; a box is its center and the logarithms of its sides."""
+    """Writes a YuNet: one anchor per cell; BGR input from 0 to 255; a box is its center and its sides' logarithms."""
     graph = Graph()
     middle, sides = (BOX[2:] - BOX[:2]) / 2, BOX[2:] + BOX[:2]
     for stride in STRIDES:

@@ -1,6 +1,6 @@
-"""Small ONNX face models, whole or with something wrong, and what they must give, computed by NumPy.
+"""Small ONNX face models, valid or broken, and their expected embeddings, computed by NumPy.
 
-The model: pixels normalised, means of 8x8 blocks, a matrix and a bias. Eight nodes.
+The model normalizes the pixels, averages blocks of 8x8, and applies a matrix and a bias, in eight nodes.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ BLOCK = 8
 
 
 class TinyModel:
-    """The parts of a model, to be changed before `write`."""
+    """A model whose parts tests may change before `write`."""
 
     def __init__(self, size=(112, 112), features=16, normalizes=True, batch="batch", seed=3):
         height, width = size
@@ -52,13 +52,13 @@ class TinyModel:
         self.metadata = {}
 
     def replace_last(self, *nodes, shape=None):
-        """`nodes` from "double" to "embedding" instead of the last one, and the shape they give."""
+        """Replaces the last node by `nodes` from "double" to "embedding", with this output shape."""
         self.nodes = self.nodes[:-1] + list(nodes)
         if shape is not None:
             self.outputs = [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, shape)]
 
     def replace_first(self, *steps):
-        """Nodes without names from "data" to "pixels" instead of the first two: (operator, arrays or numbers)."""
+        """Replaces the first two nodes by unnamed nodes from "data" to "pixels": (operator, arrays or numbers)."""
         names, nodes = ["data", *(f"step{number}" for number in range(1, len(steps))), "pixels"], []
         for before, after, (op, *values) in zip(names, names[1:], steps):
             constants = [f"{after}_{number}" for number in range(len(values))]
@@ -68,14 +68,14 @@ class TinyModel:
         self.nodes[:2] = nodes
 
     def refuse_black(self, last):
-        """A black image gets numbers below zero, and no other, before `last`: all zeros of Relu, or NaN of Sqrt."""
+        """Makes a black image, and no other, negative before `last`, which gives zeros for Relu or NaN for Sqrt."""
         weight = np.abs(self.weight)
         self.initializers[2] = numpy_helper.from_array(weight, "weight")
         self.initializers[3] = numpy_helper.from_array(np.float32(0.9) * weight.sum(axis=0), "bias")
         self.replace_last(helper.make_node(last, ["double"], ["embedding"]))
 
     def loop(self, times):
-        """Computes ``times`` times the same before the last node."""
+        """Inserts a loop of ``times`` iterations before the last node."""
         flow = {name: helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("go", "still")}
         count = helper.make_tensor_value_info("count", TensorProto.INT64, [])
         old, new = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("old", "new"))
@@ -88,7 +88,7 @@ class TinyModel:
         ]
 
     def write(self, path):
-        """The file; opset and version of the format are those that onnxruntime 1.6 reads."""
+        """Writes the file, with an opset and a format version that onnxruntime 1.6 reads; returns the path."""
         graph = helper.make_graph(self.nodes, "tiny", self.inputs, self.outputs, self.initializers)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=6)
         helper.set_model_props(model, self.metadata)
@@ -96,7 +96,7 @@ class TinyModel:
         return str(path)
 
     def write_in_two(self, path, convert_attributes=False):
-        """As `write`, with the weights in weights.bin beside it, which has no name of the format."""
+        """Writes the model with its weights in a separate file, weights.bin; returns the path."""
         whole = onnx.load(self.write(path))
         path.with_name("weights.bin").unlink(missing_ok=True)
         onnx.save(
@@ -110,7 +110,7 @@ class TinyModel:
         return str(path)
 
     def weight_in_attribute(self):
-        """The weight is a Constant's attribute, in a branch of the graph."""
+        """Moves the weight to an attribute of a Constant in a branch of the graph."""
         self.initializers = [each for each in self.initializers if each.name != "weight"]
         value = numpy_helper.from_array(self.weight, "value")
         branch = helper.make_graph(
@@ -125,13 +125,13 @@ class TinyModel:
         self.nodes.insert(at, node)
 
     def slow(self, image):
-        """(E,) float64 of an image (H, W, 3) uint8 RGB, as the model gives it."""
+        """Returns the embedding (E,) float64 of an image (H, W, 3) uint8 RGB."""
         height, width = (side // BLOCK for side in image.shape[:2])
         blocks = image.reshape(height, BLOCK, width, BLOCK, 3).mean(axis=(1, 3), dtype=np.float64)
         means = (blocks.transpose(2, 0, 1).ravel() - 127.5) / 127.5
         return 2 * (means @ self.weight.astype(np.float64) + self.bias)
 
     def slow_unit(self, image, mirrored=True):
-        """(E,) float64 of length 1: the sum with the mirror image's, or without."""
+        """Returns the embedding (E,) float64 of length 1, by default summed with the mirror image's."""
         embedding = self.slow(image) + (self.slow(image[:, ::-1]) if mirrored else 0)
         return embedding / np.sqrt(np.sum(embedding**2))

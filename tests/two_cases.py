@@ -1,4 +1,4 @@
-"""Plugin of pytest: of each test its first and its last case. They call what the others call, on other numbers."""
+"""Plugin of pytest that selects the first and the last case of each test; the others differ only in their numbers."""
 
 
 def pytest_collection_modifyitems(config, items):

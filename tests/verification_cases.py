@@ -1,4 +1,4 @@
-"""Verification during training on any number of ranks, for the tests of both trainers."""
+"""Test cases for verification during training on any number of ranks, shared by both trainers."""
 
 import contextlib
 
@@ -44,7 +44,7 @@ def measure(engine, batch, path, **arguments):
 
 
 def distances_are_those_of_one_rank(engine, expected_embeddings, folder, pairs, batch):
-    """``expected_embeddings(images)`` returns those of the images and of the mirrored images, in float64."""
+    """``expected_embeddings(images)`` returns the embeddings of images and of mirrored images in float64."""
     collectives, images = engine.collectives, draw_images(2 * pairs)
     issame = write_set(f"{folder}/set.bin", images, collectives)
     figures = measure(engine, batch, f"{folder}/set.bin").last
@@ -60,13 +60,13 @@ def distances_are_those_of_one_rank(engine, expected_embeddings, folder, pairs, 
     unit = plain / np.linalg.norm(plain, axis=1, keepdims=True)
     np.testing.assert_allclose(alone.distance, np.sum((unit[0::2] - unit[1::2]) ** 2, axis=1), atol=1e-5)
     assert alone.xnorm == pytest.approx(lengths[0], rel=1e-5)
-    # Each rank keeps the images of its own pairs.
+    # Each rank keeps only the images of its own pairs.
     kept = collectives.gather_object("kept", evaluation.share.num_items)
     assert sum(kept) == 2 * pairs and max(kept) <= 2 * -(-pairs // collectives.size)
 
 
 def a_stop_request_ends_a_verification_on_all_ranks(engine, folder, monkeypatch):
-    """The request reaches the last rank alone, after some parts. To catch up is to do the verification again."""
+    """Only the last rank receives the request, after some parts; catch_up then repeats the verification."""
     collectives, asked = engine.collectives, []
     write_set(f"{folder}/set.bin", draw_images(80), collectives)
     callback = CallBackVerification(engine, 6, {"set": FacePairs(f"{folder}/set.bin", SIDE)}, 5)

@@ -1,7 +1,7 @@
-"""Several virtual hosts on one machine: each with an address, a name, an sshd and processes of its own.
+"""Several virtual hosts on one machine, each with its own address, name, sshd and processes.
 
-A host is a set of Linux namespaces (net, uts, mount, pid, ipc), joined to a bridge by a veth pair. Hosts share all
-files except /dev/shm, /run, ~/.ssh and /etc/hosts. All of them end with the process that made them.
+A host is a set of Linux namespaces (net, uts, mount, pid, ipc), connected to a bridge by a veth pair. Hosts share all
+files except /dev/shm, /run, ~/.ssh and /etc/hosts. They end with the process that created them.
 
     with Hosts(["hosta", "hostb"], folder) as hosts:
         hosts.run("hosta", ["ssh", "hostb", "hostname"])
@@ -38,7 +38,7 @@ PermitRootLogin prohibit-password
 PasswordAuthentication no
 PrintMotd no
 """
-# The folder of the host, the home of its user, its name and its address.
+# Arguments: folder of the host, home of its user, name, address.
 BOOT = """\
 set -e
 hostname "$3"
@@ -74,8 +74,8 @@ class Hosts:
     """Hosts that reach each other by name.
 
     Args:
-        names: of the hosts.
-        folder: for keys and settings; it must exist as long as the hosts.
+        names: names of the hosts.
+        folder: for keys and configuration; must exist as long as the hosts.
 
     Attributes:
         address: name -> IPv4 address.
@@ -151,7 +151,7 @@ class Hosts:
             raise RuntimeError(f"cannot start sshd on {name}: {done.stderr}")
 
     def power_off(self, name: str) -> None:
-        """Ends a host like a power failure: none of its processes can say goodbye to another host."""
+        """Ends a host as a power failure does: its processes cannot close their connections."""
         self.drop(name)
         os.kill(self._pids[name], 9)
 
@@ -191,31 +191,27 @@ class Hosts:
         self.start_sshd(name)
 
     def _hold(self, *kinds: str, command: Sequence[str] = ("sleep", "infinity")) -> subprocess.Popen:
-        """Starts a process in namespaces of its own, which ends with this one."""
+        """Starts a process in new namespaces, which ends with this process."""
         command = ["setpriv", "--pdeathsig", "KILL", "unshare", *kinds, *command]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         self._stack.callback(_end, process)
         return process
 
     def _in_switch(self, script: str) -> None:
-        _inside(self._switch, script)
+        command = ["nsenter", "-t", str(self._switch), "-n", "bash", "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        if done.returncode:
+            raise RuntimeError(f"{script}: {done.stderr.strip()}")
 
 
 def which(tool: str) -> str | None:
-    """Returns the path of a program, also of one for administrators; None without it."""
+    """Returns the path of a program, also in the sbin folders; None if it is not installed."""
     return shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/local/sbin")
 
 
 def _make_key(path: Path) -> None:
     path.unlink(missing_ok=True)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True, timeout=20)
-
-
-def _inside(pid: int, script: str) -> None:
-    command = ["nsenter", "-t", str(pid), "-n", "bash", "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
-    if done.returncode:
-        raise RuntimeError(f"{script}: {done.stderr.strip()}")
 
 
 def _wait_for_other_namespace(pid: int) -> None:
@@ -244,7 +240,7 @@ def _end(process: subprocess.Popen) -> None:
 
 
 def main() -> None:
-    """Runs a shell on the first of the hosts."""
+    """Runs a shell on the first host."""
     names = sys.argv[1:] or ["hosta", "hostb"]
     reason = unavailable()
     if reason:

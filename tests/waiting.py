@@ -1,13 +1,13 @@
-"""Waits that end, also where a test hangs."""
+"""Waits with a time limit."""
 
 import time
 
-# Seconds after which what a test only prepares hangs: a stalled machine was seen to delay tests by 50 s.
+# Default limit in seconds: a stalled machine was seen to delay tests by 50 s.
 LIMIT = 60
 
 
 def happens(condition, seconds=LIMIT):
-    """Waits until a condition holds; False if it does not within these seconds."""
+    """Waits until a condition holds; returns False if it does not within these seconds."""
     end = time.monotonic() + seconds
     while not (holds := condition()) and time.monotonic() < end:
         time.sleep(0.05)

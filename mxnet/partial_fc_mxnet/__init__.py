@@ -1,7 +1,7 @@
 """Partial FC on MXNet and Horovod: the distributed classification layer, its memory bank, iterators and callbacks."""
 
-# First: Horovod makes MXNet's libjpeg visible to all libraries, and a Pillow that is loaded later would take that one,
-# of another version, and decode no JPEG or TIFF.
+# Import Pillow first: Horovod makes the symbols of MXNet's libjpeg global, and a Pillow imported later would call that
+# libjpeg, whose version differs, and fail to decode JPEG and TIFF.
 import PIL.Image  # noqa: F401, I001
 import mxnet
 

@@ -1,4 +1,4 @@
-"""Builds the objects of a training from its settings; what they are made of takes plain arguments.
+"""Builds the objects of a training from its settings; the objects themselves take plain arguments.
 
 ``settings`` are the complete settings of a training, see partial_fc.settings.
 
@@ -66,9 +66,9 @@ class MXNetFramework:
         from mxboard.proto.event_pb2 import Event, SessionLog
 
         writer = SummaryWriter(logdir=folder, filename_suffix=drawn_ending(), verbose=False)
-        begun = {"wall_time": time.time(), "step": first_update}
+        # A START event hides the points of earlier runs from first_update on; TensorBoard heeds it in version 2 files.
         for content in ({"file_version": "brain.Event:2"}, {"session_log": SessionLog(status=SessionLog.START)}):
-            writer._file_writer.add_event(Event(**begun, **content))  # the latter has an effect since version 2
+            writer._file_writer.add_event(Event(wall_time=time.time(), step=first_update, **content))
         return writer
 
     def require_device(self, settings) -> None:
@@ -88,7 +88,7 @@ class MXNetFramework:
     def check_task(self, task: Task) -> None:
         if not task.pixels:
             raise ValueError(
-                f"task {type(task).__name__} has other inputs than images, which this trainer does not take: train "
+                f"task {type(task).__name__} has inputs other than images, which this trainer does not support: train "
                 "with bash pytorch/run.sh"
             )
 
@@ -99,18 +99,19 @@ class MXNetFramework:
         return DummyImages(inputs, DUMMY_BATCHES, num_classes, seed, self.collectives.rank)
 
     def read_pretrained(self, path: str, with_classes: bool) -> None:
-        """Returns None: partial_fc reads MXNet's files without MXNet."""
+        """Returns None, because partial_fc reads MXNet's files without MXNet."""
 
     def read_checkpoint(self, path: str, gradient_acc: int) -> None:
-        """Returns None: this trainer reads no checkpoints of other programs."""
+        """Returns None, because this trainer reads no checkpoints of other programs."""
 
     def build_engine(
         self, settings, task: Task, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
     ) -> SampleDistributeModule:
         """See Framework.build_engine.
 
-        Collectives: all-gathers ``status.memory_bank`` and ``status.module``, those of SampleDistributeModule.bind,
-        all-gather ``status.init_params``, those of SampleDistributeModule.prepare_training.
+        Collectives: all-gathers ``status.memory_bank`` and ``status.module``, the collectives of
+        SampleDistributeModule.bind, all-gather ``status.init_params``, and the collectives of
+        SampleDistributeModule.prepare_training.
         """
         run_on_all_ranks = self.collectives.run_on_all_ranks
         bank = run_on_all_ranks("memory_bank", lambda: self.build_bank(settings, folder))
@@ -125,7 +126,7 @@ class MXNetFramework:
         return module
 
     def build_bank(self, settings, folder: str) -> MemoryBank:
-        """Builds the memory bank of this rank, which saves its centers in ``folder``."""
+        """Builds this rank's memory bank, which saves its centers in ``folder``."""
         job = self.collectives
         shard = shard_of(settings.num_classes, job.rank, job.size)
         return MemoryBank(
@@ -145,7 +146,7 @@ class MXNetFramework:
     def build_module(
         self, settings, rate_factor: RateFactor, bank: MemoryBank, model_format: ModelFormat
     ) -> tuple[SampleDistributeModule, dict]:
-        """Returns the module, and the ``optimizer_params`` of its backbone."""
+        """Returns the module and the ``optimizer_params`` of its backbone."""
         size, layer = self.collectives.size, options_of(settings, "layer_options")
         margin = SimpleNamespace(**COMBINED | parse_options("margin_options", settings.margin_options))
         backbone_lr, memory_bank_lr = learning_rates(settings, size)

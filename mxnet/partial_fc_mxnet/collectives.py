@@ -21,9 +21,10 @@ CONNECTION_ERRORS = (
 
 
 def delay_abort(seconds: int) -> None:
-    """Lets Open MPI wait before it ends this process: without its launcher it does so at once, and nothing is saved.
+    """Makes Open MPI wait this long before it aborts this process.
 
-    The watchdog notices that the launcher has ended, and the main thread saves and ends the process meanwhile.
+    Open MPI aborts a process as soon as its launcher has ended. The delay gives the watchdog time to notice the end of
+    the launcher, and the main thread time to save.
     """
     with suppress(OSError, ValueError):  # another MPI, or none
         ctypes.c_int.in_dll(ctypes.CDLL("libopen-pal.so.40"), "opal_abort_delay").value = seconds
@@ -35,7 +36,7 @@ MXNET_ERROR = "MXNetError: "
 def error_message(error: BaseException) -> str:
     """Returns the message of an error, without the stack trace or the arguments that MXNet puts before it."""
     if isinstance(error, OSError) and error.strerror and not error.filename:
-        return error.strerror  # raised with a message beside its number
+        return error.strerror  # str(error) would put the number before the message
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     messages = [line.split(MXNET_ERROR, 1)[1] for line in lines if MXNET_ERROR in line]
     return (messages or lines or [repr(error)])[0]
@@ -66,7 +67,7 @@ class HorovodBackend:
 
     def abort(self, code: int) -> None:
         if hvd.size() > 1 and hvd.mpi_enabled():
-            from mpi4py import MPI  # importing it would start MPI in a job that runs over Gloo
+            from mpi4py import MPI  # imported here, because the import would start MPI in a job that runs over Gloo
 
             delay_abort(0)
             MPI.COMM_WORLD.Abort(code)

@@ -1,4 +1,4 @@
-"""DataParallelModule: the backbone of a training, of which every rank trains a replica on its own images.
+"""DataParallelModule: the backbone, replicated on every rank; each rank trains its replica on its own images.
 
 Shapes: B local batch, E embedding.
 """
@@ -22,25 +22,25 @@ from .updaters import ClippedUpdater, ScaledUpdater
 
 
 class DataParallelModule(EngineMethods):
-    """An ``mx.mod.Module`` on the device of this rank, whose gradients Horovod sums.
+    """An ``mx.mod.Module`` on this rank's device, whose gradients Horovod sums over the ranks.
 
     Collectives of an update: the all-reduces of the gradients, see DistributedOptimizer and, for clipping and float16,
     ClippedUpdater and ScaledUpdater.
 
     Args:
-        symbol: One output, or the original's Group, see embedding_symbol.
+        symbol: Backbone with one output, or the original's Group, see embedding_symbol.
         logger: Logger of the module.
         max_grad_norm: Maximum norm of the gradients, see ClippedUpdater; 0 disables clipping.
         network: Name of the backbone, which determines the names of PyTorch's arrays; empty for another symbol.
-        model_format: Of the symbol and its momentum.
+        model_format: Conventions of the symbol and of its momentum.
 
     Attributes:
         symbol: The backbone, with the embedding as its only output.
         network, model_format: See above.
-        size, rank, local_rank: Number of ranks and this rank's numbers, from Horovod.
-        collectives: Those of this process.
+        size, rank, local_rank: Number of ranks, this rank and its index on its host, from Horovod.
+        collectives: Collectives of this process.
         context: Device of this rank.
-        loss_scale: LossScale of a backbone with float16 parameters, set by bind; else None.
+        loss_scale: LossScale of a backbone with float16 parameters, set by bind; otherwise None.
     """
 
     def __init__(
@@ -65,18 +65,18 @@ class DataParallelModule(EngineMethods):
     def prepare_training(
         self, train_data, optimizer_params, initializer=None, arg_params=None, aux_params=None
     ) -> None:
-        """Binds, initializes, and copies the parameters of rank 0 to all ranks; the arguments are those of ``fit``.
+        """Binds the module, initializes it, and copies the parameters of rank 0 to all ranks.
 
-        Skips what is done already. Restore a checkpoint after this method, because each rank restores its own running
-        statistics.
+        Takes the arguments of ``fit``. Skips the steps that are already done. Restore a checkpoint after this method,
+        because each rank restores its own running statistics.
         """
         if not self._module.binded:
             self.bind(train_data.provide_data, for_training=True)
         if not self._module.params_initialized:
             self.init_params(initializer, arg_params, aux_params, allow_missing=True)
         self.init_optimizer(optimizer_params)
-        # Broadcast the host copies: on the CPU a forward pass may leave the module's own arrays in a layout of
-        # oneDNN, which Horovod cannot send.
+        # Broadcast the host copies: on the CPU a forward pass may leave the module's own arrays in a oneDNN layout,
+        # which Horovod cannot send.
         arg_params, aux_params = self._module.get_params()
         self.broadcast_parameters({**arg_params, **aux_params})
         self._module.set_params(arg_params, aux_params)
@@ -94,21 +94,21 @@ class DataParallelModule(EngineMethods):
         return self._module.output_shapes[0][1]
 
     def init_params(self, *args, **kwargs) -> None:
-        """Initializes the backbone as Module does: copies the given parameters, the initializer sets all others."""
+        """Initializes the backbone as Module does: copies the given parameters and initializes all others."""
         self._module.init_params(*args, **kwargs)
 
     def init_optimizer(
         self, optimizer_params=(("learning_rate", 0.01),), force_init: bool = False, *, kvstore=None, optimizer="sgd"
     ) -> None:
-        """Installs the backbone's optimizer inside a DistributedOptimizer.
+        """Wraps the backbone's optimizer in a DistributedOptimizer and installs it.
 
         Call it like the original, ``init_optimizer(optimizer_params, force_init)``, or with Module's keywords. If an
-        optimizer is installed already and force_init is False, it logs a warning and changes nothing.
+        optimizer is already installed and force_init is False, it logs a warning and changes nothing.
 
         Args:
-            optimizer_params: Arguments of the optimizer if ``optimizer`` is a name. rescale_grad defaults to 1 / B and
-                should be that, as the feature gradient already is divided by R. multi_precision defaults to True:
-                float16 parameters have float32 master weights.
+            optimizer_params: Arguments of the optimizer if ``optimizer`` is a name. Keep the default rescale_grad,
+                1 / B, because the feature gradient is already divided by R. multi_precision defaults to True, which
+                gives float16 parameters float32 master weights.
             force_init: Whether to replace an optimizer that is already installed.
             kvstore: Ignored, as Horovod sums the gradients.
             optimizer: Name of an MXNet optimizer, or an optimizer.
@@ -144,10 +144,15 @@ class DataParallelModule(EngineMethods):
         self._module.prepare(data_batch, sparse_row_id_fn=sparse_row_id_fn)
 
     def allgather(self, tensor: mx.nd.NDArray, name: str, shape, dtype, context) -> mx.nd.NDArray:
-        """Concatenates ``tensor``, of the same shape on every rank, along the first axis, in the all-gather ``name``.
+        """Concatenates the ranks' tensors along the first axis; collective: all-gather ``name``.
 
-        The result has this shape, dtype and context. Raises ValueError if the result has another shape, because a rank
-        sent a part of another size.
+        Args:
+            tensor: This rank's part, of the same shape on every rank.
+            name: Name of the collective.
+            shape, dtype, context: Of the result.
+
+        Raises:
+            ValueError: The result has another shape, because the ranks sent unequal parts.
         """
         gathered = tensor.astype(dtype, copy=False)
         if self.size > 1:
@@ -160,24 +165,24 @@ class DataParallelModule(EngineMethods):
         return gathered.as_in_context(context)
 
     def get_ndarray(self, context, name: str, shape, dtype=np.float32) -> mx.nd.NDArray:
-        """Returns the buffer of that name, allocated at its first use."""
+        """Returns the buffer ``name``, allocated at its first use."""
         return self._buffers.get(context, name, shape, dtype)
 
     def get_ndarray2(self, context, name: str, arr: mx.nd.NDArray) -> mx.nd.NDArray:
-        """Returns the buffer of that name, with ``arr`` copied into it."""
+        """Copies ``arr`` into the buffer ``name`` and returns the buffer."""
         return arr.copyto(self._buffers.get(context, name, arr.shape, arr.dtype))
 
     @staticmethod
     def broadcast_parameters(params) -> None:
-        """Overwrites every array of a dict with that of rank 0, in place, in the order of the names.
+        """Overwrites every array of a dict with rank 0's, in place, in the order of the names.
 
         Collectives: all-reduce ``broadcast.<name>`` for each array.
         """
         if hvd.size() == 1:
             return
         for name in sorted(params):
-            # A sum with zeros. After a broadcast Horovod 0.28 reads the name once more, when it may have been freed:
-            # a segmentation fault that was seen once in hundreds of starts.
+            # Sum with zeros instead of broadcasting: Horovod 0.28 reads the name of a broadcast once more after it may
+            # have been freed, a segmentation fault that was seen once in hundreds of starts.
             if hvd.rank() > 0:
                 params[name][:] = 0
             hvd.allreduce_(params[name], op=hvd.Sum, name=f"broadcast.{name}")
@@ -185,7 +190,7 @@ class DataParallelModule(EngineMethods):
     def average_statistics(self) -> None:
         """Replaces the running statistics by their mean over the ranks, on every rank.
 
-        Each rank updates them with its own images only; a model to verify or save needs those of all images.
+        Each rank updates them with its own images only; verification and saved models need statistics of all images.
 
         Collectives: all-reduce ``aux.<name>`` for each statistic.
         """
@@ -197,7 +202,7 @@ class DataParallelModule(EngineMethods):
         self._module._params_dirty = True
 
     def wait_for_update(self) -> None:
-        """Waits until the last update is complete: a rank that exits would shut down Horovod under its all-reduces."""
+        """Waits until the last update is complete; a rank that exits earlier would shut down Horovod during it."""
         with self.collectives.waiting("gradients"):
             for arrays in (module_arrays.parameters(self), module_arrays.statistics(self)):
                 for array in arrays.values():
@@ -207,8 +212,8 @@ class DataParallelModule(EngineMethods):
 def embedding_symbol(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     """Returns the embedding of a backbone symbol, without the label that the original's symbol contains.
 
-    A label in a symbol would be float32, which cannot represent all classes above 2^24. The labels of a batch never
-    pass through the symbol. Raises ValueError for other outputs than the embedding, or the original's
+    A label in a symbol would be float32, which cannot represent all classes above 2^24, so labels never pass through
+    the symbol. Raises ValueError unless the output is one embedding or the original's
     ``Group([embedding, BlockGrad(label)])``.
     """
     outputs = symbol.list_outputs()

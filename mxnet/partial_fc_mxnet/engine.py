@@ -1,8 +1,8 @@
-"""EngineMethods: what partial_fc.training needs of a module beyond training it, see partial_fc.training.engine.Engine.
+"""EngineMethods: the methods of partial_fc.training.engine.Engine that do not train: embed, save, restore.
 
 A checkpoint names parameters and running statistics as MXNet's own files do: ``arg:<name>`` and ``aux:<name>``.
-``state:<name>:<place>`` is an optimizer state of a parameter. The place is empty if the state is one array, and ``0``,
-``1`` or ``0.1`` if it is a tuple of them (float16 parameters: momentum, then float32 master weights).
+``state:<name>:<index>`` is an optimizer state of a parameter. The index is empty if the state is one array, and ``0``,
+``1`` or ``0.1`` within a tuple (float16 parameters: momentum, then float32 master weights).
 
 Shapes: N images, B local batch, E embedding, H, W image size.
 """
@@ -50,7 +50,7 @@ class EngineMethods:
         mx.random.seed(seed)
 
     def embed(self, inputs: Inputs, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
-        """See Engine.embed. With fewer than B images ``batch_statistics`` are those of a batch that zeros fill up."""
+        """See Engine.embed. Fewer than B images are padded with zeros, which ``batch_statistics`` then include."""
         module = module_arrays.backbone(self)
         batch = np.zeros(module.data_shapes[0].shape, np.float32)
         batch[: len(inputs)] = inputs
@@ -58,7 +58,7 @@ class EngineMethods:
         saved = {name: array.copy() for name, array in running.items()}
         module.forward(mx.io.DataBatch([mx.nd.array(batch, ctx=self.context)]), is_train=batch_statistics)
         embeddings: np.ndarray = module.get_outputs()[0].asnumpy()
-        for name, array in saved.items():  # cuDNN's batch norm updates them in a forward pass
+        for name, array in saved.items():  # cuDNN's batch norm updates the running statistics in the forward pass
             running[name][:] = array
         return embeddings[: len(inputs)]
 
@@ -73,8 +73,8 @@ class EngineMethods:
         arrays = {f"arg:{name}": array.asnumpy() for name, array in arg_params.items()}
         states = module_arrays.backbone(self)._updater.states
         for index, name in enumerate(module_arrays.parameter_names(self)):
-            for place, array in _leaves(states.get(index)):
-                arrays[f"state:{name}:{place}"] = array.asnumpy()
+            for state_index, array in _leaves(states.get(index)):
+                arrays[f"state:{name}:{state_index}"] = array.asnumpy()
         return arrays
 
     def statistics(self) -> Arrays:
@@ -85,11 +85,11 @@ class EngineMethods:
         backbone = module_arrays.backbone(self)
         arg_params, aux_params = backbone.get_params()
         arrays = self._named(arrays)
-        for name, own in arg_params.items():
-            master = master_copy(arrays, name) if own.dtype == np.float32 else None
+        for name, current in arg_params.items():
+            master = master_copy(arrays, name) if current.dtype == np.float32 else None
             if master is not None:  # from a training in float16
                 arrays[f"arg:{name}"] = master
-        backbone.set_params(*[_select(arrays, kind, own) for kind, own in (("arg", arg_params), ("aux", aux_params))])
+        backbone.set_params(_select(arrays, "arg", arg_params), _select(arrays, "aux", aux_params))
 
     def restore(self, arrays: Arrays, num_update: int) -> None:
         self.set_weights(arrays)
@@ -101,12 +101,12 @@ class EngineMethods:
             if not any(key.startswith(f"state:{name}:") for key in unused):
                 continue  # such as SGD without momentum
             state = optimizer.create_state_multi_precision(index, weight)
-            for place, array in _leaves(state):
-                key = _state_key(arrays, name, place)
+            for state_index, array in _leaves(state):
+                key = _state_key(arrays, name, state_index)
                 _copy(key, arrays, array)
                 unused.discard(key)
             if weight.dtype == np.float32 and master_copy(arrays, name) is not None:
-                unused.discard(f"state:{name}:1")  # these weights themselves
+                unused.discard(f"state:{name}:1")  # the master weights, which set_weights has used
             updater.states[index], updater.states_synced[index] = state, True
         if unused:
             raise ValueError(
@@ -118,31 +118,32 @@ class EngineMethods:
         return with_mxnet_names(self.network, arrays) if self.network else dict(arrays)
 
 
-def _leaves(state, place: str = "") -> Iterator[tuple[str, mx.nd.NDArray]]:
-    """Yields (place, array) of an optimizer's state, which is an array, None, or a tuple of states."""
+def _leaves(state, index: str = "") -> Iterator[tuple[str, mx.nd.NDArray]]:
+    """Yields (index, array) of an optimizer's state, which is an array, None, or a tuple of states."""
     if isinstance(state, mx.nd.NDArray):
-        yield place, state
+        yield index, state
     elif state is not None:
         for number, part in enumerate(state):
-            yield from _leaves(part, f"{place}.{number}" if place else str(number))
+            yield from _leaves(part, f"{index}.{number}" if index else str(number))
 
 
-def _state_key(arrays: Arrays, name: str, place: str) -> str:
-    """The array for a place in the state of a parameter; other keys than its own are of a training in another dtype."""
-    if place == "1" and f"state:{name}:" in arrays:  # float32 weights, from a training in float32
+def _state_key(arrays: Arrays, name: str, index: str) -> str:
+    """Returns the key of a parameter's state in a checkpoint, which may be of a training in another dtype."""
+    saved_in_float32 = f"state:{name}:" in arrays
+    if index == "1" and saved_in_float32:  # the master weights are the saved weights
         return f"arg:{name}"
-    if place == "0" and f"state:{name}:" in arrays:  # momentum, from there
+    if index == "0" and saved_in_float32:
         return f"state:{name}:"
-    if not place and master_copy(arrays, name) is not None:  # momentum, from a training in float16
+    if not index and master_copy(arrays, name) is not None:  # saved in float16: momentum, then master weights
         return f"state:{name}:0"
-    return f"state:{name}:{place}"
+    return f"state:{name}:{index}"
 
 
-def _select(arrays: Arrays, kind: str, own: dict[str, mx.nd.NDArray]) -> dict[str, mx.nd.NDArray]:
-    missing = {name for name in own if f"{kind}:{name}" not in arrays}
+def _select(arrays: Arrays, kind: str, current: dict[str, mx.nd.NDArray]) -> dict[str, mx.nd.NDArray]:
+    missing = {name for name in current if f"{kind}:{name}" not in arrays}
     if missing:
         raise ValueError(f"it has no {some(sorted(missing))}, which this backbone needs: train the same network")
-    selected = {name: array.copy() for name, array in own.items()}
+    selected = {name: array.copy() for name, array in current.items()}
     for name, array in selected.items():
         _copy(f"{kind}:{name}", arrays, array)
     return selected

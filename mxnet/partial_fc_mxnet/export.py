@@ -13,9 +13,9 @@ from .onnx_export import OnnxExport
 
 
 def export(model: str, image_size: int, faces: np.ndarray) -> bytes:
-    """Returns the content of the ONNX file, compared with MXNet on random images and on faces (N, S, S, 3) uint8 RGB.
+    """Returns the ONNX file's content, after comparing it with MXNet on random images and on faces (N, S, S, 3) uint8.
 
-    ``model`` is <prefix>-symbol.json, <prefix>-<epoch>.params, or their folder.
+    ``model`` is <prefix>-symbol.json, <prefix>-<epoch>.params, or their folder; faces are RGB.
 
     Raises:
         OSError: A file is missing.
@@ -27,9 +27,9 @@ def export(model: str, image_size: int, faces: np.ndarray) -> bytes:
 
 
 def load_backbone(model: str):
-    """Loads (symbol that ends at the embedding, its parameters, its running statistics), arrays float32 by name.
+    """Returns (symbol that ends at the embedding, its parameters by name, its running statistics by name), all float32.
 
-    MXNet itself reads no file of ``model``: it allocates what a number in one says, and trusts the numbers of nodes.
+    MXNet itself reads no file of ``model``, because it trusts the sizes and node numbers in a file.
 
     Raises:
         OSError: A file is missing.

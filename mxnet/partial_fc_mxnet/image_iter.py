@@ -1,4 +1,4 @@
-"""Data iterators: images, those of face sets in RecordIO files, and dummy batches without reading.
+"""Data iterators: image sets, face sets in RecordIO files, and dummy batches that need no files.
 
 Shapes: B local batch, R ranks, H, W image size, C classes.
 """
@@ -23,17 +23,17 @@ Arrays = tuple[mx.nd.NDArray, mx.nd.NDArray]
 
 
 class ImageIter(DataLoader[Arrays], mx.io.DataIter):
-    """Iterates over the share of one rank in a set of images.
+    """Iterates over one rank's share of a set of images.
 
-    Batches hold images (B, 3, H, W) float32 RGB 0..255 and labels (B,) int64. Threads of the iterator read them in
-    advance, across the end of an epoch as well.
+    Batches hold images (B, 3, H, W) float32 RGB 0..255 and labels (B,) int64. The iterator's threads read ahead, also
+    across the end of an epoch.
 
     Args:
         batches: The set; its inputs are images (B, 3, H, W) uint8.
         threads: Number of threads.
 
     Attributes:
-        provide_data, provide_label: As of any MXNet iterator.
+        provide_data, provide_label: Descriptions of the arrays, as in any MXNet iterator.
         cursor and others: See partial_fc.data.training_data.DataLoader.
     """
 
@@ -57,21 +57,20 @@ class ImageIter(DataLoader[Arrays], mx.io.DataIter):
 
 
 class FaceImageIter(ImageIter):
-    """Iterates over the share of one rank in the images of a RecordIO file, see ImageIter.
+    """Iterates over one rank's share of the images of a RecordIO file, see ImageIter.
 
     Args:
         batch_size: B.
         data_shape: (3, H, W) of the images in the file.
-        path_imgrec: Path of the ``.rec`` file; the ``.idx`` file must be beside it.
-        shuffle: Whether each epoch has a new order, computed from (seed, epoch) and the same on all ranks.
+        path_imgrec: Path of the ``.rec`` file; the ``.idx`` file must be in the same folder.
+        shuffle: Whether each epoch has a new order, which depends on (seed, epoch) and is the same on all ranks.
         rand_mirror, cutoff, color_jittering: See partial_fc.data.transforms.Augmentation.
         images_filter: Skips identities with fewer images than this; class labels do not change.
         context: Rank of this process.
         context_num: R.
         seed: Seed of order and augmentation.
         jpeg_compression: See Augmentation.
-        skip_bad_images: Number of bad images that are replaced by their neighbors, with a warning, before the next one
-            is an error.
+        skip_bad_images: Number of bad images to replace by their neighbors, with a warning; one more is an error.
         threads: Number of decoding threads; 0 for one per core of this process, at most 8.
 
     Attributes:
@@ -122,9 +121,9 @@ class FaceImageIter(ImageIter):
 def load_batch(batches: Batches, pool: RecyclingPool, handed_out: deque, position: Position) -> Arrays:
     """Reads images (B, 3, H, W) float32 and labels (B,) int64 at a position; runs in the iterator's threads.
 
-    Releases all but the last two batches that the iterator has handed out. The training thread must not do that: it
-    gives up the interpreter lock when it frees an array, and on busy cores it takes milliseconds to get the lock back
-    (5 % of a step of 50 ms, now 0.3 %).
+    Releases all but the last two batches that the iterator has handed out. The training thread must not release them:
+    freeing an array gives up the interpreter lock, and on busy cores it takes milliseconds to get the lock back (5 % of
+    a step of 50 ms; 0.3 % when these threads do it).
     """
     with suppress(IndexError):  # another thread was faster
         while len(handed_out) > 2:
@@ -136,7 +135,7 @@ def load_batch(batches: Batches, pool: RecyclingPool, handed_out: deque, positio
 
 
 class DummyImages(DummyData[mx.io.DataBatch], mx.io.DataIter):
-    """Iterates over batches that cost nothing to read, see partial_fc.data.training_data.DummyData.
+    """Iterates over batches in memory, see partial_fc.data.training_data.DummyData.
 
     Args:
         images: (B, 3, H, W) uint8.

@@ -33,7 +33,7 @@ class MemoryBank:
     """Weight and momentum of this rank's classes, and the sampler of the classes of a step.
 
     Args:
-        num_sample: S, the number of centers sampled per step; L or more selects every center, 0 those of the batch.
+        num_sample: S, the number of centers sampled per step; L or more selects every center, 0 only the positives.
         num_local: L. It is 0 on the last ranks if there are more ranks than classes.
         rank: this rank.
         local_rank: index of this rank on its host, which is its GPU.
@@ -41,14 +41,14 @@ class MemoryBank:
         prefix: folder of the center files.
         gpu: True keeps the bank on the device that computes (the CPU if MXNet finds no GPU); False keeps it in host
             memory, for banks larger than GPU memory.
-        folder: keeps the bank in files in this folder and ignores ``gpu``, for banks larger than host memory with a
-            small sample ratio; the device that computes stays the same. The files have no names and are deleted when
-            the process ends.
+        folder: keeps the bank in files in this folder, for banks larger than host memory with a small sample ratio;
+            overrides ``gpu``, but does not change the device that computes. The files have no names and are deleted
+            when the process ends.
         class_start: first class of this rank. None derives it from the L of all ranks (collective: all-gather
             ``class_start``), so every rank has to create its bank.
         seed: of the initial centers and of the sampler.
-        sampling_correction: counts each sampled negative 1 / its probability times, so that the sum over the negatives
-            is unbiased, see log_weights in partial_fc/layer/sampling.py.
+        sampling_correction: weights each sampled negative by 1 / its probability, which makes the sum over the
+            negatives unbiased, see log_weights in partial_fc/layer/sampling.py.
 
     Attributes:
         weight: (L, E) float32, normal with standard deviation 0.01; it depends on seed and class, not on the number of
@@ -98,7 +98,7 @@ class MemoryBank:
         return self.sampler.num_sample
 
     def set_sample_ratio(self, ratio: float) -> None:
-        """Samples another part of the centers from the next step on, see CenterBank.set_sample_ratio."""
+        """Sets the fraction of the centers that the next steps sample, see CenterBank.set_sample_ratio."""
         if self.sampling_correction and ratio == 0:
             raise ValueError(NOTHING_TO_CORRECT)
         self.sampler.resize(num_sampled(self.num_local, ratio))
@@ -116,8 +116,8 @@ class MemoryBank:
     def sample(self, global_label: np.ndarray | mx.nd.NDArray) -> tuple[np.ndarray, np.ndarray]:
         """Samples the centers of a step. Users may replace this method.
 
-        The sample must contain every positive, unless ``requires_positives`` is set to False: rows without theirs then
-        have no loss and no gradient, and still count in the mean over the G rows.
+        The sample must contain every positive, unless ``requires_positives`` is False: then rows without their positive
+        have no loss and no gradient, but still count in the mean over the G rows.
 
         Returns:
             (sorted local index (S,) int64, sorted unique labels of the global batch (G,)).
@@ -126,14 +126,14 @@ class MemoryBank:
         return self.sampler(labels)
 
     def prefetch(self) -> None:
-        """Draws the classes of the next step, and starts to read their rows, while the backbone computes."""
+        """Draws the classes of the next step and starts to read their rows while the backbone computes."""
         if self.sampler.num_sample < self.num_local:
             self.centers.prefetch(self.sampler.prefetch())
 
     def get(self, index: Index) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Returns weight and momentum of the rows ``index`` (S,), each (S, E), in the bank's context.
 
-        The result is a copy, except for all rows of a bank with a single piece: then it is the bank's own arrays.
+        Returns copies, except for all rows of a bank with a single piece: then it returns the bank's own arrays.
         """
         if len(index) == self.num_local and len(self.centers.pieces) == 1:
             return self.centers.pieces[0]
@@ -148,7 +148,7 @@ class MemoryBank:
 
     @property
     def widths(self) -> dict[str, int]:
-        """The numbers per class of the centers and of their momentum."""
+        """Numbers per class of each field, weight and momentum."""
         return self.centers.widths
 
     @property
@@ -157,7 +157,7 @@ class MemoryBank:
         return bool(self.centers.files)
 
     def sequential_access(self) -> AbstractContextManager[None]:
-        """Returns a context in which all rows are read from the first to the last."""
+        """Returns a context for reading all rows from the first to the last."""
         return self.centers.files.sequential_access() if self.centers.files else nullcontext()
 
     def host_rows(self, field: str, copied: bool) -> list[np.ndarray]:
@@ -169,14 +169,12 @@ class MemoryBank:
     def save(self, with_momentum: bool = True) -> None:
         """Writes ``<rank>_centers.param`` and ``<rank>_centers_mom.param`` in the format of the original trainer.
 
-        ``with_momentum=False`` writes the first only: the momentum of the second sums steps, not gradients. Raises
-        OSError if a file cannot be written; the previous file is unchanged.
+        ``with_momentum=False`` writes only the centers, because the original's momentum sums steps, not gradients.
+        Raises OSError if a file cannot be written; the previous file is unchanged.
         """
         os.makedirs(self.prefix, exist_ok=True)
         with self.sequential_access():
-            for path, field in zip(self._files(), Piece._fields):
-                if field == "weight_mom" and not with_momentum:
-                    continue
+            for path, field in zip(self._files(), Piece._fields if with_momentum else ("weight",)):
                 content = array_file_chunks(self.host_rows(field, copied=False))
                 replace_file(path, content, default_collectives.report_progress)
 
@@ -209,8 +207,8 @@ class MemoryBank:
         """Sets some centers, see CenterBank.set_centers."""
         for number, piece in enumerate(self.centers.pieces):
             first = number * self.centers.piece_rows
-            own = (rows >= first) & (rows < first + len(piece.weight))
-            self.centers.copy_rows(number, "weight", consecutive(rows[own] - first, centers[own]))
+            in_piece = (rows >= first) & (rows < first + len(piece.weight))
+            self.centers.copy_rows(number, "weight", consecutive(rows[in_piece] - first, centers[in_piece]))
 
     def _files(self) -> list[str]:
         return [os.path.join(self.prefix, name.format(self.rank)) for name in ORIGINAL_FILES]

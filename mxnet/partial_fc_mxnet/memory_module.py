@@ -1,7 +1,7 @@
 """SampleDistributeModule: a data-parallel backbone under a model-parallel classification layer.
 
-A batch takes this path, top to bottom in this file: fit, step, forward (the backbone, then the all-gather of
-features and labels), backward_all (the layer with the update of its centers, then the backbone), update (the backbone).
+A batch passes through this file from top to bottom: fit, step, forward (the backbone, then the all-gather of features
+and labels), backward_all (the layer, which also updates its centers, then the backbone), update (the backbone).
 
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L classes of this rank,
 S sampled classes of this rank.
@@ -44,7 +44,7 @@ class SampleDistributeModule(DataParallelModule):
     Args:
         symbol: The backbone with input ``data`` and one output (B, E) float32, or the original's
             ``Group([embedding, BlockGrad(label)])``, whose label is ignored. Parameters may be float16.
-        fc7_model: MarginLoss, or any object with its ``forward``, which then is differentiated by autograd.
+        fc7_model: MarginLoss, or any object with the same ``forward``, which autograd then differentiates.
         memory_bank: MemoryBank with the class centers of this rank.
         memory_optimizer: Updates the centers.
         logger: Logger of the module.
@@ -54,8 +54,8 @@ class SampleDistributeModule(DataParallelModule):
     Attributes:
         symbol, size, rank, local_rank, collectives, context, loss_scale, network, model_format: See DataParallelModule.
         num_classes: C, the sum of the ranks' L; set by bind.
-        num_update: Number of updates done.
-        loop: LoopState of fit; ``loop.data_state`` is where to resume in its iterator.
+        num_update: Number of completed updates.
+        loop: LoopState of fit; ``loop.data_state`` is the iterator's position to resume from.
         rank_flags: RankFlags of this rank, sent to all ranks with the labels of the next step.
         all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
         memory_lr: Learning rate of the class centers in the last step.
@@ -109,10 +109,10 @@ class SampleDistributeModule(DataParallelModule):
         max_update: int | None = None,
         saved=None,
     ) -> None:
-        """Trains until ``max_update`` updates are done, and returns when the last one is complete.
+        """Trains for a total of ``max_update`` updates and returns when the last one is complete.
 
         Args:
-            train_data: Iterator over batches of B images and B integer labels; reset at the end of each epoch.
+            train_data: Iterator over batches of B images and B integer labels; fit resets it at the end of each epoch.
             optimizer_params: Arguments of MXNet's SGD, see init_optimizer.
             batch_end_callback: One callable, a list, or None; called with batch_end_param after every update.
             initializer: Initializes the parameters that arg_params and aux_params do not contain.
@@ -137,7 +137,7 @@ class SampleDistributeModule(DataParallelModule):
         return self.loss_cache
 
     def forward_backward(self, data_batch) -> None:
-        """Forward, the classification layer with the update of its centers, and the backbone's backward."""
+        """Runs the forward pass, the classification layer with its update, and the backbone's backward pass."""
         gathered = self.forward(data_batch, is_train=True)
         assert gathered is not None, "forward gathers in training"
         self.backward_all(*gathered)
@@ -187,10 +187,10 @@ class SampleDistributeModule(DataParallelModule):
             total_label: (G,) integers.
 
         Returns:
-            (dX (G, E), this rank's summand of the feature gradient of the summed loss; mean loss).
+            (this rank's summand (G, E) of the feature gradient of the summed loss, mean loss).
 
         Raises:
-            MissingPositiveError: On every rank, if the center of a label is not among the selected ones.
+            MissingPositiveError: On every rank, if the center of a label is not selected.
             FloatingPointError: On every rank, if the loss is infinite or NaN; no center has changed.
         """
         total_label = _to_numpy(total_label)
@@ -200,7 +200,7 @@ class SampleDistributeModule(DataParallelModule):
         return result
 
     def backward(self, total_feature: mx.nd.NDArray, total_label: Labels) -> tuple[mx.nd.NDArray, float]:
-        """Runs the layer with every class; arguments, results and errors are those of backward_sample."""
+        """Runs the layer with every class; otherwise the same as backward_sample."""
         return self._train_layer(total_feature, _to_numpy(total_label), np.arange(self.memory_bank.num_local))
 
     def _train_layer(self, total_feature, total_label: np.ndarray, local_index: np.ndarray):
@@ -222,8 +222,8 @@ class SampleDistributeModule(DataParallelModule):
     def update(self) -> None:
         """Sums the backbone's gradients over the ranks and updates it; the centers are already updated.
 
-        After a float16 overflow the backbone stays as it is on every rank. The centers keep their update, which is
-        computed from finite features in float32.
+        After a float16 overflow the backbone remains unchanged on every rank. The centers keep their update, which is
+        computed in float32 from finite features.
 
         Raises:
             FloatingPointError: On every rank, after too many overflows in a row.
@@ -232,7 +232,7 @@ class SampleDistributeModule(DataParallelModule):
         self.num_update += 1
 
     def bind(self, data_shapes, label_shapes=None, for_training: bool = True, **module_arguments) -> None:
-        """Binds the backbone, and exchanges with the other ranks how many classes each holds.
+        """Binds the backbone and gathers the number of classes of every rank.
 
         Takes the arguments of Module; label_shapes is ignored, as labels do not pass through the symbol.
 
@@ -241,17 +241,6 @@ class SampleDistributeModule(DataParallelModule):
                 output is not (B, E) of the bank.
         """
         self.collectives.run_on_all_ranks("bind", lambda: self._bind(data_shapes, for_training, module_arguments))
-        self._exchange_shards()
-
-    def _bind(self, data_shapes, for_training: bool, module_arguments: dict) -> None:
-        super().bind(data_shapes, for_training=for_training, **module_arguments)
-        if self.output_shape[1] != self.memory_bank.embedding_size:
-            raise ValueError(
-                f"the backbone has embeddings of {self.output_shape[1]}, the memory bank holds centers of "
-                f"{self.memory_bank.embedding_size}: both must be the same embedding_size"
-            )
-
-    def _exchange_shards(self) -> None:
         bank, batch = self.memory_bank, self.output_shape[0]
         local = mx.nd.array([[bank.num_local, batch]], dtype=np.int64)
         shards = self.allgather(local, "shards", (self.size, 2), np.int64, mx.cpu()).asnumpy()
@@ -263,6 +252,14 @@ class SampleDistributeModule(DataParallelModule):
             raise ValueError(
                 f"the memory bank of rank {self.rank} starts at class {bank.class_start}, but the ranks before it hold "
                 f"{start} classes: pass class_start={start} to MemoryBank, or none"
+            )
+
+    def _bind(self, data_shapes, for_training: bool, module_arguments: dict) -> None:
+        super().bind(data_shapes, for_training=for_training, **module_arguments)
+        if self.output_shape[1] != self.memory_bank.embedding_size:
+            raise ValueError(
+                f"the backbone has embeddings of {self.output_shape[1]}, the memory bank holds centers of "
+                f"{self.memory_bank.embedding_size}: both must have the same embedding_size"
             )
 
 

@@ -7,19 +7,19 @@ from mxnet.lr_scheduler import LRScheduler
 
 from partial_fc.training.schedule import step_factor
 
-DROP = 0.5  # between a division by 10 and the slope of a curve
+DROP = 0.5  # a factor below this is a step, such as a division by 10; a curve falls by less per update
 
 
 class RateScheduler(LRScheduler):
-    """Multiplies an initial learning rate by the factor of the update, see RateFactor, and logs when the rate drops.
+    """Multiplies an initial learning rate by the factor of the update, see RateFactor, and logs steps of the rate.
 
-    A polynomial or a cosine changes it in every update, which is not logged.
+    A polynomial or cosine schedule changes the rate in every update; such small changes are not logged.
     """
 
     def __init__(self, base_lr: float, factor: Callable[[int], float]):
         super().__init__(base_lr)
         self.factor = factor
-        self._last = 0  # update that was asked for last: an optimizer asks once for each parameter
+        self._last = 0  # previous call's update: an optimizer calls once per parameter, which is logged once
 
     def __call__(self, num_update: int) -> float:
         """Returns the learning rate of an update."""
@@ -35,14 +35,14 @@ def get_scheduler(
 ) -> tuple[LRScheduler, LRScheduler]:
     """Returns the schedulers of the backbone and the memory bank.
 
-    Each scheduler multiplies its rate by 0.1 after every update in ``lr_steps``. Both are called with the number of the
-    current update, starting at 1, so they change at the same update.
+    Each scheduler multiplies its rate by 0.1 after every update in ``lr_steps``. Both take the number of the current
+    update, starting at 1, so they change at the same update.
 
     Args:
         lr_steps: increasing numbers of updates; may be empty.
         backbone_lr: initial learning rate of the backbone.
         memory_bank_lr: initial learning rate of the class centers.
-        warmup_steps: number of updates in which the rates grow linearly from 0.
+        warmup_steps: number of updates over which the rates grow linearly from 0.
 
     Returns:
         (backbone scheduler, memory bank scheduler).

@@ -1,4 +1,4 @@
-"""The margin softmax over the class centers of one rank in its textbook form; layer/tiled_softmax.py is the fast one.
+"""The margin softmax over one rank's class centers, in its textbook form; layer/tiled_softmax.py has the fast form.
 
 Shapes: G global batch, S sampled classes of this rank, E embedding.
 """
@@ -9,7 +9,7 @@ import numpy as np
 from partial_fc.layer.margins import target_logit
 from partial_fc.utils.options import checked
 
-LOWEST = float(np.finfo(np.float32).min)  # a logit that is left out: its exponential is 0 beside any other
+LOWEST = float(np.finfo(np.float32).min)  # logit of a negative that is left out: its exponential is 0
 
 
 class MarginLoss:
@@ -21,11 +21,11 @@ class MarginLoss:
         margins: (m1, m2, m3) of the target logit.
         loss_s: the scale s.
         embedding_size: E.
-        interclass_filtering_threshold: leaves out the negatives of a row whose cosine is higher, which may be of the
-            same class under another label; 0: none.
+        interclass_filtering_threshold: leaves out a row's negatives with a higher cosine, which may be the same class
+            under another label; 0 keeps all negatives.
 
     Raises:
-        ValueError: An argument is outside of its bounds, see partial_fc/utils/options.py.
+        ValueError: An argument is out of bounds, see partial_fc/utils/options.py.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class MarginLoss:
     def forward(
         self, data: mx.nd.NDArray, weight: mx.nd.NDArray, mapping_label: mx.nd.NDArray, depth: int
     ) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
-        """Computes the logits in the textbook form, for ``autograd.record``: the reference of tests and benchmarks.
+        """Computes the logits in the textbook form, to be recorded by autograd; tests and benchmarks compare with it.
 
         Args:
             data: (G, E) float32 features.

@@ -20,8 +20,8 @@ class OnnxExport:
         symbol: the backbone in float32: ``data`` (N, 3, H, W) to (N, E).
         image_size: H = W.
         context: device on which MXNet computes the expected embeddings.
-        faces: (n, H, W, 3) uint8 RGB faces; None for none.
-        metadata: num_update -> metadata of the file, by name; None for none.
+        faces: (n, H, W, 3) uint8 RGB faces; None for no faces.
+        metadata: callable, num_update -> the file's metadata by name; None for no metadata.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class OnnxExport:
         self.metadata = metadata or (lambda num_update: {})
 
     def __call__(self, arg_params: Params, aux_params: Params, num_update: int) -> bytes:
-        """Returns the bytes of the file.
+        """Returns the content of the ONNX file.
 
         Raises:
-            ValueError: An operator has no counterpart in ONNX (names the node), or the embeddings differ from MXNet's
-                by a cosine distance above 1e-4, see `partial_fc.export.parity.check_export`.
+            ValueError: An operator has no counterpart in ONNX (the message names the node), or the embeddings differ
+                from MXNet's by a cosine distance above 1e-4, see `partial_fc.export.parity.check_export`.
         """
         from partial_fc.export.parity import check_export
 
@@ -50,10 +50,10 @@ class OnnxExport:
         return content
 
     def validate_export(self, arg_params: Params, aux_params: Params) -> None:
-        """Checks that onnxruntime loads the exported file of an untrained network. Raises ValueError.
+        """Checks that onnxruntime loads the exported file of an untrained network; raises ValueError if not.
 
-        Embeddings are not compared: some deep networks are chaotic before training, so that MXNet's own embeddings
-        change when a pixel changes by a ten-thousandth.
+        Does not compare embeddings: some deep networks are chaotic before training, and MXNet's own embeddings change
+        when a pixel changes by a ten-thousandth.
         """
         from partial_fc.export.parity import check_form
 
@@ -69,7 +69,7 @@ class OnnxExport:
         return to_onnx(nodes, params, (self.image_size, self.image_size), self.metadata(num_update))
 
     def _embed(self, arg_params: Params, aux_params: Params, faces: np.ndarray) -> np.ndarray:
-        """Returns (N, E) by MXNet from the saved parameters; the module in training may compute in float16."""
+        """Returns MXNet's embeddings (N, E) from the saved float32 parameters; the training may be in float16."""
         data = mx.nd.array(np.ascontiguousarray(faces.transpose(0, 3, 1, 2)), ctx=self.context, dtype=np.float32)
         arguments = {name: array.as_in_context(self.context) for name, array in arg_params.items()}
         statistics = {name: array.as_in_context(self.context) for name, array in aux_params.items()}

@@ -1,4 +1,4 @@
-"""The optimizers: SGD of the memory bank's rows, and an MXNet optimizer that sums gradients over the ranks.
+"""The optimizers: SGD for the memory bank's rows, and a wrapper that sums gradients over the ranks.
 
 Shapes: S sampled classes of this rank, L classes of this rank, E embedding.
 """
@@ -13,16 +13,16 @@ from .ops.memory import memory_of
 
 
 class MemoryBankSGDOptimizer:
-    """SGD with momentum and weight decay on the rows of the memory bank that take part in a step.
+    """SGD with momentum and weight decay on the memory bank's rows of a step.
 
     As MXNet's ``sgd_mom_update``: mom = momentum * mom - lr * (rescale_grad * grad + wd * weight); weight += mom.
 
     Args:
         lr_scheduler: callable, number of the update -> learning rate.
-        rescale_grad: 1 / (B * R), which turns the summed gradient into that of the mean loss.
+        rescale_grad: 1 / (B * R), which turns the gradient of the summed loss into the gradient of the mean loss.
         momentum: factor of the momentum.
         wd: weight decay.
-        momentum_convention: of the momentum, see SGDParams.
+        momentum_convention: whether the momentum sums steps or gradients, see SGDParams.
     """
 
     def __init__(
@@ -70,16 +70,16 @@ class MemoryBankSGDOptimizer:
 def sum_gradients_update(weight, grad, mom, out, lr: float, **factors) -> None:
     """mom = momentum * mom + rescale_grad * grad + wd * weight; out = weight - lr * mom, on any device.
 
-    The factors are those of ``sgd_mom_update``; ``out`` may be ``weight``. See SGDParams.
+    Takes the factors of ``sgd_mom_update``; ``out`` may be ``weight``. See SGDParams.
     """
-    # With the learning rate -1 the momentum sums gradients; the weights that this gives are not used.
+    # With the learning rate -1 the operator's momentum sums gradients; its weights are discarded.
     mx.nd.sgd_mom_update(weight, grad, mom, out=mx.nd.empty(weight.shape, weight.context), lr=-1.0, **factors)
     mx.nd.sgd_update(weight, mom, out=out, lr=lr, wd=0.0)
 
 
 @mx.optimizer.register
 class GradientSumSGD(mx.optimizer.SGD):
-    """MXNet's SGD with momentum that sums gradients, as that of torch.optim.SGD."""
+    """MXNet's SGD with a momentum that sums gradients, as in torch.optim.SGD."""
 
     def _update_impl(self, indices, weights, grads, states, multi_precision=False):
         if not isinstance(indices, (tuple, list)):
@@ -89,7 +89,7 @@ class GradientSumSGD(mx.optimizer.SGD):
         if self.clip_gradient:
             factors["clip_gradient"] = self.clip_gradient
         for weight, grad, state, lr, wd in zip(weights, grads, states, self._get_lrs(indices), self._get_wds(indices)):
-            if lr == 0 and self.learning_rate != 0:  # by lr_mult: not trained, and a sum of gradients has no meaning
+            if lr == 0 and self.learning_rate != 0:  # lr_mult is 0: a parameter that is not trained keeps no momentum
                 continue
             mom, master = state if multi_precision else (state, weight)
             gradient = grad.astype(master.dtype, copy=False)
@@ -104,16 +104,16 @@ class GradientSumSGD(mx.optimizer.SGD):
 class DistributedOptimizer(mx.optimizer.Optimizer):
     """Sums every gradient over the ranks, then calls the wrapped optimizer.
 
-    All attributes are those of the wrapped optimizer. The most important one is ``idx2name``: from the names MXNet
-    derives which parameters have no weight decay (all but ``*_weight`` and ``*_gamma``) and which have an
+    Reads and writes of attributes go to the wrapped optimizer. The most important attribute is ``idx2name``: from the
+    names MXNet derives which parameters have no weight decay (all but ``*_weight`` and ``*_gamma``) and which have an
     ``lr_mult`` or ``wd_mult`` in the symbol.
 
-    Collectives of an update: all-reduce ``<prefix>grad.<parameter name>`` for each parameter, submitted in the
-    order of the indices; each starts as soon as backward has written its gradient; Horovod fuses them.
+    Collectives of an update: all-reduce ``<prefix>grad.<parameter name>`` for each parameter, submitted in the order of
+    the indices. Each starts as soon as the backward pass has written its gradient; Horovod fuses them.
 
     Args:
-        optimizer: any MXNet optimizer; its ``rescale_grad`` is applied after the sum.
-        prefix: prefix of the names of the collectives; two optimizers in one program need different ones.
+        optimizer: any MXNet optimizer; it applies its ``rescale_grad`` after the sum.
+        prefix: prefix of the collectives' names; two optimizers in one program need different prefixes.
     """
 
     # No super().__init__(): it would overwrite the attributes of the wrapped optimizer with defaults.
@@ -139,8 +139,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         inner = self._optimizer
         setattr(inner, name, value)
         if name == "idx2name":
-            # Module assigns the names after construction. The wrapped optimizer has already derived its multipliers
-            # without names, so it has to derive them again; the dicts keep what the user has set.
+            # Module assigns the names after construction, but the wrapped optimizer has already derived its multipliers
+            # without names. Derive them again; the dicts keep the user's multipliers.
             inner.set_lr_mult(dict(inner.lr_mult))
             inner.set_wd_mult(dict(inner.wd_mult))
 
@@ -168,7 +168,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         self._optimizer.set_wd_mult(args_wd_mult)
 
     def sum_gradients(self, index, grad) -> None:
-        """Starts to sum the gradient of a parameter, or those of a list, over the ranks in place, without waiting."""
+        """Starts to sum one gradient, or a list of gradients, over the ranks in place; does not wait."""
         if hvd.size() == 1:
             return
         if not isinstance(index, (tuple, list)):

@@ -23,8 +23,8 @@ class CallBackModelSave(SaveCallback):
         symbol: the backbone in float32, whatever dtype the module trains it in: the parameters are saved as float32.
         module: SampleDistributeModule.
         prefix: folder and start of the file names, such as ``<folder>/model``.
-        rank: of this process.
-        frequent: updates between saves.
+        rank: rank of this process.
+        frequent: number of updates between saves.
         export: makes the ONNX file in the same folder; None writes no ONNX file.
     """
 
@@ -61,10 +61,10 @@ class CallBackModelSave(SaveCallback):
         replace_file(f"{self.prefix}-symbol.json", [self.symbol.tojson().encode()])
         replace_file(f"{self.prefix}-0000.params", array_file_chunks(params))
         if self.export is not None:
-            # Last: if the export fails, MXNet's files are written and the previous ONNX file stays.
+            # Last: if the export fails, MXNet's files are written and the previous ONNX file remains.
             content = self.export(arg_params, aux_params, num_update)
             replace_file(os.path.join(os.path.dirname(self.prefix), ONNX_NAME), [content])
-        remove_average(os.path.dirname(self.prefix))  # of the PyTorch trainer
+        remove_average(os.path.dirname(self.prefix))  # a file of an earlier training by the PyTorch trainer
 
 
 class CallBackCenterSave(CenterSave):

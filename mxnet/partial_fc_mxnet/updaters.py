@@ -18,14 +18,14 @@ class ClippedUpdater(mx.optimizer.Updater):
 
     With g the gradient of the mean loss over the global batch with respect to all parameters, the update uses
     g * min(1, max_norm / |g|) (Pascanu et al. 2013, arXiv 1211.5063, algorithm 1), so it does not depend on the number
-    of ranks. Norm and factor stay on the device; Python does not wait for them. A gradient that is not finite
-    stays so, and CallBackFinite reports it.
+    of ranks. Norm and factor stay on the device, so Python does not wait for them. A non-finite gradient remains
+    non-finite, and CallBackFinite reports it.
 
-    Collectives: those of DistributedOptimizer, all of them before any parameter changes.
+    Collectives: the all-reduces of DistributedOptimizer, all of them before any parameter changes.
 
     Args:
         optimizer: sums the gradients; the optimizer it wraps updates. Its rescale_grad turns the sum into the mean.
-        max_norm: above 0.
+        max_norm: maximum norm, above 0.
     """
 
     def __init__(self, optimizer: DistributedOptimizer, max_norm: float):
@@ -47,19 +47,19 @@ class ScaledUpdater(mx.optimizer.Updater):
     """The updater of a Module whose gradients are multiplied by the factor of a LossScale.
 
     It skips an update, on all ranks, if a summed gradient is not finite. Then no parameter and no momentum changes, but
-    the update counts, so that the learning rates of backbone and centers change at the same update. The check makes
-    Python wait for the backward pass, which it does not in float32. Gradients are clipped as by ClippedUpdater, but in
-    the float32 of the update, because in float16 a clipped gradient could underflow.
+    the update counts, so the learning rates of backbone and centers still change at the same update. The check makes
+    Python wait for the backward pass, unlike training in float32. It clips gradients as ClippedUpdater does, but in the
+    float32 arithmetic of the update, because a clipped gradient could underflow in float16.
 
-    Collectives, in the order they run: those of DistributedOptimizer, all of them before any parameter changes;
-    all-reduce ``gradient_norm``, because the ranks may obtain sums with different bits.
+    Collectives, in the order they run: the all-reduces of DistributedOptimizer, all of them before any parameter
+    changes; all-reduce ``gradient_norm``, because the bits of the sums may differ between ranks.
 
     Args:
         optimizer: sums the gradients; the optimizer that it wraps updates, with a float32 copy of every float16
             parameter if it is ``multi_precision``.
-        loss_scale: of the gradients; it is notified of the outcome of every update.
-        max_norm: of the gradient of the mean loss over the global batch; 0 disables clipping.
-        logger: rank 0 logs skipped updates to it.
+        loss_scale: scale of the gradients; it is notified of the outcome of every update.
+        max_norm: maximum norm of the gradient of the mean loss over the global batch; 0 disables clipping.
+        logger: receives rank 0's messages about skipped updates.
     """
 
     def __init__(self, optimizer: DistributedOptimizer, loss_scale: LossScale, max_norm: float = 0.0, logger=logging):
@@ -76,26 +76,20 @@ class ScaledUpdater(mx.optimizer.Updater):
             FloatingPointError: on every rank, see LossScale.overflowed.
         """
         self._sum_gradients(index, grad)
-        norm = default_collectives.max("gradient_norm", self._norm_of(grad))
-        if math.isinf(norm):
-            self.optimizer._update_count(index)
-            self._loss_scale.overflowed(self.optimizer.num_update, self._logger.info if hvd.rank() == 0 else None)
+        if self._max_norm:
+            norm = float(module_arrays.global_norm(grad).asscalar())
+            norm = norm if math.isfinite(norm) else math.inf
         else:
-            self._update(index, grad, weight, norm)
-            self._loss_scale.passed()
-
-    def _norm_of(self, grad) -> float:
-        """Infinity if a gradient is not finite, otherwise the norm, or 0 without clipping, where it is not needed."""
-        if not self._max_norm:
-            return 0.0 if module_arrays.all_finite(grad) else math.inf
-        norm = float(module_arrays.global_norm(grad).asscalar())
-        return norm if math.isfinite(norm) else math.inf
-
-    def _update(self, index, grad, weight, norm: float) -> None:
-        optimizer = self.optimizer
+            norm = 0.0 if module_arrays.all_finite(grad) else math.inf
+        norm, optimizer = default_collectives.max("gradient_norm", norm), self.optimizer
+        if math.isinf(norm):
+            optimizer._update_count(index)
+            self._loss_scale.overflowed(optimizer.num_update, self._logger.info if hvd.rank() == 0 else None)
+            return
         rescale_grad = optimizer.rescale_grad
         optimizer.rescale_grad = rescale_grad / self._loss_scale.factor
-        if self._max_norm and norm * optimizer.rescale_grad > self._max_norm:
+        if norm * optimizer.rescale_grad > self._max_norm > 0:
             optimizer.rescale_grad = self._max_norm / norm
         super().__call__(index, grad, weight)
         optimizer.rescale_grad = rescale_grad
+        self._loss_scale.passed()

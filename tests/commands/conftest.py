@@ -1,4 +1,4 @@
-"""The users' own commands, in processes of their own, on a set small enough to train on in seconds."""
+"""Fixtures that run the users' commands, each in its own process, on a set that trains in seconds."""
 
 import fcntl
 import os
@@ -21,29 +21,29 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).parent
 CLASSES = 20
-LIMIT = 800  # seconds after which what has not ended hangs: it is killed, and its test fails
+LIMIT = 800  # seconds after which a command counts as hung: it is killed, and its test fails
 VERIFIED = ["val_targets=['demo_val']", "baselines=True", "verify_every=4"]  # settings
 TORCH = ROOT / ".venv-torch" / "bin"
-# Ranks of PyTorch where no launcher shows anything: `run` has them forked by a process that has imported it.
+# PyTorch ranks without a launcher: `run` forks them from a server process that has imported PyTorch.
 IN_TURN = [TORCH / "python", "tests/in_turn.py"]
 needs_torch = pytest.mark.skipif(not TORCH.exists(), reason="no .venv-torch (install-torch.sh makes it)")
 NO_HOSTS = unavailable()
 needs_hosts = pytest.mark.skipif(bool(NO_HOSTS), reason=NO_HOSTS or "-")
 
 
-# Files of slow tests that run.sh runs beside each other, from the longest.
+# Files with the longest slow tests, longest first: processes of pytest-xdist start with them.
 LONG = "walkthroughs between_trainers resume odd_machines restarts slurm"
 LONG = {f"test_{name}.py": place for place, name in enumerate(LONG.split())}
 
 
-# What only `bash tests/run.sh --all` runs: file -> parts of the names of tests; "" is all of them. Each has a relative
-# with another launcher, trainer or fault that .ci/run runs, or tests of the same code in one process.
+# Tests that only `bash tests/run.sh --all` runs: file -> parts of test names; "" selects all of a file. For each,
+# .ci/run has a similar test with another launcher, trainer or fault, or tests of the same code in one process.
 THOROUGH = {
     "between_trainers": ["mxnet-torch"],
     "check_hosts": ["without_the_clone", "only_starts", "firewall", "shell_that", "do_not_answer", "arguments"],
     "demo_collapse": [""],
     "faults": ["gloo-0-evaluation", "torchrun-0-", "MPI-0-save", "mpi-0-results", "traceback[mpi", "cannot_be_read"]
-    + ["never_starts[gloo", "before_it_has_started[torchrun", "broken_settings", "other_code", "[half a file"],
+    + ["others[gloo-hang", "others[torchrun-leave", "broken_settings", "other_code", "[half a file"],
     "glyphs_experiment": [""],
     "hosts": ["Gloo", "others_continue", "lost_link", "too_late", "another_host", "sshd", "restart", "short_failure"]
     + ["shared_folder"],
@@ -73,7 +73,7 @@ def is_thorough(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
-    """Marks what is in this folder. Each process of xdist begins with long tests: the last would run alone."""
+    """Marks the tests of this folder, and lets each xdist process start with long tests, lest the last run alone."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker("commands")
@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(items):
                 item.add_marker("thorough")
             if is_thorough(item) or item.get_closest_marker("timed"):
                 item.add_marker("slow")
-    yield  # here the tests that -m does not select are left out
+    yield  # pytest removes the tests that -m does not select
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     long = sorted((item for item in items if item.path.name in LONG), key=lambda item: LONG[item.path.name])
     rest = [item for item in items if item.path.name not in LONG]
@@ -93,7 +93,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory):
-    """Returns a folder that one of pytest's processes writes, while the others that want it wait."""
+    """Returns make(name, write) -> folder, which one of pytest's processes writes while the others wait for it."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
@@ -112,9 +112,9 @@ def made_once(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def faces(tmp_path_factory):
-    """Path of the train.rec of 20 identities of 8 images, and 40 validation pairs beside it.
+    """Path of a train.rec with 8 images of each of 20 identities; its folder also has 40 validation pairs.
 
-    Each of pytest's processes has its own: tests count and kill the ranks that have this path in their command line.
+    Each of pytest's processes has its own set: tests count and kill the ranks with this path in their command line.
     """
     root = tmp_path_factory.mktemp("data") / "faces"
     write_demo(root, DemoSize(seed=1, identities=CLASSES, images_per_identity=8, held_out=20, pairs=40))
@@ -123,7 +123,7 @@ def faces(tmp_path_factory):
 
 @pytest.fixture
 def settings(faces, tmp_path):
-    """Words for the command line: the small set, a few small steps without verification, a folder of its own."""
+    """Command-line settings: the small set, a few small steps without verification, the test's own output folder."""
     return [
         "dataset=demo",
         f"rec={faces}",
@@ -133,7 +133,7 @@ def settings(faces, tmp_path):
         "max_update=7",
         "lr_steps=[5]",
         "frequent=2",
-        "verify_every=100",  # also when the report is written
+        "verify_every=100",
         "save_every=5",
         "val_targets=[]",
         "baselines=False",
@@ -142,12 +142,12 @@ def settings(faces, tmp_path):
 
 @pytest.fixture(scope="session")
 def fork_server(made_once):
-    """Returns the socket of a process that has imported PyTorch, one for all of pytest's processes."""
+    """Returns the socket of a server that has imported PyTorch; all of pytest's processes share the server."""
 
     def start(folder):
         folder.mkdir()
         first = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-        # Not below the folder, whose path may be longer than the name of a socket.
+        # Not in the folder, whose path may be too long for a socket.
         socket = Path(tempfile.mkdtemp()) / "socket"
         (folder / "socket").symlink_to(socket)
         command = [*IN_TURN, "--serve", socket, first]
@@ -161,9 +161,9 @@ def fork_server(made_once):
 
 @pytest.fixture
 def run(fork_server):
-    """Runs a command in the clone with one thread; returns what it was and gave. Nothing takes longer than the timeout.
+    """Runs a command in the clone and returns its CompletedProcess.
 
-    Two threads of each of several tests wait for each other, and use the cores while they do.
+    With one thread per rank, because the threads of several tests at once would busy-wait for each other.
     """
 
     def run_command(*command, timeout=LIMIT, **environment):
@@ -178,14 +178,26 @@ def run(fork_server):
 
 
 @pytest.fixture
+def succeed(run):
+    """Runs a command as `run` does, and checks that it exits with 0."""
+
+    def run_command(*command, **environment):
+        result = run(*command, **environment)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result
+
+    return run_command
+
+
+@pytest.fixture
 def hosts(tmp_path):
     """Three virtual hosts."""
-    with Hosts(["hosta", "hostb", "hostc"], tmp_path / "hosts") as made:
-        yield made
+    with Hosts(["hosta", "hostb", "hostc"], tmp_path / "hosts") as virtual_hosts:
+        yield virtual_hosts
 
 
 def horovodrun(transport, *words):
-    """Two ranks of config.sh with these words under horovodrun, as an entry of LAUNCHERS."""
+    """Returns an entry of LAUNCHERS: two ranks of config.sh with these arguments under horovodrun."""
     return 2, ["horovodrun", transport, "-np", "2", "-H", "localhost:2", "bash", "config.sh", *words], {}
 
 
@@ -194,7 +206,7 @@ LAUNCHERS = {
     "run.sh": (2, ["bash", "run.sh"], {"NP": "2"}),
     "pytorch/run.sh": (2, ["bash", "pytorch/run.sh"], {"NP": "2"}),
     "horovodrun over MPI": horovodrun("--mpi"),
-    # As in docs/mxnet.md: horovodrun takes --network for an abbreviation of its own options.
+    # As in docs/mxnet.md: horovodrun would take --network for an abbreviation of its own options.
     "horovodrun over Gloo": horovodrun("--gloo", "--loss=arcface", "network=small"),
     "python": (1, [sys.executable, "train_memory.py"], {}),
     "torchrun": (2, [TORCH / "torchrun", "--standalone", "--nproc_per_node=2", "train.py"], {}),

@@ -1,4 +1,4 @@
-"""Losses of TorchEngine, and so of train.py, in the problem of examples/loops; argument: the sample rate."""
+"""Prints the losses of TorchEngine, which train.py uses, on the problem of examples/loops; argument: sample rate."""
 
 import sys
 from functools import partial

@@ -1,4 +1,4 @@
-"""Starts groups of ranks, and finds what is left of them when they fail."""
+"""Starts groups of ranks, and finds the processes that are left when they fail."""
 
 import contextlib
 import hashlib
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 import pytest
-from conftest import IN_TURN, LIMIT, TORCH, needs_torch
+from conftest import IN_TURN, LAUNCHERS, LIMIT, TORCH, needs_torch
 
 from partial_fc.checkpoint import SavedClasses, read_arrays, read_manifest
 from paths import ROOT, SOURCES
@@ -26,18 +26,18 @@ LAUNCH = {
     "torchrun": [TORCH / "python", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"],
     "launch.py": [TORCH / "python", "pytorch/launch.py", "--nproc_per_node=2"],
 }
-# Two ranks of train.py where the launcher is not what is tested: half of the processor's seconds.
+# Two ranks of train.py without a launcher: half of the CPU time.
 TWO_RANKS = [*IN_TURN, "2", "train"]
 # Settings of a training that would take hours.
 ENDLESS = ["max_update=1000000", "lr_steps=[500000]", "verify_every=1000000", "save_every=1000000"]
-# What a login shell has, without the environment of this clone.
+# The environment of a login shell, without this clone's.
 SHELL = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": os.environ["HOME"]}
 SILENCE = 4  # seconds of host_timeout
 LEAVE = 5  # seconds for the ranks to end after their launcher
 
 
 class Outcome(NamedTuple):
-    """How a group ended: its exit code and output, seconds since the fault, and ids of the processes that are left."""
+    """The end of a group: exit code, output, seconds since the fault, ids of the remaining processes."""
 
     code: int
     output: str
@@ -61,9 +61,9 @@ def run_with_fault(launcher, fault, rank, place, arguments, mark, **environment)
 
 @contextlib.contextmanager
 def started(command, shell=None, **environment):
-    """Starts a group in a session of its own; its output includes standard error. Kills what is left of it in the end.
+    """Starts a group in a new session, with standard error in its output; kills its remaining processes at the end.
 
-    Its environment is ``shell``, or that of this process with one thread.
+    The environment is ``shell``, or this process's environment with one thread.
     """
     env = {**(shell or {**os.environ, "OMP_NUM_THREADS": "1"}), **environment}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -73,11 +73,17 @@ def started(command, shell=None, **environment):
         try:
             yield group
         finally:
-            # By their output folder, which no other training has.
+            # Find them by their output folder, which no other training uses.
             (folder,) = (argument for argument in command if str(argument).startswith("models_root="))
             for pid in processes_with(folder):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+
+def launched(launcher, arguments):
+    """Starts a group by an entry of LAUNCHERS."""
+    _, command, environment = LAUNCHERS[launcher]
+    return started([*command, *arguments], **environment)
 
 
 def started_on(hosts, host, command, **environment):
@@ -86,7 +92,7 @@ def started_on(hosts, host, command, **environment):
 
 
 def read_until(group, text, times=1):
-    """Returns the lines of output up to the next one with this text, or that many of them."""
+    """Returns the lines of output up to the next line with this text, or up to the ``times``-th such line."""
     lines = []
     for line in group.stdout:
         lines.append(line)
@@ -97,23 +103,23 @@ def read_until(group, text, times=1):
 
 
 def launcher_of(group, name):
-    """Returns the process of a script's group, the shell itself or its child, whose program ends with the name."""
+    """Returns the shell of a script's group, or the shell's child, by the end of its program's name."""
     shell = psutil.Process(group.pid)
     return next(process for process in (shell, *shell.children()) if process.cmdline()[0].endswith(name))
 
 
 def processes_with(text):
-    """Returns the ids of the running processes with this text in their command line, in the order they were started."""
-    found = []
+    """Returns the ids of the processes with this text in their command line, in the order of their start."""
+    matches = []
     for process in psutil.process_iter():
         if process.pid != os.getpid() and str(text).encode() in b"\0".join(_command_line(process.pid)):
             with contextlib.suppress(psutil.NoSuchProcess):
-                found.append((process.create_time(), process.pid))
-    return [pid for _, pid in sorted(found)]  # ids alone do not tell the order: they start again after pid_max
+                matches.append((process.create_time(), process.pid))
+    return [pid for _, pid in sorted(matches)]  # by time: ids wrap around at pid_max
 
 
 def ranks_with(text):
-    """Returns those of them that are ranks, in the order they were started."""
+    """Returns the ids of the ranks among processes_with(text), in the order of their start."""
     programs = {b"train_memory.py", b"train.py"}
     return [pid for pid in processes_with(text) if programs & set(_command_line(pid)[:3])]
 
@@ -126,8 +132,8 @@ def _command_line(pid):
 
 def checkpoints_in(models, training="*"):
     """Returns the updates of the complete checkpoints in a folder of outputs."""
-    found = models.glob(f"{training}/checkpoints/step-*[0-9]/manifest.json")
-    return sorted(int(path.parent.name[5:]) for path in found)
+    manifests = models.glob(f"{training}/checkpoints/step-*[0-9]/manifest.json")
+    return sorted(int(path.parent.name[5:]) for path in manifests)
 
 
 def endless(settings):

@@ -1,4 +1,4 @@
-"""What a VERIFIED training by the settings of conftest.py writes: seven updates at batch size 8 on 160 images."""
+"""The files of a VERIFIED training with the settings of conftest.py: seven updates at batch size 8 on 160 images."""
 
 import json
 import re
@@ -21,7 +21,7 @@ OWN_FILES = {
 
 
 def check_outcome(folder, ranks, trainer="mxnet", loss="arcface"):
-    """Checks the files and what they say; returns the content of summary.json."""
+    """Checks the files and their content; returns summary.json."""
     lines, epoch = LOG_LINE.findall((folder / "training.log").read_text()), 160 // (8 * ranks)
     assert [(int(e), int(s)) for e, s, _ in lines] == [((s - 1) // epoch, s) for s in (2, 4, 6, 7)]
     assert all(0 <= float(waiting) <= 100 for _, _, waiting in lines)

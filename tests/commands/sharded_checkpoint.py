@@ -1,6 +1,6 @@
-"""Loads a layer from a distributed checkpoint, if there is one, trains a step and saves it in another folder.
+"""Loads a layer from a distributed checkpoint, trains a step and saves the layer in another folder.
 
-Arguments: folder to load from, or "-"; folder to save in. Rank 0 writes arrays of all ranks to <folder>.npz.
+Arguments: folder to load from, or "-" for none; folder to save in. Rank 0 writes all ranks' arrays to <folder>.npz.
 """
 
 import sys

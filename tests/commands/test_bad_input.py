@@ -1,4 +1,4 @@
-"""Bad input to either trainer ends all ranks fast, with a non-zero exit code and one error message."""
+"""On bad input, all ranks of either trainer end fast, with a non-zero exit code and one error message."""
 
 import json
 import re
@@ -12,10 +12,10 @@ from conftest import IN_TURN, TORCH, needs_torch
 from partial_fc.data.recordio.reader import RecordReader
 from partial_fc.utils.text import plural
 
-# Starting two ranks that import MXNet takes about 4 s on two free cores; a hang would take forever.
+# Starting two ranks that import MXNet takes about 4 s on two free cores.
 FAST = 45
 
-# What the launchers add: run.sh repeats the arguments; torchrun logs, and reports the exit codes at the end.
+# Lines that launchers add: run.sh repeats the arguments; torchrun logs, and reports the exit codes at the end.
 OF_LAUNCHER = re.compile(r"^(run\.sh: |W\d{4} ).*\n|^E\d{4} (.|\n)*", re.MULTILINE)
 
 
@@ -29,25 +29,19 @@ class Program(NamedTuple):
 
 RUN_SH = Program(["bash", "run.sh"], 2, 2)
 TORCHRUN = Program([TORCH / "torchrun", "--standalone", "--nproc_per_node=2", "train.py"], 2, 1)
-# A process alone takes a third of the time of two under a launcher, which run what differs between ranks.
+# A single process takes a third of the time of two under a launcher.
 MXNET = Program([sys.executable, "train_memory.py"], 1, 2)
 PYTORCH = Program([*IN_TURN, "1", "train"], 1, 2)
 
-# What the trainers share, and check before any of their own code, runs with one of them.
-either_trainer = pytest.mark.parametrize(
-    "program", [pytest.param(MXNET, id="mxnet"), pytest.param(PYTORCH, id="torch", marks=needs_torch)]
-)
-
 
 def refused(run, program, *arguments, message, **environment):
-    """Runs all ranks with these arguments and checks that they end with `message`, once."""
+    """Runs all ranks with these arguments; checks that they end with `message`, printed once."""
     result = run(*program.command, *arguments, timeout=FAST, **environment)
     output = result.stdout + result.stderr
     assert result.returncode == program.code, output
-    own = OF_LAUNCHER.sub("", output)
-    assert own.count(message) == 1, output
-    assert own.count("error") == 1, output
-    assert "Traceback" not in own
+    output_of_ranks = OF_LAUNCHER.sub("", output)
+    assert output_of_ranks.count(message) == output_of_ranks.count("error") == 1, output
+    assert "Traceback" not in output_of_ranks
 
 
 # tests/unit/settings/test_settings_checks.py has the settings, tests/tools/test_command_line.py the rest.
@@ -84,13 +78,15 @@ def test_an_output_folder_that_cannot_be_made(run, settings, tmp_path):
     refused(run, MXNET, *settings, f"models_root={tmp_path / 'file'}", message="cannot create the output folder")
 
 
-@either_trainer
+@pytest.mark.parametrize(
+    "program", [pytest.param(MXNET, id="mxnet"), pytest.param(PYTORCH, id="torch", marks=needs_torch)]
+)
 def test_centers_that_do_not_fit_into_memory(run, program, settings):
     message = f"need 7629.4 GiB for the {plural(program.ranks, 'rank')} of this host"
     refused(run, program, *settings, "num_classes=2000000000", "embedding_size=512", message=message)
 
 
-def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, settings, faces, tmp_path):
+def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, succeed, settings, faces, tmp_path):
     for name in ("train.idx", "property"):
         (tmp_path / name).write_bytes(faces.with_name(name).read_bytes())
     reader = RecordReader(str(faces), str(faces.with_name("train.idx")))
@@ -98,11 +94,10 @@ def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, settings, f
     start = int(reader.index.offsets[reader.index.search(77)]) + 8 + 24
     content[start : start + 400] = bytes(400)
     (tmp_path / "train.rec").write_bytes(content)
-    # Of 160 images, the first five batches of 2 x 16 draw every one, or ten of one rank.
+    # Five batches of two ranks, or ten of one rank, contain all 160 images.
     arguments = [*settings, f"rec={tmp_path / 'train.rec'}", "batch_size=16", "max_update=11"]
     refused(run, RUN_SH._replace(code=1), *arguments, message="key 77 at offset")
-    result = run(*MXNET.command, *arguments, "skip_bad_images=1")
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(*MXNET.command, *arguments, "skip_bad_images=1")
     assert "skipped, bad item 1 of at most 1: " in result.stdout + result.stderr
     assert "bad samples skipped on all ranks: 1" in result.stdout
     summary = json.loads((tmp_path / "models" / "small-arcface-demo" / "summary.json").read_text())
@@ -125,7 +120,7 @@ def test_a_port_that_another_program_uses(run, settings):
         refused(run, PYTORCH, *settings, message=message, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **ranks)
 
 
-# Runs a program as if a package, which the first argument names, were not installed.
+# Runs a program as if the package in the first argument were not installed.
 WITHOUT = """
 import runpy, sys
 class Missing:
@@ -145,7 +140,7 @@ IN_VENV, IN_TORCH = "bash setup-utils/install.sh", "pip install -r requirement.t
         (sys.executable, "train_memory.py", "numpy", "No module named 'numpy'", IN_VENV),
         (sys.executable, "train_memory.py", "horovod", "Horovod is not installed", IN_VENV),
         (TORCH / "python", "train.py", "numpy", "No module named 'numpy'", IN_TORCH),
-        # The environment of the other trainer; the clone has a folder mxnet.
+        # The other trainer's environment, where mxnet is only the clone's folder.
         (TORCH / "python", "train_memory.py", "mxnet.base", "MXNet is not installed", IN_VENV),
         (sys.executable, "train.py", "torch", "PyTorch is not installed", IN_TORCH),
     ],

@@ -1,4 +1,4 @@
-"""The checks of hosts: problems are caused on virtual hosts, and each must be reported with its fix."""
+"""The preflight check of hosts: it reports each problem of virtual hosts with a fix."""
 
 import contextlib
 import os
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hosts")
-    (folder / "bashrc").write_text("")  # the one of this machine's user may be slow
+    (folder / "bashrc").write_text("")  # the user's own may be slow
     existed = BASHRC.exists()
-    BASHRC.touch()  # a mount needs a file below it
+    BASHRC.touch()  # a bind mount needs an existing file
     try:
-        with Hosts(["hosta", "hostb", "hostc"], folder) as made, replaced(made, BASHRC, folder / "bashrc"):
-            yield made
+        with Hosts(["hosta", "hostb", "hostc"], folder) as running, replaced(running, BASHRC, folder / "bashrc"):
+            yield running
     finally:
         if not existed:
             BASHRC.unlink()
@@ -37,14 +37,14 @@ def hosts(tmp_path_factory):
 
 @pytest.fixture
 def arguments(faces, tmp_path):
-    """Arguments of a training on a small set, with its own output folder."""
+    """Arguments of a training on a small set, with the test's own output folder."""
     (tmp_path / "models").mkdir()
     return ["dataset=demo", f"rec={faces}", f"models_root={tmp_path / 'models'}"]
 
 
 @pytest.fixture
 def check(hosts):
-    """Runs the check on hosta; returns (exit code, the text of each host, the whole output)."""
+    """Runs the check on hosta; returns (exit code, host -> its part of the report, the whole output)."""
 
     def run_check(*arguments, options=BOTH, **environment):
         named = [f"{name}={value}" for name, value in environment.items()]
@@ -57,7 +57,7 @@ def check(hosts):
 
 @contextlib.contextmanager
 def replaced(hosts, path, other=None, host="hostb"):
-    """Mounts another file or folder at a path of a host, or an empty folder."""
+    """Mounts another file or folder, by default an empty folder, at a path of a host."""
     mount = ["mount", "--bind", other, path] if other else ["mount", "-t", "tmpfs", "none", path]
     assert hosts.run(host, mount).returncode == 0
     try:
@@ -68,7 +68,7 @@ def replaced(hosts, path, other=None, host="hostb"):
 
 @contextlib.contextmanager
 def listening(hosts, host, port):
-    """A program that accepts connections to a port of a host, and says nothing."""
+    """Runs a program that accepts connections to a port of a host, but does not answer."""
     program = f"import socket, time; s = socket.create_server(('', {port})); print(flush=True); time.sleep(60)"
     with subprocess.Popen(hosts.command(host, [sys.executable, "-c", program]), stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == b"\n"
@@ -76,8 +76,8 @@ def listening(hosts, host, port):
         subprocess.run(["pkill", "-KILL", "-P", str(other.pid)], check=True)
 
 
-def has(block, what, found, fix=""):
-    pattern = rf"^\[bad\] +{what} +.*(?:{found}).*" + (rf"\n +-> .*{fix}" if fix else "")
+def has(block, what, problem, fix=""):
+    pattern = rf"^\[bad\] +{what} +.*(?:{problem}).*" + (rf"\n +-> .*{fix}" if fix else "")
     return re.search(pattern, block, re.MULTILINE)
 
 
@@ -102,8 +102,8 @@ def test_a_host_that_only_starts_the_training(hosts, check, arguments, faces):
     with replaced(hosts, faces.parent):
         code, blocks, text = check(*arguments, options=("--hosts", "hostb:2"))
     assert code == 1 and list(blocks)[:2] == ["hosta", "hostb"], text
-    found, fix = f"{faces}: No such file or directory, on hosta", "on hosta: rsync .*, or set data_root="
-    assert "ready" in blocks["hosta"] and has(blocks["hostb"], "data", found, fix), text
+    problem, fix = f"{faces}: No such file or directory, on hosta", "on hosta: rsync .*, or set data_root="
+    assert "ready" in blocks["hosta"] and has(blocks["hostb"], "data", problem, fix), text
     assert "Needs fixing: hostb (data)" in text, text
 
 
@@ -119,14 +119,14 @@ def test_differences_between_hosts(hosts, check, arguments, faces, tmp_path):
         stack.callback(hosts.run, "hostb", ["hostname", "hostb"])
         hosts.run("hostb", ["hostname", "hosta"])
         code, blocks, text = check(*arguments)
-    for what, found, fix in (
+    for what, problem, fix in (
         ("hostname", "its hostname is hosta, as is that of hosta", "set-hostname"),
         ("code", "not as here: default.py", "git pull on both, or: .*rsync"),
         ("versions", "horovod missing, here 0.28.1; ", r"rm -rf \S+/\.venv"),
         ("data", rf"{faces}: 11 bytes, on hosta {faces.stat().st_size:,} bytes", "on hosta: rsync"),
         ("outputs", "the output folder is not shared with this host", "models_root="),
     ):
-        assert has(blocks["hostb"], what, found, fix), text
+        assert has(blocks["hostb"], what, problem, fix), text
     assert code == 1 and "Needs fixing: hosta (hostname); hostb (code, versions, hostname, data, outputs)" in text
 
 
@@ -142,8 +142,8 @@ def test_the_environment_of_pytorch(hosts, check, arguments):
 
 @pytest.mark.parametrize("here, there", [("hosta", "hostb"), ("hostb", "hostc"), ("hostc", "hostb")])
 def test_a_firewall_that_lets_only_ssh_through(hosts, check, arguments, here, there):
-    """Also one between two hosts, neither of which runs the check."""
-    # The kernel of one host does not send to other ports of another; this includes answers to that host.
+    """Also between two hosts that do not run the check."""
+    # The kernel of the first host sends only to low ports of the second, which blocks answers, too.
     rule = f"to {hosts.address[there]} ipproto tcp dport 1024-65534 unreachable".split()
     if hosts.run(here, ["ip", "rule", "add", *rule]).returncode:
         pytest.skip("this kernel has no rules for ports")
@@ -166,21 +166,21 @@ def test_a_shell_that_prints_when_it_starts(hosts, check, arguments, tmp_path):
 
 @pytest.mark.slow
 def test_hosts_that_do_not_answer(hosts, check, arguments, faces, tmp_path):
-    """The last message of ssh is shown, or the fact that cannot be read; the other hosts are checked."""
+    """The report has ssh's last message or the unreadable fact, and the other hosts' checks."""
     config = hosts.folder / "hosta" / "ssh" / "config"
     config.write_text("Host no-sshd\n Port 2300\n HostName hostb\nHost silent\n Port 2301\n HostName hostb\n")
     config.chmod(0o600)
-    os.mkfifo(tmp_path / "hangs")  # as a file on a server that is down
+    os.mkfifo(tmp_path / "hangs")  # blocks, as a file on a dead server does
     with listening(hosts, "hostb", 2301), replaced(hosts, faces, tmp_path / "hangs", "hostc"):
         code, blocks, text = check(*arguments, options=("--hosts", "hosta,hostb,hostc,no-sshd,silent"))
     config.unlink()
     assert code == 1, text
-    for name, found in (
+    for name, problem in (
         ("no-sshd", "ssh: connect to host hostb port 2300: Connection refused"),
         ("silent", "timed out|no answer in 12 s"),
         ("hostc", "no answer in 12 s; reading the fact data"),
     ):
-        assert has(blocks[name], "ssh", found, f"ssh {name} true"), text
+        assert has(blocks[name], "ssh", problem, f"ssh {name} true"), text
     assert "ready" in blocks["hosta"] and "ready" in blocks["hostb"], text
     assert hosts.run("hosta", ["pgrep", "-x", "ssh"]).stdout == ""
 

@@ -1,4 +1,4 @@
-"""Training on several hosts: network namespaces with their own address, name and sshd, see virtual_hosts.py."""
+"""Training of the MXNet trainer on several virtual hosts, see virtual_hosts.py."""
 
 import os
 import re
@@ -11,11 +11,11 @@ from groups import SHELL, SILENCE, checkpoints_in, digests, endless, processes_w
 
 from waiting import happens
 
-# A host that is silent for a few seconds is lost.
+# Timed, because a host that is silent for a few seconds counts as lost.
 pytestmark = [pytest.mark.timed, needs_hosts]
 
-# mpirun then detects a lost host within 8 to 13 s instead of 25: the first probe, the interval, the number of probes.
-# With an interval of 1 s it did after 5.03 s or more, and the ranks name a host that has been silent for 5.
+# First probe, interval and number of probes: with these, mpirun detects a lost host within 8 to 13 s instead of 25.
+# With an interval of 1 s it detects the loss after 5.03 s or more, but the ranks need 5 s to name a silent host.
 PROBES = {f"OMPI_MCA_oob_tcp_keepalive_{name}": n for name, n in (("time", "5"), ("intvl", "2"), ("probes", "3"))}
 MPI = ["bash", "run.sh"]
 ACTIVE = ["bash", "-c", '. setup-utils/env.sh && exec "$@"', "-"]
@@ -43,19 +43,19 @@ def test_two_hosts_save_what_one_machine_saves(hosts, launcher, ranks, settings,
     hostfile.write_text("hosta slots=2\nhostb slots=1  # the other\n")
     one = [argument for argument in settings if not argument.startswith("models_root=")]
     one.append(f"models_root={tmp_path / 'one'}")
-    alike = {"OMP_NUM_THREADS": "1"}  # else a rank that has a host to itself would add in another order
+    alike = {"OMP_NUM_THREADS": "1"}  # with more threads, a rank alone on its host would add in another order
     if launcher == "MPI":
         results = [run(hosts, MPI, settings, HOSTFILE=str(hostfile), **alike), run(None, MPI, one, NP="3", **alike)]
         assert "-mca btl_tcp_if_include 10.77.0.0/24" in results[0][1]  # not docker0, which has one address on both
     else:
-        places = [(hosts, "hosta:1,hostb:1", settings), (None, "localhost:2", one)]
+        cases = [(hosts, "hosta:1,hostb:1", settings), (None, "localhost:2", one)]
         results = [
-            run(on, [*HOROVOD_GLOO, "-H", names, "bash", "config.sh"], words, **alike) for on, names, words in places
+            run(on, [*HOROVOD_GLOO, "-H", names, "bash", "config.sh"], words, **alike) for on, names, words in cases
         ]
     for code, output in results:
         assert code == 0 and f"{ranks} ranks" in output, output
-    expected, found = (digests(tmp_path / name, "*_centers*.param", "*.params") for name in ("one", "models"))
-    assert found == expected and len(found) == 2 * ranks + 1  # centers, their momentum, the backbone
+    expected, saved = (digests(tmp_path / name, "*_centers*.param", "*.params") for name in ("one", "models"))
+    assert saved == expected and len(saved) == 2 * ranks + 1  # centers, their momentum, the backbone
 
 
 def test_a_lost_host_is_named_and_the_others_continue_without_it(hosts, settings, tmp_path):
@@ -83,7 +83,7 @@ def test_a_lost_host_is_named_and_the_others_continue_without_it(hosts, settings
 
 @pytest.mark.parametrize(
     "launcher, fault, timeout, silence",
-    # mpirun loses the host of the last one first.
+    # In the last case, mpirun detects the loss before the ranks do.
     [("horovodrun over MPI", "drop", SILENCE, SILENCE), ("Gloo", "cut", SILENCE, SILENCE), ("MPI", "cut", 60, 5)],
 )
 def test_a_lost_link_ends_both_sides_with_an_error(hosts, launcher, fault, timeout, silence, settings, tmp_path):
@@ -93,7 +93,7 @@ def test_a_lost_link_ends_both_sides_with_an_error(hosts, launcher, fault, timeo
     assert f"error: nothing received from host hostb (rank 1) for {silence} s at update" in output
     assert output.count("error: ") == 1
     assert seconds < 30
-    assert not left  # also on the side that is cut off from its launcher
+    assert not left  # not even on the side without its launcher
 
 
 def test_a_link_that_comes_back_too_late_ends_the_job_at_once(hosts, settings, tmp_path):
@@ -103,7 +103,7 @@ def test_a_link_that_comes_back_too_late_ends_the_job_at_once(hosts, settings, t
         hosts.drop("hostb")
         read_until(group, "error: nothing received from host hostb")
         time.sleep(1)
-        assert group.poll() is None  # mpirun would wait for a daemon that cannot answer
+        assert group.poll() is None  # mpirun waits for a daemon that cannot answer
         hosts.heal("hostb")
         healed = time.monotonic()
         group.communicate(timeout=LIMIT)
@@ -171,8 +171,8 @@ def test_a_short_failure_of_a_link_does_not_end_the_job(hosts, settings, tmp_pat
 def test_an_unknown_interface_is_refused(hosts, settings):
     code, output = run(hosts, MPI, settings, HOSTS="hosta:2,hostb:2", INTERFACE="eth9")
     assert code == 2
-    found = "lo 127.0.0.1, net0 10.77.0.1, docker0 172.17.0.1"
-    assert output == f"run.sh: INTERFACE: this host has no interface in the network eth9, but: {found}\n"
+    interfaces = "lo 127.0.0.1, net0 10.77.0.1, docker0 172.17.0.1"
+    assert output == f"run.sh: INTERFACE: this host has no interface in the network eth9, but: {interfaces}\n"
 
 
 def test_hosts_without_the_shared_folder_are_named_before_training(hosts, settings, tmp_path):
@@ -192,7 +192,7 @@ def test_hosts_without_the_shared_folder_are_named_before_training(hosts, settin
 
 
 def lose(hosts, launcher, fault, settings, tmp_path):
-    """Runs a rank on each of two hosts with a fault; returns exit code, output, seconds to the end, remaining ranks."""
+    """Runs a rank on each of two hosts; returns exit code, output, seconds since the fault, and remaining ranks."""
     arguments, over_hosts = endless(settings), ["-H", "hosta:1,hostb:1", "bash", "config.sh"]
     command = {
         "MPI": MPI,
@@ -210,7 +210,7 @@ def lose(hosts, launcher, fault, settings, tmp_path):
 
 
 def own_process(folder, name):
-    """Returns the id of the process of this name for a training into this folder."""
+    """Returns the id of the training's process with this name; the training writes into this folder."""
     return next(pid for pid in processes_with(folder) if name in os.readlink(f"/proc/{pid}/exe") or _runs(pid, name))
 
 

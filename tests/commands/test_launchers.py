@@ -1,4 +1,4 @@
-"""Every launcher on one host: the training that it starts, and the addresses at which its processes listen."""
+"""Every launcher on one host: its training is complete, and its processes listen only on the loopback interface."""
 
 import contextlib
 import re
@@ -12,41 +12,41 @@ from outcome import check_outcome
 
 LOOPBACK = {"127.0.0.1", "::1"}
 EVERYWHERE = {"0.0.0.0", "::"}
-# Launcher -> the program that listens on all interfaces, which is what docs/security.md says of it; no other may.
+# Launcher -> the only program that may listen on all interfaces, as docs/security.md says.
 EXCEPTIONS = {
     "torchrun": "torchrun",
     "run.sh": "mpirun",
     "horovodrun over MPI": "mpirun",
     "horovodrun over Gloo": "horovodrun",
 }
-RANK = re.compile(r"python\S* (-u )?\S*train(_memory)?\.py ")  # begins the command line of one
+RANK = re.compile(r"python\S* (-u )?\S*train(_memory)?\.py ")  # start of a rank's command line
 
 
 def sockets(group):
-    """(status, address, command line) of each TCP socket of the processes of a group that listens or is connected."""
-    found = set()
+    """Returns (status, address, command line) of the listening and connected TCP sockets of a group's processes."""
+    seen = set()
     for process in [group, *group.children(recursive=True)]:
         with contextlib.suppress(psutil.Error):  # it has just ended
-            line = " ".join(process.cmdline())  # first: that of a process which ends meanwhile is empty
+            line = " ".join(process.cmdline())  # first, because it is empty once the process has ended
             for connection in process.net_connections("tcp"):
                 if connection.status in (psutil.CONN_LISTEN, psutil.CONN_ESTABLISHED):
-                    found.add((connection.status, connection.laddr.ip, line))
-    return found
+                    seen.add((connection.status, connection.laddr.ip, line))
+    return seen
 
 
 def watched(command, **environment):
-    """Runs a training; returns its output, and the sockets that it had meanwhile."""
-    found = set()
+    """Runs a training; returns its output and the sockets that it has used."""
+    seen = set()
     with started(command, **environment) as group:
         tree = psutil.Process(group.pid)
         while True:
             with contextlib.suppress(psutil.Error):
-                found |= sockets(tree)
+                seen |= sockets(tree)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 output, _ = group.communicate(timeout=0.2)
                 break
     assert group.returncode == 0, output
-    return output, found
+    return output, seen
 
 
 def marks(launcher):
@@ -58,14 +58,14 @@ def marks(launcher):
 def test_a_training_is_complete_and_listens_on_the_loopback_alone(launcher, settings, tmp_path):
     ranks, command, environment = LAUNCHERS[launcher]
     words = [*VERIFIED, "val_targets=['demo_val','lfw']", "decode_processes=1"]
-    output, found = watched([*command, *settings, *words], **environment)
+    output, seen = watched([*command, *settings, *words], **environment)
     folder = tmp_path / "models" / "small-arcface-demo"
     check_outcome(folder, ranks, "torch" if "torch" in launcher else "mxnet")
     assert "\r" not in output  # no progress bar without a terminal
     assert str(folder) in output and "next:" in output
     assert output.count("lfw.bin") == 2  # a missing validation set is reported at the start and at the end
 
-    listening = {(address, line) for status, address, line in found if status == psutil.CONN_LISTEN}
+    listening = {(address, line) for status, address, line in seen if status == psutil.CONN_LISTEN}
     outside = {(address, line) for address, line in listening if address not in LOOPBACK}
     assert {address for address, _ in outside} <= EVERYWHERE
     exception = EXCEPTIONS.get(launcher)
@@ -73,4 +73,4 @@ def test_a_training_is_complete_and_listens_on_the_loopback_alone(launcher, sett
     assert not unexpected, sorted(outside)
     if ranks > 1 and ("torch" in launcher or "Gloo" in launcher):  # ranks of MPI use shared memory
         # Gloo's ranks listen for an instant, but stay connected.
-        assert any(address in LOOPBACK and RANK.search(line) for _, address, line in found), found
+        assert any(address in LOOPBACK and RANK.search(line) for _, address, line in seen), seen

@@ -1,4 +1,4 @@
-"""The commands of the Kubernetes manifests, with what the operators give them, on virtual hosts in place of Pods."""
+"""The commands of the Kubernetes manifests, with the operators' environment, on virtual hosts instead of Pods."""
 
 import groups
 import pytest
@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.slow, needs_hosts]
 def container(name, kind):
     spec = yaml.safe_load((ROOT / "deploy" / "cluster" / name).read_text())["spec"]
     (specs,) = (value for key, value in spec.items() if key.endswith("ReplicaSpecs"))
-    (made,) = specs[kind]["template"]["spec"]["containers"]
-    return made, {pair["name"]: pair["value"] for pair in made["env"]}, spec
+    (container_spec,) = specs[kind]["template"]["spec"]["containers"]
+    return container_spec, {pair["name"]: pair["value"] for pair in container_spec["env"]}, spec
 
 
 @needs_torch

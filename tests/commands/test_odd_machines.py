@@ -1,9 +1,6 @@
-"""Odd machines: what is missing, small or strange around a training.
+"""Training on machines with missing, small or unusual parts.
 
-Elsewhere: pause and continue, the stop of launchers in test_preemption.py; kill -9 of launcher, shell and ranks in
-test_faults.py, test_preemption.py and test_restarts.py; a full disk in test_faults.py; closed streams in
-test_setup_scripts.py and test_preemption.py; jumps of the clock in tests/unit/distributed/test_rank_status.py; links
-and mounted disks as output folder in tests/unit/training/test_run_folder.py.
+test_faults.py, test_preemption.py and test_restarts.py have killed and stopped processes and full disks.
 """
 
 import json
@@ -23,7 +20,7 @@ from small_disk import small_disk
 
 PYTHON = TORCH / "python"
 MOMENTS = 20
-# A machine with a /dev/shm of 64 KiB and 64 open files for each process, a user without a home.
+# A machine with a /dev/shm of 64 KiB and 64 open files per process.
 SMALL = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && ulimit -n 64 && exec bash "$@"'
 SMALL_MACHINE = ["unshare", "-m", "--propagation", "private", "bash", "-c", SMALL, "bash"]
 BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "OMP_NUM_THREADS": "1", "NP": "2"}
@@ -32,7 +29,7 @@ BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "OMP_NUM_THREADS"
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=needs_torch)])
 def test_a_small_machine_without_locale_home_and_temporary_folder(script, settings, faces, tmp_path):
-    """Paths have spaces and letters that ASCII lacks."""
+    """The paths have spaces and non-ASCII letters."""
     if subprocess.run([*SMALL_MACHINE, "-c", "true"], capture_output=True).returncode:
         pytest.skip("needs root to mount a small /dev/shm")
     data, models = tmp_path / "fa ces é 数", tmp_path / "mo dels ü"
@@ -47,7 +44,7 @@ def test_a_small_machine_without_locale_home_and_temporary_folder(script, settin
     assert json.loads((folder / "summary.json").read_text())["verification"].keys() == {"demo_val"}
     assert checkpoints_in(models) == [4, 7]
     assert f"all written to {folder}\n" in output
-    assert f"partial-fc verify '{folder}' '{data}/demo_val.bin'\n" in output  # a command to copy
+    assert f"partial-fc verify '{folder}' '{data}/demo_val.bin'\n" in output
 
 
 @needs_torch
@@ -74,10 +71,9 @@ def test_a_data_file_that_shrinks_during_training(settings, faces, tmp_path):
     assert f"{rec}: key " in line and "truncated by the end of the file" in line, line
 
 
-# Trains again and again in children of a process that has imported the libraries, most of the work of a start.
-# Each child but the last gets SIGTERM once it has used the processor for one of the given seconds, which do not depend
-# on how busy the machine is. Prints of each its exit code and two times of the processor: when it wrote the settings,
-# just before its first update, and at its end.
+# Trains repeatedly, in forks of a process that has imported the libraries, because the imports take longest. Each child
+# but the last gets SIGTERM after one of the given CPU times, which do not depend on the machine's load. Prints each
+# child's exit code and two CPU times: when it wrote the settings, just before its first update, and at its end.
 STOPPED_OFTEN = textwrap.dedent("""
     import os, signal, sys, time
     import matplotlib.figure, onnx, onnxruntime, torch._dynamo, torch.onnx, train
@@ -108,12 +104,12 @@ STOPPED_OFTEN = textwrap.dedent("""
 @pytest.mark.slow
 @needs_torch
 def test_a_training_stopped_at_twenty_moments_ends_with_the_bytes_of_an_undisturbed_one(run, settings, tmp_path):
-    """At the start, in a step, in a verification, in a save."""
+    """The moments include the start, steps, verifications and saves."""
     often = ["max_update=100", "verify_every=20", "save_every=30", "checkpoint_every=5", "sample_ratio=0.5"]
     arguments = [*settings, *often, "dropout=0.3", "embedding_size=32", "frequent=20", "val_targets=['demo_val']"]
 
     def train(name, moments):
-        """Returns the processor's seconds before the first update and of all, the newest checkpoint, and the output."""
+        """Returns the CPU times before the first update and in all, the last checkpoint's manifest, and the output."""
         folder = tmp_path / name / "small-arcface-demo"
         command = [PYTHON, "-c", STOPPED_OFTEN, " ".join(map(str, moments)), folder / "settings.json", *arguments]
         paths = f"{ROOT}:{ROOT / 'pytorch'}"
@@ -125,7 +121,7 @@ def test_a_training_stopped_at_twenty_moments_ends_with_the_bytes_of_an_undistur
 
     start, end, whole, _ = train("whole", [])
     draw = random.Random(7)
-    # All but the last fourth come after the start, and together before the end.
+    # Three quarters of the children stop after their first update, in all before the training ends; the others before.
     after = [start + draw.uniform(0, 1.3 * (end - start) / MOMENTS) for _ in range(MOMENTS * 3 // 4)]
     _, _, parts, output = train("parts", [*after, *(draw.uniform(0, start) for _ in range(MOMENTS // 4))])
     assert parts.files == whole.files and parts.rank_states == whole.rank_states

@@ -1,4 +1,4 @@
-"""A user's own task through the users' commands: ranks are killed, the rest is trained on, on other ranks too."""
+"""A user's task through the users' commands: killed and resumed, also on another number of ranks, and its errors."""
 
 import json
 import re
@@ -17,18 +17,16 @@ FILES = ("backbone.pth", "backbone.onnx", "rank_0_softmax_weight.pt", "rank_1_so
 
 @pytest.mark.slow
 @needs_torch
-def test_a_killed_training_is_resumed_to_the_same_bytes_and_on_another_number_of_ranks(run, tmp_path):
+def test_a_killed_training_is_resumed_to_the_same_bytes_and_on_another_number_of_ranks(succeed, tmp_path):
     whole, killed, alone = (tmp_path / name for name in ("whole", "killed", "alone"))
     saved = whole / "checkpoints" / "step-0000000010"
     rest = ["--", "1", "train", *OWN, f"output={alone}", f"resume={saved}"]
-    done = run(*TWO_RANKS, *OWN, f"output={whole}", *rest, **PATHS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeed(*TWO_RANKS, *OWN, f"output={whole}", *rest, **PATHS)
     ended = run_with_fault(
         "torchrun", "kill", 1, "8", [*OWN, f"output={killed}", f"models_root={tmp_path}"], tmp_path / "mark", **PATHS
     )
     assert ended.code != 0 and not (killed / "backbone.pth").exists()
-    done = run(*TWO_RANKS, *OWN, f"output={killed}", "--resume", "auto", **PATHS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeed(*TWO_RANKS, *OWN, f"output={killed}", "--resume", "auto", **PATHS)
     for name in FILES:
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
     of_two, of_one = (json.loads((folder / "curves.json").read_text())["sets"] for folder in (whole, alone))
@@ -42,7 +40,7 @@ def test_the_mxnet_trainer_refuses_it_in_one_line(run):
     done = run("python", "train_memory.py", *words, **PATHS)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: task Words has other inputs than images") and "bash pytorch/run.sh" in line
+    assert line.startswith("error: task Words has inputs other than images") and "bash pytorch/run.sh" in line
 
 
 @needs_torch
@@ -65,11 +63,10 @@ def test_an_error_of_its_class_is_one_line_with_its_place(classes, method, run, 
 
 @needs_torch
 @pytest.mark.slow
-def test_the_reading_of_its_set_is_measured(run, tmp_path):
+def test_the_reading_of_its_set_is_measured(succeed, tmp_path):
     words = [word for word in OWN if "trackers" not in word]
     options = ["--profile-io", "--profile-seconds", "0.1", f"models_root={tmp_path}"]
-    done = run(*IN_TURN, "1", "train", *words, *options, **PATHS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeed(*IN_TURN, "1", "train", *words, *options, **PATHS)
     figures = json.loads((tmp_path / "io-profile-network-Words" / "io_profile.json").read_text())
     assert list(figures["phases"]) == ["reader alone", "training, dummy items", "training, the set"]
     assert all(phase["ranks"][0]["images"] for phase in figures["phases"].values())

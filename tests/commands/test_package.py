@@ -1,4 +1,4 @@
-"""The wheel in an empty environment of the oldest Python at hand: every command, on real files."""
+"""Every command of the wheel, on real files, in an empty environment of the oldest Python on this machine."""
 
 import json
 import os
@@ -19,23 +19,20 @@ VERSIONS = range(10, 15)  # of Python 3
 
 
 def pythons():
-    """Paths of the Pythons at hand that the package supports, one a version, from the oldest."""
-    folders = [Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"]
-    found = []
+    """Returns the paths of this machine's supported Pythons, one per version, the oldest first."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    paths = []
     for minor in VERSIONS:
-        places = [shutil.which(f"python3.{minor}"), *(f"{f}/bin/python" for f in folders[0].glob(f"3.{minor}.*"))]
-        works = [
-            place
-            for place in places
-            if place and subprocess.run([place, "-c", "import venv, ensurepip"]).returncode == 0
-        ]
-        found += works[:1]
-    return found or [sys.executable]
+        for path in filter(None, [shutil.which(f"python3.{minor}"), *pyenv.glob(f"3.{minor}.*/bin/python")]):
+            if subprocess.run([path, "-c", "import venv, ensurepip"]).returncode == 0:
+                paths.append(path)
+                break
+    return paths or [sys.executable]
 
 
 def build(folder):
     """Writes the wheel into a folder."""
-    for name in ("partial_fc", "pytorch", "tools"):  # a copy, because setuptools leaves a folder build/ where it builds
+    for name in ("partial_fc", "pytorch", "tools"):  # from a copy, because setuptools leaves a folder build/
         shutil.copytree(ROOT / name, folder / "source" / name)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / "source")
@@ -56,7 +53,7 @@ def wheel(made_once):
 
 @pytest.fixture(scope="module")
 def training(faces, tmp_path_factory):
-    """Output folder of a short training of MXNet, with a checkpoint, a model of MXNet and its curves."""
+    """Output folder of a short MXNet training, with checkpoints, a model and curves."""
     output = tmp_path_factory.mktemp("training") / "run"
     settings = [
         "dataset=demo",
@@ -84,7 +81,7 @@ def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces,
     subprocess.run(installed, check=True, timeout=LIMIT, stderr=subprocess.DEVNULL)
 
     def run(*words, program="partial-fc", code=0):
-        """Runs a command outside the clone, with nothing but the environment."""
+        """Runs a command outside of the clone, with only the new environment; returns its output."""
         command = [environment / "bin" / program, *words]
         home = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
         done = subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, text=True, timeout=LIMIT)
@@ -105,7 +102,7 @@ def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces,
     model = ["--model", "model"]
     assert "similarity" in run("compare", first, second, *model)
     run("embed", "faces", "--out", "embeddings", *model)
-    assert len(run("search", first, "--index", "embeddings", *model).splitlines()) == 12  # with the kind of search
+    assert len(run("search", first, "--index", "embeddings", *model).splitlines()) == 12
     run("-m", "partial_fc_tools.ijb.synthetic", "IJBC", "--subjects", "6", program="python")
     assert "rank-1" in run("ijb", "--model-root", "model", "--image-path", "IJBC", "--result-dir", "results")
     assert "rules" in run("submission", "--model-root", "model", "--time-limit", "10000")
@@ -131,7 +128,7 @@ def test_the_newest_python_compiles_the_wheel_without_a_warning(wheel, tmp_path)
 
 @needs_torch
 def test_the_wheel_has_the_layer_of_pytorch(wheel, tmp_path):
-    """In the environment of the trainer, whose packages it needs, but not its sources."""
+    """In the trainer's environment, for its packages, but without the clone's sources."""
     code = "import partial_fc_torch; print(partial_fc_torch.PartialFC_V2, partial_fc_torch.__file__)"
     subprocess.run(
         [TORCH / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--target", tmp_path, wheel],

@@ -1,4 +1,4 @@
-"""A training that is asked to stop saves, ends with exit code 75, and resumes; one that is paused goes on."""
+"""A training that is asked to stop saves, ends with exit code 75, and resumes; a paused training continues."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from conftest import LAUNCHERS, TORCH, needs_torch
 from groups import (
     ENDLESS,
     checkpoints_in,
+    launched,
     launcher_of,
     processes_with,
     ranks_with,
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.timed  # horovodrun kills its ranks 5 s after it has as
 
 PREEMPTED = 75
 STOPPED = "stopped after update {}, checkpoint saved: continue with --resume auto"
-SOON = 30  # seconds for ranks that are asked to stop, or have lost their launcher
+SOON = 30  # seconds for ranks to end after a request to stop, or after the end of their launcher
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def arguments(settings):
 
 
 def stop(group, *signals):
-    """Sends the signals after some updates; returns the output of the group and its exit code."""
+    """Sends signals to the group after some updates; returns its output and exit code."""
     lines = read_until(group, "Global Step: 4 ")
     for number in signals:
         group.send_signal(number)
@@ -45,7 +46,7 @@ def stop(group, *signals):
 
 
 def wait_for_end(models):
-    """Waits until no process of the training is left; launchers may end before the ranks."""
+    """Waits until every process of the training has ended; ranks may outlive their launcher."""
     assert happens(lambda: not processes_with(models), SOON), processes_with(models)
 
 
@@ -60,9 +61,8 @@ def wait_for_end(models):
     ],
 )
 def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, arguments, tmp_path):
-    _, command, environment = LAUNCHERS[launcher]
     models = tmp_path / "models"
-    with started([*command, *arguments], **environment) as group:
+    with launched(launcher, arguments) as group:
         output, returned = stop(group, *signals)
         wait_for_end(models)
     assert returned == code, output
@@ -71,27 +71,25 @@ def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, argu
     assert "error: " not in output and not list(models.glob(".job*"))
 
 
-def test_a_stopped_training_resumes(arguments, run, tmp_path):
+def test_a_stopped_training_resumes(arguments, succeed, tmp_path):
     _, command, environment = LAUNCHERS["python"]
     models = tmp_path / "models"
-    with started([*command, *arguments], **environment) as group:
+    with launched("python", arguments) as group:
         output, returned = stop(group, signal.SIGTERM, signal.SIGTERM)
     (update,) = checkpoints_in(models)
     assert returned == PREEMPTED and output.count(STOPPED.format(update)) == 1, output
-    result = run(*command, *arguments, f"max_update={update + 3}", "--resume", "auto", **environment)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(*command, *arguments, f"max_update={update + 3}", "--resume", "auto", **environment)
     assert f"resumes from update {update}" in result.stdout
     assert json.loads((models / "small-arcface-demo" / "summary.json").read_text())["updates"] == update + 3
 
 
 @needs_torch
-def test_a_stop_during_a_verification_is_answered_and_the_verification_done_later(settings, run, tmp_path):
-    """With one trainer: verification_cases.py has the rest with both."""
+def test_a_stop_during_a_verification_is_answered_and_the_verification_done_later(settings, succeed, tmp_path):
+    """With one trainer; the tests of verification_cases.py run with both."""
     arguments = [*settings, "val_targets=['demo_val']", "verify_every=2", "max_update=2"]
     outcome = run_with_fault("torchrun", "ask_to_stop", 1, "evaluation", arguments, tmp_path / "mark")
     assert outcome.output.count(STOPPED.format(2)) == 1 and "[demo_val][2]" not in outcome.output, outcome.output
-    result = run(TORCH / "python", "train.py", *arguments, "--resume", "auto")
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(TORCH / "python", "train.py", *arguments, "--resume", "auto")
     assert result.stdout.count("[demo_val][2]Accuracy-Flip") == 1
 
 
@@ -127,10 +125,9 @@ def test_a_full_disk_ends_a_training_only_when_a_checkpoint_cannot_be_written(ar
     ],
 )
 def test_when_a_launcher_is_killed_its_ranks_save_and_end(launcher, killed, code, arguments, tmp_path):
-    """It reads what they print, and Open MPI would end them when it is gone."""
+    """Their output then has no reader, and Open MPI would abort them at once."""
     models = tmp_path / "models"
-    _, command, environment = LAUNCHERS[launcher]
-    with started([*command, *arguments], **environment) as group:
+    with launched(launcher, arguments) as group:
         read_until(group, "Global Step: 4 ")
         launcher_of(group, killed).kill()
         wait_for_end(models)
@@ -147,8 +144,7 @@ def test_when_a_launcher_is_killed_its_ranks_save_and_end(launcher, killed, code
     ],
 )
 def test_an_interrupt_ends_all(launcher, code, arguments, tmp_path):
-    _, command, environment = LAUNCHERS[launcher]
-    with started([*command, *arguments], **environment) as group:
+    with launched(launcher, arguments) as group:
         output, returned = stop(group, signal.SIGINT)
         wait_for_end(tmp_path / "models")
     assert returned == code, output
@@ -163,7 +159,7 @@ def pause(pids):
 
 @pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=needs_torch)])
 def test_a_paused_training_goes_on(script, arguments, tmp_path):
-    """As by docker pause, a debugger or a frozen virtual machine."""
+    """As docker pause, a debugger or a frozen virtual machine does."""
     models, logged = tmp_path / "models", "Global Step: "
     with started(["bash", script, *arguments], NP="2") as group:
         lines = read_until(group, logged, 2)
@@ -179,8 +175,7 @@ def test_a_paused_training_goes_on(script, arguments, tmp_path):
 
 
 def test_a_stop_before_training_saves_nothing(arguments, tmp_path):
-    _, command, environment = LAUNCHERS["python"]
-    with started([*command, *arguments], **environment) as group:
+    with launched("python", arguments) as group:
         while not list((tmp_path / "models").glob(".job*")):
             assert group.poll() is None
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The Python examples of docs/pytorch.md run without changes."""
+"""The Python examples in docs/pytorch.md run without changes."""
 
 import json
 import os
@@ -14,8 +14,8 @@ pytestmark = needs_torch
 
 
 @pytest.fixture
-def run_example(run, tmp_path):
-    """Runs the example of the document with this text, by a launcher and with arguments; returns what it printed."""
+def run_example(succeed, tmp_path):
+    """Runs the example that contains a text, with a launcher and arguments; returns its output."""
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL)
     search = os.pathsep.join([str(ROOT), str(ROOT / "pytorch"), str(tmp_path)])
     (tmp_path / "softer.py").write_text(next(each for each in programs if "softer" in each))
@@ -24,9 +24,7 @@ def run_example(run, tmp_path):
         program = tmp_path / "example.py"
         (source,) = (each for each in programs if text in each)
         program.write_text(source.replace('prefix="centers"', f"prefix={str(tmp_path)!r}"))
-        done = run(*launcher, program, *arguments, PYTHONPATH=search, CUDA_VISIBLE_DEVICES="")
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return succeed(*launcher, program, *arguments, PYTHONPATH=search, CUDA_VISIBLE_DEVICES="").stdout
 
     return run_program
 

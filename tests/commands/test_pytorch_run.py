@@ -12,10 +12,10 @@ from partial_fc.utils.cores import usable_cores
 from paths import ROOT
 
 LIMIT = 90  # seconds
-# Runs until it is asked to stop. If it shall fail, the second rank does so in every attempt.
+# Runs until it is asked to stop. With "fail", the second rank fails in every attempt.
 PROGRAM = """
 import os, signal, sys, time
-if "--print-config" in sys.argv:  # how run.sh asks whether the settings are accepted
+if "--print-config" in sys.argv:  # run.sh asks whether the settings are valid
     print("{}")
     sys.exit(2 if "refused" in sys.argv else 0)
 
@@ -58,7 +58,7 @@ def start(clone):
     return start_run
 
 
-def test_a_failed_process_restarts_all_and_the_exit_code_is_its_own(start):
+def test_a_failed_process_restarts_all_and_run_sh_exits_with_its_code(start):
     with start("fail", NP="2", MAX_RESTARTS="1") as group:
         output, _ = group.communicate(timeout=LIMIT)
     share = max(1, usable_cores() // 2)
@@ -70,7 +70,7 @@ def test_a_failed_process_restarts_all_and_the_exit_code_is_its_own(start):
     "disk, number, code", [("", signal.SIGTERM, 75), ("full", signal.SIGTERM, 1), ("", signal.SIGINT, 130)]
 )
 def test_a_signal_stops_all_processes(start, disk, number, code):
-    """If one cannot save, its exit code is that of run.sh."""
+    """If a process cannot save, run.sh exits with its code."""
     with start("endless", disk, NP="2", OMP_NUM_THREADS="1") as group:
         begun = [next(line for line in group.stdout if line.startswith("attempt 0")) for _ in range(2)]
         assert len(begun) == 2

@@ -1,4 +1,4 @@
-"""The recipes that train on a CPU: their networks, optimizers and schedules, a few updates each on a set of noise."""
+"""The recipes that train on a CPU make a few updates on a set of noise."""
 
 import json
 
@@ -9,7 +9,7 @@ from conftest import CLASSES, IN_TURN, needs_torch
 
 from partial_fc.data.face_records import write_face_set
 
-# Side of an image, processes.
+# Recipe -> (side of an image, processes).
 RECIPES = {"demo": (112, 1), "glyphs_small": (64, 1), "glyphs_vit": (64, 2), "glyphs_mbf_adamw": (64, 1)}
 UPDATES = 3
 
@@ -24,15 +24,14 @@ def write_noise(folder, side):
 
 @pytest.mark.slow
 @needs_torch
-def test_recipes_for_a_cpu_train(run, tmp_path):
+def test_recipes_for_a_cpu_train(succeed, tmp_path):
     small = f"num_classes={CLASSES} batch_size=4 max_update={UPDATES} val_targets=[]"
     jobs = [
         f"{ranks} train_v2 configs/{name} {small} rec={write_noise(tmp_path / f'of_{name}', side)} "
         f"output={tmp_path / name}"
         for name, (side, ranks) in RECIPES.items()
     ]
-    done = run(*IN_TURN, " -- ".join(jobs))
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeed(*IN_TURN, " -- ".join(jobs))
     for name, (_, ranks) in RECIPES.items():
         summary = json.loads((tmp_path / name / "summary.json").read_text())
         assert (summary["updates"], summary["ranks"]) == (UPDATES, ranks), name

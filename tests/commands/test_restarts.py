@@ -1,14 +1,28 @@
 """run.sh and pytorch/run.sh restart a failed training from the newest checkpoint; test_torch_hosts.py has torchrun."""
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import sys
 
 import pytest
-from conftest import CLASSES, LIMIT, needs_torch
-from groups import ENDLESS, checkpoints_in, launcher_of, processes_with, ranks_with, read_until, started, wait_until
+from conftest import CLASSES, LIMIT, TORCH, needs_torch
+from groups import (
+    ENDLESS,
+    checkpoints_in,
+    endless,
+    launcher_of,
+    processes_with,
+    ranks_with,
+    read_until,
+    started,
+    wait_until,
+)
+
+from paths import SOURCES
 
 
 @pytest.fixture
@@ -21,18 +35,17 @@ def arguments(settings):
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["run.sh", pytest.param("pytorch/run.sh", marks=needs_torch)])
 def test_restarts_finish_a_killed_training(script, arguments, tmp_path):
-    # Long enough that this process, perhaps of a lower priority than the ranks, kills them before they have finished.
+    # Long enough for this process, whose priority may be lower, to kill the ranks before they finish.
     models, command = tmp_path / "models", ["bash", script, *arguments, "max_update=120"]
-    # The checkpoints of an earlier training; the next one must not continue from them.
+    # Leaves the checkpoints of an earlier training, from which the next one must not continue.
     with started([*command, "max_update=6", "checkpoint_every=3", "--loss", "arcface"], NP="1") as group:
         output, _ = group.communicate(timeout=LIMIT)
     assert group.returncode == 0 and checkpoints_in(models) == [3, 6], output
     with started(command, MAX_RESTARTS="2", NP="2") as group:
         wait_until(lambda: len(ranks_with(models)) == 2)
         os.kill(ranks_with(models)[0], signal.SIGKILL)  # before training starts
-        wait_until(
-            lambda: list(models.glob("small-arcface-demo/earlier-*/training.log"))
-        )  # the earlier results have been moved aside
+        # Until the earlier results have been moved aside.
+        wait_until(lambda: list(models.glob("small-arcface-demo/earlier-*/training.log")))
         (newest, *_) = wait_until(lambda: checkpoints_in(models, "small-arcface-demo"))
         os.kill(ranks_with(models)[1], signal.SIGKILL)
         output, _ = group.communicate(timeout=LIMIT)
@@ -45,7 +58,7 @@ def test_restarts_finish_a_killed_training(script, arguments, tmp_path):
 
 @pytest.mark.slow
 def test_a_restart_goes_on_where_the_ranks_of_a_killed_mpirun_have_saved(arguments, tmp_path):
-    """mpirun is killed twice, restarted once: the ranks save when they notice that, and the restart waits for them."""
+    """Kills mpirun twice; run.sh restarts it once. The ranks save when they notice, and the restart waits for them."""
     models, output = tmp_path / "models", []
     command = ["bash", "run.sh", *arguments, *ENDLESS, "checkpoint_every=0"]
     with started(command, MAX_RESTARTS="1", NP="2") as group:
@@ -65,18 +78,36 @@ def test_a_restart_goes_on_where_the_ranks_of_a_killed_mpirun_have_saved(argumen
     assert 10 <= first < second, output
 
 
-def test_a_refused_training_is_not_retried(arguments, run, tmp_path):
-    """Only the ranks see that the data set is missing; settings are refused before a launcher starts."""
-    result = run("bash", "run.sh", *arguments, f"rec={tmp_path}/none", MAX_RESTARTS="2")
-    assert result.returncode == 2 and "restart" not in result.stderr, result.stderr
-    assert f"{tmp_path}/none/train.rec" in result.stderr
-
-
 @pytest.mark.slow
-def test_a_short_soak_ends_with_the_bytes_of_an_undisturbed_training(run, faces):
+def test_a_short_soak_ends_with_the_bytes_of_an_undisturbed_training(succeed, faces):
     data = ["dataset=demo", f"rec={faces}", f"num_classes={CLASSES}"]
     arguments = [*data, "batch_size=8", "max_update=60", "checkpoint_every=4"]
     soak = [sys.executable, "benchmarks/soak.py", "--minutes", "0", "--longest", "3", "--kills", "1"]
-    result = run(*soak, *arguments, NP="2")
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(*soak, *arguments, NP="2")
     assert "every byte the same" in result.stdout and " with 0 kills" not in result.stdout
+
+
+@pytest.mark.slow
+@needs_torch
+def test_a_restart_ignores_the_records_of_a_killed_job_on_the_same_port(settings, tmp_path):
+    models, mark = tmp_path / "models", tmp_path / "mark"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    # With a fixed port, both jobs have the same name.
+    launch = [TORCH / "python", "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
+    with started([*launch, "train.py", *endless(settings)]) as group:
+        wait_until(lambda: checkpoints_in(models), group)
+        killed = processes_with(models)
+        # Stop all first: a rank that notices another one's end would report it and remove the records.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in killed:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        group.communicate(timeout=LIMIT)
+    (left,) = models.glob(".job-*")
+    # Rank 1 starts late: until then rank 0 finds only its old record.
+    late = [*launch, "tests/commands/with_fault.py", "late", "1", "start", mark, "--"]
+    with started([*late, "--resume", "auto", *settings, "max_update=3"], PYTHONPATH=SOURCES) as group:
+        output, _ = group.communicate(timeout=LIMIT)
+    assert group.returncode == 0 and mark.exists(), output
+    assert not left.exists() and "exited" not in output, output

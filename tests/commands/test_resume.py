@@ -23,20 +23,19 @@ def newest(models):
 
 
 @pytest.mark.slow
-def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, settings, tmp_path):
+def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, succeed, settings, tmp_path):
     arguments = [*settings, *ARGUMENTS]
     whole, parts = (tmp_path / name / "small-arcface-demo" for name in ("uninterrupted", "parts"))
     for folder, more in ((whole, []), (parts, ["--resume", "auto"])):
-        result = run("bash", "run.sh", *arguments, f"models_root={folder.parent}", *more)
-        assert result.returncode == 0, result.stdout + result.stderr
+        result = succeed("bash", "run.sh", *arguments, f"models_root={folder.parent}", *more)
         if folder == whole:
             (_, (_, path)) = CheckpointFolder(str(whole / "checkpoints"), 2).complete()
             shutil.copytree(path, parts / "checkpoints" / Path(path).name)
     assert "resumes from update 4, saved by 2 ranks in" in result.stdout
-    (update, _, expected), (_, path, found) = newest(whole.parent), newest(parts.parent)
+    (update, _, expected), (_, path, resumed) = newest(whole.parent), newest(parts.parent)
     assert update == 7
-    assert found.files == expected.files  # sizes and SHA-256 of backbone, statistics, centers and momentum
-    assert found.rank_states == expected.rank_states
+    assert resumed.files == expected.files  # sizes and SHA-256 of backbone, statistics, centers and momentum
+    assert resumed.rank_states == expected.rank_states
     logs = [(folder / "training.log").read_text().splitlines() for folder in (whole, parts)]
     losses = [[line.split("Loss ")[1].split()[0] for line in log if "Loss" in line] for log in logs]
     assert len(losses[1]) == 2 and losses[1] == losses[0][2:]
@@ -50,20 +49,19 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
     assert result.returncode == 2 and "set momentum" in result.stderr, result.stdout + result.stderr
     assert (checkpoints.complete(), settings_file.read_text()) == before
 
-    # On three ranks, which save what they have read in other parts.
+    # On three ranks, which read the checkpoint and save it in other shards.
     arrays, _ = checkpoint_contents(path)
     more = ["--resume", path, f"models_root={tmp_path / 'again'}", "batch_size=4"]
-    result = run("bash", "run.sh", *arguments, *more, NP="3")
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed("bash", "run.sh", *arguments, *more, NP="3")
     assert "resumes from update 7, saved by 2 ranks in" in result.stdout
-    update, path, found = newest(tmp_path / "again")
-    assert (found.ranks, update) == (3, 7) and [stop - start for start, stop in found.shards] == [7, 7, 6]
+    update, path, resumed = newest(tmp_path / "again")
+    assert (resumed.ranks, update) == (3, 7) and [stop - start for start, stop in resumed.shards] == [7, 7, 6]
     restored, _ = checkpoint_contents(path)
     assert restored.keys() == arrays.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(restored[name], array, err_msg=name)
 
-    # On one, with two new identities, one fewer, and the classes in another order.
+    # On one rank, with two new identities, one fewer, and the classes in another order.
     faces = tmp_path / "more_faces"
     write_demo(faces, DemoSize(seed=2, identities=21, images_per_identity=8, held_out=20, pairs=40))
     class_map = [-1, *range(19, 0, -1), -1]
@@ -71,14 +69,13 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, set
     grown = tmp_path / "grown"
     more = [f"rec={faces / 'train.rec'}", "num_classes=21", "--class-map", tmp_path / "map.txt"]
     more += ["--resume", path, f"models_root={grown}", "new_centers=mean"]
-    result = run(sys.executable, "train_memory.py", *arguments, *more)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(sys.executable, "train_memory.py", *arguments, *more)
     _, grown_path, manifest = newest(grown)
-    before, after = SavedClasses.of_checkpoint(path, found), SavedClasses.of_checkpoint(grown_path, manifest)
+    before, after = SavedClasses.of_checkpoint(path, resumed), SavedClasses.of_checkpoint(grown_path, manifest)
     kept = [(new, old) for new, old in enumerate(class_map) if old >= 0]
     new, old = (list(numbers) for numbers in zip(*kept))
     for field in ("weight", "weight_mom"):
         np.testing.assert_array_equal(after.rows(field, np.array(new)), before.rows(field, np.array(old)))
     assert not after.rows("weight_mom", np.array([0, 20])).any()
     norms = np.linalg.norm(after.rows("weight", np.array([0, 20])), axis=1)
-    np.testing.assert_allclose(norms, expected_norm(found.embedding_size), rtol=1e-6)  # of mean embeddings
+    np.testing.assert_allclose(norms, expected_norm(resumed.embedding_size), rtol=1e-6)  # of mean embeddings

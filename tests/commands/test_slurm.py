@@ -26,14 +26,14 @@ def slurm(tmp_path):
 
 @pytest.mark.parametrize("trainer", ["mxnet", pytest.param("torch", marks=needs_torch)])
 def test_a_job_that_is_asked_to_stop_goes_on_after_its_requeue(trainer, slurm, settings, tmp_path):
-    """test_resume.py compares the bytes of what goes on."""
+    """test_resume.py compares the bytes of a resumed training."""
     arguments = [*settings, f"max_update={UPDATES}", "verify_every=1000", "save_every=1000", "checkpoint_every=10"]
     models, output = tmp_path / "models", tmp_path / "output"
     script = f"deploy/cluster/{trainer}.sbatch"
     command = ["sbatch", "--parsable", "--nodes=2", f"--output={output}", script, *arguments]
     job = slurm.run(*command, cwd=ROOT, NP="1", OMP_NUM_THREADS="1").strip()
     wait_for(lambda: checkpoints_in(models), output)
-    slurm.run("scancel", "--signal=USR1", "--batch", job)  # what --signal=B:USR1@300 makes Slurm do before the limit
+    slurm.run("scancel", "--signal=USR1", "--batch", job)  # as Slurm does before the time limit by --signal=B:USR1@300
     wait_for(lambda: "goes back to the queue" in output.read_text(), output)
     stopped_at = max(checkpoints_in(models))
     wait_for(lambda: re.search("JobState=(COMPLETED|FAILED)", slurm.run("scontrol", "show", "job", job)), output)

@@ -1,4 +1,4 @@
-"""The PyTorch trainer on several hosts: the tutorial's commands, lost hosts, and elastic jobs, see virtual_hosts.py."""
+"""The PyTorch trainer on virtual hosts: the tutorial's commands, lost hosts and elastic jobs, see virtual_hosts.py."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.timed, needs_torch, needs_hosts]
 
 
 def launch(host, *options):
-    """The tutorial's command on one of two hosts with one process each."""
+    """Returns the tutorial's command for one of two hosts with one process each."""
     node = {"hosta": 0, "hostb": 1}[host]
     command = f"-m torch.distributed.launch --nproc_per_node=1 --nnodes=2 --node_rank={node} --master_addr=hosta"
     return [TORCH / "python", *command.split(), "--master_port=1234", "train.py", *options]
@@ -26,8 +26,8 @@ def started(hosts, host, command, arguments, **environment):
     return groups.started_on(hosts, host, [*command, *arguments], OMP_NUM_THREADS="1", **environment)
 
 
-def test_the_tutorials_commands_for_two_hosts_save_what_one_machine_saves(hosts, settings, run, tmp_path):
-    # As Debian's installer writes it: each host knows its own name as an address of the loopback interface.
+def test_the_tutorials_commands_for_two_hosts_save_what_one_machine_saves(hosts, settings, succeed, tmp_path):
+    # As Debian's installer writes it: a host's own name is a loopback address.
     (tmp_path / "etc_hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 hostb\n{hosts.address['hosta']} hosta\n")
     hosts.run("hostb", ["mount", "--bind", tmp_path / "etc_hosts", "/etc/hosts"])
     with contextlib.ExitStack() as stack:
@@ -36,17 +36,16 @@ def test_the_tutorials_commands_for_two_hosts_save_what_one_machine_saves(hosts,
             output, _ = group.communicate(timeout=LIMIT)
             assert group.returncode == 0, output
     alone = [word for word in settings if not word.startswith("models_root=")] + [f"models_root={tmp_path / 'one'}"]
-    result = run(*groups.TWO_RANKS, *alone)
-    assert result.returncode == 0, result.stdout + result.stderr
+    succeed(*groups.TWO_RANKS, *alone)
     patterns = ["rank_*.pt", "checkpoints/step-*/backbone.npz"]
-    expected, found = (digests(tmp_path / name, *patterns) for name in ("one", "models"))
-    assert found == expected and len(found) == 5  # centers and momentum of two ranks, the backbone
+    expected, saved = (digests(tmp_path / name, *patterns) for name in ("one", "models"))
+    assert saved == expected and len(saved) == 5  # centers and momentum of two ranks, the backbone
 
 
 def newest(models):
-    """The manifest of the newest complete checkpoint; None if there is none."""
+    """Returns the manifest of the newest complete checkpoint, or None."""
     for folder in models.glob("*/checkpoints"):
-        with contextlib.suppress(FileNotFoundError):  # it has just been replaced by a newer one
+        with contextlib.suppress(FileNotFoundError):  # a newer checkpoint has just replaced it
             for _, path in CheckpointFolder(str(folder), 2).complete():
                 return read_manifest(path)
     return None
@@ -77,7 +76,7 @@ def test_an_elastic_job_goes_on_without_a_lost_host_and_takes_it_back(hosts, set
     options = "--nnodes=1:2 --nproc_per_node=1 --rdzv-backend=c10d --rdzv-endpoint=hosta:29400 --max-restarts=3"
     command = [TORCH / "torchrun", *options.split(), "--rdzv-conf=last_call_timeout=2", "train.py", "--resume", "auto"]
 
-    # Otherwise torchrun 2.13 waits in vain for a host that comes back: rank 0 announces its store once only.
+    # Otherwise torchrun 2.13 waits in vain for a host that comes back, because rank 0 announces its store only once.
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
     def trained_by(ranks):

@@ -1,4 +1,4 @@
-"""The layer in the loops of others: the programs of examples/loops, and checkpoints on other numbers of processes."""
+"""The layer in other training loops, those of examples/loops, and its checkpoints on other numbers of processes."""
 
 import re
 
@@ -10,19 +10,13 @@ pytestmark = [pytest.mark.slow, needs_torch]
 
 
 @pytest.fixture
-def in_turn(run):
-    """Runs "<processes> <module> <argument> ..." one after the other, see in_turn.py; returns what rank 0 prints."""
-
-    def run_in_turn(*programs):
-        done = run(*IN_TURN, " -- ".join(programs))
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run_in_turn
+def in_turn(succeed):
+    """Runs "<processes> <module> <argument> ..." one after the other, see in_turn.py; returns rank 0's output."""
+    return lambda *programs: succeed(*IN_TURN, " -- ".join(programs)).stdout
 
 
 def test_any_loop_has_the_losses_of_our_trainer(in_turn, tmp_path):
-    """That of the form of arcface_torch in two parts, of which the second resumes."""
+    """The loop in the form of arcface_torch runs in two parts; the second resumes."""
     loops = [f"with_{name} {tmp_path / name}" for name in ("ddp", "fsdp", "accelerate", "fabric")]
     loops += [f"as_arcface_torch {tmp_path} {epochs}" for epochs in (1, 2)]
     programs = [f"2 commands.engine_losses {rate}" for rate in (0.5, 1.0)]
@@ -31,8 +25,8 @@ def test_any_loop_has_the_losses_of_our_trainer(in_turn, tmp_path):
     parts = [re.findall(r"^rank 0 loss (\d+\.\d{7})$", part, re.MULTILINE) for part in output.split("== ")[1:]]
     sampled, whole, *others, first, second = (list(map(float, losses)) for losses in parts)
     assert len(sampled) == len(whole) == 8 and sampled[-1] < sampled[0] / 2
-    for loop, found in zip(loops, others):
-        np.testing.assert_allclose(found, sampled, rtol=1e-5, err_msg=loop)
+    for loop, losses in zip(loops, others):
+        np.testing.assert_allclose(losses, sampled, rtol=1e-5, err_msg=loop)
     np.testing.assert_allclose([*first, *second], whole, rtol=1e-5)
     assert (tmp_path / "fsdp" / ".metadata").exists()
 

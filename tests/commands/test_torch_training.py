@@ -1,4 +1,4 @@
-"""The commands of the PyTorch trainer: the tutorial's and torchrun, the files that they write, and resuming."""
+"""The PyTorch trainer's commands: the tutorial's launcher and torchrun, their files, and resuming."""
 
 import socket
 
@@ -11,7 +11,7 @@ from partial_fc.checkpoint import CheckpointFolder
 pytestmark = [pytest.mark.slow, needs_torch]
 
 PYTHON = TORCH / "python"
-# Prints what each file with tensors holds.
+# Prints the first tensor of each file.
 LOAD = """
 import sys, torch
 for path in sys.argv[1:]:
@@ -38,29 +38,23 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def succeed(run, *command):
-    result = run(*command)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result
-
-
-def test_the_tutorials_launcher_and_its_check_of_the_submission(run, arguments, output):
+def test_the_tutorials_launcher_and_its_check_of_the_submission(succeed, arguments, output):
     port = f"--master_port={free_port()}"
     command = "-m torch.distributed.launch --nproc_per_node=2 --nnodes=1 --node_rank=0 --master_addr=127.0.0.1".split()
-    succeed(run, PYTHON, *command, port, "train.py", *arguments, *VERIFIED)
+    succeed(PYTHON, *command, port, "train.py", *arguments, *VERIFIED)
     check_outcome(output, 2, "torch")
     names = ["backbone.pth", "rank_0_softmax_weight.pt", "rank_1_softmax_weight_mom.pt"]
     shape = f"({CLASSES // 2}, 128)"
-    assert succeed(run, PYTHON, "-c", LOAD, *(output / name for name in names)).stdout.splitlines() == [
+    assert succeed(PYTHON, "-c", LOAD, *(output / name for name in names)).stdout.splitlines() == [
         "conv1.weight (16, 3, 7, 7) torch.float32 cpu",
         f" {shape} torch.float32 cpu",
         f" {shape} torch.float32 cpu",
     ]
-    result = succeed(run, PYTHON, "onnx_helper_sample.py", "--model_root", f"{output}/", "--time-limit", "1000")
+    result = succeed(PYTHON, "onnx_helper_sample.py", "--model_root", f"{output}/", "--time-limit", "1000")
     assert result.stdout.endswith("track ms1m: all rules passed\n")
 
 
-def test_a_training_of_arcface_torch_goes_on(run, arguments, output, tmp_path):
+def test_a_training_of_arcface_torch_goes_on(succeed, arguments, output, tmp_path):
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     program = f"""
@@ -73,11 +67,9 @@ for _ in range(3):
     textbook.step(torch.randn(8, 3, 112, 112), torch.arange(8))
 textbook.save({str(theirs)!r}, ranks=2, epoch=1)
 """
-    written = run(PYTHON, "-c", program, PYTHONPATH="tests:pytorch:.")
-    assert written.returncode == 0, written.stderr
+    succeed(PYTHON, "-c", program, PYTHONPATH="tests:pytorch:.")
     launch = [TORCH / "torchrun", "--standalone", "--nproc_per_node=1", "train.py", *arguments, "checkpoint_every=5"]
-    result = run(*launch, "--resume", theirs / "checkpoint_gpu_0.pt")
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(*launch, "--resume", theirs / "checkpoint_gpu_0.pt")
     assert "training of 2 processes goes on after 1 epoch and 3 batches" in result.stdout
     assert "resumes from update 3, saved by 2 ranks in" in result.stdout
     assert "Epoch: 1   Global Step: 4" in result.stdout

@@ -1,5 +1,6 @@
-"""What a training prints and writes, and the commands that it suggests."""
+"""The output and the files of a training, and the commands that it suggests."""
 
+import contextlib
 import json
 import os
 import pty
@@ -17,8 +18,8 @@ GOLDEN = ROOT / "tests" / "assets" / "demo_losses.json"
 
 
 @pytest.mark.slow
-def test_the_commands_that_a_training_suggests_run_in_any_folder(run, settings, tmp_path):
-    """Those of run.sh without the launcher, whose arguments are those of the program."""
+def test_the_commands_that_a_training_suggests_run_in_any_folder(run, succeed, settings, tmp_path):
+    """Runs the suggested run.sh commands without a launcher, as run.sh passes its arguments to the program."""
     out, program = tmp_path / "a folder" / "run", f"{sys.executable} {ROOT}/train_memory.py"
     trained = run("python", "train_memory.py", *settings, *VERIFIED, "trackers=jsonl", f"output={out}")
     _, _, suggested = trained.stdout.partition("next: ")
@@ -27,22 +28,21 @@ def test_the_commands_that_a_training_suggests_run_in_any_folder(run, settings, 
     assert sum(command.startswith(f"NP=1 bash {ROOT}/run.sh --config ") for command in commands) == 2
     for command in commands:
         command = command.replace(f"bash {ROOT}/run.sh", program)
-        done = run("bash", "-c", f"cd {tmp_path} && unset PYTHONPATH && {command}", PATH="/usr/bin:/bin")
-        assert done.returncode == 0, command + done.stdout + done.stderr
-    made = [json.loads((path / "settings.json").read_text()) for path in sorted(out.parent.iterdir())]
-    assert [(each["loss"], each["sample_ratio"]) for each in made] == [("arcface", 1), ("cosface", 1), ("arcface", 0.1)]
+        succeed("bash", "-c", f"cd {tmp_path} && unset PYTHONPATH && {command}", PATH="/usr/bin:/bin")
+    trained_settings = [json.loads((path / "settings.json").read_text()) for path in sorted(out.parent.iterdir())]
+    losses_and_ratios = [(each["loss"], each["sample_ratio"]) for each in trained_settings]
+    assert losses_and_ratios == [("arcface", 1), ("cosface", 1), ("arcface", 0.1)]
 
 
-def test_run_sh_and_a_run_from_its_settings_json(run, settings, tmp_path):
-    """The second run gives the same numbers and keeps the files of the first."""
+def test_run_sh_and_a_run_from_its_settings_json(succeed, settings, tmp_path):
+    """The second run gives the same numbers and keeps the first run's files."""
     folder = tmp_path / "models" / "small-cosface-demo"
     path = folder / "settings.json"
     commands = [["bash", "run.sh", "--loss", "cosface", *settings, *VERIFIED, "sample_ratio=0.5,1.0"]]
     commands += [["bash", "run.sh", "--config", path]]
     summaries, documents = [], []
     for command in commands:
-        result = run(*command, NP="1")
-        assert result.returncode == 0, result.stdout + result.stderr
+        succeed(*command, NP="1")
         summaries.append(check_outcome(folder, 1, loss="cosface"))
         documents.append(path.read_text())
     assert summaries[0]["sample_ratio"] == [0.5, 1.0]
@@ -55,11 +55,10 @@ def test_run_sh_and_a_run_from_its_settings_json(run, settings, tmp_path):
     assert {path.name for path in folder.iterdir()} == {path.name for path in first.iterdir()} | {first.name, ".lock"}
 
 
-def test_debug_mode_needs_no_data(run, tmp_path):
+def test_debug_mode_needs_no_data(succeed, tmp_path):
     arguments = ["--dataset", "100w", f"models_root={tmp_path}", "num_classes=1000", "embedding_size=64"]
     words = ["batch_size=4", "max_update=3", "frequent=1", "sample_ratio=0.1"]
-    result = run(sys.executable, "train_memory.py", *arguments, *words)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = succeed(sys.executable, "train_memory.py", *arguments, *words)
     assert "training on dummy data" in result.stdout
     summary = json.loads((tmp_path / "small-arcface-100w" / "summary.json").read_text())
     assert (summary["updates"], summary["verification"]) == (3, {})
@@ -67,8 +66,8 @@ def test_debug_mode_needs_no_data(run, tmp_path):
 
 def test_the_first_losses_are_the_golden_ones(run, settings):
     arguments = [argument for argument in settings if not argument.startswith("frequent")]
-    # At s = 64 or a rate of 0.02 seven steps make a percent of the rounding of another processor or order. Here four
-    # steps make 0.06 % at most between the processors that were tried (Intel with AMX, two of AMD), six make 0.4 %.
+    # At s = 64 or a rate of 0.02, seven steps magnify the rounding differences between processors to 1 %. With these
+    # settings, four steps differ by at most 0.06 % between an Intel with AMX and two AMD processors, six by 0.4 %.
     arguments += ["frequent=1", "loss_s=4", "backbone_lr=0.005", "memory_bank_lr=0.005", "warmup_steps=0"]
     arguments += ["max_grad_norm=0", "max_update=4"]
     result = run("bash", "run.sh", *arguments)
@@ -85,14 +84,9 @@ def test_a_terminal_shows_a_progress_bar(settings):
     with subprocess.Popen(command, cwd=ROOT, stdout=follower, stderr=follower, env=environment) as process:
         os.close(follower)
         output = b""
-        while True:
-            try:
-                piece = os.read(leader, 65536)
-            except OSError:  # on Linux, after the last writer has closed it
-                break
-            if not piece:
-                break
-            output += piece
+        with contextlib.suppress(OSError):  # EIO on Linux, once the last writer has closed the terminal
+            while piece := os.read(leader, 65536):
+                output += piece
         assert process.wait(timeout=LIMIT) == 0, output
     os.close(leader)
     assert b"7/7" in output and b"step" in output

@@ -1,4 +1,4 @@
-"""Every shell block of the quick start, the tutorial and the page on fine-tuning, and the first two in Chinese."""
+"""The shell blocks of the quick start, the tutorial and the fine-tuning page run; translations have the same blocks."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from paths import ROOT
 
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SHORT = "max_update=10 verify_every=5 frequent=5 checkpoint_every=5"  # for the demo, which would take minutes
+SHORT = "max_update=10 verify_every=5 frequent=5 checkpoint_every=5"  # the whole demo takes minutes
 
 
 def blocks(page):
@@ -23,7 +23,7 @@ def test_both_languages_have_the_same_commands(page):
 
 
 def run_blocks(page, folder, *changes, **environment):
-    """Runs the blocks in one shell in the clone, with data/ and models/ in ``folder``; an error ends it."""
+    """Runs a page's blocks in one shell in the clone, with data/ and models/ in ``folder``; returns the output."""
     script = "\n".join(["set -eo pipefail", *blocks(page)])
     for old, new in [*changes, (r"(?<=[ =])(data|models)/", rf"{folder}/\1/")]:
         script, count = re.subn(old, new, script)
@@ -44,7 +44,7 @@ def test_the_quick_start(faces, tmp_path):
         "quickstart.md",
         tmp_path,
         ("git clone .*\n", ""),
-        # The default network, loss and set name the folder of the demo.
+        # Keeps the default network, loss and set, whose names are in the demo's folder.
         (r"(bash pytorch/run\.sh.*)", rf"\1 {settings}"),
         NP="1",  # the tutorial has two
         OMP_NUM_THREADS="1",
@@ -61,9 +61,9 @@ def test_the_tutorial(tmp_path):
     output = run_blocks(
         "tutorial.md",
         tmp_path,
-        (r"(images-per-identity 10)", r"\1 --pairs 20"),  # of the drawn set's own verification
+        (r"(images-per-identity 10)", r"\1 --pairs 20"),
         ("num-pairs 600", "num-pairs 200"),
-        # One training is long enough to learn something; the other one is compared with it.
+        # Only one of the two trainings has to learn something.
         (r"num_epoch=30 'lr_epochs=\[20\]'(.*mine-cosface)", r"num_epoch=2 'lr_epochs=[2]'\1"),
         (r"num_epoch=30 'lr_epochs=\[20\]'", "num_epoch=8 'lr_epochs=[5]'"),
     )
@@ -89,7 +89,7 @@ def test_fine_tuning(faces, tmp_path):
         ("--images-per-identity 10", "--images-per-identity 2"),
         ("num-pairs 2000", "num-pairs 40"),
         ("max_update=100 (.*) verify_every=50", r"max_update=3 \1 verify_every=2"),
-        # All trainings in one process, which imports PyTorch once.
+        # Runs all trainings in forks of one process, which imports PyTorch once.
         (r"(?m)^python train\.py (.*)$", r'jobs="$jobs -- 1 train \1"'),
         ("(partial-fc report compare)", r"python tests/in_turn.py ${jobs# -- }\n\1"),
         OMP_NUM_THREADS="1",

@@ -1,4 +1,4 @@
-"""The experiment on the words, quick, with runs that it takes from its folder, its figures, and the layer's share."""
+"""The quick experiment on words, which reuses the runs in its folder, its figures, and the layer's share of a step."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from conftest import TORCH, needs_torch
 
 
 def add_run_with_all_centers(models):
-    """Copies a run for r = 1, with another rank-1, so that it is not trained."""
+    """Copies a run to the folder for r = 1, with another rank-1, so that the experiment does not train it."""
     full = models.with_name(models.name.replace("r0.1", "r1"))
     shutil.copytree(models, full, ignore=shutil.ignore_patterns("training.log"))
     content = json.loads((full / "words.json").read_text())
@@ -19,14 +19,13 @@ def add_run_with_all_centers(models):
 
 @pytest.mark.slow
 @needs_torch
-def test_the_experiment_trains_once_and_is_compared(run, tmp_path):
+def test_the_experiment_trains_once_and_is_compared(succeed, tmp_path):
     command = [TORCH / "python", "benchmarks/words.py", "--quick"]
     command += ["--root", tmp_path / "words", "--folder", tmp_path / "models"]
-    trained = run(*command, "--ratios", "0.1")
-    assert trained.returncode == 0, trained.stdout + trained.stderr
+    trained = succeed(*command, "--ratios", "0.1")
     (models,) = (tmp_path / "models-quick").iterdir()
     add_run_with_all_centers(models)
-    taken = run(*command, "--ratios", "1", "0.1", "[0.1,1]")
+    taken = succeed(*command, "--ratios", "1", "0.1", "[0.1,1]")
     full, sampled, halves = taken.stdout.splitlines()[-3:]
     assert sampled.startswith("| 200 | 20 updates | 0 % | 0.1 | 1 |")
     assert trained.stdout.splitlines()[-1] == sampled  # also its seconds
@@ -36,13 +35,12 @@ def test_the_experiment_trains_once_and_is_compared(run, tmp_path):
     assert "update 10" in log.read_text()
 
     where = ["--root", tmp_path / "words-quick", "--folder", tmp_path / "models-quick"]
-    figures = run(TORCH / "python", "benchmarks/words_figures.py", *where)
-    assert figures.returncode == 0, figures.stderr
+    figures = succeed(TORCH / "python", "benchmarks/words_figures.py", *where)
     assert full in figures.stdout and sampled in figures.stdout and halves in figures.stdout
     page, picture = tmp_path / "page.md", tmp_path / "words.png"
     page.write_text(figures.stdout)
-    drawn = run(TORCH / "python", "benchmarks/words_picture.py", page, picture)
-    assert drawn.returncode == 0 and picture.exists(), drawn.stderr
+    succeed(TORCH / "python", "benchmarks/words_picture.py", page, picture)
+    assert picture.exists()
     shown = figures.stdout.splitlines()[-2].split(" | ")
     rank1 = [float(line.split(" | ")[8]) for line in (full, sampled)]
     assert float(shown[8].split(" ± ")[0]) == pytest.approx(rank1[1] - rank1[0], abs=0.011)
@@ -50,9 +48,8 @@ def test_the_experiment_trains_once_and_is_compared(run, tmp_path):
 
 @pytest.mark.slow
 @needs_torch
-def test_the_share_of_the_layer(run):
-    shares = run(TORCH / "python", "benchmarks/words_step.py", "--quick")
-    assert shares.returncode == 0, shares.stderr
+def test_the_share_of_the_layer(succeed):
+    shares = succeed(TORCH / "python", "benchmarks/words_step.py", "--quick")
     rows = [line.strip("| ").split(" | ") for line in shares.stdout.splitlines()[3:]]
     assert [row[:2] for row in rows] == [["200", ratio] for ratio in ("1", "0.3", "0.1", "0.03")]
     assert all(0 < float(row[3].split()[0]) < 100 for row in rows)

@@ -1,7 +1,7 @@
 """Runs a trainer with a fault:  python with_fault.py FAULT RANK PLACE MARK -- arguments
 
-Under torchrun it is train.py, else train_memory.py. RANK runs the function FAULT when it reaches PLACE, and writes the
-time to the file MARK. A number is the place after that update; install() has the others.
+Runs train.py under torchrun, otherwise train_memory.py. When RANK reaches PLACE, it writes the time to the file MARK
+and runs the function FAULT. A number is the place after that update; install() has the other places.
 """
 
 import errno
@@ -27,8 +27,8 @@ def stop():
 
 
 def ask_to_stop():
-    os.kill(os.getpid(), signal.SIGUSR1)  # under mpirun SIGTERM is no request
-    time.sleep(0.5)  # a thread receives it
+    os.kill(os.getpid(), signal.SIGUSR1)  # under mpirun, SIGTERM is not a request to stop
+    time.sleep(0.5)  # until a thread has received it
 
 
 def hang():
@@ -65,7 +65,7 @@ def fill():
 
 
 def once_saved(fault):
-    """The fault, once there is a checkpoint that it may damage."""
+    """Returns the fault, which now waits until there is a complete checkpoint."""
 
     def changed():
         if list(models().glob("*/checkpoints/step-*[0-9]/manifest.json")):
@@ -101,54 +101,35 @@ def after_update(number, fault):
     default_collectives.report_progress = changed
 
 
-def use_other_code(fault):
-    """Changes the digest of the code of this rank."""
-    from partial_fc.training import building
-
-    fault()
-    building.code_digest = lambda roots: "another"
-
-
-def read_other_data(fault):
-    """Changes the digest of the images of this rank."""
-    from partial_fc.data.training_data import DataLoader
-
-    fault()
-    DataLoader.digest = "another"
-
-
 def install(name, place, fault):
-    """Installs the fault at a place, on this rank."""
+    """Installs the fault at a place on this rank."""
     if place == "start":
         fault()
     block_signals()  # before the framework is imported
     share_cores(os.environ)
+    from partial_fc.data.prefetch import Prefetcher
+    from partial_fc.data.training_data import DataLoader
+    from partial_fc.training import building, checkpointing, saving, trainer
+    from partial_fc.training.embedder import Embedder
+
     if name == "other_code":
-        return use_other_code(fault)
+        building.code_digest = lambda roots: "another"
     if name == "other_data":
-        return read_other_data(fault)
+        DataLoader.digest = "another"
     if place.startswith("save."):
         fault = once_saved(fault)
     if place.isdigit():
-        return after_update(int(place), fault)
-    if place != "start":
-        return before(*function_at(place), fault)
-
-
-def function_at(place):
-    """The owner and the name of the function at a place."""
-    from partial_fc.data.prefetch import Prefetcher
-    from partial_fc.training import checkpointing, saving, trainer
-    from partial_fc.training.embedder import Embedder
-
-    return {
-        "reading": (Prefetcher, "get"),
-        "evaluation": (Embedder, "__call__"),
-        "export": (saving.SaveCallback, "save"),
-        "results": (trainer.Trainer, "_write_results"),
-        "save.copy": (checkpointing, "_files"),
-        "save.write": (checkpointing, "write_file"),
-    }[place]
+        after_update(int(place), fault)
+    elif place != "start":
+        functions = {
+            "reading": (Prefetcher, "get"),
+            "evaluation": (Embedder, "__call__"),
+            "export": (saving.SaveCallback, "save"),
+            "results": (trainer.Trainer, "_write_results"),
+            "save.copy": (checkpointing, "_files"),
+            "save.write": (checkpointing, "write_file"),
+        }
+        before(*functions[place], fault)
 
 
 def main():

@@ -1,4 +1,4 @@
-"""MXNet's operators, which compute on GPUs, give the same results as NumPy; here both run on the CPU."""
+"""DeviceArithmetic, for GPUs, gives the same results as HostArithmetic; here both run on the CPU."""
 
 import mxnet as mx
 import numpy as np
@@ -20,14 +20,14 @@ def as_numpy(result):
     return result.asnumpy() if isinstance(result, mx.nd.NDArray) else np.asarray(result)
 
 
-# name -> call(arithmetic, array) that returns all results and all changed arrays
+# Name -> call(arithmetic, array), which returns all results and all changed arrays.
 CALLS = {
     "gather": lambda a, x: [a.gather(x, np.array([6, 0, 3]), mx.nd.zeros((3, E)))],
     "scatter": lambda a, x: a.scatter(x, np.array([6, 0, 3]), rows(3, E, 1)) or [x],
     "scatter_entries": lambda a, x: (
         a.scatter_entries(x, np.array([1, 0]), np.array([3, 2]), np.array([8.0, 9.0])) or [x]
     ),
-    "put_no_entries": lambda a, x: a.scatter_entries(x, *[np.empty(0, np.int64)] * 2, np.empty(0)) or [x],
+    "scatter_no_entries": lambda a, x: a.scatter_entries(x, *[np.empty(0, np.int64)] * 2, np.empty(0)) or [x],
     "inverse_norms": lambda a, x: [a.inverse_norms(x)],
     "dot_rows": lambda a, x: [a.dot_rows(x, rows(T, E, 1))],
     "remove_component": lambda a, x: a.remove_component(x, rows(T, E, 1), a.vector(np.arange(T))) or [x],
@@ -59,18 +59,18 @@ def test_backward_of_product_adds_to_the_first_gradient_and_overwrites_the_secon
     np.testing.assert_allclose(gradients[1].asnumpy(), head.asnumpy().T @ data.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_take_waits_until_no_operator_reads_the_buffer_it_overwrites():
+def test_gather_waits_until_no_operator_reads_the_buffer_it_overwrites():
     source, buffer, slow = mx.nd.ones((500, 500)), mx.nd.zeros((500, 500)), mx.nd.ones((1500, 1500))
     mx.nd.waitall()
-    pending = mx.nd.dot(mx.nd.dot(slow, slow), slow)  # occupies MXNet's worker, so that the copy has to wait
+    pending = mx.nd.dot(mx.nd.dot(slow, slow), slow)  # occupies MXNet's worker, so the copy has to wait
     copy = buffer.copy()
     HOST.gather(source, np.arange(500), buffer)
-    assert not copy.asnumpy().any(), "the copy must be of the content before take"
+    assert not copy.asnumpy().any(), "the copy must have the content before gather"
     pending.wait_to_read()
 
 
 class OperatorSGD(MemoryBankSGDOptimizer):
-    """An optimizer as on a GPU or written by a user: its ``update`` does not take inverse_norm and state_rows."""
+    """An optimizer as on a GPU or by a user: its ``update`` does not take inverse_norm and state_rows."""
 
     def update(self, weight, grad, state, learning_rate):
         numbers = dict(momentum=self.momentum, wd=self.wd, rescale_grad=self.rescale_grad)

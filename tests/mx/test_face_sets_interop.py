@@ -31,9 +31,9 @@ def packed(tmp_path):
 
 
 def write_as_insightface(root, people, label_of):
-    """The set as insightface's own tools write it, with MXNet's writer: images, identity records, record 0 last.
+    """Writes a set with MXNet's writer as insightface's tools do: images, identity records, record 0 last.
 
-    `label_of(person)` is the label in an image's header. id is the key, id2 0; record 0 has the id 0.
+    `label_of(person)` is the label in an image's header.
     """
     os.makedirs(root)
     writer = recordio.MXIndexedRecordIO(os.path.join(root, "train.idx"), os.path.join(root, "train.rec"), "w")
@@ -56,19 +56,19 @@ def write_as_insightface(root, people, label_of):
 
 
 def read_as_the_original(root):
-    """Returns [(label, image)]: record 0 refers to the identity records, which refer to images with labels."""
+    """Returns [(label, image)]; record 0 refers to the identity records, which refer to the images."""
     reader = recordio.MXIndexedRecordIO(os.path.join(root, "train.idx"), os.path.join(root, "train.rec"), "r")
     header, _ = recordio.unpack(reader.read_idx(0))
     assert header.flag > 0
-    found = []
+    images = []
     for identity in range(int(header.label[0]), int(header.label[1])):
-        own, _ = recordio.unpack(reader.read_idx(identity))
-        for key in range(int(own.label[0]), int(own.label[1])):
+        identity_header, _ = recordio.unpack(reader.read_idx(identity))
+        for key in range(int(identity_header.label[0]), int(identity_header.label[1])):
             image_header, image = recordio.unpack(reader.read_idx(key))
             label = image_header.label
-            found.append((int(label if np.ndim(label) == 0 else label[0]), image))
+            images.append((int(label if np.ndim(label) == 0 else label[0]), image))
     reader.close()
-    return found
+    return images
 
 
 def expected(*sets):
@@ -104,7 +104,7 @@ def test_all_tools_read_what_insightface_writes(label_of, packed, tmp_path, caps
 
 
 def test_a_set_of_mxnets_im2rec(tmp_path):
-    """No identity records, images in any order."""
+    """Without identity records, and with the images in any order."""
     os.makedirs(tmp_path / "plain")
     paths = str(tmp_path / "plain" / "train.idx"), str(tmp_path / "plain" / "train.rec")
     writer = recordio.MXIndexedRecordIO(*paths, "w")

@@ -1,4 +1,3 @@
-import contextlib
 import os
 import subprocess
 import sys
@@ -33,18 +32,6 @@ def assert_same(pair):
         np.testing.assert_array_equal(in_ram.asnumpy(), in_file.asnumpy())
 
 
-def test_only_trained_rows_allocate_disk_space_for_momentum(pair):
-    _, b = pair
-    index = np.array([0, 1, 2, 1199, 1200, 2999])  # 3 pages of the first piece, 2 more
-    b.get(np.arange(3000))
-    b.set(index, mx.nd.ones((6, E)), mx.nd.ones((6, E)))
-    weight, mom = zip(*(piece.values() for piece in b.centers.files.pieces))
-    for file in weight + mom:
-        file.flush()
-    assert sum(file.disk_bytes for file in weight) == 3000 * E * 4
-    assert sum(file.disk_bytes for file in mom) == 5 * 4096
-
-
 def test_rows_and_saved_files_equal_those_of_memory(pair, tmp_path):
     for b in pair:
         index, _ = b.sample(np.array([3, 1199, 1200, 2999]))
@@ -62,34 +49,27 @@ def test_rows_and_saved_files_equal_those_of_memory(pair, tmp_path):
 
 
 def anonymous_memory():
-    """Bytes of anonymous memory of this process."""
+    """Returns the bytes of anonymous memory of this process."""
     with open("/proc/self/status") as status:
         return 1024 * next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
 
 
-@contextlib.contextmanager
-def sampled_anonymous_memory():
-    """Yields a list of anonymous_memory(), sampled every millisecond by a thread."""
-    seen, end = [anonymous_memory()], threading.Event()
-
-    def watch():
-        while not end.wait(1e-3):
-            seen.append(anonymous_memory())
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    yield seen
-    end.set()
-    thread.join()
-
-
 def test_save_and_load_need_little_memory(tmp_path):
     b = bank(tmp_path, str(tmp_path / "bank"), num_local=16384)  # 32 MiB each
-    with sampled_anonymous_memory() as seen:
-        b.save()
-        b.load()
-    assert len(seen) > 10
-    assert max(seen) - seen[0] < 12 << 20
+    samples, end = [anonymous_memory()], threading.Event()
+
+    def sample():
+        while not end.wait(1e-3):
+            samples.append(anonymous_memory())
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    b.save()
+    b.load()
+    end.set()
+    thread.join()
+    assert len(samples) > 10
+    assert max(samples) - samples[0] < 12 << 20
 
 
 def test_bank_without_classes_creates_no_file(tmp_path):

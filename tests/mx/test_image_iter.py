@@ -70,13 +70,11 @@ def test_batches(rec):
 def test_every_argument_reaches_the_set(rec):
     content = Path(rec).read_bytes()
     overwrite(rec, content.rindex(b"\x89PNG"), b"bad")
-    of_iterator = {"cutoff": 4, "images_filter": 3, "context": 1, "context_num": 2}
-    of_set = {"min_images_per_class": 3, "rank": 1, "size": 2, "augmentation": Augmentation(True, 4, 0.3, 20)}
     both = {"shuffle": True, "seed": 7, "skip_bad_images": 1}  # in this order rank 1 reads the bad image
-    data = FaceImageIter(
-        2, SHAPE, rec, rand_mirror=True, color_jittering=0.3, jpeg_compression=20, **of_iterator, **both
-    )
-    faces = FaceBatches(rec, 2, SHAPE[1:], **of_set, **both)
+    augmentation = {"rand_mirror": True, "cutoff": 4, "color_jittering": 0.3, "jpeg_compression": 20}
+    data = FaceImageIter(2, SHAPE, rec, images_filter=3, context=1, context_num=2, **augmentation, **both)
+    same = {"min_images_per_class": 3, "rank": 1, "size": 2, "augmentation": Augmentation(*augmentation.values())}
+    faces = FaceBatches(rec, 2, SHAPE[1:], **same, **both)
     batches = list(data)
     assert len(batches) == 5
     for number, batch in enumerate(batches):
@@ -95,18 +93,18 @@ def test_labels_beyond_float32_stay_exact():
 
 
 def test_invalid_arguments_are_refused(rec):
-    with pytest.raises(ValueError, match=r"data_shape must be \(3, height, width\)"):
+    with pytest.raises(ValueError, match="data_shape"):
         FaceImageIter(4, (112, 112), rec)
-    with pytest.raises(ValueError, match="threads must be at least 1, or 0"):
+    with pytest.raises(ValueError, match="threads"):
         FaceImageIter(4, SHAPE, rec, threads=-1)
-    with pytest.raises(ValueError, match=r"image with key 13 at offset \d+ has label 4, but the network has 4"):
+    with pytest.raises(ValueError, match="key 13 .* label 4"):
         FaceImageIter(4, SHAPE, rec).check_labels(4)
-    with pytest.raises(ValueError, match="num_classes must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="num_classes"):
         DummyIter(4, SHAPE, 3, num_classes=0)
 
 
 def test_pillow_decodes_beside_horovod():
-    """In a process of its own: the library that is loaded first decides."""
+    """In a new process, because the libjpeg that is loaded first decides."""
     program = (
         "import io, sys, partial_fc_mxnet, horovod.mxnet, PIL.Image\n"
         "file = io.BytesIO()\n"

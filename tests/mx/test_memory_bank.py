@@ -44,17 +44,13 @@ def test_get_and_set_rows(elements, pieces, as_array, tmp_path, monkeypatch):
     assert mom.sum(axis=1).tolist() == [6.0 * (row in rows) for row in range(10)]
 
 
-def test_a_bank_of_several_pieces_has_no_single_array(tmp_path, monkeypatch):
-    monkeypatch.setattr(center_storage, "MAX_ELEMENTS", 12)
-    with pytest.raises(ValueError, match="10 centers of this rank are in 3 pieces, because an .* holds at most 4 of"):
-        _ = bank(tmp_path).weight
-
-
 def test_several_pieces_are_initialized_saved_and_loaded_as_one_array(tmp_path, monkeypatch):
     expected = bank(tmp_path).weight.asnumpy()
     monkeypatch.setattr(center_storage, "MAX_ELEMENTS", 12)
     b = bank(tmp_path)
     np.testing.assert_array_equal(b.get(np.arange(10))[0].asnumpy(), expected)
+    with pytest.raises(ValueError, match="in 3 pieces"):
+        _ = b.weight
     b.save()
     other = bank(tmp_path, seed=5)
     other.load()
@@ -63,14 +59,14 @@ def test_several_pieces_are_initialized_saved_and_loaded_as_one_array(tmp_path, 
 
 def test_load_of_missing_damaged_or_different_files_raises(tmp_path):
     b = bank(tmp_path)
-    with pytest.raises(OSError, match="0_centers.param: this rank has not saved there"):
+    with pytest.raises(OSError, match="no centers at .*0_centers.param"):
         b.load()
     b.save()
-    with pytest.raises(ValueError, match=r"0_centers.param holds centers of shape \(10, 3\), expected \(9, 3\): load"):
+    with pytest.raises(ValueError, match=r"0_centers.param .* \(10, 3\), expected \(9, 3\)"):
         bank(tmp_path, num_local=9).load()
     (tmp_path / "0_centers_mom.param").write_bytes(b"not an array")
     before = b.weight.asnumpy()
-    with pytest.raises(OSError, match="cannot read the centers in .*0_centers_mom.param"):
+    with pytest.raises(OSError, match="0_centers_mom.param"):
         b.load()
     np.testing.assert_array_equal(b.weight.asnumpy(), before)
 
@@ -83,7 +79,7 @@ def test_failed_save_keeps_the_previous_files(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
     try:
-        with pytest.raises(OSError, match="cannot write .*0_centers.param: File too large"):
+        with pytest.raises(OSError, match="0_centers.param: File too large"):
             b.save()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -1,4 +1,4 @@
-"""Reads of the arrays of a Module while its last step is still running, and the check for finite gradients."""
+"""Reading a Module's statistics while its last step is running, and the check for finite gradients."""
 
 import mxnet as mx
 import numpy as np

@@ -88,7 +88,7 @@ def test_a_node_that_does_not_depend_on_images_is_reported():
 
 @pytest.mark.parametrize("network", ["r18", pytest.param("r100", marks=LARGE)])
 def test_an_untrained_network_is_exported_without_comparison(network):
-    """With net_se a deep one is chaotic: MXNet's embeddings move by 0.5 when pixels move by a ten-thousandth."""
+    """A deep one with net_se is chaotic: MXNet's embeddings change by 0.5 when pixels change by a ten-thousandth."""
     symbol = get_symbol(network, 16, net_se=True)
     module = mx.mod.Module(symbol, label_names=None)
     module.bind([("data", (1, 3, SMALLEST, SMALLEST))], for_training=False)
@@ -97,7 +97,7 @@ def test_an_untrained_network_is_exported_without_comparison(network):
 
 
 def test_onnxruntime_1_6_can_read_it():
-    """Opset 11 and IR 6 of 2019, and operators that are in it: onnxruntime 1.6.0 itself ran four of them."""
+    """Opset 11 and IR 6 of 2019, and only operators of this opset; onnxruntime 1.6.0 has run four such files."""
     model = onnx.load_model_from_string(export(get_symbol("r18", 16, net_se=True), 112))
     assert ([(each.domain, each.version) for each in model.opset_import], model.ir_version) == ([("", 11)], 6)
     assert all(onnx.defs.has(node.op_type, max_inclusive_version=11) for node in model.graph.node)

@@ -1,4 +1,4 @@
-"""The planner's backbones are those of the symbols."""
+"""The planner's sizes of backbones equal the symbols' sizes."""
 
 import json
 
@@ -14,7 +14,7 @@ IN_PLACE = ("elemwise_add", "Activation")  # operators whose output takes the pl
 
 
 def sizes_of(symbol):
-    """Elements of (parameters, statistics) by name."""
+    """Returns the number of elements of (parameters, statistics) by name."""
     return [{name: int(np.prod(shape)) for name, shape in some.items()} for some in shapes_of(symbol)]
 
 
@@ -41,7 +41,7 @@ def test_what_a_step_keeps_and_computes_of_an_image(network):
     outputs = {name[: -len("_output")]: shape for name, shape in zip(internals.list_outputs(), shapes)}
     kept = [int(np.prod(shape)) for name, shape in outputs.items() if operators.get(name) not in (None, *IN_PLACE)]
     assert (SYMBOLS[network].kept, SYMBOLS[network].largest) == (sum(kept), max(kept))
-    # Multiplications: each weight of a convolution is used once for every pixel of its output, one of the head once.
+    # Each weight of a convolution is multiplied once per pixel of the output, each weight of the head once.
     sizes, _ = sizes_of(symbol)
     products = [node for node in nodes if node["op"] in ("Convolution", "FullyConnected")]
     weights = {node["name"]: nodes[node["inputs"][1][0]]["name"] for node in products}
@@ -56,5 +56,5 @@ def test_activations_are_those_of_mxnets_memory_plan(network):
     executor = symbol.simple_bind(mx.cpu(), data=(batch, 3, 112, 112), grad_req=gradients)
     (planned,) = [line for line in executor.debug_str().splitlines() if line.endswith("MB allocated")]
     activations = batch * SYMBOLS[network].sizes(512, fp16=False).saved_bytes / 2**20
-    # MXNet tells whole MiB; what it finds to reuse in grouped and depth-wise units is 2 % more than is counted.
+    # MXNet reports whole MiB, and reuses 2 % more memory in grouped and depth-wise units than the planner counts.
     assert activations == pytest.approx(int(planned.split()[1]), rel=0.02, abs=1)

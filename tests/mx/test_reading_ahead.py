@@ -1,4 +1,4 @@
-"""FaceImageIter's threads: the same batches at any number of threads, resuming, and no leaks."""
+"""Reading ahead in FaceImageIter: the same batches with any number of threads, resuming, and no leaks."""
 
 import gc
 import os
@@ -20,7 +20,7 @@ IDENTITIES, EACH = 10, 5  # 50 images
 
 
 def picture(number):
-    """Returns an encoded image of noise, with its number in the red channel of one corner."""
+    """Returns an encoded image of noise, with its number in the red channel of a corner."""
     image = np.random.default_rng(number).integers(0, 256, (*SHAPE[1:], 3)).astype(np.uint8)
     image[0, 0, 2] = number
     return cv2.imencode(".png", image)[1].tobytes()
@@ -65,7 +65,7 @@ def test_batches_do_not_depend_on_the_number_of_threads(rec, threads):
 
 @pytest.mark.parametrize("batch, ranks", [(12, 1), (6, 2), (4, 3), (3, 2)])
 def test_resuming_at_another_number_of_ranks_gives_the_same_images(rec, batch, ranks):
-    """Reads two global batches of 12 on one rank, then the rest of the epoch on all ranks."""
+    """Reads two global batches of 12 on one rank, then the rest of the epoch on several ranks."""
     single = FaceImageIter(12, SHAPE, rec, threads=2, **all_augmentations())
     take(single, 2)
     state = single.state()
@@ -88,13 +88,13 @@ def test_resuming_at_another_number_of_ranks_gives_the_same_images(rec, batch, r
 def test_dummies_resume_at_their_position():
     data, resumed = (DummyIter(4, SHAPE, 5, num_classes=1000) for _ in range(2))
     take(data, 7)
-    assert data.state() == {"epoch": 1, "images": 2}  # batches: the place holds for any number of images in each
+    assert data.state() == {"epoch": 1, "images": 2}  # counts batches, so it holds for any batch size
     resumed.restore(data.state())
     assert same(take(data, 4), take(resumed, 4))
 
 
 def test_a_batch_is_returned_while_the_engine_is_busy(rec):
-    """mx.nd.array would wait for operations started before, such as the backward pass of the previous step."""
+    """mx.nd.array would wait for earlier operations, such as the previous step's backward pass."""
     data = FaceImageIter(4, SHAPE, rec, threads=2)
     data.next()
     time.sleep(0.2)  # the threads read the next batches
@@ -111,7 +111,7 @@ def test_a_batch_is_returned_while_the_engine_is_busy(rec):
 
 
 def resources_after_threads_end():
-    """Returns the resources of this process after the threads of deleted iterators have ended."""
+    """Returns the resources of this process once the threads of deleted iterators have ended."""
     gc.collect()
     happens(lambda: threading.active_count() <= 1, 5)
     return resources()
@@ -142,14 +142,13 @@ def test_many_epochs_leak_nothing_and_close_releases_everything(rec):
 
 
 def test_memory_of_a_batch_is_not_reused_while_a_slice_or_an_operator_needs_it(rec):
-    """The memory of a batch is reused only when no slice and no pending operator refers to it."""
     data = FaceImageIter(4, SHAPE, rec, threads=3, **all_augmentations())
     reference = take(FaceImageIter(4, SHAPE, rec, threads=1, **all_augmentations()), 40)
     busy = mx.nd.random.uniform(shape=(500, 500))
     slices, sums = [], []
     for batch in following(data, 40):
         slices.append(batch.data[0][1:3])
-        sums.append(batch.data[0] + 0 * mx.nd.dot(busy, busy)[0, 0])  # the product delays the engine
+        sums.append(batch.data[0] + 0 * mx.nd.dot(busy, busy)[0, 0])  # the product keeps the engine busy
     del batch
     for (images, _), part, total in zip(reference, slices, sums):
         assert (part.asnumpy() == images[1:3]).all() and (total.asnumpy() == images).all()

@@ -1,4 +1,4 @@
-"""What tests/torch takes from MXNet is right: names of arrays, and embeddings of random faces, in an asset.
+"""MXNet's array names and embeddings of random faces are those that tests/torch compares with.
 
 PARTIAL_FC_UPDATE_ASSETS=1 writes the asset.
 """
@@ -21,10 +21,10 @@ E = 8
 
 
 def embeddings(network):
-    """(N, E) of length 1 by MXNet."""
+    """Returns MXNet's embeddings (N, E) of length 1."""
     symbol = get_symbol(network, E)
-    found = embed(symbol, *random_parameters(symbol), random_faces((112, 112), 2))
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    embedded = embed(symbol, *random_parameters(symbol), random_faces((112, 112), 2))
+    return embedded / np.linalg.norm(embedded, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("network", [*UNITS, "mbf", "small"])
@@ -36,9 +36,9 @@ def test_the_table_has_every_name_of_the_symbol(network):
 
 @pytest.mark.parametrize("network", ["r18", "mbf", "small"])
 def test_embeddings_are_those_of_the_asset(network):
-    found = embeddings(network)
+    computed = embeddings(network)
     recorded = json.loads(ASSET.read_text()) if ASSET.exists() else {}
     if os.environ.get("PARTIAL_FC_UPDATE_ASSETS"):
-        recorded[network] = [[round(float(number), 8) for number in row] for row in found]
+        recorded[network] = [[round(float(number), 8) for number in row] for row in computed]
         ASSET.write_text(json.dumps(recorded, indent=1) + "\n")
-    np.testing.assert_allclose(found, recorded[network], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(computed, recorded[network], rtol=0, atol=1e-5)

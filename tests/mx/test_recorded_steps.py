@@ -1,4 +1,4 @@
-"""The record of tests/recorded_steps.py is what the MXNet layer computes. As a program, writes it."""
+"""The MXNet layer computes the record of tests/recorded_steps.py. As a program, writes the record."""
 
 import mxnet as mx
 import numpy as np
@@ -11,7 +11,7 @@ from recorded_steps import CASES, CLASSES, LR, RECORD, RESULTS, SCALE, TOLERANCE
 
 
 def computed(case):
-    """The results of a case by name."""
+    """Returns the results of a case by name."""
     margins, ratio = CASES[case]
     bank = MemoryBank(num_sampled(CLASSES, ratio), CLASSES, 0, 0, E, "", class_start=0)
     layer = ClassLayer(MarginLoss(margins, SCALE, E), bank, mx.cpu(), tile_classes=64, logits_cache_mb=256)

@@ -1,4 +1,4 @@
-"""partial_fc/checkpoint/mxnet_params.py against MXNet itself, which is who the files are for."""
+"""partial_fc/checkpoint/mxnet_params.py compared with MXNet."""
 
 import mxnet as mx
 import numpy as np
@@ -19,9 +19,9 @@ NAMED = {
 def same(read, expected):
     assert list(read) == list(expected)
     for name, array in expected.items():
-        found = read[name].asnumpy() if isinstance(read[name], mx.nd.NDArray) else read[name]
-        assert found.dtype == array.dtype
-        np.testing.assert_array_equal(found, array)
+        values = read[name].asnumpy() if isinstance(read[name], mx.nd.NDArray) else read[name]
+        assert values.dtype == array.dtype
+        np.testing.assert_array_equal(values, array)
 
 
 @pytest.mark.parametrize("names", [True, False])
@@ -35,7 +35,7 @@ def test_the_files_are_mxnets_byte_for_byte(names, tmp_path):
 
 @pytest.mark.parametrize("shape", [(0, 3), ()])
 def test_arrays_without_rows_or_dimensions_beside_others(shape, tmp_path):
-    """Both ways where there may be such arrays; elsewhere MXNet reads none of the file."""
+    """MXNet reads and writes them under np_shape; otherwise it refuses the whole file."""
     arrays = {"other": np.ones(shape, np.float32), "rows": np.ones((2, 3), np.float32)}
     path = str(tmp_path / "a")
     write_file(path, array_file_chunks(arrays))
@@ -48,7 +48,7 @@ def test_arrays_without_rows_or_dimensions_beside_others(shape, tmp_path):
 
 
 def test_the_files_of_banks_are_the_classes_of_another_training(tmp_path):
-    """The second rank has no class."""
+    """The second rank has no classes."""
     banks = [MemoryBank(1, rows, rank, 0, 4, str(tmp_path), class_start=5 * rank) for rank, rows in enumerate((1, 0))]
     banks[0].set(np.arange(1), banks[0].weight, banks[0].weight_mom + 2)
     for bank in banks:

@@ -1,4 +1,4 @@
-"""The memory of a step beyond the bank does not grow with the classes if no logits are cached between its passes."""
+"""Without cached logits, a step's memory beyond the bank does not grow with the number of classes."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ MEGABYTE = 1 << 20
 
 
 def peak_of_a_step(classes, logits_cache_bytes):
-    """Bytes that steps need beyond the memory before them, in a process of their own."""
+    """Returns the peak memory, in bytes, that steps add in a new process."""
     command = [sys.executable, __file__, str(classes), str(logits_cache_bytes)]
     result = subprocess.run(
         command,
@@ -31,7 +31,7 @@ def peak_of_a_step(classes, logits_cache_bytes):
 
 
 def steps_over(classes, logits_cache_bytes):
-    """A function that makes two steps over a bank of ``classes``."""
+    """Returns a function that makes two steps over a bank of ``classes``."""
     bank = MemoryBank(classes, classes, 0, 0, E, "", class_start=0)
     softmax = TiledMarginSoftmax(MarginLoss(), bank, mx.cpu(), TILE, logits_cache_bytes)
     features = mx.nd.random.normal(shape=(G, E))
@@ -48,7 +48,7 @@ def steps_over(classes, logits_cache_bytes):
 
 def measure(classes, logits_cache_bytes):
     run = steps_over(classes, logits_cache_bytes)
-    # Resident memory counts pages of MXNet's code too, from their first use: these steps, of one small tile, read them.
+    # Steps of one small tile first: resident memory includes the pages of MXNet's code from their first use.
     steps_over(G, 0)()
     before = start_peak()
     run()
@@ -59,7 +59,7 @@ def measure(classes, logits_cache_bytes):
 def test_memory_does_not_grow_with_the_classes_beyond_the_limit_of_cached_logits():
     logits = 4 * G * 150_000
     small, large = peak_of_a_step(10_000, 0), peak_of_a_step(150_000, logits - 1)
-    # All logits of the large case take 77 MB; those of a tile take 1 MB, and its gradient half of that.
+    # All logits of the large case take 77 MB; a tile's logits take 1 MB, and its gradient half of that.
     assert small < 16 * MEGABYTE
     assert large < small + 8 * MEGABYTE
     assert logits < peak_of_a_step(150_000, logits) < logits + 24 * MEGABYTE

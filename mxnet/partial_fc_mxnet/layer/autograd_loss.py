@@ -1,4 +1,4 @@
-"""The classification layer with a user's own loss, which MXNet records and differentiates.
+"""The classification layer with a user's own loss, which autograd differentiates.
 
 Shapes: G global batch, S sampled classes of this rank, E embedding.
 """
@@ -17,10 +17,10 @@ class _Step(NamedTuple):
     local_index: np.ndarray  # (S,) sorted local indices of the centers
     weight: mx.nd.NDArray  # (S, E) rows of the bank
     momentum: mx.nd.NDArray  # (S, E) rows of the bank
-    recorded_features: mx.nd.NDArray  # (G, E) that autograd recorded
-    recorded_weight: mx.nd.NDArray  # (S, E) that autograd recorded
+    recorded_features: mx.nd.NDArray  # (G, E) input of the recorded loss
+    recorded_weight: mx.nd.NDArray  # (S, E) input of the recorded loss
     columns: mx.nd.NDArray  # (G,) int32 column of each row's target, -1 if this rank does not hold it
-    logits: mx.nd.NDArray  # (G, S) that the loss returned
+    logits: mx.nd.NDArray  # (G, S) output of the loss
 
 
 class AutogradLoss:

@@ -1,4 +1,4 @@
-"""Storage of the centers of one rank and their momentum: in one MXNet array each, in several, or in files.
+"""Storage of one rank's centers and their momentum: each in one MXNet array, in several arrays, or in files.
 
 Shapes: L classes of this rank, S some of them, T classes of a tile, E embedding.
 """
@@ -21,7 +21,7 @@ MAX_ELEMENTS = 2**31 - 1
 
 
 class Piece(NamedTuple):
-    """Consecutive classes, at most as many as fit into one array."""
+    """Consecutive classes that fit into one array."""
 
     weight: mx.nd.NDArray  # (rows, E) float32 centers
     weight_mom: mx.nd.NDArray  # (rows, E) float32 momentum
@@ -40,7 +40,7 @@ class CenterStorage:
     Attributes:
         pieces: list of Piece; a single one without rows if L = 0.
         piece_rows: rows of every piece but the last.
-        widths: numbers per class of each field of a Piece.
+        widths: field of a Piece -> numbers per class.
         files: BankFiles; None without ``folder``.
 
     Raises:
@@ -70,13 +70,13 @@ class CenterStorage:
                 ]
 
     def initialize(self, class_start: int, seed: int) -> None:
-        """Draws the centers as center_blocks does; in blocks, because a second copy may not fit."""
+        """Initializes the centers by center_blocks; in blocks, because a second copy may not fit into memory."""
         for number, piece in enumerate(self.pieces):
             start = class_start + number * self.piece_rows
             self.copy_rows(number, "weight", center_blocks(start, start + len(piece.weight), self.embedding_size, seed))
 
     def copy_rows(self, number: int, field: str, blocks: Blocks) -> None:
-        """Writes blocks of consecutive rows of the piece ``number``, "weight" or "weight_mom", see rate_limited."""
+        """Writes blocks of consecutive rows to a field, "weight" or "weight_mom", of a piece, see rate_limited."""
         array = getattr(self.pieces[number], field)
 
         def flush() -> None:
@@ -115,7 +115,7 @@ class CenterStorage:
             out = mx.nd.empty((len(index), self.embedding_size), ctx=self.context)
         for tile in self._by_piece(index):
             array = getattr(self.pieces[tile.piece], field)
-            if self.files:  # before the requests of prefetch that are still queued
+            if self.files:  # ahead of the queued requests of CenterStorage.prefetch
                 self.files.file(tile.piece, field).prefetch(tile.row_index)
             self._arithmetic.gather(array, tile.row_index, out[tile.start : tile.stop])
         return out
@@ -132,5 +132,5 @@ class CenterStorage:
 
 
 def empty_arrays(rows: int):
-    """A context in which MXNet accepts arrays without rows if ``rows`` is 0; only then, as MXNet logs a warning."""
+    """Returns a context in which MXNet accepts arrays without rows, only if ``rows`` is 0, as MXNet logs a warning."""
     return contextlib.nullcontext() if rows else mx.util.np_shape(True)

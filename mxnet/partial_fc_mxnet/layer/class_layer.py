@@ -1,4 +1,4 @@
-"""The classification layer of one rank. It communicates with the other ranks only by an exchange of statistics (3, G).
+"""The classification layer of one rank, which exchanges only statistics (3, G) with the other ranks.
 
 Shapes: G global batch, R ranks, S sampled classes of this rank, E embedding.
 """
@@ -21,8 +21,8 @@ class ClassLayer:
     """Loss and gradients over the centers of a step.
 
     Args:
-        fc7_model: MarginLoss, which TiledMarginSoftmax computes; or any object with the same ``forward``, also a
-            subclass of MarginLoss that overrides it, which autograd differentiates.
+        fc7_model: MarginLoss, which TiledMarginSoftmax computes; or any other object with the same ``forward``,
+            including a subclass of MarginLoss that overrides it, which autograd differentiates.
         bank: the centers of this rank.
         context: where the step computes.
         tile_classes, logits_cache_mb: see TiledMarginSoftmax; the cache in MiB.
@@ -50,18 +50,18 @@ class ClassLayer:
             features: (G, E) float32.
             labels: (G,) int64.
             local_index: (S,) sorted local indices of the centers of the step, S = 0 if this rank has none.
-            exchange: gathers this rank's statistics (3, G) and those of all other ranks in rank order: (3R, G).
+            exchange: gathers the statistics (3, G) of all ranks, in rank order: (3R, G).
 
         Raises:
-            MissingPositiveError: on every rank, if the center of a label is not among those of the step.
-            ValueError: on every rank, if the bank corrects for its sampling, but its ``sample`` is the user's own.
+            MissingPositiveError: on every rank, if the step lacks the center of a label.
+            ValueError: on every rank, if the bank corrects for its sampling, but the user has replaced its ``sample``.
         """
         if self.bank.sampling_correction and getattr(self.bank.sample, "__func__", None) is not MemoryBank.sample:
             raise ValueError(UNKNOWN_PROBABILITIES)
         self.bank.centers.prefetch(local_index)
         self._empty = len(local_index) == 0
         if self._empty:
-            # Of no columns, as combine_statistics expects them.
+            # Without centers: maximum, sum and target logit, as combine_statistics expects them.
             statistics = np.repeat([[-np.inf], [0.0], [-np.inf]], len(labels), axis=1)
         else:
             columns = label_columns(labels, local_index, self.bank.class_start)
@@ -70,11 +70,11 @@ class ClassLayer:
         return combine_statistics(gathered, labels, self.bank.requires_positives)
 
     def _log_weights(self, columns: np.ndarray, local_index: np.ndarray) -> np.ndarray | None:
-        """(S,) float64 for each center of the step, see sampling.log_weights; None for 0."""
+        """Returns (S,) float64 for the centers of the step, see sampling.log_weights; None if all are 0."""
         if not self.bank.sampling_correction or len(local_index) == self.bank.num_local:
             return None
         drawn = np.ones(len(local_index) + 1, bool)
-        drawn[columns] = False  # the last place is that of -1
+        drawn[columns] = False  # -1, a row without its target here, marks the extra entry at the end
         return log_weights(drawn[:-1], self.bank.num_local)
 
     def backward(self, softmax: GlobalSoftmax, optimizer, learning_rate: float) -> mx.nd.NDArray | None:

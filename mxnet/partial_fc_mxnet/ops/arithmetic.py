@@ -1,9 +1,9 @@
 """The operations of a step on a tile of centers and logits, on the device that holds them.
 
 There are two implementations with the same methods. On a CPU, NumPy works on the memory of MXNet's arrays, up to 30
-times faster than MXNet's operators (docs/layer.md); on a GPU, MXNet's operators. Both use MXNet's
-FullyConnected for matrix products: on a CPU that is oneDNN, whereas the speed of ``dot`` and NumPy depends on whether
-their OpenBLAS knows the CPU.
+times faster than MXNet's operators (docs/layer.md); on a GPU, MXNet's operators compute. Both use MXNet's
+FullyConnected for matrix products: on a CPU it calls oneDNN, whereas ``dot`` and NumPy are only as fast as their
+OpenBLAS's support of the CPU.
 
 Shapes: G global batch, T centers of a tile, E embedding. A ``Vector`` comes from the same implementation.
 """
@@ -18,16 +18,16 @@ from .memory import memory_of, wait_to_write
 
 Vector: TypeAlias = np.ndarray | mx.nd.NDArray
 
-# Added to squared norms, so that a zero row has a finite inverse norm; the value of L2Normalization.
+# Added to squared norms, so that a zero row has a finite inverse norm; L2Normalization uses the same value.
 NORM_EPSILON = 1e-10
 
 
 def product(data: mx.nd.NDArray, weight: mx.nd.NDArray, gradients=None) -> mx.nd.NDArray:
-    """data (G, E) times the transpose of weight (T, E): (G, T).
+    """Returns data (G, E) times the transpose of weight (T, E): (G, T).
 
-    With ``gradients``, arrays with the shapes of data and weight, the product is recorded by autograd, and its
-    ``backward`` adds to the first and overwrites the second. FullyConnected's backward operator reads both inputs
-    without transposing them, and only autograd can call it.
+    With ``gradients``, two arrays with the shapes of data and weight, autograd records the product, and its
+    ``backward`` adds to the first array and overwrites the second. FullyConnected's backward operator needs no
+    transposed copies of its inputs, but only autograd can call it.
     """
     if gradients is None:
         return mx.nd.FullyConnected(data, weight, no_bias=True, num_hidden=weight.shape[0], flatten=False)
@@ -41,7 +41,7 @@ class HostArithmetic:
 
     def gather(self, array: mx.nd.NDArray, rows: np.ndarray, out: mx.nd.NDArray) -> mx.nd.NDArray:
         """Copies rows (T,) of array to out (T, E), and returns out."""
-        wait_to_write(out)  # a pending operator may read the rows of the tile before, such as their copy to a GPU
+        wait_to_write(out)  # a pending operator, such as a copy to a GPU, may still read the previous tile's rows
         np.take(memory_of(array), rows, axis=0, out=memory_of(out), mode="clip")
         return out
 
@@ -54,22 +54,22 @@ class HostArithmetic:
         memory_of(logits)[rows, columns] = values
 
     def replace_above(self, logits: mx.nd.NDArray, highest: float, value: float) -> None:
-        """Replaces the logits (G, T) above ``highest`` by ``value``, in place."""
+        """Replaces the entries of logits (G, T) above ``highest`` by ``value``, in place."""
         memory = memory_of(logits)
         memory[memory > highest] = value
 
     def add_to_columns(self, logits: mx.nd.NDArray, summands: np.ndarray) -> None:
-        """Adds to each column of logits (G, T) its summand (T,), in place."""
+        """Adds summands (T,) to the columns of logits (G, T), in place."""
         memory = memory_of(logits)
         memory += summands.astype(memory.dtype)
 
     def inverse_norms(self, rows: mx.nd.NDArray) -> Vector:
-        """1 / Euclidean norm of every row: (T,)."""
+        """Returns 1 / Euclidean norm of every row: (T,)."""
         memory = memory_of(rows)
         return 1 / np.sqrt(np.einsum("te,te->t", memory, memory) + np.float32(NORM_EPSILON))
 
     def dot_rows(self, left: mx.nd.NDArray, right: mx.nd.NDArray) -> Vector:
-        """Dot product of each row of left with the same row of right: (T,)."""
+        """Returns the dot product of each row of left with the same row of right: (T,)."""
         return np.einsum("te,te->t", memory_of(left), memory_of(right))
 
     def remove_component(self, gradient: mx.nd.NDArray, rows: mx.nd.NDArray, inverse_norm: Vector) -> None:
@@ -79,7 +79,7 @@ class HostArithmetic:
         memory -= memory_of(rows) * along[:, None]
 
     def scale_columns(self, logits: mx.nd.NDArray, factors: Vector) -> None:
-        """Multiplies each column of logits (G, T) by its factor (T,), in place."""
+        """Multiplies the columns of logits (G, T) by factors (T,), in place."""
         memory = memory_of(logits)
         memory *= factors
 
@@ -89,10 +89,10 @@ class HostArithmetic:
         memory *= factors.astype(memory.dtype, copy=False)[:, None]
 
     def exponentiate(self, logits: mx.nd.NDArray) -> tuple[Vector, Vector]:
-        """Replaces logits (G, T) by exp(logits - row maximum); returns (row maxima (G,), row sums of them (G,))."""
+        """Replaces logits (G, T) by exp(logits - row maximum); returns (row maxima (G,), row sums (G,))."""
         memory = memory_of(logits)
         maximum = memory.max(axis=1)
-        with np.errstate(invalid="ignore"):  # inf - inf of infinite features; the check of the loss reports them
+        with np.errstate(invalid="ignore"):  # infinite features give inf - inf; the check of the loss reports them
             memory -= maximum[:, None]
         np.exp(memory, out=memory)
         return maximum, memory.sum(axis=1)

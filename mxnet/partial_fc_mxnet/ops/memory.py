@@ -1,4 +1,4 @@
-"""Where arrays are: the device of a rank, buffers that are reused, and NumPy access to the memory of CPU arrays."""
+"""The device of a rank, reusable buffers, and NumPy access to the memory of CPU arrays."""
 
 import ctypes
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ def rank_context(local_rank: int) -> mx.Context:
 
 
 class Buffers:
-    """One array per name, allocated once and replaced only if its shape, dtype or context changes."""
+    """Named arrays that are allocated once and replaced only if shape, dtype or context changes."""
 
     def __init__(self):
         self._arrays: dict[str, mx.nd.NDArray] = {}
 
     def get(self, context: mx.Context, name: str, shape: Sequence[int], dtype=np.float32) -> mx.nd.NDArray:
-        """Returns the array with this name and its last content; initially zeros."""
+        """Returns the array ``name`` with its last content; a new array is zero."""
         array = self._arrays.get(name)
         shape = tuple(shape)
         if array is None or array.shape != shape or array.dtype != np.dtype(dtype) or array.context != context:
@@ -39,7 +39,7 @@ class Buffers:
         return array
 
     def get_rows(self, context: mx.Context, name: str, rows: int, width: int) -> mx.nd.NDArray:
-        """Returns the first ``rows`` rows (rows, width) of a float32 array that grows to the largest request."""
+        """Returns rows (rows, width) of a float32 array that grows to the largest request."""
         array = self._arrays.get(name)
         if array is None or array.shape[0] < rows or array.shape[1] != width or array.context != context:
             array = self._arrays[name] = mx.nd.empty((rows, width), ctx=context)
@@ -47,14 +47,14 @@ class Buffers:
 
 
 def host_array(values: np.ndarray) -> mx.nd.NDArray:
-    """Returns ``values`` as a CPU array, without mx.nd.array's wait for all operations that the engine has queued."""
+    """Copies ``values`` to a new CPU array; unlike mx.nd.array, does not wait for all queued operations."""
     array = mx.nd.empty(values.shape, mx.cpu(), values.dtype)
     memory_of(array)[...] = values
     return array
 
 
 def host_view(array: mx.nd.NDArray) -> np.ndarray:
-    """Returns the memory of a CPU array, see memory_of, or a copy of an array of another device."""
+    """Returns the memory of a CPU array, see memory_of, or a copy of an array on another device."""
     if array.context.device_type != "cpu" or not array.shape[0]:  # an array without rows has no memory
         return array.asnumpy()
     return memory_of(array)
@@ -63,8 +63,8 @@ def host_view(array: mx.nd.NDArray) -> np.ndarray:
 def memory_of(array: mx.nd.NDArray) -> np.ndarray:
     """Returns the memory of a CPU array as a NumPy array, after waiting for all operators that write to it.
 
-    The NumPy array does not keep the memory alive, so the caller has to hold ``array``. A caller that writes has to
-    make sure that no operator still reads, see wait_to_write.
+    The NumPy array does not keep the memory alive, so the caller must keep a reference to ``array``. A caller that
+    writes must make sure that no operator still reads, see wait_to_write.
     """
     array.wait_to_read()
     address = ctypes.c_void_p()

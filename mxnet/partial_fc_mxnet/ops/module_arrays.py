@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import mxnet as mx
 import numpy as np
 
-# multi_all_finite and multi_sum_sq take arrays of one dtype; multi_all_finite crashes above about this many arrays.
+# Arrays per call of multi_all_finite and multi_sum_sq; multi_all_finite crashes somewhere above.
 _MAX_ARRAYS = 200
 # Elements that multi_sum_sq adds up sequentially in float32.
 _CHUNK = 1 << 15
@@ -15,7 +15,7 @@ _CHUNK = 1 << 15
 def backbone(module) -> mx.mod.Module:
     """Returns the ``mx.mod.Module`` inside a SampleDistributeModule, or ``module`` itself if it is a Module.
 
-    All other functions of this file accept both, so no caller reaches for a private attribute.
+    All other functions of this file accept both, so no caller needs the private attribute.
     """
     return getattr(module, "_module", module)
 
@@ -53,7 +53,7 @@ def settle() -> None:
     """Waits for all operations started so far.
 
     oneDNN's BatchNorm updates the running statistics in its backward pass without reporting the write to MXNet's
-    engine. A read then waits for nothing and usually returns the statistics of the previous step.
+    engine. A read therefore does not wait for it, and usually returns the statistics of the previous step.
     """
     mx.nd.waitall()
 
@@ -69,8 +69,8 @@ def _float32(params):
 def global_norm(arrays: Sequence[mx.nd.NDArray]) -> mx.nd.NDArray:
     """Returns the Euclidean norm of all arrays together, (1,) float32 on their device, without waiting.
 
-    The squares are computed in float32, because in float16 they overflow from 256 on. They are added up in chunks,
-    because multi_sum_sq adds them sequentially, which makes a sum of ten million squares 2 % too low.
+    Computes the squares in float32, because float16 squares overflow from 256 on, and sums them in chunks, because
+    multi_sum_sq adds sequentially, which makes a sum of ten million squares 2 % too low.
     """
     flat = [array.astype(np.float32, copy=False).reshape((-1,)) for array in arrays]
     chunks = [array[start : start + _CHUNK] for array in flat for start in range(0, array.size, _CHUNK)]
@@ -80,9 +80,9 @@ def global_norm(arrays: Sequence[mx.nd.NDArray]) -> mx.nd.NDArray:
 
 
 def all_finite(arrays: Sequence[mx.nd.NDArray]) -> bool:
-    """Returns whether no array contains an infinity or a NaN; waits once, for all of them."""
+    """Returns whether no array contains an infinity or a NaN; waits once, for all arrays."""
     flag = mx.nd.ones((1,), ctx=arrays[0].context)
-    # The operator runs as many iterations for every array as the largest one has elements.
+    # Group arrays of similar size: for each array, the operator runs as many iterations as the largest has elements.
     similar = defaultdict(list)
     for array in arrays:
         similar[array.dtype, array.size.bit_length()].append(array)

@@ -1,4 +1,4 @@
-"""Backbones as MXNet symbols, chosen by name: ``get_symbol("r50", embedding_size=512)``.
+"""Backbones as MXNet symbols, selected by name: ``get_symbol("r50", embedding_size=512)``.
 
 Legend: B images in a batch, E embedding size, (H, W) image size.
 
@@ -57,7 +57,7 @@ def get_symbol(
 ) -> mx.sym.Symbol:
     """Builds a backbone: `data` (B, 3, H, W) -> `fc1_output` (B, E).
 
-    Layer names depend only on the arguments, not on symbols that were built before.
+    Layer names depend only on the arguments, not on earlier symbols.
 
     Args:
         network: a key of `NETWORKS`.
@@ -73,7 +73,7 @@ def get_symbol(
         eps, pixel_scale: see partial_fc.checkpoint.ModelFormat; weights of PyTorch need 1e-5 and 127.5.
 
     Raises:
-        ValueError: a name is unknown (the message has the nearest known one) or a number is out of range.
+        ValueError: a name is unknown (the message suggests the nearest one) or a number is out of range.
     """
     choose("network", network, NETWORKS)
     entry = NETWORKS[network]

@@ -33,7 +33,7 @@ class Style(NamedTuple):
 
 
 def normalized_input(style: Style) -> mx.sym.Symbol:
-    """The variable `data`, RGB 0..255, normalized to about -1..1.
+    """Returns the variable `data`, RGB 0..255, normalized to about -1..1.
 
     Normalization inside the network lets a saved model take decoded pixels directly.
     """

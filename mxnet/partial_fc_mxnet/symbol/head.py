@@ -28,17 +28,16 @@ def embedding(
 
     The head is always float32: it sums over tens of thousands of numbers, and the loss needs precise angles.
 
-    With ``centered`` the mean embedding of a batch stays at zero. With a learned offset, ArcFace first pulls all
-    embeddings into one cone before it separates identities, because the pull of the target exceeds the push of the
-    other centers if theta < (pi - m2) / 2. This takes the few minutes of the demo; in weeks of training it is
-    negligible.
+    With ``centered`` the mean embedding of a batch stays at zero. With a learned offset, ArcFace pulls all embeddings
+    into one cone before it separates identities, because the target's pull exceeds the other centers' push while
+    theta < (pi - m2) / 2. That phase would fill the few minutes of the demo; in weeks of training it is negligible.
     """
     if style.fp16:
         features = features._replace(data=mx.sym.Cast(features.data, dtype="float32", name="features_fp32"))
     body = HEADS[net_output](features, style)
     # flatten=True is the default, but without it the ONNX exporter writes a wrong Gemm.
     body = mx.sym.FullyConnected(body, num_hidden=embedding_size, flatten=True, name="pre_fc1")
-    # A cosine loss does not depend on the scale of an embedding, so the last gamma stays 1, also in what is saved.
+    # A cosine loss does not depend on the scale of an embedding, so the last gamma stays 1, also in saved models.
     scale = {"gamma": mx.sym.Variable("fc1_gamma", lr_mult=0.0, wd_mult=0.0)}
     offset = {"beta": mx.sym.Variable("fc1_beta", lr_mult=0.0)} if centered else {}
     return batch_norm(body, "fc1", style, fix_gamma=True, **scale, **offset)

@@ -9,8 +9,8 @@ from .head import FeatureMap
 # The published models use MXNet's default here, unlike the residual networks.
 EPS = 1e-3
 
-# Per stage: name of the block that halves the map, name of the residual blocks after it, inner width of the first,
-# output width, number of the residual blocks, their inner width.
+# Per stage: name of the block that halves the map, name of its residual blocks, inner width of the halving block,
+# output width, number of residual blocks, their inner width.
 STAGES = (
     ("23", "3", 128, 64, 4, 128),
     ("34", "4", 256, 128, 6, 256),
@@ -21,7 +21,7 @@ OUT_FILTERS = 512
 
 
 def body(style: Style) -> FeatureMap:
-    """The map before the head, (B, 512, H/16, W/16)."""
+    """Returns the map before the head, (B, 512, H/16, W/16)."""
     data = _conv(normalized_input(style), STEM_FILTERS, "conv_1", style, stride=2)
     data = _conv(data, STEM_FILTERS, "conv_2_dw", style, groups=STEM_FILTERS)
     for down, stage, wide, filters, repeats, inner in STAGES:

@@ -2,7 +2,7 @@
 
 Pre-activation blocks "unit 3" of the ArcFace paper (arXiv 1801.07698, section 2.2): BN - conv - BN - act - conv - BN
 in the branch, nothing after the sum. The stem keeps the resolution of 112 x 112; each of the four stages halves it.
-The grouped blocks are those of ResNeXt 32x4d (arXiv 1611.05431) with the same order of layers.
+The grouped blocks are ResNeXt 32x4d blocks (arXiv 1611.05431) with the same order of layers.
 
 Layers are named as in the published models: conv0, bn0, relu0, stage<s>_unit<u>_{bn1,conv1,bn2,relu1,conv2,bn3,...}.
 """

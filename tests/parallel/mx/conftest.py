@@ -1,4 +1,4 @@
-"""The same tests run on 1, 2 and 3 ranks; the marker `world_size` restricts a test to some numbers of ranks."""
+"""The tests run on 1, 2 and 3 ranks; the marker `world_size` restricts a test to some of these numbers."""
 
 import os
 
@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(autouse=True)
 def time_limit():
     yield from limited()
-    default_collectives.watch(0, 0)  # resets what a test has set for its process
+    default_collectives.watch(0, 0)  # resets a test's settings
 
 
 @pytest.fixture

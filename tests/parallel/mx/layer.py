@@ -1,4 +1,4 @@
-"""A small Partial FC on a linear backbone, the same at any number of ranks.
+"""A small Partial FC on a linear backbone, with the same results at any number of ranks.
 
 Shapes: G global batch, D inputs, E embedding, C classes.
 """
@@ -14,7 +14,7 @@ G, D, E = 6, 8, 4
 
 
 class Batches(mx.io.DataIter):
-    """Iterates over this rank's part of global batches: images (steps, G, D), labels (steps, G)."""
+    """Iterates over this rank's parts of global batches: images (steps, G, D), labels (steps, G)."""
 
     def __init__(self, images, labels):
         self.images, self.labels = images, labels
@@ -46,7 +46,7 @@ def linear_symbol():
 
 
 def build_bank(classes, ratio, prefix, embedding_size=E, **options):
-    """Returns the bank of this rank for a total of `classes` classes."""
+    """Returns this rank's bank for a total of `classes` classes."""
     shard = shard_of(classes, hvd.rank(), hvd.size())
     sampled = num_sampled(shard.size, ratio)
     return MemoryBank(sampled, shard.size, hvd.rank(), hvd.local_rank(), embedding_size, str(prefix), **options)
@@ -57,14 +57,8 @@ def build_module(bank, loss, lr=0.1, symbol=None, **options):
     backbone, memory = get_scheduler([], lr, lr)
     symbol = linear_symbol() if symbol is None else symbol
     module = SampleDistributeModule(symbol, loss, bank, MemoryBankSGDOptimizer(memory, 1 / G), **options)
-    params = {
-        "learning_rate": lr,
-        "lr_scheduler": backbone,
-        "momentum": 0.9,
-        "wd": 5e-4,
-        "rescale_grad": hvd.size() / G,
-    }
-    return module, params
+    params = {"learning_rate": lr, "lr_scheduler": backbone, "momentum": 0.9, "wd": 5e-4}
+    return module, {**params, "rescale_grad": hvd.size() / G}
 
 
 def ready_module(bank, loss, lr=0.1, symbol=None, arg_params=None, aux_params=None, **options):
@@ -88,15 +82,11 @@ def initial_params(seed=1):
 def fit(module, params, batches, steps):
     """Trains until `steps` updates are done and returns the loss of each."""
     losses = []
-    module.fit(
-        batches,
-        params,
-        lambda param: losses.append(float(param.loss.asscalar())),
-        mx.init.Xavier(),
-        arg_params=initial_params(),
-        aux_params={},
-        max_update=steps,
-    )
+
+    def append_loss(param):
+        losses.append(float(param.loss.asscalar()))
+
+    module.fit(batches, params, append_loss, mx.init.Xavier(), initial_params(), {}, max_update=steps)
     return losses
 
 

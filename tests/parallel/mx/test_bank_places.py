@@ -1,4 +1,4 @@
-"""Training is the same for a bank in one array, in several pieces and in files."""
+"""Training gives the same results for a bank in one array, in several pieces and in files."""
 
 import horovod.mxnet as hvd
 import numpy as np
@@ -16,7 +16,7 @@ CLASSES, STEPS = 41, 6
 def train(loss, ratio, folder=None):
     """Trains a few steps; returns the number of pieces, and losses, this rank's centers and momentum, the backbone."""
     bank = build_bank(CLASSES, ratio, "", folder=folder)
-    # With the short centers of a new bank, a few steps would turn them completely.
+    # Longer centers, because a few steps would turn the short ones of a new bank completely.
     for number, piece in enumerate(bank.centers.pieces):
         bank.centers.copy_rows(number, "weight", [(0, piece.weight.asnumpy() * 30)])
     module, params = build_module(bank, loss)
@@ -43,9 +43,9 @@ RATIOS = [1.0, 0.4]
 def test_files_equal_memory(loss, ratio, pieces, tmp_path, request):
     if pieces > 1:
         request.getfixturevalue("small_pieces")
-    found, expected = train(LOSSES[loss], ratio)
+    number, expected = train(LOSSES[loss], ratio)
     _, actual = train(LOSSES[loss], ratio, str(tmp_path))
-    assert found == pieces
+    assert number == pieces
     for values, other in zip(expected, actual):
         np.testing.assert_array_equal(other, values)
 
@@ -58,28 +58,30 @@ def test_pieces_equal_one_array(loss, ratio, request):
     pieces, actual = train(LOSSES[loss], ratio)
     assert pieces == 3
     for values, other in zip(expected, actual):
-        # The tiles change the order of the sums over the classes; float32 has 7 digits, and 6 steps lose one.
+        # Tiles change the order of the sums over the classes; float32 has 7 digits, and 6 steps lose one.
         np.testing.assert_allclose(other, values, rtol=1e-5, atol=1e-6)
+
+
+def prefetched(bank, classes, steps, monkeypatch):
+    """Returns the indices that some steps prefetch."""
+    indices, prefetch = [], bank.centers.prefetch
+    monkeypatch.setattr(bank.centers, "prefetch", lambda index: (indices.append(index), prefetch(index)))
+    module, params = build_module(bank, LOSSES["margin"])
+    fit(module, params, Batches(*random_batches(classes, steps)), steps)
+    return indices
 
 
 def test_sample_of_a_replaced_method_is_prefetched(tmp_path, monkeypatch):
     bank = build_bank(CLASSES, 1.0, "", folder=str(tmp_path))
     every = np.arange(bank.num_local)
     monkeypatch.setattr(bank, "sample", lambda labels: (every, np.unique(labels)))
-    prefetched, prefetch = [], bank.centers.prefetch
-    monkeypatch.setattr(bank.centers, "prefetch", lambda index: (prefetched.append(index), prefetch(index)))
-    module, params = build_module(bank, LOSSES["margin"])
-    fit(module, params, Batches(*random_batches(CLASSES, 1)), 1)
-    assert len(prefetched) == 1 and prefetched[0] is every
+    (index,) = prefetched(bank, CLASSES, 1, monkeypatch)
+    assert index is every
 
 
 def test_the_next_step_is_prefetched_after_the_update(tmp_path, monkeypatch):
     bank = build_bank(10 * CLASSES, 0.5, "", folder=str(tmp_path))
-    prefetched, prefetch = [], bank.centers.prefetch
-    monkeypatch.setattr(bank.centers, "prefetch", lambda index: (prefetched.append(index), prefetch(index)))
-    module, params = build_module(bank, LOSSES["margin"])
-    fit(module, params, Batches(*random_batches(10 * CLASSES, 2)), 2)
-    _, drawn, sampled, following = prefetched
+    _, drawn, sampled, following = prefetched(bank, 10 * CLASSES, 2, monkeypatch)
     assert len(np.setdiff1d(sampled, drawn)) <= G
     assert bank.sampler.prefetch().tolist() == following.tolist()
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a training: their content, and resuming from them bit for bit."""
+"""Checkpoints of an MXNet training: their content, and resuming from them bit for bit."""
 
 import os
 from functools import partial
@@ -88,7 +88,7 @@ def test_a_stop_request_to_one_rank_stops_all_at_the_same_update(folder, monkeyp
 
     with pytest.raises(Preempted) as stopped:
         training.fit(STEPS, folder, every=100, callbacks=[ask])
-    # Requested during update 3, sent to all ranks with the labels of update 5 at the latest.
+    # The request comes during update 3; all ranks receive it with the labels of update 5 at the latest.
     assert stopped.value.num_update == training.engine.num_update in (4, 5)
     assert len(set(default_collectives.gather_object("stopped_at", training.engine.num_update))) == 1
     monkeypatch.undo()
@@ -114,8 +114,8 @@ def test_nonfinite_numbers_are_not_saved(folder):
 
 def test_a_checkpoint_of_another_training_is_refused(folder):
     cases = [
-        ({"classes": CLASSES + 1}, f"it holds {CLASSES} classes, this training has {CLASSES + 1}"),
-        ({"width": E + 1}, f"its embedding size is {E}, this training's is {E + 1}: set embedding_size={E}"),
+        ({"classes": CLASSES + 1}, f"{CLASSES} classes"),
+        ({"width": E + 1}, f"set embedding_size={E}"),
         ({"momentum": 0.0}, "set momentum"),
     ]
     checkpoint_cases.a_checkpoint_of_another_training_is_refused(Training, folder, cases)
@@ -127,26 +127,19 @@ def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(fol
     checkpoint_cases.mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(Training, folder)
 
 
-def flip_a_bit(path):
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(content)
-
-
 def test_a_damaged_file_is_named_on_every_rank_and_the_older_checkpoint_used(folder):
     Training().fit(4, folder, every=2)
     (_, newest), (older, older_path) = folder.complete()
-    default_collectives.on_rank_zero("damage", flip_a_bit, Path(newest, "centers-00000.npy"))
+    damaged = Path(newest, "centers-00000.npy")
+    default_collectives.on_rank_zero("damage", lambda: damaged.write_bytes(damaged.read_bytes()[:-3] + b"bad"))
     with pytest.raises(JobError, match="centers-00000.npy.*SHA-256"):
         SavedTraining.open(newest, default_collectives)
     assert SavedTraining.newest(folder, default_collectives).manifest.num_update == older
     default_collectives.barrier("opened")
     default_collectives.on_rank_zero("rename", os.rename, newest, older_path + "9")
-    with pytest.raises(JobError, match="contains update 4, not the one in its name"):
+    with pytest.raises(JobError, match="contains update 4"):
         SavedTraining.open(older_path + "9", default_collectives)
     default_collectives.on_rank_zero("remove", os.remove, os.path.join(older_path, "backbone.npz"))
-    # Starting again would discard what the user may still be able to repair.
-    with pytest.raises(
-        JobError, match=f"all checkpoints in {folder.path} are damaged; to start from update 0, move them"
-    ):
+    # Not from update 0, which would discard checkpoints that the user may be able to repair.
+    with pytest.raises(JobError, match=f"all checkpoints in {folder.path} are damaged"):
         SavedTraining.newest(folder, default_collectives)

@@ -1,4 +1,4 @@
-"""The collectives of a step, from Horovod's own timeline: their number, bytes and order; and those of the job."""
+"""The collectives of a step, from Horovod's timeline: number, bytes and order; and the job's collectives."""
 
 import os
 import random
@@ -23,9 +23,9 @@ ONCE = ("class_start", "shards", "status.bind", "everyone_is_done")  # before an
 
 @pytest.fixture
 def timeline(tmp_path):
-    """Starts the timeline; calling it stops it and returns the collectives of rank 0, None on the others.
+    """Starts the timeline; returns a function that stops it and returns its collectives on rank 0, else None.
 
-    Horovod's thread that writes it does not wait but yields, with every rank: tests/run.sh asks for it here only.
+    Only for this file, because Horovod's thread for the timeline spins on every rank.
     """
     if os.environ.get("HOROVOD_TIMELINE") != "DYNAMIC":
         pytest.skip("Horovod has a timeline if HOROVOD_TIMELINE=DYNAMIC is set when it starts")
@@ -71,7 +71,7 @@ def test_the_layer_runs_three_collectives_a_step(ratio, timeline, tmp_path, monk
 
 
 class Gate(mx.operator.CustomOp):
-    """Passes everything on, but the gradient only after the gate has been opened."""
+    """The identity, whose backward pass waits until the gate is open."""
 
     opened = threading.Event()
     was_open = []
@@ -99,7 +99,7 @@ def test_gradients_are_reduced_while_the_backward_pass_of_the_backbone_runs(tmp_
     module = ready_module(bank, MarginLoss(embedding_size=E), symbol=symbol, arg_params=weights)
     module.forward_backward(batches.next())
     module.update()
-    # The backward pass has reached the gate. If the all-reduces waited for its end, this would wait for the gate.
+    # The backward pass has reached the gate. If the all-reduces waited for its end, this read would block.
     group = module._module._exec_group
     gradients = dict(zip(group.param_names, group.grad_arrays))
     gradients["after_weight"][0].wait_to_read()
@@ -124,7 +124,7 @@ def test_sums_are_bit_identical_whenever_each_gradient_is_ready():
 def test_an_error_on_one_rank_is_raised_on_all():
     assert default_collectives.run_on_all_ranks("test", hvd.rank) == hvd.rank()
     assert default_collectives.on_rank_zero("test", divmod, 7, 2) == ((3, 1) if hvd.rank() == 0 else None)
-    place = rf"\(.*{os.path.basename(__file__)}:\d+\)"  # of the lambda
+    place = rf"\(.*{os.path.basename(__file__)}:\d+\)"  # position of the lambda
     for rank in range(2):
         with pytest.raises(JobError, match=rf"invalid literal .* 'x' {place} \(rank {rank} of {hvd.size()}\)"):
             default_collectives.run_on_all_ranks("test", lambda failing=rank: int("x" if hvd.rank() == failing else 1))

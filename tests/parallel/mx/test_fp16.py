@@ -1,6 +1,6 @@
-"""Training with float16 parameters: a loss scale that is the same on all ranks, and float32 master weights.
+"""Training with float16 parameters: the same loss scale on all ranks, and float32 master weights.
 
-MXNet has no float16 matrix product on the CPU, so the dense layer here is an elementwise product and a sum.
+MXNet has no float16 matrix product on the CPU, so the dense layer is an elementwise product and a sum.
 
 Shapes: D inputs, H hidden, E embedding, G global batch.
 """
@@ -46,7 +46,7 @@ def start(seed=1):
 
 
 def build(folder, dtype="float16", lr=0.1, s=16.0, max_norm=0.0):
-    """Returns the module over that backbone, ready to train."""
+    """Returns the module over the backbone, ready to train."""
     bank, loss = build_bank(CLASSES, 1.0, folder), MarginLoss((1.0, 0.0, 0.4), s, E)
     return ready_module(bank, loss, lr, backbone(dtype), *start(), max_grad_norm=max_norm)
 
@@ -61,7 +61,7 @@ def values(module):
 
 
 def set_gradients(module, **gradients):
-    """Replaces the gradients of the last backward pass; those that are not given become zero."""
+    """Replaces the gradients of the last backward pass, by default with zeros."""
     for name, array in module_arrays.gradients(module).items():
         array[:] = gradients.get(name, 0)
 
@@ -79,7 +79,7 @@ def assert_same_on_all_ranks(arrays):
 
 
 def shrink_images(batch, rank, scale=1e-3):
-    """Scales down the images of one rank: a very short embedding has a huge gradient and an ordinary loss."""
+    """Scales down one rank's images: a very short embedding has a huge gradient, but an ordinary loss."""
     if hvd.rank() == rank:
         batch.data[0][:] *= scale
 
@@ -92,7 +92,7 @@ def test_float16_parameters_train_like_float32_ones(tmp_path):
         if module.loss_scale is not None:
             module.loss_scale.scale, module.loss_scale.good_steps = 128.0, GROW_AFTER - 10
         losses[dtype] = [step(module, batch) for batch in batches(20)]
-    # Rounding a feature (2^-11) changes a logit at s = 16 by 0.008, and the roundings of twenty steps add up.
+    # A feature's rounding (2^-11) changes a logit at s = 16 by 0.008, and the roundings of twenty steps add up.
     np.testing.assert_allclose(losses["float16"], losses["float32"], rtol=0, atol=0.05)
     assert losses["float16"] != losses["float32"]
     assert (module.loss_scale.scale, module.loss_scale.good_steps) == (256.0, 10)
@@ -130,19 +130,19 @@ def test_updates_smaller_than_a_rounding_add_up(tmp_path):
         weight += momentum
         if update == 0:
             assert (values(module)["dense_weight"] == 1).all(), "a step must be less than half a rounding"
-    # float16 represents numbers below 1 with an error of 2^-11, and 256 / 3 with the same relative error.
+    # float16 rounds numbers below 1 by up to 2^-11, and 256 / 3 with the same relative error.
     np.testing.assert_allclose(values(module)["dense_weight"], weight, rtol=0, atol=2**-11)
     assert weight < 1 - 10 * 2**-11
 
 
 @pytest.mark.parametrize("max_norm, expected", [(0.0, 2.5), (1.0, 1.0), (2.0**-18, 2.0**-18), (9.0, 2.5)])
 def test_clipping_accounts_for_the_loss_scale_and_keeps_precision(tmp_path, max_norm, expected):
-    """The norm of the gradient is 2.5 without the scale; clipped to 2^-18 in float16, it would underflow."""
+    """Without the loss scale the gradient's norm is 2.5; clipped to 2^-18 in float16, it would underflow."""
     module = build(tmp_path, max_norm=max_norm)
     module.forward_backward(batches(1)[0])
     before = values(module)["fc1_bias"]
-    # float16 and float32 gradients of norms 1.5 and 2 in the mean over the images of all ranks. Not 1.8: Horovod's Gloo
-    # computes 14744 as the sum of 14744 and 14744 in float16.
+    # The mean over all images has a float16 gradient of norm 1.5 and a float32 gradient of norm 2. Not 1.8, for which
+    # Horovod's Gloo computes 14744 + 14744 = 14744 in float16.
     scaled = module.loss_scale.scale / hvd.size()
     set_gradients(module, relu_gamma=1.5 * scaled / np.sqrt(H), fc1_bias=2 * scaled / np.sqrt(E))
     slope = module_arrays.parameter_names(module).index("relu_gamma")
@@ -176,7 +176,7 @@ def test_an_overflow_on_one_rank_is_skipped_on_all(tmp_path, caplog):
         np.testing.assert_array_equal(array, before[name], err_msg=name)
     assert updater.get_states() == states
     assert (module.loss_scale.scale, module.loss_scale.skipped) == (128.0, 1)
-    # The step counts, for both schedules, and its centers have been updated.
+    # The update counts in both schedules, and the centers have been updated.
     assert module.num_update == module_arrays.backbone(module)._optimizer.num_update == 2
     assert (module.memory_bank.weight.asnumpy() != centers).any()
     lines = [record.getMessage() for record in caplog.records]
@@ -193,7 +193,7 @@ def test_an_overflow_on_one_rank_is_skipped_on_all(tmp_path, caplog):
 @pytest.mark.world_size(2, 3)
 @pytest.mark.parametrize("summed", [True, False])
 def test_all_ranks_skip_a_sum_that_overflows_on_one(summed, tmp_path):
-    """Of finite summands; and, without the sum, on one rank alone: the worst case of different roundings."""
+    """Either the sum of finite gradients overflows; or, without a sum, one rank's gradient is infinite."""
     module = build(tmp_path)
     if not summed:
         module_arrays.backbone(module)._updater._sum_gradients = lambda index, grad: None
@@ -220,7 +220,7 @@ def test_fit_starts_with_equal_parameters_and_adapts_the_scale(tmp_path):
 
 @pytest.mark.parametrize("first, second", [("float32", "float16"), ("float16", "float32")])
 def test_a_training_goes_on_in_the_other_precision(first, second, tmp_path):
-    """With the float32 weights, not those that were rounded."""
+    """The training resumes with the float32 weights, not with rounded weights."""
     one, other = build(tmp_path, first), build(tmp_path, second)
     for module in (one, other):
         if module.loss_scale:

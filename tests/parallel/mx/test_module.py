@@ -87,13 +87,13 @@ def test_a_nan_parameter_stops_training(tmp_path):
 @pytest.mark.world_size(2, 3)
 def test_unequal_batches_are_refused_on_every_rank(tmp_path):
     module, _ = build_module(build_bank(7, 1.0, tmp_path), MarginLoss(embedding_size=E))
-    with pytest.raises(ValueError, match="the ranks' batch sizes are"):
+    with pytest.raises(ValueError, match="batch sizes"):
         module.bind([mx.io.DataDesc("data", (2 + hvd.rank(), D))])
 
 
 def test_an_embedding_of_another_size_is_refused(tmp_path):
     module, _ = build_module(build_bank(7, 1.0, tmp_path, embedding_size=E + 1), MarginLoss(embedding_size=E))
-    with pytest.raises(ValueError, match=f"embeddings of {E}, the memory bank holds centers of {E + 1}"):
+    with pytest.raises(ValueError, match="embedding_size"):
         module.bind([mx.io.DataDesc("data", (2, D))])
 
 
@@ -124,32 +124,33 @@ def test_callbacks_receive_loss_epoch_and_update(tmp_path):
     assert module.grad_cache.shape == (G, E)
 
 
-def test_every_setting_reaches_what_it_is_for(tmp_path, monkeypatch):
-    """Each differs from its default and from the others."""
+def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
+    """Each value differs from its default and from the other values."""
     names = ("MemoryBank", "SampleDistributeModule", "MarginLoss", "MemoryBankSGDOptimizer", "get_symbol")
     banks, modules, margins, optimizers, symbols = (recorded(monkeypatch, build, name) for name in names)
-    of_bank = {"embedding_size": 16, "seed": 5, "sampling_correction": True}
-    of_module = {"tile_classes": 64, "logits_cache_mb": 7, "max_grad_norm": 3.0, "network": "r18"}
-    of_margin = {"margins": (1.1, 0.3, 0.2), "loss_s": 30.0, "interclass_filtering_threshold": 0.4}
-    of_symbol = {"net_se": True, "net_act": "relu", "net_output": "E", "bn_mom": 0.8}
+    bank_args = {"embedding_size": 16, "seed": 5, "sampling_correction": True}
+    module_args = {"tile_classes": 64, "logits_cache_mb": 7, "max_grad_norm": 3.0, "network": "r18"}
+    margin_args = {"margins": (1.1, 0.3, 0.2), "loss_s": 30.0, "interclass_filtering_threshold": 0.4}
+    symbol_args = {"net_se": True, "net_act": "relu", "net_output": "E", "bn_mom": 0.8}
     changes = {"num_classes": 41, "sample_ratio": [0.5, 0.2], "bank_folder": str(tmp_path), "bank_on_gpu": False}
     changes |= {"backbone_lr": 0.3, "memory_bank_lr": 0.7, "momentum": 0.85, "wd": 0.002, "debug": True}
-    changes |= {"batch_size": 6, "lr_steps": [], "max_update": 4, **of_bank, **of_module, **of_margin, **of_symbol}
+    changes |= {"batch_size": 6, "lr_steps": [], "max_update": 4}
+    changes |= {**bank_args, **module_args, **margin_args, **symbol_args}
     settings = default.generate_config(changes=changes, trainer="mxnet")
     model_format = MXNET._replace(eps=1e-3, momentum_convention="gradients")
     framework, rank, size = build.MXNetFramework(), hvd.rank(), hvd.size()
     bank = framework.build_bank(settings, f"{tmp_path}/centers")
     module, params = framework.build_module(settings, lambda num_update: num_update / 10, bank, model_format)
     shard = shard_of(41, rank, size)
-    shares = {"num_sample": shard.size // 2, "num_local": shard.size, "rank": rank, "local_rank": hvd.local_rank()}
-    places = {"prefix": f"{tmp_path}/centers", "gpu": False, "folder": str(tmp_path), "class_start": shard.start}
-    assert banks == [{**of_bank, **shares, **places}]
-    ((made,), (loss,), (optimizer,), (symbol,)) = modules, margins, optimizers, symbols
-    expected = {**of_module, "memory_bank": bank, "model_format": model_format}
-    assert {name: made[name] for name in expected} == expected
-    assert loss == {**of_margin, "embedding_size": 16}
-    of_format = {"eps": model_format.eps, "pixel_scale": model_format.pixel_scale, "fp16": False}
-    assert symbol == {**of_symbol, **of_format, "network": "r18", "embedding_size": 16}
+    bank_args |= {"num_sample": shard.size // 2, "num_local": shard.size, "class_start": shard.start}
+    bank_args |= {"rank": rank, "local_rank": hvd.local_rank()}
+    bank_args |= {"prefix": f"{tmp_path}/centers", "gpu": False, "folder": str(tmp_path)}
+    assert banks == [bank_args]
+    ((module_call,), (loss,), (optimizer,), (symbol,)) = modules, margins, optimizers, symbols
+    assert module_call.items() >= {**module_args, "memory_bank": bank, "model_format": model_format}.items()
+    assert loss == {**margin_args, "embedding_size": 16}
+    format_args = {"eps": model_format.eps, "pixel_scale": model_format.pixel_scale, "fp16": False}
+    assert symbol == {**symbol_args, **format_args, "network": "r18", "embedding_size": 16}
     assert optimizer.pop("lr_scheduler")(2) == pytest.approx(0.7 * 0.2)
     rates = {"momentum": 0.85, "wd": 0.002}
     assert optimizer == {**rates, "rescale_grad": 1 / (6 * size), "momentum_convention": "gradients"}

@@ -16,13 +16,13 @@ STEPS, CLASSES, EMBEDDING, BATCH = 20, 600, 64, 24
 
 
 def trajectory(kind, name, ratio, folder, **tiling):
-    """Returns the losses of 20 steps, and the centers, their momentum and the backbone after them."""
+    """Returns the losses of 20 steps, and the centers, momentum and backbone after them."""
     bank = build_bank(CLASSES, ratio, folder, embedding_size=EMBEDDING)
     backbone, memory = get_scheduler([12], 0.1, 0.1)
     symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=EMBEDDING, name="fc1")
     optimizer = MemoryBankSGDOptimizer(memory, 1.0 / BATCH)
     module = kind(symbol, MarginLoss(MARGINS[name], 16, EMBEDDING), bank, optimizer, **tiling)
-    if kind is TextbookModule:  # selects the same classes; its own sample uses np.random
+    if kind is TextbookModule:  # its own sample uses np.random, and would select other classes
         module.sample = lambda labels: bank.sample(labels)[0]
     batch = BATCH // hvd.size()
     module.bind([mx.io.DataDesc("data", (batch, D))])
@@ -45,13 +45,13 @@ def trajectory(kind, name, ratio, folder, **tiling):
 
 @pytest.fixture(scope="module")
 def textbook(tmp_path_factory):
-    """Returns the textbook's trajectory of a loss and a sample ratio, computed once."""
+    """Returns a function (loss, sample ratio) -> the textbook's trajectory, computed once."""
     return functools.cache(lambda name, ratio: trajectory(TextbookModule, name, ratio, tmp_path_factory.mktemp("bank")))
 
 
 @pytest.mark.parametrize("name", ["arcface", "cosface", "combined"])
 @pytest.mark.parametrize("ratio", [1.0, 0.3])
-# A rank divides its own classes into tiles, whatever the number of ranks: the many small ones run on one.
+# A rank tiles only its own classes, so the slow case of many small tiles runs on a single rank.
 @pytest.mark.parametrize(
     "tiling",
     [

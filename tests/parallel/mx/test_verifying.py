@@ -1,4 +1,4 @@
-"""Verification, saving and new centers: equal at any number of ranks, with errors raised on every rank."""
+"""Verification, saving and new centers: the same at any number of ranks, with errors raised on every rank."""
 
 import os
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ def symbol():
 
 
 def build_module(batch=BATCH):
-    """Returns the bound module, with equal parameters on every rank and running statistics of this rank."""
+    """Returns the bound module, with the same parameters on every rank, but different running statistics."""
     module, _ = layer.build_module(build_bank(6, 1.0, ""), MarginLoss(embedding_size=E), symbol=symbol())
     module.bind([mx.io.DataDesc("data", (batch, 3, SIDE, SIDE))])
     rng = np.random.default_rng(2)
@@ -52,7 +52,7 @@ def write_set(path, images, damaged=None):
 
 
 def expected_embeddings(images):
-    """Returns the embeddings of images and of mirrored images, computed by NumPy."""
+    """Returns NumPy's embeddings of images and of mirrored images."""
     module = build_module()
     params = {name: array.asnumpy().astype(np.float64) for name, array in module.get_export_params()[0].items()}
     both = []
@@ -69,13 +69,12 @@ def test_distances_are_those_of_one_rank(pairs, batch, folder):
 
 
 def test_new_centers_are_the_mean_embeddings_of_their_images(folder):
-    images = np.split(draw_images(15), np.cumsum([3, 1, 4, 5]))  # of 5 classes; the sixth has none
+    images = np.split(draw_images(15), np.cumsum([3, 1, 4, 5]))  # for 5 classes; the sixth has no images
     encoded = [[cv2.imencode(".png", image[:, :, ::-1])[1].tobytes() for image in of_class] for of_class in images]
     default_collectives.on_rank_zero("write", write_face_set, folder, encoded, (SIDE, SIDE))
     module = build_module()
     before = all_ranks(module.memory_bank.weight.asnumpy(), "before")
-    place = {"context": hvd.rank(), "context_num": hvd.size()}
-    data = FaceImageIter(5, (3, SIDE, SIDE), f"{folder}/train.rec", **place)
+    data = FaceImageIter(5, (3, SIDE, SIDE), f"{folder}/train.rec", context=hvd.rank(), context_num=hvd.size())
     set_mean_centers(module, data.class_images(), np.arange(6), BATCH)
     data.close()
     centers = all_ranks(module.memory_bank.weight.asnumpy(), "centers")
@@ -91,9 +90,9 @@ def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):
 
 
 def test_embedding_in_training_mode_changes_nothing(folder):
-    """Even if a forward pass in training mode changes the running statistics, as cuDNN's batch norm does."""
+    """Even if the forward pass changes the running statistics, as cuDNN's batch norm does in training mode."""
     module = build_module()
-    before = {name: array.asnumpy() for name, array in module.get_export_params()[1].items()}
+    before = {name: array.asnumpy() for name, array in module_arrays.statistics(module).items()}
     forward = module._module.forward
 
     def forward_like_cudnn(batch, is_train):
@@ -103,7 +102,7 @@ def test_embedding_in_training_mode_changes_nothing(folder):
 
     module._module.forward = forward_like_cudnn
     module.embed(np.ones((BATCH, 3, SIDE, SIDE), np.uint8), batch_statistics=True)
-    for name, array in module.get_export_params()[1].items():
+    for name, array in module_arrays.statistics(module).items():  # the device's arrays, not their copies on the host
         np.testing.assert_array_equal(array.asnumpy(), before[name], err_msg=name)
 
 
@@ -113,11 +112,11 @@ def test_both_modes_are_compared_without_training(folder):
     module = build_module()
     before = module.get_export_params()
     figures = verification_cases.measure(module, BATCH, f"{folder}/set.bin").last
-    # For the first batch of each rank: by the running statistics, and by those of the batch.
+    # For each rank's first batch, normalized by the running statistics and by the batch's statistics.
     cosines = []
     for rank in range(hvd.size()):
-        own = shard_of(24, rank, hvd.size())
-        evaluated = expected_embeddings(images[2 * own.start :][:BATCH])[0]
+        shard = shard_of(24, rank, hvd.size())
+        evaluated = expected_embeddings(images[2 * shard.start :][:BATCH])[0]
         beta = module.get_export_params()[0]["fc1_beta"].asnumpy()
         linear = (evaluated - beta) * np.sqrt(2 + 1e-3) + np.arange(E)
         trained = (linear - linear.mean(axis=0)) / np.sqrt(linear.var(axis=0) + 1e-3) + beta
@@ -136,36 +135,28 @@ def verification_of(folder, trackers=None):
     return CallBackVerification(build_module(), BATCH, {"set": FacePairs(f"{folder}/set.bin", SIDE)}, 5, trackers)
 
 
-class Written(list):
-    """Stands for the trackers."""
-
-    def log(self, *arguments):
-        self.append(arguments)
-
-
 def test_every_metric_is_logged_and_written(folder, caplog):
-    images = draw_images(60)
+    images, written = draw_images(60), {}
     issame = write_set(f"{folder}/set.bin", images)
-    writer = Written()
-    callback = verification_of(folder, writer)
+    trackers = SimpleNamespace(log=lambda values, num_update: written.update({num_update: values}))
+    callback = verification_of(folder, trackers)
     callback.prepare()
     with caplog.at_level("INFO"):
         for num_update in range(11):
             callback(SimpleNamespace(num_update=num_update))
-    want = verify(sum(expected_embeddings(images)), issame)
+    expected = verify(sum(expected_embeddings(images)), issame)
     point = callback.history["set"][-1]
     assert [p.num_update for p in callback.history["set"]] == [0, 5, 10]
-    assert point.accuracy == pytest.approx(want.accuracy) and point.tar_at_far == pytest.approx(want.tar_at_far)
+    assert (point.accuracy, point.tar_at_far) == pytest.approx((expected.accuracy, expected.tar_at_far))
     assert callback.verify_all(10) == {"set": point.accuracy} and len(callback.history["set"]) == 3
     if hvd.rank() == 0:
-        (written,) = [values for values, num_update in writer if num_update == 10]
-        assert written["verification/set/xnorm"] == point.xnorm
+        assert written[10]["verification/set/xnorm"] == point.xnorm
         assert f"Dimensions: {point.dimensions:.1f}   Train/eval agreement: {point.agreement:.3f}" in caplog.text
         assert f"[set][10]Accuracy-Flip: {point.accuracy:.5f}" in caplog.text
         assert f"[set][10]XNorm: {point.xnorm:f}" in caplog.text and "[set][10]Accuracy-Highest: " in caplog.text
         assert f"in {point.seconds:.1f} s" in caplog.text
     else:
-        assert not writer and not caplog.text
+        assert not written and not caplog.text
 
 
 def test_a_restored_history_is_continued(folder):
@@ -174,7 +165,7 @@ def test_a_restored_history_is_continued(folder):
     callback.prepare()
     before = VerificationPoint(4, 0.99, 0.01, 1.5, 0.9, 1e-3, 20.0, 14.0, 0.95, 2.0)
     same_update = before._replace(num_update=5, accuracy=1.0)
-    # The second is of another version, the last one is replaced.
+    # The second point is of another version; the last one is replaced.
     callback.restore({"set": [list(before), [4, 0.99], list(same_update)], "gone": [list(before)]}, {})
     callback.verify_all(5)
     assert callback.history["set"][0] == before and len(callback.history["set"]) == 2
@@ -185,9 +176,9 @@ def test_a_restored_history_is_continued(folder):
 @pytest.mark.parametrize(
     "pairs, damaged, message",
     [
-        (30, 41, "image 41 of the validation set set is truncated"),
+        (30, 41, "image 41 .* is truncated"),
         (30, None, None),
-        (9, None, r"set\.bin: 9 pairs cannot be divided into 10 folds"),
+        (9, None, r"set\.bin: 9 pairs"),
     ],
 )
 def test_sets_are_checked_before_training(folder, pairs, damaged, message):
@@ -197,14 +188,14 @@ def test_sets_are_checked_before_training(folder, pairs, damaged, message):
         callback.prepare()
         default_collectives.barrier("prepared")
         default_collectives.on_rank_zero("remove", os.remove, f"{folder}/set.bin")
-        assert list(callback.verify_all(5)) == ["set"]  # from what was read before
+        assert list(callback.verify_all(5)) == ["set"]  # from memory
     else:
         with pytest.raises(JobError, match=message):
             callback.prepare()
 
 
 class WrongExport(OnnxExport):
-    """An export whose embeddings differ from those of the saved parameters."""
+    """An export whose embeddings differ from the saved backbone's."""
 
     def _embed(self, arg_params, aux_params, faces):
         return super()._embed(arg_params, aux_params, faces) + 1.0
@@ -218,7 +209,7 @@ def save(module, folder, export, num_update):
 def test_the_onnx_file_is_saved_with_the_model_or_the_save_fails(folder):
     module, faces = build_module(), draw_images(6)
     arguments = (module.symbol, SIDE, mx.cpu(), faces[:2], lambda num_update: {"num_update": str(num_update)})
-    # Of an earlier update, by the other trainer.
+    # As the other trainer leaves it from an earlier update.
     default_collectives.on_rank_zero("average", lambda: open(f"{folder}/backbone_ema.onnx", "w").close())
     save(module, folder, OnnxExport(*arguments), 3)
     default_collectives.barrier("saved")
@@ -226,6 +217,6 @@ def test_the_onnx_file_is_saved_with_the_model_or_the_save_fails(folder):
         model = FaceModel.open(folder)
         np.testing.assert_allclose(model.embed(faces), expected_embeddings(faces)[0], rtol=1e-4, atol=1e-4)
         assert model.session.get_modelmeta().custom_metadata_map == {"pixel_range": "0..255", "num_update": "3"}
-        with pytest.raises(JobError, match="computes other embeddings than the backbone it was exported from: cosine"):
+        with pytest.raises(JobError, match="other embeddings"):
             save(module, folder, WrongExport(*arguments), 4)
     assert sorted(os.listdir(folder)) == ["backbone.onnx", "model-0000.params", "model-symbol.json"]
