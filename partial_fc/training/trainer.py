@@ -16,7 +16,7 @@ from tqdm import tqdm
 from partial_fc.data.batch import Inputs
 from partial_fc.distributed.errors import JobError, Preempted, StopRequested
 from partial_fc.utils.config import parse_options, write_settings
-from partial_fc.utils.garbage import few_collections
+from partial_fc.utils.garbage import infrequent_gc
 from partial_fc.utils.options import options_of
 
 from . import resume
@@ -183,7 +183,7 @@ class Trainer:
         self._log_start()
         metadata = partial(onnx_metadata, self.settings, self.verification.metadata)
         # A network that cannot be exported is refused now, not after days of training.
-        with few_collections():  # imports exporters
+        with infrequent_gc():  # imports exporters
             savers = self.framework.build_savers(self.settings, self.engine, self.run_folder.path, examples, metadata)
         if self.plan.checkpoint is not None:
             self.collectives.run_on_all_ranks("restore", self._restore_state)

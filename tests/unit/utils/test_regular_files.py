@@ -30,7 +30,7 @@ def test_a_regular_file_of_at_most_the_size_is_read(tmp_path):
         read_regular(tmp_path / "a", 4)
 
 
-def test_a_pipe_a_device_and_a_folder_are_refused_at_once(tmp_path):
+def test_pipes_devices_and_folders_are_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zero").symlink_to("/dev/zero")
     for path in (tmp_path / "pipe", tmp_path / "zero", tmp_path):
@@ -38,7 +38,7 @@ def test_a_pipe_a_device_and_a_folder_are_refused_at_once(tmp_path):
             read_regular(path, 100)
 
 
-def test_a_file_outside_of_its_root_is_refused_by_whatever_path(tmp_path):
+def test_a_file_outside_of_its_root_is_refused(tmp_path):
     root, linked = tmp_path / "root", tmp_path / "linked"
     (root / "below").mkdir(parents=True)
     linked.symlink_to(root)
@@ -53,8 +53,8 @@ def test_a_file_outside_of_its_root_is_refused_by_whatever_path(tmp_path):
             read_regular(path, 100, root)
 
 
-def test_a_folder_that_becomes_a_link_between_two_files_leads_nowhere(tmp_path):
-    """As somebody can have it who owns a set that others read."""
+def test_a_folder_that_becomes_a_link_between_two_reads_is_refused(tmp_path):
+    """The owner of a set can replace a folder while others read it."""
     (tmp_path / "root" / "below").mkdir(parents=True)
     (tmp_path / "private").mkdir()
     for folder in ("root/below", "private"):
@@ -68,7 +68,7 @@ def test_a_folder_that_becomes_a_link_between_two_files_leads_nowhere(tmp_path):
 
 
 KNOWN = np.array([3, 10], np.int32)
-# What reads a file by its path, or one in its folder: a name of that, and a reader of the path.
+# For each reader of files: the name of the file, and a function of its path.
 READERS = {
     "IJB landmarks": ("a_name_5pts_score.txt", lambda path: read_images(path, path)),
     "IJB pairs": ("a_pairs.txt", lambda path: read_pairs(path, KNOWN)),
@@ -95,7 +95,7 @@ READERS = {
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("name, read", READERS.values(), ids=READERS)
-def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(tmp_path, name, read):
+def test_a_pipe_instead_of_a_file_is_refused_at_once(tmp_path, name, read):
     path = tmp_path / name
     (tmp_path / "a-0001.params").touch()
     path.unlink(missing_ok=True)
@@ -119,7 +119,7 @@ def test_a_list_may_be_a_pipe_of_the_shell(tmp_path, folder):
 
 @pytest.mark.parametrize("content, size", [(b"", 1 << 40), (b"0\t8\n" * 4096, 1 << 40), (b"0\ta\n" * 1024, 1 << 13)])
 @pytest.mark.parametrize("read", [read_lines, parse_names, parse_index, lambda path: read_pairs(path, np.arange(3))])
-def test_a_list_with_zeros_that_take_no_space_is_no_text(content, size, read, tmp_path):
+def test_a_list_with_a_hole_is_refused(content, size, read, tmp_path):
     (tmp_path / "list").write_bytes(content)
     os.truncate(tmp_path / "list", size)
     with pytest.raises(ValueError, match=f"list is no text: .* zeros from byte {len(content)} on"):
