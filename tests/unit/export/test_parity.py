@@ -1,4 +1,4 @@
-"""The check of an exported file against the framework that it was exported from."""
+"""The comparison of an exported file with its framework."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def slow(faces):
 
 
 @pytest.mark.parametrize("raw_pixels", [True, False])
-def test_the_pixels_are_of_the_expected_kind(tmp_path, raw_pixels):
+def test_raw_and_normalized_pixels_are_distinguished(tmp_path, raw_pixels):
     file = content(tmp_path, normalizes=raw_pixels)
     check_export(file, NO_FACES, slow, "MXNet", raw_pixels)
     kind = "raw" if not raw_pixels else "normalized"
@@ -28,8 +28,8 @@ def test_the_pixels_are_of_the_expected_kind(tmp_path, raw_pixels):
         check_form(file, raw_pixels=not raw_pixels)
 
 
-def test_given_faces_are_compared_beside_random_images(tmp_path):
-    """The framework differs for one given face alone."""
+def test_given_faces_are_compared_in_addition_to_random_images(tmp_path):
+    """Here the framework differs for one of the given faces only."""
     faces = random_faces((SIDE, SIDE), RANDOM_FACES + 2)[RANDOM_FACES:]
     seen = []
 
@@ -43,7 +43,7 @@ def test_given_faces_are_compared_beside_random_images(tmp_path):
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_a_network_whose_last_embedding_is_not_finite_gets_a_warning(number, tmp_path, caplog):
+def test_a_network_with_an_embedding_that_is_not_finite_gets_a_warning(number, tmp_path, caplog):
     def embed(faces):
         rows = slow(faces)
         rows[-1, -1] = number
