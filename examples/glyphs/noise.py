@@ -1,7 +1,7 @@
-"""Writes the set of characters again with wrong labels, to see what they cost: see docs/experiment.md.
+"""Writes the set of characters with wrong labels, to measure their cost: see docs/experiment.md.
 
-flip: a share of the images gets the label of another character, drawn uniformly. split: a share of the characters is
-split into two or three classes in turn, as one person under several names. The validation sets stay as they are.
+flip: a fraction of the images gets the label of another character, drawn uniformly. split: a fraction of the characters
+is split into two or three classes, like a person with several names. The validation sets are copied without changes.
 
 Shapes: N images, C classes.
 """
@@ -28,7 +28,7 @@ EXAMPLE = "flip data/glyphs-flip"
 
 
 def split(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Returns labels (N,) where a share of the C classes is split, in turn into two and three; new classes follow."""
+    """Splits a fraction of the C classes of labels (N,), in turn into two and three; new classes have new numbers."""
     classes = int(labels.max()) + 1
     result, unused = labels.copy(), classes
     chosen = random_stream(seed, NOISE).random(classes).argsort(kind="stable")[: round(share * classes)]
