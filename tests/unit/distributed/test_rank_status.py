@@ -87,6 +87,17 @@ def began(folder, seconds_ago):
     return store.open()
 
 
+@pytest.mark.parametrize("calls, is_lost", [("", True), ("leave", False), ("claim_error_report leave", True)])
+def test_a_rank_that_was_killed_or_ended_after_a_report_is_lost(tmp_path, calls, is_lost):
+    store = RankStatusStore(str(tmp_path), "key", 0, key_repeats=False).open()
+    store.update()
+    program = "import sys\nfrom partial_fc.distributed.rank_status import RankStatusStore\n"
+    program += "store = RankStatusStore(sys.argv[1], 'key', 1, key_repeats=False).open()\nstore.update()\n"
+    program += "for call in sys.argv[2:]: getattr(store, call)()"
+    subprocess.run([sys.executable, "-c", program, str(tmp_path), *calls.split()], check=True)
+    assert (store.find_lost(2) is not None) == is_lost
+
+
 @pytest.mark.parametrize("seconds_ago, seen", [(0, False), (3600, True)], ids=["an earlier attempt", "this attempt"])
 def test_a_rank_that_is_gone_counts_if_it_wrote_after_this_process_started(tmp_path, seconds_ago, seen):
     killed(tmp_path)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from test_inference_model import center
 
 from partial_fc.export.parity import RANDOM_FACES, check_export, check_form, random_faces
 from tiny_onnx import TinyModel
@@ -40,6 +41,16 @@ def test_given_faces_are_compared_in_addition_to_random_images(tmp_path):
     with pytest.raises(ValueError, match="other embeddings than the backbone it was exported from: cosine distance 2"):
         check_export(content(tmp_path), faces, embed, "MXNet")
     assert seen == [RANDOM_FACES + 2] * 2
+
+
+def test_faces_are_also_compared_one_by_one(tmp_path):
+    """Here both the file and the framework subtract the mean of the batch, like BatchNorm in training mode."""
+    model = TinyModel()
+    center(model)
+    with open(model.write(tmp_path / "model.onnx"), "rb") as file:
+        batch_dependent = file.read()
+    with pytest.raises(ValueError, match="other embeddings than the backbone"):
+        check_export(batch_dependent, NO_FACES, lambda faces: slow(faces) - slow(faces).mean(axis=0), "PyTorch")
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])

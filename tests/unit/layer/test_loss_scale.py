@@ -33,9 +33,7 @@ def test_many_overflows_in_a_row_raise():
     for update in range(1, GIVE_UP_AFTER):
         scale.overflowed(update)
     assert scale.scale == 1.0, "training must not stop before every scale down to 1 has been tried"
-    with pytest.raises(
-        FloatingPointError, match="20 updates in a row .* at update 20, .* scale 1: .*fp16"
-    ):
+    with pytest.raises(FloatingPointError, match="20 updates in a row .* at update 20, .* scale 1: .*fp16"):
         scale.overflowed(GIVE_UP_AFTER)
 
 
