@@ -5,6 +5,7 @@ Shapes: N faces or other items, H, W image size, E embedding.
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -71,13 +72,7 @@ def check_export(
     """
     model = check_form(content, raw_pixels)
     faces = np.concatenate([random_faces((faces.shape[1], faces.shape[2])), faces])
-    _compare(
-        lambda size: model.embed(faces, size),
-        len(faces),
-        embed(faces),
-        lambda: embed(faces + np.float32(STEP)),
-        framework,
-    )
+    _compare(model, faces, faces + np.float32(STEP), embed, framework)
 
 
 def open_named(content: bytes, examples: Inputs) -> ItemModel:
@@ -116,13 +111,7 @@ def check_named(content: bytes, examples: Inputs, embed: Callable[[Inputs], np.n
     def moved(array: np.ndarray) -> np.ndarray:
         return array + array.dtype.type(STEP) if np.issubdtype(array.dtype, np.floating) else array
 
-    _compare(
-        lambda size: model.embed(examples, size),
-        num_items(examples),
-        embed(examples),
-        lambda: embed(map_inputs(moved, examples)),
-        framework,
-    )
+    _compare(model, examples, map_inputs(moved, examples), embed, framework)
 
 
 def _check_valid(content: bytes) -> None:
@@ -132,22 +121,9 @@ def _check_valid(content: bytes) -> None:
         raise ValueError(f"{NAME} is not a valid ONNX model: {first_line(error)}") from None
 
 
-def _compare(
-    run: Callable[[int], np.ndarray],
-    count: int,
-    expected: np.ndarray,
-    moved: Callable[[], np.ndarray],
-    framework: str,
-) -> None:
-    """Compares embeddings (N, E), see `check_export`.
-
-    Args:
-        run: maps a batch size to the file's embeddings.
-        count: N.
-        expected: the framework's embeddings.
-        moved: returns the framework's embeddings of inputs that are changed by STEP.
-        framework: name of the framework.
-    """
+def _compare(model: Any, inputs: Inputs, moved: Inputs, embed: Callable[[Any], np.ndarray], framework: str) -> None:
+    """Compares embeddings of inputs, see `check_export`; ``moved`` are the inputs changed by STEP."""
+    expected = embed(inputs)
     if not np.isfinite(expected).all():
         logging.warning("%s is not compared: %s's own embeddings are not finite, as before training", NAME, framework)
         return
@@ -156,14 +132,14 @@ def _compare(
         """Returns the largest cosine distance."""
         return float(np.max(squared_distances(embeddings, expected))) / 2
 
-    worst = max(distance(run(size)) for size in (1, count))
+    worst = max(distance(model.embed(inputs, size)) for size in (1, num_items(inputs)))
     if worst < MAX_COSINE_DISTANCE:
         return
     mismatch = (
         f"{NAME} computes other embeddings than the backbone it was exported from: cosine distance {worst:.3g}, "
         f"allowed {MAX_COSINE_DISTANCE:g}"
     )
-    change = distance(moved())
+    change = distance(embed(moved))
     if not change > MAX_COSINE_DISTANCE:  # also if it is NaN
         raise ValueError(mismatch)
     logging.warning(
