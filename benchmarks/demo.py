@@ -3,8 +3,8 @@
     python benchmarks/demo.py [--trainer torch] [name=value ...]
 
 The runs are drawn from all combinations, with a seed chosen before the first run. A run takes 2 to 30 minutes on two
-cores. Runs with a summary in models/benchmark-demo or models/benchmark-demo-torch are not repeated:
-remove the folder after a change of the code. The exit code is 1 if an accuracy is below its bound.
+cores. Runs with a summary in models/benchmark-demo or models/benchmark-demo-torch are not repeated: remove the folder
+after a change of the code. The exit code is 1 if an accuracy is below its bound.
 """
 
 import argparse

@@ -235,7 +235,7 @@ def version(package: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fake", action="store_true", help="tiny sizes on the CPU")
+    parser.add_argument("--fake", action="store_true", help="use tiny sizes on the CPU")
     fake = parser.parse_args().fake
     if not fake and not torch.cuda.is_available():
         parser.error("PyTorch sees no GPU (bash setup-utils/check.sh says why); --fake runs on the CPU")

@@ -75,9 +75,9 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--ratio", type=float, default=0.1)
     parser.add_argument("--embedding", type=int, default=512)
-    parser.add_argument("--arrays", type=int, default=2, help="centers and states of E numbers")
-    parser.add_argument("--batch", type=int, default=1024, help="of all ranks")
-    parser.add_argument("--cores", type=int, nargs="+", default=[4, 12], help="of a rank, for the model")
+    parser.add_argument("--arrays", type=int, default=2, help="arrays of E numbers per class, centers included")
+    parser.add_argument("--batch", type=int, default=1024, help="global batch size")
+    parser.add_argument("--cores", type=int, nargs="+", default=[4, 12], help="cores per rank in the model")
     args = parser.parse_args()
     num_local = args.classes // args.ranks
     sampled = int(num_local * args.ratio)

@@ -246,7 +246,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--candidates", nargs="+", default=list(CANDIDATES), choices=list(CANDIDATES))
-    parser.add_argument("--quick", action="store_true", help="4,000 rows: shows that it runs")
+    parser.add_argument("--quick", action="store_true", help="use 4,000 rows, only to check that all parts run")
     args = parser.parse_args()
     rows = 4000 if args.quick else args.rows
     reference = in_process(exact, rows)

@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, required=True)
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--folder", help="for centers in files; without the textbook form")
+    parser.add_argument("--folder", help="keep the centers in files here; skips the textbook form")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     hvd.init()

@@ -1,8 +1,7 @@
 """Measures a step of the PyTorch trainer's layer with a trivial backbone, and its textbook form, for layer.py.
 
 Rank 0 prints {form: [seconds per step, bytes in addition to centers and momentum]} as JSON. "floor" is the time for
-the three products of a step and one pass over its centers and momentum on this machine. For centers in
-the memory, in files:
+the three products of a step and one pass over its centers and momentum on this machine. For centers in files:
 
     .venv-torch/bin/torchrun --nproc_per_node=2 benchmarks/layer_torch.py --classes 10000000 --ratio 0.01 --steps 60 \
         --folder /ssd/bank
@@ -225,8 +224,8 @@ def main() -> None:
     parser.add_argument("--classes", type=int, required=True)
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--optimizers", action="store_true", help="time the optimizers of the centers alone")
-    parser.add_argument("--folder", help="for centers in files: PartialFC alone, bytes of all but the page cache")
+    parser.add_argument("--optimizers", action="store_true", help="only time the optimizers of the centers")
+    parser.add_argument("--folder", help="keep the centers in files here; only measures PartialFC")
     args = parser.parse_args()
     dist.init_process_group("gloo")
     case = args.classes, args.ratio

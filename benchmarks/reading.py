@@ -206,7 +206,7 @@ def compare(folder: Path, rounds: int, batches: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=150, help="batches of a measurement")
+    parser.add_argument("--batches", type=int, default=150, help="batches per measurement")
     parser.add_argument("--identities", type=int, default=400, help="identities of the set")
     parser.add_argument("--reader", choices=list(READERS), help="measure one reader in this process")
     parser.add_argument("--folder", type=Path, help="folder of the sets, for --reader")

@@ -155,7 +155,7 @@ HEADING = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--classes", type=int, default=50_000, help="of each rank")
+    parser.add_argument("--classes", type=int, default=50_000, help="classes per rank")
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--chart", default=str(ROOT / "docs" / "scaling.png"))

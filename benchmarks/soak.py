@@ -5,8 +5,7 @@ python benchmarks/soak.py --trainer torch                      # with PyTorch
 python benchmarks/soak.py --minutes 1 max_update=60 dataset=demo rec=...       # arguments of run.sh come last
 
 run.sh or pytorch/run.sh restarts the training from its newest checkpoint after each kill. The last checkpoints are
-compared by the SHA-256 in their manifests, of the backbone, the running statistics, all centers and their
-momentum.
+compared by the SHA-256 in their manifests, of the backbone, the running statistics, all centers and their momentum.
 """
 
 import argparse
@@ -99,10 +98,10 @@ def main() -> None:
     """Prints a line for each training and a summary; exits with 1 if a byte differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trainer", choices=SCRIPTS, default="mxnet")
-    parser.add_argument("--minutes", type=float, default=30, help="no disturbed training begins later than this")
-    parser.add_argument("--longest", type=float, default=60, help="most seconds from one kill to the next")
-    parser.add_argument("--kills", type=int, help="most of one training (no limit)")
-    parser.add_argument("--seed", type=int, default=0, help="of ranks and moments")
+    parser.add_argument("--minutes", type=float, default=30, help="time after which no training is started")
+    parser.add_argument("--longest", type=float, default=60, help="maximum seconds between two kills")
+    parser.add_argument("--kills", type=int, help="maximum kills per training (default: no limit)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the ranks and moments")
     options, arguments = parser.parse_known_args()
     random.seed(options.seed)
     script = SCRIPTS[options.trainer]

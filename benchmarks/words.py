@@ -151,15 +151,15 @@ def row(case: Case, runs: list[dict]) -> list[str]:
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--classes", nargs="+", type=int, default=[10000], help="lexemes to train on; 0: all")
-    parser.add_argument("--updates", type=int, default=0, help="of each training; 0: two epochs")
+    parser.add_argument("--classes", nargs="+", type=int, default=[10000], help="lexemes to train on; 0 for all")
+    parser.add_argument("--updates", type=int, default=0, help="updates per training; 0 for two epochs")
     parser.add_argument("--ratios", nargs="+", default=["1", "0.3", "0.1"], help="sample_ratio")
-    parser.add_argument("--corrected", action="store_true", help="r < 1 also with sampling_correction")
-    parser.add_argument("--wrong", type=float, default=0.0, help="share of wrong labels")
+    parser.add_argument("--corrected", action="store_true", help="also run r < 1 with sampling_correction")
+    parser.add_argument("--wrong", type=float, default=0.0, help="fraction of wrong labels")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--root", type=Path, default=SET, help="folder of the set (data/words)")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the runs")
-    parser.add_argument("--quick", action="store_true", help="20 updates with 200 classes, in FOLDER-quick")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the runs")
+    parser.add_argument("--quick", action="store_true", help="run 20 updates with 200 classes, in FOLDER-quick")
     args = parser.parse_args()
     args.root, args.folder = args.root.resolve(), args.folder.resolve()
     if args.quick:

@@ -117,7 +117,7 @@ def compare(runs: dict[Case, Runs], root: Path) -> list[Compared]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=SET, help="folder of the set (data/words)")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the runs (models/words-claim)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the runs (models/words-claim)")
     args = parser.parse_args()
     runs = read_runs(args.folder)
     compared = compare(runs, args.root)

@@ -73,8 +73,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", nargs="+", type=int, default=[10000, 50000, 173759])
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.0, 0.3, 0.1, 0.03], help="sample_ratio")
-    parser.add_argument("--rounds", type=int, default=20, help="steps of each case")
-    parser.add_argument("--quick", action="store_true", help="two steps with 200 classes")
+    parser.add_argument("--rounds", type=int, default=20, help="steps per case")
+    parser.add_argument("--quick", action="store_true", help="run two steps with 200 classes")
     args = parser.parse_args()
     if args.quick:
         args.classes, args.rounds = [200], 2

@@ -49,7 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("target", type=Path, help="folder of the new set")
     parser.add_argument("--source", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
-    parser.add_argument("--share", type=number_above_0("the share", 1), default=0.2, help="default: 0.2")
+    parser.add_argument(
+        "--share",
+        type=number_above_0("the share", 1),
+        default=0.2,
+        help="fraction with errors (default: 0.2)",
+    )
     parser.add_argument("--seed", type=whole_number(0), default=0)
     add_force(parser)
 
