@@ -125,7 +125,7 @@ class RankStatusStore:
             name = f"{self.rank}@{self.host}"
             file = os.open(name, os.O_RDWR | os.O_CREAT | FLAGS, 0o600, dir_fd=folder)
             # Compare with the file's owner, not with this user: a file server may map users.
-            if not _is_own(folder, os.fstat(file).st_uid) or not stat.S_ISREG(os.fstat(file).st_mode):
+            if not _is_owned_by(folder, os.fstat(file).st_uid) or not stat.S_ISREG(os.fstat(file).st_mode):
                 os.close(file)
                 return self
             os.fchmod(folder, 0o700)
@@ -298,7 +298,7 @@ class RankStatusStore:
                 folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | FLAGS)
                 try:
                     names = os.listdir(folder)
-                    if _is_own(folder, now.st_uid) and all("@" in name or name == REPORTED for name in names):
+                    if _is_owned_by(folder, now.st_uid) and all("@" in name or name == REPORTED for name in names):
                         files = [os.stat(name, dir_fd=folder, follow_symlinks=False) for name in names]
                         if now.st_mtime - max(file.st_mtime for file in (os.fstat(folder), *files)) > UNWRITTEN:
                             _remove(path, folder)
@@ -313,7 +313,7 @@ def _remove(path: str, folder: int) -> None:
         os.rmdir(path)
 
 
-def _is_own(file: int, owner: int) -> bool:
+def _is_owned_by(file: int, owner: int) -> bool:
     return os.fstat(file).st_uid == owner
 
 
@@ -322,7 +322,7 @@ def _read_record(name: str, folder: int, owner: int) -> Record | None:
     try:
         file = os.open(name, os.O_RDONLY | FLAGS, dir_fd=folder)
         try:
-            record = Record(*json.loads(os.pread(file, LENGTH, 0))) if _is_own(file, owner) else None
+            record = Record(*json.loads(os.pread(file, LENGTH, 0))) if _is_owned_by(file, owner) else None
         finally:
             os.close(file)
     except (OSError, ValueError, TypeError, RecursionError):

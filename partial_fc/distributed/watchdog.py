@@ -212,7 +212,7 @@ class Watchdog(threading.Thread):
         self.exit(ending.code)
 
     def _observe(self, now: float) -> None:
-        # Such a gap means that this process itself was stopped. The other ranks, stopped with it, get their time anew.
+        # After such a gap this process itself was stopped, perhaps together with the other ranks: restart the timers.
         if now - self._checked_at > 10 * TICK + PRECEDENCE:
             self._progress_at = now
             if self.heartbeat is not None:
@@ -299,7 +299,7 @@ class Watchdog(threading.Thread):
 
     @property
     def _limit(self) -> float:
-        """Seconds without progress until the job ends. The setup and the first update load libraries: they get more."""
+        """Seconds without progress until the job ends: more until the first update, as the setup loads libraries."""
         return self.timeout if self.rank_status.num_update >= 0 else max(self.timeout, self._start_limit)
 
     def _no_progress(self, now: float) -> Ending | None:

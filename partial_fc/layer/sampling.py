@@ -50,10 +50,10 @@ def draw_classes(num_local: int, count: int, rng: np.random.Generator) -> np.nda
 def insert_positives(drawn: Array, order: Array, local: Array, num_local: int, xp: ModuleType = np) -> Array:
     """Replaces drawn negatives by the positives of a batch that have not been drawn.
 
-    Only this function needs the labels, and the size of its result does not depend on their values, so a GPU need not
-    wait for them. All sets of S - P negatives are equally likely, because the drawn classes and the random positions
-    are symmetric in the negatives. The positions always include enough negatives: they are as many as the labels, or
-    all, and a missing positive occupies none of them.
+    Only this function needs the labels, and the size of its result does not depend on their values, so the host need
+    not wait for a GPU. All sets of S - P negatives are equally likely, because the drawn classes and the random
+    positions are symmetric in the negatives. There are always enough negatives at these positions: there are as many
+    positions as labels (or S), and a missing positive is at none of them.
 
     Args:
         drawn: (S,) int64 sorted, from `draw_classes`, S at least P; overwritten.
