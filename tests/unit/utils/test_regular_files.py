@@ -14,12 +14,9 @@ from partial_fc.export.onnx import read_checkpoint
 from partial_fc.utils.atomic_io import Entry
 from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.text import read_lines
-from partial_fc_tools.ijb.lists import read_images, read_pairs, read_subjects
-from partial_fc_tools.inference.index import read_index, read_names
-from partial_fc_tools.inference.items import Texts
+from partial_fc_tools.ijb.lists import read_pairs
+from partial_fc_tools.inference.index import read_index
 from partial_fc_tools.inference.origin import files_digest
-from partial_fc_tools.report.pair_groups import read_groups
-from partial_fc_tools.sets.pairs_list import read_pairs_list
 from partial_fc_tools.submission.rules import check_pixel_files
 
 
@@ -67,23 +64,12 @@ def test_a_folder_that_becomes_a_link_between_two_reads_is_refused(tmp_path):
         read_regular(path, 1, root)
 
 
-KNOWN = np.array([3, 10], np.int32)
-# For each reader of files: the name of the file, and a function of its path.
+# For each reader of binary files: the name of the file, and a function of its path. test_text.py has the text files.
 READERS = {
-    "IJB landmarks": ("a_name_5pts_score.txt", lambda path: read_images(path, path)),
-    "IJB pairs": ("a_pairs.txt", lambda path: read_pairs(path, KNOWN)),
-    "IJB subjects": ("a.csv", lambda path: read_subjects(path, KNOWN, True)),
     "crop": ("crop.txt", lambda path: check_pixel_files(os.path.dirname(path))),
-    "pixel norm": ("pixel_norm.txt", lambda path: check_pixel_files(os.path.dirname(path))),
-    "names": ("a.txt", read_names),
     "embeddings": ("a.npy", read_index),
-    "identities": ("identities.txt", parse_names),
-    "pairs list": ("pairs.txt", lambda path: read_pairs_list(path, os.path.dirname(path))),
     "pairs": ("lfw.bin", read_pairs_bin),
-    "groups": ("groups.csv", lambda path: read_groups(path, [], np.array([True, False]))),
-    "class map": ("map.txt", lambda path: read_class_map(path, 2, 9)),
     "class map of NumPy": ("map.npy", lambda path: read_class_map(path, 2, 9)),
-    "texts": ("texts.txt", Texts(str).names),
     "array": ("a.npy", open_array),
     "arrays": ("a.npz", read_arrays),
     "parameters": ("a-0001.params", named_arrays),

@@ -101,6 +101,16 @@ def test_other_text_is_refused_by_line(tmp_path, read, lines, whole):
             read(str(path))
 
 
+@pytest.mark.timeout(20)
+@doors
+def test_a_pipe_instead_of_a_list_is_refused_at_once(tmp_path, read, lines):
+    path = tmp_path / "pixel_norm.txt"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="no regular file") as error:
+        read(str(path))
+    assert str(path) in str(error.value)
+
+
 @doors
 def test_damaged_lists(tmp_path, read, lines):
     def refused(path):
