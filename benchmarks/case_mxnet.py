@@ -1,4 +1,4 @@
-"""The module and the bank of the MXNet trainer for a case of the planner; for planner_check.py and layer_mxnet.py."""
+"""The MXNet trainer's module and bank for a case of the planner, used by planner_check.py and layer_mxnet.py."""
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -10,7 +10,7 @@ from partial_fc_tools.planner import Case
 
 
 def build_bank(case: Case, folder: str | None = None) -> MemoryBank:
-    """Returns the bank of this rank, in memory or in files in a folder."""
+    """Returns this rank's bank, in memory or in files in a folder."""
     shard = shard_of(case.classes, hvd.rank(), hvd.size())
     sampled, own = num_sampled(shard.size, case.ratio), (hvd.rank(), hvd.local_rank())
     options = {"gpu": False, "folder": folder, "class_start": shard.start}
@@ -20,7 +20,7 @@ def build_bank(case: Case, folder: str | None = None) -> MemoryBank:
 def build_module(
     case: Case, bank: MemoryBank, image_shape: tuple[int, ...], kind: type = SampleDistributeModule
 ) -> SampleDistributeModule:
-    """Returns a module of class ``kind`` on the network, or on one small FullyConnected."""
+    """Returns a module of class ``kind`` with the network, or with a small FullyConnected."""
     backbone, memory = get_scheduler([], 0.1, 0.1)
     if case.network:
         symbol = get_symbol(case.network, case.embedding)

@@ -1,4 +1,4 @@
-"""The layer and the engine of the PyTorch trainer for a case of the planner; for planner_check.py."""
+"""The PyTorch trainer's layer and engine for a case of the planner, used by planner_check.py."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +20,7 @@ from partial_fc_torch.optimizers import build_optimizer
 
 
 def build_bank(case: Case) -> PartialFC:
-    """Returns the layer of this rank, on the CPU."""
+    """Returns this rank's layer, on the CPU."""
     sizes = {"num_classes": case.classes, "sample_rate": case.ratio, "embedding_size": case.embedding}
     tiling = {"tile_classes": case.tile_classes, "logits_cache_mb": case.logits_cache_mb}
     margin = CosFace() if case.margin == "combined" else margin_named(case.margin, 64.0, {})
@@ -28,7 +28,7 @@ def build_bank(case: Case) -> PartialFC:
 
 
 def build_step(case: Case, bank: PartialFC, inputs: int) -> Callable[[np.ndarray, np.ndarray], None]:
-    """Returns a step of the network on images, or items of the task; without a network, of a Linear on ``inputs``."""
+    """Returns a function for a step of the network on images or items of the task; without a network, of a Linear."""
     linear = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(inputs, case.embedding))
     items: Any = None
     if case.task:

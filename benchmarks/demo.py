@@ -2,9 +2,9 @@
 
     python benchmarks/demo.py [--trainer torch] [name=value ...]
 
-The runs are drawn from all combinations, with a seed chosen before the first one. One takes 2 to 30 minutes on two
-cores. Runs whose summaries are in models/benchmark-demo, or models/benchmark-demo-torch, are taken from there:
-remove the folder after a change of the code. Exit code 1 where an accuracy is below its bound.
+The runs are drawn from all combinations, with a seed chosen before the first run. A run takes 2 to 30 minutes on two
+cores. Runs with a summary in models/benchmark-demo or models/benchmark-demo-torch are not repeated: remove the folder
+after a change of the code. The exit code is 1 if an accuracy is below its bound.
 """
 
 import argparse
@@ -22,7 +22,7 @@ LEAST_ACCURACY = {1.0: 0.97, 0.1: 0.955}  # by sample ratio
 
 
 class Run(NamedTuple):
-    """One training of the sample."""
+    """A training of the sample."""
 
     loss: str
     ratio: float
@@ -32,7 +32,7 @@ class Run(NamedTuple):
 
 
 class Trainer(NamedTuple):
-    """A trainer, and of what its runs are drawn: how many, the seed, and the values of each field of Run."""
+    """A trainer and the distribution of its runs: their number, the seed, and the values of each field of Run."""
 
     script: str
     folder: str
@@ -56,13 +56,13 @@ TRAINERS = {
 
 
 def sample(trainer: Trainer) -> list[Run]:
-    """Some of all combinations, in the order drawn."""
+    """Returns a random sample of all combinations, in the order of the draws."""
     every = [*itertools.starmap(Run, itertools.product(*trainer.values))]
     return random.Random(trainer.draw).sample(every, trainer.runs)
 
 
 def train(script: str, folder: Path, ranks: int, threads: int, arguments: list[str]) -> dict:
-    """The summary of a training with these arguments, or of an earlier one with the same arguments in ``folder``."""
+    """Returns the summary of a training, or of an earlier one with the same arguments in ``folder``."""
     models = folder / "-".join([f"{ranks}x{threads}", *arguments])
     if not list(models.glob("*/summary.json")):
         environment = {**os.environ, "NP": str(ranks), "OMP_NUM_THREADS": str(threads)}
@@ -73,7 +73,7 @@ def train(script: str, folder: Path, ranks: int, threads: int, arguments: list[s
 
 
 def figures(summary: dict) -> str:
-    """The last verification as cells of a table."""
+    """Returns the last verification as cells of a table."""
     last = summary["verification_details"]["demo_val"]
     return f"{last['accuracy']:.4f} | {last['dimensions']:.1f} | {last['agreement']:.3f}"
 

@@ -9,12 +9,12 @@ See docs/experiment.md.
     python -m examples.glyphs.noise flip data/glyphs-flip
     python benchmarks/experiment.py --noise flip --ratios 1 0.1 --filters 0 0.4
     python benchmarks/experiment.py --noise flip --ratios 1 0.1 --corrected         # also with sampling_correction
-    python benchmarks/experiment.py --quick              # a few updates on the set at hand
+    python benchmarks/experiment.py --quick              # a few updates on the existing set
 
-Two ranks of one thread. A 95 % interval is over the seeds, by Student's t, if there are three or more, else over the
-characters, as in examples/glyphs/evaluate.py: it knows nothing of what another seed would change. A run that is in
-models/experiment is taken from there, if it had the same set and settings: remove the folder after a change of the
-code. --chart draws the figures over the sample ratio.
+Two ranks of one thread each. With three or more seeds, 95 % intervals are over the seeds, by Student's t. Otherwise
+they are over the characters, as in examples/glyphs/evaluate.py, and do not include the variation between seeds. A run
+in models/experiment with the same set and settings is not repeated: remove the folder after a change of the code.
+--chart draws the figures over the sample ratio.
 """
 
 import argparse
@@ -51,7 +51,7 @@ COSTS = {"images_per_second": "images/s", "peak_mb": "MB of a rank"}
 
 
 class Case(NamedTuple):
-    """What is trained: trainer, noise of the labels (none, flip or split), sample_ratio, filter and correction."""
+    """A configuration: trainer, label noise (none, flip or split), sample_ratio, filter and correction."""
 
     trainer: str
     noise: str
@@ -67,7 +67,7 @@ class Case(NamedTuple):
 
     @property
     def cells(self) -> list[str]:
-        """Of a table."""
+        """The first cells of a row of a table."""
         ratio = f"{self.ratio:g}" + (", corrected" if self.corrected else "")
         return [self.trainer, self.noise, ratio, f"{self.threshold:g}"]
 
@@ -75,14 +75,14 @@ class Case(NamedTuple):
         return data if self.noise == "none" else data.with_name(f"{data.name}-{self.noise}")
 
     def set_identity(self, data: Path) -> list[object]:
-        """What identifies the set: how it was drawn, and its noise."""
+        """Returns the identity of the set: its parameters and its noise."""
         files = [data / "glyphs.json"]
         if self.noise != "none":
             files.append(self.set_folder(data) / "noise.json")
         return [json.loads(file.read_text()) for file in files]
 
     def settings(self, seed: int, data: Path) -> dict[str, object]:
-        """The settings that differ between runs."""
+        """Returns the settings that differ between runs."""
         folder = self.set_folder(data)
         properties = read_property(folder / "train.rec")
         if properties is None:
@@ -98,7 +98,7 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The content of experiment.json, and the shares of characters drawn with replacement, (D,), by kind and name."""
+    """The content of experiment.json, and the bootstrapped figures (D,) by kind and name."""
 
     content: dict
     redrawn: dict[str, dict[str, np.ndarray]]
@@ -108,7 +108,7 @@ class Result(NamedTuple):
 
 
 def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[str]) -> Result:
-    """The figures of a training, or those of an earlier one in ``folder`` with the same set and settings."""
+    """Returns the figures of a training, or of an earlier one in ``folder`` with the same set and settings."""
     models = folder / f"{case.name}-seed{seed}"
     path = models / "experiment.json"
     settings = case.settings(seed, data)
@@ -117,7 +117,7 @@ def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[st
         command = [*COMMANDS[case.trainer], "--dataset", "glyphs", "--loss", "cosface", f"output={models}"]
         command += [f"{name}={value}" for name, value in settings.items()] + arguments
         peak, _ = run_with_usage(command, {**os.environ, "NP": str(RANKS), "OMP_NUM_THREADS": "1"})
-        # In a process of its own, because its memory would count as that of the trainings after it.
+        # In a separate process, because its memory would be counted for the trainings after it.
         evaluation = ["-m", "examples.glyphs.evaluate", models, "--root", data, "--out", models / "evaluation"]
         subprocess.run([sys.executable, *evaluation], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         summary = json.loads((models / "summary.json").read_text())
@@ -129,7 +129,7 @@ def measured(case: Case, seed: int, data: Path, folder: Path, arguments: list[st
 
 
 def means_of(kind: str, runs: list[Result]) -> dict[str, Figure]:
-    """The means over seeds; with fewer than three the interval is the widest of the runs'."""
+    """Returns the means over seeds. With fewer than three seeds, the interval is the widest of the runs."""
     means = {}
     for name in MEASURES:
         figures = [run.figure(kind, name) for run in runs]
@@ -140,7 +140,7 @@ def means_of(kind: str, runs: list[Result]) -> dict[str, Figure]:
 
 
 def rows_of(kind: str, results: dict[Case, list[Result]]) -> list[list[str]]:
-    """A row for each case."""
+    """Returns a row for each case."""
     rows = []
     for case, runs in results.items():
         costs = [f"{sum(run.content[name] for run in runs) / len(runs):.0f}" for name in COSTS]
@@ -149,7 +149,7 @@ def rows_of(kind: str, results: dict[Case, list[Result]]) -> list[list[str]]:
 
 
 def differences(results: dict[Case, list[Result]]) -> list[list[str]]:
-    """A row for each case beside its r = 1: the mean over seeds of the differences on the same images."""
+    """Returns a row for each case with its mean difference to r = 1, over seeds and on the same images."""
     rows = []
     for case, runs in results.items():
         full = results.get(case._replace(ratio=1.0, corrected=False))
@@ -165,7 +165,7 @@ def differences(results: dict[Case, list[Result]]) -> list[list[str]]:
 
 
 def draw_chart(path: Path, results: dict[Case, list[Result]]) -> None:
-    """Each measure over the sample ratio, in both kinds of typefaces; without noise, filter and correction."""
+    """Draws each measure over the sample ratio for both kinds of typefaces, without noise, filter and correction."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -194,12 +194,12 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--noise", nargs="+", choices=["none", *NOISES], default=["none"])
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.0, 0.3, 0.1, 0.05])
     parser.add_argument("--filters", nargs="+", type=float, default=[0.0], help="interclass_filtering_threshold")
-    parser.add_argument("--corrected", action="store_true", help="r < 1 also with sampling_correction")
+    parser.add_argument("--corrected", action="store_true", help="also run r < 1 with sampling_correction")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "glyphs", help="folder of the set (data/glyphs)")
-    parser.add_argument("--folder", type=Path, default=ROOT / "models" / "experiment", help="of the runs")
-    parser.add_argument("--chart", type=Path, help="PNG to write, of cases without noise and filter")
-    parser.add_argument("--quick", action="store_true", help="20 updates of one seed, in FOLDER-quick")
+    parser.add_argument("--folder", type=Path, default=ROOT / "models" / "experiment", help="folder of the runs")
+    parser.add_argument("--chart", type=Path, help="PNG to write, for cases without noise and filter")
+    parser.add_argument("--quick", action="store_true", help="run 20 updates with one seed, in FOLDER-quick")
     args = parser.parse_args()
     if len(set(args.seeds)) < len(args.seeds) or len(args.seeds) > max(STUDENT):
         parser.error(f"--seeds: give up to {max(STUDENT)} different ones")
@@ -217,7 +217,7 @@ def main() -> None:
     if args.corrected:
         cases += [case._replace(corrected=True) for case in cases if case.ratio < 1]
     for case in cases:
-        case.settings(0, args.data)  # a missing set is reported before hours of training
+        case.settings(0, args.data)  # reports a missing set before hours of training
     print(f"{cpu_name()}, {RANKS} ranks of one thread", flush=True)
     results: dict[Case, list[Result]] = {}
     for seed, case in itertools.product(args.seeds, cases):

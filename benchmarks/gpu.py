@@ -1,10 +1,10 @@
-"""Fills the tables of GPUs in docs/performance.md: the layer, backbones and links, checked against float64.
+"""Measures the GPU tables of docs/performance.md: the layer, backbones and links, checked against float64.
 
     python benchmarks/gpu.py | tee gpu.md    # prints Markdown; needs PyTorch and NumPy, and no data set
-    python benchmarks/gpu.py --fake          # tiny sizes on the CPU: shows that all parts run, and no speed
+    python benchmarks/gpu.py --fake          # tiny sizes on the CPU, only to check that all parts run
 
-Each part has a share of ten minutes, and each row a share of what its part has left: what there was no time for is
-named. The steps of a layer have one GPU; with several visible, the links between them are measured.
+Each part gets a fraction of ten minutes, and each row a fraction of the time that its part has left. Rows without time
+are listed. Steps of the layer use one GPU. If several are visible, the links between them are measured.
 """
 
 import argparse
@@ -36,13 +36,13 @@ from partial_fc_torch.device_report import device_line  # noqa: E402
 from partial_fc_torch.engine import TorchEngine  # noqa: E402
 from partial_fc_torch.optimizers import build_optimizer  # noqa: E402
 
-MINUTES, LAYER, BACKBONES, LINKS = 10, 0.6, 0.9, 0.98  # when a part ends, as shares of the minutes
-LEAST_STEPS = 3  # of which the first two compile and allocate
+MINUTES, LAYER, BACKBONES, LINKS = 10, 0.6, 0.9, 0.98  # end of each part, as a fraction of the time
+LEAST_STEPS = 3  # the first two compile and allocate
 PACKAGES = ("triton", "liger-kernel", "cut-cross-entropy")
 
 
 class Sizes(NamedTuple):
-    """What is measured: (C, r, G) of the layer; (network, B, C of a step); C, G of the profile; MB; steps at most."""
+    """Sizes: (C, r, G) of the layer; (network, B, C) of a step; C, G of the profile; MB of links; maximum steps."""
 
     layers: Sequence[tuple[int, float, int]]
     networks: Sequence[tuple[str, int, Sequence[int]]]
@@ -51,7 +51,7 @@ class Sizes(NamedTuple):
     steps: int
 
 
-# Cheap rows first: they leave their time to the others.
+# Cheap rows come first and leave their time to the others.
 FULL = Sizes(
     [(c, r, g) for c, g, r in itertools.product((100_000, 1_000_000, 10_000_000), (128, 1024), (0.1, 1.0))],
     [("r50", 128, (1000, 1_000_000)), ("r100", 128, (1000, 1_000_000))],
@@ -71,7 +71,7 @@ def layer_rows(sizes: Sizes, end: float, device) -> Iterator[list[str]]:
 
         def measure(path: str, classes=classes, ratio=ratio, until=until) -> str:
             if PATHS[path] is compiled and ratio < 1:
-                return "-"  # each compilation takes a part of a minute
+                return "-"  # each compilation takes up to a minute
             torch.backends.cuda.matmul.allow_tf32 = path.startswith("textbook, TF32")
             layer = PATHS[path](classes, ratio, device)
             data = layer_torch.batches(classes, sizes.steps, device)
@@ -84,7 +84,7 @@ def layer_rows(sizes: Sizes, end: float, device) -> Iterator[list[str]]:
 
 
 def kernel_rows(sizes: Sizes, device) -> Iterator[list[str]]:
-    """The ten kernels that take longest in three steps of the layer as it is by default."""
+    """Yields rows of the ten kernels that take longest in three steps of the layer with its defaults."""
     classes, layer_torch.BATCH = sizes.profile
     step = layer_torch.trainer(product("auto", "auto")(classes, 1.0, device), device)
     data = list(layer_torch.batches(classes, 5, device))
@@ -96,7 +96,7 @@ def kernel_rows(sizes: Sizes, device) -> Iterator[list[str]]:
         layer_torch.synchronize(device)
     on_gpu = device.type == "cuda"
     field = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-    # On a GPU operators and annotations have the times of their kernels once more.
+    # On a GPU, operators and annotations include the times of their kernels.
     kinds = (torch.autograd.DeviceType.CUDA,) if on_gpu else tuple(torch.autograd.DeviceType.__members__.values())
     events = [one for one in recorded.key_averages() if one.device_type in kinds and not one.is_user_annotation]
     for event in sorted(events, key=lambda one: -getattr(one, field))[:10]:
@@ -114,11 +114,11 @@ PRECISIONS: dict[str, tuple[torch.dtype | None, bool]] = {
 
 
 def training(network: str, precision: str, batch: int, classes: int, steps: int, device) -> tuple[Callable, Iterator]:
-    """A step of TorchEngine, and batches for it: its own, and on the device what `seconds_of` looks at."""
+    """Returns a step of TorchEngine and its batches, in the form of a layer for `seconds_of`."""
     autocast, compile_it = PRECISIONS[precision]
     backbone = get_model(network, num_features=layer_torch.EMBEDDING).to(device, memory_format=torch.channels_last)
     layer = product("auto", "auto")(classes, 1.0, device)
-    # Its time counts: with this rate no loss overflows.
+    # Only the time matters; with this rate no loss overflows.
     engine = TorchEngine(
         data_parallel(backbone, layer),
         layer,
@@ -134,10 +134,10 @@ def training(network: str, precision: str, batch: int, classes: int, steps: int,
 
 
 def backbone_rows(sizes: Sizes, end: float, device) -> Iterator[list[str]]:
-    torch.backends.cudnn.benchmark = True  # as the trainer
-    # On a CPU float16 and the compiler are refused, or take minutes.
+    torch.backends.cudnn.benchmark = True  # as in the trainer
+    # On a CPU, float16 and the compiler are refused or take minutes.
     names = PRECISIONS if device.type == "cuda" else ("float32",)
-    # The compiler takes a minute or more: it gets the first network alone.
+    # Compiling takes a minute or more, so only the first network is compiled.
     cases = [
         (network, name)
         for name, network in itertools.product(names, sizes.networks)
@@ -165,14 +165,14 @@ def link_rows(sizes: Sizes, end: float, device) -> Iterator[list[str]]:
 
 
 def shares(cases: Sequence, end: float) -> Iterator[tuple]:
-    """Yields each case with the time at which it has to end: an equal share of what is left until ``end``."""
+    """Yields each case with its deadline, an equal share of the time that is left until ``end``."""
     for number, case in enumerate(cases):
         now = time.monotonic()
         yield case, now + (end - now) / (len(cases) - number)
 
 
 def measured(step: Callable, data: Iterable, until: float, device, text: Callable[[float], str]) -> str:
-    """Median time of the steps for which there is time, as text, and the memory beyond what was allocated before."""
+    """Returns the median time of as many steps as there is time for, as text, and the additional memory."""
     before = layer_torch.start_peak_on(device)
     enough = itertools.takewhile(
         lambda numbered: numbered[0] < LEAST_STEPS or time.monotonic() < until, enumerate(data)
@@ -182,10 +182,10 @@ def measured(step: Callable, data: Iterable, until: float, device, text: Callabl
 
 
 def attempt(measure: Callable[[], str], until: float, device) -> str:
-    """What is measured, or why it is not: a form that fails leaves the others their rows."""
+    """Returns the measurement, or the error of a form that fails, so that the other forms are still measured."""
     if time.monotonic() > until:
         return "no time"
-    gc.collect()  # an error may hold the memory of the part before in a cycle
+    gc.collect()  # an error's reference cycle may hold the memory of the previous part
     torch._dynamo.reset()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -195,7 +195,7 @@ def attempt(measure: Callable[[], str], until: float, device) -> str:
         return f"{error.name} missing"
     except torch.OutOfMemoryError:
         return "out of memory"
-    except Exception as error:  # of a compiler, a driver or another library: the table says so
+    except Exception as error:  # an error of a compiler, a driver or another library, shown in the table
         warn(error)
         return type(error).__name__
 
@@ -205,7 +205,7 @@ def warn(error: Exception) -> None:
 
 
 class Notes(logging.Handler):
-    """The different warnings in their order, such as that fused kernels were not used."""
+    """Returns the distinct warnings in order, such as that fused kernels were not used."""
 
     def __init__(self):
         super().__init__(logging.WARNING)
@@ -216,7 +216,7 @@ class Notes(logging.Handler):
 
 
 def show(title: str, heading: Sequence[str], rows: Iterable[list[str]]) -> None:
-    """Prints a table; with an error the rows before it."""
+    """Prints a table; after an error, the rows before it."""
     found = []
     try:
         for row in rows:
@@ -235,7 +235,7 @@ def version(package: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fake", action="store_true", help="tiny sizes on the CPU")
+    parser.add_argument("--fake", action="store_true", help="use tiny sizes on the CPU")
     fake = parser.parse_args().fake
     if not fake and not torch.cuda.is_available():
         parser.error("PyTorch sees no GPU (bash setup-utils/check.sh says why); --fake runs on the CPU")

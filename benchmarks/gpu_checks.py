@@ -1,4 +1,4 @@
-"""Checks of the layer for benchmarks/gpu.py: its forms beside float64 on the CPU, and where the host waits."""
+"""Checks of the layer for benchmarks/gpu.py: comparison with float64 on the CPU, and places where the host waits."""
 
 import itertools
 import warnings
@@ -10,7 +10,7 @@ import torch
 from partial_fc_torch import CombinedMarginLoss, PartialFC, PartialFC_V2
 
 MARGINS = ((1.0, 0.5, 0.0), (1.0, 0.0, 0.4), (0.9, 0.4, 0.15), (2.0, 1.0, 0.1))
-# Largest error of the gradients beside their largest element, after three steps: some roundings of each type.
+# Limits of the gradients' relative error after three steps, a few roundings of each type.
 TOLERANCES = {"float32": 1e-5, "tf32": 1e-2, "float16": 5e-3, "bfloat16": 5e-2}
 PLACES: tuple[dict[str, object], ...] = ({}, {"tile_classes": 64, "logits_cache_mb": 0}, {"on_host": True})
 FORMS = [
@@ -20,7 +20,7 @@ FORMS = [
 
 
 def small_layers(device, margins, ratio: float, form):
-    """A PartialFC and a PartialFC_V2, which has no centers on the host."""
+    """Returns a PartialFC and a PartialFC_V2, which has no centers on the host."""
     sizes = {"num_classes": 300, "sample_rate": ratio, "embedding_size": 64}
     loss, arguments = CombinedMarginLoss(16.0, *margins), {"device": device, **form}
     layer = PartialFC(margin_softmax=loss, **sizes, **arguments)
@@ -29,7 +29,7 @@ def small_layers(device, margins, ratio: float, form):
 
 
 def steps(layers, device, dtype: torch.dtype) -> Iterator[torch.Tensor]:
-    """Yields what three steps compute: losses and gradients of both layers, and then centers and momentum."""
+    """Yields losses and gradients of three steps of both layers, and then centers and momentum."""
     rng = np.random.default_rng(0)
     layer, layer_v2 = layers
     for _ in range(3):
@@ -47,12 +47,12 @@ def steps(layers, device, dtype: torch.dtype) -> Iterator[torch.Tensor]:
 
 
 def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest error beside the largest expected element."""
+    """Returns the largest error relative to the largest expected element."""
     return float((found.cpu() - expected).abs().max() / expected.abs().max())
 
 
 def differences(device, margins: Sequence[tuple[float, float, float]]) -> list[str]:
-    """The forms of the layer that differ too much from float64 on the CPU."""
+    """Returns the forms of the layer that differ too much from float64 on the CPU."""
     failed = []
     for margin, ratio in itertools.product(margins, (1.0, 0.3)):
         expected = list(steps([one.double() for one in small_layers("cpu", margin, ratio, {})], "cpu", torch.float64))
@@ -61,7 +61,7 @@ def differences(device, margins: Sequence[tuple[float, float, float]]) -> list[s
                 found = steps(small_layers(device, margin, ratio, form), device, torch.float32)
                 error = max(map(relative_error, found, expected))
                 reason = "" if error <= TOLERANCES[form["layer_dtype"]] else f"{error:.2g}"
-            except Exception as error:  # the others are of interest too
+            except Exception as error:  # report the other forms, too
                 reason = f"{type(error).__name__}: {error}"
             if reason:
                 failed.append(f"margins {margin}, r = {ratio}, {form}: {reason}")
@@ -69,7 +69,7 @@ def differences(device, margins: Sequence[tuple[float, float, float]]) -> list[s
 
 
 def waits(device) -> list[str]:
-    """Where the host waits for the GPU in a sampled step, beside the event of the statistics, which is not reported."""
+    """Returns where the host waits for the GPU in a sampled step, except for the event of the statistics."""
     layer, _ = small_layers(device, MARGINS[0], 0.3, {})
     features, labels = torch.randn(32, 64, device=device), torch.arange(32)
     layer.step(features, labels)

@@ -1,4 +1,4 @@
-"""The forms of the layer that benchmarks/gpu.py compares, each from (classes, sample ratio, device)."""
+"""The forms of the layer that benchmarks/gpu.py compares, as functions of (classes, sample ratio, device)."""
 
 from collections.abc import Callable
 from unittest import mock
@@ -12,7 +12,7 @@ from partial_fc_torch.layer import rank_centers
 
 
 class OtherLoss(TextbookPartialFC):
-    """The textbook's softmax of cosines by a fused cross entropy, which has no margin; its operands are bfloat16."""
+    """The textbook's softmax of cosines by a fused cross entropy without margin, in bfloat16."""
 
     loss: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -33,7 +33,7 @@ def compiled(classes: int, ratio: float, device):
 
 
 def half(classes: int, ratio: float, device):
-    """As arcface_torch with fp16: the product in float16, the softmax in float32."""
+    """Like arcface_torch with fp16: the product in float16, the softmax in float32."""
     layer = textbook(classes, ratio, device)
     layer.forward = torch.autocast(device.type, torch.float16)(layer.forward)
     return layer
@@ -57,7 +57,7 @@ def cut_cross_entropy(classes: int, ratio: float, device):
 
 
 def product(dtype: str, kernel: str) -> Callable:
-    """PartialFC, whose centers are drawn on the device: NumPy takes a minute for ten millions."""
+    """Returns PartialFC with centers drawn on the device, because NumPy takes a minute for ten million."""
 
     def build(classes: int, ratio: float, device):
         with mock.patch.object(rank_centers, "center_blocks", lambda *_: iter(())):
@@ -69,11 +69,11 @@ def product(dtype: str, kernel: str) -> Callable:
 
 
 def uses_kernels(layer) -> bool:
-    """Whether the layer has computed with the kernels; if not, a warning has said why."""
+    """Returns whether the layer has used the kernels. If not, it has warned why."""
     return all(passes is not layer._softmax.passes.of_torch for passes in layer._softmax.passes._chosen.values())
 
 
-# Name -> form. If there is no time for all, the last ones are left out.
+# Forms by name. If there is too little time, the last ones are left out.
 PATHS: dict[str, Callable] = {
     "Triton, TF32": product("tf32", "triton"),
     "TF32": product("tf32", "torch"),

@@ -1,4 +1,4 @@
-"""Collectives between the GPUs of a host, or the processes of a CPU, for benchmarks/gpu.py."""
+"""Measures collectives between the GPUs of a host, or between processes on a CPU, for benchmarks/gpu.py."""
 
 import json
 import tempfile
@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 
 def measure_links(rank: int, size: int, folder: str, backend: str, megabytes: int) -> None:
-    """Milliseconds of collectives, as nccl-tests counts them: rank 0 writes {name: (ms, GB/s of a link)}."""
+    """Measures collectives as nccl-tests does; rank 0 writes {name: (ms, GB/s per link)}."""
     device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
     if backend == "nccl":
         torch.cuda.set_device(device)

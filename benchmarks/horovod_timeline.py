@@ -15,24 +15,24 @@ PREFIX = "horovod_"
 
 
 class Collective(NamedTuple):
-    """One collective of one step."""
+    """A collective of a step."""
 
     kind: str  # allgather, allreduce, reducescatter, broadcast or alltoall
-    name: str  # given by the program
-    shape: tuple[int, ...]  # of the result on rank 0
-    nbytes: int  # of that result
-    started: float  # when all ranks were ready, seconds
-    ended: float  # when it was done, seconds
+    name: str  # as given by the program
+    shape: tuple[int, ...]  # size of the result on rank 0
+    nbytes: int  # type of the result
+    started: float  # seconds, when all ranks were ready
+    ended: float  # seconds, when it was done
 
     def received(self, ranks: int) -> int:
         """Returns the bytes that a rank receives from the others."""
-        if self.kind == "reducescatter":  # one result from each of the others, which are summed
+        if self.kind == "reducescatter":  # a result from each of the other ranks, which this rank adds up
             return self.nbytes * (ranks - 1)
         return self.nbytes * (ranks - 1) // ranks
 
 
 def read_timeline(path: str | Path) -> list[Collective]:
-    """Returns the collectives of a timeline file in the order they ended, without those still running at its end."""
+    """Returns the collectives of a timeline file in the order of their ends, without unfinished ones."""
     text = Path(path).read_text().rstrip().rstrip(",")
     events = json.loads(text if text.endswith("]") else text + "]")
     names: dict[int, str] = {}

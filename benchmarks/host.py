@@ -1,4 +1,4 @@
-"""What benchmarks take from this host: its CPU, the memory of a process, the ranks that they start."""
+"""Functions of this host for benchmarks: its CPU, the memory of a process, and starting ranks."""
 
 import ctypes
 import gc
@@ -12,13 +12,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def cpu_name() -> str:
-    """The model of the CPU."""
+    """Returns the model of the CPU."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "CPU")
 
 
 def resident(field: str) -> int:
-    """VmRSS, or VmHWM (its maximum since the last reset), of this process in bytes."""
+    """Returns VmRSS of this process in bytes, or VmHWM, its maximum since the last reset."""
     with open("/proc/self/status") as status:
         return 1024 * next(int(line.split()[1]) for line in status if line.startswith(field))
 
@@ -33,10 +33,10 @@ def start_peak() -> int:
 
 
 def run_ranks(command: str, timeout: float) -> dict:
-    """Runs a command of bash with one thread for each rank; returns the JSON object that rank 0 prints last.
+    """Runs a bash command with one thread per rank; returns the JSON object that rank 0 prints last.
 
     Raises:
-        RuntimeError: the command failed, or printed none.
+        RuntimeError: the command failed, or printed no JSON object.
         subprocess.TimeoutExpired: it took longer than ``timeout`` seconds.
     """
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -50,17 +50,17 @@ def run_ranks(command: str, timeout: float) -> dict:
 
 
 class Usage(NamedTuple):
-    """What a command took: the most MB that one of its processes had at a time, and seconds of the processor."""
+    """Resources of a command: the peak memory of its largest process in MB, and processor seconds."""
 
     peak_mb: float
     cpu_seconds: float
 
 
 def run_with_usage(command: list[str], environment: dict[str, str]) -> Usage:
-    """Runs a command without its output.
+    """Runs a command and discards its output.
 
-    Linux counts what this process has had as the least MB of any child. Raises subprocess.CalledProcessError if it
-    failed.
+    The memory is at least the peak of this process, which Linux counts for any child. Raises
+    subprocess.CalledProcessError if the command fails.
     """
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

@@ -1,10 +1,10 @@
-"""What the host does for a bank that is not on the GPU (bank_on_gpu=False): its CPU time, and a model of a step.
+"""CPU time of the host for a bank that is not on the GPU (bank_on_gpu=False), and a model of a step.
 
     python benchmarks/host_bank.py                              # 10 million classes on 8 ranks, r = 0.1
     python benchmarks/host_bank.py --classes 100000000 --ratio 0.01 --cores 12
 
-CPU times of one core, so that other programs on the host change them little. The model, not a measurement, divides the
-moved bytes by cores and by the bandwidth of PCIe; moving and transfers of different parts run at the same time.
+CPU times are of one core, so that other programs on the host have little effect. The model is not a measurement: it
+divides the bytes by the cores and by the bandwidth of PCIe. Copies and transfers of different parts overlap.
 """
 
 import argparse
@@ -28,11 +28,11 @@ from partial_fc_torch.layer.device import HostCopy  # noqa: E402
 from partial_fc_torch.layer.stores.host import MAX_THREADS, _put, _take, replacements  # noqa: E402
 
 REPEATS = 9
-PCIE = {"PCIe 4": 25e9, "PCIe 5": 50e9}  # bytes/s of x16 in one direction, as usual for pinned memory
+PCIE = {"PCIe 4": 25e9, "PCIe 5": 50e9}  # bytes/s in one direction, typical of x16 with pinned memory
 
 
 def cpu_seconds(call: Callable[[], object]) -> float:
-    """Least CPU time of this thread for a call."""
+    """Returns the minimum CPU time of this thread for a call."""
     times = []
     for _ in range(REPEATS):
         start = time.thread_time()
@@ -42,7 +42,7 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 
 
 def by_sets(held: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The results of `replacements` by NumPy's functions of sets."""
+    """Computes the results of `replacements` by NumPy's set functions."""
     missing = np.setdiff1d(wanted, held, assume_unique=True)
     unused = np.flatnonzero(~np.isin(held, wanted, assume_unique=True))
     replaced = held.copy()
@@ -51,18 +51,18 @@ def by_sets(held: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def indices(num_local: int, sampled: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """What was drawn for a step, and what its labels have made of it."""
+    """Returns the classes drawn for a step, and the sample after its labels are known."""
     sampler = WeightIndexSampler(sampled, num_local, rank=0)
     labels = np.random.default_rng(1).integers(0, num_local, batch)
     return sampler.prefetch(), sampler(labels)[0]
 
 
 def rows_seconds(num_local: int, sampled: int, width: int) -> tuple[float, float]:
-    """CPU time to gather the rows of a sample, and to write them back: of as many of them as memory has room for."""
+    """Returns the CPU time to gather the rows of a sample and to write them back, for as many as fit into memory."""
     fit = min(1.0, free_memory() / 4 / (4 * num_local * width))
     num_local, count = int(num_local * fit), int(sampled * fit)
     bank, staged = torch.zeros(num_local, width), torch.zeros(count, width)
-    bank[:] = 1.0  # else all rows are the same page of zeros
+    bank[:] = 1.0  # otherwise all rows share one page of zeros
     index = draw_classes(num_local, count, np.random.default_rng(0))
     copy = HostCopy(staged)
     gathering = cpu_seconds(lambda: _take(bank, index, staged))
@@ -75,9 +75,9 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--ratio", type=float, default=0.1)
     parser.add_argument("--embedding", type=int, default=512)
-    parser.add_argument("--arrays", type=int, default=2, help="centers and states of E numbers")
-    parser.add_argument("--batch", type=int, default=1024, help="of all ranks")
-    parser.add_argument("--cores", type=int, nargs="+", default=[4, 12], help="of a rank, for the model")
+    parser.add_argument("--arrays", type=int, default=2, help="arrays of E numbers per class, centers included")
+    parser.add_argument("--batch", type=int, default=1024, help="global batch size")
+    parser.add_argument("--cores", type=int, nargs="+", default=[4, 12], help="cores per rank in the model")
     args = parser.parse_args()
     num_local = args.classes // args.ranks
     sampled = int(num_local * args.ratio)

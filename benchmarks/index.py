@@ -1,16 +1,16 @@
-"""Exact and approximate search compared: recall of rank 1, queries/s, build time, memory, file, opening from disk.
+"""Compares exact and approximate search: recall at rank 1, queries/s, build time, memory, file size, opening.
 
-python benchmarks/index.py --rows 1000000      # pip install faiss-cpu usearch; --candidates names some of them
+python benchmarks/index.py --rows 1000000      # pip install faiss-cpu usearch; --candidates selects some of them
 
-Draws embeddings of 512 as a trained network gives them: the center of a person has numbers with variances that fall
-as exp(-i / 64), so that strangers' cosines have a deviation of 0.09, as in about 128 dimensions. An image is the center
-plus noise of the same kind, so that two images of a person have cosine 0.6 on average. Five images a person are in the
-index. Half of the 1,000 queries are further images of persons in it, half are persons who are not.
+Draws embeddings of 512 numbers like those of a trained network. The numbers of a person's center have variances that
+fall as exp(-i / 64), so the cosines of different persons have a deviation of 0.09, as in about 128 dimensions. An image
+is the center plus noise of the same kind, so two images of a person have a cosine of 0.6 on average. The index has five
+images per person. Half of the 1,000 queries are other images of persons in the index, half are other persons.
 
-Recall is the share of queries for which the row of exact search is found, or, by person, a row of the same person.
-Each candidate is built in one process and opened in another, by one thread each. Seconds are those of the processor,
-as other programs may run, without those of drawing; a build ends with the file. Memory is the most of a build without
-mapped files, and what opening the index adds with them. Effort is the number of lists of IVF, and efSearch of HNSW.
+Recall is the fraction of queries whose result is that of exact search, or, by person, a row of the same person.
+Each candidate is built in one process and opened in another, with one thread each. Seconds are processor seconds,
+because other programs may run, and exclude drawing; a build includes writing the file. Memory is the peak of a build
+without mapped files, and the increase by opening the index with them. Effort is the lists of IVF and efSearch of HNSW.
 """
 
 import argparse
@@ -37,15 +37,15 @@ from partial_fc_tools.index import ivf  # noqa: E402
 from partial_fc_tools.index.writer import Writer  # noqa: E402
 
 E, IMAGES, COSINE, BLOCK, QUERIES = 512, 5, 0.6, 20_000, 1000
-SCALE = np.exp(-np.arange(E) / 128).astype(np.float32)  # square roots of the variances
-CENTERS, FACES, QUERY, OTHERS = range(4)  # streams of random numbers
+SCALE = np.exp(-np.arange(E) / 128).astype(np.float32)  # standard deviations of a center's numbers
+CENTERS, FACES, QUERY, OTHERS = range(4)  # random streams
 EFFORTS = (32, 64, 128, 256, 512)
-CONNECTIVITY, ADD_EFFORT = 16, 64  # of HNSW: neighbors of an entry, and entries that are tried when one is added
+CONNECTIVITY, ADD_EFFORT = 16, 64  # of HNSW: neighbors per entry, and entries that are tried for a new one
 MB = 1 << 20
 
 
 def drawn(count: int, *seed: int) -> np.ndarray:
-    # Numbers of a byte: a tenth of the time of normal ones, and the cosines of 512 of them are as normal.
+    # Bytes take a tenth of the time of normal numbers, and the cosines of 512 of them are just as normal.
     numbers = np.frombuffer(np.random.default_rng(seed).bytes(count * E), np.int8).reshape(count, E)
     return numbers * SCALE
 
@@ -59,7 +59,7 @@ def images_of(centers: np.ndarray, *seed: int) -> np.ndarray:
 
 
 class Drawn:
-    """The embeddings of an index, (rows, E), which are drawn when they are asked for; ``seconds`` is what that took."""
+    """The embeddings of an index, (rows, E), drawn on demand; ``seconds`` is the time for drawing."""
 
     def __init__(self, rows: int):
         self.rows, self.seconds = rows, 0.0
@@ -68,7 +68,7 @@ class Drawn:
         return self.rows
 
     def __getitem__(self, part: slice | np.ndarray) -> np.ndarray:
-        """Those of a block or of its beginning, or some by number in order."""
+        """Returns the embeddings of a block or its beginning (a slice), or some by number in ascending order."""
         start = time.process_time()
         if isinstance(part, slice):
             assert part.start % BLOCK == 0 and part.stop - part.start <= BLOCK
@@ -89,7 +89,7 @@ class Drawn:
 
 
 def queries(rows: int) -> np.ndarray:
-    """Returns (QUERIES, E): persons from all parts of the index, then others."""
+    """Returns (QUERIES, E): persons from all parts of the index, then other persons."""
     persons = np.linspace(0, rows // IMAGES - 1, QUERIES // 2).astype(int)
     part, inside = np.divmod(persons, BLOCK // IMAGES)
     centers = [drawn(BLOCK // IMAGES, CENTERS, first * BLOCK)[inside[part == first]] for first in np.unique(part)]
@@ -97,12 +97,12 @@ def queries(rows: int) -> np.ndarray:
 
 
 def exact(rows: int) -> dict[str, Any]:
-    """Returns the row of the highest cosine for each query, and seconds per query, without those of drawing."""
+    """Returns the row with the highest cosine for each query, and the seconds per query without drawing."""
     asked = queries(rows)
     best, found, seconds = np.full(QUERIES, -2, np.float32), np.zeros(QUERIES, int), 0.0
     for first, x in Drawn(rows).blocks():
         start = time.process_time()
-        for query in asked[:4]:  # as partial-fc search does, one at a time
+        for query in asked[:4]:  # one at a time, like partial-fc search
             (-(x @ query)).argsort(kind="stable")[:1]
         seconds += (time.process_time() - start) / 4
         scores = asked @ x.T
@@ -114,7 +114,7 @@ def exact(rows: int) -> dict[str, Any]:
 
 
 class Candidate(NamedTuple):
-    """A kind of index: build(rows, path); open (mapped); ask(index, queries, effort) -> rows."""
+    """A kind of index, with build(rows, path), open(path, mapped), and ask(index, queries, effort) -> rows."""
 
     build: Callable[[Drawn, str], object]
     open: Callable[[str], Any]
@@ -137,7 +137,7 @@ def ours(dtype: str) -> Candidate:
 
 
 def usearch(dtype: str) -> Candidate:
-    """HNSW by usearch; in int8 each embedding is scaled by its own largest number, which finds more than usearch's."""
+    """HNSW by usearch. For int8 each embedding is scaled by its largest number, which improves usearch's recall."""
     from usearch.index import Index
 
     def stored(x: np.ndarray) -> np.ndarray:
@@ -146,7 +146,7 @@ def usearch(dtype: str) -> Candidate:
     def build(rows: Drawn, path: str) -> None:
         index = Index(ndim=E, metric="cos", dtype=dtype, connectivity=CONNECTIVITY, expansion_add=ADD_EFFORT)
         for first, x in rows.blocks():
-            index.add(np.arange(first, first + len(x)), stored(x), threads=1)  # several lose entries (2.26.5)
+            index.add(np.arange(first, first + len(x)), stored(x), threads=1)  # several threads lose entries (2.26.5)
         index.save(path)
 
     def ask(index: Index, x: np.ndarray, effort: int) -> np.ndarray:
@@ -172,7 +172,7 @@ def faiss(name: str) -> Candidate:
         faiss.ParameterSpace().set_index_parameter(index, "efSearch", effort)
         return index.search(x, 1)[1].ravel()
 
-    mapped = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)  # newer than 1.8
+    mapped = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)  # in releases after 1.8
     return Candidate(build, lambda path: faiss.read_index(path, mapped), ask)
 
 
@@ -187,14 +187,14 @@ CANDIDATES: dict[str, Callable[[], Candidate]] = {
 
 
 def memory(of: str = "VmRSS") -> float:
-    """Returns MB of this process in memory, with mapped files or (RssAnon) without."""
+    """Returns the memory of this process in MB, with mapped files, or without (RssAnon)."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(of))
     return int(line.split()[1]) / 1024
 
 
 @contextmanager
 def peak_memory() -> Iterator[list[float]]:
-    """Yields MB of this process, without mapped files, ten times a second."""
+    """Yields the memory of this process in MB without mapped files, ten times per second."""
     measured, ended = [memory("RssAnon")], threading.Event()
 
     def measure() -> None:
@@ -221,7 +221,7 @@ def build(name: str, rows: int, path: str) -> dict[str, float]:
 
 
 def use(name: str, rows: int, path: str, truth: np.ndarray) -> dict[str, Any]:
-    """Opens the index and searches in it; returns its figures."""
+    """Opens the index and searches it; returns its figures."""
     candidate, asked, half = CANDIDATES[name](), queries(rows), QUERIES // 2
     before, start = memory(), time.process_time()
     index = candidate.open(path)
@@ -237,7 +237,7 @@ def use(name: str, rows: int, path: str, truth: np.ndarray) -> dict[str, Any]:
 
 
 def in_process(function: Callable, *args: Any) -> Any:
-    """Returns what the function returns in a new process, whose memory is its own."""
+    """Runs a function in a new process, so that its memory can be measured; returns its result."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *args).result()
 
@@ -246,7 +246,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--candidates", nargs="+", default=list(CANDIDATES), choices=list(CANDIDATES))
-    parser.add_argument("--quick", action="store_true", help="4,000 rows: shows that it runs")
+    parser.add_argument("--quick", action="store_true", help="use 4,000 rows, only to check that all parts run")
     args = parser.parse_args()
     rows = 4000 if args.quick else args.rows
     reference = in_process(exact, rows)

@@ -1,12 +1,12 @@
-"""Time and memory of a step of the layer in both trainers, which have to be installed, beside textbook forms.
+"""Measures time and memory of a step of the layer in both trainers, which must be installed, and in textbook forms.
 
     python benchmarks/layer.py                                       # the four cases of docs/layer.md
     python benchmarks/layer.py --classes 100000 --ratio 0.1          # one case
     python benchmarks/layer.py --json layer.json
 
-Two ranks of one thread, 64 images each, 512 numbers per embedding, CosFace, a linear backbone. Times are medians over
-the steps, memory is the peak of a rank beyond centers and momentum; of both the maximum over the ranks. The floor is
-the time of the three matrix products of a step, and of one pass over its centers and their momentum, in PyTorch.
+Two ranks of one thread each, 64 images per rank, embeddings of 512 numbers, CosFace, a linear backbone. Times are
+medians over the steps, memory is the peak in addition to centers and momentum, both as the maximum over the ranks. The
+floor is the time of a step's three matrix products and one pass over its centers and momentum, in PyTorch.
 """
 
 import argparse
@@ -23,7 +23,8 @@ from partial_fc.utils.tables import markdown_table  # noqa: E402
 
 CASES = ((100_000, 1.0), (100_000, 0.1), (1_000_000, 0.1), (1_000_000, 1.0))
 TIMEOUT = 1200
-OTHERS = ("textbook", "textbook on MXNet", "MXNet trainer", "bfloat16", "PartialFC_V2")  # than PartialFC in float32
+# Shown relative to PartialFC in float32.
+OTHERS = ("textbook", "textbook on MXNet", "MXNet trainer", "bfloat16", "PartialFC_V2")
 COMMANDS = {
     "MXNet": ". setup-utils/env.sh && mpirun -q -np 2 python benchmarks/layer_mxnet.py",
     "PyTorch": ".venv-torch/bin/torchrun --standalone --nproc_per_node=2 benchmarks/layer_torch.py",
@@ -31,12 +32,12 @@ COMMANDS = {
 
 
 def measure(trainer: str, classes: int, ratio: float, steps: int) -> dict:
-    """What a rank program prints, see layer_mxnet.py and layer_torch.py."""
+    """Returns the figures that a rank program prints, see layer_mxnet.py and layer_torch.py."""
     return run_ranks(f"{COMMANDS[trainer]} --classes {classes} --ratio {ratio} --steps {steps}", TIMEOUT)
 
 
 class Row(NamedTuple):
-    """What was measured in one case: seconds, and bytes beyond centers and momentum, by form; see layer_torch.py."""
+    """Measurements of a case by form: seconds, and bytes in addition to centers and momentum; see layer_torch.py."""
 
     classes: int
     ratio: float
@@ -45,7 +46,7 @@ class Row(NamedTuple):
     torch: dict[str, list[float]]
 
     def cells(self) -> list[str]:
-        """The cells of its row in the table."""
+        """Returns the cells of a row of the table."""
         forms = {**self.torch, "textbook on MXNet": self.mxnet["textbook"], "MXNet trainer": self.mxnet["MXNet"]}
         others = [forms[name] for name in OTHERS]
         seconds, nbytes = self.torch["PartialFC"]

@@ -1,6 +1,6 @@
-"""A step of the MXNet trainer's layer with a trivial backbone, and of its textbook form. Run by benchmarks/layer.py.
+"""Measures a step of the MXNet trainer's layer with a trivial backbone, and its textbook form, for layer.py.
 
-Rank 0 prints {form: [seconds of a step, bytes beyond the bank]} as JSON. Centers larger than the memory, in files:
+Rank 0 prints {form: [seconds per step, bytes in addition to the bank]} as JSON. For centers in files:
 
     mpirun -q -np 2 python benchmarks/layer_mxnet.py --classes 10000000 --ratio 0.01 --steps 60 --folder /ssd/bank
 """
@@ -38,13 +38,13 @@ BATCH, INPUTS = 64, 16
 
 
 def build(kind, classes: int, ratio: float, folder: str | None = None):
-    """A module of class ``kind`` with one small FullyConnected; its bank is in memory, or in files in a folder."""
+    """Returns a module of class ``kind`` with a small FullyConnected; its bank is in memory, or in a folder."""
     case = Case(classes, hvd.size(), BATCH, ratio=ratio, device="cpu")
     return case_mxnet.build_module(case, case_mxnet.build_bank(case, folder), (INPUTS,), kind)
 
 
 def batches(classes: int, steps: int):
-    """Yields batches of this rank, the same for every kind of module."""
+    """Yields this rank's batches, the same for all kinds of modules."""
     rng = np.random.default_rng(hvd.rank())
     for _ in range(steps):
         images, labels = rng.standard_normal((BATCH, INPUTS)), rng.integers(0, classes, BATCH)
@@ -52,7 +52,7 @@ def batches(classes: int, steps: int):
 
 
 def time_steps(module, data) -> float:
-    """Median seconds of a step on this rank, without the first two steps."""
+    """Returns the median seconds of a step on this rank, without the first two steps."""
     seconds = []
     for batch in data:
         if hvd.size() > 1:
@@ -66,9 +66,9 @@ def time_steps(module, data) -> float:
 
 
 def measure(kind, classes: int, ratio: float, steps: int, folder: str | None) -> tuple[float, float]:
-    """Seconds of a step, and the bytes that steps need beyond the module and its bank; the maximum over the ranks.
+    """Returns the seconds of a step, and its bytes in addition to the module and its bank; maxima over the ranks.
 
-    With a folder the bytes are all that the process has besides the page cache.
+    With a folder, the bytes are all memory of the process except for the page cache.
     """
     module = build(kind, classes, ratio, folder)
     if not folder:
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, required=True)
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--folder", help="for centers in files; without the textbook form")
+    parser.add_argument("--folder", help="keep the centers in files here; skips the textbook form")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     hvd.init()

@@ -1,13 +1,12 @@
-"""A step of the PyTorch trainer's layer with a trivial backbone, and of its textbook form. Run by benchmarks/layer.py.
+"""Measures a step of the PyTorch trainer's layer with a trivial backbone, and its textbook form, for layer.py.
 
-Rank 0 prints {form: [seconds of a step, bytes beyond centers and momentum]} as JSON, and as "floor" the seconds that
-the three products of a step and one pass over its centers and their momentum take on this machine. Centers larger than
-the memory, in files:
+Rank 0 prints {form: [seconds per step, bytes in addition to centers and momentum]} as JSON. "floor" is the time for
+the three products of a step and one pass over its centers and momentum on this machine. For centers in files:
 
     .venv-torch/bin/torchrun --nproc_per_node=2 benchmarks/layer_torch.py --classes 10000000 --ratio 0.01 --steps 60 \
         --folder /ssd/bank
 
-The optimizers of the centers, by the time of the processor that an update of sampled rows takes, relative to SGD's:
+For the processor time of an update of sampled rows by each optimizer of the centers, relative to SGD:
 
     .venv-torch/bin/torchrun --nproc_per_node=1 benchmarks/layer_torch.py --classes 200000 --ratio 0.1 --optimizers
 """
@@ -39,7 +38,7 @@ from partial_fc_torch.layer.rows import Centers, TileGradient, inverse_norms  # 
 
 BATCH, EMBEDDING, INPUTS, SCALE, MARGIN = 64, 512, 16, 64.0, 0.4
 SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}
-FLOOR_TILES = (1024, 2048, 4096)  # classes of a product
+FLOOR_TILES = (1024, 2048, 4096)  # classes per product
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -67,7 +66,7 @@ FORMS = {
 
 
 def trainer(layer: torch.nn.Module, device) -> Callable[[Batch], None]:
-    """A step of the layer under a linear backbone, all momentum allocated."""
+    """Returns a function for a step of the layer with a linear backbone; all momentum is allocated."""
     network = torch.nn.Linear(INPUTS, EMBEDDING, device=device)
     if dist.is_initialized():
         network = torch.nn.parallel.DistributedDataParallel(network)
@@ -87,7 +86,7 @@ def trainer(layer: torch.nn.Module, device) -> Callable[[Batch], None]:
 
 
 def batches(classes: int, steps: int, device) -> Iterator[Batch]:
-    """Batches of this rank, the same for every form."""
+    """Yields this rank's batches, the same for all forms."""
     rng = np.random.default_rng(dist.get_rank() if dist.is_initialized() else 0)
     for _ in range(steps):
         images = torch.from_numpy(rng.standard_normal((BATCH, INPUTS), np.float32))
@@ -95,7 +94,7 @@ def batches(classes: int, steps: int, device) -> Iterator[Batch]:
 
 
 def seconds_of(step: Callable[[Batch], None], data: Iterator[Batch]) -> float:
-    """Median seconds of a step on this rank, without the first two steps."""
+    """Returns the median seconds of a step on this rank, without the first two steps."""
     seconds = []
     for batch in data:
         meet(batch[0].device)
@@ -107,19 +106,19 @@ def seconds_of(step: Callable[[Batch], None], data: Iterator[Batch]) -> float:
 
 
 def measure(form: str, classes: int, ratio: float, steps: int, device) -> tuple[float, float]:
-    """Seconds of a step, and the bytes that steps need beyond centers and momentum; the maximum over the ranks."""
+    """Returns the seconds of a step, and its bytes in addition to centers and momentum; maxima over the ranks."""
     return measure_step(trainer(FORMS[form](classes, ratio, device), device), classes, steps, device)
 
 
 def measure_step(step: Callable[[Batch], None], classes: int, steps: int, device) -> tuple[float, float]:
-    """As measure, of a training step."""
+    """Like measure, for a training step."""
     before = start_peak_on(device)
     seconds = seconds_of(step, batches(classes, steps + 2, device))
     return largest(seconds), largest(peak_on(device) - before)
 
 
 def floor(classes: int, ratio: float, device) -> float:
-    """Seconds of a step's products at the speed of torch.mm, and of one pass over its centers and their momentum."""
+    """Returns the seconds of a step's products with torch.mm and one pass over its centers and momentum."""
     size = dist.get_world_size() if dist.is_initialized() else 1
     sampled, batch = num_sampled(shard_of(classes, 0, size).size, ratio), BATCH * size
     meet(device)
@@ -128,7 +127,7 @@ def floor(classes: int, ratio: float, device) -> float:
 
 
 def products(batch: int, tile: int, device) -> float:
-    """Seconds of the three products of a tile, by class."""
+    """Returns the seconds of a tile's three products, per class."""
     features, centers = torch.randn(batch, EMBEDDING, device=device), torch.randn(tile, EMBEDDING, device=device)
     logits, d_features, d_centers = torch.empty(batch, tile, device=device), features.clone(), centers.clone()
 
@@ -141,7 +140,7 @@ def products(batch: int, tile: int, device) -> float:
 
 
 def update_pass(rows: int, device, block: int = 256) -> float:
-    """Seconds to read and write centers and momentum once, in blocks that stay in the cache on a CPU."""
+    """Returns the seconds to read and write centers and momentum once, in blocks that stay in the cache of a CPU."""
     weight, momentum = torch.ones(2, rows, EMBEDDING, device=device)
     block = block if weight.device.type == "cpu" else rows
     blocks = list(zip(weight.split(block), momentum.split(block)))
@@ -166,7 +165,7 @@ def fastest(run: Callable[[], None], device, times: int = 5) -> float:
 
 
 def optimizer_times(classes: int, ratio: float) -> dict[str, float]:
-    """Least time of this thread's processor for an update by each optimizer, relative to SGD's."""
+    """Returns the minimum processor time of an update by each optimizer, relative to SGD."""
     rows, size = num_sampled(classes, ratio), tile_classes(BATCH, EMBEDDING, "cpu")
     tiles = torch.randperm(classes)[:rows].sort().values.split(size)
     weight, gradient = torch.randn(classes, EMBEDDING), torch.randn(size, EMBEDDING)
@@ -189,7 +188,7 @@ def optimizer_times(classes: int, ratio: float) -> dict[str, float]:
 
 
 def start_peak_on(device) -> int:
-    """Starts a new peak of the memory on the device; returns the bytes allocated now."""
+    """Resets the peak memory of the device; returns the bytes that are allocated now."""
     if torch.device(device).type == "cpu":
         return start_peak()
     torch.cuda.reset_peak_memory_stats(device)
@@ -213,7 +212,7 @@ def meet(device) -> None:
 
 
 def largest(value: float) -> float:
-    """The maximum over the ranks."""
+    """Returns the maximum over the ranks."""
     values = torch.tensor(float(value), dtype=torch.float64)
     if dist.is_initialized():
         dist.all_reduce(values, dist.ReduceOp.MAX)
@@ -225,8 +224,8 @@ def main() -> None:
     parser.add_argument("--classes", type=int, required=True)
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--optimizers", action="store_true", help="time the optimizers of the centers alone")
-    parser.add_argument("--folder", help="for centers in files: PartialFC alone, bytes of all but the page cache")
+    parser.add_argument("--optimizers", action="store_true", help="only time the optimizers of the centers")
+    parser.add_argument("--folder", help="keep the centers in files here; only measures PartialFC")
     args = parser.parse_args()
     dist.init_process_group("gloo")
     case = args.classes, args.ratio

@@ -1,16 +1,16 @@
-"""Compares the planner with a run on CPUs.
+"""Compares the planner with a measured run on CPUs.
 
 . setup-utils/env.sh
 mpirun -q -np 2 python benchmarks/planner_check.py      # a minute; the bank of the largest case takes 2 GB of each rank
 mpirun -q -np 2 python benchmarks/planner_check.py '{"classes": 40000, "ratio": 0.5}'         # your own cases
 .venv-torch/bin/torchrun --nproc_per_node=2 benchmarks/planner_check.py                       # the PyTorch trainer
 
-Memory is the peak resident memory of the process (proc(5)) over a few steps, less that before the module is built.
-Freed arrays of 128 KiB and more are returned to the system at once; by default glibc keeps 3 to 14 MB of them in these
-cases, which the planner does not count. Bytes between ranks are those that the kernel counts on this rank's TCP
-connections (tcp(7), TCP_INFO), as ranks communicate over TCP here, and those of each collective in Horovod's timeline.
-The least time of a step follows from the fastest large product and the fastest copy of this process; its link between
-ranks has no limit. The fastest step must not be faster.
+Memory is the peak resident memory of the process (proc(5)) over a few steps, minus the memory before the module exists.
+Freed arrays of 128 KiB and more are returned to the system at once; by default glibc would keep 3 to 14 MB of them in
+these cases, which the planner does not count. Bytes between ranks are counted by the kernel on this rank's TCP
+connections (tcp(7), TCP_INFO), because ranks communicate over TCP here, and by Horovod's timeline for each collective.
+The minimum time of a step is computed from the fastest large product and the fastest copy of this process, and a link
+of unlimited speed. The fastest step must not be faster.
 """
 
 import ctypes
@@ -49,21 +49,21 @@ CASES = (
     {"classes": 100_000, "logits_cache_mb": 0},
     {"classes": 10_000, "network": "r18", "batch": 8},
 )
-INPUTS, STEPS = 16, 3  # size of an "image" for the small FullyConnected in place of a network
-PRODUCT, COPY, REPEATS = 1024, 64 << 20, 30  # rows of a square product, bytes of a copy, how often to measure the rates
-_M_MMAP_THRESHOLD = -3  # of malloc.h
-_TCP_BYTES_ACKED = 120  # offset in struct tcp_info of linux/tcp.h, before tcpi_bytes_received
+INPUTS, STEPS = 16, 3  # size of an "image" for the small FullyConnected that replaces a network
+PRODUCT, COPY, REPEATS = 1024, 64 << 20, 30  # rows of a square product, bytes of a copy, repetitions
+_M_MMAP_THRESHOLD = -3  # from malloc.h
+_TCP_BYTES_ACKED = 120  # offset in struct tcp_info of linux/tcp.h; tcpi_bytes_received follows
 
 
 class Trainer(NamedTuple):
-    """What a trainer's part of a measurement is."""
+    """The part of a measurement that depends on the trainer."""
 
-    name: str  # as the planner calls it
+    name: str  # name of the trainer in the planner
     collectives: Collectives  # of this process
     build_bank: Callable[[Case], Any]  # allocates the centers of a case
-    # returns a function that trains on a batch of images and labels, with these centers
+    # returns a function that trains these centers on a batch of images and labels
     build_step: Callable[[Case, Any], Callable[[np.ndarray, np.ndarray], None]]
-    # returns the bytes that a rank receives in a call, by name of the collective
+    # returns the bytes that a rank receives during a call, by collective
     received: Callable[[Callable[[], Any]], dict[str, int]]
     multiply: Callable[[Any, Any], None]  # computes the product of two float32 matrices
 
@@ -71,13 +71,13 @@ class Trainer(NamedTuple):
 class Measured(NamedTuple):
     """Measurements of this rank, in bytes."""
 
-    seconds: float  # of the fastest step
+    seconds: float  # seconds of the fastest step
     bank: int  # memory of class centers and momentum
     beyond: int  # memory of steps beyond the bank
     # sent, received: by TCP in a step, the median of several; 0 for other transports
     sent: float
     received: float
-    collectives: dict[str, int]  # received by a rank in each collective of one step, by name, on rank 0
+    collectives: dict[str, int]  # received by a rank in each collective of a step, by name; on rank 0
 
 
 def image_shape(case: Case) -> tuple[int, ...]:
@@ -112,7 +112,7 @@ def mxnet_trainer() -> Trainer:
         return step
 
     def received(call: Callable[[], Any]) -> dict[str, int]:
-        """From Horovod's timeline."""
+        """Returns the received bytes by collective, from Horovod's timeline."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "timeline.json")
             hvd.start_timeline(path)
@@ -138,7 +138,7 @@ def torch_trainer() -> Trainer:
     dist.init_process_group("gloo")
 
     def received(call: Callable[[], Any]) -> dict[str, int]:
-        return {}  # benchmarks/scaling.py reads them from PyTorch's profiler
+        return {}  # benchmarks/scaling.py reads these from PyTorch's profiler
 
     def multiply(left: np.ndarray, right: np.ndarray) -> None:
         torch.mm(torch.from_numpy(left), torch.from_numpy(right))
@@ -148,7 +148,7 @@ def torch_trainer() -> Trainer:
 
 
 def return_freed_memory() -> None:
-    """Makes malloc return freed arrays of 128 KiB and more to the system at once."""
+    """Makes malloc return freed arrays of 128 KiB and more to the system immediately."""
     ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 << 10)
 
 
@@ -163,14 +163,14 @@ def fastest(call: Callable[[], Any]) -> float:
 
 
 def measure_rates(trainer: Trainer) -> Rates:
-    """Measures the rates of this process, at the same time as the other ranks."""
+    """Measures the rates of this process while the other ranks do the same."""
     matrix, source = np.ones((PRODUCT, PRODUCT), np.float32), np.ones(COPY, np.uint8)
     flops = FLOPS * PRODUCT**3 / fastest(lambda: trainer.multiply(matrix, matrix))
     return Rates(flops, flops, 2 * COPY / fastest(source.copy))
 
 
 def measure(trainer: Trainer, case: Case) -> Measured:
-    """Runs a case. The first step of a process also loads code, so run another case first."""
+    """Measures a case. The first step of a process also loads code, so another case must run before."""
     return_freed_memory()
     job, rng = trainer.collectives, np.random.default_rng(trainer.collectives.rank)
     before = start_peak()
@@ -199,7 +199,7 @@ def measure(trainer: Trainer, case: Case) -> Measured:
 
 
 def tcp_bytes() -> tuple[int, int]:
-    """Returns bytes that this process has sent and received on its TCP connections."""
+    """Returns the bytes that this process has sent and received on its TCP connections."""
     counts = [(0, 0)]
     for descriptor in Path("/proc/self/fd").iterdir():
         if not descriptor.is_socket():
@@ -210,7 +210,7 @@ def tcp_bytes() -> tuple[int, int]:
             if tcp and not listens:
                 info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
                 acknowledged, received = struct.unpack_from("QQ", info, _TCP_BYTES_ACKED)
-                # A peer that waits for a core acknowledges the last bytes of a step after its end.
+                # A peer that waits for a core may acknowledge the last bytes of a step after its end.
                 waiting = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
                 counts.append((acknowledged + waiting, received))
     sent, received = zip(*counts)
@@ -218,7 +218,7 @@ def tcp_bytes() -> tuple[int, int]:
 
 
 def expected(planned: Plan) -> tuple[int, int]:
-    """Returns bytes on the host of (bank, everything else), without those of an idle process."""
+    """Returns the planned bytes on the host of the bank and of everything else, without an idle process."""
     sizes = {part.name: part.nbytes for part in planned.parts if part.place == "host"}
     bank, idle = sizes["class centers"] + sizes["states of their optimizer"], sizes[planned.parts[-1].name]
     return bank, sum(sizes.values()) - bank - idle

@@ -1,8 +1,8 @@
-"""train.py with a sampler that draws all centers of a step uniformly, whether they are positives or not.
+"""Runs train.py with a sampler that draws all centers of a step uniformly, positive or not.
 
     torchrun --nproc_per_node=2 benchmarks/random_positives.py --dataset glyphs sample_ratio=0.1
 
-Images whose class is not drawn have no loss, but count in the mean over the batch: with r = 0.1 the gradients are
+Images whose class is not drawn have no loss, but count in the mean over the batch. So with r = 0.1 the gradients are
 about ten times smaller. See benchmarks/experiment.py.
 """
 

@@ -1,13 +1,13 @@
-"""Speed of reading images: both trainers' readers, MXNet's C++ ImageRecordIter, and a textbook reader.
+"""Measures the speed of reading images: both trainers' readers, MXNet's C++ ImageRecordIter, and a textbook reader.
 
 . setup-utils/env.sh
 python benchmarks/reading.py              # about two minutes, on an idle machine
 
 Draws 9,600 faces of 112x112 (JPEG, about 7.5 KB) and stores them twice: in the layout of training sets, and without
 identity records, which ImageRecordIter does not support. Every reader shuffles, mirrors and returns batches of 64 as
-float32 NDArrays (64, 3, 112, 112), that of PyTorch as uint8 tensors. Each runs in a separate process, the readers run
-in turn, and the median of the rounds counts. The processor time of all threads of a reader is measured too: other
-programs on the machine change it little. Without .venv-torch (setup-utils/install-torch.sh) PyTorch's is left out.
+float32 NDArrays (64, 3, 112, 112), PyTorch's reader as uint8 tensors. Each runs in a separate process, the readers run
+in turn, and the result is the median of the rounds. The processor time of all threads is measured, too, because other
+programs have little effect on it. PyTorch's reader needs .venv-torch (setup-utils/install-torch.sh).
 """
 
 import argparse
@@ -27,15 +27,15 @@ TORCH_PYTHON = ROOT / ".venv-torch" / "bin" / "python"
 
 BATCH, SIZE = 64, 112
 WARM_UP = 20  # batches
-DRAWN, VARIANTS = 3, 8  # a face is drawn three times, each image with eight variants of noise
-NOISE, QUALITY = 16, 90  # chosen for 7.5 KB
+DRAWN, VARIANTS = 3, 8  # a face is drawn three times, and each image has eight variants of noise
+NOISE, QUALITY = 16, 90  # results in 7.5 KB
 
 
 # The images ----------------------------------------------------------------------------------------
 
 
 def draw_identity(label: int) -> list[bytes]:
-    """Returns the JPEG files of one identity."""
+    """Returns the JPEG files of an identity."""
     import cv2
     import numpy as np
 
@@ -52,7 +52,7 @@ def draw_identity(label: int) -> list[bytes]:
 
 
 def write_sets(folder: Path, identities: int) -> None:
-    """Writes faces/train.rec and plain/train.rec, and prints the size of their images."""
+    """Writes faces/train.rec and plain/train.rec, and prints the mean size of their images."""
     from mxnet import recordio
 
     from partial_fc.data.face_records import write_face_set
@@ -107,7 +107,7 @@ def image_record_iter(folder: Path, threads: int):
 
 
 class Textbook:
-    """One thread that reads image by image into the rows of the batch."""
+    """Reads image by image into the rows of the batch, in one thread."""
 
     def __init__(self, folder: Path, threads: int):
         from mxnet import recordio
@@ -149,7 +149,7 @@ READERS = {
 
 
 def measure(name: str, folder: Path, threads: int, batches: int) -> tuple[float, float]:
-    """Returns images per second, and per second of processor time of all threads."""
+    """Returns images per second, and images per second of processor time of all threads."""
     reader = READERS[name](folder, threads)
     for number in range(WARM_UP + batches):
         if number == WARM_UP:
@@ -159,7 +159,7 @@ def measure(name: str, folder: Path, threads: int, batches: int) -> tuple[float,
         except StopIteration:
             reader.reset()
             batch = reader.next()
-        if name != TORCH_READER:  # a tensor is complete
+        if name != TORCH_READER:  # tensors are complete without waiting
             batch.data[0].wait_to_read()
     images = batches * BATCH
     return images / (time.perf_counter() - start), images / (time.process_time() - busy)
@@ -178,7 +178,7 @@ def measure_in_process(name: str, folder: Path, threads: int, batches: int) -> l
 
 def compare(folder: Path, rounds: int, batches: int) -> None:
     cores = len(os.sched_getaffinity(0))
-    # ImageRecordIter uses at most this number of threads.
+    # ImageRecordIter uses at most this many threads.
     half = max(1, cores // 2 - 1)
     cases = {(name, half) for name in ("FaceImageIter", "ImageRecordIter")} | {
         ("FaceImageIter", cores),
@@ -206,7 +206,7 @@ def compare(folder: Path, rounds: int, batches: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=150, help="batches of a measurement")
+    parser.add_argument("--batches", type=int, default=150, help="batches per measurement")
     parser.add_argument("--identities", type=int, default=400, help="identities of the set")
     parser.add_argument("--reader", choices=list(READERS), help="measure one reader in this process")
     parser.add_argument("--folder", type=Path, help="folder of the sets, for --reader")

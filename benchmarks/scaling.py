@@ -1,9 +1,9 @@
-"""Time and bytes of a step of the classification layer as classes and ranks grow together, on one host, both trainers.
+"""Measures time and bytes of a step of the layer as classes and ranks grow together, on one host, in both trainers.
 
     python benchmarks/scaling.py                     # 1, 2 and 4 ranks of 50,000 classes each; writes docs/scaling.png
     python benchmarks/scaling.py --classes 20000 --ratio 0.1 --chart /tmp/scaling.png
 
-The bytes are those of the arrays that Horovod's timeline and PyTorch's profiler name.
+The bytes are the sizes of arrays in Horovod's timeline and PyTorch's profiler.
 """
 
 import argparse
@@ -34,7 +34,7 @@ LAUNCHERS = {
 
 
 def measure_mxnet(classes: int, ratio: float, steps: int) -> dict | None:
-    """What each rank does: seconds of a step, and the bytes that rank 0 receives; None on other ranks."""
+    """Measures on all ranks; returns the seconds of a step and the received bytes on rank 0, else None."""
     import horovod.mxnet as hvd
     import layer_mxnet
     import mxnet as mx
@@ -59,7 +59,7 @@ def measure_mxnet(classes: int, ratio: float, steps: int) -> dict | None:
 
 
 def measure_torch(classes: int, ratio: float, steps: int) -> dict | None:
-    """As measure_mxnet."""
+    """Like measure_mxnet."""
     import layer_torch
     import torch
     import torch.distributed as dist
@@ -78,7 +78,7 @@ def measure_torch(classes: int, ratio: float, steps: int) -> dict | None:
 
 
 def received_torch(events, size: int) -> list[int]:
-    """Bytes that a rank receives in the float32 collectives of the layer, in their order."""
+    """Returns the bytes that a rank receives in each float32 collective of the layer, in order."""
     received = []
     for event in events:
         if event.name in ("c10d::_allgather_base_", "c10d::alltoall_base_"):
@@ -90,14 +90,14 @@ MEASURES = {"MXNet": measure_mxnet, "PyTorch": measure_torch}
 
 
 def launch(trainer: str, ranks: int, args: argparse.Namespace) -> dict:
-    """Runs the measurement with this number of ranks."""
+    """Runs the measurement with a number of ranks."""
     command = f"{LAUNCHERS[trainer].format(ranks=ranks)} benchmarks/scaling.py --measure {trainer}"
     command += f" --classes {args.classes} --ratio {args.ratio} --steps {args.steps}"
     return run_ranks(command, TIMEOUT)
 
 
 def draw(path: str, results: dict[str, list[dict]], args: argparse.Namespace) -> None:
-    """Milliseconds and kilobytes over the number of classes, by trainer."""
+    """Draws milliseconds and kilobytes over the number of classes, by trainer."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -128,12 +128,12 @@ def draw(path: str, results: dict[str, list[dict]], args: argparse.Namespace) ->
 
 
 def core_milliseconds(result: dict) -> float:
-    """Time of a step, less what ranks wait because they are more than the cores."""
+    """Returns the time of a step, without the time that ranks wait because there are more ranks than cores."""
     return 1e3 * result["seconds"] * min(1.0, len(os.sched_getaffinity(0)) / result["ranks"])
 
 
 def cells(trainer: str, result: dict, classes: int) -> list[str]:
-    """The row of a result in the table."""
+    """Returns the row of a result in the table."""
     ranks = result["ranks"]
     moved = [f"{result['moved'].get(name, 0) / 1e3:.1f}" for name in PARTS]
     times = [f"{1e3 * result['seconds']:.0f}", f"{core_milliseconds(result):.0f}"]
@@ -155,7 +155,7 @@ HEADING = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--classes", type=int, default=50_000, help="of each rank")
+    parser.add_argument("--classes", type=int, default=50_000, help="classes per rank")
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--chart", default=str(ROOT / "docs" / "scaling.png"))

@@ -1,10 +1,10 @@
-"""Sizes and times of smaller ONNX files (partial-fc export --half, --int8), and accuracies of a trained model.
+"""Measures size and time of smaller ONNX files (partial-fc export --half, --int8), and accuracies of a trained model.
 
 .venv-torch/bin/python benchmarks/small_models.py small mobilefacenet r18 r50 vit_t
 .venv-torch/bin/python benchmarks/small_models.py models/small-arcface-demo/backbone.onnx data/demo/demo_val.bin
 
-A network by name is untrained, which changes neither size nor time. Times are CPU times of one thread for one image at
-a time, the least of several; the three files take turns, so that ratios hold on a loaded machine, too.
+A network given by name is untrained, which does not affect size and time. Times are CPU times of one thread for one
+image at a time, the minimum of several. The three files take turns, so that ratios are valid on a loaded machine, too.
 """
 
 import os
@@ -33,7 +33,7 @@ HEAD = (
 
 
 def export(network: str) -> bytes:
-    """The ONNX file of an untrained network."""
+    """Returns the ONNX file of an untrained network."""
     import torch
 
     from partial_fc_torch import get_model
@@ -44,7 +44,7 @@ def export(network: str) -> bytes:
 
 
 def seconds(models: list[FaceModel], face: np.ndarray) -> list[float]:
-    """CPU seconds of an image, of each model."""
+    """Returns the CPU seconds per image for each model."""
     times: list[list[float]] = [[] for _ in models]
     for _ in range(ROUNDS):
         for own, model in zip(times, models):
@@ -55,7 +55,7 @@ def seconds(models: list[FaceModel], face: np.ndarray) -> list[float]:
 
 
 def row(name: str, content: bytes, pairs: str) -> str:
-    """The row of a model in the table."""
+    """Returns the row of a model in the table."""
     original = FaceModel(content, name)
     size = original.input.image_size[0]
     images, issame = read_pairs(pairs) if pairs else ([], np.empty(0, bool))

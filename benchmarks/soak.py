@@ -1,12 +1,11 @@
-"""Trains undisturbed once, then again and again with random ranks killed at random moments, and compares every byte.
+"""Trains undisturbed once, then repeatedly while killing random ranks at random moments, and compares every byte.
 
 python benchmarks/soak.py                                      # 30 minutes of the demo, 2 ranks
 python benchmarks/soak.py --trainer torch                      # with PyTorch
 python benchmarks/soak.py --minutes 1 max_update=60 dataset=demo rec=...       # arguments of run.sh come last
 
-run.sh, or pytorch/run.sh, restarts the training from its newest checkpoint after each kill. What is compared is what
-the last checkpoints say of their files: SHA-256 of the backbone, of the running statistics, of all centers and of their
-momentum.
+run.sh or pytorch/run.sh restarts the training from its newest checkpoint after each kill. The last checkpoints are
+compared by the SHA-256 in their manifests, of the backbone, the running statistics, all centers and their momentum.
 """
 
 import argparse
@@ -30,12 +29,12 @@ from partial_fc.checkpoint import CheckpointFolder, read_manifest  # noqa: E402
 
 SCRIPTS = {"mxnet": "run.sh", "torch": "pytorch/run.sh"}
 PROGRAMS = {b"train_memory.py", b"train.py"}
-# Without verification and models in between: they cost time, and the last checkpoint shows more.
+# Verification and intermediate models would take time, and the last checkpoint shows more.
 SETTINGS = ["checkpoint_every=50", "baselines=False", "verify_every=100000", "save_every=100000"]
 
 
 def ranks_of(models: Path) -> list[int]:
-    """Process ids of the ranks that train into this folder."""
+    """Returns the process ids of the ranks that train into this folder."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -43,27 +42,27 @@ def ranks_of(models: Path) -> list[int]:
                 arguments = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:  # it has ended
                 continue
-            # torchrun has the program as a later argument.
+            # torchrun also has the program among its arguments, but later.
             if f"models_root={models}".encode() in arguments and PROGRAMS & set(arguments[:3]):
                 found.append(int(entry.name))
     return found
 
 
 def start(models: Path, script: str, arguments: list[str], log) -> subprocess.Popen:
-    """A training that restarts by itself."""
+    """Starts a training that restarts by itself."""
     command = ["bash", str(ROOT / script), *SETTINGS, *arguments, f"models_root={models}"]
     return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "MAX_RESTARTS": "100000"})
 
 
 def pauses(longest: float, kills: int | None) -> Iterator[float]:
-    """Random seconds to wait before each kill; endless after the last."""
+    """Yields random seconds to wait before each kill, then infinity."""
     for _ in itertools.count() if kills is None else range(kills):
         yield random.uniform(0, longest)
     yield from itertools.repeat(3600.0)
 
 
 def kill_a_rank(models: Path, job: subprocess.Popen) -> int:
-    """Kills a random rank as soon as there is one; returns 1, or 0 if the training has ended."""
+    """Kills a random rank as soon as there is one; returns 1, or 0 if the training has ended before."""
     while job.poll() is None:
         if ranks := ranks_of(models):
             with suppress(ProcessLookupError):  # it has just ended
@@ -74,7 +73,7 @@ def kill_a_rank(models: Path, job: subprocess.Popen) -> int:
 
 
 def train(models: Path, script: str, arguments: list[str], waits: Iterator[float]) -> int:
-    """Trains to the end, killing a rank after each of these waits in seconds; returns the number of kills."""
+    """Trains to the end and kills a rank after each of the waits in seconds; returns the number of kills."""
     kills = 0
     with open(f"{models}.log", "wb") as log, start(models, script, arguments, log) as job:
         for wait in waits:
@@ -89,20 +88,20 @@ def train(models: Path, script: str, arguments: list[str], waits: Iterator[float
 
 
 def outcome(models: Path) -> dict:
-    """What the newest checkpoint says of its files, and its update."""
+    """Returns the entries of the newest checkpoint's manifest, and its update."""
     (folder,) = models.glob("*/checkpoints")
     num_update, path = CheckpointFolder(str(folder), kept=1).complete()[0]
     return {"num_update": num_update, "files": read_manifest(path).files}
 
 
 def main() -> None:
-    """Prints a line for each training and a last one for all; ends with 1 where a byte differed."""
+    """Prints a line for each training and a summary; exits with 1 if a byte differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trainer", choices=SCRIPTS, default="mxnet")
-    parser.add_argument("--minutes", type=float, default=30, help="no disturbed training begins later than this")
-    parser.add_argument("--longest", type=float, default=60, help="most seconds from one kill to the next")
-    parser.add_argument("--kills", type=int, help="most of one training (no limit)")
-    parser.add_argument("--seed", type=int, default=0, help="of ranks and moments")
+    parser.add_argument("--minutes", type=float, default=30, help="time after which no training is started")
+    parser.add_argument("--longest", type=float, default=60, help="maximum seconds between two kills")
+    parser.add_argument("--kills", type=int, help="maximum kills per training (default: no limit)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the ranks and moments")
     options, arguments = parser.parse_known_args()
     random.seed(options.seed)
     script = SCRIPTS[options.trainer]

@@ -1,14 +1,14 @@
-"""Speed of reading one set in every form that `rec` can name, as a ratio to train.rec; and threads beside processes.
+"""Measures the speed of reading a set in all forms that `rec` accepts, relative to train.rec, by threads and processes.
 
 .venv-torch/bin/python benchmarks/sources.py      # a minute; pip install datasets for Parquet
 
-Writes 1,200 faces of 112x112 (JPEG, about 7.5 KB), and reads them from the page cache in one thread, shuffled and
-mirrored, in batches of 64; then in a worker process. Texts are lines of 1,000 numbers that Python code parses. All are
-read in turn, and the median of the rounds counts. Time is that of the processor, so that other programs disturb less,
-in this process and in the worker.
+Writes 1,200 faces of 112x112 (JPEG, about 7.5 KB) and reads them from the page cache in one thread, shuffled and
+mirrored, in batches of 64; then in a worker process. Texts are lines of 1,000 numbers, parsed by Python code. All forms
+are read in turn, and the result is the median of the rounds. Times are processor times of this process and the worker,
+so that other programs have little effect.
 
-Two threads parse no more texts than one, as they need the lock of the interpreter: of N idle cores, N processes use
-each. What that would give on 2 cores is computed from these times.
+Two threads parse no more texts than one, because they need the GIL; N processes use N idle cores. The gain on 2 cores
+is computed from these times.
 """
 
 import argparse
@@ -39,7 +39,7 @@ TEXTS, VALUES = 4096, 1000
 
 
 class Texts:
-    """A Dataset of numbers as text: Python code alone parses them."""
+    """A Dataset of numbers as text, parsed by Python code only."""
 
     targets = np.arange(TEXTS) % IDENTITIES
 
@@ -64,7 +64,7 @@ def open_texts() -> ItemBatches:
 
 
 def seconds_per_item(open_batches: Callable[[], Batches], processes: int, epoch: int) -> np.ndarray:
-    """Returns the time of the processor here and in the worker; the first batch is not counted."""
+    """Returns the processor time of this process and the worker, without the first batch."""
     batches = open_batches()
     if processes:
         batches = WorkerBatches(batches, open_batches, processes)

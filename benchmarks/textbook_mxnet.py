@@ -1,4 +1,4 @@
-"""The classification layer as a textbook and the original trainer have it: the baseline of benchmarks/layer.py.
+"""The classification layer as in textbooks and the original trainer, the baseline of benchmarks/layer.py.
 
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of this rank, S of them in a step.
 """
@@ -11,7 +11,7 @@ from partial_fc_mxnet import SampleDistributeModule
 
 
 class TextbookModule(SampleDistributeModule):
-    """Partial FC with two normalized copies, a one-hot matrix, autograd, and zero-padded all-reduces.
+    """Partial FC with two normalized copies, a one-hot matrix, autograd, and all-reduces padded with zeros.
 
     Collectives of a step: all-reduces of features (G, E), labels (G,), row maxima (G,), row sums (G,), targets (G,) and
     the feature gradient (G, E).
@@ -29,7 +29,7 @@ class TextbookModule(SampleDistributeModule):
         mx.nd.waitall()
 
     def sample(self, labels: np.ndarray) -> np.ndarray:
-        """The positives of the batch and negatives off a permutation of all others: local indices (S,)."""
+        """Returns the positives of the batch, and negatives by permuting all other classes: local indices (S,)."""
         bank = self.memory_bank
         every = np.arange(bank.class_start, bank.class_start + bank.num_local)
         if bank.num_sample >= bank.num_local:

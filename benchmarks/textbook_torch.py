@@ -1,4 +1,4 @@
-"""The classification layer on PyTorch as a textbook has it: the baseline of benchmarks/layer.py and gpu.py.
+"""The classification layer in PyTorch as in textbooks, the baseline of benchmarks/layer.py and gpu.py.
 
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, L classes of this rank, S of them in a step.
 """
@@ -33,7 +33,7 @@ class TextbookPartialFC(torch.nn.Module):
         return _CrossEntropy.apply(self.scale * (cosine - self.margin * targets), targets)
 
     def select(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The weights (S, E) of a step, and for each row of the global batch its column among them, or -1."""
+        """Returns the weights (S, E) of a step, and the column of each row of the global batch among them, or -1."""
         columns = (_gathered(labels) if self.size > 1 else labels) - self.class_start
         columns[(columns < 0) | (columns >= len(self.weight))] = -1
         weight = self.weight
@@ -44,7 +44,7 @@ class TextbookPartialFC(torch.nn.Module):
         return weight, columns
 
     def sample(self, columns: torch.Tensor) -> torch.Tensor:
-        """The positives of the batch and random negatives: local indices (S,), sorted."""
+        """Returns the positives of the batch and random negatives: local indices (S,), sorted."""
         positive = columns[columns >= 0].unique()
         priority = torch.rand(len(self.weight), device=columns.device)
         priority[positive] = 2.0
@@ -52,7 +52,7 @@ class TextbookPartialFC(torch.nn.Module):
 
 
 class _AllGather(torch.autograd.Function):
-    """Features of all ranks. The gradient is the sum over the ranks times R, as DistributedDataParallel averages it."""
+    """Gathers the features of all ranks. The gradient is the sum over the ranks times R, because DDP averages it."""
 
     @staticmethod
     def forward(ctx, features):
@@ -67,7 +67,7 @@ class _AllGather(torch.autograd.Function):
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Mean cross entropy over the columns of all ranks."""
+    """Returns the mean cross entropy over the columns of all ranks."""
 
     @staticmethod
     def forward(ctx, logits, targets):

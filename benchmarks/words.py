@@ -4,13 +4,13 @@
     python benchmarks/words.py                                  # 10,000 classes, r = 1, 0.3, 0.1, one seed
     python benchmarks/words.py --classes 50000 0 --updates 3000 --ratios 1 0.1 0.03           # 0: all classes
     python benchmarks/words.py --ratios 1 0.1 --corrected       # r < 1 also with sampling_correction
-    python benchmarks/words.py --ratios 1 [0.1,1]               # sampled, in the last epoch full
+    python benchmarks/words.py --ratios 1 [0.1,1]               # sampled, then full in the last epoch
     python benchmarks/words.py --classes 0 --updates 2000 --ratios 1 [0.1,1]       # full in the second half
-    python benchmarks/words.py --ratios 1 0.1 --wrong 0.2       # a fifth of the forms have a wrong label
+    python benchmarks/words.py --ratios 1 0.1 --wrong 0.2       # a fifth of the forms has a wrong label
     python benchmarks/words.py --quick                          # a few updates on a hundredth of the set
 
-Two ranks of one thread. Seconds are those of the processor, of both ranks and their start. A run that is in FOLDER is
-taken from there, if it had the same set and settings: remove the folder after a change of the code.
+Two ranks of one thread each. Seconds are processor seconds of both ranks, including their start. A run in FOLDER with
+the same set and settings is not repeated: remove the folder after a change of the code.
 """
 
 import argparse
@@ -50,7 +50,7 @@ HEADING = ["classes", "length", "wrong labels", "r", "seeds", *SHARES, "CPU s", 
 
 
 class Case(NamedTuple):
-    """What is trained: number of lexemes, sample_ratio, correction, share of wrong labels, updates (0: two epochs)."""
+    """A configuration: lexemes, sample_ratio, correction, fraction of wrong labels, updates (0: two epochs)."""
 
     classes: int
     ratio: str
@@ -60,7 +60,7 @@ class Case(NamedTuple):
 
     @classmethod
     def of(cls, key: dict) -> "Case":
-        """That of a run, from the key in its words.json."""
+        """Returns the case of a run from the key in its words.json."""
         settings, told = key["settings"], dict(word.split("=", 1) for word in key["arguments"])
         wrong = parse_options("task_options", told["task_options"]).get("wrong_labels", 0.0)
         own = (settings[name] for name in ("num_classes", "sample_ratio", "sampling_correction"))
@@ -68,12 +68,12 @@ class Case(NamedTuple):
 
     @property
     def full(self) -> "Case":
-        """The case beside it with all centers in every step."""
+        """Returns the corresponding case with all centers in every step."""
         return self._replace(ratio="1", corrected=False)
 
     @property
     def halves(self) -> list[str]:
-        """r of the first and of the second half of the updates; empty if r changes with the epochs, or not at all."""
+        """Returns r in the two halves of the updates; empty if r changes with the epochs, or not at all."""
         ratios = self.ratio.strip("[]").split(",")
         return ratios if self.updates and len(ratios) > 1 else []
 
@@ -86,18 +86,18 @@ class Case(NamedTuple):
 
     @property
     def cells(self) -> list[str]:
-        """Of a table."""
+        """The first cells of a row of a table."""
         ratio = self.ratio + (", corrected" if self.corrected else "")
         length = f"{self.updates:,} updates" if self.updates else "2 epochs"
         return [f"{self.classes:,}", length, f"{100 * self.wrong:g} %", ratio]
 
     def settings(self, seed: int) -> dict[str, object]:
-        """The settings that differ between runs."""
+        """Returns the settings that differ between runs."""
         ratio = {"sample_ratio": self.ratio, "sampling_correction": self.corrected}
         return {"num_classes": self.classes, **ratio, "seed": seed}
 
     def arguments(self, options: dict[str, object]) -> list[str]:
-        """The others, with options of the task."""
+        """Returns the other settings, with options of the task."""
         options = options | ({"wrong_labels": self.wrong} if self.wrong else {})
         updates = {"num_epoch": 0, "max_update": self.updates, "checkpoint_every": self.updates // 2}
         length = [f"{name}={value}" for name, value in updates.items()] if self.updates else []
@@ -106,7 +106,7 @@ class Case(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the set is, and where the runs are."""
+    """The folder of the set and the folder of the runs."""
 
     root: Path
     folder: Path
@@ -116,7 +116,7 @@ class Place(NamedTuple):
 
 
 def measured(case: Case, seed: int, place: Place, arguments: list[str]) -> dict:
-    """The figures of a training, or those of an earlier one with the same set and settings."""
+    """Returns the figures of a training, or of an earlier one with the same set and settings."""
     models, settings = place.models(case, seed), case.settings(seed)
     path, of_set = models / "words.json", json.loads((place.root / "lexemes.json").read_text())
     key = {"settings": settings, "arguments": arguments, "set": of_set}
@@ -129,7 +129,7 @@ def measured(case: Case, seed: int, place: Place, arguments: list[str]) -> dict:
 
 
 def trained(case: Case, seed: int, place: Place, arguments: list[str]) -> Usage:
-    """What a training took. Of two halves the first is that of the run with its r alone, and so are its seconds."""
+    """Returns the resources of a training, which takes the first of two halves from the run with its r."""
     settings, seconds = case.settings(seed), 0.0
     if case.halves:
         first = case._replace(ratio=case.halves[0])
@@ -151,15 +151,15 @@ def row(case: Case, runs: list[dict]) -> list[str]:
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--classes", nargs="+", type=int, default=[10000], help="lexemes to train on; 0: all")
-    parser.add_argument("--updates", type=int, default=0, help="of each training; 0: two epochs")
+    parser.add_argument("--classes", nargs="+", type=int, default=[10000], help="lexemes to train on; 0 for all")
+    parser.add_argument("--updates", type=int, default=0, help="updates per training; 0 for two epochs")
     parser.add_argument("--ratios", nargs="+", default=["1", "0.3", "0.1"], help="sample_ratio")
-    parser.add_argument("--corrected", action="store_true", help="r < 1 also with sampling_correction")
-    parser.add_argument("--wrong", type=float, default=0.0, help="share of wrong labels")
+    parser.add_argument("--corrected", action="store_true", help="also run r < 1 with sampling_correction")
+    parser.add_argument("--wrong", type=float, default=0.0, help="fraction of wrong labels")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--root", type=Path, default=SET, help="folder of the set (data/words)")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the runs")
-    parser.add_argument("--quick", action="store_true", help="20 updates with 200 classes, in FOLDER-quick")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the runs")
+    parser.add_argument("--quick", action="store_true", help="run 20 updates with 200 classes, in FOLDER-quick")
     args = parser.parse_args()
     args.root, args.folder = args.root.resolve(), args.folder.resolve()
     if args.quick:

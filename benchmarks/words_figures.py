@@ -1,10 +1,10 @@
-"""Tables of the runs of benchmarks/words.py that are in a folder. See docs/words.md.
+"""Prints tables of the runs of benchmarks/words.py in a folder. See docs/words.md.
 
     .venv-torch/bin/python benchmarks/words_figures.py
 
-A difference is to the runs with r = 1 of the same seeds. Its 95 % interval is over the seeds, by Student's t, if there
-are three or more, else over the held-out lexemes, drawn with replacement, with the thresholds of each draw: it knows
-nothing of what another seed would change. Scores of the probes are kept in scores.npz of each run.
+Differences are to the runs with r = 1 and the same seeds. With three or more seeds, 95 % intervals are over the seeds,
+by Student's t. Otherwise they are over the held-out lexemes, drawn with replacement, and do not include the variation
+between seeds. Each run keeps the scores of its probes in scores.npz.
 
 Shapes: D draws.
 """
@@ -34,7 +34,7 @@ Runs = dict[int, "Run"]  # by seed
 
 
 class Run(NamedTuple):
-    """A training: the content of words.json, and its folder."""
+    """A training: the content of its words.json, and its folder."""
 
     content: dict
     folder: Path
@@ -44,13 +44,13 @@ class Run(NamedTuple):
 
 
 def place(case: Case) -> tuple:
-    """Of a case in a table: larger ratios first, the others after them."""
+    """Returns the sort key of a case: larger ratios first, then the other cases."""
     numbers = case.ratio.strip("[]").split(",")
     return case.classes, case.updates, case.wrong, case.corrected, len(numbers), -float(numbers[0])
 
 
 def read_runs(folder: Path) -> dict[Case, Runs]:
-    """The finished runs of a folder, in the order of their cases."""
+    """Returns the finished runs in a folder, in the order of their cases."""
     found: dict[Case, Runs] = {}
     for path in folder.glob("*/words.json"):
         content = json.loads(path.read_text())
@@ -60,7 +60,7 @@ def read_runs(folder: Path) -> dict[Case, Runs]:
 
 
 def redrawn_of(run: Run, root: Path) -> dict[str, np.ndarray]:
-    """The figures of a search, (D,), of lexemes drawn with replacement."""
+    """Returns the figures of a search for lexemes drawn with replacement, (D,) each."""
     path = run.folder / "scores.npz"
     if not path.exists() or path.stat().st_mtime < (run.folder / "words.json").stat().st_mtime:
         told = dict(word.split("=", 1) for word in run.content["key"]["arguments"])
@@ -77,7 +77,7 @@ def redrawn_of(run: Run, root: Path) -> dict[str, np.ndarray]:
 
 
 def differences(pairs: list[tuple[Run, Run]], root: Path) -> dict[str, Figure]:
-    """Of each figure, between runs and those with r = 1 of the same seeds."""
+    """Returns the differences of each figure between runs and the runs with r = 1 and the same seeds."""
     redrawn = [] if len(pairs) in STUDENT else [[redrawn_of(run, root) for run in pair] for pair in pairs]
     found = {}
     for name, (kind, figure) in SHARES.items():
@@ -87,12 +87,12 @@ def differences(pairs: list[tuple[Run, Run]], root: Path) -> dict[str, Figure]:
 
 
 class Compared(NamedTuple):
-    """A case beside its r = 1."""
+    """A case compared with r = 1."""
 
     case: Case
     seeds: int
     differences: dict[str, Figure]
-    gain: float  # how many times as fast
+    gain: float  # speedup
 
     @property
     def cells(self) -> list[str]:
@@ -101,7 +101,7 @@ class Compared(NamedTuple):
 
 
 def compare(runs: dict[Case, Runs], root: Path) -> list[Compared]:
-    """All cases with r < 1 that have runs with r = 1 beside them."""
+    """Returns all cases with r < 1 that can be compared with runs with r = 1."""
     compared = []
     for case, own in runs.items():
         full = runs.get(case.full, {})
@@ -117,7 +117,7 @@ def compare(runs: dict[Case, Runs], root: Path) -> list[Compared]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=SET, help="folder of the set (data/words)")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the runs (models/words-claim)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the runs (models/words-claim)")
     args = parser.parse_args()
     runs = read_runs(args.folder)
     compared = compare(runs, args.root)

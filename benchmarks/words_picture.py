@@ -1,8 +1,8 @@
-"""Draws the second table of docs/words.md: differences to r = 1 and the gain in time over the number of classes.
+"""Draws the second table of docs/words.md: differences to r = 1 and the speedup over the number of classes.
 
     .venv-torch/bin/python benchmarks/words_picture.py docs/words.md docs/words.png
 
-The rows of the page were measured at different times, which words_figures.py prints; so it is the page that is drawn.
+It draws the page's table because its rows were measured at different times.
 """
 
 import argparse
@@ -18,18 +18,18 @@ TITLES = ("TAR at FAR 1e-6, points beside r = 1", "rank-1, points beside r = 1",
 
 
 class Row(NamedTuple):
-    """A row of the table; a figure is (value, half-width of its interval)."""
+    """A row of the table. Figures are (value, half-width of the interval)."""
 
     classes: int
     label: str
-    figures: list[tuple[float, float]]  # of TITLES
+    figures: list[tuple[float, float]]  # by TITLES
 
 
 def read_table(page: str) -> list[Row]:
-    """Returns the rows with one r and no correction, of the table whose last column is "times as fast"."""
+    """Returns the rows with a single r and without correction of the table with the last column "times as fast"."""
     lines = iter(page.splitlines())
     next(line for line in lines if line.endswith("| times as fast |"))
-    next(lines)  # the rule
+    next(lines)  # the line below the heading
     rows = []
     for line in lines:
         if not line.startswith("|"):
@@ -44,7 +44,7 @@ def read_table(page: str) -> list[Row]:
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """Draws a panel for each of TITLES, with a line for each label."""
+    """Draws a panel for each of TITLES with a line for each label."""
     figure, axes = pyplot.subplots(1, len(TITLES), figsize=(11, 3.4), layout="constrained")
     labels = sorted({row.label for row in rows})
     colors = {ratio: f"C{number}" for number, ratio in enumerate(sorted({label.split(",")[0] for label in labels}))}

@@ -1,10 +1,10 @@
-"""The layer's share of a step of the words' training, in seconds of the processor. See docs/words.md.
+"""Measures the layer's fraction of a step in the training on words, in processor seconds. See docs/words.md.
 
     .venv-torch/bin/python benchmarks/words_step.py
     .venv-torch/bin/python benchmarks/words_step.py --quick
 
-One process with the classes and the batch of both ranks: a share does not depend on how they are divided. The steps of
-all cases take turns, so that other load of the machine changes all alike; medians.
+One process has the classes and the batch of both ranks, because the fraction does not depend on the split. The steps of
+all cases take turns, so that other load affects all of them. Times are medians.
 """
 
 import argparse
@@ -26,19 +26,19 @@ from examples.words.network import words  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
 from partial_fc_torch import CosFace, PartialFC  # noqa: E402
 
-BATCH, EMBEDDING = 256, 128  # of settings.json and two ranks
-RATE = 0.001  # what is learned does not matter
+BATCH, EMBEDDING = 256, 128  # batch of settings.json on two ranks
+RATE = 0.001  # what the network learns does not matter
 
 
 def network_step(network: torch.nn.Module, optimizer: torch.optim.Optimizer, letters: torch.Tensor) -> None:
-    """All but the layer: forward, backward from any gradient, and update."""
+    """Runs everything but the layer: forward, backward from a fixed gradient, and update."""
     network(letters).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
 
 
 def layer_step(layer: PartialFC, features: torch.Tensor, labels: torch.Tensor) -> None:
-    """The layer: forward, backward to the features, and the update of its centers."""
+    """Runs the layer: forward, backward to the features, and the update of its centers."""
     layer(features.requires_grad_(), labels).backward()
 
 
@@ -49,7 +49,7 @@ def seconds(step, *arguments) -> float:
 
 
 def measure(cases: list[tuple[int, float]], rounds: int) -> tuple[float, dict[tuple[int, float], float]]:
-    """Median seconds of a step of the network, and of the layer in each case of classes and sample ratio."""
+    """Returns the median seconds of a step of the network, and of the layer for each number of classes and ratio."""
     network = words(EMBEDDING)
     optimizer = torch.optim.SGD(network.parameters(), lr=RATE, momentum=0.9)
     layers = {}
@@ -73,8 +73,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", nargs="+", type=int, default=[10000, 50000, 173759])
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.0, 0.3, 0.1, 0.03], help="sample_ratio")
-    parser.add_argument("--rounds", type=int, default=20, help="steps of each case")
-    parser.add_argument("--quick", action="store_true", help="two steps with 200 classes")
+    parser.add_argument("--rounds", type=int, default=20, help="steps per case")
+    parser.add_argument("--quick", action="store_true", help="run two steps with 200 classes")
     args = parser.parse_args()
     if args.quick:
         args.classes, args.rounds = [200], 2

@@ -1,8 +1,8 @@
-"""Figures of a search of probes in a gallery with one entry of each class, and their intervals over the classes.
+"""Evaluates a search of probes in a gallery with one entry per class, with confidence intervals over the classes.
 
-rank1 is the share of the probes whose mate, the entry of their class, is the first. The TAR at a FAR is the share of
-those whose mate has a score above the threshold that all pairs of a probe and another entry pass at most at this FAR.
-`fars` are the FARs by the names of these figures.
+The mate of a probe is the gallery entry of its class. rank1 is the fraction of probes whose mate has the highest score.
+The TAR at a FAR is the fraction of probes whose mate has a score above a threshold. It is the lowest threshold that at
+most this fraction of all pairs of a probe and another entry exceed. `fars` maps the names of TARs to their FARs.
 
 Shapes: Q probes, M entries, K highest scores, D draws.
 """
@@ -16,20 +16,20 @@ from partial_fc.evaluation.roc import max_accepted
 
 from .figures import Figure, half_width
 
-SCORES = 5_000_000  # at a time, 20 MB
-SPARE = 1000  # other pairs that are kept beyond twice those at the largest FAR: a draw of classes may need more
-DRAWS = 1000  # of the classes, for an interval
+SCORES = 5_000_000  # scores per block, 20 MB
+SPARE = 1000  # scores kept in addition to twice the number at the largest FAR, because a draw may need more
+DRAWS = 1000  # draws of the classes for an interval
 
 
 class Scores(NamedTuple):
-    """Scores of a search: of the probes with their mates, and the highest of all others, ascending."""
+    """Scores of a search: those of the mates, and the highest of all other pairs in ascending order."""
 
     entries: int  # M
-    mates: np.ndarray  # (Q,) the entry of each probe's class
-    own: np.ndarray  # (Q,) float32
-    first: np.ndarray  # (Q,) bool, whether no other entry has the same score or a higher one
-    highest: np.ndarray  # (K,) float32
-    pairs: np.ndarray  # (K, 2) int64, the mate of the probe and the other entry
+    mates: np.ndarray  # (Q,) the mate of each probe
+    own: np.ndarray  # (Q,) float32, the score of each mate
+    first: np.ndarray  # (Q,) bool, whether the mate's score is higher than all others
+    highest: np.ndarray  # (K,) float32, the highest scores of other pairs
+    pairs: np.ndarray  # (K, 2) int64, for each of these scores the probe's mate and the other entry
 
 
 def search_scores(
@@ -43,32 +43,33 @@ def search_scores(
     """Searches the probes in the gallery.
 
     Args:
-        crossed: returns the (n, M) float32 similarities of n probes and the entries.
-        probes, gallery: what it takes. The probes can be sliced.
-        mates: see Scores. An entry may have no probe.
-        fars: see above.
-        advance: is called often.
+        crossed: returns the similarities (n, M) float32 of n probes and all entries.
+        probes: the probes, which can be sliced.
+        gallery: the entries.
+        mates: (Q,) the mate of each probe. An entry may have no probe.
+        fars: FARs by the names of the TARs.
+        advance: called after each block, to report progress.
     """
     entries = crossed(probes[:1], gallery).shape[1]
     most = 2 * max_accepted(max(fars.values()), len(mates) * (entries - 1)) + SPARE
     highest, pairs = np.empty(0, np.float32), np.empty((0, 2), np.int64)
     own, first = np.empty(len(mates), np.float32), np.empty(len(mates), bool)
-    lowest = np.finfo(np.float32).min  # of the scores that may count, not of a mate's
+    lowest = np.finfo(np.float32).min  # of the scores that may be among the K highest; a mate's score is set to -inf
     step = max(1, SCORES // entries)
     for start in range(0, len(mates), step):
         part = slice(start, start + step)
         scores = crossed(probes[part], gallery)
-        place = np.arange(len(scores)), mates[part]
-        own[part] = scores[place]
-        scores[place] = -np.inf
+        index = np.arange(len(scores)), mates[part]
+        own[part] = scores[index]
+        scores[index] = -np.inf
         first[part] = scores.max(axis=1) < own[part]
         if len(highest) == most:
             lowest = highest[0]
         elif scores.size > most:
             lowest = np.partition(scores.ravel(), -most)[-most]
-        found = np.nonzero(scores >= lowest)
-        highest = np.concatenate([highest, scores[found]])
-        pairs = np.concatenate([pairs, np.stack([mates[part][found[0]], found[1]], axis=1)])
+        probe, entry = np.nonzero(scores >= lowest)
+        highest = np.concatenate([highest, scores[probe, entry]])
+        pairs = np.concatenate([pairs, np.stack([mates[part][probe], entry], axis=1)])
         order = np.argsort(highest, kind="stable")[-most:]
         highest, pairs = highest[order], pairs[order]
         advance()
@@ -81,10 +82,11 @@ def search_shares(scores: Scores, fars: Mapping[str, float]) -> dict[str, float]
 
 
 def redrawn_shares(scores: Scores, fars: Mapping[str, float]) -> dict[str, np.ndarray]:
-    """Returns rank1 and the TARs, (D,), of classes drawn with replacement, the same for all searches of these classes.
+    """Returns rank1 and the TARs, (D,) each, for classes drawn with replacement.
 
-    A class that is drawn twice has its probes and its entry twice. Each draw has its own thresholds: few classes have
-    the scores that decide those of a small FAR. The gallery of rank1 stays whole.
+    All searches of the same classes have the same draws. A class that is drawn twice has its probes and its entry
+    twice. Each draw has its own thresholds, because few classes determine the threshold of a small FAR. rank1 always
+    uses the whole gallery.
     """
     random = np.random.Generator(np.random.PCG64(0))
     draws = []
@@ -101,10 +103,10 @@ def search_figures(scores: Scores, fars: Mapping[str, float]) -> dict[str, Figur
 
 
 def _shares(scores: Scores, fars: Mapping[str, float], times: np.ndarray) -> dict[str, float]:
-    """Returns rank1 and the TARs if each class is there so many times, (M,)."""
+    """Returns rank1 and the TARs if each class occurs ``times`` (M,) times."""
     weights = times[scores.mates]
     total, different = int(weights.sum()), int(weights @ (times.sum() - weights))
-    passed = np.cumsum((times[scores.pairs[:, 0]] * times[scores.pairs[:, 1]])[::-1])  # from the highest score on
+    passed = np.cumsum((times[scores.pairs[:, 0]] * times[scores.pairs[:, 1]])[::-1])  # from the highest score down
     shares = {"rank1": float(weights @ scores.first / total)}
     for name, far in fars.items():
         accepted = int(np.searchsorted(passed, max_accepted(far, different), side="right"))

@@ -1,6 +1,6 @@
-"""Fetches the typefaces and writes the set of characters, data/glyphs. Does nothing if it is there.
+"""Downloads the typefaces and writes the set of characters to data/glyphs, unless it exists.
 
-Needs apt-get and dpkg-deb (Debian, Ubuntu), but not root: 800 MB to fetch, 3 GB of disk, and a few minutes.
+Needs apt-get and dpkg-deb (Debian, Ubuntu), but not root; downloads 800 MB, takes 3 GB of disk and a few minutes.
 """
 
 import argparse
@@ -14,21 +14,23 @@ from .library import packages, read_library
 EXAMPLE = "--classes 1000 --unseen 100"
 NUMBERS = {
     "classes": "characters to train on",
-    "unseen": "characters to verify with",
-    "images": "of each character to train on",
-    "unseen_images": "at most, of each character to verify with, in each kind of typefaces",
-    "pairs": "of each of the two validation sets",
+    "unseen": "unseen characters for verification",
+    "images": "images per character to train on",
+    "unseen_images": "maximum number of images per unseen character and kind of typefaces",
+    "pairs": "pairs per validation set",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
-    parser.add_argument("--fonts", type=Path, default=DATA / "fonts", help="of the typefaces (default: data/fonts)")
+    parser.add_argument(
+        "--fonts", type=Path, default=DATA / "fonts", help="folder of the typefaces (default: data/fonts)"
+    )
     for name, text in NUMBERS.items():
         default, option = getattr(Size(), name), f"--{name.replace('_', '-')}"
         parser.add_argument(option, type=whole_number(1), default=default, help=f"{text} (default: {default})")
-    parser.add_argument("--packages", nargs="+", metavar="NAME", help="only these of packages.txt (default: all)")
+    parser.add_argument("--packages", nargs="+", metavar="NAME", help="packages in packages.txt (default: all)")
     parser.add_argument("--seed", type=whole_number(0), default=0)
     add_workers(parser)
 

@@ -1,8 +1,8 @@
-"""What `partial-fc sets clean` finds in sets of characters with known errors, and what cleaning is worth.
+"""Measures what `partial-fc sets clean` finds in sets of characters with known errors, and what cleaning gains.
 
-Writes the set with wrong labels, with split classes, and with planted copies and characters of a test set (planted.py),
-trains on each, cleans it with the model that was trained on it, and trains again on the cleaned set. See
-docs/cleaning.md. A training that is in FOLDER is not repeated: remove the folder after a change of the code.
+Writes variants of the set with wrong labels, with split classes, and with planted copies and characters of a test set
+(planted.py). Trains on each variant, cleans it with the resulting model, and trains again on the cleaned set. See
+docs/cleaning.md. A training that exists in FOLDER is not repeated: remove the folder after a change of the code.
 """
 
 import argparse
@@ -30,36 +30,36 @@ from .evaluate import KINDS, SEARCHED
 from .planted import TEST, write_planted
 
 EXAMPLE = "--root data/glyphs"
-SHARE = 0.2  # of wrong labels, and of split classes
-COPIES, PERSONS = 0.05, 100  # planted
+SHARE = 0.2  # fraction of wrong labels, and of split classes
+COPIES, PERSONS = 0.05, 100  # fraction of planted copies; number of planted test characters
 PROGRAM = [sys.executable, "train.py"]
 SCHEDULE = ["batch_size=128", "num_epoch=8", "lr_epochs=[7]", "warmup_steps=300"]
-SHORT = ["num_epoch=4", "lr_epochs=[3]"]  # on the planted set, whose figures on unseen characters nobody compares
-# Fewer updates leave a model that `sets clean` refuses, as it does not separate the classes.
+SHORT = ["num_epoch=4", "lr_epochs=[3]"]  # for the planted set, which is not evaluated on unseen characters
+# With fewer updates, `sets clean` refuses the model because it does not separate the classes.
 QUICK = ["batch_size=32", "num_epoch=0", "max_update=80", "lr_epochs=[]", "warmup_steps=5", "val_targets=[]"]
 QUICK += ["baselines=False"]  # evaluate.py verifies
 FILTER = "margin_options=interclass_filtering_threshold=0.4"
 
 
 class Study:
-    """The sets and trainings of a study.
+    """The sets and trainings of the study.
 
     Args:
-        root: folder of the set of characters; the others are written beside it.
-        folder: of the trainings.
+        root: folder of the set of characters. The variants are written next to it.
+        folder: folder of the trainings.
         schedule: settings of all trainings.
-        seed: of the noise and the trainings.
+        seed: seed of the noise and the trainings.
     """
 
     def __init__(self, root: Path, folder: Path, schedule: Sequence[str], seed: int):
         self.root, self.folder, self.schedule, self.seed = root, folder, schedule, seed
 
     def set_folder(self, name: str) -> Path:
-        """Returns the folder of a set, "clean" for the set of characters itself."""
+        """Returns the folder of a variant; "clean" is the set of characters itself."""
         return self.root if name == "clean" else self.root.with_name(f"{self.root.name}-{name}")
 
     def train(self, name: str, set_name: str, *settings: str) -> None:
-        """Trains on a set, unless that is done, and verifies the model on unseen characters."""
+        """Trains on a set and verifies the model on unseen characters, unless this has been done."""
         output, rec = self.folder / name, self.set_folder(set_name)
         classes = (read_property(rec / "train.rec") or [0])[0]
         if not (output / "summary.json").exists():
@@ -73,7 +73,7 @@ class Study:
             subprocess.run([sys.executable, *evaluate], check=True, stdout=subprocess.DEVNULL, cwd=DATA.parent)
 
     def clean(self, name: str, *options: str) -> dict[int, dict[str, str]]:
-        """Cleans a set with its model; returns the changes by key."""
+        """Cleans a set with the model that was trained on it; returns the changes by key."""
         target = self.set_folder(f"{name}-cleaned")
         words = [self.set_folder(name), target, "--model", self.folder / name, "--force", *options]
         if partial_fc(["sets", "clean", *map(str, words)]):
@@ -95,7 +95,7 @@ class Study:
         return true[order], noisy[order]
 
     def write_planted(self) -> dict[str, list[int]]:
-        """Writes the set with copies and characters of a test set; returns them."""
+        """Writes the set with planted copies and test characters; returns their keys and classes."""
         target = self.set_folder("planted")
         if not (target / "train.rec").exists():
             with staged_folder(target) as stage:
@@ -105,7 +105,7 @@ class Study:
 
 
 def found_rows(study: Study) -> Iterator[list[str]]:
-    """Cleans each set; yields rows of what was found: its kind, number, precision and recall."""
+    """Cleans each set; yields a row for each kind of error: its name, the number found, precision and recall."""
     true, noisy = study.write_noise("flip")
     study.train("flip", "flip")
     changes = study.clean("flip")
@@ -133,7 +133,7 @@ def found_rows(study: Study) -> Iterator[list[str]]:
 
 
 def classes_of_persons(rows: Iterable[Mapping[str, str]]) -> set[int]:
-    """Returns the class of each test person: that of most of its images, as some had a wrong label before."""
+    """Returns the class of each test person by majority vote, as some of its images may have a wrong label."""
     of_person: dict[str, Counter[int]] = {}
     for row in rows:
         of_person.setdefault(row["other"], Counter())[int(row["class"])] += 1
@@ -141,7 +141,7 @@ def classes_of_persons(rows: Iterable[Mapping[str, str]]) -> set[int]:
 
 
 def inverse(of: Mapping[int, int]) -> dict[int, set[int]]:
-    """Returns the keys of each value."""
+    """Returns the set of keys for each value."""
     result: dict[int, set[int]] = {}
     for key, value in of.items():
         result.setdefault(int(value), set()).add(int(key))
@@ -149,18 +149,18 @@ def inverse(of: Mapping[int, int]) -> dict[int, set[int]]:
 
 
 def pairs_in(groups: Iterable[set[int]]) -> set[tuple[int, ...]]:
-    """Returns every two members of each group."""
+    """Returns all pairs within each group."""
     return {pair for group in groups for pair in combinations(sorted(group), 2)}
 
 
 def score(name: str, found: set, true: set) -> list[str]:
-    """Returns a row: number that were found, precision and recall in percent."""
+    """Returns a row with the number found, and precision and recall in percent."""
     right = len(found & true)
     return [name, f"{len(found):,}", *(f"{100 * right / len(of):.1f}" if of else "-" for of in (found, true))]
 
 
 def trained_rows(study: Study) -> Iterator[list[str]]:
-    """Trains on each set, and yields rows of the figures on unseen characters."""
+    """Trains on each set; yields rows of the figures on unseen characters."""
     runs = {"no errors": ("clean", "clean"), "20 % wrong labels": ("flip", "flip")}
     runs["20 % wrong labels, filter"] = ("flip-filter", "flip")
     runs["20 % wrong labels, cleaned"] = ("flip-cleaned", "flip-cleaned")
@@ -177,9 +177,11 @@ def trained_rows(study: Study) -> Iterator[list[str]]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
-    parser.add_argument("--folder", type=Path, default=DATA.parent / "models" / "cleaning", help="of the trainings")
+    parser.add_argument(
+        "--folder", type=Path, default=DATA.parent / "models" / "cleaning", help="folder of the trainings"
+    )
     parser.add_argument("--seed", type=whole_number(0), default=0)
-    parser.add_argument("--quick", action="store_true", help="80 updates in each training")
+    parser.add_argument("--quick", action="store_true", help="run 80 updates per training")
 
 
 def run(args: argparse.Namespace) -> int:

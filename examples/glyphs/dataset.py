@@ -1,10 +1,10 @@
-"""Writes the set: a character is a class, its renderings in different typefaces are its images.
+"""Writes the set of characters. A character is a class, and its renderings in different typefaces are its images.
 
-root/train.rec, train.idx, property   CLASSES characters, IMAGES of each, in typefaces of training
+root/train.rec, train.idx, property   CLASSES characters with IMAGES images each, in typefaces of training
 root/characters.txt                   the character of each class, one per line
 root/unseen_characters.bin            pairs of UNSEEN other characters in typefaces of training, in ten folds
-root/unseen_typefaces.bin             pairs of these characters in other typefaces
-root/unseen/                          their images as a set, with images.tsv: one line per image
+root/unseen_typefaces.bin             pairs of the unseen characters in new typefaces
+root/unseen/                          images of the unseen characters as a set, described in images.tsv
 root/typefaces.tsv                    the typefaces with their packages
 root/glyphs.json                      the parameters
 
@@ -13,7 +13,7 @@ Shapes: C characters, F typefaces.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,31 +31,31 @@ from .typefaces import CHARACTERS
 
 VERSION = 2  # increase it with every change of pixels
 DATA = Path(__file__).resolve().parents[2] / "data"
-CHOICE, SPLIT = 101, 102  # streams of random numbers
+CHOICE, SPLIT = 101, 102  # random streams
 GALLERY, TRAINED, NEW = "gallery", "trained", "new"  # kinds of images of unseen characters
 REFERENCE = "Noto Sans CJK JP"  # the typeface of the gallery
 PAIR_SETS = {TRAINED: "unseen_characters.bin", NEW: "unseen_typefaces.bin"}
 
 
 class Size(NamedTuple):
-    """Seed; characters of training and others, images of each in each kind of typeface, pairs of a validation set."""
+    """The seed and the size of the set."""
 
     seed: int = 0
     classes: int = 20000
     unseen: int = 2000
-    images: int = 20
-    unseen_images: int = 8
-    pairs: int = 6000
+    images: int = 20  # per class
+    unseen_images: int = 8  # per unseen character and kind of typefaces, at most
+    pairs: int = 6000  # per validation set
 
 
 def split_characters(library: Library, size: Size) -> tuple[np.ndarray, np.ndarray]:
-    """Chooses the characters that most typefaces of training draw.
+    """Selects the characters that are in most typefaces of training.
 
     Returns:
-        The columns of the library to train on, and those not to.
+        The library's columns of the characters to train on, and of the unseen characters.
 
     Raises:
-        ValueError: Too few characters are drawn by enough typefaces.
+        ValueError: too few characters are in enough typefaces.
     """
     is_new = np.array([typeface.is_new for typeface in library.typefaces])
     trained, new = library.draws[~is_new].sum(axis=0), library.draws[is_new].sum(axis=0)
@@ -72,15 +72,14 @@ def split_characters(library: Library, size: Size) -> tuple[np.ndarray, np.ndarr
 
 
 def choose_typefaces(library: Library, rows: np.ndarray, column: int, count: int, seed: int) -> list[int]:
-    """Returns up to `count` of the typefaces `rows` that draw a character: one of each package, then a second, ..."""
-    drawing = rows[library.draws[rows, column]]
-    order = random_stream(seed, CHOICE, CHARACTERS[column]).random(len(drawing)).argsort(kind="stable")
-    waiting: dict[str, list[int]] = {}
-    for row in drawing[order].tolist():
-        waiting.setdefault(library.typefaces[row].package, []).append(row)
-    turns = max(map(len, waiting.values()), default=0)
-    in_turn = (own[turn] for turn in range(turns) for own in waiting.values() if turn < len(own))
-    return list(islice(in_turn, count))
+    """Returns up to `count` of the typefaces `rows` that have a character, from all packages in turn."""
+    available = rows[library.draws[rows, column]]
+    order = random_stream(seed, CHOICE, CHARACTERS[column]).random(len(available)).argsort(kind="stable")
+    by_package: dict[str, list[int]] = {}
+    for row in available[order].tolist():
+        by_package.setdefault(library.typefaces[row].package, []).append(row)
+    in_turn = chain.from_iterable(zip_longest(*by_package.values()))
+    return list(islice((row for row in in_turn if row is not None), count))
 
 
 def plan_training(library: Library, columns: np.ndarray, size: Size) -> Iterator[Drawing]:
@@ -93,10 +92,10 @@ def plan_training(library: Library, columns: np.ndarray, size: Size) -> Iterator
 
 
 def plan_unseen(library: Library, columns: np.ndarray, size: Size) -> list[list[tuple[str, Drawing]]]:
-    """Returns the (kind, drawing) of the images of each unseen character: first that of the gallery."""
+    """Returns (kind, drawing) of the images of each unseen character; the first image is in the gallery."""
     is_new = np.array([typeface.is_new for typeface in library.typefaces])
     reference = library.typefaces[_reference(library)]
-    trained = np.setdiff1d(np.flatnonzero(~is_new), [_reference(library)])  # the gallery shows this one
+    trained = np.setdiff1d(np.flatnonzero(~is_new), [_reference(library)])  # the reference is in the gallery
     plan = []
     for column in columns.tolist():
         images = [(GALLERY, Drawing(CHARACTERS[column], reference, -1))]
@@ -108,7 +107,7 @@ def plan_unseen(library: Library, columns: np.ndarray, size: Size) -> list[list[
 
 
 def glyph_set(root: Path, packages: Sequence[Package], size: Size) -> SyntheticSet:
-    """Returns the set in a folder. What was asked for determines it, together with the versions of the packages."""
+    """Returns the set in a folder. Its content is determined by these parameters and the versions of the packages."""
     names = {package.name: "new" if package.is_new else "train" for package in packages}
     parameters = {"version": VERSION, **size._asdict(), "packages": names}
     return SyntheticSet(root, "glyphs.json", parameters, ("train.rec", *PAIR_SETS.values()))
@@ -118,8 +117,8 @@ def write_files(library: Library, size: Size, workers: int, folder: Path) -> Non
     """Draws and writes the files of a set.
 
     Raises:
-        ValueError: There are too few characters or pairs.
-        OSError: A file cannot be written.
+        ValueError: there are too few characters or pairs.
+        OSError: a file cannot be written.
     """
     classes, others = split_characters(library, size)
     unseen = plan_unseen(library, others, size)
@@ -136,7 +135,7 @@ def write_files(library: Library, size: Size, workers: int, folder: Path) -> Non
 def _reference(library: Library) -> int:
     names = [typeface.name for typeface in library.typefaces]
     if REFERENCE not in names:
-        raise ValueError(f"the typeface of the gallery, {REFERENCE}, is missing: fetch fonts-noto-cjk")
+        raise ValueError(f"the typeface of the gallery, {REFERENCE}, is missing: add the package fonts-noto-cjk")
     return names.index(REFERENCE)
 
 

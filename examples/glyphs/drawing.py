@@ -1,4 +1,4 @@
-"""Draws a character in a typeface as a small image, varied a little."""
+"""Draws a character in a typeface as a small image with random variations."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -12,20 +12,20 @@ from partial_fc.data.synthetic.identity import random_stream
 from .typefaces import CHARACTERS, Typeface
 
 SIZE = 64  # side of an image in pixels
-EM = 52  # pixels of an em
-OPEN_TYPEFACES = 512  # all of the set
+EM = 52  # size of an em in pixels
+OPEN_TYPEFACES = 512  # more than the set has
 
 
 class Drawing(NamedTuple):
-    """A character (code point) in a typeface; `number` among its images selects the variation, -1: none."""
+    """A character in a typeface."""
 
-    code: int
+    code: int  # code point
     typeface: Typeface
-    number: int
+    number: int  # number of the image of this character, which selects the variation; -1 for none
 
 
 def draw_variation(random: np.random.Generator) -> tuple:
-    """Returns what differs between two images of one outline, see `draw`."""
+    """Returns the random parameters of an image, see `draw`."""
     scale, turn, slant = np.array([0.85, -0.1, -0.12]) + random.random(3) * [0.23, 0.2, 0.24]
     linear = scale * np.array([[np.cos(turn), slant - np.sin(turn)], [np.sin(turn), np.cos(turn)]])
     shift = 6 * random.random(2) - 3
@@ -34,17 +34,17 @@ def draw_variation(random: np.random.Generator) -> tuple:
 
 
 def draw(seed: int, drawing: Drawing) -> bytes:
-    """Returns the JPEG file of an image of SIZE x SIZE pixels, three equal channels but for the compression.
+    """Returns a gray image of SIZE x SIZE pixels as a JPEG file with three channels.
 
     Raises:
-        ValueError: The typeface draws nothing.
+        ValueError: the typeface draws nothing.
     """
     random = random_stream(seed, drawing.code, drawing.number + 1)
     variation = draw_variation(random) if drawing.number >= 0 else (np.eye(2), np.zeros(2), 0, 255, 0, 0, 95)
-    # A map of the plane, gray levels, and what a camera adds.
+    # An affine map, gray levels, and effects of a camera.
     linear, shift, dark, paper, blur, strength, quality = variation
     mask = _mask(drawing.typeface, chr(drawing.code))
-    # The middle of the ink comes to the middle of the image.
+    # Maps the center of the ink to the center of the image.
     middle = (np.array(mask.shape[::-1]) - 1) / 2
     target = (SIZE - 1) / 2 + shift
     matrix = np.column_stack([linear, target - linear @ middle])
@@ -60,7 +60,7 @@ def draw(seed: int, drawing: Drawing) -> bytes:
 
 
 def can_draw(typeface: Typeface, outlines: np.ndarray) -> bool:
-    """Returns whether FreeType draws the first of a typeface's characters: (C,) uint64, see read_typefaces."""
+    """Returns whether FreeType can draw the first character in the outlines (C,) uint64 of read_typefaces."""
     try:
         _mask(typeface, chr(CHARACTERS[np.flatnonzero(outlines)[0]]))
     except ValueError:
@@ -72,7 +72,7 @@ def _mask(typeface: Typeface, character: str) -> np.ndarray:
     """Returns the ink of a character, (h, w) uint8, without margins.
 
     Raises:
-        ValueError: FreeType cannot draw it, or draws nothing.
+        ValueError: FreeType cannot draw the character, or draws nothing.
     """
     try:
         mask = _opened(typeface).getmask(character, mode="L")

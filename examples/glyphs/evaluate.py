@@ -1,9 +1,8 @@
 """Verifies a model on characters and typefaces that it was not trained on.
 
-For the typefaces of training and for new ones: the accuracy of verification in ten folds (insightface's measure); and
-of a search in a gallery with one plain image of each unseen character, rank-1 and the TAR of all pairs of an image and
-an entry at a FAR of 1e-4. Each with the half-width of its 95 % confidence interval: Student's t of the folds, or
-characters drawn with replacement, with the thresholds of each draw.
+Prints two kinds of figures for the typefaces of training and for new typefaces: the verification accuracy in ten folds,
+as in insightface; and rank-1 and the TAR at a FAR of 1e-4 of a search in a gallery with one plain image per unseen
+character. Each has a 95 % confidence interval, by Student's t over the folds or by drawing characters with replacement.
 
 Shapes: N images, E embedding.
 """
@@ -36,11 +35,11 @@ FARS = {"tar": 1e-4}
 SEARCHED = {"tar": "TAR at FAR 1e-4", "rank1": "rank-1"}
 MEASURES = {"accuracy": "accuracy", **SEARCHED}
 KINDS = {TRAINED: "typefaces of training", NEW: "new typefaces"}
-RECIPE = Recipe(mirrored=False, batch_size=256)  # a mirrored character is another one
+RECIPE = Recipe(mirrored=False, batch_size=256)  # a mirrored character is a different character
 
 
 def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
-    """Returns (N, E) float32 of length 1 of N encoded images."""
+    """Returns the normalized embeddings (N, E) float32 of N encoded images."""
     parts = []
     with progress(len(images), "image", f"embedding {name}") as bar:
         for first in range(0, len(images), RECIPE.batch_size):
@@ -51,13 +50,13 @@ def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
 
 
 def write_scores(path: Path, scores: Mapping[str, Scores]) -> None:
-    """Writes the scores of the search in each kind of typefaces."""
+    """Writes the search scores for each kind of typefaces."""
     arrays = {f"{kind}_{name}": array for kind, of in scores.items() for name, array in of._asdict().items()}
     np.savez_compressed(path, **arrays)
 
 
 def read_scores(path: Path) -> dict[str, Scores]:
-    """Reads what `write_scores` has written."""
+    """Reads a file of write_scores()."""
     with np.load(path) as file:
         return {kind: Scores(*(file[f"{kind}_{name}"] for name in Scores._fields)) for kind in KINDS}
 
@@ -66,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("model", type=Path, help="an .onnx file, or the folder of a training")
     parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
-    parser.add_argument("--out", type=Path, help="also write the figures to OUT.json, and the scores to OUT.npz")
+    parser.add_argument("--out", type=Path, help="also write the figures to OUT.json and the scores to OUT.npz")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""All typefaces at hand, from Debian's packages, and which of them draws which character. Needs no root.
+"""Downloads typefaces from Debian's packages, without root, and finds which characters each typeface has.
 
 Shapes: C characters, F typefaces.
 """
@@ -25,15 +25,15 @@ ENDINGS = (".ttf", ".otf", ".ttc")
 
 
 class Package(NamedTuple):
-    """A package of typefaces: its name, the licence of the typefaces, and whether training leaves them out."""
+    """A Debian package of typefaces."""
 
     name: str
-    licence: str
-    is_new: bool
+    licence: str  # licence of the typefaces
+    is_new: bool  # whether the typefaces are not used in training
 
 
 def packages(names: Sequence[str] | None = None) -> list[Package]:
-    """Returns the packages of packages.txt, or those with these names. Raises ValueError for another name."""
+    """Returns the packages in packages.txt, by default all. Raises ValueError for an unknown name."""
     lines = [line.split(maxsplit=2) for line in LIST.read_text().splitlines() if not line.startswith("#")]
     every = {name: Package(name, licence, use == "new") for use, name, licence in lines}
     unknown = sorted(set(names or ()) - set(every))
@@ -43,17 +43,17 @@ def packages(names: Sequence[str] | None = None) -> list[Package]:
 
 
 class Library(NamedTuple):
-    """The typefaces of training, then the new ones, and what each draws: (F, C) bool by typeface and CHARACTERS."""
+    """Typefaces and their characters."""
 
-    typefaces: list[Typeface]
-    draws: np.ndarray
+    typefaces: list[Typeface]  # the typefaces of training, then the new ones
+    draws: np.ndarray  # (F, C) bool, whether each typeface has each of CHARACTERS
 
 
 def read_library(fonts: Path, workers: int, wanted: Sequence[Package]) -> Library:
-    """Fetches the typefaces of the wanted packages, and reads what they draw.
+    """Downloads the typefaces of some packages and reads which characters they have.
 
     Raises:
-        OSError: They cannot be fetched.
+        OSError: the packages cannot be downloaded.
     """
     found = fetch(fonts, wanted)
     tasks = [(package.name, package.is_new, path) for package, files in found.items() for path in files]
@@ -64,13 +64,16 @@ def read_library(fonts: Path, workers: int, wanted: Sequence[Package]) -> Librar
             bar.update(1)
     if not read:
         raise OSError(f"no typefaces in {fonts}: run apt-get update (Debian, Ubuntu), then try again")
-    # No new typeface may show an outline of training.
-    read.sort(key=lambda face: face[0].is_new)
+    read.sort(key=lambda face: face[0].is_new)  # an outline of training does not count for a new typeface
     return Library([typeface for typeface, _ in read], distinct(np.stack([outlines for _, outlines in read])))
 
 
 def distinct(outlines: np.ndarray) -> np.ndarray:
-    """Leaves the first typeface of each outline of a character: (F, C) uint64, 0 for none -> (F, C) bool."""
+    """Returns (F, C) bool, True for the first typeface with each outline of a character.
+
+    Args:
+        outlines: (F, C) uint64, the outline numbers of read_typefaces; 0 for none.
+    """
     kept = np.zeros(outlines.shape, bool)
     for column in range(outlines.shape[1]):
         _, first = np.unique(outlines[:, column], return_index=True)
@@ -79,18 +82,18 @@ def distinct(outlines: np.ndarray) -> np.ndarray:
 
 
 def _read(task: tuple[str, bool, Path]) -> list[tuple[Typeface, np.ndarray]]:
-    logging.getLogger("fontTools").setLevel(logging.ERROR)  # it warns of dates and names that nothing here reads
+    logging.getLogger("fontTools").setLevel(logging.ERROR)  # its warnings are about unused dates and names
     try:
         read = read_typefaces(*task)
     except TTLibError as error:
         print(f"{task[-1]}: {error}: left out", file=sys.stderr)
         return []
-    # Two typefaces of Debian 12 have hinting instructions that FreeType refuses.
+    # FreeType refuses the hinting instructions of two typefaces in Debian 12.
     return [(face, outlines) for face, outlines in read if can_draw(face, outlines)]
 
 
 def fetch(folder: Path, wanted: Sequence[Package]) -> dict[Package, list[Path]]:
-    """Fetches what is missing in `folder`; returns the font files of the packages that this system's apt-get has.
+    """Downloads packages that are not in `folder`; returns the font files of those that apt-get can find.
 
     Raises:
         OSError: apt-get or dpkg-deb is missing, or fails.
@@ -107,10 +110,10 @@ def fetch(folder: Path, wanted: Sequence[Package]) -> dict[Package, list[Path]]:
 
 
 def _fetch_one(name: str, folder: Path, unpacked: Path) -> bool:
-    """Fetches and unpacks a package; returns False if apt-get does not know it."""
+    """Downloads and unpacks a package; returns False if apt-get cannot find it."""
     if _run(["apt-cache", "show", "--quiet=2", name], folder).returncode:
         return False
-    for old in folder.glob(f"{name}_*.deb"):  # of a run that was interrupted
+    for old in folder.glob(f"{name}_*.deb"):  # left over from an interrupted run
         old.unlink()
     done = _run(["apt-get", "download", "--quiet=2", name], folder)
     if done.returncode:

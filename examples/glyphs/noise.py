@@ -1,7 +1,7 @@
-"""Writes the set of characters again with wrong labels, to see what they cost: see docs/experiment.md.
+"""Writes the set of characters with wrong labels, to measure their cost: see docs/experiment.md.
 
-flip: a share of the images gets the label of another character, drawn uniformly. split: a share of the characters is
-split into two or three classes in turn, as one person under several names. The validation sets stay as they are.
+flip: a fraction of the images gets the label of another character, drawn uniformly. split: a fraction of the characters
+is split into two or three classes, like a person with several names. The validation sets are copied without changes.
 
 Shapes: N images, C classes.
 """
@@ -28,7 +28,7 @@ EXAMPLE = "flip data/glyphs-flip"
 
 
 def split(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Returns labels (N,) where a share of the C classes is split, in turn into two and three; new classes follow."""
+    """Splits a fraction of the C classes of labels (N,), in turn into two and three; new classes have new numbers."""
     classes = int(labels.max()) + 1
     result, unused = labels.copy(), classes
     chosen = random_stream(seed, NOISE).random(classes).argsort(kind="stable")[: round(share * classes)]
@@ -49,7 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("target", type=Path, help="folder of the new set")
     parser.add_argument("--source", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
-    parser.add_argument("--share", type=number_above_0("the share", 1), default=0.2, help="default: 0.2")
+    parser.add_argument(
+        "--share",
+        type=number_above_0("the share", 1),
+        default=0.2,
+        help="fraction with errors (default: 0.2)",
+    )
     parser.add_argument("--seed", type=whole_number(0), default=0)
     add_force(parser)
 

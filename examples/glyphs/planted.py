@@ -1,7 +1,7 @@
-"""Writes the set of characters again with near-duplicates and characters of a test set in it, to see if they are found.
+"""Writes the set of characters with planted near-duplicates and characters of a test set, which cleaning should find.
 
-Of some characters HELD_OUT images are taken out of the set, and are the same pairs of ``test.bin``; the different pairs
-are of unseen characters. Of a share of the images an altered copy is added to the class.
+HELD_OUT images of some characters are moved from the set to ``test.bin``, where they form the matching pairs. The other
+pairs are of unseen characters. An altered copy of a fraction of the images is added to their class.
 
 Shapes: N images, C classes.
 """
@@ -20,15 +20,20 @@ from partial_fc.data.transforms import decode_any_size
 from .dataset import PAIR_SETS, TRAINED
 from .drawing import SIZE
 
-PLANTED = 104  # stream of random numbers
+PLANTED = 104  # random stream
 HELD_OUT = 4
 TEST = "test.bin"
 
 
 def write_planted(source: Path, stage: Path, share: float, persons: int, seed: int) -> None:
-    """Writes the set, test.bin, and planted.json: the classes that are in the test set, and the keys of the copies.
+    """Writes the set, test.bin, and planted.json with the classes in the test set and the keys of the copies.
 
-    A ``share`` of the images of the set in ``source`` get a copy; ``persons`` characters are in the test set.
+    Args:
+        source: folder of the set of characters.
+        stage: folder to write to.
+        share: fraction of the images that get a copy.
+        persons: number of characters in the test set.
+        seed: seed of the random choices.
     """
     records = FaceRecords(source / "train.rec")
     labels = records.labels(np.arange(records.num_images))
@@ -57,7 +62,7 @@ def write_planted(source: Path, stage: Path, share: float, persons: int, seed: i
 
 
 def altered(encoded: bytes) -> bytes:
-    """Returns a copy that is turned, coarse, of more contrast, and a WebP: other changes than those of the limit."""
+    """Returns a rotated, coarser copy of more contrast, as WebP: changes that the duplicate limit was not tuned on."""
     image = cv2.cvtColor(decode_any_size(encoded), cv2.COLOR_RGB2BGR)
     turn = cv2.getRotationMatrix2D((SIZE / 2, SIZE / 2), 1.0, 1.0)  # degrees, scale
     turned = cv2.warpAffine(image, turn, (SIZE, SIZE), borderMode=cv2.BORDER_REPLICATE)

@@ -1,4 +1,4 @@
-"""What each typeface draws: one number per outline. Equal outlines have equal numbers.
+"""Reads typefaces as one number per character's outline. Equal outlines have equal numbers.
 
 Shapes: C characters, F typefaces.
 """
@@ -15,25 +15,25 @@ from fontTools.ttLib import TTCollection, TTFont, TTLibError
 # Han (the first block) and Hangul syllables.
 CHARACTERS = (*range(0x4E00, 0xA000), *range(0xAC00, 0xD7A4))
 BLANKS = (0x20, 0x3000)
-LEAST_CHARACTERS = 1000  # of a typeface; others have symbols and Latin letters only
+LEAST_CHARACTERS = 1000  # typefaces with fewer characters are for symbols and Latin letters
 
 
 class Typeface(NamedTuple):
-    """A typeface: its full name, package, file, and number within the file; whether training shows it."""
+    """A typeface in a font file."""
 
-    name: str
+    name: str  # full name
     package: str
     path: Path
-    number: int
-    is_new: bool
+    number: int  # within the file
+    is_new: bool  # whether it is not used in training
 
 
 def read_typefaces(package: str, is_new: bool, path: Path) -> list[tuple[Typeface, np.ndarray]]:
     """Reads the typefaces of a file.
 
     Returns:
-        Each typeface with (C,) uint64, a number per outline of CHARACTERS; 0 where it draws none of its own: the
-        character is missing, blank, drawn as .notdef, or drawn as another character.
+        Each typeface with (C,) uint64, the number of the outline of each of CHARACTERS. It is 0 for characters that are
+        missing or blank, or that look like .notdef or another character.
     """
     if path.suffix.lower() == ".ttc":
         with TTCollection(str(path), lazy=True) as collection:
@@ -64,10 +64,10 @@ def outline_numbers(font: TTFont) -> np.ndarray:
 
 
 def _outline_reader(font: TTFont) -> Callable[[int], bytes]:
-    """Returns a function from the number of a glyph to the bytes of its outline, b"" for an empty one."""
+    """Returns a function that maps the number of a glyph to the bytes of its outline; b"" if it is empty."""
     if "glyf" in font:
-        places, data = font["loca"], font.reader["glyf"]
-        return lambda glyph: data[places[glyph] : places[glyph + 1]]
+        offsets, data = font["loca"], font.reader["glyf"]
+        return lambda glyph: data[offsets[glyph] : offsets[glyph + 1]]
     if "CFF " not in font:
         raise TTLibError("has neither TrueType nor CFF outlines")
     strings = font["CFF "].cff.topDictIndex[0].CharStrings.charStringsIndex

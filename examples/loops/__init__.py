@@ -1,1 +1,1 @@
-"""The layer in training loops that are not this project's: all programs print the same losses."""
+"""The layer in training loops of other frameworks. All programs print the same losses."""

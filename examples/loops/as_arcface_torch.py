@@ -1,4 +1,4 @@
-"""A loop of the form of arcface_torch's train_v2.py, which needs this one import; it resumes from its checkpoint.
+"""A loop like arcface_torch's train_v2.py, in which only one import is changed. It resumes from its checkpoint.
 
 torchrun --nproc_per_node=2 -m examples.loops.as_arcface_torch FOLDER EPOCHS
 """

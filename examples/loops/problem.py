@@ -1,4 +1,4 @@
-"""What the programs of this folder train: one backbone, the batches of a process, the settings.
+"""The problem that the programs of this folder train on: backbone, batches and settings.
 
 Shapes: B local batch.
 """
@@ -12,28 +12,30 @@ from torch import nn
 from partial_fc_torch import CosFace
 
 STEPS, BATCH, CLASSES, EMBEDDING = 8, 32, 50, 64
-RATE, MAX_NORM = 0.02, 5.0  # of the learning; of the gradient of the backbone
+RATE, MAX_NORM = 0.02, 5.0  # learning rate, and maximum norm of the backbone's gradient
 DECAY = {"momentum": 0.9, "weight_decay": 5e-4}
 MARGIN = CosFace(s=16)
 LAYER: dict[str, Any] = {"margin_softmax": MARGIN, "num_classes": CLASSES, "embedding_size": EMBEDDING, **DECAY}
 
 
 def rate_factor(step: int) -> float:
-    """Returns the factor of the learning rates of a step, from 0."""
+    """Returns the factor of the learning rates in a step; steps are counted from 0."""
     return 0.1 if step >= 5 else 1.0
 
 
 def backbone() -> nn.Module:
-    """Returns images (B, 3, 32, 32) -> embeddings (B, E), with the same weights on every process."""
+    """Returns a network from images (B, 3, 32, 32) to embeddings (B, E), with the same weights in all processes."""
     torch.manual_seed(0)
     body = nn.Sequential(nn.Conv2d(3, 16, 5, stride=4, padding=2), nn.BatchNorm2d(16), nn.PReLU(16))
     return nn.Sequential(body, nn.Flatten(), nn.Linear(1024, EMBEDDING))
 
 
 def batches(rank: int, steps: Iterable[int] = range(STEPS)) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yields normalized images (B, 3, 32, 32) float32 and labels (B,) int64: a pattern a class, in noise.
+    """Yields normalized images (B, 3, 32, 32) float32 and labels (B,) int64. Each class has a pattern, with noise.
 
-    ``rank`` is that of the process; ``steps`` are numbered from 0.
+    Args:
+        rank: rank of this process.
+        steps: numbers of the steps, from 0.
     """
     patterns = torch.randint(128, (CLASSES, 3, 32, 32), generator=torch.Generator().manual_seed(0))
     for step in steps:

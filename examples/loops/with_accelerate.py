@@ -1,4 +1,4 @@
-"""The layer with Accelerate, and an explicit step of the centers.
+"""The layer with Accelerate and an explicit optimizer step for the centers.
 
 torchrun --nproc_per_node=2 -m examples.loops.with_accelerate
 """
@@ -15,9 +15,9 @@ layer = PartialFC(**problem.LAYER, sample_rate=0.5, update_in_backward=False)
 layer.learning_rate = problem.RATE
 backbone = problem.backbone()
 optimizer = torch.optim.SGD(backbone.parameters(), lr=problem.RATE, **problem.DECAY)
-# The layer itself is not prepared: every process holds other classes.
+# The layer itself is not prepared, because each process holds different classes.
 backbone, optimizer, center_optimizer = accelerator.prepare(backbone, optimizer, layer.optimizer)
-# Nor are the schedules, which Accelerate would step once for each process.
+# The schedules are not prepared either: Accelerate would step them once for each process.
 schedules = [LambdaLR(each.optimizer, problem.rate_factor) for each in (optimizer, center_optimizer)]
 for images, labels in problem.batches(accelerator.process_index):
     loss = layer(backbone(images), labels)

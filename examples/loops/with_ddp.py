@@ -1,4 +1,4 @@
-"""The layer with DistributedDataParallel: the backward pass updates the centers, and no gradient of them exists.
+"""The layer with DistributedDataParallel. The backward pass updates the centers without storing their gradient.
 
 torchrun --nproc_per_node=2 -m examples.loops.with_ddp
 """
@@ -18,12 +18,12 @@ layer.learning_rate = problem.RATE
 optimizer = torch.optim.SGD(backbone.parameters(), lr=problem.RATE, **problem.DECAY)
 schedules = [LambdaLR(each, problem.rate_factor) for each in (optimizer, layer.optimizer)]
 for images, labels in problem.batches(dist.get_rank()):
-    loss = layer(backbone(images), labels)  # of the batches of all processes
+    loss = layer(backbone(images), labels)  # mean over the batches of all processes
     optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(backbone.parameters(), problem.MAX_NORM)
     optimizer.step()
-    layer.optimizer.step()  # has nothing to do, but its schedule expects it
+    layer.optimizer.step()  # has no effect, but its schedule expects the call
     for schedule in schedules:
         schedule.step()
     print(f"rank {dist.get_rank()} loss {loss.item():.7f}")

@@ -1,4 +1,4 @@
-"""The layer with Lightning Fabric, and an explicit step of the centers.
+"""The layer with Lightning Fabric and an explicit optimizer step for the centers.
 
 torchrun --nproc_per_node=2 -m examples.loops.with_fabric
 """
@@ -15,7 +15,7 @@ from partial_fc_torch import PartialFC
 
 fabric = Fabric(accelerator="cpu", strategy="ddp", devices=int(os.environ["LOCAL_WORLD_SIZE"]))
 fabric.launch()
-# The layer itself is not set up by Fabric: every process holds other classes.
+# The layer itself is not set up by Fabric, because each process holds different classes.
 layer = PartialFC(**problem.LAYER, sample_rate=0.5, update_in_backward=False)
 layer.learning_rate = problem.RATE
 body = problem.backbone()

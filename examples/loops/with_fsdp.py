@@ -1,4 +1,4 @@
-"""A backbone in FSDP2, the layer beside it, and a checkpoint that any number of processes can load.
+"""The layer with a backbone in FSDP2, and a checkpoint that any number of processes can load.
 
 torchrun --nproc_per_node=2 -m examples.loops.with_fsdp FOLDER
 """
@@ -18,7 +18,7 @@ from partial_fc_torch import PartialFC, ShardedState
 
 dist.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-backbone = fully_shard(problem.backbone(), mesh=mesh)  # averages the gradients, as DistributedDataParallel
+backbone = fully_shard(problem.backbone(), mesh=mesh)  # averages the gradients like DistributedDataParallel
 layer = PartialFC(**problem.LAYER, sample_rate=0.5)
 layer.learning_rate = problem.RATE
 optimizer = torch.optim.SGD(backbone.parameters(), lr=problem.RATE, **problem.DECAY)

@@ -1,1 +1,1 @@
-"""A set of over a hundred thousand real classes without images: Russian lexemes with their word forms."""
+"""A set with more than a hundred thousand real classes, without images: Russian lexemes with their word forms."""

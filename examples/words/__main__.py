@@ -1,6 +1,6 @@
-"""Writes the set of word forms, data/words, from OpenCorpora's dictionary. Does nothing if it is there.
+"""Writes the set of word forms from OpenCorpora's dictionary to data/words, unless it exists.
 
-Needs the packages of setup-utils/requirements/words.txt. Takes half a minute and 105 MB of disk.
+Needs the packages in setup-utils/requirements/words.txt, half a minute, and 105 MB of disk.
 """
 
 import argparse
@@ -14,13 +14,13 @@ from .dictionary import dictionary_version, read_lexemes
 from .lexemes import DATA, LEAST_FORMS, lexeme_set, read_set, write_files
 
 EXAMPLE = "--root data/words"
-QUICK = "ж"  # one lexeme of a hundred
+QUICK = "ж"  # a hundredth of the lexemes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("--root", type=Path, default=DATA / "words", help="folder of the set (default: data/words)")
-    parser.add_argument("--quick", action="store_true", help=f"only lexemes that begin with {QUICK}, to try it out")
+    parser.add_argument("--quick", action="store_true", help=f"use only lexemes that begin with {QUICK}, for a test")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
-"""What needs no training: edit distances (rapidfuzz), and cosines of character n-grams with TF-IDF (scikit-learn).
+"""Baselines without training: edit distances (rapidfuzz), and cosines of character n-grams with TF-IDF (scikit-learn).
 
-Two edit distances, both normalized: Levenshtein's, and Jaro-Winkler's, in which common beginnings count more.
+Both edit distances are normalized: Levenshtein, and Jaro-Winkler, which gives more weight to common prefixes.
 """
 
 from functools import partial
@@ -13,11 +13,11 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from .heldout import Measure
 from .lexemes import decode
 
-NGRAMS = (2, 4)  # lengths, with a blank before and after the word
+NGRAMS = (2, 4)  # minimum and maximum length, with a blank before and after the word
 
 
 def baselines(letters: np.ndarray) -> dict[str, Measure]:
-    """Returns the baselines by name. Frequencies of n-grams are counted in words to train on, (N, W) uint8."""
+    """Returns the baselines by name. The frequencies of n-grams are those in the training words (N, W) uint8."""
     return {
         "levenshtein": _edit_distance(Levenshtein.normalized_similarity),
         "jaro_winkler": _edit_distance(JaroWinkler.normalized_similarity),

@@ -1,8 +1,8 @@
 """Compares models with edit distances and n-grams on lexemes that were not trained on.
 
-For the pairs the accuracy in ten folds (insightface's measure) and the TAR at a FAR of at most 1e-3, with the measured
-FAR, which equal scores make lower; for the search of forms among the normal forms of all these lexemes rank-1, and the
-TAR of all pairs of a form and an entry at two highest FARs.
+For pairs of forms it prints the accuracy in ten folds, as in insightface, and the TAR at a FAR of at most 1e-3. Because
+of equal scores, the measured FAR may be lower. For a search of forms in the normal forms of all unseen lexemes it
+prints rank-1 and the TAR at two FARs.
 """
 
 import argparse
@@ -31,7 +31,7 @@ COLUMNS = {
 
 
 def measure_of(model: ItemModel) -> Measure:
-    """Returns the cosine of the embeddings."""
+    """Returns a model's measure, the cosine of embeddings."""
 
     def represent(letters: np.ndarray) -> np.ndarray:
         embeddings = model.embed(letters, BATCH)
@@ -42,10 +42,10 @@ def measure_of(model: ItemModel) -> Measure:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("models", type=Path, nargs="*", help=".onnx files, or folders of trainings")
+    parser.add_argument("models", type=Path, nargs="*", help=".onnx files or folders of trainings")
     parser.add_argument("--root", type=Path, default=DATA / "words", help="folder of the set (default: data/words)")
     parser.add_argument(
-        "--classes", type=whole_number(0), default=10000, help="lexemes of the n-grams' frequencies (default: 10000)"
+        "--classes", type=whole_number(0), default=10000, help="training lexemes for the n-grams (default: 10000)"
     )
     for setting in SIZES:
         text = f"{setting.help} (default: {setting.default})"
@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
     figures = {}
     for name, measure in measures.items():
         probes, gallery = map(measure.represent, (held.probes, held.gallery))
-        found = search(measure.crossed, probes, gallery, held.mates)
-        figures[name] = {**verify_pairs(measure, held)._asdict(), **found}
+        searched = search(measure.crossed, probes, gallery, held.mates)
+        figures[name] = {**verify_pairs(measure, held)._asdict(), **searched}
     rows = [[name, *(f"{100 * of[column]:.2f}" for column in COLUMNS)] for name, of in figures.items()]
     print("\n".join(markdown_table(["%", *COLUMNS.values()], rows)))
     if args.out:

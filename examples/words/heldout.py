@@ -1,8 +1,8 @@
-"""Verification and retrieval of word forms of lexemes that were never trained on.
+"""Verification and retrieval of word forms of unseen lexemes, which were not trained on.
 
-Pairs: random pairs of forms, half of them of one lexeme, in ten folds that share no lexeme. Search: probes, forms of
-the lexemes, in a gallery with the normal form of each. No form is one of another lexeme of the dictionary, so each
-probe has one right answer.
+The pairs are random forms, half of them of the same lexeme, in ten folds that share no lexeme. The search looks up
+forms, the probes, in a gallery of the lexemes' normal forms. All these forms belong to a single lexeme of the
+dictionary, so each probe has one right answer.
 
 Shapes: P pairs, Q probes, M lexemes, W places.
 """
@@ -20,13 +20,13 @@ from partial_fc_tools.sets.pairs_draw import draw_pairs
 from ..search_figures import search_scores, search_shares
 from .lexemes import Lexemes
 
-PROBES = 202  # stream of random numbers
+PROBES = 202  # random stream
 FARS = {"tar_at_far_1e_4": 1e-4, "tar_at_far_1e_6": 1e-6}
-FIGURES = ("rank1", *FARS)  # of a search
+FIGURES = ("rank1", *FARS)  # figures of a search
 
 
 class HeldOut(NamedTuple):
-    """What is verified and searched."""
+    """Words for verification and search."""
 
     pairs: np.ndarray  # (2P, W) uint8, rows 2p and 2p + 1 are pair p
     issame: np.ndarray  # (P,) bool
@@ -38,16 +38,23 @@ class HeldOut(NamedTuple):
 class Measure(NamedTuple):
     """A similarity of words, at most 1."""
 
-    represent: Callable[[np.ndarray], Any]  # (n, W) uint8 -> a representation of the n words, which can be sliced
+    represent: Callable[[np.ndarray], Any]  # (n, W) uint8 -> representation of the n words, which can be sliced
     paired: Callable[[Any, Any], np.ndarray]  # two representations of n words -> (n,) similarities
     crossed: Callable[[Any, Any], np.ndarray]  # representations of n and of M words -> (n, M) float32 similarities
 
 
 def held_out(lexemes: Lexemes, unseen: np.ndarray, pairs: int, probes: int, seed: int) -> HeldOut:
-    """Draws pairs and, of each unseen lexeme, at most so many probes.
+    """Draws pairs and probes.
+
+    Args:
+        lexemes: the set.
+        unseen: lexemes to draw from.
+        pairs: number of pairs, a multiple of 20.
+        probes: maximum number of probes per lexeme.
+        seed: seed of the draws.
 
     Raises:
-        ValueError: There are too few forms for the pairs, or their number is no multiple of 20.
+        ValueError: there are too few forms for the pairs, or their number is not a multiple of 20.
     """
     bounds = zip(lexemes.starts[unseen].tolist(), lexemes.starts[unseen + 1].tolist())
     rows = [start + np.flatnonzero(~lexemes.shared[start:stop]) for start, stop in bounds]
@@ -78,5 +85,5 @@ def search(
     mates: np.ndarray,
     advance: Callable[[], object] = lambda: None,
 ) -> dict[str, float]:
-    """Returns FIGURES of a search, see `search_scores`."""
+    """Returns the FIGURES of a search, see search_scores()."""
     return search_shares(search_scores(crossed, probes, gallery, mates, FARS, advance), FARS)

@@ -1,11 +1,11 @@
-"""The set: word forms as numbers of letters, by lexeme, in a folder that is written once.
+"""The set of word forms, with letters as numbers, in a folder that is written once.
 
-root/letters.npy     (N, WIDTH) uint8, the letters of each word form, see `encode`; first the normal form of a lexeme
+root/letters.npy     (N, WIDTH) uint8, the letters of each word form, see `encode`; lexeme by lexeme, normal form first
 root/starts.npy      (C + 1,) int64, the first form of each lexeme, and N
 root/shared.npy      (N,) bool, whether another lexeme has the same form
-root/lexemes.json    what it was made of
+root/lexemes.json    the parameters
 
-Rows have a fixed width, not offsets: a batch is one indexing of a memory map of 100 MB, which the ranks share.
+Rows have a fixed width. So a batch is a single indexing operation on a memory map of 100 MB, which all ranks share.
 
 Shapes: N word forms, C lexemes.
 """
@@ -22,43 +22,43 @@ from partial_fc.data.synthetic.writer import SyntheticSet
 
 VERSION = 1  # increase it with every change of the files
 DATA = Path(__file__).resolve().parents[2] / "data"
-ALPHABET = "-абвгдежзийклмнопрстуфхцчшщъыьэюяё"  # numbers from 1; 0 follows a word
+ALPHABET = "-абвгдежзийклмнопрстуфхцчшщъыьэюяё"  # letters have numbers from 1; 0 is padding
 WIDTH = 32
 CODES = 1 + len(ALPHABET)
 ENCODING = "cp1251"  # a byte per letter
 TO_NUMBER = bytes.maketrans(ALPHABET.encode(ENCODING), bytes(range(1, CODES)))
 TO_LETTER = bytes.maketrans(bytes(range(1, CODES)), ALPHABET.encode(ENCODING))
-SPLIT = 201  # stream of random numbers
-LEAST_FORMS = 8  # of a lexeme to verify with: they are forms of no other one
+SPLIT = 201  # random stream
+LEAST_FORMS = 8  # forms that an unseen lexeme shares with no other lexeme
 FILES = ("letters.npy", "starts.npy", "shared.npy")
 
 
 class Lexemes(NamedTuple):
-    """The arrays of a set, memory maps."""
+    """The memory-mapped arrays of a set."""
 
     letters: np.ndarray
     starts: np.ndarray
     shared: np.ndarray
 
     def forms(self, lexemes: np.ndarray) -> np.ndarray:
-        """Returns the rows (n,) int64 of all forms of some lexemes, in their order."""
+        """Returns the rows (n,) int64 of all forms of ``lexemes``, in the same order."""
         firsts, counts = self.starts[lexemes], self.starts[lexemes + 1] - self.starts[lexemes]
         ends = np.cumsum(counts)
         return np.arange(counts.sum()) + np.repeat(firsts - (ends - counts), counts)
 
 
 class Split(NamedTuple):
-    """Lexemes to train on and lexemes to verify with, ascending."""
+    """A split of the lexemes, both parts in ascending order."""
 
-    trained: np.ndarray
-    unseen: np.ndarray
+    trained: np.ndarray  # lexemes to train on
+    unseen: np.ndarray  # lexemes for verification
 
 
 def encode(words: Sequence[str]) -> np.ndarray:
-    """Returns (n, WIDTH) uint8: the place of each letter in ALPHABET, from 1, and 0 after the word.
+    """Returns (n, WIDTH) uint8, the position of each letter in ALPHABET from 1, padded with 0.
 
     Raises:
-        ValueError: A word has another character, or more than WIDTH; it is named.
+        ValueError: a word has other characters, or more than WIDTH; names the word.
     """
     for word in words:
         if not is_usable(word):
@@ -73,7 +73,7 @@ def encode_word(word: str) -> np.ndarray:
 
 
 def decode(letters: np.ndarray) -> list[str]:
-    """Returns the words of (n, WIDTH) uint8."""
+    """Returns the words for letters (n, WIDTH) uint8."""
     text = np.ascontiguousarray(letters).tobytes().translate(TO_LETTER).decode(ENCODING)
     return [text[start : start + WIDTH].rstrip("\0") for start in range(0, len(text), WIDTH)]
 
@@ -84,12 +84,12 @@ def is_usable(word: str) -> bool:
 
 
 def lexeme_set(root: Path, prefix: str, source: str) -> SyntheticSet:
-    """Returns the set in a folder: lexemes whose normal form begins with a prefix, of a version of the source."""
+    """Returns the set in a folder, with the lexemes of a version of the dictionary whose normal form has a prefix."""
     return SyntheticSet(root, "lexemes.json", {"version": VERSION, "source": source, "prefix": prefix}, FILES)
 
 
 def distinct(lexemes: Iterable[list[str]]) -> Iterator[list[str]]:
-    """Yields the lexemes of usable words that differ from those before: some differ in grammar alone."""
+    """Yields the lexemes with usable words whose forms differ from earlier lexemes; some differ only in grammar."""
     seen: set[frozenset[str]] = set()
     for forms in lexemes:
         key = frozenset(forms)
@@ -99,7 +99,7 @@ def distinct(lexemes: Iterable[list[str]]) -> Iterator[list[str]]:
 
 
 def write_files(lexemes: Iterable[list[str]], folder: Path) -> None:
-    """Writes the arrays of lexemes, each a list of distinct forms."""
+    """Writes the arrays of a set from the lists of forms of its lexemes."""
     kept = list(distinct(lexemes))
     letters = encode(list(chain.from_iterable(kept)))
     words = letters.view(f"S{WIDTH}")[:, 0]
@@ -117,16 +117,18 @@ def read_set(root: Path) -> Lexemes:
 
 
 def split_lexemes(lexemes: Lexemes, classes: int, unseen: int, seed: int) -> Split:
-    """Draws lexemes to verify with, and others to train on. More classes contain those of fewer; the former stay.
+    """Draws unseen lexemes for verification, and others to train on.
+
+    The unseen lexemes do not depend on the number of classes, and more classes include those of fewer.
 
     Args:
         lexemes: the set.
-        classes: lexemes to train on; 0 for all others.
-        unseen: lexemes to verify with, of those whose normal form and LEAST_FORMS forms are of no other lexeme.
-        seed: of the draw.
+        classes: number of lexemes to train on; 0 for all that are left.
+        unseen: number of unseen lexemes. They share their normal form and LEAST_FORMS forms with no other lexeme.
+        seed: seed of the draw.
 
     Raises:
-        ValueError: There are fewer.
+        ValueError: there are not enough lexemes.
     """
     total = len(lexemes.starts) - 1
     order = random_stream(seed, SPLIT).random(total).argsort(kind="stable")

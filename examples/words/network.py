@@ -1,4 +1,4 @@
-"""A network from the letters of a word to an embedding: convolutions over the word, the maximum over its places.
+"""A network from the letters of a word to an embedding: convolutions over the word, then maximum and mean.
 
 Shapes: B words, W places, H width of the network, E embedding.
 """
@@ -15,7 +15,7 @@ KERNEL = 3
 
 
 class Block(nn.Module):
-    """Two convolutions with batch norms around a shortcut (He et al. 2016), over the places of a word."""
+    """A residual block (He et al. 2016) of two convolutions with batch norm over the letters of a word."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -30,10 +30,10 @@ class Block(nn.Module):
 
 
 class WordNetwork(nn.Module):
-    """Letters (B, W), integers as of `lexemes.encode`, to embeddings (B, E) float32.
+    """Maps letters (B, W), integers from `lexemes.encode`, to embeddings (B, E) float32.
 
-    The places after a word have a letter of their own, so the convolutions see where it ends; the maximum over all
-    places is of patterns of up to 9 letters, wherever they are.
+    The padding after a word has an embedding of its own, so the convolutions see where the word ends. The maximum
+    detects patterns of up to 9 letters at any position.
     """
 
     def __init__(self, num_features: int, dropout: float = 0.0):
@@ -50,10 +50,10 @@ class WordNetwork(nn.Module):
         maps = self.blocks(self.letters(letters).transpose(1, 2))
         inside = (letters > 0).unsqueeze(1).to(maps.dtype)
         mean = (maps * inside).sum(dim=2) / inside.sum(dim=2).clamp(min=1)
-        pooled = torch.cat([(maps * inside).amax(dim=2), mean], dim=1)  # after a ReLU nothing is below 0
+        pooled = torch.cat([(maps * inside).amax(dim=2), mean], dim=1)  # a ReLU's output is never below 0
         return self.features(self.fc(self.dropout(pooled)))
 
 
 def words(num_features: int, image_size: int = 0, dropout: float = 0.0) -> WordNetwork:
-    """Builds the network; a word has no ``image_size``."""
+    """Builds the network; ``image_size`` is not used."""
     return WordNetwork(num_features, dropout)

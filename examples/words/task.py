@@ -1,4 +1,4 @@
-"""The task: lexemes by their word forms. settings.json has the settings of a training on 10,000 of them."""
+"""The task of recognizing lexemes by their word forms. settings.json is for a training on 10,000 lexemes."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -19,21 +19,21 @@ from .heldout import FIGURES, HeldOut, held_out, search
 from .lexemes import Lexemes, Split, decode, read_set, split_lexemes
 
 SIZES = (
-    Setting("unseen", 10000, "lexemes to verify with", at_least=20),
+    Setting("unseen", 10000, "unseen lexemes for verification", at_least=20),
     Setting("pairs", 6000, "pairs of their forms, a multiple of 20", at_least=20),
-    Setting("probes", 2, "forms of each that are searched", at_least=1),
+    Setting("probes", 2, "forms per unseen lexeme that are searched", at_least=1),
 )
 
 
 class Words(Task):
-    """A class is a lexeme, an item is the letters of one of its forms, (W,) uint8.
+    """A class is a lexeme, and an item is one of its forms as letters (W,) uint8.
 
-    ``num_classes`` lexemes are trained on; ``data_root`` and ``data_name`` are the folder of the set.
+    It trains on ``num_classes`` lexemes of the set in the folder ``data_root``/``data_name``.
     """
 
     options = (
         *SIZES,
-        Setting("wrong_labels", 0.0, "share of the forms to train on that get another label", at_least=0, at_most=1),
+        Setting("wrong_labels", 0.0, "fraction of the training forms with a wrong label", at_least=0, at_most=1),
     )
     unseen: int
     pairs: int
@@ -47,12 +47,12 @@ class Words(Task):
 
     @cached_property
     def split(self) -> Split:
-        """Drawn with seed 0, so that trainings with other seeds are compared on the same lexemes."""
+        """The split, always with seed 0, so that trainings with different seeds are compared on the same lexemes."""
         return split_lexemes(self.lexemes, self.settings.num_classes, self.unseen, seed=0)
 
     @cached_property
     def held_out(self) -> HeldOut:
-        """What is verified."""
+        """The words for verification and search."""
         return held_out(self.lexemes, self.split.unseen, self.pairs, self.probes, seed=0)
 
     def prepare(self, home: str) -> None:
@@ -60,19 +60,19 @@ class Words(Task):
         _ = self.split
 
     def items(self) -> ArrayItems:
-        """Returns all forms of the lexemes to train on. Wrong labels are drawn with seed 0, as the lexemes are."""
+        """Returns all forms of the lexemes to train on. Wrong labels are drawn with seed 0, like the lexemes."""
         trained = self.split.trained
         counts = self.lexemes.starts[trained + 1] - self.lexemes.starts[trained]
         labels = flipped(np.repeat(np.arange(len(trained)), counts), self.wrong_labels, seed=0)
         return ArrayItems(self.lexemes.letters, labels, self.lexemes.forms(trained))
 
     def evaluations(self) -> dict[str, Evaluation]:
-        """Returns the search, and the verification of pairs."""
+        """Returns the search and the verification of pairs."""
         return {"search": Search(self), "pairs": WordPairs(self.held_out)}
 
 
 class WordPairs(ItemPairs):
-    """The pairs, shown as words."""
+    """Verification of pairs of words."""
 
     kinds = ("same lexeme", "different lexemes")
 
@@ -86,7 +86,7 @@ class WordPairs(ItemPairs):
 
 
 class Search(Evaluation):
-    """Retrieval of forms among the normal forms of all unseen lexemes."""
+    """Search of forms in the normal forms of all unseen lexemes."""
 
     figures = shares = FIGURES
 
@@ -101,14 +101,17 @@ class Search(Evaluation):
         return self.held.probes[:count]
 
     def measure(self, embedder: Embedder) -> Mapping[str, float]:
-        """See Evaluation. Collectives: those of embed_all, all-gathers ``status.search.<name>``, ``search.<name>``."""
+        """See Evaluation.
+
+        Collectives: those of embed_all, then all-gathers ``status.search.<name>`` and ``search.<name>``.
+        """
         probes, gallery = self.held.probes, self.held.gallery
         words = np.concatenate([probes, gallery])
         embeddings = embedder.embed_all(len(words), lambda start, stop: words[start:stop])
         collectives = embedder.collectives
 
         def searched() -> dict[str, float] | None:
-            """On rank 0 alone: the cores of a host are shared."""
+            """Searches on rank 0 only, because the ranks of a host share its cores."""
             if collectives.rank:
                 return None
             if not np.isfinite(embeddings).all():
@@ -117,8 +120,8 @@ class Search(Evaluation):
             progress = collectives.report_progress
             return search(lambda a, b: a @ b.T, unit[: len(probes)], unit[len(probes) :], self.held.mates, progress)
 
-        found = collectives.run_on_all_ranks(f"search.{embedder.name}", searched)
-        figures: Mapping[str, float] = collectives.gather_object(f"search.{embedder.name}", found)[0]
+        local = collectives.run_on_all_ranks(f"search.{embedder.name}", searched)
+        figures: Mapping[str, float] = collectives.broadcast(f"search.{embedder.name}", local)
         return figures
 
     def baselines(self, report_progress: Callable[[], None]) -> dict[str, float]:

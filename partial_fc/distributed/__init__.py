@@ -1,1 +1,1 @@
-"""What ranks and hosts share: launcher variables, collectives, consistency, heartbeat, rank status, watchdog."""
+"""Launcher variables, collectives, consistency checks, heartbeat, rank status and watchdog of the ranks of a job."""

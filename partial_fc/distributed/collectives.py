@@ -1,6 +1,6 @@
-"""Named collectives between the ranks of a job, written once for all frameworks.
+"""Named collectives between the ranks of a job, for all frameworks.
 
-A trainer implements Backend for its framework and hands one Collectives object to the code that needs other ranks.
+A trainer implements Backend for its framework and passes one Collectives object to the code that communicates.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ Result = TypeVar("Result")
 
 
 class Backend(Protocol):
-    """What a framework provides. Collectives are matched between ranks by their names.
+    """The collectives of a framework. Calls on different ranks are matched by name.
 
     Attributes:
-        rank: of this process in the job.
-        size: the number of ranks of the job.
-        user_errors: of the framework, which a user can fix, beside USER_ERRORS.
+        rank: rank of this process in the job.
+        size: number of ranks of the job.
+        user_errors: exceptions of the framework that a user can fix, in addition to USER_ERRORS.
     """
 
     @property
@@ -38,33 +38,33 @@ class Backend(Protocol):
     def size(self) -> int: ...
 
     def gather_object(self, name: str, value: Any) -> list[Any]:
-        """Returns the values of all ranks, which can be pickled, by rank."""
+        """Returns the values of all ranks, in the order of the ranks. The value must be picklable."""
 
     def max(self, name: str, value: float) -> float:
-        """Returns the largest value of all ranks, as float32."""
+        """Returns the maximum over all ranks, rounded to float32."""
 
     def barrier(self, name: str) -> None:
-        """Returns when all ranks have called it."""
+        """Blocks until all ranks have called it."""
 
     def abort(self, code: int) -> None:
-        """Ends all ranks with this exit code, if the framework can; otherwise returns."""
+        """Ends all ranks with this exit code if the framework can; otherwise returns."""
 
     def error_message(self, error: BaseException) -> str:
-        """Returns the message of an error, without what the framework adds to it."""
+        """Returns the message of an error, without additions of the framework."""
 
     def is_connection_error(self, error: BaseException) -> bool:
-        """Returns whether a collective failed because another rank left it."""
+        """Returns whether a collective failed because another rank exited or failed."""
 
 
 class Collectives:
-    """The collectives of this process, which is one rank of one job. A single rank communicates with nobody.
+    """The collectives of this process, which is one rank of a job. A job of one rank does not communicate.
 
     Attributes:
-        backend: of the framework.
-        watchdog: is notified of the progress of this rank; None without one.
-        exit_code: of an error.
-        local_rank: of this process on its host, from the launcher; 0 without one.
-        local_size: the number of ranks on this host, from the launcher; 1 without one.
+        backend: collectives of the framework.
+        watchdog: the watchdog of this rank, notified of progress; None without one.
+        exit_code: exit code if an error is raised now.
+        local_rank: rank of this process on its host, set by the launcher; 0 without a launcher.
+        local_size: number of ranks on this host, set by the launcher; 1 without a launcher.
     """
 
     def __init__(self, backend: Backend):
@@ -85,45 +85,46 @@ class Collectives:
         return self.backend.size
 
     def gather_object(self, name: str, value: Any) -> list[Any]:
-        """Returns the values of all ranks, by rank (all-gather ``name``)."""
+        """Returns the values of all ranks, in the order of the ranks (all-gather ``name``)."""
         if self.size == 1:
             return [value]
         with self.waiting(f"all-gather {name}"):
             return self.backend.gather_object(name, value)
 
     def broadcast(self, name: str, value: Any) -> Any:
-        """Returns the value of rank 0 (all-gather ``name``); the values of the other ranks are ignored."""
+        """Returns rank 0's value on all ranks and ignores the others (all-gather ``name``)."""
         return self.gather_object(name, value if self.rank == 0 else None)[0]
 
     def max(self, name: str, value: float) -> float:
-        """Returns the largest value of all ranks, as float32 (all-reduce ``name``)."""
+        """Returns the maximum over all ranks, rounded to float32 (all-reduce ``name``)."""
         if self.size == 1:
             return value
         with self.waiting(f"all-reduce {name}"):
             return self.backend.max(name, value)
 
     def barrier(self, name: str) -> None:
-        """Returns when all ranks have called it (all-gather ``name``)."""
+        """Blocks until all ranks have called it (all-gather ``name``)."""
         if self.size > 1:
             with self.waiting(f"all-gather {name}"):
                 self.backend.barrier(name)
 
     def assert_same_on_all_ranks(self, facts: Mapping[str, Any]) -> None:
-        """Checks that some values, which JSON can represent, are the same on all ranks (all-gather ``agree``).
+        """Checks that ``facts``, JSON values by name, are the same on all ranks (all-gather ``agree``).
 
-        Raises JobError on every rank, with the name of the fact and the ranks that differ.
+        Raises:
+            JobError: a fact differs; names the fact and the ranks, and is raised on all ranks.
         """
         message = differences(self.gather_object("agree", facts))
         if message:
             raise JobError(message)
 
     def run_on_all_ranks(self, name: str, work: Callable[[], Result]) -> Result:
-        """Runs ``work`` on every rank and returns its result, or raises the same error on all of them.
+        """Runs ``work`` on every rank and returns its result, or raises the same error on all ranks.
 
         Collectives: all-gather of the errors, named ``status.<name>``.
 
         Raises:
-            JobError: ``work`` failed on some rank; the error of the lowest one, with its number.
+            JobError: ``work`` failed on some rank; the error of the lowest such rank, with its number.
         """
         results: list[Result] = []
         error_message = None
@@ -132,12 +133,12 @@ class Collectives:
             results.append(work())
         except (Exception, SystemExit) as error:
             place, is_refusal = place_in_user_code(error), isinstance(error, USER_ERRORS + self.backend.user_errors)
-            if not (is_refusal or place or isinstance(error, RuntimeError)):  # MXNet raises some in binding
-                raise
+            if not (is_refusal or place or isinstance(error, RuntimeError)):  # MXNet raises RuntimeError in binding
+                raise  # a bug, reported with its traceback
             error_message = described(error) if place and not is_refusal else self.backend.error_message(error)
             if not (is_refusal or place):
                 error_message += f" ({place_of(error)})"
-            if not isinstance(error, JobError):  # whose message was made on all ranks
+            if not isinstance(error, JobError):  # its message has the place already
                 error_message = with_user_place(error_message, error)
         messages = self.gather_object(f"status.{name}", error_message)
         self._mark()
@@ -163,11 +164,14 @@ class Collectives:
     # Progress, and the request to stop --------------------------------------------------------------
 
     def watch(self, seconds: float, host_seconds: float) -> None:
-        """Ends the job, reporting what this rank does, unless report_progress() is called within ``seconds``.
+        """Ends the job with a report if it makes no progress, see report_progress().
 
-        0 sets no limit. A rank that waits for one that never comes would wait forever under Gloo, and under MPI if the
-        other rank is stopped rather than dead. A rank that waits for one that makes progress waits on. The job ends,
-        too, after ``host_seconds`` without a byte from another host.
+        Without this limit, a rank waits forever for one that hangs, under Gloo and MPI alike. Waiting for a rank that
+        makes progress counts as progress.
+
+        Args:
+            seconds: limit without progress; 0 for no limit.
+            host_seconds: limit without an answer from another host; 0 for no limit.
         """
         self._timeout = seconds
         if self.watchdog is not None:
@@ -175,12 +179,12 @@ class Collectives:
         self._mark()
 
     def report_progress(self, num_update: int | None = None) -> None:
-        """Resets the limit of watch(): called at every step, phase and batch of a verification, with its update."""
+        """Restarts the limit of watch(). Called at every step, phase and batch of a verification."""
         self._mark(None if num_update is None else "the following step", num_update)
 
     @contextlib.contextmanager
     def waiting(self, name: str) -> Iterator[None]:
-        """A context for code that returns only when all ranks take part, such as ``all-gather features``."""
+        """Context manager for code that waits for other ranks; ``name`` is for reports: ``all-gather features``."""
         if self.watchdog is None:
             yield
             return
@@ -188,24 +192,24 @@ class Collectives:
         doing, waiting = status.doing, status.waiting
         self.watchdog.mark(name, waiting=True)
         yield
-        # Not after an error: its report names the collective.
+        # Not in a finally block: the report of an error names the collective.
         self.watchdog.mark(doing, waiting)
 
     def stop_requested(self) -> bool:
-        """Returns whether this rank was asked to save and stop: by SIGUSR1, SIGTERM, or the end of its launcher."""
+        """Returns whether this rank is to save and stop: after SIGUSR1, SIGTERM, or the end of its launcher."""
         return self.watchdog is not None and self.watchdog.state is State.STOPPING
 
     def end_if_stopped(self) -> None:
-        """Ends long work between two updates if a rank was asked to stop (all-reduce ``stop``).
+        """Ends long work between two updates if any rank is to stop (all-reduce ``stop``).
 
         Raises:
-            StopRequested: on every rank.
+            StopRequested: some rank is to stop; raised on all ranks.
         """
         if self.max("stop", float(self.stop_requested())):
             raise StopRequested
 
     def training_begun(self) -> None:
-        """From now on an error ends the job with exit code 1, and a stop request first saves a checkpoint."""
+        """Starts the phase in which an error exits with code 1, and a stop request first saves a checkpoint."""
         self.exit_code = FAILED
         if self.watchdog is not None:
             self.watchdog.advance(State.TRAINING)

@@ -1,4 +1,4 @@
-"""Whether all ranks of a job run with the same settings, code and data."""
+"""Checks that all ranks of a job run with the same settings, code and data."""
 
 import hashlib
 import json
@@ -13,10 +13,12 @@ from .diagnosis import format_ranks
 
 
 def differences(facts: Sequence[Mapping[str, Any]]) -> str | None:
-    """Returns a message on the first fact that differs between ranks; None if all are the same.
+    """Returns an error message for the first fact that differs between ranks; None if all are the same.
 
-    The message names the ranks of the minority; of two equal groups, the one without rank 0. A fact of a rank is a name
-    and a value that JSON can represent.
+    The message names the ranks in the minority, or the group without rank 0 if two groups are equally large.
+
+    Args:
+        facts: the facts of each rank, JSON values by name.
     """
     for name in sorted(set().union(*facts)):
         values = [json.dumps(fact.get(name), sort_keys=True) for fact in facts]
@@ -34,7 +36,7 @@ def differences(facts: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def code_digest(roots: Sequence[str]) -> str:
-    """Returns 16 hexadecimal digits of the SHA-256 of the names and contents of all .py files in some folders."""
+    """Returns 16 hexadecimal digits of the SHA-256 of the names and contents of all .py files in ``roots``."""
     digest = hashlib.sha256()
     for root in roots:
         for folder, folders, files in os.walk(root):
@@ -48,7 +50,7 @@ def code_digest(roots: Sequence[str]) -> str:
 
 
 def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """Returns 16 hexadecimal digits of the SHA-256 of the names and contents of some arrays."""
+    """Returns 16 hexadecimal digits of the SHA-256 of the names, shapes and contents of ``arrays``."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].shape}\n".encode() + np.ascontiguousarray(arrays[name]).tobytes())

@@ -1,13 +1,13 @@
-"""Which rank stalls a job, and the error message that says so, from the records of the rank status store.
+"""Finds the rank that stalls a job from the records of the rank status store, and words the error messages.
 
-Pure functions of records; times are seconds.
+Pure functions; all times are in seconds.
 """
 
 from collections.abc import Sequence
 
 from .rank_status import Record
 
-SHOWN = 8  # ranks that a message lists
+SHOWN = 8  # ranks listed in a message
 
 
 def missing(records: Sequence[Record], size: int) -> list[int]:
@@ -16,24 +16,24 @@ def missing(records: Sequence[Record], size: int) -> list[int]:
 
 
 def stalled_rank(records: Sequence[Record]) -> Record | None:
-    """Returns the rank that the others wait for: the longest without progress of those not inside a collective."""
+    """Returns the rank that the others wait for: of those outside of collectives, the longest without progress."""
     busy = [record for record in records if not record.waiting and not record.ended]
     return min(busy, key=lambda record: (record.progress_time, record.rank)) if busy else None
 
 
 def exited_message(record: Record) -> str:
-    """For a process that ended without reporting an error."""
+    """Returns the message for a process that ended without reporting an error."""
     return f"{_who(record)} exited without reporting an error (killed?); it was last seen {_where(record)}"
 
 
 def silent_message(hosts: Sequence[str], host_of: Sequence[str], seconds: float, num_update: int) -> str:
-    """For hosts from which nothing was received for ``seconds``, with the ranks of the first.
+    """Returns the message for hosts that are silent, with the ranks of the first one.
 
     Args:
-        hosts: their names.
-        host_of: the host of each rank.
-        seconds: without an answer.
-        num_update: the last update of the rank that reports it; -1 before training.
+        hosts: names of the silent hosts.
+        host_of: host name of each rank.
+        seconds: time without an answer.
+        num_update: last update of the rank that reports it; -1 before training.
     """
     first = f"{hosts[0]} ({format_ranks([rank for rank, host in enumerate(host_of) if host == hosts[0]])})"
     others = f" and from {', '.join(hosts[1:])}" if hosts[1:] else ""
@@ -46,7 +46,15 @@ def silent_message(hosts: Sequence[str], host_of: Sequence[str], seconds: float,
 def no_progress_message(
     records: Sequence[Record], size: int, now: float, timeout: float, stopped: Sequence[int]
 ) -> str:
-    """For a job of ``size`` ranks without progress for ``timeout`` seconds; SIGSTOP stopped the ranks ``stopped``."""
+    """Returns the message for a job without progress.
+
+    Args:
+        records: the records of the job.
+        size: number of ranks.
+        now: current time since boot.
+        timeout: time without progress.
+        stopped: ranks that SIGSTOP or a debugger has stopped.
+    """
     halted = [record for record in records if record.rank in stopped]
     stalled = halted[0] if halted else stalled_rank(records)
     waits = [f"rank {each.rank} in {each.doing}" for each in records if each.waiting and each is not stalled]
@@ -64,7 +72,7 @@ def no_progress_message(
 
 
 def not_started_message(records: Sequence[Record], size: int, seconds: float) -> str:
-    """For a job whose ranks have not all met ``seconds`` after its start."""
+    """Returns the message for a job whose ranks are not connected ``seconds`` after its start."""
     absent = missing(records, size)
     if absent:
         return f"{format_ranks(absent)} of {size} did not start within {seconds:.0f} s"
@@ -76,7 +84,7 @@ def not_started_message(records: Sequence[Record], size: int, seconds: float) ->
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
-    """Returns ``rank 3``, or ``ranks 3, 4``; lists a few at most."""
+    """Returns ``rank 3`` or ``ranks 3, 4``, with at most SHOWN numbers."""
     shown = ", ".join(map(str, ranks[:SHOWN])) + (" ..." if len(ranks) > SHOWN else "")
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
 
@@ -86,7 +94,7 @@ def _who(record: Record) -> str:
 
 
 def at_update(num_update: int) -> str:
-    """Returns `` at update 7``; "" before training, where it is -1."""
+    """Returns `` at update 7``; "" before training, when ``num_update`` is -1."""
     return f" at update {num_update}" if num_update >= 0 else ""
 
 

@@ -6,41 +6,41 @@ import traceback
 
 from partial_fc.utils.user_code import place_in_user_code
 
-FAILED, REFUSED, PREEMPTED = 1, 2, 75  # the last is EX_TEMPFAIL of sysexits.h
-INTERRUPTED = 128 + signal.SIGINT  # as shells count it
+FAILED, REFUSED, PREEMPTED = 1, 2, 75  # 75 is EX_TEMPFAIL of sysexits.h
+INTERRUPTED = 128 + signal.SIGINT  # the convention of shells
 
-# Errors that a user can fix: the message is enough. Any other error is a bug, and is reported with its traceback.
+# Errors that a user can fix are reported by their message. Any other error is a bug, reported with its traceback.
 USER_ERRORS = (ValueError, OSError, ImportError, FloatingPointError, MemoryError)
 
 
 def place_of(error: BaseException) -> str:
-    """Returns file and line that raised an error."""
+    """Returns the file and line that raised an error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{os.path.basename(frame.filename)}:{frame.lineno}"
 
 
 def with_user_place(message: str, error: BaseException) -> str:
-    """Returns the message of an error with its place in the code of the user, if it is there and not named yet."""
+    """Adds the file and line in the user's code to an error message, if the error arose there."""
     place = place_in_user_code(error)
     return message if place in message else f"{message} ({place})"
 
 
 class JobError(ValueError):
-    """An error that is raised on all ranks."""
+    """An error that all ranks raise."""
 
 
 class StopRequested(Exception):
-    """The job was asked to stop, and the work between two updates is left out; raised on all ranks."""
+    """A stop request that interrupts work between two updates. All ranks raise it."""
 
     def __init__(self, message: str = "stop requested during a verification: ends without a checkpoint of this update"):
         super().__init__(message)
 
 
 class Preempted(StopRequested):
-    """The job was asked to stop and has saved a checkpoint; raised on all ranks.
+    """A stop request, after the job has saved a checkpoint. All ranks raise it.
 
     Attributes:
-        num_update: of the checkpoint.
+        num_update: the update of the checkpoint.
     """
 
     def __init__(self, num_update: int):

@@ -1,11 +1,11 @@
-"""Detects hosts that a job has lost: their power, or the network between.
+"""Detects hosts that have lost their power or their network link.
 
-The kernel keeps a connection for many minutes when no packet arrives any more, and MPI and Gloo wait as long. Here
-one rank of each host holds a connection to rank 0, on which both ends send a byte a second. What counts is that the
-kernel of the other host acknowledges it: it does so for a process that is busy or stopped, too.
+When packets no longer arrive, the kernel keeps a connection open for many minutes, and MPI and Gloo wait as long. So
+one rank per host holds a connection to rank 0 on which both ends send a byte per second. A host counts as alive as
+long as its kernel acknowledges these bytes, which it does even while the process is busy or stopped.
 
-Rank 0 listens in the network of the job only, and only until all hosts have connected. Of connections that have not
-sent the token it keeps a few, for some seconds.
+Rank 0 listens in the network of the job only, and only until all hosts have connected. It keeps few connections that
+have not authenticated, and closes them after some seconds.
 """
 
 import secrets
@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 from partial_fc.utils.text import say
 
 PERIOD = 1.0  # seconds between two bytes
-CONNECT_TIMEOUT = 5.0  # seconds to connect to an address, and to authenticate there
+CONNECT_TIMEOUT = 5.0  # seconds to connect to an address, and to authenticate
 _BYTE, _GOODBYE = b".", b"q"
 _MAX_GREETING = 1024  # bytes
-_MAX_UNKNOWN = 32  # connections without a token, beside one of each host
+_MAX_UNKNOWN = 32  # unauthenticated connections, in addition to one per host
 _TOKEN_BYTES = 16
 _LAST_DATA = 52  # offset of tcpi_last_data_recv in Linux's struct tcp_info; tcpi_last_ack_recv follows, both in ms
 
@@ -32,22 +32,22 @@ _LAST_DATA = 52  # offset of tcpi_last_data_recv in Linux's struct tcp_info; tcp
 class Contact(NamedTuple):
     """How to reach the server."""
 
-    addresses: Sequence[tuple[str, int]]  # IPv4 and port, of its host; any of them may be the one that answers
-    token: str  # a secret that only this job knows
+    addresses: Sequence[tuple[str, int]]  # IPv4 address and port pairs; a client may reach only some of them
+    token: str  # a secret of this job
 
 
 class _Peer:
-    """One connection to the host ``name``, which is "" until it has sent its greeting."""
+    """A connection to a host. Its name is "" until the host has authenticated."""
 
     def __init__(self, connection: socket.socket, name: str):
         self.connection, self.name, self.greeting = connection, name, b""
-        self.since = time.monotonic()  # when the connection was made or its timers were reset
+        self.since = time.monotonic()  # when the connection was opened or its timers were reset
 
     def silence(self) -> tuple[float, float]:
-        """Seconds since the other process sent anything, and since its kernel acknowledged anything."""
+        """Returns the seconds since the other process last sent a byte, and since its kernel last acknowledged one."""
         try:
             tcp_info = self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        except OSError:  # just closed
+        except OSError:  # closed by the other thread
             return 0.0, 0.0
         age = time.monotonic() - self.since
         received, acknowledged = struct.unpack_from("II", tcp_info, _LAST_DATA)
@@ -56,18 +56,18 @@ class _Peer:
     def send(self, message: bytes) -> None:
         try:
             self.connection.send(message)
-        except OSError:  # its buffer is full, or the host is lost: silence() and _receive() detect that
+        except OSError:  # the buffer is full or the host is lost: silence() and _receive() detect that
             pass
 
 
 class Heartbeat(threading.Thread):
-    """The server on rank 0, or a client on the first rank of another host.
+    """The server on rank 0, or the client on the first rank of another host.
 
     Args:
-        contact: of the server, from open_listeners().
-        hosts: names of those that it watches: all others for the server, that of rank 0 for a client.
-        own_name: of the host of a client.
-        listeners: of the server, from open_listeners().
+        contact: how to reach the server, from open_listeners().
+        hosts: names of the hosts to watch: all other hosts for the server, the server's host for a client.
+        own_name: the host name of a client; "" for the server.
+        listeners: the server's sockets, from open_listeners().
     """
 
     def __init__(
@@ -80,29 +80,29 @@ class Heartbeat(threading.Thread):
         for listener in listeners:
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ, None)
-        # Only this thread changes these two; the watchdog reads copies.
+        # Only this thread changes these two. The watchdog thread reads copies, as both may change during iteration.
         self._peers: dict[str, _Peer] = {}
         self._lost: list[str] = []
 
     def silent(self, seconds: float) -> list[str]:
-        """Returns the hosts that were connected, but have acknowledged nothing for longer than ``seconds``."""
+        """Returns the connected hosts that have acknowledged nothing for more than ``seconds``."""
         return [name for name, (_, acknowledged) in self._silences() if acknowledged > seconds]
 
     def stopped(self, seconds: float) -> list[str]:
-        """Returns the hosts that acknowledge, but whose process has sent nothing for ``seconds``: it is stopped."""
+        """Returns the hosts that acknowledge bytes, but whose process is stopped: it sent none for ``seconds``."""
         return [name for name, (received, acknowledged) in self._silences() if received > seconds >= acknowledged]
 
     def lost(self) -> list[str]:
-        """Returns the hosts whose process ended without `close`: it was killed, or its host was restarted."""
+        """Returns the hosts whose process ended without close(): it was killed, or its host was rebooted."""
         return self._lost.copy()
 
     def reset_timers(self) -> None:
-        """Counts the silence of all hosts from now on, after this process itself was stopped for a while."""
+        """Restarts the timers of all hosts, after this process itself was stopped for a while."""
         for peer in self._peers.copy().values():
             peer.since = time.monotonic()
 
     def close(self) -> None:
-        """Notifies the other hosts that this process ends as it should, or has reported an error."""
+        """Notifies the other hosts that this process ends normally, or after a report."""
         for peer in self._peers.copy().values():
             peer.send(_GOODBYE)
 
@@ -117,7 +117,7 @@ class Heartbeat(threading.Thread):
                     self._accept(key.fileobj)
                 else:
                     self._receive(key.data)
-            while self._listeners and not self._awaited:  # a host connects once
+            while self._listeners and not self._awaited:  # all hosts have connected, and none connects twice
                 listener = self._listeners.pop()
                 self._selector.unregister(listener)
                 listener.close()
@@ -130,7 +130,7 @@ class Heartbeat(threading.Thread):
                         self._drop(peer)
 
     def _unknown(self) -> list[_Peer]:
-        """The connections that have not sent the token yet, the oldest first."""
+        """Returns the connections that have not authenticated yet, oldest first."""
         peers = [key.data for key in self._selector.get_map().values()]
         return [peer for peer in peers if peer is not None and not peer.name]
 
@@ -160,11 +160,11 @@ class Heartbeat(threading.Thread):
     def _accept(self, listener: Any) -> None:
         try:
             self._add(listener.accept()[0])
-        except OSError:  # it was closed again, or too many files are open
+        except OSError:  # the client is gone already, or too many files are open
             time.sleep(0.1)
         unknown = self._unknown()
         if len(unknown) > _MAX_UNKNOWN + len(self._hosts):
-            self._drop(unknown[0])  # not the newest: a host of the job sends its token at once
+            self._drop(unknown[0])  # the oldest, because a host of the job authenticates at once
 
     def _add(self, connection: socket.socket, name: str = "") -> _Peer:
         connection.setblocking(False)
@@ -178,7 +178,7 @@ class Heartbeat(threading.Thread):
             data = peer.connection.recv(_MAX_GREETING)
         except ConnectionResetError:
             data = b""
-        except OSError:  # no route at the moment: counts as silence; or closed by _accept just now
+        except OSError:  # no route, which counts as silence, or just closed by _accept
             return
         if not peer.name and data:
             self._authenticate(peer, data)
@@ -190,7 +190,7 @@ class Heartbeat(threading.Thread):
     def _authenticate(self, peer: _Peer, data: bytes) -> None:
         peer.greeting += data
         if b"\n" not in peer.greeting and len(peer.greeting) < _MAX_GREETING:
-            return  # incomplete
+            return  # the rest is still to come
         token, _, name = peer.greeting.partition(b"\n")[0].partition(b" ")
         names = {known.encode(): known for known in self._hosts}
         if not secrets.compare_digest(token, self._contact.token.encode()) or name not in names:
@@ -208,9 +208,13 @@ class Heartbeat(threading.Thread):
 
 
 def open_listeners(addresses: Sequence[str]) -> tuple[list[socket.socket], Contact]:
-    """Opens a socket at each address, at ports of the system's choice; returns them, and what the clients need.
+    """Opens a socket at each address, on ports that the system chooses; returns them and how to reach them.
 
-    ``addresses`` are IPv4, of this host, in the network that the job uses. Raises OSError if one cannot be opened.
+    Args:
+        addresses: IPv4 addresses of this host in the network of the job.
+
+    Raises:
+        OSError: a socket cannot be opened.
     """
     listeners = [socket.create_server((address, 0), backlog=128) for address in addresses]
     names = [listener.getsockname() for listener in listeners]

@@ -1,8 +1,8 @@
-"""Network interfaces of this host, in the networks that the launcher has chosen.
+"""Network interfaces of this host, restricted to the networks that the launcher has chosen.
 
     python -m partial_fc.distributed.interfaces 10.0.0.0/24,ib0
 
-exits with code 1 and an error unless this host has an interface in one of these networks.
+exits with code 1 and an error if this host has no interface in any of the networks.
 """
 
 import ipaddress
@@ -14,50 +14,57 @@ from partial_fc.utils.text import say
 
 
 def networks(environment: Mapping[str, str]) -> list[str]:
-    """Returns the networks that the launcher has chosen: interfaces or subnets; empty if it has chosen none."""
-    # mpirun passes its parameters on to the ranks; horovodrun over Gloo sets the second.
+    """Returns the launcher's choice of networks, as interface names or subnets; empty if it has made none."""
+    # mpirun passes its parameters to the ranks in the first variable; horovodrun over Gloo sets the second.
     return _split(environment.get("OMPI_MCA_btl_tcp_if_include") or environment.get("HOROVOD_GLOO_IFACE") or "")
 
 
 def addresses_in(networks: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the IPv4 addresses of this host in some networks, interfaces or subnets, by interface.
+    """Returns the IPv4 addresses of this host, by interface name.
 
-    No networks are all addresses but those of the loopback interface. Raises ValueError if this host has no interface
-    in any of the networks, or a subnet is malformed.
+    Args:
+        networks: interface names or subnets; without any, all interfaces except loopback.
+
+    Raises:
+        ValueError: this host has no interface in any of the networks, or a subnet is malformed.
     """
-    import psutil  # not where only the source address of this host is asked for, and nothing may be installed
+    import psutil  # here, because source_address() also runs on hosts without packages
 
     subnets = [_subnet(network) for network in networks if "/" in network]
 
-    def is_chosen(name: str, address: str) -> bool:
-        found = ipaddress.IPv4Address(address)
-        return name in networks or any(found in subnet for subnet in subnets) or not (networks or found.is_loopback)
+    def is_chosen(name: str, text: str) -> bool:
+        address = ipaddress.IPv4Address(text)
+        if not networks:
+            return not address.is_loopback
+        return name in networks or any(address in subnet for subnet in subnets)
 
     interfaces = {
         name: [entry.address for entry in entries if entry.family == socket.AF_INET]
         for name, entries in psutil.net_if_addrs().items()
     }
     chosen = {name: [one for one in addresses if is_chosen(name, one)] for name, addresses in interfaces.items()}
-    if networks and not any(chosen.values()):  # with hosts in several subnets, each has an interface in one of them
+    if networks and not any(chosen.values()):  # one suffices: the subnets may be of different hosts
         known = ", ".join(" ".join([name, *(found or ["without an address"])]) for name, found in interfaces.items())
         raise ValueError(f"this host has no interface in the network {','.join(networks)}, but: {known}")
     return {name: addresses for name, addresses in chosen.items() if addresses}
 
 
 def job_addresses(environment: Mapping[str, str]) -> list[str]:
-    """Returns the IPv4 addresses of this host in the networks of the job; all but the loopback if none is chosen.
+    """Returns the IPv4 addresses of this host in the networks of the job; all except loopback without a choice.
 
     Raises:
         ValueError: this host has no interface in the networks that the launcher has chosen.
     """
     chosen = networks(environment)
-    gloo = [] if chosen else _split(environment.get("GLOO_SOCKET_IFNAME", ""))  # see name_interface_to
-    found = addresses_in(chosen)
-    return [address for name, addresses in found.items() if not gloo or name in gloo for address in addresses]
+    gloo = [] if chosen else _split(environment.get("GLOO_SOCKET_IFNAME", ""))  # set by name_interface_to
+    by_name = addresses_in(chosen)
+    return [address for name, addresses in by_name.items() if not gloo or name in gloo for address in addresses]
 
 
 def name_interfaces(environment: MutableMapping[str, str]) -> None:
-    """Sets NCCL_SOCKET_IFNAME to the interfaces of this host: NCCL takes names only, and they differ between hosts.
+    """Sets NCCL_SOCKET_IFNAME, unless it is set, to the interfaces in the launcher's networks.
+
+    NCCL accepts no subnets, and interface names differ between hosts.
 
     Raises:
         ValueError: this host has no interface in the networks that the launcher has chosen.
@@ -68,11 +75,10 @@ def name_interfaces(environment: MutableMapping[str, str]) -> None:
 
 
 def name_interface_to(environment: MutableMapping[str, str], host: str) -> None:
-    """Sets GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, unless they are set, to the interface that leads to a host.
+    """Sets GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, unless they are set, to the interface on the route to ``host``.
 
-    Without it Gloo takes the address of this host's own name, which is 127.0.1.1 on many, and NCCL the first interface,
-    which may be a bridge of containers. If the name of ``host`` has no address, or one of the loopback interface,
-    the choice is left to them.
+    By default Gloo uses the address of this host's own name, which is often 127.0.1.1, and NCCL uses the first
+    interface, which may be a container bridge. These defaults remain if ``host`` does not resolve or is this host.
     """
     source = source_address(host)
     for name, addresses in addresses_in([]).items():
@@ -82,7 +88,7 @@ def name_interface_to(environment: MutableMapping[str, str], host: str) -> None:
 
 
 def name_loopback(environment: MutableMapping[str, str]) -> None:
-    """Sets both variables, unless they are set, to the loopback interface: ranks of one host need no other.
+    """Sets both variables, unless they are set, to the loopback interface, for a job on a single host.
 
     Raises:
         ValueError: this host has no loopback interface.
@@ -94,10 +100,10 @@ def name_loopback(environment: MutableMapping[str, str]) -> None:
 
 
 def source_address(host: str) -> str:
-    """Returns the IPv4 address of this host on the route to another one; "" without a route."""
+    """Returns the IPv4 address of this host on the route to ``host``; "" without a route."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stream:
-            stream.connect((host, 9))  # sends nothing, but selects the route
+            stream.connect((host, 9))  # only selects the route: UDP sends nothing here
             return stream.getsockname()[0]
     except OSError:
         return ""
@@ -115,7 +121,7 @@ def _subnet(text: str) -> ipaddress.IPv4Network:
 
 
 def main() -> int:
-    """Checks the networks of the command line, separated by commas; returns the exit code."""
+    """Checks the comma-separated networks of the command line; returns the exit code."""
     try:
         addresses_in(_split(sys.argv[1]))
     except ValueError as error:

@@ -1,7 +1,8 @@
-"""Ends a process that never releases Python's lock, without which its watchdog cannot run: a process beside it does.
+"""Kills a process that never releases Python's global lock (GIL). Its own watchdog cannot: a thread needs the lock.
 
-A timer within the process, such as that of faulthandler, counts the time for which all are suspended (docker pause, a
-suspended job or virtual machine) and would end a training when it goes on. This one counts its own seconds.
+So a small helper process watches it. The timer of faulthandler needs no lock either, but it keeps counting while the
+job is suspended (docker pause, Slurm, a virtual machine) and would kill the training when it is resumed. The helper is
+suspended with the job and counts only the seconds in which it runs.
 """
 
 import contextlib
@@ -16,38 +17,34 @@ import sys
 import threading
 
 SECOND = 1.0
-SHOW = signal.SIGUSR2  # shows where the threads are
+SHOW = signal.SIGUSR2  # prints the stacks of all threads
 LIMIT = struct.Struct("d")
 
 
 class LockWatch:
-    """Watches over this process from the first `postpone` on, until `close`."""
+    """Watches this process from the first postpone() until close()."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen | None = None
         self._pipe = -1
         self._closed = False
-        self._lock = threading.Lock()  # two threads call
+        self._lock = threading.Lock()  # the main thread closes, the watchdog thread postpones
 
     def postpone(self, seconds: float) -> None:
-        """Ends this process unless the next call comes within so many seconds in which it is not suspended."""
+        """Kills this process after ``seconds`` unless it calls again; the time while it is suspended does not count."""
         with self._lock:
             if self._closed:
                 return
-            if os.getpid() == 1:  # of a container: the kernel lets no process in it kill this one
+            if os.getpid() == 1:  # in a container, the kernel lets no other process kill process 1
                 faulthandler.dump_traceback_later(seconds, exit=True, file=2)
                 return
             try:
                 if self._process is None:
                     self._start()
-            except OSError:  # no process can be started: training goes on without this last resort
-                self._closed = True
-                return
-            try:
                 os.write(self._pipe, LIMIT.pack(seconds))
-            except BlockingIOError:  # it is suspended
-                pass
-            except OSError:  # it was killed
+            except BlockingIOError:  # the pipe is full, because the helper is suspended; or no process can be started
+                self._closed = self._process is None
+            except OSError:  # the helper was killed: training goes on without this last resort
                 self._closed = True
 
     def close(self) -> None:
@@ -61,13 +58,13 @@ class LockWatch:
                 self._process.wait()
 
     def _start(self) -> None:
-        chain = signal.getsignal(SHOW) is not signal.SIG_DFL  # to a handler of the user's code
+        chain = signal.getsignal(SHOW) is not signal.SIG_DFL  # the user's code may have a handler of its own
         faulthandler.register(SHOW, file=2, all_threads=True, chain=chain)
-        # Without the user's environment and packages it starts in 20 ms, and finds no package, not even this one.
+        # -I -S skips the user's environment and all packages: it starts in 20 ms, but cannot import partial_fc.
         command = [sys.executable, "-I", "-S", __file__, str(os.getpid())]
         read, self._pipe = os.pipe()
         try:
-            os.set_blocking(self._pipe, False)  # the reader may be suspended, while the pipe fills up
+            os.set_blocking(self._pipe, False)  # the pipe fills up if the helper is suspended
             self._process = subprocess.Popen(command, stdin=read, stdout=subprocess.DEVNULL)
         except OSError:
             os.close(self._pipe)
@@ -77,9 +74,9 @@ class LockWatch:
 
 
 def watch(pid: int) -> None:
-    """Watches over the parent of this process, which writes its limit to standard input."""
+    """Watches the parent process ``pid``, which writes its time limit to this process's standard input."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the ranks
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: also where this process is suspended
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the parent, even while suspended
     limit = waited = 0.0
     while os.getppid() == pid:
         if select.select([0], [], [], SECOND)[0]:
@@ -90,18 +87,18 @@ def watch(pid: int) -> None:
         elif not _is_suspended(pid):
             waited += SECOND
         if limit and waited > limit:
-            text = f"error: process {pid} did nothing for {waited:.0f} s and holds Python's lock; it ends. It is here:"
-            with contextlib.suppress(OSError):  # the reader may be gone, the disk full
+            text = f"error: process {pid} has held Python's lock for {waited:.0f} s and is killed. Its threads:"
+            with contextlib.suppress(OSError):  # the reader may be gone, or the disk full
                 os.write(2, f"{text}\n".encode())
             os.kill(pid, SHOW)
-            if select.select([0], [], [], SECOND)[0]:  # it goes on after all, or has ended
+            if select.select([0], [], [], SECOND)[0]:  # the parent continues after all, or has ended
                 continue
             os.kill(pid, signal.SIGKILL)
             return
 
 
 def _is_suspended(pid: int) -> bool:
-    """Whether a process is stopped by a signal or a debugger; processes.py cannot be imported here, see _start."""
+    """Returns whether a signal or a debugger has stopped a process. See _start for why this is not in processes.py."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
 

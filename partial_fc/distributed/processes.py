@@ -1,4 +1,4 @@
-"""This host and its processes, as ``/proc`` shows them."""
+"""This host and its processes, read from ``/proc``."""
 
 import os
 import time
@@ -10,43 +10,43 @@ MPI_LAUNCHERS = ("mpirun", "orterun", "mpiexec", "orted", "prted", "prterun")
 
 
 def since_boot() -> float:
-    """Returns the seconds since this host booted, which no change of the time of day affects."""
+    """Returns the seconds since this host booted, which changes of the time of day do not affect."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def boot_id() -> str:
-    """Returns what tells this boot of this host from all others; "" where ``/proc`` does not show it."""
+    """Returns the random id of this boot; "" if ``/proc`` does not show it."""
     return _read("sys/kernel/random/boot_id").decode().strip()
 
 
 def pid_namespace() -> str:
-    """Returns what tells apart the containers of a host whose process ids mean nothing to each other; "" if unknown."""
+    """Returns the id of the namespace of process ids, which differs between containers; "" if unknown."""
     with suppress(OSError):
         return os.readlink("/proc/self/ns/pid")
     return ""
 
 
 def process_state(pid: int) -> tuple[str, int]:
-    """Returns the state of a process (a letter, see proc(5)) and its start time in ticks since boot; ("", 0): none."""
+    """Returns the state letter (see proc(5)) and the start time in ticks since boot; ("", 0) if there is no process."""
     fields = _stat(pid)
     return (fields[0].decode(), int(fields[19])) if fields else ("", 0)
 
 
 def has_ended(pid: int, started: int) -> bool:
-    """Returns whether the process with this id and start time has ended, in whatever way."""
+    """Returns whether the process with this id and start time has ended."""
     state, start_time = process_state(pid)
     return state in ("", "Z", "X") or start_time != started
 
 
 def started_by_mpi() -> bool:
-    """Returns whether a launcher of MPI has started this process, or a program around it."""
+    """Returns whether an MPI launcher has started this process, perhaps through scripts."""
     return os.path.basename(_command_line(_starters()[-1])[0]) in MPI_LAUNCHERS
 
 
 def launchers() -> list[tuple[int, int]]:
-    """Returns (process id, start time) of what has started this rank, as far as it is in this namespace of processes.
+    """Returns (process id, start time) of the processes that have started this rank and are visible from it.
 
-    These are the programs around it, the launcher, and the launcher's parent if it is mpirun or the shell of run.sh.
+    These are scripts around the program, the launcher, and the launcher's parent if that is mpirun or run.sh.
     """
     pids = _starters()
     above = _parent(pids[-1])
@@ -56,9 +56,9 @@ def launchers() -> list[tuple[int, int]]:
 
 
 def _starters() -> list[int]:
-    """The parent, and its parents as long as they have the variables of this rank: scripts that start its program."""
-    pids, own = [os.getppid()], rank_info(os.environ)
-    while own.size > 1 and pids[-1] > 1 and _rank_of(pids[-1]) == own:
+    """Returns the ids of the scripts around this program, which share its rank, and of the launcher, which does not."""
+    pids, rank = [os.getppid()], rank_info(os.environ)
+    while rank.size > 1 and pids[-1] > 1 and _rank_of(pids[-1]) == rank:
         pids.append(_parent(pids[-1]))
     return pids
 
@@ -69,13 +69,13 @@ def _parent(pid: int) -> int:
 
 
 def _rank_of(pid: int) -> RankInfo:
-    """The rank that a launcher gave a process."""
+    """Returns the rank in the environment of a process."""
     pairs = (entry.partition("=") for entry in os.fsdecode(_read(f"{pid}/environ")).split("\0"))
     return rank_info({name: value for name, _, value in pairs})
 
 
 def _stat(pid: int) -> list[bytes]:
-    """The fields of ``/proc/PID/stat`` after the command: state, parent, ...; empty without such a process."""
+    """Returns the fields of ``/proc/PID/stat`` after the command: state, parent, ...; empty without such a process."""
     return _read(f"{pid}/stat").rpartition(b")")[2].split()
 
 

@@ -1,4 +1,4 @@
-"""Runs the work of one rank; an error, or Ctrl-C, is reported once and ends all ranks, as watchdog.py describes."""
+"""Runs the work of one rank. An error or Ctrl-C is reported once and ends all ranks, see watchdog.py."""
 
 import contextlib
 import faulthandler
@@ -23,20 +23,20 @@ from .heartbeat import Heartbeat, open_listeners
 from .interfaces import job_addresses
 from .watchdog import State, Watchdog, wait_for_report
 
-# Seconds that a rank leaves to rank 0, which reports what all ranks find.
-RANK_ZERO_FIRST = 1.0
-LOST_WAIT = 3.0  # seconds until the launcher or a watchdog has detected the rank that exited
-PREEMPTED_WAIT = 5.0  # seconds for all ranks to meet before they end
+# In seconds.
+RANK_ZERO_FIRST = 1.0  # for rank 0 to report an error that all ranks raise
+LOST_WAIT = 3.0  # for the launcher or a watchdog to detect the rank that exited
+PREEMPTED_WAIT = 5.0  # for all ranks to reach the last barrier
 
-# Raised on all ranks at the same place, because all of them have the same numbers.
+# All ranks raise these at the same point, because they compute with the same numbers.
 _RAISED_ON_ALL_RANKS = (JobError, MissingPositiveError, FloatingPointError, StopRequested)
 
 
 def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
-    """Runs the work of this rank; an error is reported once on standard error and ends all ranks.
+    """Runs the work of this rank. An error is reported once on standard error and ends all ranks.
 
-    Exit codes: 2 for an error before training_begun(), 1 for one after it, 75 if the training was asked to stop and
-    is saved, 130 for Ctrl-C. mpirun passes them on, horovodrun over Gloo turns each of them into 1.
+    The exit code is 2 for an error before training_begun(), 1 for one after it, 75 for a training that was saved after
+    a stop request, and 130 for Ctrl-C. mpirun returns this code, horovodrun over Gloo always 1.
 
     Collectives: all-gathers ``hosts`` with a watchdog; ``error_reported`` or ``preempted`` last.
     """
@@ -47,7 +47,7 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
             watchdog.mark("setup", waiting=False)
             _start_heartbeat(collectives, watchdog)
         main()
-    except (Exception, KeyboardInterrupt, SystemExit) as error:  # code of the user may call sys.exit
+    except (Exception, KeyboardInterrupt, SystemExit) as error:  # the user's code may call sys.exit
         _end(collectives, error)
     if watchdog is not None:
         watchdog.stand_down()
@@ -56,38 +56,38 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
 
 
 def _start_heartbeat(collectives: Collectives, watchdog: Watchdog) -> None:
-    """Connects the hosts of the job, if there are several; the records of this attempt get a name of their own."""
-    rank, own_host = collectives.rank, watchdog.rank_status.host
-    serves = rank == 0 and collectives.size > collectives.local_size
-    listeners, contact = open_listeners(job_addresses(os.environ)) if serves else ([], None)
-    met = collectives.gather_object("hosts", (own_host, secrets.token_hex(8), contact))
-    _, attempt, contact = met[0]
+    """Names this attempt in the rank status store, and connects the hosts of the job if there are several."""
+    rank, host = collectives.rank, watchdog.rank_status.host
+    is_server = rank == 0 and collectives.size > collectives.local_size
+    listeners, contact = open_listeners(job_addresses(os.environ)) if is_server else ([], None)
+    gathered = collectives.gather_object("hosts", (host, secrets.token_hex(8), contact))
+    _, attempt, contact = gathered[0]
     watchdog.rank_status.join(attempt)
     if contact is None:
         return
-    hosts = [host for host, *_ in met]
-    server, *others = dict.fromkeys(hosts)
-    watchdog.host_of = hosts
+    host_of = [host for host, *_ in gathered]
+    server, *others = dict.fromkeys(host_of)
+    watchdog.host_of = host_of
     if rank == 0:
         watchdog.heartbeat = Heartbeat(contact, others, listeners=listeners)
-    elif own_host != server and hosts.index(own_host) == rank:  # the first rank of its host
-        watchdog.heartbeat = Heartbeat(contact, [server], own_host)
+    elif host != server and host_of.index(host) == rank:  # the first rank of its host
+        watchdog.heartbeat = Heartbeat(contact, [server], host)
     if watchdog.heartbeat is not None:
         watchdog.heartbeat.start()
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether an error is a KeyboardInterrupt, or was raised while one was handled."""
+    """Returns whether an error is a KeyboardInterrupt or was raised while one was handled."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
 def _end(collectives: Collectives, error: BaseException) -> NoReturn:
-    """Ends this process for what the main thread has raised, reporting it unless another rank reports why."""
+    """Ends this process because of an error of the main thread; reports it unless another rank has reported."""
     rank, watchdog, abort = collectives.rank, collectives.watchdog, collectives.backend.abort
     code, text = collectives.exit_code, f"error: {error}"
-    # If all ranks raise the same error or are interrupted, rank 0 reports it, and ends the others before they do.
+    # An error or Ctrl-C on all ranks is reported by rank 0 alone, which ends the other ranks before they report it.
     after = RANK_ZERO_FIRST if rank else 0.0
     on_all_ranks = isinstance(error, _RAISED_ON_ALL_RANKS)
     if isinstance(error, StopRequested):
@@ -96,18 +96,18 @@ def _end(collectives: Collectives, error: BaseException) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not print a traceback
         code, text, on_all_ranks = INTERRUPTED, "interrupted", False
     elif collectives.backend.is_connection_error(error):
-        # The rank that caused it reports why; or a watchdog, perhaps that of this process, sees that it exited.
+        # The cause is another rank: it reports why it ends, or a watchdog detects that it was killed.
         text, after = _message(collectives, error), LOST_WAIT
     elif not on_all_ranks:
         text = _message(collectives, error)
     if rank == 0 or not on_all_ranks:
         _report(watchdog, text, code, after)
     if code == PREEMPTED:
-        # The shutdown of Horovod takes seconds, which a launcher that asked to stop may not grant; a rank may be dead.
+        # Do not wait at the barrier for long: a rank may be dead, and a launcher soon kills after its stop request.
         threading.Timer(PREEMPTED_WAIT, os._exit, [PREEMPTED]).start()
         if watchdog is not None:
             watchdog.stand_down()
-    if on_all_ranks:  # a rank that exits makes the launcher end the others, so all meet first
+    if on_all_ranks:  # when the first rank exits, the launcher kills the others, so they wait for each other here
         collectives.barrier("preempted" if code == PREEMPTED else "error_reported")
     with contextlib.suppress(OSError):
         sys.stdout.flush()
@@ -118,7 +118,7 @@ def _end(collectives: Collectives, error: BaseException) -> NoReturn:
 
 
 def _message(collectives: Collectives, error: BaseException) -> str:
-    """The message of an error that this rank alone knows of: one line if the user can fix it, else its traceback."""
+    """Returns the message of an error of this rank alone: one line if the user can fix it, else with the traceback."""
     backend, place, doing = collectives.backend, f"error on rank {collectives.rank}", ""
     if collectives.watchdog is not None:
         status = collectives.watchdog.rank_status
@@ -135,7 +135,7 @@ def _message(collectives: Collectives, error: BaseException) -> str:
 
 
 def _report(watchdog: Watchdog | None, text: str, code: int, after: float) -> None:
-    """Prints why the job ends, unless another rank does within ``after`` seconds."""
+    """Prints why the job ends, unless another rank reports within ``after`` seconds."""
     if watchdog is not None:
         wait_for_report(watchdog.rank_status, after)
         watchdog.report(text, code)

@@ -1,4 +1,4 @@
-"""Whether all hosts of a job see the same folder."""
+"""Checks that all hosts of a job see the same folder."""
 
 import os
 import secrets
@@ -9,16 +9,16 @@ from .collectives import Collectives
 
 
 def hosts_without_shared_folder(collectives: Collectives, folder: str) -> list[str]:
-    """Returns the names of the hosts that do not see what rank 0 writes into a folder.
+    """Returns the names of the hosts that do not see a file that rank 0 creates in a folder.
 
     Collectives: all-gathers ``mark``, ``status.mark_made``, ``mark_seen`` if the job has several hosts.
 
     Raises:
-        JobError: on every rank, if rank 0 cannot write to the folder.
+        JobError: rank 0 cannot write to the folder; raised on all ranks.
     """
     if collectives.size == collectives.local_size:
         return []
-    # A name that no host has looked up before: clients of file servers remember for a while what did not exist.
+    # A new name every time, because clients of file servers cache for a while that a file does not exist.
     mark = collectives.broadcast("mark", os.path.join(folder, f".mark-{secrets.token_hex(8)}"))
     collectives.on_rank_zero("mark_made", Path(mark).touch)
     hosts = collectives.gather_object("mark_seen", "" if os.path.exists(mark) else socket.gethostname())

@@ -9,28 +9,28 @@ import threading
 import time
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-_POLL = 0.05  # seconds; mpirun kills a rank a second after SIGTERM, in which it also has to report why it ends
+_POLL = 0.05  # seconds; mpirun kills a second after SIGTERM, and a rank must have reported by then
 
 
 def block_signals() -> None:
-    """Leaves the signals that ask this process to stop to the watchdog.
+    """Blocks the stop signals in this process, so that only the watchdog receives them.
 
-    Threads inherit the mask, so call this before any library starts one: NumPy does so when it is imported.
+    Call this before any library starts a thread, as NumPy does when it is imported: threads inherit the signal mask.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
 def release_signals() -> None:
-    """Lets these signals end this process again."""
+    """Unblocks the stop signals, which then end this process."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def repeat_lost_interrupts() -> None:
-    """Interrupts this process again if Ctrl-C arrived in a destructor or callback, where Python drops its exception."""
+    """Repeats Ctrl-C if it arrives in a destructor or callback, where Python discards the KeyboardInterrupt."""
     report = sys.unraisablehook
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        if unraisable.exc_type is KeyboardInterrupt:  # later, as it would be dropped in this hook, too
+        if unraisable.exc_type is KeyboardInterrupt:  # with a delay, because this hook would discard it, too
             threading.Timer(_POLL, os.kill, (os.getpid(), signal.SIGINT)).start()
         else:
             report(unraisable)
@@ -39,13 +39,13 @@ def repeat_lost_interrupts() -> None:
 
 
 def wait_for_signal(timeout: float) -> int | None:
-    """Waits for one of these signals; returns its number, or None if none arrives within ``timeout`` seconds.
+    """Waits for a stop signal; returns its number, or None if none arrives within ``timeout`` seconds.
 
-    They must be blocked in all threads, and only one thread may call this.
+    The signals must be blocked in all threads, and only one thread may call this.
     """
     end = time.monotonic() + timeout
-    # Not signal.sigtimedwait: after SIGSTOP and SIGCONT it returns memory that nothing has written (Python 3.10 to
-    # 3.13), and the number in it may be that of a stop request.
+    # Not signal.sigtimedwait: after SIGSTOP and SIGCONT it returns uninitialized memory (Python 3.10 to 3.13), which
+    # may look like a stop signal.
     while not (arrived := signal.sigpending().intersection(SIGNALS)):
         left = end - time.monotonic()
         if left <= 0:

@@ -1,30 +1,30 @@
-"""Decides when, why and how a rank ends. Everything that ends a job passes through this file.
+"""Decides when, why and how a rank ends. Everything that ends a job goes through this file.
 
-Python runs no signal handler while the main thread waits inside MPI, Gloo, NCCL or MXNet, and none of these returns
-when another rank does not take part. So a thread in each rank, the watchdog, watches its job:
+Python runs no signal handler while the main thread waits inside MPI, Gloo, NCCL or MXNet, and none of them returns
+if another rank does not take part. So each rank has a watchdog, a thread that observes the job:
 
-    STARTING ---all ranks have met---> PREPARING ---first update begins---> TRAINING ---asked to stop---> STOPPING
-        |                                  |                                   |                             |
-        +---------------- the watchdog or the main thread finds a reason to end (table) ---------------------+
-                                                         |
-                              ENDING: reported once by one rank, whose exit code all ranks take
+    STARTING ---ranks connected---> PREPARING ---first update begins---> TRAINING ---stop request---> STOPPING
+        |                               |                                   |                            |
+        +------------- the watchdog or the main thread finds a reason to end (table) --------------------+
+                                                       |
+                        ENDING: one rank reports the reason; all ranks exit with its code
 
-    event                                    noticed by                              exit code
-    a rank of this host was killed           its process, RankStatusStore            1
-    a rank of another host was killed        its connection, Heartbeat               1
-    a host or its link is lost               no answer for host_timeout, Heartbeat   1; mpirun: 205
+    event                                    detected by                             exit code
+    a rank on this host was killed           its process id, RankStatusStore         1
+    a rank on another host was killed        its connection, Heartbeat               1
+    a host or its link is down               host_timeout, Heartbeat                 1; 205 under mpirun
     mpirun ends the job                      SIGTERM under mpirun                    1
-    asked to stop: SIGTERM, SIGUSR1, or      wait_for_signal, has_ended              75, once a checkpoint is saved;
+    stop request: SIGTERM, SIGUSR1, or       wait_for_signal, has_ended              75 after saving a checkpoint;
       the launcher was killed                                                        75 at once before TRAINING
-    no checkpoint after a request to stop    GRACE seconds without progress          1
-    a rank hangs, is stopped, or waits       no progress for step_timeout            1
-      in another collective
-    not all ranks have met                   the start limit                         1
-    a rank holds Python's lock               LockWatch, a process beside this one    137, or 1 from another rank
+    no progress after a stop request         GRACE                                   1
+    a rank hangs, is stopped, or waits       step_timeout                            1
+      in a different collective
+    some ranks do not start or connect       start_limit                             1
+    a rank never releases the GIL            LockWatch, a separate process           137; 1 if another rank ends first
     an error, Ctrl-C, a saved training       the main thread, run_rank               1, or 2 before TRAINING; 130; 75
-    refused before the ranks met             the main thread, refuse                 2
+    an error before the ranks connect        the main thread, refuse                 2
 
-Either thread calls report() and exit(); the one that comes first ends the process while the other one waits.
+Both threads call report() and exit(). The first one ends the process; the other one waits in report() meanwhile.
 """
 
 import contextlib
@@ -49,36 +49,35 @@ from .processes import since_boot
 from .rank_status import RankStatusStore, Record
 from .signals import release_signals, wait_for_signal
 
-TICK = 0.2  # seconds between two checks
-# Seconds that a rank which only waits leaves to the rank that hangs: that one can show where.
-PRECEDENCE = 2.0
-GRACE = 60.0  # seconds from the stop request, and from the last progress, until the process exits without saving
-SILENT = 5.0  # seconds without an answer after which a host is suspected when mpirun ends the job
-RECOVERED = 2.0  # seconds without an answer, below which a host that was silent counts as connected again
-# Seconds by which the ranks of other hosts let those of rank 0's host report first. mpirun kills after 1 s.
-REMOTE_DELAY = 0.5
-REPORT_TIMEOUT = 5.0  # seconds for the main thread to end the process, once it reports why
-STORE_TIMEOUT = 2.0  # seconds for the rank status store, whose disk may be lost together with a host
-GRACE_PERIOD = 60.0  # seconds for mpirun to detect that a host is lost, see env.sh
-START = 300.0  # seconds until all ranks have met, and for a phase of the setup; PARTIAL_FC_START_SECONDS overrides it
-REFUSAL = 5.0  # seconds that a rank leaves to the one that reports a refusal
+# All times are in seconds.
+TICK = 0.2  # between two checks
+PRECEDENCE = 2.0  # waiting ranks report this much later, because the rank that hangs can show its stack
+GRACE = 60.0  # without progress after a stop request, until the rank exits without saving
+SILENT = 5.0  # without an answer from a host, until it is suspected when mpirun ends the job
+RECOVERED = 2.0  # a silent host counts as connected again once its last answer is more recent than this
+REMOTE_DELAY = 0.5  # ranks on other hosts report this much later than those on rank 0's; mpirun kills after 1 s
+REPORT_TIMEOUT = 5.0  # for the main thread to end the process after its report
+STORE_TIMEOUT = 2.0  # for the rank status store, whose disk may fail together with a host
+MPIRUN_DETECTS = 60.0  # for mpirun to detect that a host is down, see env.sh
+START = 300.0  # for all ranks to connect, and for each phase of the setup; see start_limit
+REFUSAL = 5.0  # for the reporter of a refusal, before another rank reports it
 
 Result = TypeVar("Result")
 
 
 def start_limit(environment: Mapping[str, str]) -> float:
-    """Seconds until all ranks have met, and for a phase before the first update."""
+    """Returns the seconds for all ranks to connect, and for each phase before the first update."""
     return float(environment.get("PARTIAL_FC_START_SECONDS", START))
 
 
 class State(enum.IntEnum):
-    """The state of a rank, see the diagram above. It only moves forward."""
+    """The state of a rank, as in the diagram above. It only moves forward."""
 
     STARTING = 0
     PREPARING = 1
     TRAINING = 2
     STOPPING = 3
-    ENDING = 4  # nothing is watched or reported any more
+    ENDING = 4  # the watchdog reports nothing anymore
 
 
 class Ending(NamedTuple):
@@ -86,21 +85,21 @@ class Ending(NamedTuple):
 
     reason: str
     code: int = FAILED
-    # Ranks that SIGSTOP has stopped: horovodrun and torchrun send them SIGTERM, which they cannot receive.
+    # Ranks to kill, because SIGSTOP has stopped them: they never receive the SIGTERM of horovodrun or torchrun.
     stopped: Sequence[int] = ()
-    # A rank that ends before mpirun has noticed a lost host makes it wait for the answer of its daemon there.
+    # If a rank exits before mpirun itself detects a lost host, mpirun waits for its daemon on that host to answer.
     awaits_mpirun: bool = False
 
 
 class Watchdog(threading.Thread):
-    """Watches over a rank. Make and start() it in the main thread, some time after block_signals().
+    """Monitors one rank. Create and start it in the main thread, after block_signals().
 
     Attributes:
-        timeout: seconds without progress after which the job ends, at least START before the first update; 0 for no
-            limit.
-        host_timeout: seconds without a byte from another host after which the job ends; 0 for no limit.
-        host_of: the host of each rank, once they have met in a job of several hosts.
-        heartbeat: of the first rank of each of these hosts; None on all others.
+        timeout: seconds without progress until the job ends, at least start_limit() before the first update; 0
+            disables the limit.
+        host_timeout: seconds without an answer from another host until the job ends; 0 disables the limit.
+        host_of: the host name of each rank, set when the ranks of several hosts have connected.
+        heartbeat: the connection to other hosts, on the first rank of each host; None on all other ranks.
     """
 
     def __init__(self, ranks: RankInfo, root: str, environment: Mapping[str, str]):
@@ -110,7 +109,7 @@ class Watchdog(threading.Thread):
         self.state = State.STARTING
         self.timeout = self.host_timeout = 0.0
         self._state_lock = threading.Lock()
-        self._report_lock = threading.RLock()  # acquired by the thread that ends the process, never released
+        self._report_lock = threading.RLock()  # the thread that ends the process acquires it and never releases it
         self._start_limit = start_limit(environment)
         self._under_mpi = processes.started_by_mpi()
         self._launchers = processes.launchers() if ranks.size > 1 else []
@@ -128,22 +127,22 @@ class Watchdog(threading.Thread):
         super().start()
 
     def mark(self, doing: str | None = None, waiting: bool | None = None, num_update: int | None = None) -> None:
-        """Records progress, and what has changed in the status of this rank, see RankStatusStore.update."""
+        """Records progress and the status of this rank, see RankStatusStore.update."""
         self._progress_at = time.monotonic()
         self.rank_status.update(doing, waiting, num_update)
 
     def advance(self, state: State) -> None:
-        """Moves on to a state, unless this rank is in a later one already."""
+        """Moves on to ``state``, unless this rank is in a later one already."""
         with self._state_lock:
             self.state = max(self.state, state)
 
     def stand_down(self) -> None:
-        """Stops watching: the main thread ends this process by itself."""
+        """Stops the watchdog: the main thread ends this process itself."""
         self.advance(State.ENDING)
         self._lock_watch.close()
 
     def leave(self) -> None:
-        """Notifies the other ranks that this process ends as it should, or after it has reported why."""
+        """Notifies the other ranks that this process ends normally, or after a report."""
         if self.heartbeat is not None:
             self.heartbeat.close()
         self.rank_status.leave()
@@ -151,11 +150,14 @@ class Watchdog(threading.Thread):
     # The end, called by either thread ----------------------------------------------------------------
 
     def report(self, text: str, code: int) -> None:
-        """Prints why the job ends, unless it has been reported. The thread that calls it first also ends the process.
+        """Prints why the job ends, unless another rank has done so. The calling thread must then end the process.
 
-        ``code`` is the exit code of all ranks if this rank is the one that reports.
+        Args:
+            text: the message.
+            code: the exit code of all ranks, if this rank is the one that reports.
         """
-        # The other thread waits here until the process ends; the watchdog not forever, as the main thread may hang.
+        # The thread that comes second waits here until the process ends. The main thread may hang after its report, so
+        # the watchdog waits for a limited time.
         self._report_lock.acquire(timeout=REPORT_TIMEOUT if threading.current_thread() is self else -1)
         if self.state is State.ENDING or not _within(lambda: self.rank_status.claim_error_report(code), True):
             return
@@ -163,16 +165,19 @@ class Watchdog(threading.Thread):
             say(text, sys.stderr)
 
     def exit(self, code: int, abort: Callable[[int], None] = lambda code: None) -> NoReturn:
-        """Ends this process with the exit code of the rank that has reported why the job ends, else with ``code``.
+        """Ends this process with the exit code of the rank that has reported, or with ``code`` if none has.
 
-        ``abort`` ends the other ranks with an exit code, where the framework can do so.
+        Args:
+            code: the default exit code.
+            abort: ends the other ranks with an exit code, if the framework can.
         """
         code = _within(self.rank_status.reported_code, None) or code
-        if self.state is not State.ENDING or threading.current_thread() is not self:  # else the main thread leaves
+        # If the main thread is ending this process already, the watchdog leaves the goodbye to it.
+        if self.state is not State.ENDING or threading.current_thread() is not self:
             self.advance(State.ENDING)
             _within(self.leave, None)
         abort(code)
-        # Not sys.exit: the shutdown of Horovod waits for the other ranks, which may be waiting for this one.
+        # Not sys.exit: it would run the shutdown of Horovod, which waits for ranks that may be waiting for this one.
         os._exit(code)
 
     # The thread -------------------------------------------------------------------------------------
@@ -190,28 +195,25 @@ class Watchdog(threading.Thread):
                     self._end(ending)
         except BaseException:
             traceback.print_exc()
-            os._exit(FAILED)  # without its watchdog a rank could wait forever
+            os._exit(FAILED)  # a rank without a watchdog could wait forever
 
     def _end(self, ending: Ending) -> NoReturn:
-        if self.timeout:  # this thread postpones no more while it waits
-            self._lock_watch.postpone(max(self._limit, GRACE_PERIOD) + 10 * PRECEDENCE)
+        if self.timeout:  # a last, longer extension: from here on this thread waits
+            self._lock_watch.postpone(max(self._limit, MPIRUN_DETECTS) + 10 * PRECEDENCE)
         self.report(f"error: {ending.reason}", ending.code)
         if self.state is not State.ENDING:
-            if ending.awaits_mpirun:
-                self._wait_for_mpirun()
-            if not self._under_mpi:  # mpirun wakes them up first
+            end = time.monotonic() + MPIRUN_DETECTS
+            while ending.awaits_mpirun and time.monotonic() < end:
+                recovered = self.heartbeat is None or not self.heartbeat.silent(RECOVERED)
+                if recovered or wait_for_signal(TICK) is not None:  # the signal by which mpirun ends this rank
+                    break
+            if not self._under_mpi:  # mpirun continues stopped ranks before it ends them
                 self.rank_status.kill(ending.stopped)
         self.exit(ending.code)
 
-    def _wait_for_mpirun(self) -> None:
-        """Waits until mpirun ends this rank, or the silent host answers again; GRACE_PERIOD seconds at most."""
-        end = time.monotonic() + GRACE_PERIOD
-        while time.monotonic() < end and self.heartbeat is not None and self.heartbeat.silent(RECOVERED):
-            if wait_for_signal(TICK) is not None:
-                return
-
     def _observe(self, now: float) -> None:
-        if now - self._checked_at > 10 * TICK + PRECEDENCE:  # this process itself was stopped for a while
+        # After such a gap this process itself was stopped, perhaps together with the other ranks: restart the timers.
+        if now - self._checked_at > 10 * TICK + PRECEDENCE:
             self._progress_at = now
             if self.heartbeat is not None:
                 self.heartbeat.reset_timers()
@@ -222,7 +224,7 @@ class Watchdog(threading.Thread):
             self._lock_watch.postpone(self._limit + 2 * PRECEDENCE)
 
     def _decide(self, signal_number: int | None, now: float) -> Ending | None:
-        """Returns why this rank has to end now; None if it goes on. The events are those of the table above."""
+        """Returns why this rank has to end now, or None. The events are in the order of the table above."""
         lost = self.rank_status.find_lost(self.ranks.local_size)
         if lost is not None:
             return Ending(diagnosis.exited_message(lost))
@@ -239,16 +241,17 @@ class Watchdog(threading.Thread):
         if self.state is State.STARTING and now - self._started_at > self._start_limit:
             records = self.rank_status.records()
             return Ending(diagnosis.not_started_message(records, self.ranks.size, self._start_limit))
-        # Writing a large checkpoint may take longer, but reports progress.
+        # Saving a large checkpoint may take longer than GRACE, but reports progress.
         if self.state is State.STOPPING and now - self._requested_at > GRACE:
             if self._idle_seconds(now, self.rank_status.records()) > GRACE:
                 return Ending(f"stop requested {GRACE:.0f} s ago, but no step has ended since: exits without saving")
         return self._lost_host() or self._no_progress(now)
 
     def _ended_by_mpirun(self) -> Ending:
-        """mpirun sends SIGTERM when it has begun to end the job, and SIGKILL a second later."""
+        """When mpirun ends a job, it sends SIGTERM, and SIGKILL a second later."""
         silent = self.heartbeat.silent(SILENT) if self.heartbeat is not None else []
-        if self._is_away:  # mpirun may have lost the user's host, so that nobody would read what this rank reports
+        # The user's host may be the one that is lost. Then nobody reads the report of this rank.
+        if self._is_remote:
             time.sleep(REMOTE_DELAY)
         several_hosts = self.ranks.size > self.ranks.local_size
         elsewhere = ", perhaps because of another host or the ssh connection to it" if several_hosts else ""
@@ -259,7 +262,7 @@ class Watchdog(threading.Thread):
         )
 
     def _failed_start(self) -> str:
-        """The error that a rank never started, if this is so; else ""."""
+        """Returns an error message if the job ends before all ranks have started, else ""."""
         started = self.state is not State.STARTING
         absent = [] if started else diagnosis.missing(self.rank_status.records(), self.ranks.size)
         if not absent:
@@ -269,8 +272,8 @@ class Watchdog(threading.Thread):
     # Other hosts ------------------------------------------------------------------------------------
 
     @property
-    def _is_away(self) -> bool:
-        """Whether this is another host than rank 0's."""
+    def _is_remote(self) -> bool:
+        """Whether rank 0 runs on another host."""
         return bool(self.host_of) and self.host_of[0] != self.rank_status.host
 
     def _lost_host(self) -> Ending | None:
@@ -282,8 +285,8 @@ class Watchdog(threading.Thread):
             if known:
                 return Ending(diagnosis.exited_message(known[0]))
             return Ending(f"rank {rank} on {lost[0]} exited without reporting an error (killed?)")
-        # The user can read what rank 0 reports; a client that is cut off must not be the one that reports.
-        limit = self.host_timeout + (2 * PRECEDENCE if self._is_away else 0)
+        # The user sees the output of rank 0's host, but not the report of a host that has lost its link to it.
+        limit = self.host_timeout + (2 * PRECEDENCE if self._is_remote else 0)
         silent = self.heartbeat.silent(limit) if self.host_timeout else []
         if silent:
             return Ending(self._silent_message(silent, self.host_timeout), awaits_mpirun=self._under_mpi)
@@ -296,7 +299,7 @@ class Watchdog(threading.Thread):
 
     @property
     def _limit(self) -> float:
-        """The timeout. The first update and what precedes it load libraries, and take longer than others."""
+        """Seconds without progress until the job ends: more until the first update, as the setup loads libraries."""
         return self.timeout if self.rank_status.num_update >= 0 else max(self.timeout, self._start_limit)
 
     def _no_progress(self, now: float) -> Ending | None:
@@ -306,7 +309,7 @@ class Watchdog(threading.Thread):
         records = self.rank_status.records()
         stalled = diagnosis.stalled_rank(records)
         stalled_here = stalled is not None and stalled.rank == self.ranks.rank
-        # The rank that the others wait for may be busy, with a large file for example, and report progress.
+        # This rank may wait for one that is busy, with a large file for example, but reports progress.
         if not stalled_here and self._idle_seconds(now, records) <= limit + PRECEDENCE:
             return None
         stopped = [record.rank for record in records if self.rank_status.is_stopped(record)]
@@ -319,43 +322,43 @@ class Watchdog(threading.Thread):
         return Ending(f"{reason}\n{''.join(traceback.format_stack(frame)) if frame else ''}".rstrip())
 
     def _idle_seconds(self, now: float, records: Sequence[Record]) -> float:
-        """Seconds since this rank made progress, or the one that it waits for."""
+        """Seconds since the last progress of this rank, or of the rank that it waits for if that is more recent."""
         stalled = diagnosis.stalled_rank(records)
-        own = now - self._progress_at
+        idle = now - self._progress_at
         if stalled is None or stalled.rank == self.ranks.rank:
-            return own
-        return min(own, since_boot() - stalled.progress_time)
+            return idle
+        return min(idle, since_boot() - stalled.progress_time)
 
 
 def refuse(status: RankStatusStore, is_reporter: bool, message: str) -> NoReturn:
-    """Exits this rank before the ranks have met; prints the message unless another rank has reported an error.
+    """Exits this rank before the ranks connect. Prints the message unless another rank has reported an error.
 
     Args:
-        status: of this rank, open.
-        is_reporter: whether this rank reports what all ranks of the job or of the host find.
+        status: the open rank status store.
+        is_reporter: whether this rank reports an error that all ranks of the job, or of its host, detect.
         message: why the training is refused.
     """
     release_signals()
     if not is_reporter:
-        # The reporter may be the slowest rank. If it reports nothing within this time, the error is not its own: the
-        # config.py or a library of this rank's host differs.
+        # The reporter may be slower than this rank. If it reports nothing within this time, it does not have the
+        # error: config.py or a library differs between the hosts.
         wait_for_report(status, REFUSAL)
     if status.claim_error_report(REFUSED):
         say(message, sys.stderr)
-        time.sleep(0.3 if status.rank == 0 else 0)  # for the other ranks to see the claim
+        time.sleep(0.3 if status.rank == 0 else 0)  # until the other ranks have seen the claim
     status.leave()
     sys.exit(REFUSED)
 
 
 def wait_for_report(status: RankStatusStore, seconds: float) -> None:
-    """Waits until another rank reports why the job ends, for some seconds at most."""
+    """Waits until another rank reports why the job ends, at most ``seconds``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and not status.error_reported():
         time.sleep(0.05)
 
 
 def _within(function: Callable[[], Result], otherwise: Result) -> Result:
-    """Returns the result of a function of the store, or ``otherwise`` if its disk does not answer."""
+    """Returns the result of a function of the rank status store, or ``otherwise`` if its disk does not answer."""
     results: list[Result] = []
     thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Computes embeddings of any items with the ONNX model of a training on them.
+"""Computes embeddings of any items with the ONNX model of a training.
 
 Shapes: N items, E embedding.
 """
@@ -17,23 +17,23 @@ from .model_file import find_model
 
 
 class ItemModel:
-    """An ONNX model of one input or several to embeddings (N, E), with a dynamic batch size.
+    """An ONNX model that maps one or more inputs to embeddings (N, E), with a dynamic batch size.
 
     Args:
-        source: Content of the ONNX file, or its path.
-        name: Name for error messages.
+        source: content or path of the ONNX file.
+        name: name for error messages.
 
     Attributes:
-        name: As given.
-        session: Session of onnxruntime.
-        input_names: Of the model.
-        path: See FaceModel.
+        name: name for error messages.
+        session: session of onnxruntime.
+        input_names: names of the model's inputs.
+        path: path of the ONNX file; None if the content was given.
 
     Raises:
-        ValueError: The file is not an ONNX model, or it has a fixed batch size or several outputs.
+        ValueError: the file is not an ONNX model, or it has a fixed batch size or several outputs.
     """
 
-    batch = None  # see FaceModel
+    batch = None  # the batch size is dynamic, see FaceModel
 
     def __init__(self, source: bytes | str, name: str):
         self.name = name
@@ -54,7 +54,7 @@ class ItemModel:
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> "ItemModel":
-        """Opens an ``.onnx`` file or a folder that holds one; raises OSError or ValueError."""
+        """Opens an ``.onnx`` file or a folder with one; raises OSError or ValueError."""
         path = find_model(path)
         return cls(path, path)
 
@@ -62,11 +62,11 @@ class ItemModel:
         """Returns the embeddings (N, E) float32 of N items, computed in batches.
 
         Args:
-            inputs: one array for a model of one input, or arrays by the names of the inputs; of their types.
+            inputs: arrays by the names of the inputs, or one array for a model with one input.
             batch_size: items at a time.
 
         Raises:
-            ValueError: The model has other inputs, or fails.
+            ValueError: the model has different inputs, or fails.
         """
         count = num_items(inputs)
         if count > 1 and not self._checked:
@@ -80,6 +80,6 @@ class ItemModel:
         feed = inputs if isinstance(inputs, Mapping) else {self.input_names[0]: inputs}
         embeddings = run_session(self.session, feed, f"{self.name} takes {', '.join(self.input_names)}, and")[0]
         if embeddings.ndim != 2 or len(embeddings) != num_items(inputs):
-            found = f"an array of shape {embeddings.shape} for {plural(num_items(inputs), 'item')}"
-            raise ValueError(f"{self.name} returns {found}, expected embeddings (N, E)")
+            shape = f"an array of shape {embeddings.shape} for {plural(num_items(inputs), 'item')}"
+            raise ValueError(f"{self.name} returns {shape}, expected embeddings (N, E)")
         return embeddings

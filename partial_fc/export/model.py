@@ -1,4 +1,4 @@
-"""Computes embeddings of aligned faces with any ONNX face model.
+"""Computes embeddings of aligned faces with an ONNX face model.
 
 Shapes: N faces, H, W image size, E embedding.
 """
@@ -23,50 +23,50 @@ from partial_fc.utils.distances import squared_distances
 from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.text import plural, say
 
-from .model_file import external_locations, find_model, first_line, onnx_names, parse_model
+from .model_file import external_locations, find_model, first_line, parse_model
 from .normalization import NORMALIZED, PIXELS, RANGES, RAW, expected_range, first_operators
 from .onnx import LARGEST, SYMBOL_ENDING, read_checkpoint, to_onnx
 from .providers import wanted_providers, why_on_cpu
-from .torch_files import export_torch_model, is_torch_model
+from .torch_files import ENDINGS, export_torch_model
 
 Result = TypeVar("Result")
-TORCH_SIZE = 112  # of the images of published state_dicts
-DEPENDENT = 1e-3  # cosine distance; rounding is far below it, also in int8
+TORCH_SIZE = 112  # image size of published state_dicts
+DEPENDENT = 1e-3  # limit of the cosine distance; rounding errors are far smaller, even in int8
 LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # option of onnxruntime
-SILENT = 4  # of onnxruntime, whose errors are reported with their file
+SILENT = 4  # onnxruntime's log level without errors, which are raised and reported with the file's name
 OTHER_ITEMS = "; a model of other items works with the commands that have --reader"
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 
 
 class Input(NamedTuple):
-    """Name; fixed batch size, None if it is dynamic; (H, W); whether the model normalizes pixels 0..255 itself."""
+    """The input of a face model."""
 
     name: str
-    batch: int | None
-    image_size: tuple[int, int]
-    normalizes: bool
+    batch: int | None  # fixed batch size; None if it is dynamic
+    image_size: tuple[int, int]  # (H, W)
+    normalizes: bool  # whether the model takes pixels 0..255 and normalizes them itself
 
 
 class FaceModel:
     """An ONNX model that maps RGB faces (N, 3, H, W) to embeddings (N, E).
 
     Args:
-        source: Content of the ONNX file, or its path, which is required if the weights are in further files.
-        name: Name for error messages.
+        source: content or path of the ONNX file. The path is required if the weights are in separate files.
+        name: name for error messages.
 
     Attributes:
-        name: As given.
-        session: Session of onnxruntime.
-        input: The model's input.
-        batch: Its fixed batch size, None if it is dynamic.
-        pixel_range: Of the pixels that it takes, one of partial_fc.export.normalization.RANGES.
-        path: Of the ONNX file; None if only its content is known.
-        mirrored: Whether the embedding of the mirror image is added: not if the model's metadata say that it was
-            trained with ``rand_mirror=False``.
+        name: name for error messages.
+        session: session of onnxruntime.
+        input: the model's input.
+        batch: its fixed batch size; None if it is dynamic.
+        pixel_range: the range of the pixels that the model takes, a key of normalization.RANGES.
+        path: path of the ONNX file; None if the content was given.
+        mirrored: whether to add the embedding of the mirror image. False if the metadata contain
+            ``rand_mirror=False``, because the model was not trained with mirror images.
 
     Raises:
-        ValueError: The file is not an ONNX model, or the model does not take such images.
+        ValueError: the file is not an ONNX model, or the model does not take faces.
     """
 
     def __init__(self, source: bytes | str, name: str):
@@ -84,21 +84,22 @@ class FaceModel:
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> FaceModel:
-        """Opens an ``.onnx`` file, a folder that holds one, an MXNet checkpoint, or a state_dict of PyTorch.
+        """Opens an ``.onnx`` file, a folder with one, an MXNet checkpoint, or a PyTorch state_dict of a 112x112 model.
 
-        For the latter two see `read_checkpoint` and `export_torch_model`; a state_dict takes faces of 112 x 112.
-
-        Prints a warning if it computes on the CPU where there is a GPU, or one was asked for.
+        Prints a warning if the model runs on the CPU although there is a GPU, or the user has selected one.
 
         Raises:
-            ImportError: PyTorch, which a state_dict needs, is missing.
-            OSError: There is no model at the path.
-            ValueError: The model cannot be used.
+            ImportError: the path is a state_dict and PyTorch is not installed.
+            OSError: there is no model at the path.
+            ValueError: the model cannot be used.
         """
         path = os.fspath(path)
-        if _is_mxnet_checkpoint(path):
+        names = os.listdir(path) if os.path.isdir(path) else [path]
+        if os.path.isdir(path) and any(name.endswith(".onnx") for name in names):
+            names = []  # other models in this folder do not count
+        if any(name.endswith(SYMBOL_ENDING) for name in names) or path.endswith(".params"):
             model = cls(to_onnx(*read_checkpoint(path)), path)
-        elif is_torch_model(path) and not _holds_onnx(path):
+        elif any(name.endswith(ENDINGS) for name in names):
             model = cls(export_torch_model(path, TORCH_SIZE, np.empty((0, TORCH_SIZE, TORCH_SIZE, 3), np.uint8)), path)
         else:
             path = find_model(path)
@@ -110,7 +111,7 @@ class FaceModel:
         return model
 
     def check_independent(self) -> None:
-        """Raises ValueError if the embedding of a face depends on the others of a batch, or only one face works."""
+        """Raises ValueError if a face's embedding depends on the other faces of a batch, or if batches fail."""
         if self.batch == 1:
             return
         noise = np.random.default_rng(0).integers(0, 256, (*self.input.image_size, 3), np.uint8)
@@ -121,7 +122,7 @@ class FaceModel:
         """Returns the embeddings (N, E) float32 of faces (N, H, W, 3) uint8 RGB, computed in batches.
 
         Raises:
-            ValueError: The faces have another size, or the model fails.
+            ValueError: the faces are of a different size, or the model fails.
         """
         if faces.shape[1:] != (*self.input.image_size, 3):
             raise ValueError(f"{self.name} takes faces of {self.input.image_size} pixels, not {faces.shape[1:]}")
@@ -133,7 +134,7 @@ class FaceModel:
         return self.embed(faces, batch_size) + self.embed(faces[:, :, ::-1], batch_size)
 
     def pixels(self, faces: np.ndarray) -> np.ndarray:
-        """Returns what the model takes (N, 3, H, W) float32 for faces (N, H, W, 3) uint8 RGB."""
+        """Returns the model's input (N, 3, H, W) float32 for faces (N, H, W, 3) uint8 RGB."""
         data = np.ascontiguousarray(faces.transpose(0, 3, 1, 2), np.float32)
         mean, scale = RANGES[self.pixel_range]
         return data if self.input.normalizes else (data - np.float32(mean)) * np.float32(scale)
@@ -144,15 +145,16 @@ class FaceModel:
             data = np.concatenate([data, np.zeros((self.input.batch - len(data), *data.shape[1:]), np.float32)])
         embeddings = run_session(self.session, {self.input.name: data}, self.name)[0]
         if embeddings.ndim != 2 or len(embeddings) != len(data):
-            found = f"an array of shape {embeddings.shape} for {plural(len(data), 'face')}"
-            raise ValueError(f"{self.name} returns {found}, expected embeddings (N, E)")
+            shape = f"an array of shape {embeddings.shape} for {plural(len(data), 'face')}"
+            raise ValueError(f"{self.name} returns {shape}, expected embeddings (N, E)")
         return embeddings[: len(faces)]
 
 
 def interruptible(work: Callable[[onnxruntime.RunOptions], Result]) -> Result:
-    """Returns ``work(options)``, which a signal can interrupt: handlers of Python do not run within onnxruntime.
+    """Returns ``work(options)``, computed in a thread, because Python handles no signals while onnxruntime computes.
 
-    After Ctrl-C or SIGTERM, a session that runs with the options ends at its next node, and nothing waits for longer.
+    After Ctrl-C or SIGTERM, a session that runs with these options ends at its next node. This function waits a few
+    seconds for it at most.
     """
     options, future = onnxruntime.RunOptions(), Future[Result]()
     options.log_severity_level = SILENT
@@ -174,35 +176,38 @@ def interruptible(work: Callable[[onnxruntime.RunOptions], Result]) -> Result:
 
 
 def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onnx.ModelProto]:
-    """Opens an ONNX file, its content or path, on a GPU if onnxruntime has CUDA, else on all cores or OMP_NUM_THREADS.
+    """Opens an ONNX file, on a GPU if onnxruntime has CUDA, otherwise on OMP_NUM_THREADS or all cores.
+
+    Args:
+        source: content or path of the file.
 
     Returns:
-        The session, and the model without the weights that are in further files.
+        The session, and the model without weights in separate files.
 
     Raises:
-        OSError: The file cannot be read.
-        ValueError: It cannot be loaded.
+        OSError: the file cannot be read.
+        ValueError: the file cannot be loaded.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = share_cores(dict(os.environ))
     options.log_severity_level = SILENT
-    options.add_session_config_entry("session.load_model_format", "ONNX")  # not onnxruntime's own, which is not checked
+    options.add_session_config_entry("session.load_model_format", "ONNX")  # onnxruntime's own format is not checked
     providers = wanted_providers()
     try:
         content = source if isinstance(source, bytes) else read_regular(source, LARGEST)
         model, weights = parse_model(content, None if isinstance(source, bytes) else source)
         for each in model.graph.input:
             sizes = [dimension.dim_value for dimension in each.type.tensor_type.shape.dim]
-            # onnxruntime computes with them for minutes, without an end by Ctrl-C, before it refuses some.
+            # With hostile sizes onnxruntime computes for minutes, without reacting to Ctrl-C, before it refuses them.
             if math.prod(size for size in sizes if size > 0) > LARGEST_INPUT:
                 raise ValueError(f"input of shape {sizes}, more than {LARGEST_INPUT:,} numbers")
-        if weights:  # by names that lead through no link
+        if weights:  # replace their names by paths without links
             folder = os.path.commonpath([os.path.dirname(file) for file in weights.values()])
             for entry in external_locations(model):
                 entry.value = os.path.relpath(weights[entry.value], folder)
             content = model.SerializeToString()
             options.add_session_config_entry(WEIGHTS_FOLDER, folder)
-        # Not the path: its owner could put another file there, after this one has been checked.
+        # From the content: the owner of the path could replace the file after this check.
         return interruptible(lambda _: onnxruntime.InferenceSession(content, options, providers=providers)), model
     except OSError:
         raise
@@ -212,7 +217,7 @@ def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onn
 
 
 def run_session(session: onnxruntime.InferenceSession, feed: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
-    """Returns the outputs for inputs by name, interruptibly. Raises ValueError, which names the model, if it fails."""
+    """Returns the outputs of a session; Ctrl-C interrupts it. Raises ValueError with the model's name if it fails."""
     try:
         outputs: list[np.ndarray] = interruptible(lambda options: session.run(None, dict(feed), options))
         return outputs
@@ -221,16 +226,18 @@ def run_session(session: onnxruntime.InferenceSession, feed: Mapping[str, np.nda
 
 
 def check_independent(embed: Callable[[list[int]], np.ndarray], name: str) -> None:
-    """Checks that a model computes the embedding of an item alike beside another one and beside itself.
+    """Checks that an item's embedding does not depend on the other items of its batch.
 
-    Both batches have two items, because other sizes may be computed with other rounding.
+    Computes it in a batch with another item, and in a batch with itself. Both batches are of the same size, because
+    rounding may depend on the size.
 
     Args:
-        embed: Numbers of items, 0 or 1 -> their embeddings (n, E); raises ValueError if the model fails.
-        name: Of the model.
+        embed: maps a list of two or fewer indices, each 0 or 1, to the embeddings of these items; raises ValueError if
+            the model fails.
+        name: name of the model.
 
     Raises:
-        ValueError: The cosine distance is DEPENDENT or more, or the model takes only one item at a time.
+        ValueError: the cosine distance is DEPENDENT or more, or the model takes only one item at a time.
     """
     try:
         distance = float(squared_distances(embed([0, 1])[1:], embed([1, 1])[1:])[0]) / 2
@@ -244,18 +251,6 @@ def check_independent(embed: Callable[[list[int]], np.ndarray], name: str) -> No
             f"{name}: its embeddings depend on the other items of a batch (by a cosine distance of {distance:.2g}): "
             "export it in eval mode, or with static quantization"
         )
-
-
-def _is_mxnet_checkpoint(path: str) -> bool:
-    """Returns whether a path names MXNet files, or a folder that holds them and no ONNX file."""
-    if path.endswith((SYMBOL_ENDING, ".params")):
-        return True
-    names = os.listdir(path) if os.path.isdir(path) else []
-    return any(name.endswith(SYMBOL_ENDING) for name in names) and not _holds_onnx(path)
-
-
-def _holds_onnx(path: str) -> bool:
-    return os.path.isdir(path) and bool(onnx_names(path))
 
 
 def _input_of(session: onnxruntime.InferenceSession) -> Input:
@@ -272,33 +267,29 @@ def _input_of(session: onnxruntime.InferenceSession) -> Input:
 
 
 def _pixel_range(session: onnxruntime.InferenceSession, model: onnx.ModelProto, name: str) -> str:
-    """Returns which of RANGES a model takes, by its metadata or first operators; warns if that is unclear."""
+    """Returns the key of RANGES that a model takes, by its metadata or first operators; warns if it is unclear."""
     stated = session.get_modelmeta().custom_metadata_map.get(PIXELS)
     if stated is not None and stated not in RANGES:
         raise ValueError(f"has {PIXELS!r} {stated!r} in its metadata, expected {' or '.join(RANGES)}")
-    found = stated or _expected_range(model, session.get_inputs()[0])
-    if found is None:
+    first = None if stated else first_operators(model)
+    if first is None:
+        return stated or NORMALIZED
+    data = session.get_inputs()[0]
+    shape = [size if isinstance(size, int) and size > 0 else 1 for size in data.shape]
+    first_session = cache(lambda: open_session(first.SerializeToString())[0])
+
+    def respond(value: float) -> float:
+        try:
+            output = run_session(first_session(), {data.name: np.full(shape, value, np.float32)}, "")[0]
+            return float(np.mean(output, dtype=float))
+        except ValueError:
+            return math.nan
+
+    expected = expected_range(respond, (node.name for node in first.graph.node))
+    if expected is None:
         say(
             f"warning: {name}: its first operators do not tell which pixels it takes: it gets {NORMALIZED}; write "
             f"{' or '.join(RANGES)} into its metadata as {PIXELS!r}",
             sys.stderr,
         )
-    return found or NORMALIZED
-
-
-def _expected_range(model: onnx.ModelProto, data: onnxruntime.NodeArg) -> str | None:
-    """Returns which of RANGES a model takes by its first operators; None if that is unclear."""
-    first = first_operators(model)
-    if first is None:
-        return NORMALIZED
-    shape = [size if isinstance(size, int) and size > 0 else 1 for size in data.shape]
-    session = cache(lambda: open_session(first.SerializeToString())[0])
-
-    def respond(value: float) -> float:
-        try:
-            output = run_session(session(), {data.name: np.full(shape, value, np.float32)}, "")[0]
-            return float(np.mean(output, dtype=float))
-        except ValueError:
-            return math.nan
-
-    return expected_range(respond, (node.name for node in first.graph.node))
+    return expected or NORMALIZED

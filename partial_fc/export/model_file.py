@@ -1,4 +1,4 @@
-"""Finds and reads ONNX files, which may come from strangers: their weights must lie inside the folder of the model."""
+"""Finds and reads untrusted ONNX files. Their weights must be inside the folder of the model."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from partial_fc.utils.regular_files import open_regular, read_regular
 
 from .onnx import LARGEST
 
-BACKBONE = "backbone.onnx"  # of a training
+BACKBONE = "backbone.onnx"  # written by a training
 HALF_NAME, INT8_NAME = "backbone_half.onnx", "backbone_int8.onnx"
 DERIVED = ("backbone_ema.onnx", HALF_NAME, INT8_NAME)
 
 
 def find_model(path: str | os.PathLike) -> str:
-    """Returns the path of an ONNX file: ``path``, or the last by name in that folder, as in the masked-face challenge.
+    """Returns the path of an ONNX file: ``path`` itself, or the last file by name in the folder ``path``.
 
-    In the folder of a training that saved averaged weights, or of smaller files, it is ``backbone.onnx``, not these.
+    The masked-face challenge defines this rule. In the output folder of a training, ``backbone.onnx`` takes precedence
+    over its averaged and smaller variants.
 
-    Raises FileNotFoundError if there is no such file.
+    Raises:
+        FileNotFoundError: there is no ONNX file.
     """
     path = os.fspath(path)
     if not os.path.isdir(path):
@@ -43,20 +45,20 @@ def onnx_names(folder: str) -> list[str]:
 
 
 def model_files(path: str) -> list[str]:
-    """Returns the paths of an ONNX file and of the files beside it that hold its weights.
+    """Returns the paths of an ONNX file and of the separate files with its weights.
 
     Raises:
-        OSError, ValueError: The file cannot be read.
+        OSError, ValueError: the file cannot be read.
     """
     names = sorted({entry.value for entry in external_locations(_read(path))})
     return [path, *(os.path.join(os.path.dirname(path), name) for name in names)]
 
 
 def model_content(path: str) -> bytes:
-    """Returns the content of an ONNX file with all of its weights.
+    """Returns the content of an ONNX file, including all weights in separate files.
 
     Raises:
-        OSError, ValueError: A file cannot be read, or together they exceed the limit of one file.
+        OSError, ValueError: a file cannot be read, or the content exceeds the limit of an ONNX file.
     """
     files = model_files(path)
     if sum(map(os.path.getsize, files)) >= LARGEST:
@@ -73,7 +75,7 @@ def model_content(path: str) -> bytes:
 
 
 def external_locations(message: Any) -> Iterator[onnx.StringStringEntryProto]:
-    """Yields the entries of a message, such as a model or a subgraph, that name the files in which its tensors are."""
+    """Yields the entries of a protobuf message, such as a model or a subgraph, that name files with its tensors."""
     if isinstance(message, onnx.TensorProto):
         external = message.data_location == onnx.TensorProto.EXTERNAL
         yield from (entry for entry in message.external_data if external and entry.key == "location")
@@ -85,22 +87,25 @@ def external_locations(message: Any) -> Iterator[onnx.StringStringEntryProto]:
 
 
 def read_model(path: str) -> onnx.ModelProto:
-    """Parses an ONNX file without the weights that are in further files; see parse_model."""
+    """Parses an ONNX file without weights in separate files; see parse_model."""
     return parse_model(read_regular(path, LARGEST), path)[0]
 
 
 def parse_model(content: bytes, path: str | None) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """Parses the content of an ONNX file, without the weights that are in further files beside its path, if it has one.
+    """Parses the content of an ONNX file without weights in separate files, and checks where these files are.
 
-    All models are opened here: onnx and onnxruntime, depending on their releases, read weights wherever a model says.
+    All models are opened here, because some releases of onnx and onnxruntime read weights from any path in a model.
+
+    Args:
+        content: content of the file.
+        path: path of the file; None for a model that must not have separate files.
 
     Returns:
-        The model, and the paths of the further files, in which no links are left, by their names in the model.
+        The model, and the resolved paths of the separate files by their names in the model.
 
     Raises:
-        OSError: The file cannot be read.
-        ValueError: Weights are in a file that is not a regular one inside the folder of the model.
-        Exception: Other errors of onnx, which have no common base class.
+        ValueError: a separate file is not a regular file inside the folder of the model.
+        Exception: other errors of onnx, which have no common base class.
     """
     model = onnx.load_model_from_string(content)
     weights = {name: _in_folder(name, path) for name in sorted({entry.value for entry in external_locations(model)})}
@@ -111,11 +116,11 @@ def parse_model(content: bytes, path: str | None) -> tuple[onnx.ModelProto, dict
 
 
 def _in_folder(name: str, path: str | None) -> str:
-    """Returns the path of a file of weights of a model, if it is a regular one inside its folder; else "".
+    """Returns the resolved path of a separate file if it is a regular file inside the model's folder, else "".
 
-    That of a model that is a link, as in the cache of Hugging Face, may be where the link leads to.
+    In the cache of Hugging Face, both files are links. So they may also lead to files in one other folder.
     """
-    if path is None or name.startswith("*"):  # onnxruntime takes "*/_ORT_MEM_ADDR_/*" for an address in memory
+    if path is None or name.startswith("*"):  # onnxruntime reads "*/_ORT_MEM_ADDR_/*" as an address in memory
         return ""
     weights = os.path.realpath(os.path.join(os.path.dirname(path), name))
     for folder in {os.path.dirname(path), os.path.dirname(os.path.realpath(path))}:
@@ -134,5 +139,5 @@ def _read(path: str) -> onnx.ModelProto:
 
 
 def first_line(error: Exception) -> str:
-    """Returns the message of an onnx or onnxruntime error without the C++ stack trace that some of them add."""
+    """Returns the first line of an error of onnx or onnxruntime. Some have a C++ stack trace below it."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

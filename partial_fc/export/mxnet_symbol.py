@@ -1,8 +1,8 @@
-"""Reader of MXNet's network description ``<prefix>-symbol.json``. Does not need MXNet.
+"""Reads and writes MXNet's network description ``<prefix>-symbol.json`` without MXNet.
 
-Format: "nodes", each with "op" ("null" for variables: images and parameters), "name", "inputs" as
-[node, output, version], and attributes as strings under "attrs" (older releases: "attr" or "param"); "heads" lists the
-outputs in the form of inputs.
+Format: "nodes" is a list of objects with "op" ("null" for variables, that is images and parameters), "name", "inputs"
+as [node, output, version], and attributes as strings under "attrs" (in older releases "attr" or "param"). "heads" lists
+the outputs in the same form as inputs.
 """
 
 import ast
@@ -10,20 +10,20 @@ import json
 from typing import Any, NamedTuple
 
 VARIABLE, VERSION = "null", 10901
-LONGEST = 10_000  # characters of an attribute that is read: Python's parser takes 300 bytes for each, and no signals
+LONGEST = 10_000  # limit of parsed attributes, in characters: Python's parser needs 300 bytes each, uninterruptibly
 EMBEDDING = "fc1"  # conventional name of the embedding layer; training may add layers after it
 
 
 class Node(NamedTuple):
-    """One operator or variable; ``inputs`` are indices of earlier nodes."""
+    """An operator or variable."""
 
     op: str
     name: str
     attributes: dict[str, str]
-    inputs: list[int]
+    inputs: list[int]  # indices of earlier nodes
 
     def get(self, attribute: str, default: Any) -> Any:
-        """Returns an attribute as a number, tuple, bool or string; ``default`` (that of MXNet) if it is absent."""
+        """Returns an attribute as a number, tuple, bool or string, or MXNet's ``default`` if it is absent."""
         text = self.attributes.get(attribute)
         if text is None:
             return default
@@ -31,15 +31,19 @@ class Node(NamedTuple):
             return text
         try:
             return ast.literal_eval(text)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # all that literal_eval documents
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # as documented for literal_eval
             return text
 
 
 def read_symbol(content: str | bytes, name: str) -> list[Node]:
-    """Returns the nodes that the embedding depends on, in topological order; the embedding is the last one.
+    """Returns the nodes that the embedding depends on, in topological order. The embedding is the last node.
 
-    ``name`` is that of the file, for error messages. Raises ValueError if the file is not a network description, or it
-    has several outputs and none is named ``fc1``.
+    Args:
+        content: content of the file.
+        name: name of the file, for error messages.
+
+    Raises:
+        ValueError: the file is not a network description, or has several outputs and none is named ``fc1``.
     """
     try:
         network = json.loads(content)
@@ -57,13 +61,13 @@ def read_symbol(content: str | bytes, name: str) -> list[Node]:
 
 
 def to_json(nodes: list[Node]) -> str:
-    """Returns the description of a network, as MXNet reads it, whose last node is its output."""
+    """Returns MXNet's description of a network. The last node is the output."""
     written = [
         {"op": node.op, "name": node.name, "attrs": node.attributes, "inputs": [[i, 0, 0] for i in node.inputs]}
         for node in nodes
     ]
     variables = [number for number, node in enumerate(nodes) if node.op == VARIABLE]
-    version = {"mxnet_version": ["int", VERSION]}  # else MXNet would change what versions before 1.0 have written
+    version = {"mxnet_version": ["int", VERSION]}  # without it, MXNet upgrades the network as from before 1.0
     return json.dumps({"nodes": written, "arg_nodes": variables, "heads": [[len(nodes) - 1, 0, 0]], "attrs": version})
 
 
@@ -74,12 +78,12 @@ def _node(item: dict) -> Node:
     inputs = [entry[0] for entry in item["inputs"]]
     texts = (item["op"], item["name"], *attributes, *attributes.values())
     if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in inputs):
-        raise TypeError("a name is no text, or a number of a node is none")
+        raise TypeError("a name is not a string, or the index of a node is not an integer")
     return Node(item["op"], item["name"], attributes, inputs)
 
 
 def _dependencies(nodes: list[Node], last: int) -> list[Node]:
-    """Returns the node ``last`` and its transitive inputs, renumbered."""
+    """Returns the node with index ``last`` and its transitive inputs, with new indices."""
     needed = {last}
     for number in range(last, -1, -1):
         if number in needed:

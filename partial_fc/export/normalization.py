@@ -1,8 +1,8 @@
-"""Detects which pixels a model takes.
+"""Detects the range of the pixels that a model takes.
 
 `takes_raw_pixels` is the rule of the masked-face challenge (ICCV 2021, InsightFace): a model normalizes pixels itself
-if its first nodes include, by name, a subtraction and a multiplication or division. As exporters name nodes in many
-ways, the metadata of a model decide for all other uses, or else what its first operators make of pixels.
+if its first nodes include, by name, a subtraction and a multiplication or division. Names differ between exporters, so
+everywhere else the model's metadata decide, or, without metadata, the values that its first operators compute.
 """
 
 import math
@@ -16,18 +16,18 @@ SUBTRACTS, SCALES = ("Sub", "_minus"), ("Mul", "_mul", "Div")
 MEAN, SCALE = 127.5, 1 / 127.5
 RAW, NORMALIZED = "0..255", "-1..1"
 RANGES = {RAW: (0.0, 1.0), "0..1": (0.0, 1 / 255), NORMALIZED: (MEAN, SCALE)}  # mean, scale: (x - mean) * scale
-PIXELS = "pixel_range"  # one of RANGES in the metadata of an ONNX file
-PRODUCTS = ("Conv", "MatMul", "Gemm")  # and operators whose names contain these
+PIXELS = "pixel_range"  # key of the metadata of an ONNX file; its value is a key of RANGES
+PRODUCTS = ("Conv", "MatMul", "Gemm")  # parts of the names of operators that end the normalization
 
 
 def takes_raw_pixels(names: Iterable[str]) -> bool:
-    """Returns whether a model whose nodes have these names, in order, takes pixels 0..255."""
+    """Returns whether a model takes pixels 0..255, by the names of its nodes in order."""
     first = list(names)[:FIRST_NODES]
     return any(name.startswith(SUBTRACTS) for name in first) and any(name.startswith(SCALES) for name in first)
 
 
 def first_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """Returns the part of a model between its input and its first product; None if there is none."""
+    """Returns the part of a model between its input and its first product, or None if this part is empty."""
     graph = model.graph
     data = next(each for each in graph.input if each.name not in {tensor.name for tensor in graph.initializer})
     computed, taken = {data.name}, [data.name]
@@ -41,7 +41,7 @@ def first_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
     for node in reversed(graph.node):
         if needed.intersection(node.output):
             nodes.insert(0, node)
-            needed.update(filter(None, node.input))  # "": an input that is left out
+            needed.update(filter(None, node.input))  # an omitted optional input is ""
     if not nodes:
         return None
     constants = [tensor for tensor in graph.initializer if tensor.name in needed]
@@ -52,20 +52,20 @@ def first_operators(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
 
 def expected_range(respond: Callable[[float], float], names: Iterable[str]) -> str | None:
-    """Returns which of RANGES a model takes: the one that its first operators bring nearest to -1..1.
+    """Returns the key of RANGES whose pixels the model's first operators map closest to -1..1.
 
     Args:
-        respond: Value of all pixels -> mean of the output of these operators; NaN if it is unknown.
-        names: Of their nodes, which decide if the values do not.
+        respond: maps the value of all pixels to the mean output of the first operators, or NaN if it is unknown.
+        names: names of their nodes, which decide if the values are inconclusive.
 
     Returns:
-        None if neither decides.
+        The key; None if the names are inconclusive, too.
     """
     ends = {name: [(x - mean) * scale for x in (0, 255)] for name, (mean, scale) in RANGES.items()}
     values = {name: [respond(end) for end in pair] for name, pair in ends.items()}
 
     def distance(low: float, high: float) -> float:
-        """Octaves between the widths, plus the shift in half widths."""
+        """Returns the ratio of the widths in octaves, plus the shift in half widths."""
         width = max(abs(high - low), 1e-9)
         return abs(math.log2(width / 2)) + abs(high + low) / width if math.isfinite(width) else math.inf
 

@@ -1,7 +1,7 @@
 """Converts an MXNet backbone to ONNX.
 
-MXNet's exporter is not used: it requires MXNet, writes wrong graphs for PReLU, fully connected layers and fixed gammas,
-uses an opset and a format version that onnxruntime 1.6 cannot read, and fails with newer onnx packages.
+MXNet's own exporter requires MXNet, writes wrong graphs for PReLU, fully connected layers and fixed gammas, uses an
+opset and a format version that onnxruntime 1.6 cannot read, and fails with newer onnx packages.
 """
 
 import os
@@ -18,10 +18,9 @@ from .mxnet_symbol import VARIABLE, Node, read_symbol
 from .normalization import PIXELS, RAW, takes_raw_pixels
 from .onnx_ops import Graph, Tensor, convert
 
-# Readable by onnxruntime 1.6 (2020) and later.
-OPSET, IR_VERSION = 11, 6
-LARGEST = 2**31  # bytes of a file in protobuf's format
-LARGEST_SYMBOL = 1 << 26  # bytes of a network description, which has some 100,000
+OPSET, IR_VERSION = 11, 6  # readable by onnxruntime 1.6 (2020) and later
+LARGEST = 2**31  # limit of a protobuf file in bytes
+LARGEST_SYMBOL = 1 << 26  # limit of a network description in bytes; usual ones have 100,000
 BATCH, INPUT = "batch", "data"
 SYMBOL_ENDING = "-symbol.json"
 
@@ -38,13 +37,13 @@ def to_onnx(
     dynamic.
 
     Args:
-        nodes: Network as returned by `read_symbol`.
-        parameters: Name -> array, including running statistics; float16 is converted to float32.
+        nodes: the network, from `read_symbol`.
+        parameters: arrays by name, including running statistics; float16 is converted to float32.
         image_size: (H, W).
-        metadata: Properties of the ONNX file.
+        metadata: metadata of the ONNX file.
 
     Raises:
-        ValueError: An operator cannot be exported or a parameter is missing. The message names it.
+        ValueError: an operator cannot be exported or a parameter is missing; names it.
     """
     graph = Graph(parameters)
     values: list[Tensor | str] = []
@@ -53,18 +52,14 @@ def to_onnx(
             try:
                 values.append(convert(graph, node, [values[number] for number in node.inputs]))
             except (TypeError, LookupError, OverflowError) as error:
-                raise ValueError(f"{node.name} has inputs or attributes of another kind ({error})") from None
+                raise ValueError(f"{node.name} has invalid inputs or attributes ({error})") from None
         else:
             values.append(Tensor(INPUT, 4, 3) if node.name == INPUT else node.name)
     if not takes_raw_pixels(node.name for node in graph.nodes):
         graph.mark_raw_pixels(INPUT)
     output = values[-1]
     if not isinstance(output, Tensor) or output.dimensions != 2:
-        raise ValueError(f"the output {nodes[-1].name} has no shape (N, E): it is not an embedding layer")
-    return _serialized(graph, output, image_size, metadata or {})
-
-
-def _serialized(graph: Graph, output: Tensor, image_size: tuple[int, int], metadata: Mapping[str, str]) -> bytes:
+        raise ValueError(f"the output {nodes[-1].name} is not of shape (N, E): it is not an embedding layer")
     onnx_graph = helper.make_graph(
         graph.nodes,
         "backbone",
@@ -75,7 +70,7 @@ def _serialized(graph: Graph, output: Tensor, image_size: tuple[int, int], metad
     model = helper.make_model(
         onnx_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="partial_fc"
     )
-    helper.set_model_props(model, {PIXELS: RAW, **metadata})
+    helper.set_model_props(model, {PIXELS: RAW, **(metadata or {})})
     content: bytes = model.SerializeToString()
     return content
 
@@ -83,11 +78,12 @@ def _serialized(graph: Graph, output: Tensor, image_size: tuple[int, int], metad
 def read_checkpoint(path: str | os.PathLike) -> tuple[list[Node], dict[str, np.ndarray]]:
     """Reads a network and its parameters as saved by MXNet or the original trainer.
 
-    ``path``: ``<prefix>-symbol.json``, ``<prefix>-<epoch>.params``, or the folder of one such pair.
+    Args:
+        path: ``<prefix>-symbol.json``, ``<prefix>-<epoch>.params``, or a folder with one network.
 
     Raises:
-        OSError: A file is missing.
-        ValueError: A file is damaged. The message names it.
+        OSError: a file is missing.
+        ValueError: a file is damaged; names it.
     """
     symbol, params = find_checkpoint(path)
     nodes = read_symbol(read_regular(symbol, LARGEST_SYMBOL), symbol)
@@ -99,16 +95,16 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[list[Node], dict[str, np.n
 
 
 def find_checkpoint(path: str | os.PathLike) -> tuple[str, str]:
-    """Returns the paths of the symbol file and of the parameter file, that of the last epoch unless ``path`` names one.
+    """Returns the paths of the symbol file and of the parameters, of the last epoch unless ``path`` names a file.
 
     Raises:
-        FileNotFoundError: One of them is missing.
-        ValueError: The folder holds several networks.
+        FileNotFoundError: one of the files is missing.
+        ValueError: the folder contains several networks.
     """
     path = os.fspath(path)
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    prefixes = [name[: -len(SYMBOL_ENDING)] for name in names if name.endswith(SYMBOL_ENDING)]
+    prefixes = [name.removesuffix(SYMBOL_ENDING) for name in names if name.endswith(SYMBOL_ENDING)]
     if not os.path.isdir(path):
         file = os.path.basename(path)
         prefixes = [prefix for prefix in prefixes if file == prefix + SYMBOL_ENDING or _epoch(prefix, file) is not None]
@@ -129,6 +125,6 @@ def find_checkpoint(path: str | os.PathLike) -> tuple[str, str]:
 
 
 def _epoch(prefix: str, name: str) -> int | None:
-    """Returns the epoch in the name of a parameter file; None if the name does not have this prefix."""
+    """Returns the epoch in the name of a parameter file, or None for other names."""
     match = re.fullmatch(re.escape(prefix) + r"-(\d+)\.params", name)
     return int(match[1]) if match else None

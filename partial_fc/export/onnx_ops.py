@@ -14,18 +14,18 @@ from .mxnet_symbol import Node
 
 
 class Tensor(NamedTuple):
-    """Output of a node: its name, its number of dimensions, and C, 0 if unknown."""
+    """The output of a node."""
 
     name: str
     dimensions: int
-    channels: int
+    channels: int  # C; 0 if unknown
 
 
 class Graph:
     """An ONNX graph under construction.
 
     Args:
-        parameters: Name -> array; those in use are stored as float32 among the initializers.
+        parameters: arrays by name. The graph stores those that it uses as float32 initializers.
     """
 
     def __init__(self, parameters: dict[str, np.ndarray]):
@@ -35,13 +35,13 @@ class Graph:
         self._stored: set[str] = set()
 
     def add(self, op: str, node: Node, inputs: Sequence[str], suffix: str = "", **attributes: Any) -> str:
-        """Adds an ONNX node named after the MXNet layer plus ``suffix``; returns the name of its output."""
+        """Adds an ONNX node with the name of the MXNet node plus ``suffix``; returns the name of its output."""
         name = node.name + suffix
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         return name
 
     def mark_raw_pixels(self, data: str) -> None:
-        """Inserts ``data - 0`` and ``* 1`` first: they mark a model that takes raw pixels, see normalization.py."""
+        """Inserts ``data - 0`` and ``* 1`` at the start, which mark a model that takes raw pixels."""
         for node in self.nodes:
             node.input[:] = ["Mul_raw" if name == data else name for name in node.input]
         steps = []
@@ -69,14 +69,14 @@ class Graph:
         return name
 
 
-Inputs = Sequence[Any]  # Tensors, and names of parameters
+Inputs = Sequence[Any]  # Tensors and names of parameters
 
 
 def convert(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
-    """Adds the ONNX nodes of an MXNet node.
+    """Adds the ONNX nodes for an MXNet node.
 
     Raises:
-        ValueError: The operator or one of its attributes is not supported. The message names the node.
+        ValueError: the operator or one of its attributes is not supported; names the node.
     """
     if node.op not in OPERATORS:
         raise ValueError(
@@ -88,7 +88,7 @@ def convert(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
 
 
 def _arithmetic(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
-    """Adds an operation on two arrays, either of which may be a parameter, or on an array and a number."""
+    """Adds an operation on two arrays, one of which may be a parameter, or on an array and a number."""
     operands = [value.name if isinstance(value, Tensor) else graph.weight(value) for value in inputs]
     if len(operands) == 1:
         operands.append(graph.store(f"{node.name}_scalar", np.array(node.get("scalar", 0.0), np.float32)))
@@ -97,7 +97,7 @@ def _arithmetic(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
 
 
 def _identity(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
-    """Skips the node: dropout has no effect at inference, and casts none because the graph is all float32."""
+    """Skips a node without effect: dropout at inference, or a cast, as the whole graph is in float32."""
     return inputs[0]
 
 
@@ -123,7 +123,7 @@ def _batch_norm(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     if node.get("axis", 1) != 1:
         raise ValueError(f"{node.name} normalizes axis {node.get('axis', 1)}; only axis 1 (channels) can be exported")
     gamma, *rest = (graph.parameter(name) for name in names)
-    if node.get("fix_gamma", True):  # MXNet ignores the stored gamma and uses 1
+    if node.get("fix_gamma", True):  # MXNet then ignores the stored gamma
         gamma = np.ones_like(gamma)
     stored = [graph.store(name, array) for name, array in zip(names, (gamma, *rest))]
     epsilon = float(node.get("eps", 1e-3))
@@ -133,7 +133,7 @@ def _batch_norm(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
 def _leaky_relu(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     data, kind = inputs[0], node.get("act_type", "leaky")
     if kind == "prelu":
-        # (C, 1, 1) for maps: ONNX broadcasts from the last axis, so (C,) would be one slope per column.
+        # (C, 1, 1) for images: ONNX broadcasts from the last axis, so (C,) would mean one slope per column.
         shape = (-1,) + (1,) * (data.dimensions - 2)
         return data._replace(name=graph.add("PRelu", node, [data.name, graph.weight(inputs[1], shape)]))
     onnx_name = {"leaky": "LeakyRelu", "elu": "Elu"}.get(kind)
@@ -168,7 +168,7 @@ def _pooling(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
 
 
 def _flatten(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
-    # The number of features of a flattened map depends on H and W, which are unknown here.
+    # The number of features of a flattened image depends on H and W, which are unknown here.
     channels = inputs[0].channels if inputs[0].dimensions == 2 else 0
     return Tensor(graph.add("Flatten", node, [inputs[0].name], axis=1), 2, channels)
 

@@ -1,4 +1,4 @@
-"""Where onnxruntime computes: on a GPU, if its build has CUDA and finds the libraries, and why not otherwise."""
+"""Selects onnxruntime's GPU if possible, and explains why it is not used otherwise."""
 
 import contextlib
 import glob
@@ -12,25 +12,25 @@ INSTALL = "pip uninstall -y onnxruntime && pip install 'onnxruntime-gpu[cuda,cud
 
 
 def wanted_providers() -> list[str]:
-    """Returns the providers for a session, the best first; loads the libraries of CUDA that pip has installed."""
+    """Returns the providers for a session in order of preference, and loads CUDA libraries installed by pip."""
     if CUDA not in onnxruntime.get_available_providers():
         return [CPU]
     if hasattr(onnxruntime, "preload_dlls"):  # since 1.21
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints what is missing: see why_on_cpu
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints missing libraries, which why_on_cpu reports
             onnxruntime.preload_dlls()
     return [CUDA, CPU]
 
 
 def why_on_cpu(environment: Mapping[str, str], available: Sequence[str], used: Sequence[str]) -> str | None:
-    """Returns why a session computes on the CPU although there is a GPU, or one was asked for; None if all is well.
+    """Returns why a session runs on the CPU although there is a GPU or the user has selected one; None otherwise.
 
     Args:
-        environment: its CUDA_VISIBLE_DEVICES asks for GPUs, or for none if it is empty.
-        available: the providers of this build of onnxruntime.
-        used: those of the session.
+        environment: environment variables, with the user's CUDA_VISIBLE_DEVICES.
+        available: providers of this build of onnxruntime.
+        used: providers of the session.
     """
-    asked = environment.get("CUDA_VISIBLE_DEVICES")
-    if CUDA in used or asked in ("", "-1") or (asked is None and not glob.glob("/dev/nvidia[0-9]*")):
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if CUDA in used or visible in ("", "-1") or (visible is None and not glob.glob("/dev/nvidia[0-9]*")):
         return None
     version = f"onnxruntime {onnxruntime.__version__}"
     if CUDA not in available:

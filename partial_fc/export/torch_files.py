@@ -1,4 +1,4 @@
-"""Backbones that PyTorch has saved, converted by the trainer on PyTorch, where it is installed."""
+"""Backbones saved by PyTorch, converted by the PyTorch trainer if it is installed."""
 
 import os
 
@@ -7,11 +7,11 @@ import numpy as np
 from partial_fc.utils.imports import import_trainer
 
 EXPORTER = "partial_fc_torch.export"
-ENDINGS = (".pth", ".pt", ".ckpt")  # .ckpt: Lightning's
+ENDINGS = (".pth", ".pt", ".ckpt")  # .ckpt is from Lightning
 
 
 def is_torch_model(path: str) -> bool:
-    """Returns whether a path is a file of PyTorch, or a folder that holds one."""
+    """Returns whether a path is a PyTorch file or a folder with one."""
     names = os.listdir(path) if os.path.isdir(path) else [path]
     return any(name.endswith(ENDINGS) for name in names)
 
@@ -20,8 +20,8 @@ def export_torch_model(path: str, image_size: int, faces: np.ndarray) -> bytes:
     """Returns the content of an ONNX file, see partial_fc_torch.export.
 
     Raises:
-        ImportError: PyTorch or the trainer on it is missing.
-        OSError, ValueError: the file cannot be read, or its network is not known.
+        ImportError: PyTorch or its trainer is not installed.
+        OSError, ValueError: the file cannot be read, or its network is unknown.
     """
     content: bytes = import_trainer(EXPORTER).export(path, image_size, faces)
     return content

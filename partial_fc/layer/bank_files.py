@@ -1,6 +1,6 @@
-"""The centers of one rank and the states of their optimizer in files, for a bank that does not fit into memory.
+"""Keeps a rank's centers and their optimizer states in files, for a bank that does not fit into memory.
 
-Shapes: L classes of this rank, S some of them, E embedding.
+Shapes: L classes of this rank, S sampled classes, E embedding.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from partial_fc.utils.mmap_rows import RowFile, bank_files
 
 from .tiling import tiles_of
 
-# Bytes written between two flushes: a small part of the memory, and long enough that the waits do not count.
+# Bytes between two flushes: a small part of the memory, but so many that the waits take little of the time.
 FLUSH_BYTES = 256 << 20
 LOG_SECONDS = 10.0
 
@@ -23,20 +23,20 @@ Blocks = Iterable[tuple[int, np.ndarray]]  # (first row, (n, E) float32), in the
 
 
 class BankFiles:
-    """Files of centers and states, see utils/mmap_rows.py; they have no names and end with the process.
+    """Anonymous files of centers and states, which end with the process; see utils/mmap_rows.py.
 
     Args:
-        folder: is created if it is missing.
+        folder: folder of the files, created if it is missing.
         num_local: L, at least 1.
         widths: numbers per class of each field, the centers first.
-        piece_rows: rows of a file; the bank is divided into pieces of so many rows.
+        piece_rows: rows per file. The bank is divided into pieces of this many rows.
         sharing: number of banks of this size that are created in the folder at the same time.
 
     Attributes:
-        pieces: RowFiles of each piece, by field.
+        pieces: for each piece, the RowFile of each field.
 
     Raises:
-        OSError: the folder is not writable, or has too little space for all fields of all classes.
+        OSError: the folder is not writable, or its disk has too little space for all fields of all classes.
     """
 
     def __init__(self, folder: str, num_local: int, widths: Mapping[str, int], piece_rows: int, sharing: int):
@@ -47,7 +47,7 @@ class BankFiles:
         self._requested = np.empty(0, np.int64)
 
     def file(self, number: int, field: str) -> RowFile:
-        """Returns the file of a piece with a field."""
+        """Returns the file of a field of a piece."""
         return self.pieces[number][field]
 
     def expect_all_rows(self) -> None:
@@ -56,12 +56,11 @@ class BankFiles:
             file.expect_all_rows()
 
     def prefetch(self, index: np.ndarray) -> None:
-        """Starts to read the rows of a sorted index (S,), in the order in which a step needs them.
+        """Starts reading the rows of a sorted index (S,), in the order in which a step needs them.
 
-        Rows of the last call are not read again. Of all rows it reads none: those of a tile are read just before a step
-        needs them.
+        Rows that the previous call has requested are not read again.
         """
-        if len(index) == self._num_local:
+        if len(index) == self._num_local:  # the step itself reads each tile just before it needs it
             return
         rows, self._requested = np.setdiff1d(index, self._requested, assume_unique=True), index.copy()
         for field in self.pieces[0]:
@@ -70,8 +69,8 @@ class BankFiles:
 
     @contextlib.contextmanager
     def sequential_access(self) -> Iterator[None]:
-        """A context in which all rows are read from the first to the last."""
-        self._requested = np.empty(0, np.int64)  # no row is in memory after that
+        """Context manager for reading all rows in order."""
+        self._requested = np.empty(0, np.int64)  # no row is in memory afterwards
         with contextlib.ExitStack() as stack:
             for file in self._all_files():
                 stack.enter_context(file.sequential_access())
@@ -83,7 +82,7 @@ class BankFiles:
 
 
 def consecutive(rows: np.ndarray, values: np.ndarray) -> Blocks:
-    """Yields the values (n, width) of ascending rows (n,) as blocks of consecutive rows."""
+    """Yields blocks of consecutive rows, for values (n, width) of ascending rows (n,)."""
     for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) != 1) + 1):
         if len(run):
             yield int(rows[run[0]]), values[run]
@@ -92,10 +91,15 @@ def consecutive(rows: np.ndarray, values: np.ndarray) -> Blocks:
 def rate_limited(
     blocks: Blocks, field: str, num_local: int, flush: Callable[[], None], progress: Callable[[], None], start: int = 0
 ) -> Blocks:
-    """Yields blocks that the caller writes, not faster than the disk, and logs the progress every LOG_SECONDS.
+    """Yields blocks to write no faster than the disk can, and logs the progress every LOG_SECONDS.
 
-    ``flush`` waits until what the caller has written is on the disk; ``progress`` reports that this rank is alive. Row
-    0 of the blocks is the row ``start`` of the rank.
+    Args:
+        blocks: the blocks, which the caller writes to the bank.
+        field: name of the field, for the log.
+        num_local: L.
+        flush: waits until the written blocks are on disk.
+        progress: reports that this rank makes progress.
+        start: the rank's row of the blocks' row 0.
     """
     unflushed, logged = 0, time.monotonic()
     for row, values in blocks:

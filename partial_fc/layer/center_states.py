@@ -1,11 +1,11 @@
-"""What the optimizers of the centers keep of each class: for memory, files, checkpoints and plans.
+"""The states that the centers' optimizers keep for each class, in memory, files, checkpoints and plans.
 
 Shapes: E embedding.
 """
 
 from collections.abc import Mapping
 
-# Optimizer -> name of a state -> whether it is a row of E numbers per class; otherwise it is one number.
+# Optimizer -> state -> whether the state is a row of E numbers per class, rather than a single number.
 CENTER_STATES = {
     "sgd": {"weight_mom": True},
     "adamw": {"weight_exp_avg": True, "weight_exp_avg_sq": True, "weight_updates": False},
@@ -14,5 +14,5 @@ CENTER_STATES = {
 
 
 def center_widths(embedding_size: int, states: Mapping[str, bool]) -> dict[str, int]:
-    """Returns the numbers per class of the centers, "weight", and of each of these states of their optimizer."""
+    """Returns the numbers per class of each field: "weight", the centers, and the states of their optimizer."""
     return {"weight": embedding_size} | {name: embedding_size if is_row else 1 for name, is_row in states.items()}

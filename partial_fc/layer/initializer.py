@@ -7,23 +7,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-# Classes drawn from one random stream. Only the first and the last block of a rank can contain classes of other ranks.
+# Classes per random stream. Only the first and the last block of a rank can contain classes of other ranks.
 BLOCK = 1024
 SCALE = 0.01  # standard deviation
 
 
 def expected_norm(embedding_size: int) -> float:
-    """The norm of an initial center: the root of the mean of its square."""
+    """Returns the root mean square of the norm of an initial center."""
     return SCALE * float(np.sqrt(embedding_size))
 
 
 def center_blocks(start: int, stop: int, embedding_size: int, seed: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Draws the centers of the classes start .. stop-1, block by block.
+    """Draws the centers of the classes start .. stop-1 block by block, from N(0, SCALE^2).
 
-    Their numbers are of a normal distribution with mean 0 and standard deviation SCALE.
-
-    A center depends only on (seed, class), so the initial layer is the same for any number of ranks, and no two
-    ranks start with the same centers.
+    A center depends only on the seed and the class. So the initial layer is the same for any number of ranks, and
+    different classes have different centers.
 
     Yields:
         (first row of the block, relative to ``start``; centers (at most BLOCK, E) float32).

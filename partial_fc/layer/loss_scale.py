@@ -1,30 +1,29 @@
-"""Dynamic loss scaling, which keeps gradients in the range of float16.
+"""Dynamic loss scaling, which keeps gradients in the range of float16, 6e-8 to 65504.
 
-The smallest positive number of float16 is 6e-8, the largest is 65504. Gradients are multiplied by a scale before they
-are converted to float16, and divided by it in the float32 of the optimizer. The scale follows the largest value that
-does not overflow (Micikevicius et al. 2018, Mixed Precision Training, arXiv 1710.03740, section 3.2).
+Gradients are multiplied by a scale before they are converted to float16, and divided by it in float32 by the optimizer.
+The scale is kept near the largest value that does not overflow (Micikevicius et al. 2018, Mixed Precision Training,
+arXiv 1710.03740, section 3.2).
 """
 
 from collections.abc import Callable
 from typing import Any
 
-# The defaults of NVIDIA's apex and MXNet's AMP.
+# The defaults of NVIDIA's apex and MXNet's AMP; intervals are in updates.
 START, LARGEST = 2.0**16, 2.0**24
-GROW_AFTER = 2000  # updates
-# From START, that is 16 halvings and four updates at the minimum, 1.
-GIVE_UP_AFTER = 20  # updates
+GROW_AFTER = 2000
+GIVE_UP_AFTER = 20  # from START these are 16 halvings and four more updates at the minimum, 1
 
 
 class LossScale:
     """The scale of the next update.
 
     Args:
-        batch_size: B; as in other frameworks, the scale refers to the gradient of the mean over the batch.
+        batch_size: B. As in other frameworks, the scale multiplies the gradient of the mean loss over the batch.
 
     Attributes:
         scale: a power of two from 1 to LARGEST.
         good_steps: updates since the last change of the scale.
-        skipped: consecutive updates that were skipped.
+        skipped: consecutive skipped updates.
     """
 
     def __init__(self, batch_size: int):
@@ -34,20 +33,20 @@ class LossScale:
         self.skipped = 0
 
     def state(self) -> dict[str, float]:
-        """Returns the state for a checkpoint, as JSON."""
+        """Returns the state for a checkpoint, representable in JSON."""
         return {"scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restores the state that `state` returned."""
+        """Restores a state from state()."""
         self.scale, self.good_steps, self.skipped = state["scale"], state["good_steps"], state["skipped"]
 
     @property
     def factor(self) -> float:
-        """Factor of the gradient of the loss summed over the batch."""
+        """Factor for the gradient of the summed loss of the batch."""
         return self.scale / self.batch_size
 
     def passed(self) -> None:
-        """Records an update with finite gradients; after GROW_AFTER consecutive ones the scale doubles."""
+        """Records an update with finite gradients. After GROW_AFTER consecutive ones the scale is doubled."""
         self.skipped = 0
         self.good_steps += 1
         if self.good_steps >= GROW_AFTER:
@@ -56,8 +55,12 @@ class LossScale:
     def overflowed(self, num_update: int, log: Callable[..., object] | None = None) -> None:
         """Records an update that was skipped because a gradient was not finite, and halves the scale.
 
-        ``log`` is called with a message, as logging.info; None on a rank that does not log. Raises FloatingPointError
-        if GIVE_UP_AFTER consecutive updates were skipped.
+        Args:
+            num_update: the update.
+            log: called like logging.info; None on ranks that do not log.
+
+        Raises:
+            FloatingPointError: GIVE_UP_AFTER consecutive updates were skipped.
         """
         self.skipped += 1
         if self.skipped >= GIVE_UP_AFTER:

@@ -1,11 +1,12 @@
 """The target logit with margin and its derivative.
 
-The target logit is ``s * (psi(m1 * theta + m2) - m3)``, with theta the angle between feature and center; every
-other logit is ``s * cos(theta)``. ArcFace (1, 0.5, 0), CosFace (1, 0, 0.4), SphereFace (m, 0, 0).
+The target logit is ``s * (psi(m1 * theta + m2) - m3)``, where theta is the angle between feature and center. All other
+logits are ``s * cos(theta)``. (m1, m2, m3) is (1, 0.5, 0) for ArcFace, (1, 0, 0.4) for CosFace, (m, 0, 0) for
+SphereFace.
 
-``psi(a)`` is ``cos(a)`` for a <= pi. Beyond pi a cosine would increase again and reward a feature for turning away
-from its center. There psi continues as ``(-1)^k cos(a) - 2k`` with ``k = floor(a / pi)``, which has a continuous
-derivative and decreases monotonically (SphereFace, arXiv 1704.08063, equation 7).
+``psi(a)`` is ``cos(a)`` for a <= pi. Beyond pi the cosine increases again, which would reward a feature for turning
+away from its center. There psi is ``(-1)^k cos(a) - 2k`` with ``k = floor(a / pi)``, which decreases monotonically and
+has a continuous derivative (SphereFace, arXiv 1704.08063, equation 7).
 """
 
 import math
@@ -15,15 +16,15 @@ import numpy as np
 
 from . import Array
 
-# Names in the setting ``margin``. Both trainers have the first one, which this file computes.
+# Values of the setting ``margin``. Both trainers have "combined", which this file computes.
 MARGINS = ("combined", "adaface", "magface", "curricularface")
 
-# Options of the first one.
+# Default options of "combined".
 COMBINED = {"m1": 1.0, "m2": 0.5, "m3": 0.0, "interclass_filtering_threshold": 0.0}
 
-# Lower bound of sin(theta) in the denominator of the derivative. float32 does not resolve smaller values, because a
-# cosine near 1 changes in steps of 2^-24, and their root is 2^-12. The bound keeps the derivative finite where feature
-# and center coincide; there it is multiplied by (center - cos * feature), which is zero.
+# Lower bound of sin(theta), which the derivative is divided by. float32 does not resolve smaller sines: cosines near 1
+# have a spacing of 2^-24, and its square root is 2^-12. The bound keeps the derivative finite where feature and center
+# coincide. There it is multiplied by (center - cos * feature), which is zero.
 MIN_SINE = 2.0**-12
 
 
@@ -33,7 +34,7 @@ def target_logit(cosine: Array, margins: tuple[float, float, float], xp: ModuleT
     Args:
         cosine: float64, any shape; values outside [-1, 1] are clipped.
         margins: (m1, m2, m3).
-        xp: numpy or torch, whose arrays the cosines are.
+        xp: numpy or torch, the module of the array.
 
     Returns:
         (value, derivative), both float64 of the same shape. The derivative is
@@ -47,16 +48,16 @@ def target_logit(cosine: Array, margins: tuple[float, float, float], xp: ModuleT
 
 
 def psi(angle: Array, xp: ModuleType = np) -> tuple[Array, Array]:
-    """Returns psi of an angle of at least 0, float64, any shape, and minus its derivative, which is at least 0."""
+    """Returns psi and minus its derivative, both float64, for angles >= 0 of any shape. The latter is >= 0."""
     turns = xp.floor(angle / math.pi)
     return (1 - 2 * (turns % 2)) * xp.cos(angle) - 2 * turns, xp.abs(xp.sin(angle))
 
 
 def angle(cosine: Array, xp: ModuleType = np) -> Array:
-    """Returns the angle, 0..pi, of a cosine, float64, any shape; values outside [-1, 1] are clipped."""
+    """Returns the angles, 0..pi, of float64 cosines of any shape; values outside [-1, 1] are clipped."""
     return xp.arccos(xp.clip(cosine, -1.0, 1.0))
 
 
 def sine(cosine: Array, xp: ModuleType = np) -> Array:
-    """Returns the sine of the angle of a cosine, at least MIN_SINE: minus the derivative of the cosine by the angle."""
+    """Returns sin(theta), at least MIN_SINE, for cosines of any shape. It is minus the cosine's derivative by theta."""
     return xp.sqrt(xp.clip(1 - xp.square(cosine), MIN_SINE**2, 1.0))

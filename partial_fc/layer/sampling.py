@@ -1,4 +1,4 @@
-"""The sample of class centers of a step: all positives and uniform negatives.
+"""Samples the class centers of a step: all positives, and uniform negatives.
 
 Shapes: G global batch, L classes of this rank, S sampled classes of this rank, P positive classes of this rank.
 """
@@ -13,66 +13,57 @@ from . import Array
 
 
 def _sorted_draws(pool: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws ``size`` numbers of 0 .. pool-1 with replacement: (size,) int64, sorted, in linear time.
+    """Draws ``size`` numbers from 0 .. pool-1 with replacement, in linear time; returns (size,) int64, sorted.
 
-    The first n of n + 1 cumulative sums of exponential variables, divided by the last, are n sorted uniform variables
-    (Devroye: Non-Uniform Random Variate Generation, 1986, chapter V.3), here with the resolution of float64.
+    The first n of n + 1 cumulative sums of exponential variables, divided by the last sum, are n sorted uniform
+    variables (Devroye: Non-Uniform Random Variate Generation, 1986, chapter V.3), in the resolution of float64.
     """
     sums = rng.standard_exponential(size + 1)
     np.cumsum(sums, out=sums)
     sums *= pool / sums[-1]
-    # Rounding can produce ``pool`` itself.
+    # A sum can be rounded up to ``pool``.
     return np.minimum(sums[:-1], pool - 1, out=sums[:-1]).astype(np.int64)
 
 
-def _draw_subset(pool: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws a uniform subset of ``count`` of the numbers 0 .. pool-1, at most half of them: (count,) int64, sorted.
+def draw_classes(num_local: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draws ``count`` of the L classes of a rank uniformly without replacement; returns (count,) int64, sorted.
 
-    Draws with replacement are symmetric in the numbers, so all sets of distinct numbers of the same size are equally
-    likely. This stays so if too small sets are rejected, which depends only on their size, and if a uniform choice
-    is removed from too large sets.
+    Time and memory are O(count), independent of L.
     """
+    if 2 * count > num_local:  # draw the classes to leave out
+        chosen = np.ones(num_local, dtype=bool)
+        chosen[draw_classes(num_local, num_local - count, rng)] = False
+        return np.flatnonzero(chosen)
     if count == 0:
         return np.empty(0, dtype=np.int64)
-    # Draws for ``count`` distinct numbers on average, plus five standard deviations of at most 0.8 sqrt(count) each.
-    size = int(-pool * math.log1p(-count / pool) + 4 * math.sqrt(count)) + 1
+    # Draws with replacement are symmetric in the classes. So all sets of distinct classes of the same size are equally
+    # likely, also after small sets are rejected because of their size and large sets are reduced by a uniform choice.
+    # This size yields ``count`` distinct classes on average, plus five standard deviations of at most 0.8 sqrt(count).
+    size = int(-num_local * math.log1p(-count / num_local) + 4 * math.sqrt(count)) + 1
     while True:
-        drawn = _sorted_draws(pool, size, rng)
+        drawn = _sorted_draws(num_local, size, rng)
         drawn = drawn[np.append(True, drawn[1:] != drawn[:-1])]
         if len(drawn) >= count:
             return np.delete(drawn, rng.choice(len(drawn), len(drawn) - count, replace=False, shuffle=False))
 
 
-def draw_classes(num_local: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws ``count`` of the L classes of a rank, uniformly, without replacement.
-
-    If count is more than half of the classes, it draws the classes to leave out. Time and memory are O(count),
-    independent of L. The result is (count,) int64, sorted.
-    """
-    if 2 * count <= num_local:
-        return _draw_subset(num_local, count, rng)
-    chosen = np.ones(num_local, dtype=bool)
-    chosen[draw_classes(num_local, num_local - count, rng)] = False
-    return np.flatnonzero(chosen)
-
-
 def insert_positives(drawn: Array, order: Array, local: Array, num_local: int, xp: ModuleType = np) -> Array:
-    """Puts the positives of a batch that have not been drawn into the places of negatives that have.
+    """Replaces drawn negatives by the positives of a batch that have not been drawn.
 
-    Only this function needs the labels, and the size of its result does not depend on their values. All sets of S - P
-    negatives are equally likely: both the drawn classes and the places are symmetric in the negatives. At least as many
-    of these places hold negatives as positives are missing: there are at most G positives, and those that are missing
-    hold no place.
+    Only this function needs the labels, and the size of its result does not depend on their values, so the host need
+    not wait for a GPU. All sets of S - P negatives are equally likely, because the drawn classes and the random
+    positions are symmetric in the negatives. There are always enough negatives at these positions: there are as many
+    positions as labels (or S), and a missing positive is at none of them.
 
     Args:
         drawn: (S,) int64 sorted, from `draw_classes`, S at least P; overwritten.
-        order: (min(G, S),) int64, different places in ``drawn`` in random order.
-        local: (G,) int64, the labels minus the first class of this rank; those outside 0 .. L-1 are of other ranks.
+        order: (min(G, S),) int64, distinct positions in ``drawn`` in random order.
+        local: (G,) int64, the labels minus this rank's first class. Labels outside 0 .. L-1 belong to other ranks.
         num_local: L.
         xp: numpy or torch.
 
     Returns:
-        ``drawn``, (S,) int64, all positives and S - P negatives, in any order.
+        ``drawn``, (S,) int64, all positives and S - P negatives in any order.
     """
     local = local[xp.argsort(local)]
     last = len(local) - 1
@@ -81,7 +72,8 @@ def insert_positives(drawn: Array, order: Array, local: Array, num_local: int, x
     missing &= local != drawn[xp.clip(xp.searchsorted(drawn, local), 0, len(drawn) - 1)]
     count = xp.cumsum(missing, 0)
     inserted = xp.zeros_like(local)
-    inserted[xp.where(missing, count - 1, last)] = local  # the last place is free if any label is not missing
+    # Moves the missing positives to the front. All other labels go to the last position, which is then free.
+    inserted[xp.where(missing, count - 1, last)] = local
     removed = drawn[order]
     negative = removed != local[xp.clip(xp.searchsorted(local, removed), 0, last)]
     number = xp.cumsum(negative, 0)
@@ -91,7 +83,7 @@ def insert_positives(drawn: Array, order: Array, local: Array, num_local: int, x
 
 
 def label_columns(labels: Array, local_index: Array, class_start: int, xp: ModuleType = np) -> Array:
-    """Returns the column of each label's center among the sampled centers, -1 if it is not among them.
+    """Returns (G,), the column of each label's center among the sampled centers, or -1 if it is not sampled.
 
     Args:
         labels: (G,) int64, global class ids.
@@ -104,21 +96,21 @@ def label_columns(labels: Array, local_index: Array, class_start: int, xp: Modul
     return xp.where(local_index[column] == local, column, -1)
 
 
-# Errors of both trainers.
+# Error messages of both trainers.
 NOTHING_TO_CORRECT = "sampling_correction weights sampled negatives, but with sample_ratio 0 there are none"
-UNKNOWN_PROBABILITIES = "sampling_correction knows no probabilities of a sample() of your own: leave it out"
+UNKNOWN_PROBABILITIES = "sampling_correction does not know the probabilities of your own sample(): leave it out"
 
 
 def log_weights(drawn: Array, num_local: int, xp: ModuleType = np) -> Array:
-    """Returns what the logits of a sample get so that their sum of exponentials over the negatives is unbiased.
+    """Returns the terms to add to the logits so that the sum of their exponentials is an unbiased estimate.
 
-    A negative that has been drawn is in a sample with the probability p = (S - P) / (L - P), all alike, and counts
-    1 / p times (Horvitz and Thompson 1952, A generalization of sampling without replacement from a finite universe):
-    its logit gets log(1 / p). Positives of the batch are in every sample, also as negatives of the other rows, and get
-    0. A sample of positives alone cannot stand for the negatives that it leaves out.
+    Every negative is drawn with the same probability p = (S - P) / (L - P), so a drawn negative counts 1 / p times
+    (Horvitz and Thompson 1952, A generalization of sampling without replacement from a finite universe): its term is
+    log(1 / p). Positives are in every sample, also as negatives of other rows, and their term is 0. A sample of
+    positives alone cannot represent the negatives.
 
     Args:
-        drawn: (S,) bool, whether a class is no positive of the batch.
+        drawn: (S,) bool, False for the positives of the batch.
         num_local: L.
         xp: numpy or torch.
 
@@ -132,40 +124,40 @@ def log_weights(drawn: Array, num_local: int, xp: ModuleType = np) -> Array:
 class WeightIndexSampler:
     """Samples the centers of a step for one rank (arXiv 2203.15565, section 3.2, PPRN sampling).
 
-    A sample contains all positives, even if they are more than ``num_sample``; negatives fill it up. With
-    ``num_sample`` >= L it contains every center, with 0 the positives alone, and nothing is drawn. The classes of a
+    A sample contains all positives, even if they are more than ``num_sample``, and is filled up with negatives. With
+    ``num_sample`` >= L it contains all centers, and with 0 only the positives; then nothing is drawn. The classes of a
     step are drawn before its labels are known.
 
     Args:
-        num_sample: S, number of centers of a step, unless more are positive.
+        num_sample: S, the number of centers per step, unless there are more positives.
         num_local: L.
-        rank: this rank; part of the seed, so that ranks draw independently.
-        class_start: first class of this rank; None is ``rank * num_local``, which is correct if R divides C.
-        seed: together with the rank it determines all draws.
+        rank: this rank. It is part of the seed, so that ranks draw independently.
+        class_start: first class of this rank; by default ``rank * num_local``, which is correct if R divides C.
+        seed: determines all draws, together with the rank.
     """
 
     def __init__(self, num_sample: int, num_local: int, rank: int, class_start: int | None = None, seed: int = 0):
         self.num_sample = num_sample
         self.num_local = num_local
         self.class_start = rank * num_local if class_start is None else class_start
-        # The constant separates this stream from others seeded with (seed, rank).
+        # The constant separates this stream from others with the seed (seed, rank).
         self._key = [seed, rank, 0x5A]
         self._rng = np.random.default_rng(self._key)
         self._ahead: Future[np.ndarray] | None = None
         self._state = self._rng.bit_generator.state
 
     def state(self) -> dict:
-        """Returns the state of the random generator before the next step, as nested dicts of integers and strings."""
+        """Returns the random generator's state before the next step, as nested dicts of integers and strings."""
         return dict(self._rng.bit_generator.state if self._ahead is None else self._state)
 
     def restore(self, state: dict) -> None:
-        """Continues with a state that `state` returned.
+        """Restores a state from state().
 
         Raises:
             ValueError: the state is not valid.
         """
         if self._ahead is not None:
-            self._ahead.result()  # the thread still uses the generator
+            self._ahead.result()  # the thread may still be using the generator
         try:
             self._rng.bit_generator.state = state
         except (TypeError, KeyError, ValueError, OverflowError) as error:
@@ -178,43 +170,44 @@ class WeightIndexSampler:
         self._ahead = None
 
     def resize(self, num_sample: int) -> None:
-        """Samples another number of centers from the next step on, which draws again what `prefetch` has drawn."""
+        """Changes the number of centers, also for the next step if its classes are drawn already."""
         if num_sample != self.num_sample:
             self.restore(self.state())
             self.num_sample = num_sample
 
     def begin_draw(self) -> Future[np.ndarray]:
-        """Starts to draw the classes of the next step in a thread, unless this is done: (S,) int64, sorted, constant.
+        """Starts drawing the classes of the next step in a thread, unless it has; they must not be modified.
 
-        The labels of the step put its positives into the places of some of them. Ten million classes and a sample of
-        10 % on eight ranks take 3 ms, in which the host of a GPU can start the backward pass of the backbone: NumPy
-        holds the interpreter lock for less than half of them.
+        Returns:
+            A future of (S,) int64, sorted. The step replaces some of these classes by its positives. With ten million
+            classes on eight ranks and a sample ratio of 10 %, drawing takes 3 ms. NumPy holds the GIL for less than
+            half of that time, so the main thread can start the backbone's backward pass on the GPU.
         """
         if self._ahead is None:
             self._state = self._rng.bit_generator.state
             thread = ThreadPoolExecutor(1, thread_name_prefix="negatives")
             self._ahead = thread.submit(draw_classes, self.num_local, self.num_sample, self._rng)
-            thread.shutdown(wait=False)  # it ends with the draw, so that copies and forks of the sampler have none
+            thread.shutdown(wait=False)  # no thread is left after the draw, which a copy or fork could not take along
         return self._ahead
 
     def prefetch(self) -> np.ndarray:
-        """Returns a copy of the classes of the next step, see `begin_draw`."""
+        """Returns a copy of the classes of the next step, see begin_draw()."""
         return self.begin_draw().result().copy()
 
     def draw(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draws what a step of G labels needs besides them: ``drawn`` and ``order`` of insert_positives, S below L."""
+        """Returns the arguments ``drawn`` and ``order`` of insert_positives for a step of G labels; S is below L."""
         drawn = self.prefetch()
         self._ahead = None
         return drawn, self._rng.choice(self.num_sample, min(batch, self.num_sample), replace=False)
 
     def __getstate__(self) -> dict:
-        """What a copy gets: it draws again what this one has drawn ahead."""
+        """Returns the attributes of a copy, which repeats draws that this sampler has made ahead."""
         rng = np.random.default_rng(0)
         rng.bit_generator.state = self.state()
         return {**vars(self), "_rng": rng, "_ahead": None}
 
     def __call__(self, global_label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Samples for labels (G,): (local index (S,) int64 sorted, unique labels of the global batch (U,) sorted)."""
+        """Returns the local index (S,) int64 and the unique labels (U,), both sorted, for the global labels (G,)."""
         labels = global_label.astype(np.int64, copy=False)
         unique = np.unique(labels)
         if self.num_sample >= self.num_local:

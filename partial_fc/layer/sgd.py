@@ -1,4 +1,4 @@
-"""SGD with momentum on rows in host memory.
+"""SGD with momentum for rows in host memory.
 
 Shapes: S rows, L rows of the whole momentum, E embedding, T rows of a block.
 """
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Rows of a block: with their momentum, their gradient and one temporary they fit into the L2 cache of a core.
+# Rows per block. A block fits into the L2 cache of a core, with its momentum, its gradient and one temporary array.
 BLOCK_ROWS = 128
 
 
 @dataclass(frozen=True)
 class SGDParams:
-    """The hyperparameters of an update, named as those of MXNet's ``sgd_mom_update``."""
+    """The hyperparameters of an update, with the names of MXNet's ``sgd_mom_update``."""
 
     learning_rate: float
     momentum: float
     wd: float
     rescale_grad: float
-    # "steps" is MXNet's, a momentum that sums steps; "gradients" that of torch.optim.SGD, a momentum that sums
-    # gradients. The updates are the same as long as the learning rate is.
+    # In "steps", the convention of MXNet, the momentum accumulates steps; in "gradients", the convention of
+    # torch.optim.SGD, it accumulates gradients. The updates are the same as long as the learning rate is constant.
     momentum_convention: str = "steps"
 
     @property
     def gain(self) -> float:
-        """Factor with which a gradient enters the momentum."""
+        """Factor of a gradient that is added to the momentum."""
         return 1.0 if self.momentum_convention == "gradients" else -self.learning_rate
 
 
@@ -37,22 +37,22 @@ def sgd_momentum(
     inverse_norm: np.ndarray | None = None,
     mom_rows: np.ndarray | None = None,
 ) -> None:
-    """mom = momentum * mom - learning_rate * (rescale_grad * grad + wd * weight); weight += mom.
+    """Computes mom = momentum * mom - learning_rate * (rescale_grad * grad + wd * weight); weight += mom.
 
-    With the convention "gradients": mom = momentum * mom + rescale_grad * grad + wd * weight;
+    With the convention "gradients", it computes mom = momentum * mom + rescale_grad * grad + wd * weight;
     weight -= learning_rate * mom.
 
-    Computes what MXNet's ``sgd_mom_update`` does, equally fast (docs/layer.md). It works block by block, so
-    that the projection of the gradient and the copies of gathered momentum find their rows in the cache.
+    Equivalent to MXNet's ``sgd_mom_update`` and as fast (docs/layer.md). It works block by block, so that the rows are
+    still in the cache for the projection of the gradient and for the copies of gathered momentum.
 
     Args:
         weight: (S, E) float32, updated in place.
         grad: (S, E) float32, overwritten.
         mom: (S, E) float32, updated in place; (L, E) with ``mom_rows``.
         params: the hyperparameters.
-        inverse_norm: (S,) 1 / |weight|, for a loss of the unit rows weight / |weight|: projects ``grad`` onto the
-            tangent space of each row, grad - (grad . weight) inverse_norm^2 weight, before the update.
-        mom_rows: (S,) unique rows of ``mom`` that belong to the rows of ``weight``.
+        inverse_norm: (S,) 1 / |weight|, for a loss of the unit rows weight / |weight|. If given, ``grad`` is projected
+            onto the tangent space of each row before the update: grad - (grad . weight) inverse_norm^2 weight.
+        mom_rows: (S,) unique rows of ``mom`` that correspond to the rows of ``weight``.
     """
     scratch, gathered = np.empty((2, min(BLOCK_ROWS, len(weight)), weight.shape[1]), weight.dtype)
     for start in range(0, len(weight), BLOCK_ROWS):
@@ -70,10 +70,10 @@ def sgd_momentum(
 
 
 def _radial_step(w, g, inverse_norm, params: SGDParams) -> np.ndarray:
-    """(T, 1) multiples of the rows w that the gradient adds to their momentum.
+    """Returns (T, 1), the multiples of the rows w that the gradient's radial part adds to the momentum.
 
-    Subtracted from the weight decay, which is also a multiple of the row, they project the gradient without a pass of
-    their own.
+    The weight decay is also a multiple of the row. Subtracting these from it projects the gradient without another
+    pass over the data.
     """
     along = np.einsum("te,te->t", g, w) * np.square(inverse_norm)
     return (np.float32(params.gain * params.rescale_grad) * along)[:, None]

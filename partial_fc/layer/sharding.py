@@ -1,4 +1,4 @@
-"""The split of the class centers over the ranks.
+"""Splits the class centers over the ranks.
 
 Shapes: C classes, R ranks, L classes of one rank.
 """
@@ -19,9 +19,9 @@ class Shard(NamedTuple):
 
 
 def shard_of(num_classes: int, rank: int, size: int) -> Shard:
-    """Returns the classes that ``rank`` of ``size`` ranks holds: C // R, and one more on the first C % R ranks.
+    """Returns the classes of ``rank``: C // R, and one more on each of the first C % R ranks.
 
-    The shards of all ranks together are exactly the C classes: the softmax contains no padded classes.
+    There are no padded classes, which would take part in the softmax.
 
     Raises:
         ValueError: the rank is not in 0 .. R-1, or C or R is below 1.
@@ -36,14 +36,14 @@ def shard_of(num_classes: int, rank: int, size: int) -> Shard:
 
 
 def num_sampled(num_local: int, sample_ratio: float) -> int:
-    """Returns the number of centers that a rank with L classes samples per step: max(1, floor(L * r)).
+    """Returns the number of centers that a rank with L classes samples per step: max(1, floor(L * sample_ratio)).
 
-    It is 0 if L or r is 0: then a step has the classes of the batch alone.
+    It is 0 if L or the ratio is 0: then a step samples only the classes of the batch.
 
     Raises:
-        ValueError: The sample ratio r is outside [0, 1].
+        ValueError: the sample ratio is outside [0, 1].
     """
     if not 0.0 <= sample_ratio <= 1.0:
         raise ValueError(f"sample_ratio must be at least 0 and at most 1, not {sample_ratio}")
-    # 100 * 0.29 is 28.999999999999996 in binary; the tolerance of 1e-9 makes it 29.
+    # 100 * 0.29 is 28.999999999999996 in float64; the tolerance of 1e-9 makes it 29.
     return min(num_local, max(int(sample_ratio > 0), int(num_local * sample_ratio + 1e-9)))

@@ -1,6 +1,6 @@
-"""The softmax of the undivided layer, computed from the statistics of each rank's columns.
+"""Computes the softmax over all classes from statistics of each rank's columns.
 
-Over all columns c: log_sum_exp = m + log(sum_c exp(logit_c - m)) with the row maximum m; the loss of a row is
+For a row with the maximum m over all columns c, log_sum_exp = m + log(sum_c exp(logit_c - m)), and its loss is
 log_sum_exp - target logit.
 
 Shapes: R ranks, G global batch.
@@ -16,26 +16,26 @@ from . import Array
 
 
 class MissingPositiveError(ValueError):
-    """The center of a label of the batch is not among the sampled centers of any rank."""
+    """No rank has sampled the center of a label of the batch."""
 
 
 class GlobalSoftmax(NamedTuple):
-    """The global statistics that every rank needs to compute its probabilities."""
+    """The global statistics from which every rank computes its probabilities."""
 
-    # (G,) float64, log of the sum of exp(logit) over the columns of all ranks; infinite in a row that is left out, so
-    # that its probabilities and gradients are 0.
+    # (G,) float64, the log of the sum of exp(logit) over the columns of all ranks. It is infinite for excluded rows, so
+    # that their probabilities and gradients are 0.
     log_sum_exp: np.ndarray
-    loss: float  # mean of log_sum_exp - target logit over the global batch, 0 in a row that is left out
+    loss: float  # mean of log_sum_exp - target logit over the global batch, counting excluded rows as 0
 
 
 def combine_tiles(maxima: Array, sums: Array, xp: ModuleType = np) -> tuple[Array, Array]:
-    """Combines row maxima of the logits and sums of exp(logit - maximum), both (tiles, G) float64: each (G,)."""
+    """Combines the row maxima and the sums of exp(logit - maximum) of all tiles, (tiles, G) float64, to (G,) each."""
     maximum = xp.amax(maxima, 0)
     return maximum, (sums * xp.exp(maxima - maximum)).sum(0)
 
 
 def global_log_sum_exp(statistics: Array, xp: ModuleType = np) -> Array:
-    """Returns GlobalSoftmax.log_sum_exp of statistics (R, 3, G) float64, see combine_statistics, which checks them."""
+    """Returns GlobalSoftmax.log_sum_exp for statistics (R, 3, G) float64, without the check of combine_statistics."""
     maxima, sums, targets = (statistics[:, number] for number in range(3))
     maximum, total = combine_tiles(maxima, sums, xp)
     return xp.where(xp.amax(targets, 0) == -math.inf, math.inf, maximum + xp.log(total))
@@ -46,17 +46,17 @@ def combine_statistics(statistics: np.ndarray, labels: np.ndarray, requires_posi
 
     Args:
         statistics: (R, 3, G), for each rank the row maxima of its logits, the sums of exp(logit - maximum), and the
-            target logits. The target is -inf on ranks whose columns do not include the label's center; a rank
-            without columns has -inf, 0 and -inf.
+            target logits. A target logit is -inf on ranks without the label's center. A rank without columns has -inf,
+            0 and -inf.
         labels: (G,) integers, for the error message.
-        requires_positives: False leaves out the rows whose target no rank has.
+        requires_positives: whether rows without a target on any rank are an error. Otherwise they are excluded.
 
     Returns:
-        The log-sum-exp of each row and the loss, in float64 and with the same bits on every rank.
+        The log-sum-exp of each row and the loss, in float64, with identical bits on all ranks.
 
     Raises:
-        MissingPositiveError: no rank has the target of a row, and `requires_positives`. (An epsilon inside the
-            logarithm would hide this as a loss that stays at 69.0776.)
+        MissingPositiveError: no rank has the target of a row. (An epsilon inside the logarithm would hide this error
+            as a loss that stays at 69.0776.)
     """
     statistics = statistics.astype(np.float64)
     target = statistics[:, 2].max(axis=0)

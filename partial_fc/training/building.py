@@ -16,7 +16,7 @@ from partial_fc.distributed.env import decode_threads
 from partial_fc.evaluation.collapse import suggest_changes
 from partial_fc.layer.sharding import shard_of
 from partial_fc.utils import memory
-from partial_fc.utils.garbage import few_collections
+from partial_fc.utils.garbage import infrequent_gc
 from partial_fc.utils.text import plural
 
 from .callbacks import CallBackLogging
@@ -118,7 +118,7 @@ def versions(framework: Framework) -> dict[str, str]:
     return {"python": platform.python_version(), **framework.versions(), "numpy": np.__version__}
 
 
-@few_collections()
+@infrequent_gc()
 def build_training(
     settings, task: Task, framework: Framework, data: TrainingData, folder: str, plan: ResumePlan = NEW_WEIGHTS
 ) -> Training:

@@ -19,7 +19,7 @@ from partial_fc.distributed.rank_status import RankStatusStore
 from partial_fc.distributed.signals import block_signals, repeat_lost_interrupts
 from partial_fc.distributed.watchdog import Watchdog, refuse
 from partial_fc.utils.config import parse_assignments, to_json
-from partial_fc.utils.garbage import few_collections
+from partial_fc.utils.garbage import infrequent_gc
 from partial_fc.utils.regular_files import FOLLOW_LINKS
 from partial_fc.utils.shared_folders import keep_from_others
 from partial_fc.utils.streams import keep_streams, lost_output
@@ -143,7 +143,7 @@ class TrainingProgram:
             rank_status = RankStatusStore.of_job(root, os.environ, ranks.rank).open()
             self._refuse(error, ranks.rank == 0, rank_status)
 
-    @few_collections()
+    @infrequent_gc()
     def _start(self, args: argparse.Namespace, settings, ranks: RankInfo) -> tuple[Framework, Callable[[], None]]:
         """Imports the framework and connects the ranks; returns the framework, and this rank's work from then on.
 

@@ -16,7 +16,7 @@ from partial_fc.data.sources.forms import set_name
 from partial_fc.utils.atomic_io import no_follow, replace_file
 from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.shared_folders import refuse_writable_by_others, resolved
-from partial_fc.utils.streams import LastingFile, lost_output, text_of
+from partial_fc.utils.streams import BestEffortFile, lost_output, text_of
 from partial_fc.utils.text import MessageFormatter
 
 from .trackers.container import warn_without
@@ -261,7 +261,7 @@ class _LogFile(logging.StreamHandler):
     """Writes to a file, and notes there when the standard output is lost."""
 
     def __init__(self, path: str):
-        super().__init__(text_of(LastingFile(path, "ab", lambda error: warn_without(path, error))))
+        super().__init__(text_of(BestEffortFile(path, "ab", lambda error: warn_without(path, error))))
         self._lost = ""
 
     def emit(self, record: logging.LogRecord) -> None:

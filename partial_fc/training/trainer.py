@@ -18,7 +18,7 @@ from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError, Preempted, StopRequested
 from partial_fc.distributed.shared_folder import hosts_without_shared_folder
 from partial_fc.utils.config import parse_options, write_settings
-from partial_fc.utils.garbage import few_collections
+from partial_fc.utils.garbage import infrequent_gc
 from partial_fc.utils.options import options_of
 
 from .building import Training, build_data, build_log, build_training, build_verification, job_facts, versions
@@ -211,7 +211,7 @@ class Trainer:
             warn_empty_classes(getattr(self.data, "classes_of_set", None), settings.num_classes)
         metadata = partial(onnx_metadata, settings, self.verification.metadata)
         # A network that cannot be exported is refused now, not after days of training.
-        with few_collections():  # importing the exporters creates many objects
+        with infrequent_gc():  # imports exporters
             savers = self.framework.build_savers(settings, self.engine, self.run_folder.path, examples, metadata)
         if checkpoint is not None:
             self.collectives.run_on_all_ranks("restore", lambda: self._restore_state(checkpoint))

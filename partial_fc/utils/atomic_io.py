@@ -1,4 +1,4 @@
-"""Single files written to disk completely or not at all; utils/staging.py writes groups of files."""
+"""Writes single files completely or not at all; utils/staging.py writes groups of files."""
 
 import fcntl
 import glob
@@ -9,26 +9,26 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO, NamedTuple
 
-# Bytes between two fsync calls: a single one at the end of a large file would block for long without calling `alive`.
+# Bytes between two calls of fsync. A single call at the end of a large file would block too long without `alive`.
 SYNC_INTERVAL = 256 << 20
-PART = 4 << 20  # bytes of one write, between two calls of `alive`
+PART = 4 << 20  # bytes per write, after which `alive` is called
 
 Chunk = bytes | memoryview
 
 
 class Entry(NamedTuple):
-    """The content of a file: its size, and its SHA-256 in hexadecimal."""
+    """Size and SHA-256 (hexadecimal) of a file."""
 
     bytes: int
     sha256: str
 
 
 class FileWriter:
-    """An open file for programs that write their content themselves, such as ``torch.save``.
+    """An unbuffered file for functions that write to a file object, such as ``torch.save``.
 
     Args:
-        descriptor: of the file.
-        alive: called every few MB, to report that the process is making progress.
+        descriptor: an open file descriptor.
+        alive: called every few MB to report progress.
     """
 
     def __init__(self, descriptor: int, alive: Callable[[], None]):
@@ -36,7 +36,7 @@ class FileWriter:
         self._digest, self._size, self._unsynced = hashlib.sha256(), 0, 0
 
     def write(self, data: Chunk) -> int:
-        """Writes all of ``data``, C-contiguous and of any size; returns its number of bytes."""
+        """Writes all of a C-contiguous buffer; returns its number of bytes."""
         view = memoryview(data)
         view = view.cast("B") if view.nbytes else view
         for start in range(0, view.nbytes, PART):
@@ -44,7 +44,7 @@ class FileWriter:
             self._alive()
             self._digest.update(part)
             self._size, self._unsynced = self._size + len(part), self._unsynced + len(part)
-            while len(part):  # a full disk takes the first bytes, and reports an error at the next call
+            while len(part):  # a full disk accepts the first bytes, and the next call raises the error
                 part = part[os.write(self._descriptor, part) :]
             if self._unsynced >= SYNC_INTERVAL:
                 self._sync()
@@ -59,53 +59,54 @@ class FileWriter:
         """Does nothing: there is no buffer."""
 
     def finish(self) -> Entry:
-        """Waits until the content is on the disk; returns its size and SHA-256."""
+        """Waits until the content is on disk; returns its size and SHA-256."""
         self._sync()
         return Entry(self._size, self._digest.hexdigest())
 
     def _sync(self) -> None:
-        os.fsync(self._descriptor)  # a full disk may be reported only here
+        os.fsync(self._descriptor)  # some file systems report a full disk only here
         self._unsynced = 0
 
 
 def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
-    """Writes a file and waits until it is on the disk; returns size and SHA-256 of what was written.
+    """Writes a file and waits until it is on disk.
 
     Args:
-        path: is overwritten, but not through a symbolic link; after an error the incomplete file stays.
-        chunks: the content, C-contiguous buffers of any size.
+        path: file to overwrite, which must not be a symbolic link. After an error the incomplete file remains.
+        chunks: the content, as C-contiguous buffers.
         alive: see FileWriter.
+
+    Returns:
+        The size and SHA-256 of the content.
 
     Raises:
         OSError: the file could not be written completely; names the path and the reason.
     """
     with named_in_errors(path), open(path, "wb", opener=no_follow) as file:
-        return _write(file, lambda file: file.writelines(chunks), alive)
+        writer = FileWriter(file.fileno(), alive)
+        writer.writelines(chunks)
+        return writer.finish()
 
 
 def replace_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
-    """As write_file, but an older file at `path` stays until the new one is complete and on the disk."""
-    return replace_file_by(path, lambda file: file.writelines(chunks), alive)
+    """Like write_file, but keeps an existing file until the new one is complete and on disk."""
+    return replace_file_by(path, lambda writer: writer.writelines(chunks), alive)
 
 
 def replace_file_by(path: str, write: Callable[[FileWriter], object], alive: Callable[[], None]) -> Entry:
-    """As replace_file, but ``write(file)`` writes the content."""
+    """Like replace_file, but ``write(writer)`` writes the content."""
     with named_in_errors(path):
         with replacing(path) as file:
-            entry = _write(file, write, alive)
+            writer = FileWriter(file.fileno(), alive)
+            write(writer)
+            entry = writer.finish()
         sync_folder(os.path.dirname(path) or ".")
     return entry
 
 
-def _write(file: BinaryIO, write: Callable[[FileWriter], object], alive: Callable[[], None]) -> Entry:
-    writer = FileWriter(file.fileno(), alive)
-    write(writer)
-    return writer.finish()
-
-
 @contextmanager
 def named_in_errors(path: str) -> Iterator[None]:
-    """Adds the path to errors of the disk."""
+    """Adds the path to the message of an OSError."""
     try:
         yield
     except OSError as error:
@@ -114,19 +115,19 @@ def named_in_errors(path: str) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: str) -> Iterator[BinaryIO]:
-    """Yields a new file to write to, which is renamed to `path` at the end, or removed after an exception.
+    """Yields a temporary file that is renamed to `path` at the end, or removed after an exception.
 
-    Its name is drawn, so that another user of the folder cannot have made a link of that name. Earlier ones whose
-    process was killed are removed: their lock is free.
+    Its random name keeps another user of the folder from placing a link there in advance. Temporary files of killed
+    processes are removed; they are recognized by their lock, which is free.
     """
-    for left in glob.glob(f"{glob.escape(path)}.{'[0-9a-f]' * 8}.writing"):
-        with suppress(OSError), open(left, "r+b", opener=no_follow) as file:
+    for leftover in glob.glob(f"{glob.escape(path)}.{'[0-9a-f]' * 8}.writing"):
+        with suppress(OSError), open(leftover, "r+b", opener=no_follow) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.remove(left)
+            os.remove(leftover)
     temporary = f"{path}.{secrets.token_hex(4)}.writing"
     try:
         with open(temporary, "xb", opener=no_follow) as file:
-            with suppress(OSError):  # a file system without locks
+            with suppress(OSError):  # not all file systems have locks
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield file
             file.flush()
@@ -138,17 +139,17 @@ def replacing(path: str) -> Iterator[BinaryIO]:
 
 
 def no_follow(path: str, flags: int) -> int:
-    """An opener for open(): neither follows a symbolic link nor waits at a named pipe, which others may have made."""
+    """An opener for open() that does not follow symbolic links or block on named pipes, which may be hostile."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def new_file(path: str) -> BinaryIO:
-    """Opens a file that must not exist, so that it is none, and no link, that another user of the folder has made."""
+    """Creates and opens a file. Fails if the path exists: another user of the folder may have placed it there."""
     return open(path, "xb+", opener=no_follow)
 
 
 def sync_folder(path: str) -> None:
-    """Waits until the directory entries of a folder are on the disk."""
+    """Waits until the directory entries of a folder are on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""One result of a check, as a row: whether it passed, what was checked, what was found, and how to fix it."""
+"""Results of checks as rows: whether a check passed, what it found, and how to fix it."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,16 +7,16 @@ from partial_fc.utils.text import say
 
 
 class Row(NamedTuple):
-    """The result of one check."""
+    """The result of a check."""
 
-    mark: str  # "ok", "warn" or "bad"; only "bad" keeps a training from starting
+    mark: str  # "ok", "warn" or "bad"; only "bad" prevents a training
     what: str  # name of the check
     found: str
-    fix: str = ""  # how to fix it; empty if there is nothing to fix
+    fix: str = ""  # how to fix it, if needed
 
 
 def print_rows(rows: Iterable[Row]) -> None:
-    """Print the rows to the standard output; the fix has its own line."""
+    """Prints the rows to standard output, each fix on its own line."""
     for row in rows:
         say(f"{f'[{row.mark}]':7} {row.what:12} {row.found}")
         if row.fix:
@@ -24,5 +24,5 @@ def print_rows(rows: Iterable[Row]) -> None:
 
 
 def failed_checks(rows: Iterable[Row]) -> list[str]:
-    """Names of the checks whose rows are marked "bad"."""
+    """Returns the names of the checks marked "bad"."""
     return [row.what for row in rows if row.mark == "bad"]

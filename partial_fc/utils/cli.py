@@ -1,7 +1,7 @@
-"""Command lines: the tree of commands, options that several share, and how a command ends after an error or a signal.
+"""Command lines: the tree of commands, shared options, and the exit after an error or a signal.
 
-The module of a command has a docstring, its description; EXAMPLE, its arguments in an example, one call per line;
-``add_arguments(parser)``; and ``run(args)``, which returns the exit code and imports what takes long to load.
+A command's module has a docstring (the description), EXAMPLE (arguments of example calls, one call per line),
+``add_arguments(parser)`` and ``run(args)``. The latter returns the exit code; slow imports belong there.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from .regular_files import FOLLOW_LINKS
 from .shared_folders import keep_from_others
 from .text import MessageFormatter, printable, say
 
-USER_ERROR = 2  # as argparse itself ends
-INTERRUPTED, TERMINATED = 130, 143  # as shells report the end by SIGINT and by SIGTERM
+USER_ERROR = 2  # the exit code of argparse
+INTERRUPTED, TERMINATED = 130, 143  # the exit codes of shells after SIGINT and SIGTERM
 TORCH = ("torch", "partial_fc_torch")
 
 Number = TypeVar("Number", int, float)
 
 
 class Command(NamedTuple):
-    """A command; ``help`` is its line in the list of commands, ``module`` the dotted name of its module."""
+    """A command."""
 
-    help: str
-    module: str
+    help: str  # one line for the list of commands
+    module: str  # dotted name
 
 
 class Group(NamedTuple):
-    """Commands under a common name."""
+    """A group of commands under a common name."""
 
     help: str
     commands: Mapping[str, Command | Group]
 
 
 class Terminated(KeyboardInterrupt):
-    """The process received SIGTERM, as `timeout`, Slurm and `docker stop` send it; cleanup is that of Ctrl-C."""
+    """The process received SIGTERM, as from `timeout`, Slurm or `docker stop`. Cleanup is the same as for Ctrl-C."""
 
 
 class PrintableOutput(io.TextIOWrapper):
-    """An output stream that escapes control characters, and what the terminal cannot encode."""
+    """An output stream that escapes control characters and characters that the terminal cannot encode."""
 
     def __init__(self, stream: io.TextIOWrapper):
         super().__init__(
@@ -62,13 +62,13 @@ class PrintableOutput(io.TextIOWrapper):
         )
 
     def write(self, text: str) -> int:
-        """Writes the text; returns its length."""
+        """Writes the escaped text; returns the length of ``text``."""
         super().write(printable(text))
         return len(text)
 
 
 def start(main: Callable[[], int]) -> NoReturn:
-    """Runs a program and exits with the code it returns. Ctrl-C while `main` imports prints no traceback either."""
+    """Runs a program and exits with the code that it returns. Ctrl-C prints no traceback, even during imports."""
     try:
         keep_from_others()
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -99,7 +99,7 @@ def _how_to_install(name: str) -> str:
 
 
 def run_tree(tree: Group, program: str, words: Sequence[str]) -> int:
-    """Runs the command that the first words name; returns its exit code. Imports only that command's module."""
+    """Runs the command named by the first words; returns its exit code. Imports only that command's module."""
     command = tree.commands.get(words[0]) if words else None
     if isinstance(command, Group):
         return run_tree(command, f"{program} {words[0]}", words[1:])
@@ -110,13 +110,16 @@ def run_tree(tree: Group, program: str, words: Sequence[str]) -> int:
     for name, entry in tree.commands.items():
         names.add_parser(name, help=entry.help)
     parser.parse_args(words)
-    raise AssertionError("no command can be parsed here: all were tried above")
+    raise AssertionError("not reached: every valid command is handled above")
 
 
 def run_module(name: str, program: str, words: Sequence[str] | None = None) -> int:
-    """Runs the command of a module, on the arguments of the process unless there are ``words``.
+    """Runs a command's module; returns its exit code, see also run_command.
 
-    Returns the exit code: 0, 1 for what its description says, or see run_command. ``program`` is how the user calls it.
+    Args:
+        name: dotted name of the module.
+        program: the command as the user calls it.
+        words: arguments; by default those of the process.
     """
     module = importlib.import_module(name)
     examples = "\n".join(f"  {program} {line}" for line in module.EXAMPLE.splitlines())
@@ -128,26 +131,26 @@ def run_module(name: str, program: str, words: Sequence[str] | None = None) -> i
     )
     module.add_arguments(parser)
     words = sys.argv[1:] if words is None else words
-    # parse_args does not accept an optional positional after an option, and the other one no "--".
+    # parse_args does not accept an optional positional after an option; parse_intermixed_args does not accept "--".
     args = parser.parse_args(words) if "--" in words else parser.parse_intermixed_args(words)
     return run_command(lambda: module.run(args))
 
 
 def run_command(action: Callable[[], int]) -> int:
-    """Runs `action`; returns its exit code, 2 after an error of the input, 130 or 143 after a signal."""
+    """Runs `action`; returns its exit code, 2 after an error in the user's input, 130 or 143 after a signal."""
     try:
         signal.signal(signal.SIGTERM, terminate)
         code = action()
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader of the output has exited (`| head`). Else the interpreter reports an error when it flushes at exit.
+        # The reader of the output has exited (`| head`). Without this line the interpreter's flush at exit would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (OSError, ValueError, MemoryError) as error:
         text = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
-            text = f"{os.fsdecode(error.filename)}: {error.strerror}"  # without the number that OSError puts before it
+            text = f"{os.fsdecode(error.filename)}: {error.strerror}"  # str(error) begins with the error number
         say(f"error: {text}", sys.stderr)
         return USER_ERROR
     except Terminated:
@@ -159,19 +162,19 @@ def run_command(action: Callable[[], int]) -> int:
 
 
 def terminate(number: int, frame: object) -> None:
-    """Handles SIGTERM, once: a second one does not interrupt the cleanup."""
+    """Handles the first SIGTERM and ignores later ones, which would interrupt the cleanup."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise Terminated
 
 
 def number_above_0(name: str, highest: float = math.inf) -> Callable[[str], float]:
-    """Returns an argparse type for numbers above 0 and at most `highest`; `name` says in errors what they are."""
+    """Returns an argparse type for numbers above 0 and up to `highest`; `name` describes them in errors."""
     bounds = "above 0" if highest == math.inf else f"above 0 and at most {highest:g}"
     return _argument_type(float, lambda number: 0 < number <= highest, f"{name} {bounds}")
 
 
 def whole_number(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
-    """Returns an argparse type for integers from `lowest` to `highest`, both included."""
+    """Returns an argparse type for integers from `lowest` to `highest`, inclusive."""
     bounds = f"{lowest} or more" if highest == math.inf else f"from {lowest} to {highest}"
     return _argument_type(int, lambda number: lowest <= number <= highest, f"a whole number {bounds}")
 
@@ -187,19 +190,23 @@ def _argument_type(kind: Callable[[str], Number], is_allowed: Callable[[Number],
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
-    """Adds the option --workers, the number of processes."""
+    """Adds the option --workers."""
     parser.add_argument(
-        "--workers", type=whole_number(1), default=usable_cores(), metavar="N", help="processes (default: one per core)"
+        "--workers",
+        type=whole_number(1),
+        default=usable_cores(),
+        metavar="N",
+        help="number of worker processes (default: one per core)",
     )
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:
-    """Adds the option --force, which allows replacing existing files."""
+    """Adds the option --force."""
     parser.add_argument("--force", action="store_true", help="replace existing files")
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of what encoded images are."""
+    """Adds the options --quality and --format."""
     parser.add_argument(
         "--quality", type=whole_number(1, 100), default=95, help="JPEG quality of encoded images (default: 95)"
     )
@@ -214,12 +221,12 @@ class _FollowLinks(argparse.Action):
 
 
 def add_follow_links(parser: argparse.ArgumentParser) -> None:
-    """Adds the option --follow-links, which allows images that a set reaches through links out of its folder."""
+    """Adds the option --follow-links."""
     parser.add_argument(
-        "--follow-links", action=_FollowLinks, nargs=0, help="also read images that links out of the folder lead to"
+        "--follow-links", action=_FollowLinks, nargs=0, help="also read images through links that leave the folder"
     )
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """Adds the option --seed."""
-    parser.add_argument("--seed", type=whole_number(0), default=0, help="seed of the random choice (default: 0)")
+    parser.add_argument("--seed", type=whole_number(0), default=0, help="seed of the random numbers (default: 0)")

@@ -1,4 +1,4 @@
-"""The cores that this process may use."""
+"""The number of cores that a process may use."""
 
 import math
 import os
@@ -7,10 +7,15 @@ from pathlib import Path
 
 
 def usable_cores(process: int = 0) -> int:
-    """Number of cores that a process may use; 0: this one. Raises OSError if there is no such process.
+    """Returns the number of cores that a process may use: its affinity, limited by the CPU quota of its container.
 
-    That is what it is bound to, at most the whole cores of its quota, which containers are given: with more threads,
-    all of them would be stopped for a part of each period.
+    The quota is rounded down, because the kernel would pause all threads of a process that exceeds it.
+
+    Args:
+        process: process id; 0 for this process.
+
+    Raises:
+        OSError: there is no such process.
     """
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     cores = len(affinity(process)) if affinity else os.cpu_count() or 1
@@ -18,20 +23,21 @@ def usable_cores(process: int = 0) -> int:
 
 
 def cpu_quota(membership: str, root: str) -> float:
-    """Returns how many cores' time the control groups of a process grant (infinity without a quota).
+    """Returns the CPU quota of a process's control groups, in cores; infinity without one.
 
-    ``membership`` is the file of /proc that names the groups, which may be missing; ``root`` where they are mounted,
-    version 1 or 2.
+    Args:
+        membership: the file ``/proc/PID/cgroup``, which may be missing.
+        root: mount point of the control groups, version 1 or 2.
     """
     quota = math.inf
     with suppress(OSError), open(membership) as stream:
         for line in stream:
             _, controllers, path = line.rstrip("\n").split(":", 2)
-            if controllers and "cpu" not in controllers.split(","):  # version 2 names none
+            if controllers and "cpu" not in controllers.split(","):  # version 2 has no controllers here
                 continue
             mount = os.path.join(root, "cpu" if controllers else "")
-            # A group has at most what each group above it has. In a container the path may be that of the host, and
-            # the mount is the container's own group.
+            # The quotas of all parent groups apply. In a container the path may be the host's, while the mount point
+            # is the container's group: folders that do not exist are skipped.
             parts = path.strip("/").split("/")
             for depth in range(len(parts) + 1):
                 quota = min(quota, _quota_of_group(os.path.join(mount, *parts[:depth])))

@@ -1,8 +1,7 @@
-"""Warnings of libjpeg about damage that it tolerates.
+"""Detects damaged JPEG images by the warnings of libjpeg.
 
-Garbage inside a JPEG mostly decodes, to an image with garbage in it, and the only sign is a line that the C library
-prints: of 300 faces with 16 bytes overwritten none failed to decode, but half of them caused a warning. So standard
-error is redirected while images are decoded.
+Most damaged JPEGs decode without an error, and a warning on standard error is the only sign: of 300 faces with 16
+overwritten bytes, all decoded, and half of them caused a warning. So standard error is captured during decoding.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ DAMAGE = re.compile(rb"(?:Corrupt JPEG data|Premature end of JPEG)[^\n]*")
 
 
 class DecoderMessages:
-    """Redirects standard error within a `with` block, in which `checked` decodes images."""
+    """Context manager that captures standard error while checked() decodes images."""
 
     def __enter__(self) -> DecoderMessages:
         sys.stderr.flush()
@@ -30,7 +29,7 @@ class DecoderMessages:
         return self
 
     def checked(self, decode: Callable[[], Result]) -> Result:
-        """Returns ``decode()``. Raises its errors, or ValueError with the first warning about a JPEG's content."""
+        """Returns ``decode()``, or raises ValueError with the first warning about damage that it causes."""
         start = os.lseek(STDERR, 0, os.SEEK_CUR)
         result = decode()
         match = DAMAGE.search(os.pread(STDERR, os.lseek(STDERR, 0, os.SEEK_CUR) - start, start))

@@ -1,4 +1,4 @@
-"""A lock of a folder that only one command may change at a time."""
+"""A lock for folders that only one command may change at a time."""
 
 import fcntl
 import os
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 
 @contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Keeps other commands from changing a folder. Raises OSError if one does."""
+    """Locks a folder within the block. Raises OSError if another command has locked it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise OSError(f"{folder} is being changed by another command: wait for its end") from None
+            raise OSError(f"{folder} is being changed by another command: wait until it has ended") from None
         except OSError:
-            pass  # a file system without locks
+            pass  # not all file systems have locks
         yield
     finally:
         os.close(descriptor)

@@ -1,6 +1,6 @@
-"""A hash of integers to random bits, for random numbers that depend on an index only.
+"""Hashes integers to random bits, for random numbers that depend only on an index.
 
-Constants of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+The constants are those of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 def mix(numbers: np.ndarray) -> np.ndarray:
-    """Applies a step of splitmix64 to an array of uint64, modulo 2^64."""
+    """Returns one step of splitmix64 for each number of a uint64 array."""
     numbers = numbers + GOLDEN
     numbers = (numbers ^ (numbers >> np.uint64(30))) * MIX_1
     numbers = (numbers ^ (numbers >> np.uint64(27))) * MIX_2
@@ -19,5 +19,5 @@ def mix(numbers: np.ndarray) -> np.ndarray:
 
 
 def stream(seed: int, epoch: int) -> np.ndarray:
-    """Returns (1,) uint64 that identifies an epoch of a run."""
+    """Returns the random stream of an epoch, (1,) uint64."""
     return mix(mix(np.array([seed], np.uint64)) + np.uint64(epoch))

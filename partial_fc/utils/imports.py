@@ -1,4 +1,4 @@
-"""Objects that a setting names: those of users as ``package.module:name``, and ours in the modules of a folder."""
+"""Imports the objects that settings name as ``package.module:name``, and the modules of the trainers."""
 
 import ast
 import functools
@@ -13,13 +13,12 @@ from typing import Any
 
 from .config import SettingsError
 from .text import quoted
-from .user_code import LIBRARIES, errors_of, named_modules
+from .user_code import LIBRARIES, PACKAGES, errors_of, named_modules
 
-# Source roots of the trainers in a clone. Environments that setup-utils has made contain them, those of users do not.
+# Source roots of the trainers in a clone, which are on the path only in the environments of setup-utils.
 SOURCE_ROOTS = {"partial_fc_torch": "pytorch", "partial_fc_mxnet": "mxnet"}
-OURS = {"partial_fc", *SOURCE_ROOTS}
-EXAMPLES = Path(__file__).parents[2] / "examples"  # of a clone, whose settings files are ours
-# Settings that may name an object of the user, and what else they take that has a colon but runs no code of others.
+EXAMPLES = Path(__file__).parents[2] / "examples"  # of a clone; their settings files are trusted
+# Settings that may name an object of the user, and prefixes of their other values, which run no code of the user.
 OBJECT_SETTINGS: dict[str, tuple[str, ...]] = {
     "center_optimizer": (),
     "margin": (),
@@ -34,39 +33,41 @@ TRUST, TRUST_HELP = "--trust-code", "run the code that the file of --config name
 
 
 def check_object_name(text: str, setting: str) -> None:
-    """Raises ValueError, which names the setting, if a text is not of the form ``package.module:name``."""
+    """Raises ValueError with the setting's name unless ``text`` has the form ``package.module:name``."""
     if not _names_object(text):
         raise ValueError(f"{setting} is {quoted(text)}, but must be a known name or package.module:name")
 
 
 def trainer_root(package: str) -> Path:
-    """Returns the folder that holds the package of a trainer: of the clone, or of the installed packages."""
+    """Returns the folder that contains a trainer's package, in the clone or among the installed packages."""
     installed = Path(__file__).parents[2]
     in_clone = installed / SOURCE_ROOTS[package]
     return in_clone if in_clone.is_dir() else installed
 
 
 def import_trainer(name: str) -> ModuleType:
-    """Returns a module of a trainer, which this package must not import: tools load it for files of that trainer alone.
+    """Imports a module of a trainer, for tools that read this trainer's files. No other import crosses this border.
 
-    Raises ImportError if it, or the framework, is not installed, and OSError if a library of the framework is missing.
+    Raises:
+        ImportError: the trainer or its framework is not installed.
+        OSError: a shared library of the framework is missing.
     """
     root = str(trainer_root(name.partition(".")[0]))
     if root not in sys.path:
-        sys.path.append(root)  # last: an installed trainer wins
+        sys.path.append(root)  # at the end, so that an installed trainer takes precedence
     return importlib.import_module(name)
 
 
 def refuse_code(path: str, settings: Mapping[str, Any], *trusted: Mapping[str, Any]) -> None:
-    """Refuses a settings file that names code of others, which importing it would run.
+    """Refuses a settings file that names the user's code, because importing it would run it.
 
     Args:
-        path: of the file.
-        settings: the settings of the file, without any that another source overrides.
-        trusted: settings of other sources, which may name the same objects.
+        path: path of the file.
+        settings: the file's settings, without those that another source overrides.
+        trusted: settings of other sources, whose objects are allowed.
 
     Raises:
-        SettingsError: an object of OBJECT_SETTINGS is neither ours nor trusted.
+        SettingsError: a setting names an object that is neither part of Partial FC nor trusted.
     """
     if Path(path).resolve().is_relative_to(EXAMPLES):
         return
@@ -80,54 +81,56 @@ def refuse_code(path: str, settings: Mapping[str, Any], *trusted: Mapping[str, A
 
 
 def code_in(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields (setting, ``package.module:name``) of all objects that settings name, but for ours."""
-    for setting, others in OBJECT_SETTINGS.items():
+    """Yields (setting, ``package.module:name``) for all objects in ``settings`` that are not part of Partial FC."""
+    for setting, prefixes in OBJECT_SETTINGS.items():
         value = settings.get(setting)
         for name in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(name, str) and _names_object(name) and not (_is_ours(name) or name.startswith(others)):
+            if isinstance(name, str) and _names_object(name) and not (_is_ours(name) or name.startswith(prefixes)):
                 yield setting, name
 
 
 def import_object(text: str, setting: str, *kinds: type, by_function: bool = True) -> Any:
-    """Returns the object that ``package.module:name`` names; its module is imported.
+    """Imports the object ``package.module:name``.
 
     Args:
-        text, setting: the name, and where it was given.
-        kinds: what a class must be before it is called: derived from one of these, or with the methods of a Protocol.
-        by_function: whether it may be a function, or another object that can be called, whose result is of this kind.
+        text: name of the object.
+        setting: name of the setting, for messages.
+        kinds: base classes and Protocols. A class must derive from one of the former or have the methods of one of
+            the latter.
+        by_function: whether the object may also be a function, or another callable, that returns such an instance.
 
     Raises:
-        ValueError: the text has another form, the module cannot be imported, does not have the name, or it names
-            another kind of object.
+        ValueError: the name is malformed, the module cannot be imported or lacks the name, or the object is of a
+            different kind.
     """
     check_object_name(text, setting)
     module_name, _, name = text.partition(":")
     advice = "; put it beside the program, install it, or add its folder to PYTHONPATH"
     with errors_of(f"{setting} is {text!r}, but {module_name} cannot be imported", advice):
         module = importlib.import_module(module_name)
-    found: Any = module
+    target: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise ValueError(f"{setting} is {text!r}, but {module_name} has no {name}")
-        found = getattr(found, part)
-    is_class = isinstance(found, type)
-    if _is_ours(module_name):  # what it imports, and functions that write files, are not for settings to call
-        is_allowed = is_class and _is_ours(found.__module__)
+        target = getattr(target, part)
+    is_class = isinstance(target, type)
+    if _is_ours(module_name):  # only our classes: settings must not call our imports, or functions that write files
+        is_allowed = is_class and _is_ours(target.__module__)
     else:
-        is_allowed = not _is_pythons(found, module_name)
-    is_kind = _is_of_kind(found if is_class else type(found), kinds)
-    if not (is_allowed and (is_kind if is_class else by_function and (is_kind or callable(found)))):
+        is_allowed = not _is_in_standard_library(target, module_name)
+    is_kind = _is_of_kind(target if is_class else type(target), kinds)
+    if not (is_allowed and (is_kind if is_class else by_function and (is_kind or callable(target)))):
         function = ", or a function" if by_function else ""
-        raise ValueError(f"{setting} is {text!r}, which is {quoted(found)}: name {_described(kinds)}{function}")
+        raise ValueError(f"{setting} is {text!r}, which is {quoted(target)}: name {_described(kinds)}{function}")
     if module_name.partition(".")[0] != __name__.partition(".")[0]:
-        named_modules.update((module_name, getattr(found, "__module__", module_name)))
-    return found
+        named_modules.update((module_name, getattr(target, "__module__", module_name)))
+    return target
 
 
 def declared_keys(folder: str | os.PathLike, table: str) -> tuple[str, ...]:
-    """Returns the keys of the dictionaries of this name in the modules of a folder, in the order of the files.
+    """Returns the keys of the dictionaries named ``table`` in the modules of a folder, in the order of the files.
 
-    They are read from the sources: the modules may import what is not installed here.
+    The sources are parsed rather than imported, as the modules may import packages that are not installed.
     """
     return tuple(
         ast.literal_eval(key)
@@ -140,12 +143,12 @@ def declared_keys(folder: str | os.PathLike, table: str) -> tuple[str, ...]:
     )
 
 
-def _is_of_kind(found: type, kinds: Iterable[type]) -> bool:
-    """Whether a class is derived from one of several, or has the methods of one that is a Protocol."""
+def _is_of_kind(cls: type, kinds: Iterable[type]) -> bool:
+    """Returns whether a class derives from one of the kinds, or has the methods of one that is a Protocol."""
     return any(
-        all(_has_method(found, name, method) for name, method in declared.items())
+        all(_has_method(cls, name, method) for name, method in declared.items())
         if (declared := _methods(kind)) is not None
-        else issubclass(found, kind)
+        else issubclass(cls, kind)
         for kind in kinds
     )
 
@@ -160,10 +163,10 @@ def _described(kinds: Iterable[type]) -> str:
 
 
 def _methods(kind: type) -> dict[str, Callable[..., Any]] | None:
-    """Returns the methods that a Protocol declares; None for another class."""
+    """Returns the methods that a Protocol declares; None for a class that is not a Protocol."""
     if not getattr(kind, "_is_protocol", False):
         return None
-    members = vars(kind).items()  # among them are some that typing adds
+    members = vars(kind).items()  # includes members that typing adds
     return {name: each for name, each in members if inspect.isfunction(each) and each.__module__ == kind.__module__}
 
 
@@ -171,17 +174,17 @@ def _arguments(method: Callable[..., Any]) -> list[str]:
     return list(inspect.signature(method).parameters)
 
 
-def _has_method(found: type, name: str, declared: Callable[..., Any]) -> bool:
-    """Whether a class has a method that can be called as a declared one; its metaclass has others."""
-    method = next((vars(base)[name] for base in found.__mro__ if name in vars(base)), None)
+def _has_method(cls: type, name: str, declared: Callable[..., Any]) -> bool:
+    """Returns whether a class has a method with compatible arguments. Methods of its metaclass do not count."""
+    method = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
     arguments = _arguments(declared)
     if isinstance(method, (staticmethod, classmethod)):
-        method, arguments = getattr(found, name), arguments[1:]
+        method, arguments = getattr(cls, name), arguments[1:]
     try:
         inspect.signature(method).bind(*arguments)
-    except ValueError:  # written in C, it has no signature
+    except ValueError:  # a function in C without a signature
         return True
-    except TypeError:  # other arguments, or not callable
+    except TypeError:  # incompatible arguments, or not callable
         return False
     return True
 
@@ -192,15 +195,15 @@ def _names_object(text: str) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    return name.replace(":", ".").partition(".")[0] in OURS
+    return name.replace(":", ".").partition(".")[0] in PACKAGES
 
 
-def _is_pythons(found: Any, module: str) -> bool:
-    """Whether an object is of the standard library: no user's own, but able to do anything with arguments of a file."""
-    while isinstance(found, functools.partial):
-        found = found.func
-    if inspect.isroutine(found) or isinstance(found, type):
-        module = getattr(found, "__module__", None) or module
+def _is_in_standard_library(target: Any, module: str) -> bool:
+    """Returns whether an object belongs to the standard library, whose functions could do anything (``os:system``)."""
+    while isinstance(target, functools.partial):
+        target = target.func
+    if inspect.isroutine(target) or isinstance(target, type):
+        module = getattr(target, "__module__", None) or module
     file = getattr(sys.modules.get(module), "__file__", None) or ""
     is_file = file.startswith(os.path.dirname(os.__file__) + os.sep) and not LIBRARIES & set(file.split(os.sep))
     return module in sys.builtin_module_names or is_file

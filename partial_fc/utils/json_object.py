@@ -1,4 +1,4 @@
-"""Reads JSON that others may have written. Standard library only."""
+"""Reads untrusted JSON. Standard library only."""
 
 import errno
 import json
@@ -8,11 +8,11 @@ from .regular_files import read_regular
 
 
 def read_object(path: str, largest: int) -> dict[str, Any]:
-    """Reads the JSON object in a file of at most ``largest`` bytes.
+    """Reads a JSON object from a regular file of at most ``largest`` bytes.
 
     Raises:
-        OSError: The file cannot be read, or is no regular one.
-        ValueError: It is larger, or holds something else; the caller names the file.
+        OSError: the file cannot be read or is not a regular file.
+        ValueError: the file is too large or contains something else. The message does not name the file.
     """
     try:
         read = json.loads(read_regular(path, largest).decode())

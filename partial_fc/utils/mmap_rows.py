@@ -1,13 +1,14 @@
 """Rows of numbers in memory-mapped files, for centers and momentum that do not fit into memory.
 
-The files are anonymous: their space is released however the process ends, and no other process can open them.
+The files are anonymous: the space is released when the process ends in any way, and no other process can open them.
 
-By default Linux reads the neighborhood of a row at a page fault. It keeps what it has read in this way, or received by
-write(), in units of up to megabytes, and writes the whole unit back when one row of it changes (ext4 of Linux 6.18: 50
-times the changed bytes). So these files are written only through the mapping, with MADV_RANDOM, and are dropped from
-the page cache after a sequential pass. A training that changes all rows has nothing to lose, see expect_all_rows.
+By default, a page fault makes Linux read the neighborhood of a row. The page cache keeps data that was read this way,
+or written by write(), in units of up to megabytes, and writes a whole unit back when one row in it changes (50 times
+the changed bytes on ext4 of Linux 6.18). So these files are written through the mapping only, with MADV_RANDOM, and
+are dropped from the page cache after each sequential pass. A training that changes all rows anyway calls
+expect_all_rows().
 
-Shapes: N rows, E numbers of a row, S selected rows.
+Shapes: N rows, E numbers per row, S selected rows.
 """
 
 import contextlib
@@ -19,18 +20,18 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-# Linux limits a request to its read-ahead, by default 128 KiB.
+# Linux limits a read request to the read-ahead size, by default 128 KiB.
 REQUEST = 128 << 10
 
 
 class RowFile:
-    """Float32 rows in a file, initially zeros.
+    """Float32 rows in a file, initially zero.
 
     Args:
         folder: folder of the file.
         num_rows, width: N, at least 1, and E.
-        reserve: allocate the space on the disk now. Else pages are allocated when they are first written, and a disk
-            that is full by then ends the process with SIGBUS.
+        reserve: whether to allocate the disk space now. Otherwise pages are allocated at the first write, and a full
+            disk then ends the process with SIGBUS.
 
     Attributes:
         rows: (N, E) float32, a view of the file.
@@ -60,9 +61,9 @@ class RowFile:
         return 512 * os.fstat(self._file.fileno()).st_blocks
 
     def prefetch(self, index: np.ndarray) -> None:
-        """Starts reading the rows of a sorted index (S,) in parallel; returns when the last requests are queued.
+        """Starts parallel reads of the rows of a sorted index (S,); returns when all requests are queued.
 
-        Page faults of one thread would be sequential, which is some five times slower.
+        Page faults of a single thread are sequential, which takes five times as long.
         """
         descriptor = self._file.fileno()
         starts, stops = page_runs(index, 4 * self.rows.shape[1])
@@ -71,17 +72,17 @@ class RowFile:
                 os.posix_fadvise(descriptor, part, min(REQUEST, stop - part), os.POSIX_FADV_WILLNEED)
 
     def expect_all_rows(self) -> None:
-        """Makes the kernel read ahead, because all rows are read and written from the first to the last."""
+        """Enables read-ahead, for programs that read and write all rows in order."""
         self._usual = mmap.MADV_SEQUENTIAL
         self._map.madvise(self._usual)
 
     def flush(self) -> None:
-        """Waits until all changes are on the disk."""
+        """Waits until all changes are on disk."""
         os.fdatasync(self._file.fileno())
 
     @contextlib.contextmanager
     def sequential_access(self) -> Iterator[None]:
-        """Context for reading all rows from the first to the last."""
+        """Context manager for reading all rows in order."""
         self._map.madvise(mmap.MADV_SEQUENTIAL)
         try:
             yield
@@ -90,31 +91,36 @@ class RowFile:
             self.drop_pages()
 
     def drop_pages(self) -> None:
-        """Drops all pages from memory. The kernel drops only pages that are neither mapped nor dirty."""
-        self._map.madvise(mmap.MADV_DONTNEED)
+        """Drops all pages from memory."""
+        self._map.madvise(mmap.MADV_DONTNEED)  # the kernel drops only pages that are neither mapped nor dirty
         self.flush()
         os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def bank_files(folder: str, num_rows: list[int], widths: Mapping[str, int], sharing: int) -> list[dict[str, RowFile]]:
-    """Creates files for the fields of a bank: its centers, and the states of their optimizer.
+    """Creates files for the fields of a bank: the centers and their optimizer states.
 
-    The first field is written at once and allocates its space now, the others when a row is first trained. ``num_rows``
-    are those of each piece of the bank, ``widths`` the numbers per row of each field; ``sharing`` banks of this size
-    are created in the folder at the same time by the ranks of this host.
+    The first field allocates its disk space now, because all its rows are written at the start. The others allocate
+    space when a row is first trained.
+
+    Args:
+        folder: folder of the files.
+        num_rows: number of rows of each piece of the bank.
+        widths: numbers per row of each field.
+        sharing: number of ranks that create banks of this size in the folder at the same time.
 
     Returns:
-        The file of each field, for each piece.
+        For each piece, the file of each field.
 
     Raises:
-        OSError: the folder cannot be written to, or has not enough space for all of them.
+        OSError: the folder cannot be written to, or its disk has too little space for all banks.
     """
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise OSError(f"cannot create the folder {folder}: {error.strerror}") from error
     first, *later = widths.values()
-    later_bytes = 4 * sum(num_rows) * sum(later) * sharing  # of which no rank has allocated anything yet
+    later_bytes = 4 * sum(num_rows) * sum(later) * sharing  # not yet allocated by any rank
     _require(folder, 4 * sum(num_rows) * first + later_bytes)
     pieces = [
         {
@@ -123,7 +129,7 @@ def bank_files(folder: str, num_rows: list[int], widths: Mapping[str, int], shar
         }
         for rows in num_rows
     ]
-    # Checked again: of ranks that check at the same time, the last one sees what all have allocated.
+    # Check again: ranks may have checked at the same time. The last one sees what all of them have allocated.
     _require(folder, later_bytes)
     return pieces
 
@@ -138,11 +144,11 @@ def _require(folder: str, needed: int) -> None:
 
 
 def page_runs(index: np.ndarray, row_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (starts, stops) in bytes, int64, of the longest runs of pages that contain some rows of a file.
+    """Returns the byte offsets (starts, stops) of the runs of adjacent pages that contain the selected rows.
 
     Args:
         index: (S,) int64, sorted.
-        row_bytes: bytes of a row.
+        row_bytes: bytes per row.
     """
     first = index * row_bytes // mmap.PAGESIZE
     stop = -(-(index + 1) * row_bytes // mmap.PAGESIZE)

@@ -18,16 +18,17 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-AHEAD = 3  # tasks in flight per worker: enough to keep it busy, few enough to bound the memory
+AHEAD = 3  # tasks in flight per worker: enough to keep it busy, and few enough to bound the memory
 
 
 def ordered_map(
     function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
 ) -> Iterator[tuple[Task, Result]]:
-    """Yields (task, function(task)) in the order of the tasks, which are consumed as ``workers`` processes become free.
+    """Yields (task, function(task)) in the order of the tasks, computed by ``workers`` processes.
 
-    With one worker, or one task, no process is started. Processes are spawned, as the caller may have threads: the
-    function, its tasks and results must be picklable. Its exceptions are raised here, and OSError if a process died.
+    The tasks are consumed lazily. With one worker or one task, no process is started. Processes are spawned, because
+    the caller may have threads, so the function, its tasks and results must be picklable. Exceptions of the function
+    are raised here; a worker that dies raises OSError.
     """
     tasks = iter(tasks)
     first = list(islice(tasks, 2))
@@ -36,7 +37,7 @@ def ordered_map(
         for task in all_tasks:
             yield task, function(task)
         return
-    # It starts multiprocessing's resource tracker, which unblocks SIGTERM in the caller.
+    # no_interrupt: the executor starts multiprocessing's resource tracker, which would unblock SIGTERM in this process.
     with no_interrupt(), safe_path():
         executor = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=start_worker)
     waiting: deque[tuple[Task, Future]] = deque()
@@ -59,13 +60,13 @@ def ordered_map(
 
 @contextmanager
 def safe_path() -> Iterator[None]:
-    """Processes started meanwhile import nothing from the current folder.
+    """Keeps processes that are started in the block from importing modules of the current folder.
 
-    multiprocessing starts them by ``python -c``, which searches that folder first: a ``signal.py`` in a downloaded set
-    would run.
+    multiprocessing starts them by ``python -c``, which searches the current folder first: a ``signal.py`` in a
+    downloaded set would run.
     """
     before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"  # known to Python 3.11 and newer
+    os.environ["PYTHONSAFEPATH"] = "1"  # for Python 3.11 and newer
     try:
         yield
     finally:
@@ -77,21 +78,21 @@ def safe_path() -> Iterator[None]:
 
 if sys.version_info < (3, 11):
     _flags = multiprocessing.util._args_from_interpreter_flags  # type: ignore[attr-defined]
-    # The worker gets this process's sys.path from multiprocessing, so that -I hides nothing from it.
+    # Python 3.10 needs -I. It hides no module from a worker, because multiprocessing passes on this process's sys.path.
     multiprocessing.util._args_from_interpreter_flags = lambda: ["-I", *_flags()]  # type: ignore[attr-defined]
 
 
 def start_worker() -> None:
-    """Initializes a worker. OpenCV's own threads would compete for the cores that the workers share."""
-    import cv2  # not at the top: it takes time that not every command needs
+    """Initializes a worker process."""
+    import cv2  # slow to import
 
-    cv2.setNumThreads(1)
+    cv2.setNumThreads(1)  # OpenCV's threads would compete for the cores that the workers share
     threading.Thread(target=end_with_parent, daemon=True).start()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # see no_interrupt: it must end a worker
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # blocked by no_interrupt, but it must end a worker
 
 
 def end_with_parent() -> None:
-    """Ends this process when its parent has ended (kill -9, out of memory); else it would run forever."""
+    """Ends this process when its parent has ended (kill -9, out of memory). Otherwise it would run forever."""
     parent = parent_process()
     if parent is not None:
         parent.join()
@@ -100,12 +101,12 @@ def end_with_parent() -> None:
 
 @contextmanager
 def no_interrupt() -> Iterator[None]:
-    """Defers SIGINT and SIGTERM. Processes started meanwhile ignore Ctrl-C; the caller ends them."""
+    """Defers SIGINT and SIGTERM until the end of the block. Processes that are started in it ignore Ctrl-C."""
     numbers = {signal.SIGINT, signal.SIGTERM}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     received: list[int] = []
     handlers = {}
-    # A signal may arrive at another thread of this process; its handler would run here all the same.
+    # Another thread may receive the signal, and its handler would still run in the main thread.
     if threading.current_thread() is threading.main_thread():
         handlers = {number: signal.signal(number, lambda late, frame: received.append(late)) for number in numbers}
     try:
@@ -115,7 +116,7 @@ def no_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for late in received[:1]:
-            os.kill(os.getpid(), late)  # to the process: this thread may block what another one waits for
+            os.kill(os.getpid(), late)  # to the whole process, as another thread may be waiting for the signal
 
 
 def in_chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -9,8 +9,8 @@ from .text import one_line
 
 
 def progress(total: int | None, unit: str, text: str) -> Any:
-    """A progress bar on stderr, or nothing where stderr is no terminal."""
-    # Its control characters are its own: cli.start escapes those written to sys.stderr.
+    """Returns a progress bar on standard error, which shows nothing unless that is a terminal."""
+    # Not sys.stderr, where cli.start escapes control characters.
     return tqdm(
         total=total,
         unit=unit,

@@ -1,4 +1,4 @@
-"""Files named by data that others may have made: regular, of bounded size, inside the folder of the data."""
+"""Opens files that untrusted data names: regular files only, of bounded size, inside the folder of the data."""
 
 import errno
 import io
@@ -9,47 +9,46 @@ from functools import lru_cache
 from typing import BinaryIO
 
 LARGEST_IMAGE = 1 << 28  # bytes of an encoded image
-# If set, the images of sets may be reached through any links. A variable, as processes that read for this one have it.
+# If set, images may be read through links that leave the folder. An environment variable, so that workers inherit it.
 FOLLOW_LINKS = "PARTIAL_FC_FOLLOW_LINKS"
-# Of this process: `<(command)` of bash, and standard input.
-PIPES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
+PIPES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")  # `<(command)` of bash, and standard input
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class OutsideError(PermissionError):
-    """A path leads out of a folder."""
+    """A path leads out of the folder that should contain it."""
 
 
 def open_regular(path: str | os.PathLike, root: str | os.PathLike | None = None) -> BinaryIO:
-    """Opens a regular file for reading, unbuffered. Waits at no named pipe and reads no device.
+    """Opens a regular file for reading, unbuffered. Does not block on named pipes or open devices.
 
     Args:
-        path: links are followed.
-        root: a folder that holds the file, also after links in both paths are resolved; None for any folder.
+        path: path of the file; links are followed.
+        root: folder that must contain the file after all links are resolved; None for any folder.
 
     Raises:
-        OSError: The file cannot be opened, or is no regular file.
-        OutsideError: It is outside of `root`.
+        OSError: the file cannot be opened, or is not a regular file.
+        OutsideError: the file is outside of `root`.
     """
     return open(_open(path, root)[0], "rb", buffering=0)
 
 
 def require_regular(path: str | os.PathLike) -> None:
-    """Raises OSError unless a path leads to a regular file: what opens it next would wait at a pipe."""
+    """Raises OSError unless `path` is a regular file, for libraries that open a path and would block on a pipe."""
     open_regular(path).close()
 
 
 def open_list(path: str | os.PathLike) -> io.BufferedReader:
-    """Opens a list for reading: a regular file, or a pipe of the shell that the path names as ``/dev/fd/63``.
+    """Opens a text file for reading, or a pipe of the shell such as ``/dev/fd/63``.
 
     Raises:
-        OSError: As open_regular.
-        ValueError: It has zeros that take no space on the disk: a line of a terabyte, in a file of 4 KB.
+        OSError: see open_regular.
+        ValueError: the file has a hole: its line of zeros may be a terabyte long and take only 4 KB on disk.
     """
     if os.fspath(path).startswith(PIPES) and ".." not in os.fspath(path):
         return open(path, "rb")
     file = open_regular(path)
-    with suppress(OSError):  # an empty file, or a file system without holes
+    with suppress(OSError):  # the file is empty, or the file system has no holes
         hole = os.lseek(file.fileno(), 0, os.SEEK_HOLE)
         if hole < os.fstat(file.fileno()).st_size:
             file.close()
@@ -59,12 +58,15 @@ def open_list(path: str | os.PathLike) -> io.BufferedReader:
 
 
 def _open(path: str | os.PathLike, root: str | os.PathLike | None) -> tuple[int, int]:
-    """Returns the descriptor of a regular file, and its bytes."""
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)  # opens no device; from here on no name and no link can change
+    """Returns the descriptor and the size of a regular file."""
+    # O_PATH has no side effects on devices and pipes, and refers to the same file even if names and links change.
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        status, name = os.fstat(place), f"/proc/self/fd/{place}"
-        if root is not None and not _is_below(os.readlink(name), _resolved(os.fspath(root))):
-            raise _outside(path, root)
+        status, name = os.fstat(handle), f"/proc/self/fd/{handle}"
+        if root is not None:
+            realpath = _cached_realpath if os.path.isabs(root) else os.path.realpath
+            if not _is_below(os.readlink(name), realpath(os.fspath(root))):
+                raise _outside(path, root)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
         try:
@@ -72,24 +74,14 @@ def _open(path: str | os.PathLike, root: str | os.PathLike | None) -> tuple[int,
         except OSError as error:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from None
     finally:
-        os.close(place)
+        os.close(handle)
 
 
-def require_inside(path: str | os.PathLike, root: str | os.PathLike) -> None:
-    """Raises OutsideError unless what a path leads to is inside of a folder, after links in both are resolved."""
-    if not _is_below(os.path.realpath(path), os.path.realpath(root)):
-        raise _outside(path, root)
-
-
-def _resolved(root: str) -> str:
-    return _realpath(root) if os.path.isabs(root) else os.path.realpath(root)
-
-
-_realpath = lru_cache(1 << 10)(os.path.realpath)  # once for the many files of a folder
+_cached_realpath = lru_cache(1 << 10)(os.path.realpath)  # for folders of many files
 
 
 def _is_below(path: str, folder: str) -> bool:
-    """Whether a resolved path is that of a folder or of what is in it."""
+    """Returns whether a resolved path is a resolved folder or inside of it."""
     return path == folder or path.startswith(os.path.join(folder, ""))
 
 
@@ -98,10 +90,10 @@ def _outside(path: str | os.PathLike, root: str | os.PathLike) -> OutsideError:
 
 
 def read_image_file(path: str | os.PathLike, root: str | os.PathLike) -> bytes:
-    """Returns an encoded image that a set in the folder ``root`` contains or names; see open_regular.
+    """Returns an encoded image of a set in the folder ``root``; see open_regular.
 
     Raises:
-        OSError: As read_regular; what says that it is outside of ``root`` names the option that allows it.
+        OSError: see read_regular. If the image is outside of ``root``, the message names the option that allows it.
     """
     if FOLLOW_LINKS in os.environ:
         return read_regular(path, LARGEST_IMAGE)
@@ -112,32 +104,28 @@ def read_image_file(path: str | os.PathLike, root: str | os.PathLike) -> bytes:
 
 
 def advised(error: OutsideError) -> OutsideError:
-    """Returns the error with the option that allows it."""
-    advice = f"{error.strerror}: if all its images may be read, use --follow-links (of a training follow_links=True)"
+    """Returns the error with the option that allows links out of the folder."""
+    advice = f"{error.strerror}: to read images there, too, use --follow-links (in a training follow_links=True)"
     return OutsideError(error.errno, advice, error.filename)
 
 
 def require_links_inside(paths: list[str], root: str | os.PathLike) -> None:
-    """Raises OutsideError if one of a set's links leads out of its folder ``root``, unless they are to be followed."""
-    if FOLLOW_LINKS in os.environ:
-        return
+    """Raises OutsideError if a path leads out of the folder ``root``, unless the user follows links."""
     for path in paths:
-        try:
-            require_inside(path, root)
-        except OutsideError as error:
-            raise advised(error) from None
+        if FOLLOW_LINKS not in os.environ and not _is_below(os.path.realpath(path), os.path.realpath(root)):
+            raise advised(_outside(path, root))
 
 
 def read_regular(path: str | os.PathLike, largest: int, root: str | os.PathLike | None = None) -> bytes:
-    """Returns the content of a file of at most ``largest`` bytes; see open_regular.
+    """Returns the content of a regular file of at most ``largest`` bytes; see open_regular.
 
     Raises:
-        OSError: As open_regular; or the file is larger.
+        OSError: see open_regular; or the file is larger.
     """
     descriptor, size = _open(path, root)
     try:
         parts, left = [], largest + 1 if size <= largest else 0
-        # Files of /proc have no size. One byte more than the size shows the end.
+        # Files of /proc have size 0. Reading one byte more than the size detects the end of other files at once.
         while left and (part := os.read(descriptor, min(left, max(size + 1, 1 << 12)))):
             parts.append(part)
             left -= len(part)

@@ -1,4 +1,4 @@
-"""Outputs whose loss ends no program: streams whose reader has gone, or that are closed, and files on a full disk."""
+"""Output that may be lost without ending the program: streams without a reader, closed streams, a full disk."""
 
 import io
 import os
@@ -11,11 +11,16 @@ from .atomic_io import no_follow
 _lost: list[str] = []  # reasons
 
 
-class LastingFile(io.FileIO):
-    """A file to which a write does not fail: what cannot be written is left out, and ``failed`` is set.
+class BestEffortFile(io.FileIO):
+    """A file whose writes never raise. Data that cannot be written is dropped.
 
-    ``file`` is a path, or a descriptor, which stays open when this object is closed; ``on_loss`` is called with the
-    error of the first write that fails.
+    Args:
+        file: a path; or a descriptor, which close() leaves open.
+        mode: as for open().
+        on_loss: called with the error of the first write that fails.
+
+    Attributes:
+        failed: whether a write has failed.
     """
 
     def __init__(self, file: str | int, mode: str, on_loss: Callable[[OSError], None]):
@@ -23,7 +28,7 @@ class LastingFile(io.FileIO):
         self.failed, self._on_loss = False, on_loss
 
     def write(self, data) -> int:
-        """Writes bytes; returns how many of them need not be written again."""
+        """Writes bytes; returns the number of bytes that were written or dropped."""
         try:
             return super().write(data)
         except OSError as error:
@@ -33,38 +38,39 @@ class LastingFile(io.FileIO):
             return len(data)
 
     def close(self) -> None:
-        """Closes the file; file servers report only here that their disk is full."""
+        """Closes the file, ignoring errors: file servers report a full disk only here."""
         with suppress(OSError):
             super().close()
 
 
-def text_of(file: LastingFile, encoding: str = "utf-8") -> io.TextIOWrapper:
-    """Returns a stream that writes each line at once, and escapes what the encoding does not have."""
+def text_of(file: BestEffortFile, encoding: str = "utf-8") -> io.TextIOWrapper:
+    """Returns a line-buffered text stream that escapes characters that the encoding lacks."""
     return io.TextIOWrapper(io.BufferedWriter(file), encoding, "backslashreplace", line_buffering=True)
 
 
 def keep_streams() -> None:
-    """From now on the program goes on when nobody reads its standard output and error; see lost_output().
+    """Makes the program continue when nobody reads its standard output and error anymore; see lost_output().
 
-    A closed descriptor from 0 to 2 would be that of the next file that is opened, into which a library might print.
+    Closed standard descriptors are opened, because the next file to be opened would receive the same number, and
+    libraries would print into that file.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)  # cannot be written either
+            os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)  # writes fail, as to a closed descriptor
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
-        if stream is getattr(sys, f"__{name}__"):  # not where a test or a notebook has replaced it
-            file = LastingFile(descriptor, "wb", lambda error: _lost.append(error.strerror or str(error)))
+        if stream is getattr(sys, f"__{name}__"):  # unless a test or a notebook has replaced it
+            file = BestEffortFile(descriptor, "wb", lambda error: _lost.append(error.strerror or str(error)))
             setattr(sys, name, text_of(file, getattr(stream, "encoding", "utf-8")))
 
 
 def lost_output() -> str:
-    """Returns why an output of this program, or of run.sh around it, could not be written; "" if all could."""
+    """Returns why output of this program, or of run.sh around it, could not be written; "" if none was lost."""
     if _lost:
         return _lost[0]
-    # Where the relay of setup-utils/job.sh writes the message of cat.
+    # The relay of setup-utils/job.sh writes the error message of cat to this file.
     with suppress(OSError), open(os.environ.get("PARTIAL_FC_OUTPUT_LOST", ""), errors="replace") as file:
         return file.readline().strip().rpartition(": ")[2]
     return ""

@@ -8,13 +8,16 @@ from typing import Any, TextIO
 
 from .text import is_hidden, one_line
 
-FORMULA = ("=", "+", "-", "@", "\t")  # the beginnings of what spreadsheets compute
+FORMULA = ("=", "+", "-", "@", "\t")  # a cell that begins with one of these may be a formula
 
 
 def format_table(rows: Sequence[Sequence[str]], gap: int = 2, min_widths: Sequence[int] = ()) -> list[str]:
-    """Align columns, the first one to the left and the others to the right; the heading is the first row.
+    """Returns the lines of a table with aligned columns, the first one to the left and the others to the right.
 
-    ``min_widths`` are for several tables that are printed below each other.
+    Args:
+        rows: cells of each row; the first row is the heading.
+        gap: spaces between columns.
+        min_widths: minimum widths of the columns, to align several tables with each other.
     """
     rows = [list(map(one_line, row)) for row in rows]
     needed = [max(map(len, column)) for column in zip(*rows)]
@@ -27,9 +30,9 @@ def format_table(rows: Sequence[Sequence[str]], gap: int = 2, min_widths: Sequen
 
 
 def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table; columns of numbers are aligned to the right, the first column never is."""
+    """Returns the lines of a Markdown table. Columns of numbers are aligned to the right, except the first column."""
     columns = list(zip(*rows))[1:]
-    # A cell without a number, or beginning with one.
+    # In a column of numbers, each cell is empty or begins with a number.
     numeric = (all(cell in ("", "-") or cell.lstrip("+-")[:1].isdigit() for cell in column) for column in columns)
     rules = [":---", *("---:" if each else ":---" for each in numeric)]
     return [
@@ -40,12 +43,10 @@ def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> lis
 
 
 class CsvWriter:
-    """Writes the rows of a CSV file that people open: a text that a spreadsheet would compute gets a quote before it.
-
-    Numbers stay as they are. No command reads these files.
+    """Writes a CSV file for people: a text that a spreadsheet would evaluate as a formula is prefixed with a quote.
 
     Args:
-        file: opened with ``newline=""``.
+        file: a text file, opened with ``newline=""``.
     """
 
     def __init__(self, file: TextIO):
@@ -57,15 +58,15 @@ class CsvWriter:
 
 
 def _as_text(cell: str) -> str:
-    # csv does not quote a carriage return that its lines do not end with. In half of Europe a semicolon begins a cell.
+    # csv leaves carriage returns unquoted. Many European spreadsheets separate cells by semicolons.
     parts = cell.replace("\r", "\\r").split(";")
     return ";".join(f"'{part}" if _is_formula(part) else part for part in parts)
 
 
 def _is_formula(cell: str) -> bool:
-    # Some spreadsheets skip what cannot be seen, and take wide and small signs for the usual ones.
-    seen = (character for character in cell if not character.isspace() and not is_hidden(character))
-    if not cell.startswith(FORMULA) and not unicodedata.normalize("NFKC", next(seen, "")).startswith(FORMULA):
+    # Some spreadsheets skip invisible characters, and accept full-width and small variants of the signs.
+    visible = (character for character in cell if not character.isspace() and not is_hidden(character))
+    if not cell.startswith(FORMULA) and not unicodedata.normalize("NFKC", next(visible, "")).startswith(FORMULA):
         return False
     try:
         float(cell)

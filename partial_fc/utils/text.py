@@ -1,6 +1,6 @@
-"""Numbers and names as text for people, and the lists that people write.
+"""Formats numbers and untrusted names for people, and reads text files that people edit.
 
-Standard library only: the checks before a job starts use it too.
+Standard library only, because the checks before a job use it, too.
 """
 
 import codecs
@@ -15,12 +15,12 @@ from .regular_files import open_list
 
 
 def plural(count: int, singular: str, plural: str = "") -> str:
-    """A count with its noun: "1 image", "2 images", "1,000,000 images"."""
+    """Returns a count with its noun: "1 image", "2 images", "1,000,000 images"."""
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
 def amount(size: float) -> str:
-    """A number of bytes with a decimal unit: "5 bytes", "1.5 KB", "128.0 GB"."""
+    """Returns a number of bytes with a decimal unit: "5 bytes", "1.5 KB", "128.0 GB"."""
     for unit in ("bytes", "KB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
@@ -29,26 +29,25 @@ def amount(size: float) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first three names, and how many others there are: "a, b, c and 2 others"."""
+    """Returns the first three names and the number of others: "a, b, c and 2 others"."""
     return ", ".join(names[:3]) + (f" and {plural(len(names) - 3, 'other')}" if len(names) > 3 else "")
 
 
 def encoding_of(beginning: bytes) -> str:
-    """Returns the encoding of a text file by its first two bytes: UTF-16 has a byte order mark, UTF-8 may have one."""
+    """Returns the encoding of a text file with these first two bytes: UTF-16 with a byte order mark, or UTF-8."""
     return "utf-16" if beginning[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
 
 
 def read_lines(path: str | os.PathLike, any_bytes: bool = False) -> Iterator[str]:
-    """Yields the lines of a list that a person may have edited, without line ends and without empty lines at the end.
+    """Yields the lines of a text file without line ends. Empty lines at the end are skipped.
 
     Args:
-        path: see open_list; of text in UTF-8, or in UTF-16 with a byte order mark. Lines end with LF or CRLF; the
-            last one needs no end.
-        any_bytes: decode bytes that are not UTF-8 as in names of files (surrogateescape) instead of refusing them.
+        path: a file or pipe, see open_list, in UTF-8 or in UTF-16 with a byte order mark, with LF or CRLF line ends.
+        any_bytes: decode invalid UTF-8 with surrogateescape, as in file names, instead of refusing it.
 
     Raises:
-        OSError: The file cannot be read.
-        ValueError: A line is no such text; names file and line.
+        OSError: the file cannot be read.
+        ValueError: a line is not valid text; names the file and the line.
     """
     with open_list(path) as file:
         encoding = encoding_of(file.peek(2))
@@ -72,8 +71,8 @@ def _is_unicode(line: str) -> bool:
     return line.isascii() or not any("\ud800" <= character <= "\udfff" for character in line)
 
 
-# First and last characters of no width or without ink beside the categories below: Unicode's
-# Default_Ignorable_Code_Point, and an empty Braille pattern.
+# Ranges of invisible characters outside of the categories in is_hidden: Unicode's Default_Ignorable_Code_Point, and
+# the empty Braille pattern.
 BLANK = (
     *((0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2060, 0x206F), (0x2800, 0x2800)),
     *((0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF)),
@@ -81,7 +80,7 @@ BLANK = (
 
 
 def is_hidden(character: str) -> bool:
-    """Whether a character controls a terminal or cannot be seen: not so a space, but a tab and a newline."""
+    """Returns whether a character controls the terminal or is invisible. A space is not hidden; tab and newline are."""
     code = ord(character)
     return unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs") or any(
         first <= code <= last for first, last in BLANK
@@ -89,10 +88,10 @@ def is_hidden(character: str) -> bool:
 
 
 class _Escapes(dict):
-    """Escapes controls but tab and newline, format characters, line separators, blanks, and bytes that are no UTF-8.
+    """Translation table that escapes hidden characters, except tab and newline, and bytes that are not valid UTF-8.
 
-    Format characters reverse the direction of a line, or cannot be seen. A name in a downloaded list could clear the
-    terminal, rewrite the line above, or look like another name.
+    Without it, a name in a downloaded list could clear the terminal, overwrite the line above, or look like another
+    name.
     """
 
     def __missing__(self, code: int) -> str:
@@ -106,7 +105,7 @@ _ESCAPES = _Escapes()
 
 
 def quoted(value: object) -> str:
-    """The value as Python writes it, or its first 200 characters."""
+    """Returns repr(value), at most its first 200 characters."""
     try:
         text = repr(value)
     except RecursionError:
@@ -115,17 +114,17 @@ def quoted(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with its control characters as Python escapes them, such as backslash, x, 1, b."""
+    """Returns the text with hidden characters escaped as in Python, such as ESC as backslash, x, 1, b."""
     return text.translate(_ESCAPES)
 
 
 def printable_lines(text: str) -> str:
-    """As `printable`, with later lines indented: a name with a line break cannot look like a message of its own."""
+    """Like printable(), and indents later lines, so that a name with a line break does not look like a new message."""
     return printable(text).replace("\n", "\n    ")
 
 
 class MessageFormatter(logging.Formatter):
-    """Formats a message of a log, which may hold names that others have chosen: see printable_lines."""
+    """Formats log messages, which may contain untrusted names, see printable_lines()."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
@@ -133,13 +132,13 @@ class MessageFormatter(logging.Formatter):
 
 
 def one_line(text: str) -> str:
-    """As `printable`, with line breaks escaped, too."""
+    """Like printable(), and escapes line breaks, too."""
     return printable(text).replace("\n", "\\n")
 
 
 def say(text: object, file: TextIO | None = None) -> None:
-    """Prints a message, which may hold names that others have chosen, to standard output or a file: as printable_lines.
+    """Prints a message that may contain untrusted names, see printable_lines(). ``file`` is standard output by default.
 
-    All that is no table or JSON is printed by it.
+    All output except tables and JSON goes through this function.
     """
     print(printable_lines(str(text)), file=file, flush=True)

@@ -1,4 +1,4 @@
-"""Code of users: the errors that it raises as one line, and where it raised them, such as in a task or a margin."""
+"""Errors of the user's code, such as a task or a margin: their message in one line, and their place in that code."""
 
 import os
 import sysconfig
@@ -10,27 +10,19 @@ from typing import Any
 
 from .config import SettingsError
 
-named_modules: set[str] = set()  # those of users whose objects settings name
-OURS = {
-    "partial_fc",
-    "partial_fc_mxnet",
-    "partial_fc_tools",
-    "partial_fc_torch",
-    "default",
-    "train",
-    "train_memory",
-    "train_v2",
-}
-LIBRARIES = {"site-packages", "dist-packages"}  # folders
+named_modules: set[str] = set()  # modules of the user's objects that settings name
+PACKAGES = {"partial_fc", "partial_fc_mxnet", "partial_fc_torch"}
+PROGRAMS = {"partial_fc_tools", "default", "train", "train_memory", "train_v2", "__main__"}
+LIBRARIES = {"site-packages", "dist-packages"}  # names of folders
 
 
 @contextmanager
 def errors_of(what: str, advice: str = "") -> Iterator[None]:
-    """Turns what the code of a user raises, be it SystemExit, into a SettingsError of one line.
+    """Turns errors of the user's code, including SystemExit, into a SettingsError with a message of one line.
 
     Args:
-        what: begins the message, as "lr_func failed".
-        advice: ends it.
+        what: beginning of the message, such as "lr_func failed".
+        advice: end of the message.
     """
     try:
         yield
@@ -39,33 +31,33 @@ def errors_of(what: str, advice: str = "") -> Iterator[None]:
 
 
 def make(setting: str, name: str, maker: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Returns what a class or function makes that a setting names; its errors are those of `errors_of`."""
+    """Calls the class or function that a setting names; its errors become SettingsError, see errors_of()."""
     with errors_of(f"{setting} is {name!r}, but cannot be made with {options}"):
         return maker(*arguments, **options)
 
 
 def refusal(error: BaseException, what: str = "", advice: str = "") -> SettingsError:
-    """Returns the SettingsError that stands for an error of the user's code; for the arguments see `errors_of`."""
+    """Returns the SettingsError for an error of the user's code. For the arguments see errors_of()."""
     refused = SettingsError(f"{what}{described(error)}{advice}")
     refused.__cause__ = error
     return refused
 
 
 def described(error: BaseException) -> str:
-    """Returns the text of an error in one line, after the name of its class unless it was written for the user."""
+    """Returns the message of an error in one line, after the name of its class unless it is a ValueError."""
     name, text = type(error).__name__, " ".join(str(error).split())
     return text if isinstance(error, ValueError) and text else f"{name}: {text}" if text else name
 
 
 def place_in_user_code(error: BaseException | None) -> str:
-    """Returns what of the user's was called, and where it failed, as "Signals.items, signals.py:23"; empty for none.
+    """Returns the user's function and line in which an error arose, as "Signals.items, signals.py:23"; "" for none.
 
-    That of the error itself, if the user's code has raised it, otherwise that of its cause.
+    If the error did not arise in the user's code, its causes are searched.
     """
     while error is not None:
-        places = [(frame, line) for frame, line in walk_tb(error.__traceback__) if _is_users(frame)]
-        if places:
-            (called, _), (frame, line) = places[0], places[-1]
+        frames = [(frame, line) for frame, line in walk_tb(error.__traceback__) if _is_users(frame)]
+        if frames:
+            (called, _), (frame, line) = frames[0], frames[-1]
             place = f"{frame.f_code.co_filename.removeprefix(os.getcwd() + os.sep)}:{line}"
             name = called.f_code.co_name
             owner = f"{type(called.f_locals['self']).__name__}." if "self" in called.f_locals else ""
@@ -76,7 +68,7 @@ def place_in_user_code(error: BaseException | None) -> str:
 
 def _is_users(frame: FrameType) -> bool:
     module, path = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
-    if module in named_modules:  # also if it is installed
+    if module in named_modules:  # even if it is an installed package
         return True
     is_library = path.startswith(("<", sysconfig.get_path("stdlib"))) or LIBRARIES & set(path.split(os.sep))
-    return not is_library and module.partition(".")[0] not in {*OURS, "__main__"}
+    return not is_library and module.partition(".")[0] not in PACKAGES | PROGRAMS

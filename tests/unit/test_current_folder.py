@@ -1,4 +1,4 @@
-"""Nothing in the current folder runs: it may be a downloaded set."""
+"""No code in the current folder runs, as this may be a downloaded set."""
 
 import os
 import subprocess
@@ -10,13 +10,13 @@ from partial_fc.data.synthetic.dataset import DemoSize, write_demo
 from paths import ROOT, with_root
 
 PLANTED = ("signal", "socket", "json", "venv", "platform", "cuda", "numpy", "partial_fc", "sysconfig", "sitecustomize")
-# What pip writes for [project.scripts].
+# The script that pip writes for [project.scripts].
 COMMAND = "import sys\nfrom partial_fc_tools.__main__ import run\nif __name__ == '__main__':\n    sys.exit(run())\n"
 
 
 @pytest.fixture
 def hostile(tmp_path, monkeypatch):
-    """A current folder whose modules write the file `ran`."""
+    """A current folder with modules that write the file `ran`."""
     folder = tmp_path / "set"
     folder.mkdir()
     for name in PLANTED:

@@ -1,4 +1,4 @@
-"""The layout: mxnet/ never shadows the package, no trainer imports the other or the tools, imports go down only."""
+"""The layout: imports go down only, no trainer imports the other or the tools, and mxnet/ shadows no package."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter
@@ -7,7 +7,7 @@ import pytest
 
 from paths import ROOT
 
-# Packages, low to high: a file imports its own package, and packages of its own or a lower level.
+# Packages from low to high levels. A file may import packages of its own level or a lower one.
 LEVELS = (
     ("utils", "layer"),
     ("data", "distributed", "checkpoint"),
@@ -21,10 +21,10 @@ TRAINERS = {"partial_fc_mxnet": ROOT / "mxnet", "partial_fc_torch": ROOT / "pyto
 LEVEL |= dict.fromkeys(TRAINERS, len(LEVELS))
 TOOLS = ROOT / "tools"
 LEVEL |= {f"partial_fc_tools.{path.name}": len(LEVELS) + 1 for path in (TOOLS / "partial_fc_tools").iterdir()}
-NUMERIC_ONLY = {"mxnet", "horovod", "mxboard", "torch"}  # what partial_fc must not need
-# The last two are programs: `python -m partial_fc` is the command, which imports what is called by its name.
+NUMERIC_ONLY = {"mxnet", "horovod", "mxboard", "torch"}  # frameworks that partial_fc must not import
+# Modules outside of all packages; __main__ is the command, which imports any module by name.
 ABOVE = {"partial_fc.__init__", "partial_fc_tools.__init__", "partial_fc.__main__", "partial_fc_tools.__main__"}
-PROGRAMS = {"default", "config", "train_memory", "train"}  # what no library reads
+PROGRAMS = {"default", "config", "train_memory", "train"}  # programs that no library imports
 
 
 def sources():
@@ -36,7 +36,7 @@ def sources():
 
 
 def imported(name, path):
-    """Dotted names of what a file imports, anywhere in it."""
+    """Dotted names of all imports in a file."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -47,7 +47,7 @@ def imported(name, path):
 
 
 def package(name):
-    """partial_fc.data for partial_fc.data.sources.shards; None for what is not ours."""
+    """The package of a module, such as partial_fc.data for partial_fc.data.sources.shards; None for other modules."""
     parts = name.split(".")
     if parts[0] in TRAINERS:
         return parts[0]
@@ -62,19 +62,15 @@ def package(name):
         ("tools", {"partial_fc_tools"}),
     ],
 )
-def test_source_roots_and_tests_are_no_packages(folder, content):
+def test_source_roots_and_tests_are_not_packages(folder, content):
     assert {path.name for path in (ROOT / folder).iterdir()} - {"__pycache__"} == content
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
-def test_every_folder_of_sources_is_a_package():
+def test_every_module_is_in_a_known_package():
     folders = {path.parent for _, path in sources()}
     assert not [folder for folder in folders if not (folder / "__init__.py").exists()]
-
-
-def test_no_module_lies_outside_the_rooms():
-    stray = [name for name, _ in sources() if package(name) not in LEVEL and name not in ABOVE]
-    assert not stray
+    assert not [name for name, _ in sources() if package(name) not in LEVEL and name not in ABOVE]
 
 
 @pytest.mark.parametrize(
@@ -85,21 +81,23 @@ def test_no_module_lies_outside_the_rooms():
         ("partial_fc_torch", PROGRAMS | {"mxnet", "horovod", "mxboard", "partial_fc_mxnet", "partial_fc_tools"}),
     ],
 )
-def test_libraries_do_not_import_what_stands_above_or_beside_them(top, forbidden):
+def test_libraries_do_not_import_programs_tools_or_the_other_trainer(top, forbidden):
     files = [(name, path) for name, path in sources() if name.split(".")[0] == top and name != "partial_fc.__main__"]
     assert files
     wrong = {name: {word.split(".")[0] for word in imported(name, path)} & forbidden for name, path in files}
     assert not {name: words for name, words in wrong.items() if words}
 
 
-def test_imports_go_down_the_levels():
-    up = [
-        f"{name} imports {word}"
-        for name, path in sources()
-        for word in imported(name, path)
-        if package(word) in LEVEL and package(name) in LEVEL and LEVEL[package(word)] > LEVEL[package(name)]
-    ]
-    assert not up
+def test_imports_go_down_the_levels_and_never_in_a_circle():
+    imports = {}
+    for name, path in sources():
+        imports.setdefault(package(name), set()).update(package(word) for word in imported(name, path))
+    imports = {a: {b for b in words if b in LEVEL and b != a} for a, words in imports.items() if a in LEVEL}
+    assert not [f"{a} imports {b}" for a, words in imports.items() for b in words if LEVEL[b] > LEVEL[a]]
+    try:
+        tuple(TopologicalSorter(imports).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
 def test_modules_named_by_data_are_imported_in_one_place():
@@ -110,24 +108,13 @@ def test_modules_named_by_data_are_imported_in_one_place():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and by_name & {getattr(node.func, "attr", ""), getattr(node.func, "id", "")}
     }
-    # Beside it, modules of tables of our own, and recipes, which are Python.
+    # Besides utils.imports: modules named by our own tables, and recipes, which are Python files.
     ours = {"utils.cli", "training.trackers.__init__", "data.sources.opening"}
     allowed = {f"partial_fc.{name}" for name in (*ours, "utils.imports", "training.recipes.config_file")}
     assert found == {*allowed, "partial_fc_torch.backbones.__init__"}
 
 
-def test_rooms_do_not_import_each_other_in_a_circle():
-    arrows = {}
-    for name, path in sources():
-        arrows.setdefault(package(name), set()).update(package(word) for word in imported(name, path))
-    arrows = {a: {b for b in found if b in LEVEL and b != a} for a, found in arrows.items() if a in LEVEL}
-    try:
-        tuple(TopologicalSorter(arrows).static_order())
-    except CycleError as error:
-        pytest.fail(" -> ".join(error.args[1]))
-
-
-# What follows files of strangers wherever they say, and the files whose content is checked before, or our own.
+# Functions that follow any path in a hostile file, and the modules that may call them on checked or own files.
 UNSAFE = {
     "InferenceSession": {"partial_fc.export.model"},
     "onnx.load": {"partial_fc_tools.export.smaller"},
@@ -140,7 +127,7 @@ UNSAFE = {
 }
 
 
-def test_files_of_strangers_are_checked_before_their_libraries_read_them():
+def test_untrusted_files_are_checked_before_libraries_read_them():
     found = {name: set() for name in UNSAFE}
     for module, path in sources():
         for node in ast.walk(ast.parse(path.read_text())):

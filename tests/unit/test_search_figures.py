@@ -1,4 +1,4 @@
-"""The figures of a search and their intervals, as loops over all pairs count them, and means over seeds."""
+"""The figures of a search and their intervals, compared with loops over all pairs; means over seeds."""
 
 import math
 
@@ -15,14 +15,14 @@ FARS = {"tar": 0.01, "strict": 0.0005}
 
 @pytest.fixture
 def mates():
-    """Up to four probes of each entry, none of the last ones."""
+    """Up to four probes per entry, and none for the last ones."""
     random = np.random.default_rng(1)
     return random.permutation(np.repeat(np.arange(ENTRIES - 3), random.integers(0, 5, ENTRIES - 3)))
 
 
 @pytest.fixture(params=[0, 6], ids=["ties", "no ties"])
 def scores(mates, request):
-    """(Q, M) scores; the highest are so rare that mates lie between them."""
+    """(Q, M) scores of an exponential distribution, so that some other pairs score higher than mates."""
     random = np.random.default_rng(0)
     scores = random.exponential(size=(len(mates), ENTRIES))
     scores[np.arange(len(mates)), mates] += 4
@@ -34,7 +34,7 @@ def searched(scores, mates):
 
 
 def expected(scores, own):
-    """Of a search, where (Q, M) `own` marks the mates: by a look at all thresholds."""
+    """The figures of a search whose mates are marked by `own` (Q, M), by trying all thresholds."""
     shares = {"rank1": np.mean([row[is_own].max() > row[~is_own].max() for row, is_own in zip(scores, own)])}
     for name, far in FARS.items():
         others, mates = scores[~own], scores.max(axis=1, where=own, initial=-np.inf)
@@ -43,7 +43,7 @@ def expected(scores, own):
     return shares
 
 
-def test_shares_are_those_of_a_loop_over_all_pairs(scores, mates, monkeypatch):
+def test_shares_equal_a_loop_over_all_pairs(scores, mates, monkeypatch):
     monkeypatch.setattr(search_figures, "SCORES", 7 * ENTRIES)
     monkeypatch.setattr(search_figures, "SPARE", 0)
     found = search_shares(searched(scores, mates), FARS)
@@ -51,7 +51,7 @@ def test_shares_are_those_of_a_loop_over_all_pairs(scores, mates, monkeypatch):
     assert 0 < found["strict"] < found["tar"] <= 1
 
 
-def test_a_draw_of_classes_counts_as_a_search_of_all_that_it_draws(scores, mates, monkeypatch):
+def test_a_draw_of_classes_equals_a_search_of_the_drawn_classes(scores, mates, monkeypatch):
     monkeypatch.setattr(search_figures, "DRAWS", 3)
     found = redrawn_shares(searched(scores, mates), FARS)
     places = np.random.Generator(np.random.PCG64(0)).random((3, ENTRIES))
@@ -64,8 +64,8 @@ def test_a_draw_of_classes_counts_as_a_search_of_all_that_it_draws(scores, mates
         assert found["rank1"][number] == pytest.approx(whole["rank1"])  # the gallery stays whole
 
 
-def test_an_interval_knows_that_few_classes_decide_the_threshold():
-    """Two of 200 entries are near to all probes: draws have other thresholds, as they have none, one or both."""
+def test_an_interval_includes_the_variation_of_the_threshold():
+    """Two of 200 entries are close to all probes. The threshold depends on how many of them are drawn."""
     random = np.random.default_rng(0)
     mates = np.repeat(np.arange(200), 4)
     scores = random.random((800, 200), np.float32)

@@ -1,4 +1,4 @@
-"""Folders that other users can write to: each door refuses them, and what was planted before leads nowhere."""
+"""All functions that write refuse folders that other users can write to, and follow no planted links."""
 
 import ast
 import json
@@ -57,8 +57,8 @@ def run_of(folder, first_update=0):
     return TrackedRun(str(folder), "1234abcd", {}, first_update)
 
 
-DRAWN = [files, tree]  # names that nobody can foresee: the sticky bit is enough
-KNOWN = {
+DRAWN = [files, tree]  # write to random names, so the sticky bit is enough
+KNOWN = {  # write to known names
     "training": lambda folder: prepare_folder(str(folder), False, []),
     "rank": lambda folder: check_writable(str(folder), 1),
     "sets clean": work,
@@ -75,12 +75,12 @@ KNOWN = {
         (0o755, 0o755, False),
         (0o2775, 0o2775, False),  # shared by a group
         (0o1777, 0o755, False),  # in /tmp
-        (0o777, 0o755, True),  # another user can put a folder of his own in its place
+        (0o777, 0o755, True),  # another user can replace the folder
         (0o755, 0o777, True),
         (0o755, 0o1777, "known"),
     ],
 )
-def test_each_door_refuses_what_others_can_replace(tmp_path, door, above, mode, refused):
+def test_all_writers_refuse_folders_that_others_can_replace(tmp_path, door, above, mode, refused):
     folder = tmp_path / "above" / "tensorboard"
     folder.mkdir(parents=True)
     folder.parent.chmod(above)
@@ -95,7 +95,7 @@ def test_each_door_refuses_what_others_can_replace(tmp_path, door, above, mode, 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to another user")
 def test_what_another_user_has_made_is_refused(tmp_path):
-    """In /tmp his folder, unless it is only read; a link `checkpoints`, unless the output folder is his, too."""
+    """A folder in /tmp, unless it is only read; and a link `checkpoints`, unless the output folder is also his."""
     (tmp_path / "tmp" / "his").mkdir(parents=True)
     os.chown(tmp_path / "tmp" / "his", 4321, 4321)
     refuse_writable_by_others(tmp_path / "tmp" / "his")
@@ -134,7 +134,7 @@ def test_what_another_user_has_made_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["link", "link/deeper", "mine", "relative/link", "../tmp/link/new"])
 @pytest.mark.parametrize("mode", [0o1777, 0o777, 0o1775])
 def test_a_link_that_another_user_has_made_in_a_folder_of_all_is_refused(tmp_path, monkeypatch, name, mode):
-    """Wherever it leads to, and at whatever place of a path, also after a link of the user's own."""
+    """At any position in a path, also behind a link of this user."""
     tmp, elsewhere = tmp_path / "tmp", tmp_path / "elsewhere"
     for folder in (tmp, elsewhere / "deeper", tmp_path / "private"):
         folder.mkdir(parents=True)
@@ -143,7 +143,7 @@ def test_a_link_that_another_user_has_made_in_a_folder_of_all_is_refused(tmp_pat
         (tmp / "mine", "/".join([str(tmp), "link"]), 0),
         (tmp / "relative", ".", 0),
         (tmp / "chosen", "../elsewhere", 0),
-        (tmp_path / "private" / "link", "../elsewhere", 4321),  # there the owner of the folder answers for it
+        (tmp_path / "private" / "link", "../elsewhere", 4321),  # the owner of the folder is responsible
     ):
         link.symlink_to(target)
         os.lchown(link, uid, uid)
@@ -165,7 +165,7 @@ def test_a_link_that_another_user_has_made_in_a_folder_of_all_is_refused(tmp_pat
         make_folder(tmp / "link")  # of the owner of the folder
 
 
-def test_paths_are_resolved_as_the_system_does(tmp_path, monkeypatch):
+def test_paths_are_resolved_like_realpath(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a" / "b").mkdir(parents=True)
     for link, target in (("c", "a/b/../../a/b"), ("a/d", "../c/.."), ("e", str(tmp_path / "a" / "d"))):
@@ -177,7 +177,7 @@ def test_paths_are_resolved_as_the_system_does(tmp_path, monkeypatch):
         resolved("loop/a")
 
 
-def test_an_index_in_a_folder_of_all_is_neither_read_nor_changed(tmp_path):
+def test_an_index_that_all_users_can_write_to_is_neither_read_nor_changed(tmp_path):
     pytest.importorskip("faiss", reason="pip install faiss-cpu")
     origin, rows = Origin("0" * 64, True), np.eye(4, dtype=np.float32)
     write_index(str(tmp_path / "a"), Index(rows[:2], ["a", "b"]), origin)
@@ -194,13 +194,13 @@ def test_an_index_in_a_folder_of_all_is_neither_read_nor_changed(tmp_path):
             assert exit_code("index", *words) == 2
     assert sorted(os.listdir(folder)) == before
     folder.chmod(0o775)
-    assert exit_code("index", "add", folder, tmp_path / "b") == 0  # links of before are removed, not followed
+    assert exit_code("index", "add", folder, tmp_path / "b") == 0  # old links are removed, not followed
     assert victim.read_text() == "precious" and not (folder / "names-2.txt").is_symlink()
 
 
 @pytest.mark.parametrize("name", ["names-2.txt", "names-2.npy", "lists-2.faiss", "checksums-2.npy", "added-2.npy"])
 def test_a_link_that_is_planted_during_a_change_of_an_index_is_not_written_through(tmp_path, name):
-    """By another member of the group of the folder, who knows which files the command writes next."""
+    """Another member of the folder's group knows which files the command writes next."""
     pytest.importorskip("faiss", reason="pip install faiss-cpu")
     folder, victim, rows = tmp_path / "index", tmp_path / "victim", np.eye(4, dtype=np.float32)
     victim.write_text("precious")
@@ -308,7 +308,7 @@ def test_damaged_files_of_a_run_are_named(folder, name, content, read):
 
 WRITERS = {"np.save", "np.savez", "torch.save", "onnx.save", "shutil.copy", "shutil.copyfile", "shutil.move"}
 METHODS = {"open_memmap", "savefig", "touch", "write_bytes", "write_text"}
-WRITING = {  # module -> where the folder comes from
+WRITING = {  # modules that may write by path, and where their folder comes from
     **dict.fromkeys(
         (
             *("partial_fc.data.names", "partial_fc.data.synthetic.writer", "partial_fc.utils.staging"),
@@ -322,19 +322,19 @@ WRITING = {  # module -> where the folder comes from
         "a stage",
     ),
     "partial_fc_tools.cleaning.stored": "TemporaryDirectory",
-    "partial_fc_tools.hosts.command": "names that were drawn",
+    "partial_fc_tools.hosts.command": "random names",
     "partial_fc_tools.export.smaller": "TemporaryDirectory",
 }
 
 
 def test_other_modules_write_by_replacing_or_without_following_links():
-    """A module that is missing here has to use replacing, replace_file, a stage or make_folder."""
+    """All other modules must use replacing, replace_file, a stage or make_folder."""
     found = {name for name, path in sources() if any(map(_names_what_it_writes, ast.walk(ast.parse(path.read_text()))))}
     assert found == WRITING.keys()
 
 
 def _names_what_it_writes(node):
-    """Whether a call opens a path for writing, and follows links."""
+    """Whether a call writes to a path and follows links."""
     if not isinstance(node, ast.Call) or any(ast.unparse(value) in ("file", "content") for value in node.args):
         return False
     name, words = ast.unparse(node.func), {word.arg: word.value for word in node.keywords}
@@ -346,7 +346,7 @@ def _names_what_it_writes(node):
 
 
 def test_what_a_command_makes_cannot_be_written_by_others(tmp_path):
-    """Whatever the umask: else it would refuse its own folders."""
+    """With any umask. Otherwise the command would refuse its own folders."""
     folder = tmp_path / "above" / "set"
     words = f"{sys.executable} -m partial_fc_tools.ijb.synthetic {folder} --subjects 4"
     subprocess.run(["sh", "-c", f"umask 0; {words}"], cwd=ROOT, check=True, timeout=120)

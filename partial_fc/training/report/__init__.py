@@ -6,7 +6,7 @@ import os
 
 from partial_fc.training.results import TrainingResult
 from partial_fc.utils.atomic_io import replace_file
-from partial_fc.utils.garbage import few_collections
+from partial_fc.utils.garbage import infrequent_gc
 
 from .charts import training_charts
 from .curves_json import write_curves
@@ -14,7 +14,7 @@ from .drawing import write_png
 from .page import render
 
 
-@few_collections()
+@infrequent_gc()
 def write_results(result: TrainingResult) -> None:
     """Writes all four files; ``curves.png`` shows the loss and the first figure of each validation set.
 

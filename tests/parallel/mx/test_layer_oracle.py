@@ -98,7 +98,7 @@ def test_a_correction_that_has_no_sense_is_refused(tmp_path):
         bank.set_sample_ratio(0)
     bank.sample = lambda label: (np.arange(bank.num_local), np.unique(label))
     module, _ = build_module(bank, MarginLoss(MARGINS["arcface"], SCALE, E))
-    with pytest.raises(ValueError, match="sampling_correction knows no probabilities"):
+    with pytest.raises(ValueError, match=r"sampling_correction .* your own sample\(\)"):
         module.backward_sample(mx.nd.ones((G, E)), np.arange(G))
 
 

@@ -203,7 +203,7 @@ def test_a_correction_that_has_no_sense_is_refused():
         build(18, 0, sampling_correction=True)
     layer = build(18, 0.5, sampling_correction=True)
     layer.sample = lambda labels: torch.arange(layer.num_local)
-    with pytest.raises(ValueError, match=r"sampling_correction knows no probabilities of a sample\(\) of your own"):
+    with pytest.raises(ValueError, match=r"sampling_correction .* your own sample\(\)"):
         layer.step(*map(torch.from_numpy, random_batch(18)))
 
 

@@ -11,45 +11,45 @@ from partial_fc.distributed.env import RankInfo, deterministic_allreduce, rank_i
 from partial_fc.utils.cores import usable_cores
 from paths import ROOT
 
-
-def test_rank_info_without_and_with_each_launcher():
-    assert rank_info({}) == (0, 1, 0, 1)
-    openmpi = {"RANK": "3", "SIZE": "8", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}
-    assert rank_info({f"OMPI_COMM_WORLD_{name}": value for name, value in openmpi.items()}) == (3, 8, 1, 2)
-    assert rank_info({f"HOROVOD_{name}": value for name, value in openmpi.items()}) == (3, 8, 1, 2)
-
-
-TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
+TORCH = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+TORCHRUN = {**TORCH, "TORCHELASTIC_RUN_ID": "none"}
 MPIRUN = {f"OMPI_COMM_WORLD_{name.upper()}": value for name, value in zip(RankInfo._fields, "1212")}
 
 
-def test_rank_info_of_torchrun_and_of_mpirun_in_one_environment():
-    assert rank_info(TORCHRUN) == (3, 8, 1, 2)
-    assert rank_info(MPIRUN) == (1, 2, 1, 2)
-    assert rank_info({**MPIRUN, **TORCHRUN}) == (3, 8, 1, 2)  # mpirun starts one torchrun on each host
-    stray = {name: value for name, value in TORCHRUN.items() if name != "TORCHELASTIC_RUN_ID"}
-    assert rank_info(stray) == (3, 8, 1, 2)
-    assert rank_info({**stray, **MPIRUN}) == (1, 2, 1, 2)  # a job system's variables around mpirun
-    assert rank_info({"RANK": "3", "WORLD_SIZE": "8"}) == (0, 1, 0, 1)
+def horovodrun(size):
+    return {
+        f"HOROVOD_{name}": value for name, value in zip(("RANK", "LOCAL_RANK", "SIZE", "LOCAL_SIZE"), "00" + size * 2)
+    }
 
 
-@pytest.mark.parametrize("size, expected", [(1, {}), (2, {}), (3, {"HOROVOD_FUSION_THRESHOLD": "0"})])
+@pytest.mark.parametrize(
+    "environment, expected",
+    [
+        ({}, (0, 1, 0, 1)),
+        (TORCHRUN, (3, 8, 1, 2)),
+        (TORCH, (3, 8, 1, 2)),
+        (MPIRUN, (1, 2, 1, 2)),
+        (horovodrun("4"), (0, 4, 0, 4)),
+        ({**MPIRUN, **TORCHRUN}, (3, 8, 1, 2)),  # mpirun starts one torchrun per host
+        ({**TORCH, **MPIRUN}, (1, 2, 1, 2)),  # a job system's variables around mpirun
+        ({"RANK": "3", "WORLD_SIZE": "8"}, (0, 1, 0, 1)),
+    ],
+)
+def test_rank_info_of_each_launcher(environment, expected):
+    assert rank_info(environment) == expected
+
+
+@pytest.mark.parametrize("size, expected", [("2", None), ("3", "0")])
 def test_only_sums_of_three_or_more_need_no_fusion(size, expected):
-    environment = {"HOROVOD_RANK": "0", "HOROVOD_SIZE": str(size), "HOROVOD_LOCAL_RANK": "0"}
-    environment["HOROVOD_LOCAL_SIZE"] = str(size)
-    before = dict(environment)
+    environment = horovodrun(size)
     deterministic_allreduce(environment)
-    assert environment == {**before, **expected}
+    assert environment.get("HOROVOD_FUSION_THRESHOLD") == expected
 
 
 def test_cores_are_divided_between_the_ranks_of_a_host():
-    cores = usable_cores()
     alone = {}
-    assert share_cores(alone) == cores
-    assert alone["OMP_NUM_THREADS"] == str(cores)
-    ranks = {f"HOROVOD_{name}": "1" for name in ("RANK", "SIZE", "LOCAL_RANK")}
-    ranks["HOROVOD_LOCAL_SIZE"] = str(2 * cores)
-    assert share_cores(ranks) == 1
+    assert share_cores(alone) == usable_cores() == int(alone["OMP_NUM_THREADS"])
+    assert share_cores({**horovodrun("2"), "HOROVOD_LOCAL_SIZE": str(2 * usable_cores())}) == 1
     assert share_cores({"OMP_NUM_THREADS": "7"}) == 7
 
 

@@ -1,4 +1,4 @@
-"""The network interfaces of this host, by the networks that the launcher has chosen."""
+"""The network interfaces of this host in the networks that the launcher has chosen."""
 
 import subprocess
 import sys
@@ -30,26 +30,20 @@ def test_nccl_gets_the_interfaces_of_this_host(given, named):
     assert given.get("NCCL_SOCKET_IFNAME") == named
 
 
-def test_addresses_are_those_of_the_networks():
-    assert addresses_in(["127.0.0.0/8"]) == addresses_in(["lo"]) == {"lo": ["127.0.0.1"]}
-    assert "127.0.0.1" not in [address for addresses in addresses_in([]).values() for address in addresses]
-    for network in ("198.51.100.0/24", "ib9"):
-        with pytest.raises(
-            ValueError, match=f"this host has no interface in the network {network}, but: .*lo 127.0.0.1"
-        ):
-            addresses_in([network])
-    with pytest.raises(ValueError, match="10.77.0.0/33 is not a subnet such as 10.0.0.0/24"):
-        addresses_in(["10.77.0.0/33"])
-
-
 @pytest.mark.parametrize(
     "networks, code, error",
-    [("lo", 0, ""), ("ib9,lo", 0, ""), ("ib9", 1, "this host has no interface in the network ib9, but: ")],
+    [
+        ("lo", 0, ""),
+        ("ib9,127.0.0.0/8", 0, ""),
+        ("ib9", 1, "no interface in the network ib9, but: "),
+        ("198.51.100.0/24", 1, "no interface in the network 198.51.100.0/24, but: "),
+        ("10.77.0.0/33", 1, "not a subnet"),
+    ],
 )
 def test_the_command_checks_networks(networks, code, error):
     command = [sys.executable, "-m", "partial_fc.distributed.interfaces", networks]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (result.returncode, result.stderr[: len(error)]) == (code, error) and bool(error) == bool(result.stderr)
+    assert result.returncode == code and error in result.stderr and bool(error) == bool(result.stderr)
 
 
 @pytest.mark.skipif(not addresses_in([]), reason="this host has only the loopback interface")

@@ -1,7 +1,8 @@
-"""The folder in which ranks record their status: what is read of it, who reports an error, and when it is removed."""
+"""The rank status store: which records are read, who reports an error, and when the folder is removed."""
 
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -32,7 +33,7 @@ def test_all_ranks_of_a_job_have_the_same_key():
 
 
 def store_in(folder, rank=0, host=None):
-    """An open store, perhaps as on another host."""
+    """An open store, by default on this host."""
     store = RankStatusStore(str(folder), "key", rank)
     if host:
         store.host, store._boot = host, f"boot of {host}"
@@ -75,7 +76,7 @@ if "report" in sys.argv: store.claim_error_report(7)
 
 
 def killed(folder, key="key", *options):
-    """Leaves what a rank 1 writes that is then killed."""
+    """Leaves the files of a rank 1 that is killed."""
     subprocess.run([sys.executable, "-c", KILLED, str(folder), key, *options], check=True)
 
 
@@ -84,6 +85,17 @@ def began(folder, seconds_ago):
     store = RankStatusStore(str(folder), "key", 0)
     store._started_at = since_boot() - seconds_ago
     return store.open()
+
+
+@pytest.mark.parametrize("calls, is_lost", [("", True), ("leave", False), ("claim_error_report leave", True)])
+def test_a_rank_that_was_killed_or_ended_after_a_report_is_lost(tmp_path, calls, is_lost):
+    store = RankStatusStore(str(tmp_path), "key", 0, key_repeats=False).open()
+    store.update()
+    program = "import sys\nfrom partial_fc.distributed.rank_status import RankStatusStore\n"
+    program += "store = RankStatusStore(sys.argv[1], 'key', 1, key_repeats=False).open()\nstore.update()\n"
+    program += "for call in sys.argv[2:]: getattr(store, call)()"
+    subprocess.run([sys.executable, "-c", program, str(tmp_path), *calls.split()], check=True)
+    assert (store.find_lost(2) is not None) == is_lost
 
 
 @pytest.mark.parametrize("seconds_ago, seen", [(0, False), (3600, True)], ids=["an earlier attempt", "this attempt"])
@@ -116,31 +128,17 @@ def test_only_a_record_of_another_host_that_changes_is_of_a_running_rank(tmp_pat
     assert [record.rank for record in drawn_key.records()] == [1]
 
 
-def test_jobs_with_one_key_do_not_mix_once_their_ranks_have_met(tmp_path):
-    job, other = (
-        [store_in(tmp_path, rank, host) for rank, host in ranks] for ranks in (((0, "a"), (1, "b")), ((0, "c"),))
-    )
-    for store in (*job, *other):
-        store.join("one" if store in job else "two")
+def test_jobs_with_one_key_do_not_mix_once_their_ranks_are_connected(tmp_path):
+    job = [store_in(tmp_path, 0, "a"), store_in(tmp_path, 1, "b")]
+    other = store_in(tmp_path, 0, "c")
+    for store in job:
+        store.join("one")
+    other.join("two")
     assert [record.host for record in job[0].records()] == ["a", "b"]
-    assert [record.host for record in other[0].records()] == ["c"]
+    assert [record.host for record in other.records()] == ["c"]
 
 
-def test_the_time_of_day_does_not_matter(tmp_path, monkeypatch):
-    earlier = [store_in(tmp_path, 0), store_in(tmp_path, 1, "elsewhere")]
-    for store in earlier:
-        store.update("batch")
-    real = time.time
-    monkeypatch.setattr(time, "time", lambda: real() - 1e7)
-    later = store_in(tmp_path, 2)
-    for store in (*earlier, later):
-        store.join("drawn name")
-    records = later.records()
-    assert [record.rank for record in records] == [0, 1, 2]
-    assert all(abs(record.progress_time - since_boot()) < 60 for record in records)
-
-
-def test_progress_of_another_host_is_read_on_the_own_clock(tmp_path, monkeypatch):
+def test_progress_on_another_host_is_converted_to_this_hosts_clock(tmp_path, monkeypatch):
     store, other = store_in(tmp_path), store_in(tmp_path, 1, "elsewhere")
     store.join("drawn name")
     with monkeypatch.context() as patched:  # a host that booted a day earlier
@@ -183,8 +181,8 @@ def test_the_folder_of_a_killed_job_is_removed_when_nobody_has_written_to_it_for
     assert {path.name for path in tmp_path.iterdir()} == {".job-running", ".job-starting", ".job-next", ".job-link"}
 
 
-def test_a_folder_that_a_member_of_the_group_has_moved_there_stays(tmp_path, monkeypatch):
-    """Long before, or between the check of a killed job's folder and its removal."""
+def test_a_folder_that_another_user_has_moved_there_stays(tmp_path, monkeypatch):
+    """Before the check of a killed job's folder, or between the check and the removal."""
 
     def swap(place):
         (tmp_path / ".job-killed").rename(tmp_path / "moved")
@@ -204,8 +202,8 @@ def test_a_folder_that_a_member_of_the_group_has_moved_there_stays(tmp_path, mon
         assert (tmp_path / name / "train.rec").read_text() == "precious"
 
 
-def test_a_rank_in_another_container_of_this_host_is_like_one_on_another_host(tmp_path):
-    """Its process id means nothing here: it is neither missed nor killed, and not taken for one of an earlier job."""
+def test_a_rank_in_another_container_of_this_host_is_treated_like_one_on_another_host(tmp_path):
+    """Its process id has no meaning here: the rank is neither reported nor killed."""
     store, other = (RankStatusStore(str(tmp_path), "key", rank) for rank in (0, 1))
     other._namespace, other._started = "pid:[1]", other._started + 1
     for each in (store, other):
@@ -216,8 +214,8 @@ def test_a_rank_in_another_container_of_this_host_is_like_one_on_another_host(tm
     assert os.path.exists(store.path)
 
 
-def test_the_launcher_is_what_started_the_scripts_around_a_rank():
-    """A process whose parents cannot be seen, as the first one of a container, has none."""
+def test_launchers_include_the_scripts_around_a_rank_and_what_started_them():
+    """The first process of a container has none."""
     program = "from partial_fc.distributed.processes import launchers; print(*(pid for pid, _ in launchers()))"
     rank = {"TORCHELASTIC_RUN_ID": "1", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     wrapped = ["bash", "-c", 'bash -c \'"$@"; true\' 0 "$@"; echo $$', "0", sys.executable, "-c", program]
@@ -238,29 +236,25 @@ def test_a_folder_that_cannot_be_made_is_ignored(tmp_path):
     store.leave()
 
 
-# What is not believed -------------------------------------------------------------------------------
+# Hostile files --------------------------------------------------------------------------------------
 
 
-CHANGES = (
-    *({"pid": pid} for pid in (-1, 0, 1, True, "7", 2**70)),
-    *({"rank": 7}, {"started": None}, {"doing": 1}, {"progress_time": float("inf")}),
-)
-
-
-def test_records_that_no_rank_writes_are_ignored(tmp_path):
+def test_invalid_records_are_ignored(tmp_path):
     store = store_in(tmp_path)
     store.update()
-    (own,) = store.records()
+    valid = store.records()[0]._replace(rank=1)
     path = Path(store.path, f"1@{store.host}")
-    hostile = [json.dumps(own._replace(**{"rank": 1, **change})) for change in CHANGES]
+    changes = [{"pid": pid} for pid in (-1, 0, 1, True, "7", 2**70)]
+    changes += [{"rank": 7}, {"started": None}, {"doing": 1}, {"progress_time": float("inf")}]
+    hostile = [json.dumps(valid._replace(**change)) for change in changes]
     for text in (*hostile, "", "[1, 2]", "\udcff\udcfe", "7", "[" * 5000):
-        path.write_text(json.dumps(own._replace(rank=1)))
+        path.write_text(json.dumps(valid))
         assert [record.rank for record in store.records()] == [0, 1]
         path.write_text(text, errors="surrogateescape")
         assert [record.rank for record in store.records()] == [0], text
 
 
-def test_the_folder_is_the_users_alone_and_no_link_is_followed(tmp_path):
+def test_the_folder_is_private_and_no_link_is_followed(tmp_path):
     os.mkdir(tmp_path / ".job-key", 0o777)
     os.chmod(tmp_path / ".job-key", 0o777)  # as with umask 0
     victim = tmp_path / "victim"
@@ -280,7 +274,7 @@ def test_the_folder_is_the_users_alone_and_no_link_is_followed(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-def test_what_another_user_owns_is_ignored(tmp_path):
+def test_files_of_another_user_are_ignored(tmp_path):
     store = store_in(tmp_path)
     store.update("batch")
     other = os.path.join(store.path, f"1@{store.host}")
@@ -293,30 +287,16 @@ def test_what_another_user_owns_is_ignored(tmp_path):
     assert store_in(tmp_path, 2).records() == []
 
 
-# Processes ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def sleeper():
-    """A process that does nothing."""
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
-        yield process
-        process.kill()
-
-
-def test_a_process_is_running_stopped_or_gone(sleeper, tmp_path):
+def test_a_process_is_running_stopped_or_gone(tmp_path):
     store = store_in(tmp_path)
     store.update("batch", False, 1)
-    (own,) = store.records()
-    started = process_state(sleeper.pid)[1]
-    record = own._replace(pid=sleeper.pid, started=started)
-    assert not store.is_gone(record) and not store.is_stopped(record)
-    assert has_ended(sleeper.pid, started + 1)  # another process with the same id
-    sleeper.send_signal(19)
-    assert happens(lambda: process_state(sleeper.pid)[0] == "T", 10)
-    assert store.is_stopped(record) and not store.is_gone(record)
-    sleeper.kill()
-    assert happens(lambda: process_state(sleeper.pid)[0] == "Z", 10)  # it has not been waited for yet
-    assert store.is_gone(record) and not store.is_stopped(record)
-    sleeper.wait()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        started = process_state(process.pid)[1]
+        record = store.records()[0]._replace(pid=process.pid, started=started)
+        assert not store.is_gone(record) and not store.is_stopped(record)
+        assert has_ended(process.pid, started + 1)  # another process with the same id
+        process.send_signal(signal.SIGSTOP)
+        assert happens(lambda: store.is_stopped(record), 10) and not store.is_gone(record)
+        process.kill()
+        assert happens(lambda: store.is_gone(record), 10) and not store.is_stopped(record)  # a zombie until wait()
     assert store.is_gone(record)

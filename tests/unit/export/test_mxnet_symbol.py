@@ -1,4 +1,4 @@
-"""MXNet's network description in its formats and damaged; the files of a checkpoint."""
+"""MXNet's network description in all its formats, damaged and hostile; the files of a checkpoint."""
 
 import copy
 import json
@@ -87,7 +87,7 @@ TEXTS = ["3", "(3,)", "()", "None", "1e400", "-1", "(2**70, 1)", str(2**64), "[1
 OTHERS = [None, 1, "a", [], {}, [[]], [["a"]], [[1.5]], -1, True, {"a": 1}, [[99, 0, 0]], *TEXTS]
 
 
-def test_networks_of_other_kinds_of_values_are_converted_or_refused():
+def test_networks_with_random_values_are_converted_or_refused():
     rng, document, refused = random.Random(32), json.loads(symbol_json(NETWORK, [12])), 0
     for _ in range(1000):
         changed, arrays = copy.deepcopy(document), dict(ARRAYS)
@@ -103,17 +103,13 @@ def test_networks_of_other_kinds_of_values_are_converted_or_refused():
         except ValueError:
             refused += 1
     assert refused > 500
-
-
-def test_a_missing_parameter_is_reported():
-    nodes = read_symbol(symbol_json(NODES, [3]), "a.json")
     with pytest.raises(ValueError, match="the parameters lack fc1_weight"):
-        to_onnx(nodes, {})
+        to_onnx(read_symbol(symbol_json(NODES, [3]), "a.json"), {})
 
 
 def touch(folder, *names):
     for name in names:
-        (folder / name).write_bytes(b"")
+        (folder / name).touch()
 
 
 def test_find_checkpoint_returns_the_last_epoch(tmp_path):
@@ -158,12 +154,11 @@ def test_takes_raw_pixels(names, raw):
 
 @pytest.mark.parametrize(
     "text",
-    ["(" * 100_000, "[" * 150 + "]" * 150, "-" * 1_000_000 + "1", "1+" * 100_000 + "1", "{[]: 1}", "9" * 5000, "a"],
+    ["(" * 100_000, "-" * 1_000_000 + "1", "1+" * 100_000 + "1", "{[]: 1}", "9" * 5000, "a", "1," * 5001],
 )
-def test_attributes_of_any_form_are_text(text):
+def test_attributes_that_are_not_or_cannot_be_parsed_are_strings(text):
     (node,) = read_symbol(symbol_json([("null", "data", {"kernel": text}, [])], [0]), "a.json")
-    found = node.get("kernel", ())
-    assert found == text or isinstance(found, list)
+    assert node.get("kernel", ()) == text
 
 
 def test_damaged_network_descriptions(tmp_path):
@@ -174,9 +169,3 @@ def test_damaged_network_descriptions(tmp_path):
                     node.get(attribute, ())
 
     check_damaged(tmp_path / "a.json", symbol_json(NODES, [3]).encode(), read)
-
-
-def test_long_attributes_are_text_that_python_does_not_parse():
-    long = "1," * 5001
-    nodes = read_symbol(symbol_json([("null", "data", {"shape": long, "short": "1,2"}, [])], [0]), "a.json")
-    assert nodes[0].get("shape", None) == long and nodes[0].get("short", None) == (1, 2)

@@ -1,7 +1,8 @@
-"""The check of an exported file against the framework that it was exported from."""
+"""The comparison of an exported file with its framework."""
 
 import numpy as np
 import pytest
+from test_inference_model import center
 
 from partial_fc.export.parity import RANDOM_FACES, check_export, check_form, random_faces
 from tiny_onnx import TinyModel
@@ -20,7 +21,7 @@ def slow(faces):
 
 
 @pytest.mark.parametrize("raw_pixels", [True, False])
-def test_the_pixels_are_of_the_expected_kind(tmp_path, raw_pixels):
+def test_raw_and_normalized_pixels_are_distinguished(tmp_path, raw_pixels):
     file = content(tmp_path, normalizes=raw_pixels)
     check_export(file, NO_FACES, slow, "MXNet", raw_pixels)
     kind = "raw" if not raw_pixels else "normalized"
@@ -28,8 +29,8 @@ def test_the_pixels_are_of_the_expected_kind(tmp_path, raw_pixels):
         check_form(file, raw_pixels=not raw_pixels)
 
 
-def test_given_faces_are_compared_beside_random_images(tmp_path):
-    """The framework differs for one given face alone."""
+def test_given_faces_are_compared_in_addition_to_random_images(tmp_path):
+    """Here the framework differs for one of the given faces only."""
     faces = random_faces((SIDE, SIDE), RANDOM_FACES + 2)[RANDOM_FACES:]
     seen = []
 
@@ -42,8 +43,18 @@ def test_given_faces_are_compared_beside_random_images(tmp_path):
     assert seen == [RANDOM_FACES + 2] * 2
 
 
+def test_faces_are_also_compared_one_by_one(tmp_path):
+    """Here both the file and the framework subtract the mean of the batch, like BatchNorm in training mode."""
+    model = TinyModel()
+    center(model)
+    with open(model.write(tmp_path / "model.onnx"), "rb") as file:
+        batch_dependent = file.read()
+    with pytest.raises(ValueError, match="other embeddings than the backbone"):
+        check_export(batch_dependent, NO_FACES, lambda faces: slow(faces) - slow(faces).mean(axis=0), "PyTorch")
+
+
 @pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_a_network_whose_last_embedding_is_not_finite_gets_a_warning(number, tmp_path, caplog):
+def test_a_network_with_an_embedding_that_is_not_finite_gets_a_warning(number, tmp_path, caplog):
     def embed(faces):
         rows = slow(faces)
         rows[-1, -1] = number

@@ -4,7 +4,7 @@ from partial_fc.layer.initializer import BLOCK, center_blocks
 
 
 def initial_centers(start, stop, embedding_size, seed):
-    """All blocks in one array, at the rows that center_blocks yields."""
+    """All blocks of center_blocks in one array."""
     centers = np.full((stop - start, embedding_size), np.nan, np.float32)
     for row, block in center_blocks(start, stop, embedding_size, seed):
         centers[row : row + len(block)] = block

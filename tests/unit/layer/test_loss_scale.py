@@ -1,16 +1,13 @@
-"""The loss scale: halved at overflows, doubled after many finite updates, an error after many overflows in a row."""
+"""The loss scale is halved after an overflow and doubled after many finite updates; many overflows are an error."""
 
 import pytest
 
 from partial_fc.layer.loss_scale import GIVE_UP_AFTER, GROW_AFTER, LARGEST, LossScale
 
 
-def test_factor_refers_to_the_mean_over_the_batch():
-    assert LossScale(64).factor == 2.0**16 / 64
-
-
 def test_overflow_halves_the_scale_and_resets_good_steps():
-    scale = LossScale(1)
+    scale = LossScale(64)
+    assert scale.factor == 2.0**16 / 64
     for _ in range(GROW_AFTER - 1):
         scale.passed()
     scale.overflowed(GROW_AFTER)
@@ -36,17 +33,8 @@ def test_many_overflows_in_a_row_raise():
     for update in range(1, GIVE_UP_AFTER):
         scale.overflowed(update)
     assert scale.scale == 1.0, "training must not stop before every scale down to 1 has been tried"
-    with pytest.raises(FloatingPointError) as error:
+    with pytest.raises(FloatingPointError, match="20 updates in a row .* at update 20, .* scale 1: .*fp16"):
         scale.overflowed(GIVE_UP_AFTER)
-    assert "20 updates in a row overflowed float16 at update 20, the last with loss scale 1: lower " in str(error.value)
-    assert "fp16=False" in str(error.value)
-
-
-def test_finite_update_resets_the_count_of_overflows():
-    scale = LossScale(1)
-    for update in range(10 * GIVE_UP_AFTER):
-        scale.passed() if update % GIVE_UP_AFTER == 0 else scale.overflowed(update)
-    assert scale.skipped == GIVE_UP_AFTER - 1
 
 
 def test_restored_state_continues_like_the_original():

@@ -1,4 +1,4 @@
-"""The message that names the ranks whose values made a loss infinite or NaN."""
+"""The ranks that caused an infinite or NaN loss are named."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ RANKS, GLOBAL_BATCH, EMBEDDING = 3, 6, 2
     [
         ([], [], "all features and centers are finite"),
         ([], [7], "non-finite centers on rank 2"),
-        ([2], [0], "non-finite features on rank 1"),  # which make statistics of all ranks infinite or NaN
+        ([2], [0], "non-finite features on rank 1"),  # they make the statistics of all ranks non-finite
         ([2, 5], [], "non-finite features on ranks 1, 2"),
     ],
 )
@@ -21,8 +21,7 @@ def test_the_ranks_are_named(bad_features, bad_statistics, source):
     features = np.ones((GLOBAL_BATCH, EMBEDDING), np.float32)
     features[bad_features, 1] = np.inf
     statistics = np.ones((3 * RANKS, GLOBAL_BATCH), np.float32)
-    statistics[3] = -np.inf  # the maximum of the second rank, which holds no center
+    statistics[3] = -np.inf  # the maximum of the second rank, which has no centers
     statistics[bad_statistics, 4] = np.nan
     error = nonfinite_loss(np.nan, 7, features, statistics.reshape(RANKS, 3, -1), fp16=True)
-    assert str(error).startswith(f"the loss is nan at update 7 ({source}): lower the learning rate, ")
-    assert str(error).endswith(", or set fp16=False")
+    assert str(error).startswith(f"the loss is nan at update 7 ({source}): ") and "fp16=False" in str(error)

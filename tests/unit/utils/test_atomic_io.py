@@ -11,7 +11,6 @@ import pytest
 from partial_fc.checkpoint import replace_file, write_file
 from partial_fc.utils import atomic_io
 from partial_fc.utils.atomic_io import PART, replacing
-from small_disk import small_disk
 from synced_disk import SyncedDisk
 
 
@@ -53,8 +52,8 @@ def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path, monkeypatch)
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_content_and_name_are_on_the_disk(tmp_path, monkeypatch):
-    """Of a file that is larger than the interval between two calls of fsync, too."""
+def test_content_and_name_are_on_disk(tmp_path, monkeypatch):
+    """Also for a file that is larger than the interval between two calls of fsync."""
     monkeypatch.setattr(atomic_io, "SYNC_INTERVAL", 2 * PART)
     disk = SyncedDisk(monkeypatch)
     write_file(str(tmp_path / "a"), [b"content"])
@@ -93,7 +92,7 @@ def test_planted_links_are_not_followed(tmp_path, monkeypatch):
     assert victim.read_bytes() == b"precious" and not path.is_symlink() and path.read_bytes() == b"new"
 
 
-def test_what_a_killed_process_left_is_removed_and_no_file_that_is_being_written(tmp_path):
+def test_leftovers_of_killed_processes_are_removed_but_no_file_that_is_being_written(tmp_path):
     path, calls = str(tmp_path / "a[1]"), []
     (tmp_path / "a[1].0123abcd.writing").write_bytes(b"left")
     (tmp_path / "a1.0123abcd.writing").write_bytes(b"of another file")
@@ -114,32 +113,17 @@ def test_the_mode_of_a_file_follows_the_umask(tmp_path):
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
-@pytest.fixture
-def disk(tmp_path):
-    """A file system of 64 KiB."""
-    with small_disk(tmp_path / "disk", "64k") as folder:
-        yield folder
-
-
-@pytest.mark.parametrize("size", [1 << 20, (32 << 10) + 1])
-def test_a_full_disk_keeps_the_old_file(size, disk):
-    path, old = disk / "a", os.urandom(32 << 10)
-    replace_file(str(path), [old])
-    with pytest.raises(OSError, match=f"cannot write {path}.*: No space left on device"):
-        replace_file(str(path), [bytes(size)])
-    assert path.read_bytes() == old
-    assert os.listdir(disk) == ["a"]
-    replace_file(str(path), [bytes(32 << 10)])  # the incomplete file takes no space
-
-
-def test_a_limit_on_the_size_of_files_is_an_error(tmp_path):
-    """os.write first writes less than the last part, and then fails."""
+def test_a_write_that_fails_after_its_first_bytes_is_an_error(tmp_path):
+    """As on a full disk: os.write first writes less than it should, and then fails."""
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    (tmp_path / "b").write_bytes(b"old")
     try:
-        with pytest.raises(OSError, match="cannot write .*: File too large"):
-            write_file(str(tmp_path / "a"), [bytes(10_001)])
+        for write, name in ((write_file, "a"), (replace_file, "b")):
+            with pytest.raises(OSError, match="cannot write .*: File too large"):
+                write(str(tmp_path / name), [bytes(10_001)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
-    assert (tmp_path / "a").stat().st_size == 10_000
+    assert (tmp_path / "a").stat().st_size == 10_000 and (tmp_path / "b").read_bytes() == b"old"
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]

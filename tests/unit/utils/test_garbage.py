@@ -2,13 +2,13 @@ import gc
 
 import pytest
 
-from partial_fc.utils.garbage import THRESHOLD, few_collections
+from partial_fc.utils.garbage import THRESHOLD, infrequent_gc
 
 
-def test_collections_are_rare_meanwhile_and_as_before_afterwards_also_after_an_error():
+def test_the_threshold_is_high_within_the_block_and_restored_after_an_error():
     before, during = gc.get_threshold(), []
 
-    @few_collections()
+    @infrequent_gc()
     def fail():
         during.append(gc.get_threshold())
         raise ValueError

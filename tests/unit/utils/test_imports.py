@@ -27,7 +27,7 @@ class Attribute(Writer):
 halved = partial(lambda number, by: number / by, by=2)
 shell = partial(subprocess.run, shell=True)
 """
-# What is of Python itself, or that our own modules import, or do with files, or of another kind.
+# Objects of the standard library, imports and functions of our own modules, and objects of other kinds.
 STRANGE = ["subprocess:Popen", "subprocess:run", "os:system", "builtins:exec", "runpy:run_path", "own_objects:shell"]
 STRANGE += ["partial_fc.utils.staging:os.system", "partial_fc.utils.atomic_io:replace_file", "own_objects:subprocess"]
 STRANGE += ["own_objects:NeedsMore", "own_objects:Attribute", "own_objects:Outer"]
@@ -41,7 +41,7 @@ def module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_an_object_is_found_by_its_name(module):
+def test_objects_are_imported_by_name(module):
     assert import_object("own_objects:Outer", "margin", object).inner == 5
     assert import_object("own_objects:Outer.inner", "margin", int) == 5
     assert import_object("own_objects:halved", "margin", Tracker)(4) == 2
@@ -50,14 +50,14 @@ def test_an_object_is_found_by_its_name(module):
 
 @pytest.mark.parametrize("text", STRANGE)
 @pytest.mark.parametrize("kinds, by_function", [([Tracker], True), ([Schedule], True), ([Number], False)])
-def test_other_kinds_of_objects_are_refused_before_they_are_called(module, text, kinds, by_function):
+def test_other_objects_are_refused_before_they_are_called(module, text, kinds, by_function):
     with pytest.raises(ValueError, match=f"^trackers is '{text}', which is .*: name a (sub)?class ") as error:
         import_object(text, "trackers", *kinds, by_function=by_function)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "arcfase", "a.b", "a:", ":b", "a..b:c", "a-b:c", "a:b c", "/tmp/a.py:b"])
-def test_other_forms_are_refused(text):
+def test_malformed_names_are_refused(text):
     for function in (check_object_name, import_object):
         with pytest.raises(ValueError, match=r"margin is '.*', but must be a known name or package\.module:name"):
             function(text, "margin")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from page_cache import PAGE, in_memory, require_disk, require_in_memory
-from partial_fc.utils import mmap_rows as row_files
+from partial_fc.utils import mmap_rows
 from partial_fc.utils.mmap_rows import RowFile, bank_files, page_runs
 
 WIDTH = 512  # two rows a page
@@ -46,7 +46,7 @@ def test_only_written_pages_take_space(tmp_path):
 
 
 def written(file):
-    """Bytes that this process has made the kernel write for the file, at the next flush at the latest."""
+    """The bytes that the kernel has written for this process, including all changes of the file."""
     file.flush()
     with open("/proc/self/io") as counters:
         return next(int(line.split()[1]) for line in counters if line.startswith("write_bytes"))
@@ -54,11 +54,11 @@ def written(file):
 
 @pytest.mark.parametrize("read_in_order", [False, True])
 def test_a_changed_row_has_one_page_written(read_in_order, tmp_path):
-    # Where the kernel holds a file in large units it writes the whole unit; 32 MiB read in order are enough for that.
+    # If the page cache holds large units, the kernel writes whole units. Reading 32 MiB in order is enough for that.
     file = RowFile(str(tmp_path), 16384, WIDTH, reserve=True)
     file.rows[:] = 1
     if read_in_order:
-        file.drop_pages()  # as the kernel does for a file larger than memory
+        file.drop_pages()  # as the kernel does with a file larger than memory
         with file.sequential_access():
             assert file.rows.sum() == 16384 * WIDTH
     before = written(file)
@@ -67,13 +67,13 @@ def test_a_changed_row_has_one_page_written(read_in_order, tmp_path):
     assert file.rows[::1024].sum() == 2 * 16 * WIDTH
 
 
-def test_prefetch_reads_the_given_rows_only(tmp_path):
+def test_prefetch_reads_only_the_given_rows(tmp_path):
     require_disk(tmp_path)
     file = RowFile(str(tmp_path), 400, WIDTH, reserve=True)
     file.rows[:] = 1
     file.drop_pages()
     assert not in_memory(file)
-    # The last 66 pages are more than one request may ask for where the kernel's read-ahead is 128 KiB.
+    # The last 66 pages exceed a single request if the kernel's read-ahead is 128 KiB.
     index = np.concatenate([[2, 5, 7, 90], np.arange(268, 400)])
     file.prefetch(index)
     pages = set((index // 2).tolist())
@@ -102,20 +102,20 @@ def test_the_files_of_a_bank(tmp_path):
 
 
 def free_bytes(monkeypatch, *answers):
-    """Makes the disk say that so many bytes are free, one answer after the other."""
+    """Makes shutil.disk_usage return these numbers of free bytes, one after the other."""
     usages = iter([SimpleNamespace(free=free) for free in answers])
-    monkeypatch.setattr(row_files.shutil, "disk_usage", lambda folder: next(usages))
+    monkeypatch.setattr(mmap_rows.shutil, "disk_usage", lambda folder: next(usages))
 
 
 def test_a_disk_without_space_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    # 8 rows of 2,048 bytes: the weights of this rank and the momentum of three.
+    # 8 rows of 2,048 bytes: the weights of this rank and the momentum of all three ranks.
     free_bytes(monkeypatch, 4 * 16384 - 1)
     with pytest.raises(OSError, match=f"need 65,536 more bytes in {tmp_path}, which has 65,535 bytes free: free space"):
         bank_files(str(tmp_path), [8], WIDTHS, sharing=3)
     free_bytes(monkeypatch, 4 * 16384, 3 * 16384)
     bank_files(str(tmp_path), [8], WIDTHS, sharing=3)
 
-    # Of ranks that check at the same time, the last sees all allocations.
+    # If ranks check at the same time, the last one sees all allocations.
     free_bytes(monkeypatch, 4 * 16384, 3 * 16384 - 1)
     with pytest.raises(OSError, match="need 49,152 more bytes in .* which has 49,151 bytes free"):
         bank_files(str(tmp_path), [8], WIDTHS, sharing=3)

@@ -1,10 +1,9 @@
-"""The map over processes."""
+"""The ordered map over worker processes."""
 
 import os
 import subprocess
 import sys
 import time
-from functools import partial
 
 import pytest
 
@@ -17,18 +16,14 @@ def square_slowly(number):
     return number * number
 
 
-def fail_at(bad, how, number):
-    if number == bad:
-        how(number)
-    return number
+def fail(number):
+    if number == 9:
+        raise ValueError("9 is bad")
 
 
 def die(number):
-    os._exit(3)
-
-
-def complain(number):
-    raise ValueError(f"{number} is bad")
+    if number == 9:
+        os._exit(3)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -53,14 +48,12 @@ def test_one_task_starts_no_process():
     assert list(ordered_map(square_slowly, [], 4)) == []
 
 
-def test_an_error_in_a_worker_is_raised_here():
-    with pytest.raises(ValueError, match="9 is bad"):
-        list(ordered_map(partial(fail_at, 9, complain), range(30), 2))
-
-
-def test_a_worker_that_dies_is_an_error():
-    with pytest.raises(OSError, match="a worker process exited without reporting an error .*fewer --workers"):
-        list(ordered_map(partial(fail_at, 9, die), range(1000), 2))
+@pytest.mark.parametrize(
+    "function, error, message", [(fail, ValueError, "9 is bad"), (die, OSError, "a worker process exited .*--workers")]
+)
+def test_an_error_or_the_death_of_a_worker_is_raised_here(function, error, message):
+    with pytest.raises(error, match=message):
+        list(ordered_map(function, range(1000), 2))
 
 
 def test_blocked_signals_stay_blocked():

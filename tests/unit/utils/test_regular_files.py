@@ -14,12 +14,9 @@ from partial_fc.export.onnx import read_checkpoint
 from partial_fc.utils.atomic_io import Entry
 from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.text import read_lines
-from partial_fc_tools.ijb.lists import read_images, read_pairs, read_subjects
-from partial_fc_tools.inference.index import read_index, read_names
-from partial_fc_tools.inference.items import Texts
+from partial_fc_tools.ijb.lists import read_pairs
+from partial_fc_tools.inference.index import read_index
 from partial_fc_tools.inference.origin import files_digest
-from partial_fc_tools.report.pair_groups import read_groups
-from partial_fc_tools.sets.pairs_list import read_pairs_list
 from partial_fc_tools.submission.rules import check_pixel_files
 
 
@@ -30,7 +27,7 @@ def test_a_regular_file_of_at_most_the_size_is_read(tmp_path):
         read_regular(tmp_path / "a", 4)
 
 
-def test_a_pipe_a_device_and_a_folder_are_refused_at_once(tmp_path):
+def test_pipes_devices_and_folders_are_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zero").symlink_to("/dev/zero")
     for path in (tmp_path / "pipe", tmp_path / "zero", tmp_path):
@@ -38,7 +35,7 @@ def test_a_pipe_a_device_and_a_folder_are_refused_at_once(tmp_path):
             read_regular(path, 100)
 
 
-def test_a_file_outside_of_its_root_is_refused_by_whatever_path(tmp_path):
+def test_a_file_outside_of_its_root_is_refused(tmp_path):
     root, linked = tmp_path / "root", tmp_path / "linked"
     (root / "below").mkdir(parents=True)
     linked.symlink_to(root)
@@ -53,8 +50,8 @@ def test_a_file_outside_of_its_root_is_refused_by_whatever_path(tmp_path):
             read_regular(path, 100, root)
 
 
-def test_a_folder_that_becomes_a_link_between_two_files_leads_nowhere(tmp_path):
-    """As somebody can have it who owns a set that others read."""
+def test_a_folder_that_becomes_a_link_between_two_reads_is_refused(tmp_path):
+    """The owner of a set can replace a folder while others read it."""
     (tmp_path / "root" / "below").mkdir(parents=True)
     (tmp_path / "private").mkdir()
     for folder in ("root/below", "private"):
@@ -67,23 +64,12 @@ def test_a_folder_that_becomes_a_link_between_two_files_leads_nowhere(tmp_path):
         read_regular(path, 1, root)
 
 
-KNOWN = np.array([3, 10], np.int32)
-# What reads a file by its path, or one in its folder: a name of that, and a reader of the path.
+# For each reader of binary files: the name of the file, and a function of its path. test_text.py has the text files.
 READERS = {
-    "IJB landmarks": ("a_name_5pts_score.txt", lambda path: read_images(path, path)),
-    "IJB pairs": ("a_pairs.txt", lambda path: read_pairs(path, KNOWN)),
-    "IJB subjects": ("a.csv", lambda path: read_subjects(path, KNOWN, True)),
     "crop": ("crop.txt", lambda path: check_pixel_files(os.path.dirname(path))),
-    "pixel norm": ("pixel_norm.txt", lambda path: check_pixel_files(os.path.dirname(path))),
-    "names": ("a.txt", read_names),
     "embeddings": ("a.npy", read_index),
-    "identities": ("identities.txt", parse_names),
-    "pairs list": ("pairs.txt", lambda path: read_pairs_list(path, os.path.dirname(path))),
     "pairs": ("lfw.bin", read_pairs_bin),
-    "groups": ("groups.csv", lambda path: read_groups(path, [], np.array([True, False]))),
-    "class map": ("map.txt", lambda path: read_class_map(path, 2, 9)),
     "class map of NumPy": ("map.npy", lambda path: read_class_map(path, 2, 9)),
-    "texts": ("texts.txt", Texts(str).names),
     "array": ("a.npy", open_array),
     "arrays": ("a.npz", read_arrays),
     "parameters": ("a-0001.params", named_arrays),
@@ -95,7 +81,7 @@ READERS = {
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("name, read", READERS.values(), ids=READERS)
-def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(tmp_path, name, read):
+def test_a_pipe_instead_of_a_file_is_refused_at_once(tmp_path, name, read):
     path = tmp_path / name
     (tmp_path / "a-0001.params").touch()
     path.unlink(missing_ok=True)
@@ -119,7 +105,7 @@ def test_a_list_may_be_a_pipe_of_the_shell(tmp_path, folder):
 
 @pytest.mark.parametrize("content, size", [(b"", 1 << 40), (b"0\t8\n" * 4096, 1 << 40), (b"0\ta\n" * 1024, 1 << 13)])
 @pytest.mark.parametrize("read", [read_lines, parse_names, parse_index, lambda path: read_pairs(path, np.arange(3))])
-def test_a_list_with_zeros_that_take_no_space_is_no_text(content, size, read, tmp_path):
+def test_a_list_with_a_hole_is_refused(content, size, read, tmp_path):
     (tmp_path / "list").write_bytes(content)
     os.truncate(tmp_path / "list", size)
     with pytest.raises(ValueError, match=f"list is no text: .* zeros from byte {len(content)} on"):

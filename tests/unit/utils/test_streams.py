@@ -1,4 +1,4 @@
-"""Standard streams that nobody reads, and files that cannot be written."""
+"""Standard streams without a reader, and files that cannot be written."""
 
 import os
 import subprocess
@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from partial_fc.utils.streams import LastingFile
+from partial_fc.utils.streams import BestEffortFile
 from paths import ROOT
 
-# Prints more than a pipe holds, then writes what is known of its streams to the file that it opens first.
+# Prints more than a pipe can buffer, then writes lost_output() to the first file that it opens.
 PROGRAM = """
 import os, sys
 from partial_fc.utils.streams import keep_streams, lost_output
@@ -31,7 +31,7 @@ with open(sys.argv[1], "w") as file:
         ("2>&1 | cat", ""),
     ],
 )
-def test_a_program_goes_on_without_its_streams(redirection, reason, tmp_path):
+def test_a_program_continues_without_its_streams(redirection, reason, tmp_path):
     command = f'set -o pipefail; "$0" -c "$1" "$2" {redirection}'
     words = ["bash", "-c", command, sys.executable, PROGRAM, str(tmp_path / "out")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PARTIAL_FC_OUTPUT_LOST": ""}
@@ -42,6 +42,6 @@ def test_a_program_goes_on_without_its_streams(redirection, reason, tmp_path):
 
 def test_a_full_disk_is_reported_once():
     losses = []
-    with LastingFile("/dev/full", "wb", losses.append) as file:
+    with BestEffortFile("/dev/full", "wb", losses.append) as file:
         assert [file.write(b"four"), file.write(b"one")] == [4, 3]
     assert [error.strerror for error in losses] == ["No space left on device"] and file.failed
