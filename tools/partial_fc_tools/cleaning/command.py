@@ -2,8 +2,8 @@
 
 Finds images with wrong labels (far from their class and near another: they get that label, or are left out if it is not
 certain), classes that are one person (merged), near-duplicates (left out), and with --against images and persons that
-are in test sets (left out). The limits follow from how near the images of a class are to each other in this set. The
-embeddings are kept in the folder --work: a run with other limits, or after an interruption, takes them from there.
+are in test sets (left out). The limits follow from how near the images of a class are to each other in this set.
+Embeddings are kept in the folder --work, so that a run with other options, or after an interruption, reuses them.
 Labels in changes.csv are those of the old set; line n of class_map.txt is the old label of the new class n.
 """
 
@@ -17,10 +17,17 @@ from partial_fc_tools.inference.options import add_model
 from partial_fc_tools.sets.merge import check_output
 from partial_fc_tools.sets.pack import FILES
 
-from .shares import SHARES, Shares
-
 EXAMPLE = """/train_tmp/mine /train_tmp/mine_clean --model models/r50-arcface-mine --against lfw.bin
 data/mine data/mine_clean --model backbone.onnx --wrong remove --split keep"""
+# The limits are quantiles of distributions in the set: option -> its default, and what the quantile is a share of.
+SHARES = {
+    "far": (0.02, "images of other classes that are nearer to a class than an image that is far from it"),
+    "near": (0.02, "typical images that are too far from their class to be near it by this measure"),
+    "sure": (0.25, "typical images whose class leads by too little for a new label"),
+    "split": (0.98, "random halves of one class that would be found to be one person"),
+    "copy": (0.05, "altered copies of images that would not be found to be near-duplicates"),
+    "person": (0.5, "typical images that are too far from their class for a test image to be its person"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="folder of the new set")
     add_model(parser)
     parser.add_argument(
-        "--against", nargs="+", default=[], metavar="TEST", help="pairs of test sets (.bin), or sets: left out of OUT"
+        "--against", nargs="+", default=[], metavar="TEST", help="test sets to leave out of OUT: pairs (.bin), or sets"
     )
     parser.add_argument(
         "--wrong", choices=("relabel", "remove", "keep"), default="relabel", help="wrong labels (default: relabel)"
@@ -40,34 +47,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--duplicates", choices=("remove", "keep"), default="remove", help="near-duplicates (default: remove)"
     )
-    parser.add_argument("--work", metavar="FOLDER", help="of the embeddings (default: OUT.work)")
+    parser.add_argument("--work", metavar="FOLDER", help="folder of the embeddings (default: OUT.work)")
     parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")
     parser.add_argument(
-        "--memory-mb", type=whole_number(1), metavar="MB", help="for comparisons (default: a quarter of what is free)"
+        "--memory-mb",
+        type=whole_number(1),
+        metavar="MB",
+        help="memory for comparisons (default: a quarter of the free memory)",
     )
     shares = parser.add_argument_group("shares that set the limits")
-    for name, text in SHARES.items():
-        default = getattr(Shares(), name)
+    for name, (default, text) in SHARES.items():
         shares.add_argument(
             f"--{name}-share",
             type=number_above_0("the share", 1),
             default=default,
             metavar="SHARE",
-            help=f"share {text} (default: {default})",
+            help=f"share of {text} (default: {default})",
         )
     add_workers(parser)
     add_force(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the set; returns the exit code. Nothing but embeddings is written after an error."""
+    """Writes the set; returns the exit code. After an error only embeddings are left."""
     from partial_fc.utils.progress import progress
     from partial_fc.utils.staging import staged_files
     from partial_fc_tools.sets.source import open_set
 
-    from .changes import CHANGES, write_changes
     from .find import find
-    from .new_set import CLASS_MAP, write_set
+    from .new_set import CHANGES, CLASS_MAP, write_changes, write_set
     from .page import REPORT, write_page
     from .stored import working_folder
 
@@ -79,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
         work = args.work or f"{os.path.abspath(args.out)}.work"
         stack.enter_context(working_folder(work))
         found = find(records, work, args)
-        write_changes(os.path.join(stage, CHANGES), found.changes, records, found.classes, found.fit, found.test_name)
-        with progress(int((found.changes.classes >= 0).sum()), "image", "writing") as bar:
-            images, identities = write_set(stage, records, found.classes, found.changes.classes, bar)
+        write_changes(stage, records, found)
+        with progress(int((found.changes.rows >= 0).sum()), "image", "writing") as bar:
+            images, identities = write_set(stage, records, found.classes, found.changes.rows, bar)
         write_page(os.path.join(stage, REPORT), records, found)
     for name, counts in found.summary():
         say(f"{name}: {counts}")

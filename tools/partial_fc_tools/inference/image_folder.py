@@ -45,7 +45,7 @@ def face_names(root: str | os.PathLike) -> tuple[list[str], list[str]]:
 def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarray:
     """Reads one image file: (H, W, 3) uint8 RGB.
 
-    Images of another size than (H, W) are scaled with ``scale``, otherwise refused.
+    Images that are not (H, W) are scaled with ``scale``, otherwise refused.
 
     Raises:
         OSError: The file cannot be read.
@@ -53,6 +53,12 @@ def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarr
     """
     with DecoderMessages() as messages:
         return _decode(path, read_regular(path, LARGEST_IMAGE), size, scale, messages)
+
+
+def decode_face(data: bytes, size: tuple[int, int], scale: bool, messages: DecoderMessages) -> np.ndarray:
+    """Decodes an image to (H, W, 3) uint8 RGB. Raises ValueError, or WrongSizeError for another size."""
+    image = messages.checked(lambda: decode_rgb(data, None if scale else size))
+    return image if image.shape[:2] == size else resize(image, size)
 
 
 def read_faces(
@@ -96,9 +102,8 @@ def _folders_below(root: str) -> Iterator[tuple[str, Folder]]:
 
 def _decode(path: str, data: bytes, size: tuple[int, int], scale: bool, messages: DecoderMessages) -> np.ndarray:
     try:
-        image = messages.checked(lambda: decode_rgb(data, None if scale else size))
+        return decode_face(data, size, scale, messages)
     except WrongSizeError as error:
         raise ValueError(f"{path} {error}: crop it to that size, or use --resize to scale it") from None
     except ValueError as error:
         raise ValueError(f"{path} {error}: replace or remove it") from None
-    return image if image.shape[:2] == size else resize(image, size)
