@@ -23,10 +23,10 @@ from partial_fc.utils.regular_files import read_image_file
 from .alignment import align, similarities
 from .detection import Detector, Face, open_detector
 
-CHUNK = 2  # photos of a task, half a second of work: after Ctrl-C each worker ends the tasks it has got
+CHUNK = 2  # photos of a task, half a second of work: after Ctrl-C, workers finish the tasks that they have
 ALIGNED, NO_FACE, DAMAGED, TOO_LARGE, FAILED = "aligned", "no face", "damaged", "too large", "detector failed"
 detector_of_process = cache(open_detector)
-Image.MAX_IMAGE_PIXELS = None  # Pillow's own bound may be below max_pixels
+Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit may be below max_pixels, which is checked instead
 
 
 class PhotoOptions(NamedTuple):
@@ -41,14 +41,13 @@ class PhotoOptions(NamedTuple):
 
 
 class AlignedPhoto(NamedTuple):
-    """What became of a photo."""
+    """The outcome of a photo."""
 
     outcome: str  # ALIGNED, NO_FACE, DAMAGED, TOO_LARGE or FAILED
-    reason: str = ""  # of the last three, "" otherwise
-    turned: bool = False  # whether an EXIF orientation turned it
+    reason: str = ""  # for DAMAGED, TOO_LARGE and FAILED
+    turned: bool = False  # whether its EXIF orientation turned the photo
     found: int = 0  # number of faces found
-    # those that were chosen, in coordinates of the upright photo, each with its encoded crop
-    faces: tuple[tuple[Face, bytes], ...] = ()
+    faces: tuple[tuple[Face, bytes], ...] = ()  # chosen faces, in coordinates of the upright photo, and their crops
 
 
 def align_photos(
@@ -80,13 +79,13 @@ def align_photo(path: str, root: str, detector: Detector, options: PhotoOptions)
         found = [face for face in find_faces(photo, detector, options.detect_side) if face.score >= options.min_score]
         chosen = choose(found, options.which, (photo.shape[0], photo.shape[1]))
         faces = tuple((face, encode(crop(photo, face.landmarks), options.format)) for face in chosen)
-    except Exception as error:  # of any detector and what it gives: one photo must not end the work of hours
+    except Exception as error:  # a user's detector may raise anything: one photo must not end hours of work
         return AlignedPhoto(FAILED, f"{type(error).__name__}: {error}", turned)
     return AlignedPhoto(ALIGNED if faces else NO_FACE, "", turned, len(found), faces)
 
 
 def find_faces(photo: np.ndarray, detector: Detector, side: int) -> list[Face]:
-    """Returns the faces of a photo (H, W, 3) uint8 RGB, found in a copy of at most ``side`` pixels a side.
+    """Returns the faces of a photo (H, W, 3) uint8 RGB, which is scaled to at most ``side`` pixels on the longer side.
 
     Faces without a finite similarity transform to the template are left out.
     """
@@ -96,8 +95,10 @@ def find_faces(photo: np.ndarray, detector: Detector, side: int) -> list[Face]:
     faces = []
     for face in detector.detect(small.copy()):
         box, landmarks = (
-            (np.reshape(points, (-1, 2)) + 0.5) * stretch - 0.5 for points in (face.box, face.landmarks)
-        )  # the center of the first pixel is (0, 0)
+            # The center of the first pixel is (0, 0), its corner (-0.5, -0.5): corners scale.
+            (np.reshape(points, (-1, 2)) + 0.5) * stretch - 0.5
+            for points in (face.box, face.landmarks)
+        )
         if landmarks.shape != (5, 2) or box.shape != (2, 2):
             shapes = f"landmarks of shape {np.shape(face.landmarks)} and a box of shape {np.shape(face.box)}"
             raise ValueError(f"the detector gave {shapes}, expected (5, 2) and (4,)")
@@ -118,10 +119,10 @@ def choose(faces: list[Face], which: str, size: tuple[int, int]) -> list[Face]:
 
 
 def crop(photo: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-    """Returns the aligned face (112, 112, 3) of a photo (H, W, 3), without aliasing of faces far above 112 pixels."""
+    """Returns the aligned face (112, 112, 3) of a photo (H, W, 3), without aliasing even for large faces."""
     similarity = similarities(landmarks)
     scale = math.hypot(*similarity[:, 0])
-    if scale < 0.5:  # a bilinear warp reads 2 x 2 pixels, and would skip some
+    if scale < 0.5:  # a bilinear warp reads 2 x 2 pixels for each output pixel, and would skip others
         small = cv2.resize(photo, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
         stretch = np.array(photo.shape[1::-1]) / small.shape[1::-1]
         similarity[:, 2] += similarity[:, :2] @ (stretch / 2 - 0.5)

@@ -1,4 +1,4 @@
-"""Draw a contact sheet of some identities: a row each, label and name on the left. An unreadable image is crossed out.
+"""Draw a contact sheet: a row per identity, with label and name on the left. Unreadable images are crossed out.
 
 Shapes: S identities (rows), I images of each (columns), H, W image size.
 """
@@ -26,8 +26,8 @@ EXAMPLE = "/train_tmp/mine sheet.png --labels 3,17 --images 12"
 MARGIN = 130  # pixels on the left for label and name
 GAP = 2
 PAPER, INK, CROSS = (255, 255, 255), (40, 40, 40), (0, 0, 200)
-FONT, LETTERS = cv2.FONT_HERSHEY_SIMPLEX, 18  # characters of a name that fit into the margin
-MAX_SIDE, MAX_PIXELS = 1_000_000, 1 << 28  # libpng's limit of a side; 800 MB of memory
+FONT, LETTERS = cv2.FONT_HERSHEY_SIMPLEX, 18  # characters that fit into the margin
+MAX_SIDE, MAX_PIXELS = 1_000_000, 1 << 28  # libpng's limit for a side; 800 MB of memory
 MIN_ROW = 36  # pixels: two lines of text
 
 
@@ -38,8 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--identities", type=whole_number(1), default=8, help="number of random identities (default: 8)"
     )
-    parser.add_argument("--labels", type=label_list, help="show these identities instead, as 3,17")
-    parser.add_argument("--images", type=whole_number(1), default=10, help="most images per identity (default: 10)")
+    parser.add_argument("--labels", type=label_list, help="identities to show instead, such as 3,17")
+    parser.add_argument(
+        "--images", type=whole_number(1), default=10, help="maximum number of images per identity (default: 10)"
+    )
     add_seed(parser)
     add_force(parser)
 
@@ -93,7 +95,7 @@ def choose(records: FaceRecords, count: int, labels: Sequence[int] | None, rng: 
 
 
 def sample(records: FaceRecords, label: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Returns positions of at most `count` random images of an identity, ascending."""
+    """Returns the positions of at most `count` random images of an identity, ascending."""
     runs = np.flatnonzero(records.runs.labels == label)
     starts, lengths = records.runs.starts[runs], records.runs.lengths()[runs]
     positions = np.concatenate([np.arange(start, start + length) for start, length in zip(starts, lengths)])
@@ -101,12 +103,12 @@ def sample(records: FaceRecords, label: int, count: int, rng: np.random.Generato
 
 
 def cell(records: FaceRecords, position: int, size: tuple, unreadable: list[str]) -> np.ndarray:
-    """Reads one image (H, W, 3) BGR; returns a cross if that fails, and adds a message to `unreadable`."""
-    where = ""  # read_image names the place itself
+    """Reads one image (H, W, 3) BGR; if that fails, returns a cross and adds the error to `unreadable`."""
+    where = ""  # errors of read_image name the image
     try:
         encoded, _ = records.read_image(position)
         where = f"{records.describe(position)} "
-        with DecoderMessages():  # suppress warnings of the C libraries, which do not name the image
+        with DecoderMessages():  # hides warnings of the C libraries, which do not name the image
             return cv2.cvtColor(decode_rgb(encoded, size), cv2.COLOR_RGB2BGR)
     except ValueError as error:
         unreadable.append(f"{where}{error}")
@@ -118,7 +120,7 @@ def cell(records: FaceRecords, position: int, size: tuple, unreadable: list[str]
 
 
 def caption(label: int, names: list[str] | None) -> list[str]:
-    """Returns the lines on the left: the label, and the name if there is one. OpenCV draws ASCII only."""
+    """Returns the lines on the left: the label, and the name if there is one, in ASCII as OpenCV draws no more."""
     if names is None:
         return [str(label)]
     name = "".join(character if " " <= character <= "~" else "?" for character in names[label])
@@ -126,7 +128,7 @@ def caption(label: int, names: list[str] | None) -> list[str]:
 
 
 def empty_sheet(rows: int, columns: int, size: tuple) -> np.ndarray:
-    """Returns (S, row height, width, 3). Raises ValueError if that would be too large for a PNG or for memory."""
+    """Returns a sheet (S, row height, width, 3). Raises ValueError if it is too large for a PNG or for memory."""
     height, width = max(size[0], MIN_ROW) + GAP, MARGIN + columns * (size[1] + GAP)
     if max(rows * height, width) > MAX_SIDE or rows * height * width > MAX_PIXELS:
         raise ValueError(
