@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from command_line import interruptible
-from image_forms import write_slow_images
 from partial_fc.data.synthetic.draw import draw_face, encode_face
 from partial_fc_tools.__main__ import main
 from partial_fc_tools.inference.index import read_index
@@ -117,17 +116,6 @@ def test_images_of_another_size_are_scaled_with_resize(place):
     assert read_index("embeddings").embeddings.shape == (8, 16)
 
 
-def test_gray_and_alpha(place):
-    face = draw_face(1, 2, 2)
-    gray = face[:, :, 1]
-    (place / "faces" / "x.png").write_bytes(cv2.imencode(".png", gray)[1].tobytes())
-    transparent = np.dstack([face[:, :, ::-1], 255 - gray])
-    (place / "faces" / "y.png").write_bytes(cv2.imencode(".png", transparent)[1].tobytes())
-    assert run() == 0
-    for row, image in zip(read_index("embeddings").embeddings[-2:], (np.dstack([gray] * 3), face)):
-        np.testing.assert_allclose(row, TinyModel().slow_unit(image), atol=1e-5)
-
-
 def test_links_that_form_a_loop(place):
     os.symlink("..", place / "faces" / "b" / "back")
     os.symlink(place / "faces" / "b" / "deep", place / "faces" / "a")  # the same images by another name: once
@@ -184,20 +172,14 @@ def test_a_model_without_any_embedding_is_refused(place, capsys):
     assert not (place / "embeddings.npy").exists()
 
 
-@pytest.mark.parametrize(
-    "number, code, message", [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "terminated\n")]
-)
-def test_a_signal_leaves_no_files(place, number, code, message):
-    if number == signal.SIGINT:
-        write_slow_images(place / "faces", 1000)
-    else:
-        endless = TinyModel()
-        endless.loop(10**12)  # within onnxruntime
-        endless.write(place / "backbone.onnx")
-    with interruptible("-m", "partial_fc_tools", "embed", "faces", "--model", "backbone.onnx", "--resize") as child:
+def test_a_signal_within_onnxruntime_leaves_no_files(place):
+    endless = TinyModel()
+    endless.loop(10**12)
+    endless.write(place / "backbone.onnx")
+    with interruptible("-m", "partial_fc_tools", "embed", "faces", "--model", "backbone.onnx") as child:
         assert happens(lambda: any(name.startswith(".partial_fc-") for name in os.listdir(place)))
         time.sleep(0.5)
-        child.send_signal(number)
+        child.send_signal(signal.SIGTERM)
         _, errors = child.communicate(timeout=30)
-    assert (child.returncode, errors) == (code, message)
+    assert (child.returncode, errors) == (143, "terminated\n")
     assert sorted(os.listdir(place)) == ["backbone.onnx", "faces"]

@@ -116,10 +116,9 @@ def test_damaged_images_are_crossed_out(small, tmp_path, capsys):
     assert (cross[56, 56] == (0, 0, 200)).all() and (cross[10, 50] == 200).all()
 
 
-def test_a_sheet_that_exists_or_cannot_be_drawn_is_refused(small, tmp_path):
+def test_a_sheet_that_cannot_be_drawn_is_refused(small, tmp_path):
     out = tmp_path / "sheet.png"
-    assert [exit_code("sets", "sheet", small, out, *force) for force in ([], [], ["--force"])] == [0, 2, 0]
-    for wrong in ([out, "--force", "--labels", "4"], [f"{out}.jpg"], [out, "--force", "--labels", "x"]):
+    for wrong in ([out, "--labels", "4"], [f"{out}.jpg"], [out, "--labels", "x"]):
         assert exit_code("sets", "sheet", small, *wrong) == 2
     for rows, columns in ((1, 10_000), (10_000, 1), (1000, 1000)):
         with pytest.raises(ValueError, match="too large"):

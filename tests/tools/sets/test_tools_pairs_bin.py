@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from command_line import call, exit_code, start
+from command_line import call, exit_code
 from face_sets import jpeg
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import read_pairs
@@ -157,14 +157,6 @@ def test_pairs_of_a_set_are_decoded_first(tmp_path):
             call(pairs_bin, tmp_path / "a.bin", "--set", tmp_path / "set", "--num-pairs", 80)
     call(pairs_bin, tmp_path / "a.bin", "--set", tmp_path / "set", "--num-pairs", 20, "--identities", "1:40")
     assert len(read_pairs(tmp_path / "a.bin")[1]) == 20
-
-
-def test_the_command(tree, tmp_path):
-    words = ["sets", "bin", tmp_path / "val.bin", "--folder", tree, "--num-pairs", "40", *SMALL, "--workers", "2"]
-    done = start(*words)
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith(f"{tmp_path}/val.bin: 40 pairs, ")
-    assert exit_code(*words) == 2  # it exists
-    assert sorted(os.listdir(tmp_path)) == ["lfw", "val.bin"]
 
 
 OF_LIST, OF_TREE = ["--pairs", "pairs.txt", "--images", "lfw"], ["--folder", "lfw"]
