@@ -5,7 +5,7 @@ Shapes: N items, H, W input size of the model.
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from partial_fc.utils.user_code import errors_of
 from .image_folder import face_names, read_face, read_faces
 
 Item = np.ndarray | dict[str, np.ndarray]  # Inputs without the first axis
+Read = tuple[list[str], Inputs, list[str]]  # names and inputs of the N usable items, messages about skipped ones
 
 
 class Maker(Protocol):
@@ -25,14 +26,6 @@ class Maker(Protocol):
     def __call__(self, text: str) -> Item:
         """Returns the item for a text."""
         ...
-
-
-class Read(NamedTuple):
-    """Names of the N usable items, their inputs for the model, and a message for each skipped item."""
-
-    names: list[str]
-    inputs: Inputs
-    skipped: list[str]
 
 
 class Images:
@@ -58,7 +51,7 @@ class Images:
 
     def read(self, path: str | os.PathLike, names: Sequence[str]) -> Read:
         """Reads images of a folder, see `read_faces`."""
-        return Read(*read_faces(path, names, self.size, self.scale))
+        return read_faces(path, names, self.size, self.scale)
 
     def read_one(self, path: str) -> Inputs:
         """Reads one file, see `read_face`; N is 1."""
@@ -109,7 +102,7 @@ class Texts:
                 kept.append(name)
             except ValueError as error:
                 skipped.append(str(error))
-        return Read(kept, _stacked(items), skipped)
+        return kept, _stacked(items), skipped
 
     def read_one(self, text: str) -> Inputs:
         """Makes the item for a text; N is 1."""

@@ -38,14 +38,20 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         sets = [stack.enter_context(closing(open_set(path))) for path in (args.first, *args.others)]
         check_output(args.out, sets)
-        size = common_size(sets)
+        sizes = [image_size_of(records) for records in sets]
+        for records, (height, width) in zip(sets, sizes):
+            if (height, width) != sizes[0]:
+                raise ValueError(
+                    f"{records.rec_path} has images of {height}x{width}, but {sets[0].rec_path} of "
+                    f"{sizes[0][0]}x{sizes[0][1]}: unpack one and pack it with --resize --size"
+                )
         names = []
         for prefix, records in zip(distinct_names(sets), sets):
             identities = names_of(records.rec_path, np.unique(records.runs.labels), records.num_identities)
             names += check_names(f"{prefix}/{name}" for name in identities)
         stage = stack.enter_context(staged_files(args.out, FILES, args.force))
         bar = stack.enter_context(progress(sum(records.num_images for records in sets), "image", "merging"))
-        images, count = write_face_set(stage, merged(sets, bar), size)
+        images, count = write_face_set(stage, merged(sets, bar), sizes[0])
         write_names(stage, names)
     empty = sum(records.num_identities for records in sets) - count
     dropped = f"; {plural(empty, 'identity', 'identities')} without images left out" if empty else ""
@@ -61,18 +67,6 @@ def check_output(out: str, sets: list[FaceRecords]) -> None:
         for source, written in ((folder, out), (records.rec_path, target)):
             if os.path.exists(written) and os.path.samefile(source, written):
                 raise ValueError(f"{out} is one of the sets to merge, {records.rec_path}: name another folder for OUT")
-
-
-def common_size(sets: list[FaceRecords]) -> tuple:
-    """Returns (H, W) of the images of all sets. Raises ValueError if they differ."""
-    sizes = [image_size_of(records) for records in sets]
-    for records, size in zip(sets, sizes):
-        if size != sizes[0]:
-            raise ValueError(
-                f"{records.rec_path} has images of {size[0]}x{size[1]}, but {sets[0].rec_path} of "
-                f"{sizes[0][0]}x{sizes[0][1]}: unpack one and pack it with --resize --size"
-            )
-    return sizes[0]
 
 
 def merged(sets: list[FaceRecords], bar: Any) -> Iterator[Iterator[bytes]]:

@@ -12,11 +12,9 @@ are refused.
 import argparse
 import os
 import sys
-from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
 
-from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.folder import encode_files, encoding_error, identity_folders, list_folder, others_text
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.transforms import decode_rgb
@@ -125,23 +123,17 @@ def drawn_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
         images_of = [list(positions) for label, positions in by_identity(records) if first <= label < last]
         chosen, same = draw(images_of, args)
         # An image in several pairs is one object, so that the pickle contains it once.
-        images = valid_images(records, dict.fromkeys(chosen))
+        images: dict[int, bytes] = {}
+        size = image_size_of(records)
+        with DecoderMessages() as messages:
+            for position in dict.fromkeys(chosen):
+                images[position], _ = records.read_image(position)
+                try:
+                    messages.checked(partial(decode_rgb, images[position], size))
+                except ValueError as error:
+                    fix = "use other --identities, or another --seed"
+                    raise ValueError(f"{records.describe(position)} {error}: {fix}") from None
         return [images[position] for position in chosen], same
-
-
-def valid_images(records: FaceRecords, positions: Iterable[int]) -> dict[int, bytes]:
-    """Reads the encoded images at some positions. Raises ValueError that names an image that cannot be decoded."""
-    size = image_size_of(records)
-    images = {}
-    with DecoderMessages() as messages:
-        for position in positions:
-            images[position], _ = records.read_image(position)
-            try:
-                messages.checked(partial(decode_rgb, images[position], size))
-            except ValueError as error:
-                fix = "use other --identities, or another --seed"
-                raise ValueError(f"{records.describe(position)} {error}: {fix}") from None
-    return images
 
 
 def draw(images_of: list[list[Item]], args: argparse.Namespace) -> tuple[list[Item], list[bool]]:

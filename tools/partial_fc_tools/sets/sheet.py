@@ -6,7 +6,6 @@ Shapes: S identities (rows), I images of each (columns), H, W image size.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 
 import cv2
@@ -61,7 +60,13 @@ def run(args: argparse.Namespace) -> int:
     unreadable: list[str] = []
     with closing(open_set(args.set)) as records:
         rng = np.random.default_rng(args.seed)
-        chosen = choose(records, args.identities, args.labels, rng)
+        present = np.unique(records.runs.labels)
+        chosen = args.labels or sorted(rng.choice(present, min(args.identities, len(present)), replace=False).tolist())
+        absent = [label for label in chosen if label not in present]
+        if absent:
+            raise ValueError(
+                f"{records.rec_path} has no images with label {absent[0]}; its labels are {present[0]} to {present[-1]}"
+            )
         names = read_names(records.rec_path, records.num_identities)
         size = image_size_of(records)
         samples = [sample(records, label, args.images, rng) for label in chosen]
@@ -79,19 +84,6 @@ def run(args: argparse.Namespace) -> int:
         say(f"crossed out: {text}", sys.stderr)
     say(f"{args.out}: {plural(len(chosen), 'identity', 'identities')}: {', '.join(map(str, chosen))}")
     return 0
-
-
-def choose(records: FaceRecords, count: int, labels: Sequence[int] | None, rng: np.random.Generator) -> list[int]:
-    """Returns the labels of the rows: `labels`, or `count` random ones that have images, ascending."""
-    present = np.unique(records.runs.labels)
-    if labels is None:
-        return sorted(rng.choice(present, min(count, len(present)), replace=False).tolist())
-    absent = [label for label in labels if label not in present]
-    if absent:
-        raise ValueError(
-            f"{records.rec_path} has no images with label {absent[0]}; its labels are {present[0]} to {present[-1]}"
-        )
-    return list(labels)
 
 
 def sample(records: FaceRecords, label: int, count: int, rng: np.random.Generator) -> list[int]:
