@@ -7,7 +7,7 @@ from tqdm import tqdm
 from face_sets import jpeg, write_records
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.names import read_names, write_names
-from partial_fc_tools.cleaning.centers import Classes, Figures, fit
+from partial_fc_tools.cleaning.centers import Classes, ClassStatistics, fit
 from partial_fc_tools.cleaning.changes import (
     DUPLICATE,
     SPLIT,
@@ -89,18 +89,20 @@ def test_centers_are_the_means_of_typical_images(memory):
     assert classes.names.tolist() == [0, 2, 3, 7, 8]
     assert not found.typical[np.flatnonzero(labels == 3)[4]] and not found.typical[np.flatnonzero(labels == 8)[0]]
     own = [slow_own(x, labels, found.typical, image) for image in range(len(x))]
-    np.testing.assert_allclose(found.figures.own, own, atol=1e-6)
+    np.testing.assert_allclose(found.statistics.own_cosine, own, atol=1e-6)
     for row, name in enumerate(classes.names):
         images = np.flatnonzero((labels == name) & found.typical)
         if len(images):
-            np.testing.assert_allclose(found.figures.centers[row], unit(x[images].sum(axis=0)), atol=1e-6)
+            np.testing.assert_allclose(found.statistics.centers[row], unit(x[images].sum(axis=0)), atol=1e-6)
             np.testing.assert_allclose(
-                found.figures.mean_length[row], np.linalg.norm(x[images].mean(axis=0)), atol=1e-6
+                found.statistics.mean_length[row], np.linalg.norm(x[images].mean(axis=0)), atol=1e-6
             )
         if len(images) > 1:
-            np.testing.assert_allclose(found.figures.mean_own[row], np.mean([own[each] for each in images]), atol=1e-6)
+            np.testing.assert_allclose(
+                found.statistics.mean_own_cosine[row], np.mean([own[each] for each in images]), atol=1e-6
+            )
         else:
-            assert np.isnan(found.figures.mean_own[row])
+            assert np.isnan(found.statistics.mean_own_cosine[row])
     assert len(found.half_gaps) == 4
 
 
@@ -120,7 +122,7 @@ def test_limits_are_quantiles_of_the_typical_images():
     other = Nearest(np.zeros(60, np.int64), np.full(60, 0.1, np.float32), np.zeros(60, np.float32))
     shares = {"near": 0.5, "sure": 0.5, "split": 0.25, "copy": 0.5, "person": 0.25}
     limits = limits_of(found, other, np.linspace(0.9, 1, 101), shares)
-    own = found.figures.own[found.typical]
+    own = found.statistics.own_cosine[found.typical]
     assert limits.far == found.far and limits.split == pytest.approx(np.quantile(found.half_gaps, 0.25))
     few = limits_of(found._replace(half_gaps=np.empty(0)), other, np.empty(0), shares)  # nothing is found by these
     assert (few.split, few.duplicate) == (-np.inf, np.inf)
@@ -151,7 +153,7 @@ def slow_gap(x, labels, found, one, other):
     for own, against in ((one, other), (other, one)):
         images = np.flatnonzero((labels == own) & found.typical)
         gaps.append(
-            np.mean([slow_own(x, labels, found.typical, i) - x[i] @ found.figures.centers[against] for i in images])
+            np.mean([slow_own(x, labels, found.typical, i) - x[i] @ found.statistics.centers[against] for i in images])
         )
     return np.mean(gaps)
 
@@ -162,19 +164,21 @@ def test_pairs_of_split_classes_have_a_small_gap(tmp_path, memory, workers):
     x = people(person, spread=0.9)
     labels = np.where((person == 2) & (np.arange(96) % 2 == 0), 8, person)  # half of person 2
     found = fit(x, Classes.of(labels), 0.02, MEMORY)
-    (path,) = saved(tmp_path, centers=found.figures.centers)
-    pairs, gaps = split_pairs(path, found.figures, 10.0, Work(memory, workers))
+    (path,) = saved(tmp_path, centers=found.statistics.centers)
+    pairs, gaps = split_pairs(path, found.statistics, 10.0, Work(memory, workers))
     assert sorted(map(tuple, pairs.tolist())) == [(i, j) for i in range(9) for j in range(i + 1, 9)]
     for (one, other), gap in zip(pairs, gaps):
         assert gap == pytest.approx(slow_gap(x, labels, found, one, other), abs=1e-5)
     limit = np.quantile(found.half_gaps, 0.98)
-    assert split_pairs(path, found.figures, limit, Work(memory, workers))[0].tolist() == [[2, 8]]
+    assert split_pairs(path, found.statistics, limit, Work(memory, workers))[0].tolist() == [[2, 8]]
 
 
 def test_a_class_with_one_typical_image_is_no_pair(tmp_path):
-    figures = Figures(people(np.array([0, 0])), np.ones(2, np.float32), np.float32([np.nan, 0.9]), np.empty(0))
-    (path,) = saved(tmp_path, centers=figures.centers)
-    assert not len(split_pairs(path, figures, 10.0, Work(MEMORY, 1))[0])
+    statistics = ClassStatistics(
+        people(np.array([0, 0])), np.ones(2, np.float32), np.float32([np.nan, 0.9]), np.empty(0)
+    )
+    (path,) = saved(tmp_path, centers=statistics.centers)
+    assert not len(split_pairs(path, statistics, 10.0, Work(MEMORY, 1))[0])
 
 
 def test_every_two_classes_of_a_group_are_a_pair():

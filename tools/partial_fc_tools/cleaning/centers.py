@@ -35,19 +35,21 @@ class Classes(NamedTuple):
         return cls(names, rows, np.argsort(rows, kind="stable"), np.append(0, np.cumsum(counts)))
 
 
-class Figures(NamedTuple):
-    """Statistics of some classes and their images, see `figures`."""
+class ClassStatistics(NamedTuple):
+    """Statistics of some classes and their images, see `class_statistics`."""
 
     centers: np.ndarray  # (c, E) float32 of length 1; zeros for a class without an image that counts
     mean_length: np.ndarray  # (c,) float32, length of the mean of the embeddings that count
-    mean_own: np.ndarray  # (c,) float32, mean of ``own`` over the images that count; NaN for fewer than two
-    own: np.ndarray  # (n,) float32, cosine of an image to the mean of the others that count; NaN without others
+    mean_own_cosine: (
+        np.ndarray
+    )  # (c,) float32, mean of ``own_cosine`` over the images that count; NaN for fewer than two
+    own_cosine: np.ndarray  # (n,) float32, cosine of an image to the mean of the others that count; NaN without others
 
 
 class Fit(NamedTuple):
     """The centers of all classes, and what the limits follow from."""
 
-    figures: Figures
+    statistics: ClassStatistics
     typical: np.ndarray  # (N,) bool
     far: float  # lowest cosine of a typical image to the other images of its class
     between: np.ndarray  # (S,) float32, cosines of some images to the centers of other classes
@@ -70,14 +72,14 @@ def fit(embeddings: np.ndarray, classes: Classes, far_share: float, memory: int)
         raise ValueError("the set has images of one class only: nothing can be compared")
     block = max(1, memory // (4 * COPIES * embeddings.shape[1]))
     usable = np.concatenate([embeddings[i : i + block].any(axis=1) for i in range(0, len(embeddings), block)])
-    statistics = _figures_of_all(embeddings, classes, usable, block)
+    statistics = _all_statistics(embeddings, classes, usable, block)
     for number in range(ROUNDS):
         between = between_classes(embeddings, classes, statistics.centers, usable, block)
         if number == 0:
-            separation = share_above(statistics.own[usable & np.isfinite(statistics.own)], between)
+            separation = share_above(statistics.own_cosine[usable & np.isfinite(statistics.own_cosine)], between)
         far = float(np.quantile(between, 1 - far_share))
-        typical = usable & (statistics.own >= far)
-        statistics = _figures_of_all(embeddings, classes, typical, block)
+        typical = usable & (statistics.own_cosine >= far)
+        statistics = _all_statistics(embeddings, classes, typical, block)
     gaps = [half_gaps(*arguments) for _, _, *arguments in _blocks(embeddings, classes, typical, block)]
     return Fit(statistics, typical, far, between, np.concatenate(gaps), separation)
 
@@ -89,7 +91,7 @@ def share_above(values: np.ndarray, others: np.ndarray) -> float:
     return float(below.mean()) / 2 / len(others) if len(values) and len(others) else 0.5
 
 
-def figures(x: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> Figures:
+def class_statistics(x: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> ClassStatistics:
     """Computes the statistics of classes whose images are consecutive.
 
     Args:
@@ -103,36 +105,37 @@ def figures(x: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> Figures:
     rows = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(x)))
     others = sums[rows] - x * weights[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
-        own = np.einsum("ne,ne->n", others, x) / np.linalg.norm(others, axis=1)
-        own[number[rows] - weights < 1] = np.nan  # without others the sum is rounding noise, not exactly 0
+        own_cosine = np.einsum("ne,ne->n", others, x) / np.linalg.norm(others, axis=1)
+        own_cosine[number[rows] - weights < 1] = np.nan  # without others the sum is rounding noise, not exactly 0
         length = np.linalg.norm(sums, axis=1)
-        mean_own = np.add.reduceat(np.where(counts, own, 0), starts) / number
-        mean_own[number < 2] = np.nan
+        mean_own_cosine = np.add.reduceat(np.where(counts, own_cosine, 0), starts) / number
+        mean_own_cosine[number < 2] = np.nan
         centers = np.where(number[:, None] > 0, sums / length[:, None], 0)
-        return Figures(centers, length / number, mean_own, own)
+        return ClassStatistics(centers, length / number, mean_own_cosine, own_cosine)
 
 
 def half_gaps(x: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Returns the gaps (H,) between two halves of each class with four or more images that count."""
     before = np.cumsum(counts) - counts
     half_of = (before - np.repeat(before[starts], np.diff(starts, append=len(x)))) % 2
-    left, right = (figures(x, counts & (half_of == half), starts) for half in (0, 1))
+    left, right = (class_statistics(x, counts & (half_of == half), starts) for half in (0, 1))
     cosine = np.einsum("ce,ce->c", left.centers, right.centers)
-    gaps = gap(left.mean_own + right.mean_own, left.mean_length + right.mean_length, cosine)
+    gaps = gap(left.mean_own_cosine + right.mean_own_cosine, left.mean_length + right.mean_length, cosine)
     return gaps[np.isfinite(gaps)]
 
 
-def gap(mean_own: np.ndarray, mean_length: np.ndarray, cosine: np.ndarray) -> np.ndarray:
+def gap(mean_own_cosine: np.ndarray, mean_length: np.ndarray, cosine: np.ndarray) -> np.ndarray:
     """Returns how much nearer typical images are to their own class than to another, on average over two classes.
 
     The mean cosine of the images of a class to any direction is ``mean_length`` times the cosine of its center to it.
     Two classes of one person have a gap of about 0.
 
     Args:
-        mean_own, mean_length: sum over both classes; NaN if one has fewer than two typical images, as is the gap.
+        mean_own_cosine, mean_length: sums over both classes. The first one and the gap are NaN if a class has fewer
+            than two typical images.
         cosine: cosine of the two centers.
     """
-    result: np.ndarray = (mean_own - mean_length * cosine) / 2
+    result: np.ndarray = (mean_own_cosine - mean_length * cosine) / 2
     return result
 
 
@@ -152,14 +155,14 @@ def between_classes(
     )
 
 
-def _figures_of_all(embeddings: np.ndarray, classes: Classes, counts: np.ndarray, block: int) -> Figures:
-    """Returns the statistics of all classes, ``own`` in the order of the images."""
+def _all_statistics(embeddings: np.ndarray, classes: Classes, counts: np.ndarray, block: int) -> ClassStatistics:
+    """Returns the statistics of all classes, ``own_cosine`` in the order of the images."""
     number, size = len(classes.names), embeddings.shape[1]
-    mean_length, mean_own = np.empty((2, number), np.float32)
-    own = np.empty(len(counts), np.float32)
-    result = Figures(np.empty((number, size), np.float32), mean_length, mean_own, own)
+    mean_length, mean_own_cosine = np.empty((2, number), np.float32)
+    own_cosine = np.empty(len(counts), np.float32)
+    result = ClassStatistics(np.empty((number, size), np.float32), mean_length, mean_own_cosine, own_cosine)
     for part, positions, *arguments in _blocks(embeddings, classes, counts, block):
-        *of_classes, own[positions] = figures(*arguments)
+        *of_classes, own_cosine[positions] = class_statistics(*arguments)
         for array, values in zip(result, of_classes):
             array[part] = values
     return result
@@ -170,7 +173,7 @@ def _blocks(
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yields consecutive classes with at most ``block`` images together, or a single larger class.
 
-    Each item is the slice of the classes, the positions of their images, and the arguments of `figures`.
+    Each item is the slice of the classes, the positions of their images, and the arguments of `class_statistics`.
     """
     bounds, first = classes.bounds, 0
     while first < len(classes.names):

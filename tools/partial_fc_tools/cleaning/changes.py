@@ -44,28 +44,28 @@ class Limits(NamedTuple):
     person: float
 
 
-def limits_of(fit: Fit, other: Nearest, copies: np.ndarray, shares: Mapping[str, float]) -> Limits:
+def limits_of(fit: Fit, nearest_other: Nearest, copies: np.ndarray, shares: Mapping[str, float]) -> Limits:
     """Returns the limits: quantiles of the cosines in this set.
 
     Args:
         fit: the centers.
-        other: the nearest other class of each of the N images.
+        nearest_other: the nearest other class of each of the N images.
         copies: (K,) cosines of images to their altered copies.
         shares: the quantiles, by the names in ``command.SHARES``.
     """
-    typical = fit.typical & np.isfinite(fit.figures.own)
+    typical = fit.typical & np.isfinite(fit.statistics.own_cosine)
     if not typical.any():
         raise ValueError("no class has two images that are near each other: this model cannot clean this set")
-    own = fit.figures.own[typical]
-    lead = own - other.best[typical]
+    own_cosine = fit.statistics.own_cosine[typical]
+    lead = own_cosine - nearest_other.best[typical]
     return Limits(
         far=fit.far,
-        near=float(np.quantile(own, shares["near"])),
+        near=float(np.quantile(own_cosine, shares["near"])),
         sure=max(0.0, float(np.quantile(lead, shares["sure"]))),
         # Without a class of four images, or a copy of an image, nothing is found.
         split=float(np.quantile(fit.half_gaps, shares["split"])) if len(fit.half_gaps) else -np.inf,
         duplicate=float(np.quantile(copies, shares["copy"])) if len(copies) else np.inf,
-        person=float(np.quantile(own, shares["person"])),
+        person=float(np.quantile(own_cosine, shares["person"])),
     )
 
 
@@ -78,8 +78,8 @@ class Changes:
     Attributes:
         rows: (N,) int64, the class row of each image in the new set, REMOVED for a removed image.
         reasons: (N,) uint8, a key of REASONS; 0 for an unchanged image.
-        near: (N,) float32, cosine to what the image is near; NaN if there is no such thing.
-        other: (N,) int64, what the image is near: a class row, the position of an image, or the number of a test image.
+        near: (N,) float32, cosine to ``other``; NaN without one.
+        other: (N,) int64, what the image is near: a class row, an image's position, or a test image's number.
         merged: (C,) int64, the class row into which each class is merged; its own row without a merge.
     """
 
@@ -94,15 +94,17 @@ class Changes:
         """Removes images (N,) bool."""
         self.rows[unreadable], self.reasons[unreadable] = REMOVED, UNREADABLE
 
-    def correct_labels(self, own: np.ndarray, other: Nearest, limits: Limits, relabel: bool) -> None:
+    def correct_labels(self, own_cosine: np.ndarray, nearest_other: Nearest, limits: Limits, relabel: bool) -> None:
         """Moves images with wrong labels to their classes; removes those of unknown class, or all without ``relabel``.
 
-        ``own``: (N,) cosines to the other images of the class, NaN without others; such an image has no wrong label.
+        ``own_cosine``: (N,) cosines to the other images of the class; NaN for the only image of a class, which stays.
         """
-        images = np.flatnonzero((own < limits.far) & (other.best >= limits.near) & (other.best > own))
-        is_known = relabel & (other.best[images] - other.second[images] >= limits.sure)
-        rows = np.where(is_known, other.center[images], REMOVED)
-        self._set(images, rows, WRONG, other.best[images], other.center[images])
+        images = np.flatnonzero(
+            (own_cosine < limits.far) & (nearest_other.best >= limits.near) & (nearest_other.best > own_cosine)
+        )
+        is_known = relabel & (nearest_other.best[images] - nearest_other.second[images] >= limits.sure)
+        rows = np.where(is_known, nearest_other.center[images], REMOVED)
+        self._set(images, rows, WRONG, nearest_other.best[images], nearest_other.center[images])
 
     def merge_classes(self, groups: Iterable[Sequence[int]], sizes: np.ndarray, centers: np.ndarray) -> None:
         """Merges the classes of each group into the one with the most images, by ``sizes`` (C,)."""

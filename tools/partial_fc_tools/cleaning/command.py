@@ -86,12 +86,12 @@ def run(args: argparse.Namespace) -> int:
         stage = stack.enter_context(staged_files(args.out, files, args.force))
         work = args.work or f"{os.path.abspath(args.out)}.work"
         stack.enter_context(working_folder(work))
-        found = find(records, work, args)
-        write_changes(stage, records, found)
-        with progress(int((found.changes.rows >= 0).sum()), "image", "writing") as bar:
-            images, identities = write_set(stage, records, found.classes, found.changes.rows, bar)
-        write_page(os.path.join(stage, REPORT), records, found)
-    for name, counts in found.summary():
+        findings = find(records, work, args)
+        write_changes(stage, records, findings)
+        with progress(int((findings.changes.rows >= 0).sum()), "image", "writing") as bar:
+            images, identities = write_set(stage, records, findings.classes, findings.changes.rows, bar)
+        write_page(os.path.join(stage, REPORT), records, findings)
+    for name, counts in findings.summary():
         say(f"{name}: {counts}")
     say(
         f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}; every change in "

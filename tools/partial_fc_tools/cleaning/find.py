@@ -29,12 +29,12 @@ MIN_SEPARATION = 0.6  # of a set in which four of five labels are wrong; 0.5 is 
 MIN_NEARER = 0.9
 
 
-class Found(NamedTuple):
+class Findings(NamedTuple):
     """The changes of a set, and what they follow from."""
 
     classes: Classes  # of the old set
     fit: Fit
-    other: Nearest  # the nearest other class of each image
+    nearest_other: Nearest  # the nearest other class of each image
     limits: Limits
     copies: np.ndarray  # (K,) cosines of images to their altered copies
     changes: Changes
@@ -70,7 +70,7 @@ class Found(NamedTuple):
             yield REASONS[UNREADABLE], f"{(reasons == UNREADABLE).sum():,} images left out"
 
 
-def find(records: FaceRecords, work_folder: str, args: argparse.Namespace) -> Found:
+def find(records: FaceRecords, work_folder: str, args: argparse.Namespace) -> Findings:
     """Decides what becomes of the images of a set.
 
     Raises:
@@ -83,17 +83,17 @@ def find(records: FaceRecords, work_folder: str, args: argparse.Namespace) -> Fo
     classes = Classes.of(records.labels(np.arange(records.num_images)))
     fitted = fit(stored.images, classes, shares["far"], work.memory)
     check_model(fitted, stored.copies, args.model)
-    centers = fitted.figures.centers
+    centers = fitted.statistics.centers
     changes = Changes(classes.rows)
     changes.remove_unreadable(~np.asarray(stored.images).any(axis=1))
     merged: list[list[int]] = []
     with saved(work_folder, centers=centers, rows=classes.rows) as paths:
-        other = nearest(stored.path, paths["centers"], paths["rows"], work, "comparing with classes")
-        limits = limits_of(fitted, other, stored.copies, shares)
+        nearest_other = nearest(stored.path, paths["centers"], paths["rows"], work, "comparing with classes")
+        limits = limits_of(fitted, nearest_other, stored.copies, shares)
         if args.wrong != "keep":
-            changes.correct_labels(fitted.figures.own, other, limits, args.wrong == "relabel")
+            changes.correct_labels(fitted.statistics.own_cosine, nearest_other, limits, args.wrong == "relabel")
         if args.split == "merge":
-            merged = groups(*split_pairs(paths["centers"], fitted.figures, limits.split, work))
+            merged = groups(*split_pairs(paths["centers"], fitted.statistics, limits.split, work))
             changes.merge_classes(merged, np.diff(classes.bounds), centers)
     if args.duplicates == "remove":
         with progress(int((changes.rows >= 0).sum()), "image", "finding near-duplicates") as bar:
@@ -106,7 +106,7 @@ def find(records: FaceRecords, work_folder: str, args: argparse.Namespace) -> Fo
             of_images = nearest(stored.path, paths["tests"], None, work, "comparing with test sets")
             of_tests = nearest(paths["tests"], paths["persons"], None, work, "comparing test sets with classes")
         changes.remove_tested(of_images, of_tests._replace(center=persons[of_tests.center]), limits)
-    return Found(classes, fitted, other, limits, stored.copies, changes, merged, tests)
+    return Findings(classes, fitted, nearest_other, limits, stored.copies, changes, merged, tests)
 
 
 def check_model(fitted: Fit, copies: np.ndarray, model: str) -> None:
@@ -116,10 +116,10 @@ def check_model(fitted: Fit, copies: np.ndarray, model: str) -> None:
     which copies are clearly nearer is usable, as no limit is a fixed cosine.
     """
     # The dimensions follow from cosines between two images: the cosine to a center times the length of its mean.
-    lengths = fitted.figures.mean_length[np.isfinite(fitted.figures.mean_length)]
+    lengths = fitted.statistics.mean_length[np.isfinite(fitted.statistics.mean_length)]
     squares = np.square(fitted.between * (lengths.mean() if len(lengths) else 1))
     dimensions = 1 / (float(squares.mean()) or np.finfo(np.float64).tiny)
-    nearer = share_above(copies, fitted.figures.own[np.isfinite(fitted.figures.own)])
+    nearer = share_above(copies, fitted.statistics.own_cosine[np.isfinite(fitted.statistics.own_cosine)])
     if not (fitted.separation >= MIN_SEPARATION and (dimensions >= MIN_DIMENSIONS or nearer >= MIN_NEARER)):
         raise ValueError(
             f"{model} cannot clean this set: an image is nearer to its class than to another one in "

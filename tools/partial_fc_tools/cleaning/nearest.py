@@ -76,7 +76,7 @@ def nearest_part(rows: str, centers: str, excluded: str | None, side: int, span:
         column = scores.argmax(axis=1)
         best = scores[every, column]
         scores[every, column] = LOWEST
-        # The second of both tiles is the loser of their bests, or the winner's own second.
+        # The runner-up is the lower of both best cosines, or the second cosine of the tile that has the higher one.
         nearer = best > result.best
         np.maximum(
             result.second, np.where(nearer, np.maximum(result.best, scores.max(axis=1)), best), out=result.second

@@ -17,7 +17,7 @@ from partial_fc_tools.sets.source import image_size_of
 
 from .centers import Classes
 from .changes import DUPLICATE, REASONS, REMOVED, TEST_IMAGE, TEST_PERSON
-from .find import Found
+from .find import Findings
 
 CLASS_MAP, CHANGES = "class_map.txt", "changes.csv"
 
@@ -56,13 +56,13 @@ def write_set(stage: str, records: FaceRecords, classes: Classes, rows: np.ndarr
     return counts
 
 
-def write_changes(stage: str, records: FaceRecords, found: Found) -> None:
+def write_changes(stage: str, records: FaceRecords, findings: Findings) -> None:
     """Writes changes.csv: a line for each image that changes, in the order of the set.
 
     ``class`` and ``new_class`` are labels of the old set, the latter empty for a removed image; ``own`` and ``near``
     are cosines; ``other`` is the class, the key of the image or the test image that the image is near.
     """
-    changes, names = found.changes, found.classes.names
+    changes, names = findings.changes, findings.classes.names
     changed = np.flatnonzero(changes.reasons)
     with open(os.path.join(stage, CHANGES), "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = CsvWriter(file)
@@ -72,12 +72,12 @@ def write_changes(stage: str, records: FaceRecords, found: Found) -> None:
             if reason == DUPLICATE:
                 what = f"key {records.keys([other])[0]}"
             elif reason in (TEST_IMAGE, TEST_PERSON):
-                what = found.test_name(other)
+                what = findings.test_name(other)
             else:
                 what = "" if other < 0 else f"class {names[other]}"
             cosines = (
                 f"{value:.4f}" if np.isfinite(value) else ""
-                for value in (found.fit.figures.own[image], changes.near[image])
+                for value in (findings.fit.statistics.own_cosine[image], changes.near[image])
             )
             new_class = "" if row == REMOVED else names[row]
-            writer.writerow((key, names[found.classes.rows[image]], new_class, REASONS[reason], *cosines, what))
+            writer.writerow((key, names[findings.classes.rows[image]], new_class, REASONS[reason], *cosines, what))

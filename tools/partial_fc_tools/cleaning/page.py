@@ -15,7 +15,7 @@ from partial_fc.training.report.style import LINES, SOFT
 from partial_fc.utils.text import plural
 
 from .changes import DUPLICATE, REASONS, REMOVED, SPLIT, TEST_IMAGE, TEST_PERSON, WRONG
-from .find import Found
+from .find import Findings
 
 REPORT = "report.html"
 SAMPLES = 12  # pictured changes of each kind
@@ -24,13 +24,13 @@ BINS = 100
 LIMITS = {
     "far": "An image is far from its class below this cosine.",
     "near": "It is near another class from this cosine on.",
-    "sure": "It gets the label of that class if the next one is behind by this much.",
+    "sure": "It gets the label of that class if the next class trails by at least this.",
     "split": "Two classes are one person if their images are nearer to their own class by at most this much.",
     "duplicate": "Two images of a class are near-duplicates from this cosine on.",
     "person": "A test image shows the person of a class from this cosine on.",
 }
 TEXTS = {
-    WRONG: "Left: the image. Middle: a typical image of its class. Right: one of the class that it is near.",
+    WRONG: "Left: the image. Middle: a typical image of its class. Right: a typical image of the nearest other.",
     SPLIT: "Left: an image of the class that is merged. Right: a typical image of the class that it is merged into.",
     DUPLICATE: "Left: the image that is left out. Right: the one that stays.",
     TEST_IMAGE: "Left: the image that is left out. Right: the test image.",
@@ -38,7 +38,7 @@ TEXTS = {
 }
 
 
-def write_page(path: str, records: FaceRecords, found: Found) -> None:
+def write_page(path: str, records: FaceRecords, findings: Findings) -> None:
     """Writes the page, a single HTML5 file without scripts. Raises OSError."""
     name = os.path.dirname(os.path.abspath(records.rec_path))
     total = plural(records.num_images, "image")
@@ -46,23 +46,23 @@ def write_page(path: str, records: FaceRecords, found: Found) -> None:
         "header",
         tag("p", "Cleaning of a set", class_="kind"),
         tag("h1", name),
-        tag("p", f"{total} of {plural(len(found.classes.names), 'class', 'classes')}.", class_="lead"),
+        tag("p", f"{total} of {plural(len(findings.classes.names), 'class', 'classes')}.", class_="lead"),
     )
-    limits = [(f"{name}: {LIMITS[name]}", f"{value:.4f}") for name, value in found.limits._asdict().items()]
-    chart = picture(draw_cosines(found), "histograms of the cosines, with the limits", WIDTH, HEIGHT)
+    limits = [(f"{name}: {LIMITS[name]}", f"{value:.4f}") for name, value in findings.limits._asdict().items()]
+    chart = picture(draw_cosines(findings), "histograms of the cosines, with the limits", WIDTH, HEIGHT)
     sections = [
-        tag("section", tag("h2", "Changes"), facts(found.summary())),
-        *_changes(records, found),
+        tag("section", tag("h2", "Changes"), facts(findings.summary())),
+        *_changes(records, findings),
         tag("section", tag("h2", "Limits"), [facts(limits), tag("figure", chart, class_="chart")]),
     ]
     with open(path, "w", encoding="utf-8", errors="replace") as file:
         file.write(document(f"Cleaning of {name}", tag("body", header, tag("main", sections))))
 
 
-def _changes(records: FaceRecords, found: Found) -> list[Element]:
+def _changes(records: FaceRecords, findings: Findings) -> list[Element]:
     """Returns a section for each kind of change, with pictures from the most to the least certain one."""
-    classes, changes = found.classes, found.changes
-    typical = classes.order[found.fit.typical[classes.order]]
+    classes, changes = findings.classes, findings.changes
+    typical = classes.order[findings.fit.typical[classes.order]]
     rows, first = np.unique(classes.rows[typical], return_index=True)
     typical_of = dict(zip(rows.tolist(), typical[first].tolist()))  # the first typical image of each class
 
@@ -85,8 +85,8 @@ def _changes(records: FaceRecords, found: Found) -> list[Element]:
         elif reason == DUPLICATE:
             shown += [show(other)]
         else:
-            test, number = found.test(other)
-            shown += [picture(test.read(number), found.test_name(other))]
+            test, number = findings.test(other)
+            shown += [picture(test.read(number), findings.test_name(other))]
         target = "left out" if new_row == REMOVED else str(classes.names[new_row])
         key = records.keys([image])[0]
         caption: Content = [
@@ -101,19 +101,19 @@ def _changes(records: FaceRecords, found: Found) -> list[Element]:
         if len(images):
             images = images[np.argsort(-changes.near[images], kind="stable")]
             shown = images[np.linspace(0, len(images) - 1, min(SAMPLES, len(images))).astype(np.int64)]
-            count = f"{len(shown)} of {plural(len(images), 'image')}, by the cosine to what they are near. "
+            count = f"{len(shown)} of {plural(len(images), 'image')}, from the highest to the lowest cosine. "
             items = tag("ul", [item(image, reason) for image in shown.tolist()], class_="pairs")
             sections.append(tag("section", tag("h2", REASONS[reason].capitalize()), tag("p", count + text), items))
     return sections
 
 
-def draw_cosines(found: Found) -> bytes:
+def draw_cosines(findings: Findings) -> bytes:
     """Returns a PNG with the histograms of the cosines, and the limits as vertical lines."""
     kinds = {
-        "to the own class": found.fit.figures.own,
-        "to the nearest other class": found.other.best,
-        "to a random other class": found.fit.between,
-        "to an altered copy": found.copies,
+        "to the own class": findings.fit.statistics.own_cosine,
+        "to the nearest other class": findings.nearest_other.best,
+        "to a random other class": findings.fit.between,
+        "to an altered copy": findings.copies,
     }
     file = io.BytesIO()
     with styled_figure("", figsize=(WIDTH / 100, HEIGHT / 100), dpi=100, layout="constrained") as figure:
@@ -123,7 +123,7 @@ def draw_cosines(found: Found) -> bytes:
             counts, edges = np.histogram(values, BINS, (-1, 1))
             axes.stairs(counts / max(len(values), 1), edges, label=name, color=color)
         for name in ("far", "near", "duplicate", "person"):
-            value = getattr(found.limits, name)
+            value = getattr(findings.limits, name)
             axes.axvline(value, color=SOFT, linestyle=":", linewidth=1)
             axes.annotate(name, (value, 1), (2, -10), xycoords=("data", "axes fraction"), textcoords="offset points")
         axes.set(xlabel="cosine", ylabel="share of the images", yscale="log")

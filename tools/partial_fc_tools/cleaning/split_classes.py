@@ -11,27 +11,27 @@ from functools import partial
 
 import numpy as np
 
-from .centers import Figures, gap
+from .centers import ClassStatistics, gap
 from .nearest import Work, spans, tile_side
 
 Pairs = tuple[np.ndarray, np.ndarray]  # (Q, 2) int64, the lower class first, and their gaps (Q,) float32
 
 
-def split_pairs(centers: str, figures: Figures, limit: float, work: Work) -> Pairs:
+def split_pairs(centers: str, statistics: ClassStatistics, limit: float, work: Work) -> Pairs:
     """Compares every two classes and returns the pairs whose gap is at most ``limit``.
 
     ``centers`` is the path of a .npy file (C, E) float32.
     """
-    number, size = figures.centers.shape
+    number, size = statistics.centers.shape
     side = tile_side(work.memory // work.workers // 3, size)  # cosines and gaps, with their temporary copies
-    function = partial(split_part, centers, figures.mean_own, figures.mean_length, limit, side)
+    function = partial(split_part, centers, statistics.mean_own_cosine, statistics.mean_length, limit, side)
     parts = list(work.results(function, number, side, "class", "comparing classes"))
     classes, gaps = (np.concatenate(column) for column in zip(*parts))
     return classes, gaps
 
 
 def split_part(
-    centers: str, mean_own: np.ndarray, mean_length: np.ndarray, limit: float, side: int, span: tuple[int, int]
+    centers: str, mean_own_cosine: np.ndarray, mean_length: np.ndarray, limit: float, side: int, span: tuple[int, int]
 ) -> Pairs:
     """Returns the pairs of `split_pairs` whose lower class is in a span."""
     all_centers = np.load(centers, mmap_mode="r")
@@ -42,7 +42,7 @@ def split_part(
         if last <= start:
             continue
         tile = gap(
-            mean_own[start:stop, None] + mean_own[first:last],
+            mean_own_cosine[start:stop, None] + mean_own_cosine[first:last],
             mean_length[start:stop, None] + mean_length[first:last],
             x @ all_centers[first:last].T,
         )

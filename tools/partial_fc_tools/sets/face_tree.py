@@ -37,10 +37,10 @@ class FaceWriter:
         """Writes the faces and the lines of a photo."""
         self.counts[photo.outcome] += 1
         self.counts[TURNED] += photo.turned
-        self.counts[SEVERAL] += photo.found > 1
+        self.counts[SEVERAL] += photo.num_found > 1
         if photo.reason and not self.first_reason:
             self.first_reason = f"{name} {photo.reason}"
-        shared = (name, photo.outcome, photo.reason, photo.found, "yes" if photo.turned else "no")
+        shared = (name, photo.outcome, photo.reason, photo.num_found, "yes" if photo.turned else "no")
         if not photo.faces:
             self.rows.writerow((*shared, *[""] * (len(COLUMNS) - len(shared))))
         # The face of a.png beside a.jpg is a.png.jpg.

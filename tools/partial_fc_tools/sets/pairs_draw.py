@@ -38,28 +38,28 @@ def draw_pairs(counts: Sequence[int], num_pairs: int, seed: int) -> tuple[list[P
     present = [identity for identity in shuffled(range(len(counts)), random) if counts[identity] > 0]
     present.sort(key=lambda identity: -counts[identity])
     folds = [present[fold::FOLDS] for fold in range(FOLDS)]
-    each = num_pairs // (2 * FOLDS)
-    check_capacity([[counts[identity] for identity in fold] for fold in folds], each)
+    per_fold = num_pairs // (2 * FOLDS)
+    check_capacity([[counts[identity] for identity in fold] for fold in folds], per_fold)
     pairs: list[Pair] = []
     same: list[bool] = []
     for fold in folds:
-        pairs += same_pairs(fold, counts, each, random)
-        pairs += different_pairs(fold, counts, each, random)
-        same += [True] * each + [False] * each
+        pairs += same_pairs(fold, counts, per_fold, random)
+        pairs += different_pairs(fold, counts, per_fold, random)
+        same += [True] * per_fold + [False] * per_fold
     return pairs, same
 
 
-def check_capacity(folds: list[list[int]], each: int) -> None:
-    """Raises ValueError unless every fold has `each` pairs of either kind; `folds` holds numbers of images."""
+def check_capacity(folds: list[list[int]], per_fold: int) -> None:
+    """Raises ValueError unless every fold has `per_fold` pairs of either kind; `folds` holds numbers of images."""
     capacity = []
     for counts in folds:
         same = sum(count * (count - 1) // 2 for count in counts)
         total = sum(counts) * (sum(counts) - 1) // 2
         capacity.append(min(same, total - same))
-    if min(capacity) < each:
+    if min(capacity) < per_fold:
         raise ValueError(
             f"these identities give {2 * FOLDS * min(capacity)} pairs in {FOLDS} folds that share no identity, not "
-            f"{2 * FOLDS * each}: use fewer pairs, or more identities with 2 images or more"
+            f"{2 * FOLDS * per_fold}: use fewer pairs, or more identities with 2 images or more"
         )
 
 

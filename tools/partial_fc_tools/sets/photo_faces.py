@@ -46,7 +46,7 @@ class AlignedPhoto(NamedTuple):
     outcome: str  # ALIGNED, NO_FACE, DAMAGED, TOO_LARGE or FAILED
     reason: str = ""  # for DAMAGED, TOO_LARGE and FAILED
     turned: bool = False  # whether its EXIF orientation turned the photo
-    found: int = 0  # number of faces found
+    num_found: int = 0  # number of faces found
     faces: tuple[tuple[Face, bytes], ...] = ()  # chosen faces, in coordinates of the upright photo, and their crops
 
 
@@ -76,12 +76,14 @@ def align_photo(path: str, root: str, detector: Detector, options: PhotoOptions)
         return AlignedPhoto(DAMAGED, (error.strerror if isinstance(error, OSError) else None) or str(error))
     turned = stored.orientation != 1
     try:
-        found = [face for face in find_faces(photo, detector, options.detect_side) if face.score >= options.min_score]
-        chosen = choose(found, options.which, (photo.shape[0], photo.shape[1]))
+        detected = [
+            face for face in find_faces(photo, detector, options.detect_side) if face.score >= options.min_score
+        ]
+        chosen = choose(detected, options.which, (photo.shape[0], photo.shape[1]))
         faces = tuple((face, encode(crop(photo, face.landmarks), options.format)) for face in chosen)
     except Exception as error:  # a user's detector may raise anything: one photo must not end hours of work
         return AlignedPhoto(FAILED, f"{type(error).__name__}: {error}", turned)
-    return AlignedPhoto(ALIGNED if faces else NO_FACE, "", turned, len(found), faces)
+    return AlignedPhoto(ALIGNED if faces else NO_FACE, "", turned, len(detected), faces)
 
 
 def find_faces(photo: np.ndarray, detector: Detector, side: int) -> list[Face]:
