@@ -40,9 +40,7 @@ class ClassStatistics(NamedTuple):
 
     centers: np.ndarray  # (c, E) float32 of length 1; zeros for a class without an image that counts
     mean_length: np.ndarray  # (c,) float32, length of the mean of the embeddings that count
-    mean_own_cosine: (
-        np.ndarray
-    )  # (c,) float32, mean of ``own_cosine`` over the images that count; NaN for fewer than two
+    mean_own_cosine: np.ndarray  # (c,) float32, over the images that count; NaN for fewer than two
     own_cosine: np.ndarray  # (n,) float32, cosine of an image to the mean of the others that count; NaN without others
 
 
@@ -54,8 +52,8 @@ class Fit(NamedTuple):
     far: float  # lowest cosine of a typical image to the other images of its class
     between: np.ndarray  # (S,) float32, cosines of some images to the centers of other classes
     half_gaps: np.ndarray  # (H,) float32, gaps of two halves of one class, of classes with four typical images or more
-    # How often an image is nearer to its class than an image is to another class, with all images in the means; ties
-    # count half, so chance is 0.5.
+    # Probability that the cosine of an image to its class exceeds the cosine of an image to another class, before any
+    # image is excluded from the means; ties count half, so chance is 0.5.
     separation: float
 
 

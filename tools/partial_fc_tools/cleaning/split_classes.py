@@ -1,4 +1,4 @@
-"""Rule: classes whose images are as near to each other as to their own class show one person.
+"""Rule: two classes show one person if their images are as near to the other class as to their own.
 
 Two classes are a pair if their gap, see `centers.gap`, is at most the limit ``split``. This limit is a quantile of the
 gaps between halves of one class, so no fixed distance is needed. A group of classes is merged if every two of them are

@@ -105,7 +105,10 @@ def listed_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
 
 
 def drawn_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
-    """Does the same for random pairs of the labels [A, B) of a set, or of the sorted folders [A, B) of a tree."""
+    """Draws pairs of the labels [A, B) of a set, or of the sorted folders [A, B) of a tree.
+
+    Returns the 2P images, and whether each pair shows one person.
+    """
     if args.folder is not None:
         names, others = identity_folders(args.folder)
         first, last = bounds(args.identities, len(names), args.folder)

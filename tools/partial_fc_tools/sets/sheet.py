@@ -112,7 +112,7 @@ def cell(records: FaceRecords, position: int, size: tuple, unreadable: list[str]
 
 
 def caption(label: int, names: list[str] | None) -> list[str]:
-    """Returns the lines on the left: the label, and the name if there is one, in ASCII as OpenCV draws no more."""
+    """Returns the lines on the left: the label, and the name if there is one. OpenCV draws ASCII only."""
     if names is None:
         return [str(label)]
     name = "".join(character if " " <= character <= "~" else "?" for character in names[label])
