@@ -227,6 +227,9 @@ def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, tm
     monkeypatch.setattr(embeddings, "PART", 16)
     original, parts = embeddings.embed_part, []
 
+    def interrupted_write(*_):
+        raise OSError("the disk is gone")
+
     def interrupted(*arguments):
         if len(parts) == 3:
             raise OSError("the disk is gone")
@@ -241,6 +244,13 @@ def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, tm
     assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 0
     assert parts[4][0] == FaceRecords(errors / "set" / "train.rec").read_image(48)[0]
     assert clean(errors, tmp_path / "whole") == 0
+    assert content(tmp_path / "out")["train.rec"] == content(tmp_path / "whole")["train.rec"]
+    for path in (tmp_path / "work").glob("*.npy"):
+        path.unlink()
+    with monkeypatch.context() as patch:  # ends after the first rows, before the file that counts them
+        patch.setattr(embeddings, "replace_file", interrupted_write)
+        assert clean(errors, tmp_path / "out", "--work", tmp_path / "work", "--force") == 2
+    assert clean(errors, tmp_path / "out", "--work", tmp_path / "work", "--force") == 0
     assert content(tmp_path / "out")["train.rec"] == content(tmp_path / "whole")["train.rec"]
 
 
