@@ -1,4 +1,4 @@
-"""The command lines of train_memory.py and train.py as far as they need no framework."""
+"""The command lines of train_memory.py and train.py that need no framework."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 
 from paths import ROOT
 
-# Like the program itself (-c puts the working folder first), and fails if a framework or a trainer is imported.
+# Runs the program as a script (-c puts the working folder first), but fails if it imports a framework or a trainer.
 PROGRAM = """
 import runpy, sys
 sys.argv = sys.argv[1:]

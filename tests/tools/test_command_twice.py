@@ -24,7 +24,7 @@ pytest.importorskip("faiss", reason="pip install faiss-cpu")
 
 PEOPLE, IMAGES = 20, 4
 MODEL = ("--model", "backbone.onnx")
-# Command -> its arguments, where OUT is in another folder, and what is there afterwards.
+# Command -> its arguments, where OUT is a path in another folder, and the files that it writes.
 WRITES = {
     "sets align": ("photos OUT --detector red_squares:RedSquares", "OUT OUT.csv"),
     "sets pack": ("faces OUT", "OUT"),
@@ -73,7 +73,7 @@ def write_folders(place):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """What the commands read."""
+    """A folder with the files that the commands read."""
     place = tmp_path_factory.mktemp("twice")
     before = os.getcwd()
     os.chdir(place)

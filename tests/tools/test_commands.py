@@ -19,7 +19,7 @@ from partial_fc_tools.__main__ import TREE
 from paths import ROOT, with_root
 
 HEAVY = ("mxnet", "torch", "onnx", "onnxruntime", "matplotlib")
-# What Python has on Linux and not on macOS, by its documentation.
+# Documented as available on Linux, but not on macOS.
 LINUX_ONLY = {
     "os": ("sched_getaffinity", "posix_fadvise", "posix_fallocate", "fdatasync", "memfd_create", "O_DIRECT"),
     "signal": ("sigtimedwait", "sigwaitinfo", "SIGRTMIN"),
@@ -30,7 +30,7 @@ LINUX_ONLY = {
 
 
 def commands(group=TREE, names=()):
-    """(names of a command, its Command) of all commands."""
+    """Yields (names, Command) of all commands."""
     for name, entry in group.commands.items():
         if isinstance(entry, Group):
             yield from commands(entry, (*names, name))

@@ -9,7 +9,7 @@ from partial_fc.data.names import write_names
 
 
 def command(*words, code=0):
-    """What it prints; an error is one line."""
+    """Returns the output of a command; an error must be one line."""
     done = start("checkpoints", *words)
     assert done.returncode == code, done.stderr
     assert len(done.stderr.splitlines()) == (1 if code and not done.stdout else 0), done.stderr

@@ -114,7 +114,7 @@ def test_end_to_end(errors, tmp_path, capsys):
 
 
 def test_an_image_without_an_embedding_is_left_out_and_listed(errors, tmp_path, capsys, monkeypatch):
-    """Also the first ones, by which it is seen whether there are embeddings at all, and the last one."""
+    """Also the last image, and the first ones, which are searched before all embeddings are read."""
     monkeypatch.setattr("partial_fc_tools.cleaning.stored.SEARCHED", 2)
     photos = [[photo(person) for _ in range(IMAGES)] for person in range(PEOPLE)]
     for person, number in (black := [(0, 0), (0, 1), (2, 3), (PEOPLE - 1, IMAGES - 1)]):
@@ -171,7 +171,7 @@ def test_a_second_run_takes_the_embeddings_and_other_limits(errors, tmp_path, mo
 
 
 def other_weights(folder):
-    """In the second file of the model alone."""
+    """Only in the model's second file."""
     path = folder / "model.onnx"
     graph, times = path.read_bytes(), path.stat()
     TinyModel(features=64, seed=8).write_in_two(path)
@@ -180,7 +180,7 @@ def other_weights(folder):
 
 
 def another_set(folder):
-    """Images of the same sizes: those of the first two classes change places."""
+    """Images of the same sizes: two images of different classes change places."""
     records = FaceRecords(folder / "set" / "train.rec")
     people = [[] for _ in range(PEOPLE + 1)]
     for position in range(records.num_images):
@@ -203,7 +203,7 @@ def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path)
         options = ["--against", own / "test.bin", *["--no-flip"] * (change is None)]
         if change:
             change(own)
-        embeddings.opened_model.cache_clear()  # as in a process of its own
+        embeddings.opened_model.cache_clear()  # as in a new process
         for name, work in (("again", "work"), ("fresh", "new")):
             shutil.rmtree(tmp_path / "new", ignore_errors=True)
             assert clean(own, tmp_path / name, "--work", tmp_path / work, "--force", *options) == 0
@@ -213,7 +213,7 @@ def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path)
 
 
 def test_a_large_set_is_compared_by_samples(errors, tmp_path, monkeypatch):
-    """Of its images, and of altered copies."""
+    """Samples of its images and of altered copies give the same changes."""
     assert clean(errors, tmp_path / "all") == 0
     monkeypatch.setattr("partial_fc_tools.cleaning.centers.SAMPLED", 50)
     monkeypatch.setattr("partial_fc_tools.cleaning.copies.SAMPLED", 20)
@@ -278,7 +278,7 @@ def test_a_working_folder_in_use_and_missing_files_are_refused(errors, tmp_path,
     ids=["constant", "collapsed", "cone", "random labels"],
 )
 def test_a_model_that_does_not_separate_the_classes_is_refused(errors, tmp_path, capsys, factor, refused):
-    """Else the near-duplicates of a collapsed model would be all images but one of each class."""
+    """To a collapsed model, all images of a class but one would be near-duplicates."""
     model, folder = TinyModel(features=64), errors / "set"
     if factor is None:
         folder = tmp_path / "set"

@@ -33,7 +33,7 @@ def unit(x):
 
 
 def people(labels, spread=0.6, size=16, seed=0):
-    """(N, size) float32 of length 1: a random direction of each label, and a random part of each image."""
+    """(N, size) float32 of length 1: a random direction for each label, plus noise for each image."""
     random = np.random.default_rng(seed)
     directions = unit(random.normal(size=(labels.max() + 1, size)))
     return unit(directions[labels] + spread * unit(random.normal(size=(len(labels), size))))
@@ -124,7 +124,7 @@ def test_limits_are_quantiles_of_the_typical_images():
     limits = limits_of(found, other, np.linspace(0.9, 1, 101), shares)
     own = found.statistics.own_cosine[found.typical]
     assert limits.far == found.far and limits.split == pytest.approx(np.quantile(found.half_gaps, 0.25))
-    few = limits_of(found._replace(half_gaps=np.empty(0)), other, np.empty(0), shares)  # nothing is found by these
+    few = limits_of(found._replace(half_gaps=np.empty(0)), other, np.empty(0), shares)  # limits that nothing reaches
     assert (few.split, few.duplicate) == (-np.inf, np.inf)
     assert limits.near == pytest.approx(np.median(own)) and limits.sure == pytest.approx(np.median(own) - 0.1)
     assert limits.person == pytest.approx(np.quantile(own, 0.25)) and limits.duplicate == pytest.approx(0.95)
@@ -148,7 +148,7 @@ def test_wrong_labels(own, best, second, result):
 
 
 def slow_gap(x, labels, found, one, other):
-    """Mean over the typical images of both classes of how much nearer they are to their own class."""
+    """How much nearer typical images are to their own class, on average over both classes."""
     gaps = []
     for own, against in ((one, other), (other, one)):
         images = np.flatnonzero((labels == own) & found.typical)
@@ -216,7 +216,7 @@ def test_images_and_persons_of_test_sets():
 
 
 def test_a_new_set_has_the_names_and_labels_of_the_old_one(tmp_path):
-    """Also where classes of the old one have no images."""
+    """Also if classes of the old set have no images."""
     labels = np.array([1, 3, 3, 6])
     records = {key: (label, key, 0, jpeg(key)) for key, label in enumerate(labels)}
     old = FaceRecords(write_records(str(tmp_path), records))
@@ -229,7 +229,7 @@ def test_a_new_set_has_the_names_and_labels_of_the_old_one(tmp_path):
 
 
 def test_the_rules_follow_each_other():
-    """A wrong label stays the reason of an image whose new class is merged; of equal classes the first one stays."""
+    """A wrong label stays the reason of an image whose new class is merged; among classes of equal size the first one stays."""
     classes = np.array([0, 0, 1, 1, 1, 2, 2, 2, 3, 4])
     own, best, second = np.full(10, 0.9), np.linspace(0.5, 0.95, 10, dtype=np.float32), np.zeros(10)
     own[[1, 5]], second[5] = 0, 0.9

@@ -118,7 +118,7 @@ def test_images_of_another_size_are_scaled_with_resize(place):
 
 def test_links_that_form_a_loop(place):
     os.symlink("..", place / "faces" / "b" / "back")
-    os.symlink(place / "faces" / "b" / "deep", place / "faces" / "a")  # the same images by another name: once
+    os.symlink(place / "faces" / "b" / "deep", place / "faces" / "a")  # the same images under another name count once
     assert run() == 0
     assert read_index("embeddings").names == NAMES
 

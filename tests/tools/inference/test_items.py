@@ -22,7 +22,7 @@ def letters(text):
 
 
 def raising(text):
-    """Fails with classes of its own, and ends the program."""
+    """Raises an error that is not a ValueError, or exits."""
     if text == "abd":
         raise KeyError(text)
     return sys.exit(0) if text == "xyz" else letters(text)
@@ -39,7 +39,7 @@ def expected(text):
 
 
 def write_model(path, *, factor=False, batch="batch", centered=False):
-    """A matrix on the bytes of a word; with ``factor``, times a second input, which no normalized embedding shows."""
+    """Multiplies the bytes of a word by a matrix; ``factor`` adds a second input that normalization cancels out."""
     infos = [helper.make_tensor_value_info("letters", TensorProto.UINT8, [batch, LENGTH])]
     nodes = [
         helper.make_node("Cast", ["letters"], ["numbers"], to=TensorProto.FLOAT),

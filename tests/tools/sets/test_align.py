@@ -37,7 +37,7 @@ def write_photos(folder, photos):
 
 
 def rows_of(out):
-    """The lines of the list, by photo; several of one photo are a list."""
+    """Returns {photo: its lines in the list}."""
     with open(f"{out}.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     names = [row["photo"] for row in rows]
@@ -93,7 +93,7 @@ def test_a_photo_that_is_too_large_is_not_decoded(tmp_path, monkeypatch, ending)
 
 
 def test_a_photo_above_opencvs_usual_bound(tmp_path, monkeypatch):
-    """Of 70 megapixels; in processes that have not imported OpenCV before."""
+    """In new processes, as OpenCV reads its limit when it is imported."""
     large = np.full((7000, 10_000), 200, np.uint8)
     encoded = cv2.imencode(".png", large, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()
     write_photos(tmp_path / "photos", {f"a/{name}.png": encoded for name in range(3)})
@@ -143,7 +143,7 @@ def test_every_photo_is_listed_and_faces_fill_the_template(photos, tmp_path, cap
 
 @pytest.mark.parametrize("which, eyes", [("largest", [27.1]), ("central", [78.7]), ("all", [27.1, 78.7])])
 def test_one_or_all_faces_of_a_photo(which, eyes, tmp_path):
-    # With all faces, the first of a.jpg would have the name of a_1.jpg.
+    # With --faces all, the first face of a.jpg would get the name of a_1.jpg.
     folder = write_photos(tmp_path / "photos", {"x/a.jpg": TWO, "x/a_1.jpg": photo((0, 0, 80))})
     call(align, folder, tmp_path / "out", *SQUARES, "--faces", which, "--format", "png", "--workers", 1)
     rows = rows_of(tmp_path / "out")["x/a.jpg"]

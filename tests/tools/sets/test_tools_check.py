@@ -1,4 +1,4 @@
-"""check: what is wrong with a set is named, record by record, however wrong it is."""
+"""check: all problems of a set are reported, record by record, however damaged the set is."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def write_sound_set(root):
 
 
 def problems(rec, fast=False, workers=1):
-    """(texts, parts) of what is wrong."""
+    """Returns (texts, parts) of the problems."""
     found = list(SetCheck(rec, fast, workers).problems())
     return [problem.text for problem in found], Counter(problem.part for problem in found)
 
@@ -145,7 +145,7 @@ def test_garbage_and_cut_index_lines(rec):
 
 
 def test_as_many_invalid_lines_are_listed_as_the_limit(rec, monkeypatch):
-    """Also if they are in several parts of the text."""
+    """Also if they are in different chunks of the text."""
     lines = lines_of(rec)
     write_lines(rec, [*lines[:3], "a", *lines[3:10], "b", *lines[10:], "last"])
     for chunk in (20, 1 << 18):
@@ -248,7 +248,7 @@ def test_a_set_of_im2rec(tmp_path, fast):
 
 
 def test_bad_images_of_several_labels(tmp_path):
-    """Without a property file and an image that can be decoded, too."""
+    """Neither a property file nor an image shows the size."""
     labels = {0: 0.0, 1: np.array([1.0, 5.0]), 2: np.array([2.0, 5.0, 5.0])}
     bad = {key: (label, key, 0, b"no image" if key < 2 else b"") for key, label in labels.items()}
     texts, parts = problems(write_records(tmp_path, bad))

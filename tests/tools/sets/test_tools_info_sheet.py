@@ -95,7 +95,7 @@ def test_every_option_changes_the_sheet(small, tmp_path):
 
 
 def test_a_sheet_of_shuffled_images_that_are_wider_than_high(tmp_path):
-    """The first one is damaged; the next ones have the size, without a property file."""
+    """The first image is damaged, so the size comes from the next ones, as there is no property file."""
     faces = {key: picture(key, (40, 60)) for key in range(4)}
     encoded = {key: cv2.imencode(".png", face)[1].tobytes() for key, face in faces.items()}
     labels = [1.0, 0.0, 1.0, 1.0]

@@ -88,7 +88,7 @@ def test_images_of_a_list_are_checked_and_resized(tree, tmp_path):
 
 
 def check_drawing(counts, pairs, same, number):
-    """What holds for every drawing, whatever the seed."""
+    """Checks properties that hold for every seed."""
     assert len(pairs) == number and sum(same) == number // 2
     assert all(0 <= image < counts[person] for pair in pairs for person, image in pair)
     assert [first[0] == second[0] for first, second in pairs] == same

@@ -1,4 +1,4 @@
-"""Commands that are ended from outside: nothing of them is left, neither files nor processes."""
+"""Commands that a signal ends leave neither files nor processes."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from waiting import happens
 
 @contextmanager
 def at_work(tmp_path, command):
-    """A command that is surely still at work on tree/, which has many links to a large image."""
+    """Runs a command that takes long: tree/ has many links to a large image."""
     for person in range(3):
         (tmp_path / "tree" / str(person)).mkdir(parents=True)
         write_slow_images(tmp_path / "tree" / str(person), 1000)
@@ -30,7 +30,7 @@ def at_work(tmp_path, command):
 
 
 def processes_of(session):
-    """The living processes of a session: the command, its workers, and what keeps track of them."""
+    """The living processes of a session: the command, its workers, and their resource tracker."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError), open(f"/proc/{name}/stat") as file:

@@ -108,14 +108,14 @@ def test_unpack_refuses_a_folder_with_files_and_a_damaged_set(small, tmp_path):
 
 
 def test_unpack_leaves_out_bad_records(tmp_path, capsys):
-    """Broken, of an unknown format, and all of an identity: what is left packs again."""
+    """Broken records, unknown formats, and all images of an identity; the rest can be packed again."""
     people = [PEOPLE[0], [b"PK\3\4zip", *PEOPLE[1]], [b"no image"]]
     write_face_set(tmp_path / "set", people)
     rec, tree = str(tmp_path / "set" / "train.rec"), str(tmp_path / "tree")
     offset = dict(map(int, line.split("\t")) for line in (tmp_path / "set" / "train.idx").read_text().splitlines())
     with pytest.raises(ValueError, match=f"key 3 at offset {offset[3]} .*--skip-bad"):
         call(unpack, rec, tree)
-    overwrite(rec, offset[5] + 8, b"\xff\xff\xff\0")  # labels that are not there
+    overwrite(rec, offset[5] + 8, b"\xff\xff\xff\0")  # more labels than the record holds
     call(unpack, rec, tree, "--skip-bad")
     printed = capsys.readouterr()
     assert printed.out == f"{tree}: 4 images in 2 folders; 3 left out as bad\n"
@@ -196,7 +196,7 @@ def test_names_are_checked_before_anything_is_written(small, tmp_path):
     os.makedirs(tmp_path / "tree" / "a\tb")
     write_names(small, ["ann", "bob", "cid"])
     out = tmp_path / "out"
-    out.touch()  # who tries to make a folder of it ends with another error
+    out.touch()  # creating this folder would raise another error
     with pytest.raises(ValueError, match="tabs or line ends"):
         call(merge, out, small, tmp_path / "line\nend")
     with pytest.raises(ValueError, match="tabs or line ends"):

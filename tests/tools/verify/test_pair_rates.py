@@ -1,4 +1,4 @@
-"""Rates of pairs at one threshold, against counting pair by pair."""
+"""Rates at one threshold, compared with counting pair by pair."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from partial_fc_tools.verify.pair_rates import (
 PAIRS = 400
 RNG = np.random.default_rng(3)
 ISSAME = RNG.random(PAIRS) < 0.4
-DISTANCE = np.clip(RNG.normal(np.where(ISSAME, 0.9, 1.8), 0.5), 0, 4).round(2)  # with equal ones
+DISTANCE = np.clip(RNG.normal(np.where(ISSAME, 0.9, 1.8), 0.5), 0, 4).round(2)  # with ties
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_wilson_interval(events, total, low, high):
 
 
 def counted(pairs, threshold):
-    """The rates of pairs (distance, same), one after the other."""
+    """Counts the rates of pairs (distance, same)."""
     rejects = sum(1 for d, same in pairs if same and not d < threshold)
     accepts = sum(1 for d, same in pairs if not same and d < threshold)
     same = sum(1 for _, same in pairs if same)

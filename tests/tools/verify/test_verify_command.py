@@ -51,7 +51,7 @@ def test_figures_are_those_of_the_definition(place, capsys):
 
 @pytest.mark.parametrize("trained, options", [("True", ["--no-flip"]), ("False", [])])
 def test_mirror_images_may_be_left_out(trained, options, place, tmp_path):
-    """By an option, or as a model was trained."""
+    """By an option, or because the model was trained without."""
     model = TinyModel()
     model.metadata["rand_mirror"] = trained
     model.write(tmp_path / "model.onnx")
@@ -63,7 +63,7 @@ def test_mirror_images_may_be_left_out(trained, options, place, tmp_path):
 
 
 def test_the_figures_do_not_depend_on_the_batch(place):
-    """Of 42 images."""
+    """The set has 42 images."""
     arguments = [str(place / "a.onnx")], [str(place / "set.bin")]
     (expected,), _ = verify_models(*arguments, 64, True)
     for batch_size in (2, 41, 42, 43):

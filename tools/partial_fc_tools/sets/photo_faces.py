@@ -33,11 +33,11 @@ class PhotoOptions(NamedTuple):
     """How photos become faces; see the options of `sets align`."""
 
     detector: str  # name for `open_detector`
-    which: str  # "largest", "central" or "all" of the faces
-    min_score: float  # of a face
-    detect_side: int  # longer side in pixels of the image in which faces are found
-    max_pixels: int  # of a photo
-    format: ImageOptions  # of the encoded faces
+    which: str  # "largest", "central" or "all"
+    min_score: float  # lowest score of a face
+    detect_side: int  # longer side in pixels of the image in which faces are detected
+    max_pixels: int  # largest photo
+    format: ImageOptions  # encoding of the faces
 
 
 class AlignedPhoto(NamedTuple):
@@ -76,9 +76,8 @@ def align_photo(path: str, root: str, detector: Detector, options: PhotoOptions)
         return AlignedPhoto(DAMAGED, (error.strerror if isinstance(error, OSError) else None) or str(error))
     turned = stored.orientation != 1
     try:
-        detected = [
-            face for face in find_faces(photo, detector, options.detect_side) if face.score >= options.min_score
-        ]
+        faces_found = find_faces(photo, detector, options.detect_side)
+        detected = [face for face in faces_found if face.score >= options.min_score]
         chosen = choose(detected, options.which, (photo.shape[0], photo.shape[1]))
         faces = tuple((face, encode(crop(photo, face.landmarks), options.format)) for face in chosen)
     except Exception as error:  # a user's detector may raise anything: one photo must not end hours of work
@@ -96,11 +95,8 @@ def find_faces(photo: np.ndarray, detector: Detector, side: int) -> list[Face]:
     stretch = np.array(photo.shape[1::-1]) / small.shape[1::-1]
     faces = []
     for face in detector.detect(small.copy()):
-        box, landmarks = (
-            # The center of the first pixel is (0, 0), its corner (-0.5, -0.5): corners scale.
-            (np.reshape(points, (-1, 2)) + 0.5) * stretch - 0.5
-            for points in (face.box, face.landmarks)
-        )
+        # The center of the first pixel is (0, 0), its corner (-0.5, -0.5): corners scale.
+        box, landmarks = ((np.reshape(p, (-1, 2)) + 0.5) * stretch - 0.5 for p in (face.box, face.landmarks))
         if landmarks.shape != (5, 2) or box.shape != (2, 2):
             shapes = f"landmarks of shape {np.shape(face.landmarks)} and a box of shape {np.shape(face.box)}"
             raise ValueError(f"the detector gave {shapes}, expected (5, 2) and (4,)")
