@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tqdm import tqdm
 
 from face_sets import jpeg, write_records
 from partial_fc.data.face_records import FaceRecords
@@ -193,7 +192,7 @@ def test_every_two_classes_of_a_group_are_a_pair():
 def test_the_earliest_of_near_duplicates_stays(memory):
     labels = np.random.default_rng(4).permutation(np.repeat(np.arange(-1, 3), 15))
     x = people(labels + 1, spread=0.5).astype(np.float16)
-    images, kept_for, _ = near_duplicates(x, labels, 0.9, memory, tqdm(disable=True))
+    images, kept_for, _ = near_duplicates(x, labels, 0.9, memory)
     wide, kept, expected = x.astype(np.float32), [], {}
     for image in np.flatnonzero(labels >= 0):
         near = [k for k in kept if labels[k] == labels[image] and wide[k] @ wide[image] >= 0.9]
@@ -223,13 +222,13 @@ def test_a_new_set_has_the_names_and_labels_of_the_old_one(tmp_path):
     write_names(tmp_path, [f"name {label}" for label in range(7)])
     (tmp_path / "new").mkdir()
     after = np.array([-1, 1, 1, 2])
-    assert write_set(str(tmp_path / "new"), old, Classes.of(labels), after, tqdm(disable=True)) == (3, 2)
+    assert write_set(str(tmp_path / "new"), old, Classes.of(labels), after) == (3, 2)
     assert (tmp_path / "new" / "class_map.txt").read_text() == "3\n6\n"
     assert read_names(tmp_path / "new" / "train.rec", 2) == ["name 3", "name 6"]
 
 
 def test_the_rules_follow_each_other():
-    """A wrong label stays the reason of an image whose new class is merged; among classes of equal size the first one stays."""
+    """A wrong label stays the reason of an image whose new class is merged; of two equal classes the first one stays."""
     classes = np.array([0, 0, 1, 1, 1, 2, 2, 2, 3, 4])
     own, best, second = np.full(10, 0.9), np.linspace(0.5, 0.95, 10, dtype=np.float32), np.zeros(10)
     own[[1, 5]], second[5] = 0, 0.9

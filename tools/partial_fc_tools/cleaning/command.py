@@ -70,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the set; returns the exit code. After an error only embeddings are left."""
-    from partial_fc.utils.progress import progress
     from partial_fc.utils.staging import staged_files
     from partial_fc_tools.sets.source import open_set
 
@@ -88,8 +87,7 @@ def run(args: argparse.Namespace) -> int:
         stack.enter_context(working_folder(work))
         findings = find(records, work, args)
         write_changes(stage, records, findings)
-        with progress(int((findings.changes.rows >= 0).sum()), "image", "writing") as bar:
-            images, identities = write_set(stage, records, findings.classes, findings.changes.rows, bar)
+        images, identities = write_set(stage, records, findings.classes, findings.changes.rows)
         write_page(os.path.join(stage, REPORT), records, findings)
     for name, counts in findings.summary():
         say(f"{name}: {counts}")

@@ -6,16 +6,16 @@ one that stays.
 Shapes: N images, D near-duplicates, n images of a class, E embedding.
 """
 
-from typing import Any
-
 import numpy as np
+
+from partial_fc.utils.progress import progress
 
 from .centers import Classes
 from .nearest import spans, tile_side
 
 
 def near_duplicates(
-    embeddings: np.ndarray, classes: np.ndarray, limit: float, memory: int, bar: Any
+    embeddings: np.ndarray, classes: np.ndarray, limit: float, memory: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Finds images whose cosine to an earlier image that stays in their class is at least ``limit``.
 
@@ -24,7 +24,6 @@ def near_duplicates(
         classes: (N,) int64, -1 for images that have been removed.
         limit: lowest cosine of near-duplicates.
         memory: bytes to use.
-        bar: progress bar, which counts images.
 
     Returns:
         The near-duplicates (D,) int64, the image that stays for each, and their cosines float32.
@@ -33,12 +32,12 @@ def near_duplicates(
     by_class = Classes.of(classes[images])
     side = tile_side(memory, embeddings.shape[1])
     kept_for, cosines = np.full(len(classes), -1), np.zeros(len(classes), np.float32)
-    for begin, end in zip(by_class.bounds[:-1], by_class.bounds[1:]):
-        positions = images[by_class.order[begin:end]]
-        near, cosine = near_earlier(embeddings, positions, limit, side)
-        kept_for[positions] = np.where(near >= 0, positions[near], -1)
-        cosines[positions] = cosine
-        bar.update(len(positions))
+    with progress(len(images), "image", "finding near-duplicates") as bar:
+        for begin, end in zip(by_class.bounds[:-1], by_class.bounds[1:]):
+            positions = images[by_class.order[begin:end]]
+            near, cosines[positions] = near_earlier(embeddings, positions, limit, side)
+            kept_for[positions] = np.where(near >= 0, positions[near], -1)
+            bar.update(len(positions))
     removed = np.flatnonzero(kept_for >= 0)
     return removed, kept_for[removed], cosines[removed]
 

@@ -12,7 +12,6 @@ import numpy as np
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.evaluation.collapse import MIN_DIMENSIONS
 from partial_fc.utils.memory import free_memory
-from partial_fc.utils.progress import progress
 from partial_fc.utils.text import plural
 
 from .centers import Classes, Fit, fit, share_above
@@ -97,9 +96,7 @@ def find(records: FaceRecords, work_folder: str, args: argparse.Namespace) -> Fi
             merged = groups(*split_pairs(paths["centers"], fitted.statistics, limits.split, work))
             changes.merge_classes(merged, np.diff(classes.bounds), centers)
     if args.duplicates == "remove":
-        with progress(int((changes.rows >= 0).sum()), "image", "finding near-duplicates") as bar:
-            duplicates = near_duplicates(stored.images, changes.rows, limits.duplicate, work.memory, bar)
-        changes.remove_duplicates(*duplicates)
+        changes.remove_duplicates(*near_duplicates(stored.images, changes.rows, limits.duplicate, work.memory))
     if tests:
         # One center per person: a second one would be as near to a test image, so that neither would lead.
         persons = np.unique(changes.merged)

@@ -6,12 +6,12 @@ Shapes: N images, C classes of the old set.
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.names import names_of, write_names
+from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import CsvWriter
 from partial_fc_tools.sets.source import image_size_of
 
@@ -22,7 +22,7 @@ from .find import Findings
 CLASS_MAP, CHANGES = "class_map.txt", "changes.csv"
 
 
-def write_set(stage: str, records: FaceRecords, classes: Classes, rows: np.ndarray, bar: Any) -> tuple[int, int]:
+def write_set(stage: str, records: FaceRecords, classes: Classes, rows: np.ndarray) -> tuple[int, int]:
     """Writes train.rec, train.idx, property, identities.txt and class_map.txt into the folder ``stage``.
 
     Classes that have images keep their order, and so do the images of a class.
@@ -31,7 +31,6 @@ def write_set(stage: str, records: FaceRecords, classes: Classes, rows: np.ndarr
         stage: the folder.
         records, classes: the old set.
         rows: (N,) int64, the class row of each image in the new set, REMOVED for none.
-        bar: progress bar, which counts images.
 
     Returns:
         Numbers of images and classes.
@@ -44,12 +43,14 @@ def write_set(stage: str, records: FaceRecords, classes: Classes, rows: np.ndarr
         raise ValueError("no image would be left: change the limits, or use another model")
     new = Classes.of(rows[kept])
 
-    def images_of(begin: int, end: int) -> Iterator[bytes]:
-        for position in kept[new.order[begin:end]].tolist():
-            yield records.read_image(position)[0]
-            bar.update(1)
+    with progress(len(kept), "image", "writing") as bar:
 
-    counts = write_face_set(stage, map(images_of, new.bounds[:-1], new.bounds[1:]), image_size_of(records))
+        def images_of(begin: int, end: int) -> Iterator[bytes]:
+            for position in kept[new.order[begin:end]].tolist():
+                yield records.read_image(position)[0]
+                bar.update(1)
+
+        counts = write_face_set(stage, map(images_of, new.bounds[:-1], new.bounds[1:]), image_size_of(records))
     labels = classes.names[new.names]
     write_names(stage, names_of(records.rec_path, labels, records.num_identities))
     Path(stage, CLASS_MAP).write_text("".join(f"{label}\n" for label in labels), encoding="ascii")
