@@ -228,7 +228,7 @@ def test_a_new_set_has_the_names_and_labels_of_the_old_one(tmp_path):
 
 
 def test_the_rules_follow_each_other():
-    """A wrong label stays the reason of an image whose new class is merged; of two equal classes the first one stays."""
+    """A wrong label stays the reason of an image whose new class is merged; of two equal classes the first stays."""
     classes = np.array([0, 0, 1, 1, 1, 2, 2, 2, 3, 4])
     own, best, second = np.full(10, 0.9), np.linspace(0.5, 0.95, 10, dtype=np.float32), np.zeros(10)
     own[[1, 5]], second[5] = 0, 0.9
