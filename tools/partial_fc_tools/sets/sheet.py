@@ -19,7 +19,7 @@ from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.text import plural, say
 
-from .source import image_size_of, open_set
+from .source import by_identity, image_size_of, open_set
 
 EXAMPLE = "/train_tmp/mine sheet.png --labels 3,17 --images 12"
 MARGIN = 130  # pixels on the left for label and name
@@ -69,7 +69,11 @@ def run(args: argparse.Namespace) -> int:
             )
         names = read_names(records.rec_path, records.num_identities)
         size = image_size_of(records)
-        samples = [sample(records, label, args.images, rng) for label in chosen]
+        images_of = {label: list(positions) for label, positions in by_identity(records) if label in chosen}
+        samples = []
+        for label in chosen:
+            positions = images_of[label]
+            samples.append(sorted(rng.choice(positions, min(args.images, len(positions)), replace=False).tolist()))
         sheet = empty_sheet(len(samples), max(map(len, samples)), size)
         for row, label, positions in zip(sheet, chosen, samples):
             for number, line in enumerate(caption(label, names)):
@@ -84,14 +88,6 @@ def run(args: argparse.Namespace) -> int:
         say(f"crossed out: {text}", sys.stderr)
     say(f"{args.out}: {plural(len(chosen), 'identity', 'identities')}: {', '.join(map(str, chosen))}")
     return 0
-
-
-def sample(records: FaceRecords, label: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Returns the positions of at most `count` random images of an identity, ascending."""
-    runs = np.flatnonzero(records.runs.labels == label)
-    starts, lengths = records.runs.starts[runs], records.runs.lengths()[runs]
-    positions = np.concatenate([np.arange(start, start + length) for start, length in zip(starts, lengths)])
-    return sorted(rng.choice(positions, min(count, len(positions)), replace=False).tolist())
 
 
 def cell(records: FaceRecords, position: int, size: tuple, unreadable: list[str]) -> np.ndarray:
