@@ -19,14 +19,14 @@ from partial_fc_tools.sets.pack import FILES
 
 EXAMPLE = """/train_tmp/mine /train_tmp/mine_clean --model models/r50-arcface-mine --against lfw.bin
 data/mine data/mine_clean --model backbone.onnx --wrong remove --split keep"""
-# The limits are quantiles of distributions in the set: option -> its default, and what the quantile is a share of.
+# Each limit is a quantile of a distribution in the set: option -> its default, and the values beyond the limit.
 SHARES = {
-    "far": (0.02, "images of other classes that are nearer to a class than an image that is far from it"),
-    "near": (0.02, "typical images that are too far from their class to be near it by this measure"),
-    "sure": (0.25, "typical images whose class leads by too little for a new label"),
-    "split": (0.98, "random halves of one class that would be found to be one person"),
-    "copy": (0.05, "altered copies of images that would not be found to be near-duplicates"),
-    "person": (0.5, "typical images that are too far from their class for a test image to be its person"),
+    "far": (0.02, "images of other classes above the limit below which an image is far from its class"),
+    "near": (0.02, "typical images below the limit from which on an image is near another class"),
+    "sure": (0.25, "typical images whose lead over the next class is below the limit for a new label"),
+    "split": (0.98, "random halves of one class that the limit for split classes would merge"),
+    "copy": (0.05, "altered copies below the limit for near-duplicates"),
+    "person": (0.5, "typical images below the limit for test persons"),
 }
 
 
@@ -39,13 +39,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against", nargs="+", default=[], metavar="TEST", help="test sets to leave out of OUT: pairs (.bin), or sets"
     )
     parser.add_argument(
-        "--wrong", choices=("relabel", "remove", "keep"), default="relabel", help="wrong labels (default: relabel)"
+        "--wrong",
+        choices=("relabel", "remove", "keep"),
+        default="relabel",
+        help="what to do with wrong labels (default: relabel)",
     )
     parser.add_argument(
-        "--split", choices=("merge", "keep"), default="merge", help="classes of one person (default: merge)"
+        "--split",
+        choices=("merge", "keep"),
+        default="merge",
+        help="what to do with several classes of one person (default: merge)",
     )
     parser.add_argument(
-        "--duplicates", choices=("remove", "keep"), default="remove", help="near-duplicates (default: remove)"
+        "--duplicates",
+        choices=("remove", "keep"),
+        default="remove",
+        help="what to do with near-duplicates (default: remove)",
     )
     parser.add_argument("--work", metavar="FOLDER", help="folder of the embeddings (default: OUT.work)")
     parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")

@@ -30,8 +30,8 @@ def add_reader(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reader",
         metavar="package.module:function",
-        help="function that makes the model's input from a text, for a model of items other than images; replace the "
-        "folder of images by a text file with one item per line, and an image by a text",
+        help="function that makes the model's input from a text, for a model of items other than images; give a text "
+        "file with one item per line instead of a folder of images, and a text instead of an image",
     )
 
 

