@@ -63,6 +63,14 @@ def clean(folder, out, *options):
     return exit_code("sets", "clean", folder / "set", out, "--model", folder / "model.onnx", "--workers", 1, *options)
 
 
+@pytest.fixture(scope="module")
+def cleaned(errors, tmp_path_factory):
+    """The set, cleaned without a test set; its working folder is beside it."""
+    out = tmp_path_factory.mktemp("cleaned") / "out"
+    assert clean(errors, out) == 0
+    return out
+
+
 def lines_of(out):
     with open(out / "changes.csv", newline="") as file:
         return list(csv.DictReader(file))
@@ -160,13 +168,12 @@ def test_the_images_of_several_test_sets_are_named(errors, tmp_path):
     assert found.keys() == expected.keys() and all(names <= expected[label] for label, names in found.items())
 
 
-def test_a_second_run_takes_the_embeddings_and_other_limits(errors, tmp_path, monkeypatch):
-    assert clean(errors, tmp_path / "one", "--work", tmp_path / "work") == 0
+def test_a_second_run_takes_the_embeddings_and_other_limits(errors, cleaned, tmp_path, monkeypatch):
     monkeypatch.setattr(embeddings, "embed_part", lambda *_: pytest.fail("embedded again"))
     options = ["--wrong", "remove", "--split", "keep", "--duplicates", "keep"]
-    assert clean(errors, tmp_path / "two", "--work", tmp_path / "work", *options) == 0
+    assert clean(errors, tmp_path / "two", "--work", f"{cleaned}.work", *options) == 0
     assert {row[2:] for row in changes_of(tmp_path / "two")} == {("", "wrong label"), ("", "unreadable")}
-    reasons = {row[3] for row in changes_of(tmp_path / "one")}
+    reasons = {row[3] for row in changes_of(cleaned)}
     assert reasons == {"wrong label", "unreadable", "split class", "near-duplicate"}
 
 
@@ -212,64 +219,47 @@ def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path)
         before = content(tmp_path / "again")["changes.csv"]
 
 
-def test_a_large_set_is_compared_by_samples(errors, tmp_path, monkeypatch):
+def test_a_large_set_is_compared_by_samples(errors, cleaned, tmp_path, monkeypatch):
     """Samples of its images and of altered copies give the same changes."""
-    assert clean(errors, tmp_path / "all") == 0
     monkeypatch.setattr("partial_fc_tools.cleaning.centers.SAMPLED", 50)
     monkeypatch.setattr("partial_fc_tools.cleaning.copies.SAMPLED", 20)
     assert clean(errors, tmp_path / "some") == 0
     copies = np.load(*(tmp_path / "some.work").glob("copies-*.npy"))
     assert len(copies) == 20 and copies.any(axis=1).all()
-    assert changes_of(tmp_path / "some") == changes_of(tmp_path / "all")
+    assert changes_of(tmp_path / "some") == changes_of(cleaned)
 
 
-def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, tmp_path, monkeypatch):
+def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, cleaned, tmp_path, monkeypatch):
     monkeypatch.setattr(embeddings, "PART", 16)
     original, parts = embeddings.embed_part, []
 
-    def interrupted_write(*_):
+    def gone(*_):
         raise OSError("the disk is gone")
 
     def interrupted(*arguments):
-        if len(parts) == 3:
-            raise OSError("the disk is gone")
         parts.append(arguments[-1])
-        return original(*arguments)
+        return gone() if len(parts) == 4 else original(*arguments)
 
     monkeypatch.setattr(embeddings, "embed_part", interrupted)
     assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 2
     kept = [os.path.splitext(name)[1] for name in sorted(os.listdir(tmp_path / "work"))]
     assert os.listdir(tmp_path) == ["work"] and kept == [".json", ".npy"]
-    parts.append(None)
     assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 0
-    assert parts[4][0] == FaceRecords(errors / "set" / "train.rec").read_image(48)[0]
-    assert clean(errors, tmp_path / "whole") == 0
-    assert content(tmp_path / "out")["train.rec"] == content(tmp_path / "whole")["train.rec"]
+    assert parts[4] == parts[3] and content(tmp_path / "out") == content(cleaned)
     for path in (tmp_path / "work").glob("*.npy"):
         path.unlink()
     with monkeypatch.context() as patch:  # ends after the first rows, before the file that counts them
-        patch.setattr(embeddings, "replace_file", interrupted_write)
+        patch.setattr(embeddings, "replace_file", gone)
         assert clean(errors, tmp_path / "out", "--work", tmp_path / "work", "--force") == 2
     assert clean(errors, tmp_path / "out", "--work", tmp_path / "work", "--force") == 0
-    assert content(tmp_path / "out")["train.rec"] == content(tmp_path / "whole")["train.rec"]
+    assert content(tmp_path / "out") == content(cleaned)
 
 
-def test_processes_change_nothing(errors, tmp_path, monkeypatch):
-    assert clean(errors, tmp_path / "one") == 0
+def test_processes_change_nothing(errors, cleaned, tmp_path, monkeypatch):
     monkeypatch.setattr(embeddings, "PART", 32)
     monkeypatch.setattr("partial_fc_tools.cleaning.nearest.MAX_SIDE", 8)
     assert clean(errors, tmp_path / "two", "--workers", 2, "--memory-mb", 1) == 0
-    assert content(tmp_path / "one") == content(tmp_path / "two")
-
-
-def test_a_working_folder_in_use_and_missing_files_are_refused(errors, tmp_path, capsys):
-    with working_folder(str(tmp_path / "work")):
-        assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 2
-    assert "work is being changed" in capsys.readouterr().err
-    for option, name in (("--against", "missing.bin"), ("--model", "missing.onnx")):
-        assert clean(errors, tmp_path / "out", option, name) == 2
-        assert name in capsys.readouterr().err
-    assert os.listdir(tmp_path) == []
+    assert content(tmp_path / "two") == content(cleaned)
 
 
 @pytest.mark.parametrize(
@@ -300,13 +290,19 @@ def test_a_model_that_does_not_separate_the_classes_is_refused(errors, tmp_path,
         assert "out: 101 images of 12 identities" in printed.out
 
 
-def test_the_set_itself_and_a_model_of_another_size_are_refused(errors, tmp_path, capsys):
-    assert clean(errors, errors / "set", "--force") == 2
-    assert "name another folder" in capsys.readouterr().err
+def test_what_cannot_be_cleaned_is_refused_and_leaves_nothing(errors, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     small = jpeg(np.zeros((64, 64, 3), np.uint8), 90)
-    write_pairs(tmp_path / "small.bin", [small, small], [True])
-    assert clean(errors, tmp_path / "out", "--against", tmp_path / "small.bin") == 2
-    assert "small.bin: image 0" in capsys.readouterr().err
+    write_pairs("small.bin", [small, small], [True])
     TinyModel(size=(64, 64)).write(tmp_path / "small.onnx")
-    assert clean(errors, tmp_path / "out", "--model", tmp_path / "small.onnx") == 2
-    assert "112x112" in capsys.readouterr().err
+    with working_folder("used"):
+        for words, message in (
+            ([errors / "set", "--force"], "name another folder"),
+            (["out", "--work", "used"], "used is being changed"),
+            (["out", "--against", "missing.bin"], "missing.bin"),
+            (["out", "--model", "missing.onnx"], "missing.onnx"),
+            (["out", "--model", "small.onnx"], "112x112"),
+            (["out", "--against", "small.bin", "--work", "kept"], "small.bin: image 0"),
+        ):
+            assert clean(errors, *words) == 2 and message in capsys.readouterr().err
+    assert sorted(os.listdir()) == ["kept", "small.bin", "small.onnx"]

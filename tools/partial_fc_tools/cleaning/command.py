@@ -94,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
         stage = stack.enter_context(staged_files(args.out, files, args.force))
         work = args.work or f"{os.path.abspath(args.out)}.work"
         stack.enter_context(working_folder(work))
-        findings = find(records, work, args)
+        shares = {name: getattr(args, f"{name}_share") for name in SHARES}
+        findings = find(records, work, shares, args)
         write_changes(stage, records, findings)
         images, identities = write_set(stage, records, findings.classes, findings.changes.rows)
         write_page(os.path.join(stage, REPORT), records, findings)

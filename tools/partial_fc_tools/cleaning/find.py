@@ -4,7 +4,7 @@ Shapes: N images, C classes, K images with altered copies, T test images.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ from partial_fc.utils.text import plural
 
 from .centers import Classes, Fit, fit, share_above
 from .changes import DUPLICATE, REASONS, REMOVED, TEST_IMAGE, TEST_PERSON, UNREADABLE, WRONG, Changes, Limits, limits_of
-from .command import SHARES
 from .duplicates import near_duplicates
 from .embeddings import Images
 from .nearest import Nearest, Work, nearest
@@ -70,13 +69,12 @@ class Findings(NamedTuple):
             yield REASONS[UNREADABLE], f"{(reasons == UNREADABLE).sum():,} images left out"
 
 
-def find(records: FaceRecords, work_folder: str, args: argparse.Namespace) -> Findings:
+def find(records: FaceRecords, work_folder: str, shares: Mapping[str, float], args: argparse.Namespace) -> Findings:
     """Decides what becomes of the images of a set.
 
     Raises:
         OSError, ValueError: a file cannot be read or written, or the model fails or does not separate the classes.
     """
-    shares = {name: getattr(args, f"{name}_share") for name in SHARES}
     tests = [open_test(path) for path in args.against]
     stored = stored_embeddings(records, tests, work_folder, args)
     work = Work(args.memory_mb * 1_000_000 if args.memory_mb else free_memory() // 4, args.workers)
