@@ -14,6 +14,7 @@ from partial_fc.data.pairs_bin import read_pairs, write_pairs
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.evaluation.verification import verify
 from partial_fc_tools.verify.command import verify_models
+from partial_fc_tools.verify.roc_picture import draw_roc
 from tiny_onnx import TinyModel
 
 PEOPLE = [(pair % 8, (pair + pair % 2) % 8) for pair in range(21)]
@@ -70,10 +71,14 @@ def test_the_figures_do_not_depend_on_the_batch(place):
         assert verify_models(*arguments, batch_size, True)[0] == [pytest.approx(expected)]
 
 
-def test_sets_of_one_name_have_curves_of_their_own(place, tmp_path):
+def test_sets_of_one_name_have_curves_of_their_own_and_all_have_labels(place, tmp_path):
     shutil.copy(place / "set.bin", tmp_path)
     _, curves = verify_models([str(place / "a.onnx")], [str(place / "set.bin"), str(tmp_path / "set.bin")], 8, False)
     assert len(curves) == 2
+    pictures = [tmp_path / "_.png", tmp_path / "without.png"]
+    for picture, prefix in zip(pictures, ("_", "")):  # Matplotlib hides labels that begin with "_"
+        draw_roc({f"{prefix}{name}": curve for name, curve in zip("ab", curves.values())}, 1e-4, "", [str(picture)])
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()
 
 
 def test_sets_that_cannot_be_verified_are_named(place, tmp_path, capsys):
