@@ -1,4 +1,4 @@
-"""Rule: an image that is as near to an earlier image of its class as an altered copy would be is a near-duplicate.
+"""Rule: an image is a near-duplicate if an earlier image of its class is as near to it as an altered copy would be.
 
 Wrong labels and split classes have been corrected by then. The earliest image stays; an image is removed if it is near
 one that stays.
@@ -17,7 +17,7 @@ from .nearest import spans, tile_side
 def near_duplicates(
     embeddings: np.ndarray, classes: np.ndarray, limit: float, memory: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finds images whose cosine to an earlier image that stays in their class is at least ``limit``.
+    """Finds images with a cosine of at least ``limit`` to an earlier image of their class that stays.
 
     Args:
         embeddings: (N, E) float16 or float32 of length 1.

@@ -109,8 +109,8 @@ def find(records: FaceRecords, work_folder: str, shares: Mapping[str, float], ar
 def check_model(fitted: Fit, copies: np.ndarray, model: str) -> None:
     """Raises ValueError for a model that does not separate the classes of this set, or has collapsed.
 
-    All embeddings of a collapsed model are so near to each other that two images of a class look like copies. A cone in
-    which copies are clearly nearer is usable, as no limit is a fixed cosine.
+    The embeddings of a collapsed model are so near to each other that any two images of a class look like copies. A
+    model whose embeddings form a cone is usable if copies are clearly nearer, as no limit is a fixed cosine.
     """
     # The dimensions follow from cosines between two images: the cosine to a center times the length of its mean.
     lengths = fitted.statistics.mean_length[np.isfinite(fitted.statistics.mean_length)]

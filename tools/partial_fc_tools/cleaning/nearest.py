@@ -87,7 +87,7 @@ def nearest_part(rows: str, centers: str, excluded: str | None, side: int, span:
 
 
 def tile_side(memory: int, size: int) -> int:
-    """Returns the largest n = m of a tile that takes at most ``memory`` bytes with its embeddings of ``size`` numbers.
+    """Returns the side n = m of the largest tile that takes at most ``memory`` bytes; embeddings have ``size`` numbers.
 
     A tile needs 4 (2 n^2 + 2 n E) bytes: the cosines and a temporary copy of them, the embeddings, and the centers.
     """
