@@ -1,4 +1,4 @@
-"""The command lines of train_memory.py and train.py as far as they need no framework."""
+"""The command lines of train_memory.py and train.py that need no framework."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 
 from paths import ROOT
 
-# Like the program itself (-c puts the working folder first), and fails if a framework or a trainer is imported.
+# Runs the program as a script (-c puts the working folder first), but fails if it imports a framework or a trainer.
 PROGRAM = """
 import runpy, sys
 sys.argv = sys.argv[1:]
@@ -18,20 +18,18 @@ for name in ("mxnet", "horovod", "partial_fc_mxnet", "torch", "partial_fc_torch"
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
-FIELDS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
-
 
 def mpirun(rank):
-    """What Open MPI's mpirun tells one of two ranks."""
-    names = {name: f"OMPI_COMM_WORLD_{name}" for name in FIELDS}
-    return {names[name]: str(value) for name, value in zip(FIELDS, (rank, 2, rank, 2))}
+    """The variables with which Open MPI's mpirun describes one of two ranks."""
+    values = {"RANK": rank, "SIZE": 2, "LOCAL_RANK": rank, "LOCAL_SIZE": 2}
+    return {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in values.items()}
 
 
 def torchrun(rank):
-    """What torchrun tells one of two ranks."""
-    names = {"SIZE": "WORLD_SIZE", "LOCAL_SIZE": "LOCAL_WORLD_SIZE"}
-    values = {names.get(name, name): str(value) for name, value in zip(FIELDS, (rank, 2, rank, 2))}
-    return {**values, "TORCHELASTIC_RUN_ID": "run", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    """The variables with which torchrun describes one of two ranks."""
+    numbers = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 29500}
+    texts = {"TORCHELASTIC_RUN_ID": "run", "MASTER_ADDR": "127.0.0.1"}
+    return {**texts, **{name: str(value) for name, value in numbers.items()}}
 
 
 PROGRAMS = {"train_memory.py": ("mxnet", mpirun), "train.py": ("torch", torchrun)}
@@ -44,27 +42,23 @@ def start(program, *arguments, **environment):
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, **pipes)
 
 
-def run(program, *arguments):
-    """Returns exit code, output and errors of one process without a launcher."""
-    return finish(start(program, *arguments))
-
-
-def run_ranks(program, *arguments):
-    """Returns those of two ranks that start together."""
-    _, launcher = PROGRAMS[program]
-    return [finish(process) for process in [start(program, *arguments, **launcher(rank)) for rank in (0, 1)]]
-
-
 def finish(process):
     with process:
         output, errors = process.communicate(timeout=60)
     return process.returncode, output, errors
 
 
+def run(program, *arguments):
+    """Returns exit code, output and errors of one process without a launcher."""
+    return finish(start(program, *arguments))
+
+
 @both
 @pytest.mark.parametrize("arguments, part", [(["--help"], "momentum=0.9 "), (["--print-config"], '"momentum": 0.9')])
 def test_help_and_settings_are_printed_by_rank_0_only(program, arguments, part):
-    (code, output, errors), other = run_ranks(program, *arguments)
+    _, launcher = PROGRAMS[program]
+    ranks = [start(program, *arguments, **launcher(rank)) for rank in (0, 1)]
+    (code, output, errors), other = map(finish, ranks)
     assert (code, output.count(part), errors) == (0, 1, "")
     assert other == (0, "", "")
 
@@ -92,23 +86,15 @@ def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_pa
 @pytest.mark.parametrize(
     "program, arguments, message",
     [
-        ("train_memory.py", ["momentum=1.5"], "momentum is 1.5, but must be at least 0 and below 1\n"),
+        ("train_memory.py", ["momentum=1.5"], "momentum is 1.5, "),
         ("train.py", ["--network", "r10"], "unknown network 'r10': did you mean 'r100'? "),
         (
             "train_memory.py",
-            ["--config", "none\x1b[2J.json", "--print-config"],
-            f"cannot read the settings in {ROOT}/none\\x1b[2J.json: No such file or directory\n",
+            ["--config", "none\x1b[2J.json"],
+            f"cannot read the settings in {ROOT}/none\\x1b[2J.json: ",
         ),
-        (
-            "train_memory.py",
-            ["--profile-seconds", "3"],
-            "--profile-seconds is 3.0, but must be above 0 and go with --profile-io; ",
-        ),
-        (
-            "train.py",
-            [os.fsdecode(b"output=/a\xff")],
-            "the output folder /a\\udcff is no UTF-8: set another output or ",
-        ),
+        ("train_memory.py", ["--profile-seconds", "3"], "--profile-seconds is 3.0, "),
+        ("train.py", [os.fsdecode(b"output=/a\xff")], "the output folder /a\\udcff is no UTF-8: "),
     ],
 )
 def test_what_is_refused_ends_with_one_line_and_without_a_folder(program, arguments, message, tmp_path):

@@ -19,7 +19,7 @@ from partial_fc_tools.__main__ import TREE
 from paths import ROOT, with_root
 
 HEAVY = ("mxnet", "torch", "onnx", "onnxruntime", "matplotlib")
-# What Python has on Linux and not on macOS, by its documentation.
+# Documented as available on Linux, but not on macOS.
 LINUX_ONLY = {
     "os": ("sched_getaffinity", "posix_fadvise", "posix_fallocate", "fdatasync", "memfd_create", "O_DIRECT"),
     "signal": ("sigtimedwait", "sigwaitinfo", "SIGRTMIN"),
@@ -30,7 +30,7 @@ LINUX_ONLY = {
 
 
 def commands(group=TREE, names=()):
-    """(names of a command, its Command) of all commands."""
+    """Yields (names, Command) of all commands."""
     for name, entry in group.commands.items():
         if isinstance(entry, Group):
             yield from commands(entry, (*names, name))
@@ -66,15 +66,12 @@ for names in {list(COMMANDS)}: assert exit_code(*names, "--help") == 0
     assert done.stdout.count("usage: partial-fc ") == len(COMMANDS)
 
 
-@pytest.mark.parametrize("words", [[], ["sets"], ["checkpoints", "--help"], ["--help"]], ids=str)
-def test_groups_list_their_commands(words, capsys):
-    assert exit_code(*words) == (0 if "--help" in words else 2)
-    shown = capsys.readouterr()
-    listed = TREE.commands[words[0]] if words and words[0] in TREE.commands else TREE
-    if "--help" in words:
-        assert all(name in shown.out for name in listed.commands)
-    else:
-        assert shown.err.endswith("error: the following arguments are required: COMMAND\n")
+@pytest.mark.parametrize("words, group", [([], TREE), (["sets"], TREE.commands["sets"])])
+def test_groups_list_their_commands(words, group, capsys):
+    assert exit_code(*words, "--help") == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in group.commands)
+    assert exit_code(*words) == 2 and "COMMAND" in capsys.readouterr().err
 
 
 def test_the_command_of_the_environment_imports_nothing_from_the_current_folder(tmp_path):
@@ -87,22 +84,16 @@ def test_the_command_of_the_environment_imports_nothing_from_the_current_folder(
     assert done.stdout == f"partial-fc {__version__}\n", done.stderr
 
 
-def test_words_that_are_no_arguments_of_a_training_are_refused(capsys):
-    assert exit_code("hosts", "--hosts", "a:2", "b:2") == 2
-    assert "unknown argument b:2: hosts are separated by commas" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "parse, good, bad",
     [
-        (whole_number(1, 100), {"1": 1, "100": 100}, ("0", "101", "1.5", "x", "")),
-        (whole_number(0), {"0": 0, "9999999999": 9999999999}, ("-1",)),
-        (number_above_0("a share", 4), {"4": 4, "1e-3": 0.001}, ("0", "4.01", "nan", "-1", "x")),
-        (number_above_0("a rate"), {"1e9": 1e9}, ("0", "nan")),
+        (whole_number(1, 100), ["1", "100"], ["0", "101", "1.5", "x", ""]),
+        (number_above_0("a share", 4), ["4", "1e-3"], ["0", "4.01", "nan", "-1", "x"]),
+        (number_above_0("a rate"), ["1e9"], ["0", "nan"]),
     ],
 )
 def test_numbers_of_options_have_bounds(parse, good, bad):
-    assert {text: parse(text) for text in good} == good
+    assert [parse(text) for text in good] == [float(text) for text in good]
     for text in bad:
         with pytest.raises(argparse.ArgumentTypeError, match=f"got '{text}'"):
             parse(text)
@@ -110,9 +101,12 @@ def test_numbers_of_options_have_bounds(parse, good, bad):
 
 def test_arguments_are_those_of_the_command_alone(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("sys.argv", ["program", str(tmp_path)])
-    assert exit_code("sets", "check") == 2 and "arguments are required: SET" in capsys.readouterr().err
-    assert exit_code("sets", "check", "--fast", "--", "--no-set") == 2
-    assert "--no-set does not exist" in capsys.readouterr().err
+    for words, message in (
+        (["sets", "check"], "required: SET"),
+        (["sets", "check", "--fast", "--", "--no-set"], "--no-set does not exist"),
+        (["hosts", "--hosts", "a:2", "b:2"], "unknown argument b:2"),
+    ):
+        assert exit_code(*words) == 2 and message in capsys.readouterr().err
 
 
 def test_the_number_of_cores_where_there_is_no_affinity(monkeypatch):
@@ -133,18 +127,16 @@ def test_the_number_of_cores_where_there_is_no_affinity(monkeypatch):
         ("4:memory:/\n2:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "150000", "cpu/a/cpu.cfs_period_us": "50000"}, 3),
         ("2:cpu,cpuacct:/job", {"cpu/job/cpu.cfs_quota_us": "-1", "cpu/job/cpu.cfs_period_us": "100000"}, math.inf),
         ("3:cpuset:/", {"cpuset/cpu.max": "100000 100000"}, math.inf),
+        (None, {}, math.inf),
     ],
 )
 def test_the_quota_of_control_groups_of_both_versions(membership, files, expected, tmp_path):
-    (tmp_path / "membership").write_text(membership + "\n")
+    if membership is not None:
+        (tmp_path / "membership").write_text(membership + "\n")
     for name, text in files.items():
         (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "groups" / name).write_text(text + "\n")
     assert cpu_quota(str(tmp_path / "membership"), str(tmp_path / "groups")) == expected
-
-
-def test_without_control_groups_there_is_no_quota(tmp_path):
-    assert cpu_quota(str(tmp_path / "missing"), str(tmp_path)) == math.inf
 
 
 def test_every_module_imports_without_what_only_linux_has():
@@ -169,10 +161,10 @@ for top in "partial_fc", "partial_fc_tools":
 @pytest.mark.parametrize(
     "package, installed, hint",
     [
-        ("torch", True, "install the package with its extra torch: pip install '<wheel or clone>[torch]'"),
-        ("cv2", True, "install the package again, with all that it requires"),
-        ("cv2", False, "run `bash setup-utils/install.sh`, then `. setup-utils/env.sh`"),
-        ("partial_fc_torch", False, "run `bash setup-utils/install-torch.sh`, then .venv-torch/bin/partial-fc"),
+        ("torch", True, "extra torch"),
+        ("cv2", True, "install the package again"),
+        ("cv2", False, "setup-utils/install.sh"),
+        ("partial_fc_torch", False, "setup-utils/install-torch.sh"),
     ],
 )
 def test_a_missing_package_is_reported_with_what_installs_it(package, installed, hint, monkeypatch, tmp_path, capsys):
@@ -184,7 +176,8 @@ def test_a_missing_package_is_reported_with_what_installs_it(package, installed,
     with pytest.raises(SystemExit) as ended:
         cli.start(fails)
     assert ended.value.code == 2
-    assert capsys.readouterr().err == f"error: No module named '{package}': {hint}\n"
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: No module named '{package}': ") and hint in error and error.count("\n") == 1
 
 
 def test_control_characters_of_names_are_escaped(tmp_path):

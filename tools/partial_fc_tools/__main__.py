@@ -7,67 +7,63 @@ from partial_fc import __version__
 from partial_fc.utils.cli import Command, Group, run_tree, start
 from partial_fc.utils.text import say
 
+
+def tool(help_text: str, module: str) -> Command:
+    """Returns the command of a module of this package."""
+    return Command(help_text, f"partial_fc_tools.{module}")
+
+
 SETS = {
-    "align": Command("photos -> aligned faces, for pack", "partial_fc_tools.sets.align"),
-    "pack": Command("folder per identity -> train.rec, train.idx, property", "partial_fc_tools.sets.pack"),
-    "unpack": Command("train.rec -> folder per identity", "partial_fc_tools.sets.unpack"),
-    "merge": Command("several sets -> one, with new labels", "partial_fc_tools.sets.merge"),
-    "info": Command("describe a set", "partial_fc_tools.sets.info"),
-    "check": Command("read a set completely and report all problems by record", "partial_fc_tools.sets.check"),
-    "bin": Command("validation pairs <name>.bin", "partial_fc_tools.sets.pairs_bin"),
-    "clean": Command(
-        "a set without wrong labels, split classes and near-duplicates", "partial_fc_tools.cleaning.command"
-    ),
-    "sheet": Command("draw images of some identities", "partial_fc_tools.sets.sheet"),
+    "align": tool("photos -> aligned faces, for pack", "sets.align"),
+    "pack": tool("folder per identity -> train.rec, train.idx, property", "sets.pack"),
+    "unpack": tool("train.rec -> folder per identity", "sets.unpack"),
+    "merge": tool("several sets -> one, with new labels", "sets.merge"),
+    "info": tool("describe a set", "sets.info"),
+    "check": tool("read a set completely and report all problems by record", "sets.check"),
+    "bin": tool("validation pairs <name>.bin", "sets.pairs_bin"),
+    "clean": tool("a set without wrong labels, split classes and near-duplicates", "cleaning.command"),
+    "sheet": tool("draw images of some identities", "sets.sheet"),
 }
 INDEX = {
-    "build": Command("embeddings -> an index", "partial_fc_tools.index.build"),
-    "add": Command("add embeddings", "partial_fc_tools.index.add"),
-    "remove": Command("remove embeddings by name", "partial_fc_tools.index.remove"),
-    "merge": Command("add the entries of other indexes", "partial_fc_tools.index.merge"),
-    "check": Command("recall of rank 1 against exact search", "partial_fc_tools.index.check"),
+    "build": tool("embeddings -> an index", "index.build"),
+    "add": tool("add embeddings", "index.add"),
+    "remove": tool("remove embeddings by name", "index.remove"),
+    "merge": tool("add the entries of other indexes", "index.merge"),
+    "check": tool("rank-1 recall against exact search", "index.check"),
 }
 CHECKPOINTS = {
-    "list": Command("list the complete checkpoints of a training", "partial_fc_tools.checkpoints.list"),
-    "check": Command("verify checkpoints byte by byte", "partial_fc_tools.checkpoints.check"),
-    "map": Command("write a class map between two sets, by names", "partial_fc_tools.checkpoints.map"),
+    "list": tool("list the complete checkpoints of a training", "checkpoints.list"),
+    "check": tool("verify checkpoints byte by byte", "checkpoints.check"),
+    "map": tool("write a class map between two sets, by names", "checkpoints.map"),
 }
-RECIPES = {
-    "check": Command(
-        "a finished training beside the published results of its recipe", "partial_fc_tools.recipes.check"
-    ),
-}
+RECIPES = {"check": tool("compare a finished training with its recipe's published results", "recipes.check")}
 REPORT = {
-    "card": Command(
-        "a model card: data, settings, error rates with intervals and by group", "partial_fc_tools.report.card"
-    ),
-    "compare": Command(
-        "curves, results and differing settings of several trainings", "partial_fc_tools.report.compare"
-    ),
+    "card": tool("a model card: data, settings, error rates with intervals and by group", "report.card"),
+    "compare": tool("curves, results and differing settings of several trainings", "report.compare"),
 }
 TREE = Group(
     f"Tools around the training of embeddings with Partial FC, version {__version__}. Each command has --help.",
     {
         "sets": Group("face sets: align, create, unpack, merge, describe, check, clean, draw", SETS),
-        "embed": Command("embeddings of a folder of faces", "partial_fc_tools.inference.embed"),
-        "compare": Command("do two images show the same person?", "partial_fc_tools.inference.compare"),
-        "search": Command("the most similar faces of a folder or an index", "partial_fc_tools.index.search"),
+        "embed": tool("embeddings of a folder of faces", "inference.embed"),
+        "compare": tool("do two images show the same person?", "inference.compare"),
+        "search": tool("the most similar faces of a folder or an index", "index.search"),
         "index": Group("approximate search in millions of embeddings: build, change, check", INDEX),
-        "verify": Command("accuracy, TAR and ROC of models on validation pairs", "partial_fc_tools.verify.command"),
-        "ijb": Command("evaluate a model on IJB-B or IJB-C", "partial_fc_tools.ijb.command"),
-        "submission": Command("check a submission to the masked-face challenge", "partial_fc_tools.submission.command"),
-        "plan": Command("memory of a rank, traffic and time of a step", "partial_fc_tools.planner.command"),
+        "verify": tool("accuracy, TAR and ROC of models on validation pairs", "verify.command"),
+        "ijb": tool("evaluate a model on IJB-B or IJB-C", "ijb.command"),
+        "submission": tool("check a submission to the masked-face challenge", "submission.command"),
+        "plan": tool("memory of a rank, traffic and time of a step", "planner.command"),
         "checkpoints": Group("checkpoints: list, verify, map classes", CHECKPOINTS),
-        "export": Command("a saved backbone of either trainer -> ONNX", "partial_fc_tools.export.command"),
+        "export": tool("a saved backbone of either trainer -> ONNX", "export.command"),
         "recipes": Group("arcface_torch's recipes", RECIPES),
         "report": Group("reports of trainings", REPORT),
-        "hosts": Command("can these hosts train together?", "partial_fc_tools.hosts.command"),
+        "hosts": tool("can these hosts train together?", "hosts.command"),
     },
 )
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Runs the command that ``words``, or the arguments of the process, name; returns its exit code."""
+    """Runs the command that ``words`` name (by default the arguments of the process); returns its exit code."""
     words = sys.argv[1:] if words is None else words
     if words == ["--version"]:
         say(f"partial-fc {__version__}")

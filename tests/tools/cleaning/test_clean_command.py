@@ -4,22 +4,21 @@ import csv
 import hashlib
 import os
 import shutil
-from contextlib import ExitStack
 
 import cv2
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from command_line import exit_code, interruptible
+from command_line import exit_code
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.names import read_names, write_names
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc_tools.cleaning import embeddings
+from partial_fc_tools.cleaning.stored import working_folder
 from tiny_onnx import TinyModel
 
 PEOPLE, IMAGES = 12, 8
-SLOW = 20_000  # loops of a model that takes seconds for the set
 RANDOM = np.random.default_rng(0)
 PATTERNS = RANDOM.integers(0, 256, (PEOPLE, 14, 14, 3))
 
@@ -54,12 +53,8 @@ def errors(tmp_path_factory):
     photos.append([photo(7) for _ in range(IMAGES - 2)])
     write_face_set(folder / "set", photos)
     write_names(folder / "set", [f"name {label}" for label in range(PEOPLE + 1)])
-    test = [
-        photo(11),
-        photo(11),
-        again(photos[2][5]),
-        jpeg(RANDOM.integers(0, 256, (112, 112, 3)).astype(np.uint8), 90),
-    ]
+    test = [photo(11), photo(11), again(photos[2][5])]
+    test.append(jpeg(RANDOM.integers(0, 256, (112, 112, 3)).astype(np.uint8), 90))
     write_pairs(folder / "test.bin", test, [True, False])
     return folder
 
@@ -68,9 +63,21 @@ def clean(folder, out, *options):
     return exit_code("sets", "clean", folder / "set", out, "--model", folder / "model.onnx", "--workers", 1, *options)
 
 
-def changes_of(out):
+@pytest.fixture(scope="module")
+def cleaned(errors, tmp_path_factory):
+    """The set, cleaned without a test set; its working folder is beside it."""
+    out = tmp_path_factory.mktemp("cleaned") / "out"
+    assert clean(errors, out) == 0
+    return out
+
+
+def lines_of(out):
     with open(out / "changes.csv", newline="") as file:
-        return {(row["key"], row["class"], row["new_class"], row["reason"]) for row in csv.DictReader(file)}
+        return list(csv.DictReader(file))
+
+
+def changes_of(out):
+    return {(row["key"], row["class"], row["new_class"], row["reason"]) for row in lines_of(out)}
 
 
 def content(folder):
@@ -96,14 +103,10 @@ def test_end_to_end(errors, tmp_path, capsys):
         "in test sets: 2 persons with 15 images left out; 1 near-duplicate of test images",
         "unreadable: 1 images left out",
     ]
-    with open(out / "changes.csv", newline="") as file:
-        rows = {row["reason"]: row for row in csv.DictReader(file) if row["reason"] != "test person"}
+    rows = {row["reason"]: row for row in lines_of(out) if row["reason"] != "test person"}
     other = {"wrong label": "class 4", "split class": "class 7", "near-duplicate": f"key {key[5] + 3}"}
-    assert {reason: row["other"] for reason, row in rows.items()} == {
-        **other,
-        "test image": "test.bin 2",
-        "unreadable": "",
-    }
+    named = {**other, "test image": "test.bin 2", "unreadable": ""}
+    assert {reason: row["other"] for reason, row in rows.items()} == named
     assert all(float(rows[reason]["near"]) > float(rows[reason]["own"]) > -1 for reason in other)
     old, new = FaceRecords(errors / "set" / "train.rec"), FaceRecords(out / "train.rec")
     kept = [label for label in range(11) if label != 2]
@@ -119,7 +122,7 @@ def test_end_to_end(errors, tmp_path, capsys):
 
 
 def test_an_image_without_an_embedding_is_left_out_and_listed(errors, tmp_path, capsys, monkeypatch):
-    """Also the first ones, by which it is seen whether there are embeddings at all, and the last one."""
+    """Also the last image, and the first ones, which are searched before all embeddings are read."""
     monkeypatch.setattr("partial_fc_tools.cleaning.stored.SEARCHED", 2)
     photos = [[photo(person) for _ in range(IMAGES)] for person in range(PEOPLE)]
     for person, number in (black := [(0, 0), (0, 1), (2, 3), (PEOPLE - 1, IMAGES - 1)]):
@@ -146,51 +149,36 @@ def test_an_image_without_an_embedding_is_left_out_and_listed(errors, tmp_path, 
     assert "computes no embedding of" in capsys.readouterr().err
 
 
-def test_a_test_person_with_a_split_class_leaves_with_all_of_it(errors, tmp_path):
-    write_pairs(tmp_path / "test.bin", [photo(7), photo(7)], [True])
-    assert clean(errors, tmp_path / "out", "--against", tmp_path / "test.bin") == 0
-    persons = {row[1] for row in changes_of(tmp_path / "out") if row[3] == "test person"}
-    assert persons == {"7", "12"}
-
-
-def test_of_several_test_sets_each_is_named(errors, tmp_path):
-    """By the number of the image in it."""
+def test_the_images_of_several_test_sets_are_named(errors, tmp_path):
+    """A person with a split class leaves with both classes."""
     records = FaceRecords(errors / "set" / "train.rec")
     first = {9: 1 + 9 * IMAGES, 10: 1 + 10 * IMAGES, 2: 2 * IMAGES}  # after the additional image of class 5
     copies = {label: [again(records.read_image(first[label] + number)[0]) for number in (1, 5)] for label in first}
     records.close()
     write_pairs(tmp_path / "a.bin", copies[9], [True])
     write_pairs(tmp_path / "b.bin", copies[10] + copies[2], [True, True])
-    assert clean(errors, tmp_path / "out", "--against", tmp_path / "a.bin", tmp_path / "b.bin") == 0
+    write_pairs(tmp_path / "c.bin", [photo(7), photo(7)], [True])
+    assert clean(errors, tmp_path / "out", "--against", *(tmp_path / f"{name}.bin" for name in "abc")) == 0
     found = {}
-    with open(tmp_path / "out" / "changes.csv", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["reason"].startswith("test"):
-                found.setdefault(row["class"], set()).add(row["other"])
+    for row in lines_of(tmp_path / "out"):
+        if row["reason"].startswith("test"):
+            found.setdefault(row["class"], set()).add(row["other"])
     expected = {"9": {"a.bin 0", "a.bin 1"}, "10": {"b.bin 0", "b.bin 1"}, "2": {"b.bin 2", "b.bin 3"}}
+    expected |= {label: {"c.bin 0", "c.bin 1"} for label in ("7", "12")}
     assert found.keys() == expected.keys() and all(names <= expected[label] for label, names in found.items())
 
 
-def test_a_second_run_takes_the_embeddings_and_other_limits(errors, tmp_path, monkeypatch):
-    assert clean(errors, tmp_path / "one", "--work", tmp_path / "work") == 0
-    monkeypatch.setattr(embeddings, "embed_part", None)
+def test_a_second_run_takes_the_embeddings_and_other_limits(errors, cleaned, tmp_path, monkeypatch):
+    monkeypatch.setattr(embeddings, "embed_part", lambda *_: pytest.fail("embedded again"))
     options = ["--wrong", "remove", "--split", "keep", "--duplicates", "keep"]
-    assert clean(errors, tmp_path / "two", "--work", tmp_path / "work", *options) == 0
+    assert clean(errors, tmp_path / "two", "--work", f"{cleaned}.work", *options) == 0
     assert {row[2:] for row in changes_of(tmp_path / "two")} == {("", "wrong label"), ("", "unreadable")}
-    assert {row[3] for row in changes_of(tmp_path / "one")} == {
-        "wrong label",
-        "unreadable",
-        "split class",
-        "near-duplicate",
-    }
-
-
-def another_model(folder):
-    TinyModel(features=64, seed=8).write(folder / "model.onnx")
+    reasons = {row[3] for row in changes_of(cleaned)}
+    assert reasons == {"wrong label", "unreadable", "split class", "near-duplicate"}
 
 
 def other_weights(folder):
-    """In the second file of the model alone."""
+    """Only in the model's second file."""
     path = folder / "model.onnx"
     graph, times = path.read_bytes(), path.stat()
     TinyModel(features=64, seed=8).write_in_two(path)
@@ -199,7 +187,7 @@ def other_weights(folder):
 
 
 def another_set(folder):
-    """Images of the same sizes: those of the first two classes change places."""
+    """Images of the same sizes: two images of different classes change places."""
     records = FaceRecords(folder / "set" / "train.rec")
     people = [[] for _ in range(PEOPLE + 1)]
     for position in range(records.num_images):
@@ -218,11 +206,11 @@ def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path)
     shutil.copytree(errors, tmp_path / "own")
     own, before = tmp_path / "own", ""
     TinyModel(features=64).write_in_two(own / "model.onnx")
-    for change in (lambda folder: None, other_weights, another_model, another_set, another_test, None):
+    for change in (lambda folder: None, other_weights, another_set, another_test, None):
         options = ["--against", own / "test.bin", *["--no-flip"] * (change is None)]
         if change:
             change(own)
-        embeddings.opened_model.cache_clear()  # as in a process of its own
+        embeddings.opened_model.cache_clear()  # as in a new process
         for name, work in (("again", "work"), ("fresh", "new")):
             shutil.rmtree(tmp_path / "new", ignore_errors=True)
             assert clean(own, tmp_path / name, "--work", tmp_path / work, "--force", *options) == 0
@@ -231,93 +219,47 @@ def test_what_has_changed_since_the_last_run_is_embedded_again(errors, tmp_path)
         before = content(tmp_path / "again")["changes.csv"]
 
 
-def test_a_large_set_is_compared_by_samples(errors, tmp_path, monkeypatch):
-    """Of its images, and of altered copies."""
-    assert clean(errors, tmp_path / "all") == 0
+def test_a_large_set_is_compared_by_samples(errors, cleaned, tmp_path, monkeypatch):
+    """Samples of its images and of altered copies give the same changes."""
     monkeypatch.setattr("partial_fc_tools.cleaning.centers.SAMPLED", 50)
     monkeypatch.setattr("partial_fc_tools.cleaning.copies.SAMPLED", 20)
     assert clean(errors, tmp_path / "some") == 0
     copies = np.load(*(tmp_path / "some.work").glob("copies-*.npy"))
     assert len(copies) == 20 and copies.any(axis=1).all()
-    assert changes_of(tmp_path / "some") == changes_of(tmp_path / "all")
+    assert changes_of(tmp_path / "some") == changes_of(cleaned)
 
 
-def test_a_set_that_was_cleaned_is_clean(errors, tmp_path):
-    assert clean(errors, tmp_path / "one") == 0
-    words = ["--model", errors / "model.onnx", "--workers", 1]
-    assert exit_code("sets", "clean", tmp_path / "one", tmp_path / "two", *words) == 0
-    assert changes_of(tmp_path / "two") == set()
-    assert content(tmp_path / "two")["train.rec"] == content(tmp_path / "one")["train.rec"]
-
-
-def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, tmp_path, monkeypatch):
+def test_an_interrupted_run_leaves_embeddings_alone_and_goes_on_there(errors, cleaned, tmp_path, monkeypatch):
     monkeypatch.setattr(embeddings, "PART", 16)
-    original, done = embeddings.embed_part, []
+    original, parts = embeddings.embed_part, []
+
+    def gone(*_):
+        raise OSError("the disk is gone")
 
     def interrupted(*arguments):
-        if len(done) == 3:
-            raise OSError("the disk is gone")
-        done.append(arguments)
-        return original(*arguments)
+        parts.append(arguments[-1])
+        return gone() if len(parts) == 4 else original(*arguments)
 
     monkeypatch.setattr(embeddings, "embed_part", interrupted)
     assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 2
     kept = [os.path.splitext(name)[1] for name in sorted(os.listdir(tmp_path / "work"))]
     assert os.listdir(tmp_path) == ["work"] and kept == [".json", ".npy"]
-    count = []
-    monkeypatch.setattr(embeddings, "embed_part", lambda *arguments: count.append(arguments) or original(*arguments))
     assert clean(errors, tmp_path / "out", "--work", tmp_path / "work") == 0
-    assert clean(errors, tmp_path / "whole") == 0
-    assert content(tmp_path / "out")["train.rec"] == content(tmp_path / "whole")["train.rec"]
-    assert [part[0][0] for *_, part in count][:1] == [48]
+    assert parts[4] == parts[3] and content(tmp_path / "out") == content(cleaned)
+    for path in (tmp_path / "work").glob("*.npy"):
+        path.unlink()
+    with monkeypatch.context() as patch:  # ends after the first rows, before the file that counts them
+        patch.setattr(embeddings, "replace_file", gone)
+        assert clean(errors, tmp_path / "out", "--work", tmp_path / "work", "--force") == 2
+    assert clean(errors, tmp_path / "out", "--work", tmp_path / "work", "--force") == 0
+    assert content(tmp_path / "out") == content(cleaned)
 
 
-def test_processes_change_nothing(errors, tmp_path, monkeypatch):
-    assert clean(errors, tmp_path / "one") == 0
+def test_processes_change_nothing(errors, cleaned, tmp_path, monkeypatch):
     monkeypatch.setattr(embeddings, "PART", 32)
     monkeypatch.setattr("partial_fc_tools.cleaning.nearest.MAX_SIDE", 8)
     assert clean(errors, tmp_path / "two", "--workers", 2, "--memory-mb", 1) == 0
-    assert content(tmp_path / "one") == content(tmp_path / "two")
-
-
-def test_two_at_once_with_one_working_folder(errors, tmp_path):
-    """With two models, which embed for seconds: each has its own result or is refused, and later runs have theirs."""
-    command, work = ["sets", "clean", errors / "set"], ["--work", tmp_path / "work"]
-    options, right = [], []
-    for seed in (3, 9):
-        model = TinyModel(features=64, seed=seed)
-        model.loop(SLOW)
-        model.write(tmp_path / f"{seed}.onnx")
-        options.append(["--model", tmp_path / f"{seed}.onnx", "--workers", 1])
-        assert exit_code(*command, tmp_path / f"right-{seed}", *options[-1]) == 0
-        right.append(content(tmp_path / f"right-{seed}")["changes.csv"])
-    assert right[0] != right[1]
-    outs = [tmp_path / "0", tmp_path / "1"]
-    with ExitStack() as stack:
-        calls = [("-m", "partial_fc_tools", *command, out, *more, *work) for out, more in zip(outs, options)]
-        both = [stack.enter_context(interruptible(*words)) for words in calls]
-        messages = [child.communicate(timeout=300)[1] for child in both]
-    for child, message, out, more, expected in zip(both, messages, outs, options, right):
-        if child.returncode:
-            assert child.returncode == 2 and f"{tmp_path}/work is being changed" in message
-        else:
-            assert content(out)["changes.csv"] == expected
-        assert exit_code(*command, out, *more, *work, "--force") == 0
-        assert content(out)["changes.csv"] == expected
-    assert 0 in [child.returncode for child in both]
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (["--against", "missing.bin"], "missing.bin"),
-        (["--model", "missing.onnx"], "missing.onnx"),
-    ],
-)
-def test_errors_leave_nothing(errors, tmp_path, capsys, options, message):
-    assert clean(errors, tmp_path / "out", *options) == 2
-    assert message in capsys.readouterr().err
-    assert os.listdir(tmp_path) == []
+    assert content(tmp_path / "two") == content(cleaned)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +268,7 @@ def test_errors_leave_nothing(errors, tmp_path, capsys, options, message):
     ids=["constant", "collapsed", "cone", "random labels"],
 )
 def test_a_model_that_does_not_separate_the_classes_is_refused(errors, tmp_path, capsys, factor, refused):
-    """Else the near-duplicates of a collapsed model would be all images but one of each class."""
+    """To a collapsed model, all images of a class but one would be near-duplicates."""
     model, folder = TinyModel(features=64), errors / "set"
     if factor is None:
         folder = tmp_path / "set"
@@ -348,13 +290,19 @@ def test_a_model_that_does_not_separate_the_classes_is_refused(errors, tmp_path,
         assert "out: 101 images of 12 identities" in printed.out
 
 
-def test_the_set_itself_and_a_model_of_another_size_are_refused(errors, tmp_path, capsys):
-    assert clean(errors, errors / "set", "--force") == 2
-    assert "name another folder" in capsys.readouterr().err
+def test_what_cannot_be_cleaned_is_refused_and_leaves_nothing(errors, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     small = jpeg(np.zeros((64, 64, 3), np.uint8), 90)
-    write_pairs(tmp_path / "small.bin", [small, small], [True])
-    assert clean(errors, tmp_path / "out", "--against", tmp_path / "small.bin") == 2
-    assert "small.bin: image 0" in capsys.readouterr().err
+    write_pairs("small.bin", [small, small], [True])
     TinyModel(size=(64, 64)).write(tmp_path / "small.onnx")
-    assert clean(errors, tmp_path / "out", "--model", tmp_path / "small.onnx") == 2
-    assert "112x112" in capsys.readouterr().err
+    with working_folder("used"):
+        for words, message in (
+            ([errors / "set", "--force"], "name another folder"),
+            (["out", "--work", "used"], "used is being changed"),
+            (["out", "--against", "missing.bin"], "missing.bin"),
+            (["out", "--model", "missing.onnx"], "missing.onnx"),
+            (["out", "--model", "small.onnx"], "112x112"),
+            (["out", "--against", "small.bin", "--work", "kept"], "small.bin: image 0"),
+        ):
+            assert clean(errors, *words) == 2 and message in capsys.readouterr().err
+    assert sorted(os.listdir()) == ["kept", "small.bin", "small.onnx"]

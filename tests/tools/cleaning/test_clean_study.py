@@ -1,4 +1,4 @@
-"""The program of docs/cleaning.md on patterns that a tiny model distinguishes: it finds most, and counts right."""
+"""The program of docs/cleaning.md with a tiny model: it finds most errors, and counts them correctly."""
 
 import json
 

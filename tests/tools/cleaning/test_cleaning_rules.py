@@ -2,21 +2,26 @@
 
 import numpy as np
 import pytest
-from tqdm import tqdm
 
 from face_sets import jpeg, write_records
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.names import read_names, write_names
-from partial_fc_tools.cleaning.centers import Classes, Figures, fit
-from partial_fc_tools.cleaning.changes import DUPLICATE, SPLIT, TEST_IMAGE, TEST_PERSON, UNREADABLE, WRONG, Changes
-from partial_fc_tools.cleaning.duplicates import Duplicates, near_duplicates
-from partial_fc_tools.cleaning.limits import Limits, limits_of
+from partial_fc_tools.cleaning.centers import Classes, ClassStatistics, fit
+from partial_fc_tools.cleaning.changes import (
+    DUPLICATE,
+    SPLIT,
+    TEST_IMAGE,
+    TEST_PERSON,
+    UNREADABLE,
+    WRONG,
+    Changes,
+    Limits,
+    limits_of,
+)
+from partial_fc_tools.cleaning.duplicates import near_duplicates
 from partial_fc_tools.cleaning.nearest import Nearest, Work, nearest, tile_side
 from partial_fc_tools.cleaning.new_set import write_set
-from partial_fc_tools.cleaning.overlap import Overlap, overlap
-from partial_fc_tools.cleaning.shares import Shares
-from partial_fc_tools.cleaning.split_classes import Pairs, groups, split_pairs
-from partial_fc_tools.cleaning.wrong_labels import WrongLabels, wrong_labels
+from partial_fc_tools.cleaning.split_classes import groups, split_pairs
 
 LIMITS = Limits(far=0.3, near=0.5, sure=0.1, split=0.05, duplicate=0.9, person=0.7)
 MEMORY = 1 << 20
@@ -27,14 +32,10 @@ def unit(x):
 
 
 def people(labels, spread=0.6, size=16, seed=0):
-    """(N, size) float32 of length 1: a random direction of each label, and a random part of each image."""
+    """(N, size) float32 of length 1: a random direction for each label, plus noise for each image."""
     random = np.random.default_rng(seed)
     directions = unit(random.normal(size=(labels.max() + 1, size)))
     return unit(directions[labels] + spread * unit(random.normal(size=(len(labels), size))))
-
-
-def work(memory=MEMORY, workers=1):
-    return Work(memory, workers, tqdm(disable=True))
 
 
 def saved(folder, **arrays):
@@ -51,27 +52,21 @@ def slow_own(x, labels, typical, image):
 
 # A tile of one number, several that divide nothing, and one that holds all.
 @pytest.mark.parametrize("memory, workers", [(1, 1), (3000, 1), (MEMORY, 1), (6000, 2)])
-def test_the_nearest_of_all_tiles_is_that_of_all_cosines(tmp_path, memory, workers):
+@pytest.mark.parametrize("excluding", [True, False])
+def test_the_nearest_center_does_not_depend_on_tiles(tmp_path, memory, workers, excluding):
     labels = np.arange(53) % 17
     x, centers = people(labels).astype(np.float16), people(np.arange(17), seed=1)
     centers[3] = centers[9]  # equal cosines
-    paths = saved(tmp_path, x=x, centers=centers, own=labels)
-    found = nearest(*paths, work(memory, workers))
+    rows, targets, excluded = saved(tmp_path, x=x, centers=centers, labels=labels)
+    found = nearest(rows, targets, excluded if excluding else None, Work(memory, workers), "")
     cosines = x.astype(np.float32) @ centers.T
-    cosines[np.arange(53), labels] = -2
+    if excluding:
+        cosines[np.arange(53), labels] = -2
     order = np.argsort(-cosines, axis=1, kind="stable")
     # BLAS may sum a tile in another order.
     assert (np.where(found.center == 9, 3, found.center) == np.where(order[:, 0] == 9, 3, order[:, 0])).all()
     np.testing.assert_allclose(found.best, np.sort(cosines)[:, -1], atol=1e-6)
     np.testing.assert_allclose(found.second, np.sort(cosines)[:, -2], atol=1e-6)
-
-
-def test_without_an_own_center_all_are_compared(tmp_path):
-    x = people(np.arange(5))
-    paths = saved(tmp_path, x=x, centers=x)
-    found = nearest(*paths, None, work())
-    assert found.center.tolist() == [0, 1, 2, 3, 4]
-    np.testing.assert_allclose(found.best, 1, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [16, 512])
@@ -93,17 +88,21 @@ def test_centers_are_the_means_of_typical_images(memory):
     assert classes.names.tolist() == [0, 2, 3, 7, 8]
     assert not found.typical[np.flatnonzero(labels == 3)[4]] and not found.typical[np.flatnonzero(labels == 8)[0]]
     own = [slow_own(x, labels, found.typical, image) for image in range(len(x))]
-    np.testing.assert_allclose(found.figures.own, own, atol=1e-6)
+    np.testing.assert_allclose(found.statistics.own_cosine, own, atol=1e-6)
     for row, name in enumerate(classes.names):
         images = np.flatnonzero((labels == name) & found.typical)
         if len(images):
-            np.testing.assert_allclose(found.figures.centers[row], unit(x[images].sum(axis=0)), atol=1e-6)
-            np.testing.assert_allclose(found.figures.share[row], np.linalg.norm(x[images].mean(axis=0)), atol=1e-6)
+            np.testing.assert_allclose(found.statistics.centers[row], unit(x[images].sum(axis=0)), atol=1e-6)
+            np.testing.assert_allclose(
+                found.statistics.mean_length[row], np.linalg.norm(x[images].mean(axis=0)), atol=1e-6
+            )
         if len(images) > 1:
-            np.testing.assert_allclose(found.figures.mean_own[row], np.mean([own[each] for each in images]), atol=1e-6)
+            np.testing.assert_allclose(
+                found.statistics.mean_own_cosine[row], np.mean([own[each] for each in images]), atol=1e-6
+            )
         else:
-            assert np.isnan(found.figures.mean_own[row])
-    assert len(found.halves) == 4
+            assert np.isnan(found.statistics.mean_own_cosine[row])
+    assert len(found.half_gaps) == 4
 
 
 def test_an_image_that_cannot_be_decoded_counts_in_no_comparison():
@@ -120,11 +119,11 @@ def test_limits_are_quantiles_of_the_typical_images():
     x = people(labels)
     found = fit(x, Classes.of(labels), 0.02, MEMORY)
     other = Nearest(np.zeros(60, np.int64), np.full(60, 0.1, np.float32), np.zeros(60, np.float32))
-    shares = Shares(near=0.5, sure=0.5, split=0.25, copy=0.5, person=0.25)
+    shares = {"near": 0.5, "sure": 0.5, "split": 0.25, "copy": 0.5, "person": 0.25}
     limits = limits_of(found, other, np.linspace(0.9, 1, 101), shares)
-    own = found.figures.own[found.typical]
-    assert limits.far == found.far and limits.split == pytest.approx(np.quantile(found.halves, 0.25))
-    few = limits_of(found._replace(halves=np.empty(0)), other, np.empty(0), shares)  # nothing is found by these
+    own = found.statistics.own_cosine[found.typical]
+    assert limits.far == found.far and limits.split == pytest.approx(np.quantile(found.half_gaps, 0.25))
+    few = limits_of(found._replace(half_gaps=np.empty(0)), other, np.empty(0), shares)  # limits that nothing reaches
     assert (few.split, few.duplicate) == (-np.inf, np.inf)
     assert limits.near == pytest.approx(np.median(own)) and limits.sure == pytest.approx(np.median(own) - 0.1)
     assert limits.person == pytest.approx(np.quantile(own, 0.25)) and limits.duplicate == pytest.approx(0.95)
@@ -141,18 +140,19 @@ def test_limits_are_quantiles_of_the_typical_images():
     ],
 )
 def test_wrong_labels(own, best, second, result):
+    changes = Changes(np.array([3]))
     other = Nearest(np.array([5]), np.array([best]), np.array([second]))
-    found = wrong_labels(np.array([own]), other, LIMITS)
-    assert dict(zip(found.images.tolist(), found.classes.tolist())) == ({} if result is None else {0: result})
+    changes.correct_labels(np.array([own]), other, LIMITS, relabel=True)
+    assert (changes.rows.tolist(), changes.reasons.tolist()) == (([3], [0]) if result is None else ([result], [WRONG]))
 
 
 def slow_gap(x, labels, found, one, other):
-    """Mean over the typical images of both classes of how much nearer they are to their own class."""
+    """How much nearer typical images are to their own class, on average over both classes."""
     gaps = []
     for own, against in ((one, other), (other, one)):
         images = np.flatnonzero((labels == own) & found.typical)
         gaps.append(
-            np.mean([slow_own(x, labels, found.typical, i) - x[i] @ found.figures.centers[against] for i in images])
+            np.mean([slow_own(x, labels, found.typical, i) - x[i] @ found.statistics.centers[against] for i in images])
         )
     return np.mean(gaps)
 
@@ -163,36 +163,36 @@ def test_pairs_of_split_classes_have_a_small_gap(tmp_path, memory, workers):
     x = people(person, spread=0.9)
     labels = np.where((person == 2) & (np.arange(96) % 2 == 0), 8, person)  # half of person 2
     found = fit(x, Classes.of(labels), 0.02, MEMORY)
-    (path,) = saved(tmp_path, centers=found.figures.centers)
-    every = split_pairs(path, found.figures, 10.0, work(memory, workers))
-    assert sorted(map(tuple, every.classes.tolist())) == [(i, j) for i in range(9) for j in range(i + 1, 9)]
-    for (one, other), gap in zip(every.classes, every.gaps):
+    (path,) = saved(tmp_path, centers=found.statistics.centers)
+    pairs, gaps = split_pairs(path, found.statistics, 10.0, Work(memory, workers))
+    assert sorted(map(tuple, pairs.tolist())) == [(i, j) for i in range(9) for j in range(i + 1, 9)]
+    for (one, other), gap in zip(pairs, gaps):
         assert gap == pytest.approx(slow_gap(x, labels, found, one, other), abs=1e-5)
-    limit = np.quantile(found.halves, 0.98)
-    assert split_pairs(path, found.figures, limit, work(memory, workers)).classes.tolist() == [[2, 8]]
+    limit = np.quantile(found.half_gaps, 0.98)
+    assert split_pairs(path, found.statistics, limit, Work(memory, workers))[0].tolist() == [[2, 8]]
 
 
 def test_a_class_with_one_typical_image_is_no_pair(tmp_path):
-    figures = Figures(
-        people(np.array([0, 0])), np.ones(2, np.float32), np.array([np.nan, 0.9], np.float32), np.empty(0)
+    statistics = ClassStatistics(
+        people(np.array([0, 0])), np.ones(2, np.float32), np.float32([np.nan, 0.9]), np.empty(0)
     )
-    (path,) = saved(tmp_path, centers=figures.centers)
-    assert not len(split_pairs(path, figures, 10.0, work()).gaps)
+    (path,) = saved(tmp_path, centers=statistics.centers)
+    assert not len(split_pairs(path, statistics, 10.0, Work(MEMORY, 1))[0])
 
 
 def test_every_two_classes_of_a_group_are_a_pair():
-    chain = Pairs(np.array([[0, 1], [1, 2], [2, 3], [5, 9]]), np.array([0.03, 0.01, 0.02, 0.04]))
-    assert groups(chain) == [[1, 2], [5, 9]]
-    closed = Pairs(np.array([[0, 1], [1, 2], [0, 2]]), np.array([0.03, 0.01, 0.02]))
-    assert groups(closed) == [[0, 1, 2]]
-    assert groups(Pairs(np.empty((0, 2), np.int64), np.empty(0))) == []
+    chain = np.array([[0, 1], [1, 2], [2, 3], [5, 9]]), np.array([0.03, 0.01, 0.02, 0.04])
+    assert groups(*chain) == [[1, 2], [5, 9]]
+    closed = np.array([[0, 1], [1, 2], [0, 2]]), np.array([0.03, 0.01, 0.02])
+    assert groups(*closed) == [[0, 1, 2]]
+    assert groups(np.empty((0, 2), np.int64), np.empty(0)) == []
 
 
 @pytest.mark.parametrize("memory", [1, 5000, MEMORY])
 def test_the_earliest_of_near_duplicates_stays(memory):
     labels = np.random.default_rng(4).permutation(np.repeat(np.arange(-1, 3), 15))
     x = people(labels + 1, spread=0.5).astype(np.float16)
-    found = near_duplicates(x, labels, 0.9, memory, tqdm(disable=True))
+    images, kept_for, _ = near_duplicates(x, labels, 0.9, memory)
     wide, kept, expected = x.astype(np.float32), [], {}
     for image in np.flatnonzero(labels >= 0):
         near = [k for k in kept if labels[k] == labels[image] and wide[k] @ wide[image] >= 0.9]
@@ -201,49 +201,50 @@ def test_the_earliest_of_near_duplicates_stays(memory):
         else:
             kept.append(image)
     assert len(expected) > 5
-    assert dict(zip(found.images.tolist(), found.kept.tolist())) == expected
+    assert dict(zip(images.tolist(), kept_for.tolist())) == expected
 
 
-def test_overlap_with_test_sets():
+def test_images_and_persons_of_test_sets():
+    changes = Changes(np.array([4, 6, 6]))
     of_images = Nearest(np.array([4, 1, 0]), np.array([0.95, 0.89, 0.1]), np.zeros(3))
-    # Test images 0 and 2 show class 6, of which 2 is the nearest; 1 is not certain, 3 not near.
-    of_tests = Nearest(np.array([6, 7, 6, 8]), np.array([0.75, 0.8, 0.9, 0.6]), np.array([0.6, 0.75, 0.1, 0.1]))
-    found = overlap(of_images, of_tests, LIMITS)
-    assert (found.images.tolist(), found.image_tests.tolist()) == ([0], [4])
-    assert (found.classes.tolist(), found.class_tests.tolist()) == ([6], [2])
+    # Test images 0 and 2 show class 6, and 2 is nearer; 1 is not certain, 3 not near.
+    of_tests = Nearest(np.array([6, 4, 6, 4]), np.array([0.75, 0.8, 0.9, 0.6]), np.array([0.6, 0.75, 0.1, 0.1]))
+    changes.remove_tested(of_images, of_tests, LIMITS)
+    assert changes.reasons.tolist() == [TEST_IMAGE, TEST_PERSON, TEST_PERSON]
+    assert (changes.rows.tolist(), changes.other.tolist()) == ([-1, -1, -1], [4, 2, 2])
 
 
 def test_a_new_set_has_the_names_and_labels_of_the_old_one(tmp_path):
-    """Also where classes of the old one have no images."""
+    """Also if classes of the old set have no images."""
     labels = np.array([1, 3, 3, 6])
     records = {key: (label, key, 0, jpeg(key)) for key, label in enumerate(labels)}
     old = FaceRecords(write_records(str(tmp_path), records))
     write_names(tmp_path, [f"name {label}" for label in range(7)])
     (tmp_path / "new").mkdir()
     after = np.array([-1, 1, 1, 2])
-    assert write_set(str(tmp_path / "new"), old, Classes.of(labels), after, tqdm(disable=True)) == (3, 2)
+    assert write_set(str(tmp_path / "new"), old, Classes.of(labels), after) == (3, 2)
     assert (tmp_path / "new" / "class_map.txt").read_text() == "3\n6\n"
     assert read_names(tmp_path / "new" / "train.rec", 2) == ["name 3", "name 6"]
 
 
 def test_the_rules_follow_each_other():
-    """A wrong label stays the reason of an image whose new class is merged; of equal classes the first one stays."""
+    """A wrong label stays the reason of an image whose new class is merged; of two equal classes the first stays."""
     classes = np.array([0, 0, 1, 1, 1, 2, 2, 2, 3, 4])
-    changes = Changes.none(classes)
-    of_images = Nearest(np.full(10, 2), np.linspace(0.5, 0.95, 10, dtype=np.float32), np.zeros(10))
-    changes.add_unreadable(np.arange(10) == 0)
-    changes.add_wrong_labels(WrongLabels(np.array([1, 5]), np.array([2, -1])), of_images)
+    own, best, second = np.full(10, 0.9), np.linspace(0.5, 0.95, 10, dtype=np.float32), np.zeros(10)
+    own[[1, 5]], second[5] = 0, 0.9
+    changes = Changes(classes)
+    changes.remove_unreadable(np.arange(10) == 0)
+    changes.correct_labels(own, Nearest(np.full(10, 2), best, second), LIMITS, relabel=True)
     centers = people(np.arange(5))
-    changes.add_split_classes([[2, 1]], np.bincount(classes), centers)
-    changes.add_duplicates(Duplicates(np.array([3]), np.array([2]), np.array([0.9])))
-    of_tests = Nearest(np.array([3, 0]), np.array([0.7, 0.8]), np.zeros(2))
-    found = Overlap(np.array([4]), np.array([1]), np.array([3]), np.array([0]))
-    changes.add_overlap(found, of_images, of_tests)
+    changes.merge_classes([[2, 1]], np.bincount(classes), centers)
+    changes.remove_duplicates(np.array([3]), np.array([2]), np.array([0.9]))
+    of_images = Nearest(np.full(10, 1), np.where(np.arange(10) == 4, 0.95, 0), second)
+    changes.remove_tested(of_images, Nearest(np.array([3, 0]), np.array([0.7, 0.6]), np.zeros(2)), LIMITS)
     assert classes.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 3, 4]
-    assert changes.classes.tolist() == [-1, 1, 1, -1, -1, -1, 1, 1, -1, 4]
+    assert changes.rows.tolist() == [-1, 1, 1, -1, -1, -1, 1, 1, -1, 4]
     reasons = [UNREADABLE, WRONG, 0, DUPLICATE, TEST_IMAGE, WRONG, SPLIT, SPLIT, TEST_PERSON, 0]
     assert changes.reasons.tolist() == reasons and changes.merged.tolist() == [0, 1, 1, 3, 4]
     assert changes.other.tolist() == [-1, 2, -1, 2, 1, 2, 1, 1, 0, -1]
     cosine = centers[2] @ centers[1]
-    near = [np.nan, 0.55, np.nan, 0.9, 0.7, 0.75, cosine, cosine, 0.7, np.nan]
+    near = [np.nan, 0.55, np.nan, 0.9, 0.95, 0.75, cosine, cosine, 0.7, np.nan]
     np.testing.assert_allclose(changes.near, near, atol=1e-6)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from command_line import interruptible
-from image_forms import write_slow_images
 from partial_fc.data.synthetic.draw import draw_face, encode_face
 from partial_fc_tools.__main__ import main
 from partial_fc_tools.inference.index import read_index
@@ -57,19 +56,13 @@ def test_end_to_end_without_mxnet(place):
     command = [sys.executable, "-c", RUN, "faces", "--model", str(place)]
     done = subprocess.run(command, env=with_root(), capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, OTHERS)
-    assert done.stdout == (
-        "embeddings.npy: 7 embeddings of dimension 16 and length 1, with mirror images; "
-        "embeddings.txt: names of the images\n"
-    )
+    assert "embeddings.npy: 7 embeddings of dimension 16 and length 1, with mirror images" in done.stdout
     assert (place / "embeddings.txt").read_text() == "".join(name + "\n" for name in NAMES)
     embeddings = np.load(place / "embeddings.npy")
     assert embeddings.dtype == np.float32 and embeddings.shape == (7, 16)
     np.testing.assert_allclose(embeddings, expected(place, TinyModel()), atol=1e-5)
-    assert sorted(os.listdir(place)) == [
-        "backbone.onnx",
-        *(f"embeddings.{ending}" for ending in ("json", "npy", "txt")),
-        "faces",
-    ]
+    files = [f"embeddings.{ending}" for ending in ("json", "npy", "txt")]
+    assert sorted(os.listdir(place)) == ["backbone.onnx", *files, "faces"]
 
 
 @pytest.mark.parametrize("batch, size", [("batch", "1"), ("batch", "4"), ("batch", "100"), (1, "4"), (3, "4")])
@@ -80,12 +73,16 @@ def test_batch_size_does_not_change_the_embeddings(place, batch, size):
     np.testing.assert_allclose(np.load("embeddings.npy"), expected(place, model), atol=1e-5)
 
 
-def test_without_mirror_images(place, capsys):
-    assert run("--no-flip", "--out", "sub/alone.npy") == 0
-    assert "sub/alone.npy: 7 embeddings of dimension 16 and length 1, without mirror" in capsys.readouterr().out
+def test_without_mirror_images_and_replaced_only_with_force(place, capsys):
+    assert run("--out", "sub/alone") == 0
+    before = (place / "sub" / "alone.npy").read_bytes()
+    assert run("--no-flip", "--out", "sub/alone.npy") == 2
+    assert "alone.npy already exists" in capsys.readouterr().err
+    assert (place / "sub" / "alone.npy").read_bytes() == before
+    assert run("--no-flip", "--out", "sub/alone.npy", "--force") == 0
+    assert "without mirror images" in capsys.readouterr().out
     alone = read_index("sub/alone").embeddings
     np.testing.assert_allclose(alone, expected(place, TinyModel(), mirrored=False), atol=1e-5)
-    assert np.abs(alone - expected(place, TinyModel())).max() > 0.01
 
 
 def test_unusable_images_are_reported_and_skipped(place, capsys):
@@ -100,56 +97,28 @@ def test_unusable_images_are_reported_and_skipped(place, capsys):
     messages = capsys.readouterr().err.removeprefix(OTHERS).splitlines()
     unusable = ["cut.jpg", "empty.jpg", "garbage.png", "large.jpg", "lost.jpg", "torn.jpg"]
     assert [line.split(" ")[1] for line in messages] == [f"faces/{name}" for name in unusable]
-    assert messages[0].endswith(f"is truncated after {len(whole) // 2} bytes: replace or remove it")
-    assert messages[3].endswith(
-        "has 120x90 pixels instead of 112x112: crop it to that size, or use --resize to scale it"
-    )
-    assert messages[4].endswith("cannot be read (No such file or directory)")
-    assert "is damaged: Corrupt JPEG data" in messages[5]
+    for message, what in zip(messages, ("truncated", "decoded", "decoded", "120x90", "No such file", "damaged")):
+        assert what in message
     index = read_index("embeddings")
     assert index.names == NAMES
     np.testing.assert_allclose(index.embeddings, expected(place, TinyModel()), atol=1e-5)
 
 
-def test_resize_scales(place, capsys):
+def test_images_of_another_size_are_scaled_with_resize(place):
     large = cv2.resize(draw_face(1, 3, 1), (224, 224), interpolation=cv2.INTER_NEAREST)
     (place / "faces" / "large.png").write_bytes(cv2.imencode(".png", large[:, :, ::-1])[1].tobytes())
-    assert run("--resize") == 0 and capsys.readouterr().err == OTHERS
+    assert run("--resize") == 0
     index = read_index("embeddings")
     row = index.embeddings[index.names.index("large.png")]  # scaling by half averages four equal pixels
     np.testing.assert_allclose(row, TinyModel().slow_unit(draw_face(1, 3, 1)), atol=1e-5)
-
-
-def test_a_model_of_another_size(place):
-    model = TinyModel((64, 48))
-    model.write(place / "backbone.onnx")
-    assert run() == 2 and run("--resize") == 0
-    assert read_index("embeddings").embeddings.shape == (7, 16)
-
-
-def test_gray_and_alpha(place):
-    face = draw_face(1, 2, 2)
-    gray = face[:, :, 1]
-    (place / "faces" / "x.png").write_bytes(cv2.imencode(".png", gray)[1].tobytes())
-    transparent = np.dstack([face[:, :, ::-1], 255 - gray])
-    (place / "faces" / "y.png").write_bytes(cv2.imencode(".png", transparent)[1].tobytes())
-    assert run() == 0
-    for row, image in zip(read_index("embeddings").embeddings[-2:], (np.dstack([gray] * 3), face)):
-        np.testing.assert_allclose(row, TinyModel().slow_unit(image), atol=1e-5)
-
-
-def test_results_are_replaced_only_with_force(place, capsys):
-    assert run() == 0
-    before = (place / "embeddings.npy").read_bytes()
-    assert run("--no-flip") == 2
-    assert "embeddings.npy already exists" in capsys.readouterr().err
-    assert (place / "embeddings.npy").read_bytes() == before
-    assert run("--no-flip", "--force") == 0 and (place / "embeddings.npy").read_bytes() != before
+    TinyModel((64, 48)).write(place / "backbone.onnx")
+    assert run("--force") == 2 and run("--force", "--resize") == 0
+    assert read_index("embeddings").embeddings.shape == (8, 16)
 
 
 def test_links_that_form_a_loop(place):
     os.symlink("..", place / "faces" / "b" / "back")
-    os.symlink(place / "faces" / "b" / "deep", place / "faces" / "a")  # the same images by another name: once
+    os.symlink(place / "faces" / "b" / "deep", place / "faces" / "a")  # the same images under another name count once
     assert run() == 0
     assert read_index("embeddings").names == NAMES
 
@@ -158,16 +127,12 @@ def test_links_that_form_a_loop(place):
     "arguments, message",
     [
         (["absent", "--model", "backbone.onnx"], "absent is not a folder"),
-        (["faces/a.jpg", "--model", "backbone.onnx"], "faces/a.jpg is not a folder"),
         (["empty", "--model", "backbone.onnx"], "empty and its subfolders hold no images"),
         (["faces", "--model", "absent.onnx"], "absent.onnx does not exist"),
         (["faces", "--model", "faces/a.jpg"], "faces/a.jpg: onnxruntime"),
-        (["broken", "--model", "backbone.onnx"], "no usable image among 1 image in broken: broken/x.jpg cannot be"),
-        (
-            ["faces", "--model", "backbone.onnx", "--out", "results/"],
-            "results/ is a folder: give the path of the files",
-        ),
-        (["lines", "--model", "backbone.onnx"], "the name contains a line break: rename the file"),
+        (["broken", "--model", "backbone.onnx"], "no usable image among 1 image in broken: broken/x.jpg"),
+        (["faces", "--model", "backbone.onnx", "--out", "results/"], "results/ is a folder"),
+        (["lines", "--model", "backbone.onnx"], "the name contains a line break"),
     ],
 )
 def test_errors_leave_no_files(place, capsys, arguments, message):
@@ -183,21 +148,19 @@ def test_errors_leave_no_files(place, capsys, arguments, message):
 
 @pytest.mark.parametrize("kind", ["Relu", "Sqrt"])
 def test_an_item_without_an_embedding_is_skipped_and_named_by_every_command(place, capsys, kind):
-    (place / "faces" / "b" / "black.png").write_bytes(
-        cv2.imencode(".png", np.zeros((112, 112, 3), np.uint8))[1].tobytes()
-    )
+    cv2.imwrite("faces/b/black.png", np.zeros((112, 112, 3), np.uint8))
     model = TinyModel()
     model.refuse_black(kind)
     model.write(place / "backbone.onnx")
     assert run() == 1
-    assert capsys.readouterr().err.count("has an embedding that is zero or not finite") == 1
+    assert capsys.readouterr().err.count("zero or not finite") == 1
     assert read_index("embeddings").names == NAMES
     model = ["--model", "backbone.onnx"]
     assert main(["search", "faces/a.jpg", "faces", *model]) == 1
     assert "skipped: faces/b/black.png has an embedding that" in capsys.readouterr().err
     for words in (["compare", "faces/a.jpg"], ["search", "--index", "embeddings"]):
         assert main([*words, "faces/b/black.png", *model]) == 2
-        assert "error: faces/b/black.png has an embedding that is zero or not finite" in capsys.readouterr().err
+        assert "error: faces/b/black.png has an embedding that" in capsys.readouterr().err
 
 
 def test_a_model_without_any_embedding_is_refused(place, capsys):
@@ -209,20 +172,14 @@ def test_a_model_without_any_embedding_is_refused(place, capsys):
     assert not (place / "embeddings.npy").exists()
 
 
-@pytest.mark.parametrize(
-    "number, code, message", [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "terminated\n")]
-)
-def test_a_signal_leaves_no_files(place, number, code, message):
-    if number == signal.SIGINT:
-        write_slow_images(place / "faces", 1000)
-    else:
-        endless = TinyModel()
-        endless.loop(10**12)  # within onnxruntime
-        endless.write(place / "backbone.onnx")
-    with interruptible("-m", "partial_fc_tools", "embed", "faces", "--model", "backbone.onnx", "--resize") as child:
+def test_a_signal_within_onnxruntime_leaves_no_files(place):
+    endless = TinyModel()
+    endless.loop(10**12)
+    endless.write(place / "backbone.onnx")
+    with interruptible("-m", "partial_fc_tools", "embed", "faces", "--model", "backbone.onnx") as child:
         assert happens(lambda: any(name.startswith(".partial_fc-") for name in os.listdir(place)))
         time.sleep(0.5)
-        child.send_signal(number)
+        child.send_signal(signal.SIGTERM)
         _, errors = child.communicate(timeout=30)
-    assert (child.returncode, errors) == (code, message)
+    assert (child.returncode, errors) == (143, "terminated\n")
     assert sorted(os.listdir(place)) == ["backbone.onnx", "faces"]

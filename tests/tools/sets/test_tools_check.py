@@ -1,4 +1,4 @@
-"""check: what is wrong with a set is named, record by record, however wrong it is."""
+"""check: all problems of a set are reported, record by record, however damaged the set is."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def write_sound_set(root):
 
 
 def problems(rec, fast=False, workers=1):
-    """(texts, parts) of what is wrong."""
+    """Returns (texts, parts) of the problems."""
     found = list(SetCheck(rec, fast, workers).problems())
     return [problem.text for problem in found], Counter(problem.part for problem in found)
 
@@ -37,9 +37,9 @@ def lines_of(rec):
         return file.read().splitlines()
 
 
-def write_lines(rec, lines):
+def write_lines(rec, lines, end="\n"):
     with open(rec[:-3] + "idx", "w") as file:
-        file.write("\n".join(lines) + "\n")
+        file.write("\n".join(lines) + end)
 
 
 def offsets_of(rec):
@@ -52,13 +52,12 @@ def rec(tmp_path):
     return write_sound_set(str(tmp_path / "set"))
 
 
-@pytest.mark.parametrize("fast", [False, True])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("fast, workers", [(False, 2), (True, 1)])
 def test_a_valid_set(rec, fast, workers):
     check = SetCheck(rec, fast, workers)
     assert list(check.problems()) == []
-    assert "19 records, 14 images of 4 identities" in check.summary(Counter())
-    assert check.summary(Counter()).endswith("no problems")
+    summary = check.summary(Counter())
+    assert "19 records, 14 images of 4 identities" in summary and summary.endswith("no problems")
 
 
 def test_damaged_images_are_named(rec):
@@ -68,11 +67,9 @@ def test_damaged_images_are_named(rec):
     overwrite(rec, at[5] + 8 + length - 2, b"\0\0")  # its end
     overwrite(rec, at[9] + 32 + 700, bytes(range(256)) * 4)  # its inside: decodes, with garbage in the image
     texts, parts = problems(rec)
-    assert parts == {"image": 3}
-    assert re.fullmatch(rf"key 2 at offset {at[2]}: cannot be decoded \(\d+ bytes\)", texts[0])
-    assert re.fullmatch(rf"key 5 at offset {at[5]}: is truncated after \d+ bytes", texts[1])
-    assert re.fullmatch(rf"key 9 at offset {at[9]}: (is damaged: Corrupt JPEG data.*|cannot be decoded.*)", texts[2])
-    assert problems(rec, fast=True) == ([], {})
+    assert parts == {"image": 3} and problems(rec, fast=True) == ([], {})
+    for text, key, what in zip(texts, (2, 5, 9), ("decoded", "truncated", "Corrupt JPEG|decoded")):
+        assert re.match(rf"key {key} at offset {at[key]}: .*({what})", text)
 
 
 def test_several_chunks_and_processes_report_the_same(tmp_path):
@@ -84,8 +81,7 @@ def test_several_chunks_and_processes_report_the_same(tmp_path):
         overwrite(rec, at[key], b"\0")
     alone, _ = problems(rec)
     assert [int(re.match(r"key (\d+) at", text)[1]) for text in alone] == [1, 256, 257, 512, 600]
-    assert problems(rec, workers=2)[0] == alone
-    assert problems(rec, fast=True, workers=2)[0] == alone
+    assert problems(rec, workers=2)[0] == problems(rec, fast=True, workers=2)[0] == alone
 
 
 def test_wrong_sizes_channels_and_no_image_at_all(rec):
@@ -95,33 +91,29 @@ def test_wrong_sizes_channels_and_no_image_at_all(rec):
     other = {3: grey, 4: small, 6: alpha, 8: b""}
     rewrite(rec, lambda key, header, image: (key, header, other.get(key, image)))
     texts, parts = problems(rec)
-    at = offsets_of(rec)
-    assert parts == {"image": 4} and texts == [
-        f"key 3 at offset {at[3]}: has 1 channel instead of 3",
-        f"key 4 at offset {at[4]}: has 112x96 pixels instead of 112x112",
-        f"key 6 at offset {at[6]}: has 4 channels instead of 3",
-        f"key 8 at offset {at[8]}: contains no image",
-    ]
+    assert parts == {"image": 4}
+    whats = {3: "has 1 channel", 4: "has 112x96 pixels", 6: "has 4 channels", 8: "contains no image"}
+    for text, (key, what) in zip(texts, whats.items()):
+        assert text.startswith(f"key {key} at offset {offsets_of(rec)[key]}: {what}")
 
 
 @pytest.mark.parametrize("label", [float("nan"), 1.5, -1.0, 3.0, 99.0])
 def test_labels_of_another_identity(rec, label):
     rewrite(rec, lambda key, header, image: (key, header._replace(label=label) if key == 5 else header, image))
-    texts, parts = problems(rec, fast=True)
+    (text,), parts = problems(rec, fast=True)
     assert parts == {"image": 1}
-    assert texts[0].startswith(f"key 5 at offset {offsets_of(rec)[5]}: has label {label:g} in its header, but is in")
+    assert text.startswith(f"key 5 at offset {offsets_of(rec)[5]}: has label {label:g} in its header")
 
 
 def test_a_truncated_rec(rec):
     at = offsets_of(rec)
     os.truncate(rec, at[12] + 100)
-    with pytest.raises(ValueError):
-        FaceRecords(rec)
     texts, parts = problems(rec)
-    beyond = [f"key {key} at offset {at[key]}: the file ends at {at[12] + 100}" for key in [*range(13, 19), 0]]
-    assert texts[:7] == beyond
-    assert texts[7].startswith(f"key 12 at offset {at[12]}: extends to offset {at[13]}, beyond the end")
-    assert len(texts) == 8
+    assert texts[:7] == [
+        f"key {key} at offset {at[key]}: the file ends at {at[12] + 100}" for key in [*range(13, 19), 0]
+    ]
+    (last,) = texts[7:]
+    assert last.startswith(f"key 12 at offset {at[12]}: extends to offset {at[13]}")
     assert "truncated" in SetCheck(rec).summary(parts)
     os.truncate(rec, at[12])  # between two records, and the last image before is damaged
     overwrite(rec, at[11] + 32, b"\0" * 40)
@@ -134,42 +126,35 @@ def test_a_broken_record_in_the_middle(rec):
     overwrite(rec, at[7], b"\1\2\3\4")
     overwrite(rec, at[10] + 4, struct.pack("<I", 8))  # shorter than a header; what follows is no record
     texts, parts = problems(rec)
-    assert texts[0] == f"key 7 at offset {at[7]}: does not start with the magic word 0xced7230a"
+    assert texts[0].startswith(f"key 7 at offset {at[7]}: does not start with the magic word")
     assert texts[1].startswith(f"key 10 at offset {at[10]}: has no image header")
-    assert re.fullmatch(rf"offset {at[10] + 16} to {at[11]}: \d+ bytes .* that are not a record \(.*\)", texts[2])
+    assert re.match(rf"offset {at[10] + 16} to {at[11]}: \d+ bytes .* not a record", texts[2])
     assert parts == {"file": 2, "index": 1}
 
 
 def test_garbage_and_cut_index_lines(rec):
     lines, at = lines_of(rec), offsets_of(rec)
     write_lines(rec, [*lines[:3], "garbage", "5", "", "6\tx7", "-7\t8", "9\t" + "9" * 30, *lines[3:]])
-    with pytest.raises(ValueError):
-        FaceRecords(rec)
     texts, parts = problems(rec)
-    assert parts == {"index": 6}
-    assert texts[0] == "train.idx line 4: b'garbage' is not 'key<TAB>offset' in whole numbers"
+    assert parts == {"index": 6} and texts[0].startswith("train.idx line 4: b'garbage' is not")
     assert [int(re.match(r"train.idx line (\d+)", text)[1]) for text in texts] == [4, 5, 6, 7, 8, 9]
-    with open(rec[:-3] + "idx", "w") as file:  # cut within the line of key 17
-        file.write("\n".join(lines[:16]) + "\n17\t" + str(at[17])[:-2])
+    write_lines(rec, [*lines[:16], f"17\t{str(at[17])[:-2]}"], end="")
     texts, _ = problems(rec)
     assert any(text.startswith(f"key 17 at offset {str(at[17])[:-2]}") for text in texts)
     assert f"offset {at[17]} to {os.path.getsize(rec)}: 3 records that the index does not list" in texts
 
 
 def test_as_many_invalid_lines_are_listed_as_the_limit(rec, monkeypatch):
-    """Also if they are in several parts of the text."""
+    """Also if they are in different chunks of the text."""
     lines = lines_of(rec)
     write_lines(rec, [*lines[:3], "a", *lines[3:10], "b", *lines[10:], "last"])
     for chunk in (20, 1 << 18):
         monkeypatch.setattr("partial_fc.data.recordio.index.CHUNK", chunk)
         monkeypatch.setattr("partial_fc.data.recordio.index.MAX_INVALID", 3)
-        assert [text.split(" is not ")[0] for text in problems(rec)[0]] == [
-            "train.idx line 4: b'a'",
-            "train.idx line 12: b'b'",
-            f"train.idx line {len(lines) + 3}: b'last'",
-        ]
+        numbers = [int(re.match(r"train.idx line (\d+)", text)[1]) for text in problems(rec)[0]]
+        assert numbers == [4, 12, len(lines) + 3]
         monkeypatch.setattr("partial_fc.data.recordio.index.MAX_INVALID", 2)
-        with pytest.raises(ValueError, match="train.idx is not a RecordIO index: line"):
+        with pytest.raises(ValueError, match="train.idx is not a RecordIO index"):
             problems(rec)
 
 
@@ -177,32 +162,25 @@ def test_invalid_offsets(rec):
     lines, at = lines_of(rec), offsets_of(rec)
     lines[3], lines[5] = f"4\t{10**15}", f"6\t{at[6] + 1}"
     write_lines(rec, lines)
-    texts, parts = problems(rec)
+    texts, _ = problems(rec)
     assert texts[0] == f"key 4 at offset {10**15}: the file ends at {os.path.getsize(rec)}"
-    assert texts[1] == f"key 6 at offset {at[6] + 1}: is not a multiple of 4, where no record can begin"
-    assert f"offset {at[4]} to {at[5]}: 1 record that the index does not list" in texts
-    assert len(texts) == 4
+    assert texts[1].startswith(f"key 6 at offset {at[6] + 1}: is not a multiple of 4")
+    assert f"offset {at[4]} to {at[5]}: 1 record that the index does not list" in texts and len(texts) == 4
 
 
 def test_swapped_and_repeated_rows(rec):
     lines, at = lines_of(rec), offsets_of(rec)
     write_lines(rec, [*lines[:4], lines[5], lines[4], *lines[6:]])  # whole lines
     assert problems(rec)[0] == [f"key 5 at offset {at[5]}: is listed after key 6 at offset {at[6]}: rows are swapped"]
-    swapped = dict(enumerate(lines))
-    swapped[4], swapped[5] = f"5\t{at[6]}", f"6\t{at[5]}"  # offsets, within one identity
-    write_lines(rec, list(swapped.values()))
+    write_lines(rec, [*lines[:4], f"5\t{at[6]}", f"6\t{at[5]}", *lines[6:]])  # offsets, within one identity
     assert FaceRecords(rec).num_images == sum(SIZES)  # the reader cannot know
     assert problems(rec)[0] == [f"key 6 at offset {at[5]}: is listed after key 5 at offset {at[6]}: rows are swapped"]
+    repeated = f"key 5 at offset {at[5]}: the key is repeated, first at offset {at[5]}"
     write_lines(rec, [*lines[:5], lines[4], f"6\t{at[5]}", *lines[6:]])
     texts, parts = problems(rec)
-    assert texts[:2] == [
-        f"key 5 at offset {at[5]}: the key is repeated, first at offset {at[5]}",
-        f"key 6 at offset {at[5]}: the key 5 has the same offset",
-    ]
+    assert texts[:2] == [repeated, f"key 6 at offset {at[5]}: the key 5 has the same offset"]
     assert f"offset {at[6]} to {at[7]}: 1 record that the index does not list" in texts
     assert parts["index"] >= 3 and not parts["file"]
-    write_lines(rec, [*lines[:5], lines[4], lines[4], *lines[5:]])
-    assert problems(rec)[0][:2] == [f"key 5 at offset {at[5]}: the key is repeated, first at offset {at[5]}"] * 2
     write_lines(rec, [*lines[:4], f"5\t{at[2]}", *lines[4:6], f"5\t{at[9]}", *lines[6:]])
     repeated = [text for text in problems(rec)[0] if "the key is repeated" in text]
     assert len(repeated) == 2 and all(text.endswith(f"first at offset {at[2]}") for text in repeated)
@@ -220,7 +198,7 @@ def test_all_images_are_checked_despite_problems_of_the_index(rec):
 
 def test_an_index_in_another_order_is_no_problem(rec):
     lines = lines_of(rec)
-    write_lines(rec, [lines[place] for place in np.random.default_rng(0).permutation(len(lines))])
+    write_lines(rec, [lines[index] for index in np.random.default_rng(0).permutation(len(lines))])
     assert problems(rec)[0] == []
     write_lines(rec, [lines[-1], *lines[:-1]])
     assert lines[-1].startswith("0\t") and problems(rec)[0] == []  # key 0 may be anywhere
@@ -231,11 +209,8 @@ def test_records_the_index_does_not_list(rec):
     extra = pack(RecordHeader(0, 0.0, 99, 0), b"more")
     with open(rec, "ab") as file:
         file.write((MAGIC_BYTES + struct.pack("<I", len(extra)) + extra) * 2 + b"tail")
-    texts, _ = problems(rec)
-    assert texts == [
-        f"offset {size} to {size + 76}: 2 records that the index does not list, then 4 bytes from offset {size + 72} "
-        "on that are not a record (is truncated by the end of the file)"
-    ]
+    (text,), _ = problems(rec)
+    assert text.startswith(f"offset {size} to {size + 76}: 2 records that the index does not list, then 4 bytes")
 
 
 def test_the_first_inconsistent_identity_record(rec):
@@ -246,37 +221,34 @@ def test_the_first_inconsistent_identity_record(rec):
         return key, header, image
 
     rewrite(rec, change)
-    texts, parts = problems(rec)
-    assert len(texts) == 1 and "identity 2 has the images 8 to 89, but the index lists" in texts[0]
+    (text,), parts = problems(rec)
+    assert "identity 2 has the images 8 to 89" in text
     assert parts == {"identity": 1} and "copy the set again" in SetCheck(rec).summary(parts)
 
 
 @pytest.mark.parametrize(
-    "text, what",
-    [
-        ("5,112,112", "has 5 identities, the records have 4"),
-        ("4,96,112", "has 96x112 pixels"),
-        ("4 classes", "expected 'classes,height,width'"),
-    ],
+    "text, what", [("5,112,112", "5 identities"), ("4,96,112", "96x112 pixels"), ("4 classes", "classes,height,width")]
 )
 def test_a_property_that_does_not_match(rec, text, what):
     with open(os.path.join(os.path.dirname(rec), "property"), "w") as file:
         file.write(text)
-    texts, parts = problems(rec)
-    assert len(texts) == 1 and what in texts[0] and parts == {"identity": 1}
+    (found,), parts = problems(rec)
+    assert what in found and parts == {"identity": 1}
 
 
-@pytest.mark.parametrize("last, what", [(1.0, []), (0.5, ["has label 0.5, expected an integer below 2^24"])])
 @pytest.mark.parametrize("fast", [False, True])
-def test_a_set_of_im2rec(tmp_path, last, what, fast):
-    stated = [2.0, np.array([0.0, 7.0, 7.0]), last]
-    rec = write_records(tmp_path, {key: (label, key, 0, encode_face(4, key, 0)) for key, label in enumerate(stated)})
-    texts, _ = problems(rec, fast)
-    assert len(texts) == len(what) and all(part in text for part, text in zip(what, texts))
+def test_a_set_of_im2rec(tmp_path, fast):
+    for last, expected in ((1.0, 0), (0.5, 1)):
+        labels = [2.0, np.array([0.0, 7.0, 7.0]), last]
+        rec = write_records(
+            tmp_path, {key: (label, key, 0, encode_face(4, key, 0)) for key, label in enumerate(labels)}
+        )
+        texts, _ = problems(rec, fast)
+        assert len(texts) == expected and all("has label 0.5" in text for text in texts)
 
 
 def test_bad_images_of_several_labels(tmp_path):
-    """Without a property file and an image that can be decoded, too."""
+    """Neither a property file nor an image shows the size."""
     labels = {0: 0.0, 1: np.array([1.0, 5.0]), 2: np.array([2.0, 5.0, 5.0])}
     bad = {key: (label, key, 0, b"no image" if key < 2 else b"") for key, label in labels.items()}
     texts, parts = problems(write_records(tmp_path, bad))
@@ -288,13 +260,10 @@ def test_the_command(rec):
     run = partial(start, "sets", "check")
     for key in (4, 10, 14, 1):  # images whose size is read first; libpng and libjpeg print warnings
         overwrite(rec, offsets_of(rec)[key] + 32 + 700, bytes(range(256)) * 4)
-    messy = run(rec)
-    assert (messy.returncode, messy.stderr, messy.stdout.count("\n")) == (1, "", 5)
+    bad = run(rec)
+    assert (bad.returncode, bad.stderr, bad.stdout.count("\n")) == (1, "", 5)
+    assert bad.stdout.startswith(f"key 1 at offset {offsets_of(rec)[1]}: ")
+    assert "4 problems. What to do: single images are bad" in bad.stdout
+    assert exit_code("sets", "check", rec, "--fast") == 0
     write_sound_set(os.path.dirname(rec))
     assert exit_code("sets", "check", os.path.dirname(rec)) == 0
-    overwrite(rec, offsets_of(rec)[3] + 32, b"\0" * 40)
-    bad = run(rec)
-    assert (bad.returncode, bad.stderr, bad.stdout.count("\n")) == (1, "", 2)
-    assert bad.stdout.startswith(f"key 3 at offset {offsets_of(rec)[3]}: cannot be decoded")
-    assert "1 problem. What to do: single images are bad" in bad.stdout
-    assert exit_code("sets", "check", rec, "--fast") == 0

@@ -2,17 +2,15 @@
 
 import io
 import os
-from functools import partial
 
 import cv2
 import numpy as np
 import pytest
 from PIL import Image
 
-from command_line import call, start
+from command_line import call
 from face_sets import images_of, picture, with_orientation
 from partial_fc.data.encoding import ImageOptions, encode_for_set, resize
-from partial_fc.data.folder import identity_folders, list_folder
 from partial_fc.data.image_formats import header
 from partial_fc.data.names import read_names
 from partial_fc.data.transforms import WrongSizeError
@@ -56,42 +54,20 @@ def test_labels_follow_the_sorted_folders_and_jpegs_are_kept(tree, tmp_path, cap
     assert open(os.path.join(out, "property")).read() == "3,16,16\n"
 
 
-def test_any_number_of_workers_gives_the_same_bytes(tree, tmp_path):
-    for workers in (1, 2):
-        call(pack, tree, tmp_path / str(workers), *SIZE, "--workers", workers)
+def test_workers_do_not_change_the_bytes_and_the_quality_does(tree, tmp_path):
+    for workers, quality in ((1, 95), (2, 95), (1, 20)):
+        call(pack, tree, tmp_path / f"{workers}-{quality}", *SIZE, "--workers", workers, "--quality", quality)
     for name in ("train.rec", "train.idx", "property", "identities.txt"):
-        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
-
-
-@pytest.mark.parametrize("ending, channels", [(".png", 1), (".png", 4), (".jpg", 1)])
-def test_other_channels_become_three(ending, channels):
-    original = picture(seed=3, channels=channels)
-    image, done = encode_for_set(cv2.imencode(ending, original)[1].tobytes(), SMALL)
-    assert done == "encoded" and header(image) == (16, 16, 3, 1)
-    wanted = np.dstack([original] * 3) if original.ndim == 2 else original[..., :3]
-    decoded = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_UNCHANGED)
-    assert np.abs(decoded.astype(int) - wanted).mean() < 8  # JPEG halves the colours' resolution
-
-
-@pytest.mark.parametrize("order", "<>")
-def test_an_exif_orientation_is_applied_and_removed(order):
-    flat = encoded(seed=5)
-    turned = with_orientation(flat, 6, order)  # to be turned right by 90 degrees
-    image, done = encode_for_set(turned, SMALL)
-    assert done == "encoded" and b"Exif" not in image
-    as_stored = cv2.imdecode(np.frombuffer(flat, np.uint8), cv2.IMREAD_COLOR)
-    wanted = cv2.rotate(as_stored, cv2.ROTATE_90_CLOCKWISE)
-    decoded = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    assert np.abs(decoded.astype(int) - wanted).mean() < 8 < np.abs(decoded.astype(int) - as_stored).mean()
-    upright = with_orientation(flat, 1, order)
-    assert encode_for_set(upright, SMALL) == (upright, "kept")
+        assert (tmp_path / "1-95" / name).read_bytes() == (tmp_path / "2-95" / name).read_bytes()
+    low, high = ([len(image) for image, _ in images_of(tmp_path / name)[-2:]] for name in ("1-20", "1-95"))
+    assert max(low) < min(high)
 
 
 def test_a_thumbnail_does_not_count():
     thumbnail, kept = encoded(seed=8), encoded(seed=9)
     large = with_orientation(encoded(seed=9, size=(20, 24)), 1, thumbnail=thumbnail)
     assert header(large) == (20, 24, 3, 1)
-    with pytest.raises(WrongSizeError, match="has 20x24 pixels instead of 16x16"):
+    with pytest.raises(WrongSizeError, match="20x24"):
         encode_for_set(large, SMALL)
     assert encode_for_set(large, SMALL._replace(resize=True))[1] == "resized"
     for size in ((16, 16), (8, 8)):
@@ -101,26 +77,12 @@ def test_a_thumbnail_does_not_count():
     assert encode_for_set(gray, SMALL)[1] == "encoded"
 
 
-def test_the_quality_is_that_of_the_option(tree, tmp_path):
-    for quality in (20, 90):
-        call(pack, tree, tmp_path / str(quality), *SIZE, "--quality", quality, "--workers", 1)
-    low, high = ([len(image) for image, _ in images_of(tmp_path / quality)[-2:]] for quality in ("20", "90"))
-    assert max(low) < min(high)
-
-
 def test_png_is_stored_unchanged_if_it_is_the_format():
-    image = encoded(".png", seed=6)
-    options = SMALL._replace(format="png")
+    image, options = encoded(".png", seed=6), SMALL._replace(format="png", resize=True)
     assert encode_for_set(image, options) == (image, "kept")
     converted, done = encode_for_set(encoded(".png", seed=6, channels=4), options)
-    assert done == "encoded" and converted.startswith(b"\x89PNG")
-    assert (
-        cv2.imdecode(np.frombuffer(converted, np.uint8), cv2.IMREAD_UNCHANGED) == picture(6, channels=4)[..., :3]
-    ).all()
-
-
-def test_a_png_of_another_height_or_with_exif_is_not_stored_unchanged():
-    options = SMALL._replace(format="png", resize=True)
+    pixels = cv2.imdecode(np.frombuffer(converted, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert done == "encoded" and (pixels == picture(6, channels=4)[..., :3]).all()
     for size in ((16, 8), (8, 16)):
         assert encode_for_set(encoded(".png", size=size), options)[1] == "resized"
     file, exif = io.BytesIO(), Image.Exif()
@@ -142,7 +104,7 @@ def test_another_size_is_refused_or_resized(tmp_path, capsys):
     tree = write_tree(tmp_path / "tree", {"a/big.jpg": encoded(size=(20, 24)), "a/small.jpg": encoded(size=(8, 8))})
     out = str(tmp_path / "set")
     for skip_bad in ([], ["--skip-bad"]):
-        with pytest.raises(ValueError, match=r"a/big.jpg has 20x24 pixels instead of 16x16: .*use --resize"):
+        with pytest.raises(ValueError, match="a/big.jpg has 20x24 pixels .*--resize"):
             call(pack, tree, out, *SIZE, *skip_bad)
     assert not os.path.exists(out)
     call(pack, tree, out, *SIZE, "--resize")
@@ -153,19 +115,18 @@ def test_another_size_is_refused_or_resized(tmp_path, capsys):
 @pytest.mark.parametrize(
     "content, what",
     [
-        (encoded(seed=7)[:-60], "is truncated"),
-        (encoded(".png", seed=7)[:-20], "is truncated"),
-        (encoded(".webp", seed=7)[:-20], "is truncated"),
-        (b"", "cannot be decoded"),
+        (encoded(seed=7)[:-60], "truncated"),
+        (encoded(".png", seed=7)[:-20], "truncated"),
+        (encoded(".webp", seed=7)[:-20], "truncated"),
         (b"no image", "cannot be decoded"),
-        (encoded(size=(64, 64))[:-300] + b"\0" * 298 + b"\xff\xd9", "is damaged: (Corrupt JPEG data|Premature end)"),
+        (encoded(size=(64, 64))[:-300] + b"\0" * 298 + b"\xff\xd9", "damaged"),
     ],
 )
 def test_damaged_files_are_refused_or_skipped(tmp_path, content, what, capsys):
     tree = write_tree(tmp_path / "tree", {"a/bad.jpg": content, "a/good.jpg": encoded(), "b/bad.jpg": content})
     out = str(tmp_path / "set")
     options = [*SIZE, "--resize"]
-    with pytest.raises(ValueError, match=f"a/bad.jpg ({what}).*--skip-bad"):
+    with pytest.raises(ValueError, match=f"a/bad.jpg .*{what}.*--skip-bad"):
         call(pack, tree, out, *options)
     assert not os.path.exists(out)
     call(pack, tree, out, *options, "--skip-bad")
@@ -182,38 +143,17 @@ def test_other_files_in_a_tree(tmp_path, capsys):
     call(pack, tree, tmp_path / "set", *SIZE)
     assert capsys.readouterr().out.endswith(", 3 other files ignored: readme.md, a/film.mov, a/note.txt\n")
     os.makedirs(os.path.join(tree, "b"))
-    with pytest.raises(ValueError, match="tree/b contains no images: remove it, or use --skip-bad"):
-        call(pack, tree, tmp_path / "other", *SIZE)
-    write_tree(tmp_path / "tree", {"b/1.heic": b""})
-    with pytest.raises(ValueError, match="tree/b contains no images that can be read, only 1.heic: convert"):
-        call(pack, tree, tmp_path / "other", *SIZE)
-    write_tree(tmp_path / "tree", {"b/1.jpg": encoded(), "b/deep/2.jpg": encoded()})
-    with pytest.raises(ValueError, match="tree/b/deep is a folder in an identity's folder"):
-        call(pack, tree, tmp_path / "other", *SIZE)
-
-
-def test_a_file_is_an_image_by_the_ending_in_any_case_or_by_its_content(tmp_path):
-    content = {"a.PPM": b"", "b.JPG_1": encoded(), "c": encoded(".png"), "d.txt": encoded(), "e.txt": b"", "f": b"BM"}
-    write_tree(tmp_path, content)
-    (tmp_path / "h").mkdir()
-    assert identity_folders(str(tmp_path)) == (["h"], [*content])  # beside the folders they are others
-    os.mkfifo(tmp_path / "g")  # whose reading would wait
-    assert list_folder(str(tmp_path))[:3] == (["a.PPM", "b.JPG_1", "c", "d.txt", "f"], ["h"], ["e.txt", "g"])
-
-
-def test_a_tree_without_identities_is_refused(tmp_path):
+    refused = [
+        ({}, "tree/b contains no images: .*--skip-bad"),
+        ({"b/1.heic": b""}, "only 1.heic: convert"),
+        ({"b/1.jpg": encoded(), "b/deep/2.jpg": encoded()}, "tree/b/deep is a folder"),
+    ]
+    for files, message in refused:
+        write_tree(tmp_path / "tree", files)
+        with pytest.raises(ValueError, match=message):
+            call(pack, tree, tmp_path / "other", *SIZE)
     with pytest.raises(OSError, match="nothing is not a folder"):
-        call(pack, tmp_path / "nothing", tmp_path / "set")
+        call(pack, tmp_path / "nothing", tmp_path / "other")
+    (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="contains no folders"):
-        call(pack, tmp_path, tmp_path / "set")
-
-
-def test_the_command(tree, tmp_path):
-    """Exit codes, in a process of its own, and that a set is only replaced with --force."""
-    run = partial(start, "sets", "pack", tree, tmp_path / "set", "--workers", "2")
-    refused = run()
-    assert refused.returncode == 2 and refused.stderr.startswith("error: ") and "instead of 112x112" in refused.stderr
-    done = run("--size", "16")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert run("--size", "16").returncode == 2  # it exists
-    assert run("--size", "16", "--force").returncode == 0
+        call(pack, tmp_path / "empty", tmp_path / "other")

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from command_line import call, exit_code, start
+from command_line import call, exit_code
 from face_sets import jpeg
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.pairs_bin import read_pairs
@@ -68,31 +68,27 @@ def test_bad_lines_are_listed_by_number(tree, tmp_path):
     text += "P00/P00_0001.jpg P00/P00_0002.jpg 2\n10 300\n"
     with pytest.raises(ValueError) as error:
         read_pairs_list(listed(tmp_path, text), tree)
-    message = str(error.value).splitlines()
-    assert message[0].endswith("pairs.txt: 5 lines cannot be used:")
-    assert [line.split(":")[0] for line in message[1:]] == ["line 3", "line 4", "line 5", "line 6", "line 7"]
-    assert message[1].endswith("P00/P00_0009.jpg does not exist") and message[3].endswith("P00/none.jpg does not exist")
+    _, *lines = str(error.value).splitlines()
+    assert [line.split(":")[0] for line in lines] == ["line 3", "line 4", "line 5", "line 6", "line 7"]
+    assert "P00/P00_0009.jpg" in lines[0] and "P00/none.jpg" in lines[2]
     with pytest.raises(ValueError, match="lists no pairs"):
         read_pairs_list(listed(tmp_path, "10\t300\n"), tree)
 
 
 def test_images_of_a_list_are_checked_and_resized(tree, tmp_path):
     words = [tmp_path / "x.bin", "--pairs", listed(tmp_path, "P03 1 3\nP03 1 P04 1\n"), "--images", tree]
-    with pytest.raises(ValueError, match=r"P03_0001.jpg has 16x16 pixels instead of 112x112: .*--resize"):
+    with pytest.raises(ValueError, match="P03_0001.jpg has 16x16 pixels .*--resize"):
         call(pairs_bin, *words)
     call(pairs_bin, *words, "--resize")
     assert cv2.imdecode(np.frombuffer(read_pairs(tmp_path / "x.bin")[0][0], np.uint8), 1).shape == (112, 112, 3)
-
-
-@pytest.mark.parametrize("line", ["P03 1 3", "P03 1 P04 1"])
-def test_a_list_of_one_kind_of_pairs_is_refused(tree, tmp_path, line):
-    with pytest.raises(ValueError, match="pairs.txt lists .* of one kind"):
-        call(pairs_bin, tmp_path / "x.bin", "--pairs", listed(tmp_path, f"{line}\n" * 2), "--images", tree, *SMALL)
-    assert not (tmp_path / "x.bin").exists()
+    for line in ("P03 1 3", "P03 1 P04 1"):
+        with pytest.raises(ValueError, match="of one kind"):
+            call(pairs_bin, tmp_path / "y.bin", "--pairs", listed(tmp_path, f"{line}\n" * 2), "--images", tree, *SMALL)
+    assert not (tmp_path / "y.bin").exists()
 
 
 def check_drawing(counts, pairs, same, number):
-    """What holds for every drawing, whatever the seed."""
+    """Checks properties that hold for every seed."""
     assert len(pairs) == number and sum(same) == number // 2
     assert all(0 <= image < counts[person] for pair in pairs for person, image in pair)
     assert [first[0] == second[0] for first, second in pairs] == same
@@ -121,14 +117,17 @@ def test_drawn_pairs_are_reproducible():
     assert {choose(2, 1, np.random.default_rng(seed))[0] for seed in range(10)} == {0, 1}
 
 
-def test_too_many_pairs_are_an_error_with_the_maximum():
-    with pytest.raises(ValueError, match="these identities give 240 pairs in 10 folds .* not 260"):
-        draw_pairs([3] * 40, 260, 0)
-    with pytest.raises(ValueError, match="these identities give 0 pairs"):
-        draw_pairs([3] * 9, 20, 0)
-    for number in (0, 10, 30):
-        with pytest.raises(ValueError, match="must be a multiple of 20"):
-            draw_pairs([3] * 40, number, 0)
+@pytest.mark.parametrize(
+    "counts, number, message",
+    [
+        ([3] * 40, 260, "give 240 pairs .* not 260"),
+        ([3] * 9, 20, "give 0 pairs"),
+        *(([3] * 40, number, "multiple of 20") for number in (0, 10, 30)),
+    ],
+)
+def test_numbers_of_pairs_that_cannot_be_drawn(counts, number, message):
+    with pytest.raises(ValueError, match=message):
+        draw_pairs(counts, number, 0)
 
 
 def test_pairs_of_a_set_and_of_a_tree_are_the_same(tree, tmp_path):
@@ -149,30 +148,15 @@ def test_pairs_of_a_set_and_of_a_tree_are_the_same(tree, tmp_path):
         call(pairs_bin, tmp_path / "c.bin", "--set", tmp_path / "set", *drawn, "--identities", "20:30")
 
 
-@pytest.mark.parametrize(
-    "bad, what",
-    [
-        (b"no image", r"cannot be decoded \(8 bytes\)"),
-        (jpeg(0)[:-40], "is truncated after .* bytes"),
-        (cv2.imencode(".jpg", np.zeros((8, 16, 3), np.uint8))[1].tobytes(), "has 8x16 pixels instead of 16x16"),
-    ],
-    ids=["no image", "cut", "size"],
-)
-def test_pairs_of_a_set_are_decoded_first(tmp_path, bad, what):
+def test_pairs_of_a_set_are_decoded_first(tmp_path):
     people = [[jpeg(10 * person + image) for image in range(2)] for person in range(40)]
-    write_face_set(tmp_path / "set", [[bad, jpeg(999)], *people[1:]], (16, 16))
-    with pytest.raises(ValueError, match=f"train.rec: image with key 1 at offset 0 {what}: use other"):
-        call(pairs_bin, tmp_path / "a.bin", "--set", tmp_path / "set", "--num-pairs", 80)
+    flat = cv2.imencode(".jpg", np.zeros((8, 16, 3), np.uint8))[1].tobytes()
+    for bad, what in ((b"no image", "decoded"), (jpeg(0)[:-40], "truncated"), (flat, "8x16 pixels")):
+        write_face_set(tmp_path / "set", [[bad, jpeg(999)], *people[1:]], (16, 16))
+        with pytest.raises(ValueError, match=f"key 1 at offset 0 .*{what}.*: use other"):
+            call(pairs_bin, tmp_path / "a.bin", "--set", tmp_path / "set", "--num-pairs", 80)
     call(pairs_bin, tmp_path / "a.bin", "--set", tmp_path / "set", "--num-pairs", 20, "--identities", "1:40")
     assert len(read_pairs(tmp_path / "a.bin")[1]) == 20
-
-
-def test_the_command(tree, tmp_path):
-    words = ["sets", "bin", tmp_path / "val.bin", "--folder", tree, "--num-pairs", "40", *SMALL, "--workers", "2"]
-    done = start(*words)
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith(f"{tmp_path}/val.bin: 40 pairs, ")
-    assert exit_code(*words) == 2  # it exists
-    assert sorted(os.listdir(tmp_path)) == ["lfw", "val.bin"]
 
 
 OF_LIST, OF_TREE = ["--pairs", "pairs.txt", "--images", "lfw"], ["--folder", "lfw"]
@@ -182,12 +166,11 @@ OF_LIST, OF_TREE = ["--pairs", "pairs.txt", "--images", "lfw"], ["--folder", "lf
     "wrong, what",
     [
         ([*OF_LIST, "--seed", "0"], "--seed belongs to --set or --folder, not to --pairs"),
-        ([*OF_LIST, "--num-pairs", "20"], "--num-pairs belongs to --set or --folder, not to --pairs"),
         (["--set", "lfw", "--size", "112"], "--size belongs to --pairs or --folder, not to --set"),
         ([*OF_TREE, "--images", "lfw"], "--images belongs to --pairs, not to --folder"),
         (["--pairs", "x"], "--pairs needs --images"),
-        ([*OF_TREE, "--identities", "5:3"], "must be A:B"),
-        ([], "one of the arguments --pairs --set --folder is required"),
+        ([*OF_TREE, "--identities", "5:3"], "A:B"),
+        ([], "--pairs --set --folder"),
     ],
 )
 def test_options_of_another_source_are_refused(wrong, what, tmp_path, capsys):

@@ -58,17 +58,12 @@ def test_unpack_uses_names_and_extensions_of_formats(tmp_path):
     assert sorted(os.listdir(tmp_path / "tree" / "zoë")) == files
 
 
-def test_unpacked_files_sort_as_their_keys(tmp_path):
-    write_face_set(tmp_path / "set", [PEOPLE[0] * 6])
-    call(unpack, tmp_path / "set", tmp_path / "tree")
-    assert sorted(os.listdir(tmp_path / "tree" / "0")) == [f"{key:02}.jpg" for key in range(1, 13)]
-
-
 @pytest.mark.parametrize("people", [10, 11])
-def test_unpacked_folders_sort_as_their_labels(people, tmp_path):
+def test_unpacked_folders_and_files_sort_as_their_labels_and_keys(people, tmp_path):
     write_face_set(tmp_path / "set", [[encode_face(1, person, 0)] for person in range(people)])
     call(unpack, tmp_path / "set", tmp_path / "tree")
-    assert sorted(os.listdir(tmp_path / "tree"))[-1] == str(people - 1)
+    first, *_, last = sorted(os.listdir(tmp_path / "tree"))
+    assert (last, os.listdir(tmp_path / "tree" / first)) == (str(people - 1), ["01.jpg"])
     call(pack, tmp_path / "tree", tmp_path / "again", "--workers", 1)
     assert images_of(tmp_path / "again") == images_of(tmp_path / "set")
 
@@ -102,25 +97,25 @@ def test_memory_does_not_follow_from_a_large_label(tmp_path):
 def test_unpack_refuses_a_folder_with_files_and_a_damaged_set(small, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
-    with pytest.raises(FileExistsError, match="full already exists and is not empty"):
+    with pytest.raises(FileExistsError, match="full already exists"):
         call(unpack, small, tmp_path / "full")
     rec = os.path.join(small, "train.rec")
     overwrite(rec, os.path.getsize(rec) // 2, b"\0" * 8000)  # more than one record
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"train.rec: key \d+ at offset"):
+    with pytest.raises(ValueError, match="train.rec: key"):
         call(unpack, small, tmp_path / "empty")
     assert sorted(os.listdir(tmp_path)) == ["empty", "full", "small"] and os.listdir(tmp_path / "empty") == []
 
 
 def test_unpack_leaves_out_bad_records(tmp_path, capsys):
-    """Broken, of an unknown format, and all of an identity: what is left packs again."""
+    """Broken records, unknown formats, and all images of an identity; the rest can be packed again."""
     people = [PEOPLE[0], [b"PK\3\4zip", *PEOPLE[1]], [b"no image"]]
     write_face_set(tmp_path / "set", people)
     rec, tree = str(tmp_path / "set" / "train.rec"), str(tmp_path / "tree")
     offset = dict(map(int, line.split("\t")) for line in (tmp_path / "set" / "train.idx").read_text().splitlines())
-    with pytest.raises(ValueError, match=f"key 3 at offset {offset[3]} has an unknown format .*PK.*--skip-bad"):
+    with pytest.raises(ValueError, match=f"key 3 at offset {offset[3]} .*--skip-bad"):
         call(unpack, rec, tree)
-    overwrite(rec, offset[5] + 8, b"\xff\xff\xff\0")  # labels that are not there
+    overwrite(rec, offset[5] + 8, b"\xff\xff\xff\0")  # more labels than the record holds
     call(unpack, rec, tree, "--skip-bad")
     printed = capsys.readouterr()
     assert printed.out == f"{tree}: 4 images in 2 folders; 3 left out as bad\n"
@@ -134,9 +129,9 @@ def test_unpack_leaves_out_bad_records(tmp_path, capsys):
 
 def test_an_identities_txt_that_does_not_match_is_refused(small):
     for text, message in (
-        ("0\ta\n1\tb\n", " has 2 lines, but .* 3 identities"),
-        ("0\ta\n2\tb\n1\tc\n", ", line 2: it must be '1<TAB>name'"),
-        ("0\n1\n2\n", ", line 1: it must be '0<TAB>name'"),
+        ("0\ta\n1\tb\n", " has 2 lines"),
+        ("0\ta\n2\tb\n1\tc\n", ", line 2"),
+        ("0\n1\n2\n", ", line 1"),
     ):
         with open(os.path.join(small, "identities.txt"), "w") as file:
             file.write(text)
@@ -162,50 +157,37 @@ def test_merge_gives_consecutive_labels(small, tmp_path, capsys):
     assert open(os.path.join(out, "property")).read() == "12,112,112\n"
 
 
-def test_packed_merged_unpacked_and_packed_again(small, tmp_path):
+def test_merged_twice_unpacked_and_packed_again(small, tmp_path):
     write_names(small, ["ann", "bob", "cid"])
-    more = {"dan": [encode_face(3, 0, image) for image in range(3)], "eve": [encode_face(3, 1, 0)]}
-    for name, images in more.items():
-        (tmp_path / "more" / name).mkdir(parents=True)
-        for number, image in enumerate(images):
-            (tmp_path / "more" / name / f"{number}.jpg").write_bytes(image)
-    call(pack, tmp_path / "more", tmp_path / "packed")
-    call(merge, tmp_path / "both", tmp_path / "packed", small)
-    call(merge, tmp_path / "all", tmp_path / "both", tmp_path / "packed")
+    call(merge, tmp_path / "both", small, small)
+    call(merge, tmp_path / "all", tmp_path / "both", small)
     call(unpack, tmp_path / "all", tmp_path / "tree")
     call(pack, tmp_path / "tree", tmp_path / "again")
-    people = [*more.values(), *PEOPLE, *more.values()]
-    names = ["both/packed/dan", "both/packed/eve", *(f"both/small/{name}" for name in ("ann", "bob", "cid"))]
-    names += ["packed/dan", "packed/eve"]
-    assert images_of(tmp_path / "all") == [(image, label) for label, own in enumerate(people) for image in own]
-    assert read_names(str(tmp_path / "all" / "train.rec"), 7) == names
-    facts = describe_set(tmp_path / "all")
-    assert (facts["images"], facts["identities"], facts["images_per_identity"]["max"]) == (17, 7, 4)
-    for name in ("both", "all", "again"):
-        assert not list(SetCheck(str(tmp_path / name / "train.rec")).problems())
-    by_name = sorted(zip([name.replace("/", "_") for name in names], people))
+    people = ("ann", "bob", "cid")
+    names = [f"both/small{more}/{name}" for more in ("", "-2") for name in people] + [
+        f"small/{name}" for name in people
+    ]
+    assert images_of(tmp_path / "all") == [(image, label) for label, own in enumerate(PEOPLE * 3) for image in own]
+    assert read_names(str(tmp_path / "all" / "train.rec"), 9) == names
+    by_name = sorted(zip([name.replace("/", "_") for name in names], PEOPLE * 3))
     assert tree_of(tmp_path / "tree") == dict(by_name)
     assert images_of(tmp_path / "again") == [(image, label) for label, (_, own) in enumerate(by_name) for image in own]
-    assert read_names(str(tmp_path / "again" / "train.rec"), 7) == [name for name, _ in by_name]
+    assert not list(SetCheck(str(tmp_path / "again" / "train.rec")).problems())
 
 
-def test_merge_requires_one_image_size(small, tmp_path):
+def test_merge_refuses_other_sizes_and_to_overwrite_its_inputs(small, tmp_path):
     write_face_set(tmp_path / "tiny", [[b"\xff\xd8"]], (96, 112))
-    with pytest.raises(ValueError, match="tiny/train.rec has images of 96x112, but .*small/train.rec of 112x112"):
+    with pytest.raises(ValueError, match="tiny/train.rec .*96x112.*small/train.rec .*112x112"):
         call(merge, tmp_path / "out", small, tmp_path / "tiny")
     assert not os.path.exists(tmp_path / "out")
-
-
-def test_merge_does_not_overwrite_its_inputs(small, tmp_path):
     before = images_of(small)
     os.symlink(small, tmp_path / "link")
-    for out, inputs in ((small, [small, small]), (str(tmp_path / "link"), [os.path.join(small, "train.rec"), small])):
-        with pytest.raises(ValueError, match="is one of the sets to merge, .*small.*: name another folder"):
-            call(merge, out, *inputs, "--force")
     (tmp_path / "other").mkdir()
     os.link(os.path.join(small, "train.rec"), tmp_path / "other" / "train.rec")
-    with pytest.raises(ValueError, match="other is one of the sets to merge"):
-        call(merge, tmp_path / "other", small, small, "--force")
+    inputs = {small: small, str(tmp_path / "link"): os.path.join(small, "train.rec"), str(tmp_path / "other"): small}
+    for out, first in inputs.items():
+        with pytest.raises(ValueError, match="one of the sets to merge"):
+            call(merge, out, first, small, "--force")
     assert images_of(small) == before
 
 
@@ -214,8 +196,8 @@ def test_names_are_checked_before_anything_is_written(small, tmp_path):
     os.makedirs(tmp_path / "tree" / "a\tb")
     write_names(small, ["ann", "bob", "cid"])
     out = tmp_path / "out"
-    out.touch()  # who tries to make a folder of it ends with another error
-    with pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
+    out.touch()  # creating this folder would raise another error
+    with pytest.raises(ValueError, match="tabs or line ends"):
         call(merge, out, small, tmp_path / "line\nend")
-    with pytest.raises(ValueError, match="a name must not hold tabs or line ends"):
+    with pytest.raises(ValueError, match="tabs or line ends"):
         call(pack, tmp_path / "tree", out)

@@ -1,4 +1,4 @@
-"""Rates of pairs at one threshold, against counting pair by pair."""
+"""Rates at one threshold, compared with counting pair by pair."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from partial_fc_tools.verify.pair_rates import (
 PAIRS = 400
 RNG = np.random.default_rng(3)
 ISSAME = RNG.random(PAIRS) < 0.4
-DISTANCE = np.clip(RNG.normal(np.where(ISSAME, 0.9, 1.8), 0.5), 0, 4).round(2)  # with equal ones
+DISTANCE = np.clip(RNG.normal(np.where(ISSAME, 0.9, 1.8), 0.5), 0, 4).round(2)  # with ties
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_wilson_interval(events, total, low, high):
 
 
 def counted(pairs, threshold):
-    """The rates of pairs (distance, same), one after the other."""
+    """Counts the rates of pairs (distance, same)."""
     rejects = sum(1 for d, same in pairs if same and not d < threshold)
     accepts = sum(1 for d, same in pairs if not same and d < threshold)
     same = sum(1 for _, same in pairs if same)
@@ -94,11 +94,7 @@ SAME = np.array([True, False, True])
     [
         ("same,sex,age\n1,f,old\n0,m,\n1,f,young\n", [], {"sex": ["f", "m", "f"], "age": ["old", "(empty)", "young"]}),
         ("\ufeffsex,age\nf,1\nm,2\nf,3\n", ["age"], {"age": ["1", "2", "3"]}),
-        (
-            "same;sex;cm\r\n1;f;1,5\r\n\r\n0;m;1,6\r\n1;f;1,7",
-            ["sex", "cm"],
-            {"sex": [*"fmf"], "cm": ["1,5", "1,6", "1,7"]},
-        ),
+        ("same;sex;cm\r\n1;f;1,5\r\n\r\n0;m;1,6\r\n1;f;1,7", ["cm"], {"cm": ["1,5", "1,6", "1,7"]}),
         ("same\tage, years\n1\t1;\n0\t2\n1\t3\n", [], {"age, years": ["1;", "2", "3"]}),
         ("same|sex\n1|f\n0|m\n1|f\n", [], {"sex": [*"fmf"]}),
         ("same, sex,\n1, f,\n0, m,\n1, f,\n", [], {"sex": [*"fmf"]}),  # a delimiter ends each line
@@ -114,14 +110,14 @@ def test_groups_of_a_file(text, columns, expected, tmp_path):
 @pytest.mark.parametrize(
     "text, columns, message",
     [
-        ("sex\nf\nm\n", [], "2 lines below its heading, but the set 3 pairs"),
-        ("sex\nf\nm\nf\n", ["age"], "no column age, but sex"),
-        ("same,sex\n1,f\n1,m\n1,f\n", [], "line 3 has same='1', but the set 0"),
-        ("same;sex\n1;f\n\n1;m\n1;f\n", [], "line 4 has same='1', but the set 0"),
-        ("sex,age,sex\nf,1,m\nm,2,f\nf,3,m\n", ["age"], "two columns with the name sex"),
-        ("sex;age\nf;1\nm\nf;3\n", [], "line 3 has 1 field, but the heading 2"),
-        ("a;b,c\n1;2,3\n1;2,3\n1;2,3\n", [], "can be divided at ',' and at ';'"),
-        ("", [], "0 lines below its heading"),
+        ("sex\nf\nm\n", [], "2 lines .* 3 pairs"),
+        ("sex\nf\nm\nf\n", ["age"], "no column age"),
+        ("same,sex\n1,f\n1,m\n1,f\n", [], "line 3 has same='1'"),
+        ("same;sex\n1;f\n\n1;m\n1;f\n", [], "line 4 has same='1'"),
+        ("sex,age,sex\nf,1,m\nm,2,f\nf,3,m\n", ["age"], "two columns .* sex"),
+        ("sex;age\nf;1\nm\nf;3\n", [], "line 3 has 1 field"),
+        ("a;b,c\n1;2,3\n1;2,3\n1;2,3\n", [], "',' and at ';'"),
+        ("", [], "0 lines"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(text, columns, message, tmp_path):

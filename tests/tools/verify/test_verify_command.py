@@ -14,6 +14,7 @@ from partial_fc.data.pairs_bin import read_pairs, write_pairs
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc.evaluation.verification import verify
 from partial_fc_tools.verify.command import verify_models
+from partial_fc_tools.verify.roc_picture import draw_roc
 from tiny_onnx import TinyModel
 
 PEOPLE = [(pair % 8, (pair + pair % 2) % 8) for pair in range(21)]
@@ -51,7 +52,7 @@ def test_figures_are_those_of_the_definition(place, capsys):
 
 @pytest.mark.parametrize("trained, options", [("True", ["--no-flip"]), ("False", [])])
 def test_mirror_images_may_be_left_out(trained, options, place, tmp_path):
-    """By an option, or as a model was trained."""
+    """By an option, or because the model was trained without."""
     model = TinyModel()
     model.metadata["rand_mirror"] = trained
     model.write(tmp_path / "model.onnx")
@@ -62,23 +63,29 @@ def test_mirror_images_may_be_left_out(trained, options, place, tmp_path):
     assert found["xnorm"] == pytest.approx(np.mean(lengths), rel=1e-4)
 
 
-@pytest.mark.parametrize("batch_size", [2, 41, 42, 43])
-def test_the_figures_do_not_depend_on_the_batch(place, batch_size):
-    """Of 42 images."""
-    (found,), (expected,) = (
-        verify_models([str(place / "a.onnx")], [str(place / "set.bin")], size, True)[0] for size in (batch_size, 64)
-    )
-    assert found == pytest.approx(expected)
+def test_the_figures_do_not_depend_on_the_batch(place):
+    """The set has 42 images."""
+    arguments = [str(place / "a.onnx")], [str(place / "set.bin")]
+    (expected,), _ = verify_models(*arguments, 64, True)
+    for batch_size in (2, 41, 42, 43):
+        assert verify_models(*arguments, batch_size, True)[0] == [pytest.approx(expected)]
 
 
-def test_sets_of_one_name_have_curves_of_their_own(place, tmp_path):
+def test_sets_of_one_name_have_curves_of_their_own_and_all_have_labels(place, tmp_path):
     shutil.copy(place / "set.bin", tmp_path)
     _, curves = verify_models([str(place / "a.onnx")], [str(place / "set.bin"), str(tmp_path / "set.bin")], 8, False)
     assert len(curves) == 2
+    pictures = [tmp_path / "_.png", tmp_path / "without.png"]
+    for picture, prefix in zip(pictures, ("_", "")):  # Matplotlib hides labels that begin with "_"
+        draw_roc({f"{prefix}{name}": curve for name, curve in zip("ab", curves.values())}, 1e-4, "", [str(picture)])
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()
 
 
-def test_an_image_whose_embedding_is_not_finite_is_named(place, tmp_path, capsys):
+def test_sets_that_cannot_be_verified_are_named(place, tmp_path, capsys):
     images, issame = read_pairs(place / "set.bin")
+    write_pairs(tmp_path / "one.bin", images, issame | True)
+    assert exit_code("verify", place / "a.onnx", tmp_path / "one.bin") == 2
+    assert "one.bin: verification needs" in capsys.readouterr().err
     images[7] = cv2.imencode(".png", np.zeros((112, 112, 3), np.uint8))[1].tobytes()
     write_pairs(tmp_path / "set.bin", images, issame)
     model = TinyModel()
@@ -86,23 +93,15 @@ def test_an_image_whose_embedding_is_not_finite_is_named(place, tmp_path, capsys
     model.write(tmp_path / "model.onnx")
     assert exit_code("verify", tmp_path / "model.onnx", tmp_path / "set.bin", "--batch-size", 3) == 2
     error = capsys.readouterr().err
-    assert "model.onnx: image 7 of " in error and "set.bin has an embedding that is not finite" in error
-
-
-def test_a_set_of_one_kind_of_pairs_is_named(place, tmp_path, capsys):
-    images, issame = read_pairs(place / "set.bin")
-    write_pairs(tmp_path / "one.bin", images, issame | True)
-    assert exit_code("verify", place / "a.onnx", tmp_path / "one.bin") == 2
-    assert "one.bin: verification needs" in capsys.readouterr().err
+    assert "model.onnx: image 7 of " in error and "not finite" in error
 
 
 def test_what_is_missing_is_said_before_a_model_runs(place, capsys):
-    assert exit_code("verify", place / "a.onnx") == 2
-    assert "one set of pairs (.bin) or more" in capsys.readouterr().err
     with zipfile.ZipFile(place / "pytorch_model.bin", "w") as file:  # the container of torch.save
         file.writestr("archive/data.pkl", b"")
-    assert exit_code("verify", place / "pytorch_model.bin", place / "set.bin") == 2
-    assert "pytorch_model.bin; rename weights to .pt" in capsys.readouterr().err
-    (place / "there.json").touch()
-    assert exit_code("verify", place / "a.onnx", place / "set.bin", "--out", place / "there") == 2
-    assert "already exists" in capsys.readouterr().err
+    for words, message in (
+        ([place / "a.onnx"], "one set of pairs (.bin)"),
+        ([place / "pytorch_model.bin", place / "set.bin"], "pytorch_model.bin; rename weights to .pt"),
+    ):
+        assert exit_code("verify", *words) == 2
+        assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Verifies a checkpoint, or all in a folder, byte by byte. The exit code is 1 if one is damaged."""
+"""Verifies a checkpoint, or all checkpoints in a folder, byte by byte. The exit code is 1 if one is damaged."""
 
 import argparse
 import os
@@ -27,17 +27,13 @@ def check(path: str) -> int:
     code = 0
     for step in steps_at(path):
         try:
-            _check_step(step)
+            manifest = verify_share(step, 0, 1, alive=lambda: None)
+            for name in manifest.files:
+                if name.endswith(".npz"):
+                    read_arrays(os.path.join(step, name))
+            SavedClasses.of_checkpoint(step, manifest)
             say(f"{step}: undamaged, all files verified")
         except (OSError, ValueError) as error:
             code = 1
             say(f"{step}: {error}")
     return code
-
-
-def _check_step(step: str) -> None:
-    manifest = verify_share(step, 0, 1, alive=lambda: None)
-    for name in manifest.files:
-        if name.endswith(".npz"):
-            read_arrays(os.path.join(step, name))
-    SavedClasses.of_checkpoint(step, manifest)

@@ -1,4 +1,4 @@
-"""Writes a class map for --class-map from two identities.txt, by the names of the identities.
+"""Writes a class map for --class-map that matches two identities.txt by name.
 
 Line i of the map is the old class of the new class i, or -1. Prints how many classes are kept, new and dropped.
 """
@@ -17,8 +17,8 @@ EXAMPLE = "old/identities.txt new/identities.txt map.txt"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("old", metavar="OLD", help="identities.txt of the set that was trained on")
-    parser.add_argument("new", metavar="NEW", help="identities.txt of the set to train on")
+    parser.add_argument("old", metavar="OLD", help="identities.txt of the old training set")
+    parser.add_argument("new", metavar="NEW", help="identities.txt of the new training set")
     parser.add_argument("out", metavar="OUT", help="the class map")
     add_force(parser)
 
@@ -36,7 +36,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read_names(path: str) -> list[str]:
-    """Reads the names of lines ``class<TAB>name``."""
     names = parse_names(path)
     if len(set(names)) != len(names):
         raise ValueError(f"{path} contains a name more than once, so classes cannot be mapped by name")

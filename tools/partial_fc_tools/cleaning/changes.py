@@ -1,24 +1,26 @@
-"""What becomes of every image, and the list of the changes, changes.csv.
+"""What becomes of every image, and the rules and limits that decide it.
 
-Shapes: N images, C classes.
+Wrong label: the image is far from its class (its cosine to the mean of the other typical images is below ``far``), and
+nearer to another class, with a cosine of at least ``near`` to its center. It gets that class as its label if the next
+class trails by ``sure`` or more; otherwise its class is unknown. An image that is far from all classes stays: on the
+glyphs four of five such images are hard images with the right label.
+
+Test image: a near-duplicate of a test image, see duplicates.py. Test person: a class whose center is the nearest to a
+test image, with a cosine of at least ``person``, if the next center trails by ``sure`` or more. Both are removed.
+
+Split classes and near-duplicates: see split_classes.py and duplicates.py.
+
+Shapes: N images, C classes, T test images, D near-duplicates, K images with altered copies (copies.py).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.data.face_records import FaceRecords
-from partial_fc.utils.tables import CsvWriter
-
-from .centers import Classes, Fit
-from .duplicates import Duplicates
+from .centers import Fit
 from .nearest import Nearest
-from .overlap import Overlap
-from .wrong_labels import WrongLabels
 
-CHANGES = "changes.csv"
-COLUMNS = ("key", "class", "new_class", "reason", "own", "near", "other")
 UNREADABLE, WRONG, SPLIT, DUPLICATE, TEST_IMAGE, TEST_PERSON = range(1, 7)
 REASONS = {
     UNREADABLE: "unreadable",
@@ -31,93 +33,111 @@ REASONS = {
 REMOVED = -1
 
 
-class Changes(NamedTuple):
-    """What becomes of every image. The last rule that applies to an image gives the reason."""
+class Limits(NamedTuple):
+    """Limits of the rules: cosines, except ``sure`` and ``split``, which are differences of cosines."""
 
-    classes: np.ndarray  # (N,) int64, the class row of each image afterwards, REMOVED for none
-    reasons: np.ndarray  # (N,) uint8, a key of REASONS, 0 for an image that nothing happens to
-    near: np.ndarray  # (N,) float32, cosine to what an image is near, NaN without such a thing
-    other: np.ndarray  # (N,) int64, what that is: a class row, the position of an image, or the number of a test image
-    merged: np.ndarray  # (C,) int64, the class row that each class is merged into, its own without a merge
-
-    @classmethod
-    def none(cls, classes: np.ndarray) -> "Changes":
-        """Returns the changes of a set to which nothing happens, with the class rows (N,) of its images."""
-        length = len(classes)
-        near, other = np.full(length, np.nan, np.float32), np.full(length, -1)
-        return cls(classes.copy(), np.zeros(length, np.uint8), near, other, np.arange(classes.max() + 1))
-
-    def add_unreadable(self, unreadable: np.ndarray) -> None:
-        """Removes images, (N,) bool."""
-        self.classes[unreadable], self.reasons[unreadable] = REMOVED, UNREADABLE
-
-    def add_wrong_labels(self, found: WrongLabels, other: Nearest) -> None:
-        """Moves images with wrong labels to their classes, and removes those whose class is not known."""
-        self._set(found.images, found.classes, WRONG, other.best[found.images], other.center[found.images])
-
-    def add_split_classes(self, groups: Iterable[Sequence[int]], sizes: np.ndarray, centers: np.ndarray) -> None:
-        """Gives the images of all classes of a group to that with the most images, by ``sizes`` (C,)."""
-        for group in groups:
-            self.merged[list(group)] = max(group, key=lambda each: (sizes[each], -each))
-        moved = np.flatnonzero((self.classes >= 0) & (self.merged[self.classes] != self.classes))
-        before, after = self.classes[moved], self.merged[self.classes[moved]]
-        cosine = np.einsum("ne,ne->n", centers[before], centers[after])
-        split = self.reasons[moved] == 0  # a wrong label stays the reason of its image
-        self.classes[moved] = after
-        self._set(moved[split], after[split], SPLIT, cosine[split], after[split])
-
-    def add_duplicates(self, found: Duplicates) -> None:
-        """Removes near-duplicates."""
-        self._set(found.images, REMOVED, DUPLICATE, found.cosines, found.kept)
-
-    def add_overlap(self, found: Overlap, of_images: Nearest, of_tests: Nearest) -> None:
-        """Removes images and classes that are in test sets."""
-        test_of = np.full(len(self.merged), -1)
-        test_of[found.classes] = found.class_tests
-        persons = np.flatnonzero((self.classes >= 0) & (test_of[self.classes] >= 0))
-        tests = test_of[self.classes[persons]]
-        self._set(persons, REMOVED, TEST_PERSON, of_tests.best[tests], tests)
-        self._set(found.images, REMOVED, TEST_IMAGE, of_images.best[found.images], found.image_tests)
-
-    def _set(self, images: np.ndarray, classes, reason: int, near: np.ndarray, other: np.ndarray) -> None:
-        self.classes[images], self.reasons[images] = classes, reason
-        self.near[images], self.other[images] = near, other
+    far: float
+    near: float
+    sure: float
+    split: float
+    duplicate: float
+    person: float
 
 
-def write_changes(
-    path: str, changes: Changes, records: FaceRecords, classes: Classes, fit: Fit, test_name: Callable[[int], str]
-) -> None:
-    """Writes a line for each image that changes, in the order of the set.
+def limits_of(fit: Fit, nearest_other: Nearest, copies: np.ndarray, shares: Mapping[str, float]) -> Limits:
+    """Returns the limits: quantiles of the cosines in this set.
 
-    ``class`` and ``new_class`` are labels of the old set, the latter empty for a removed image; ``own`` and ``near``
-    are cosines; ``other`` is the class, the key of the image or the test image that it is near.
+    Args:
+        fit: the centers.
+        nearest_other: the nearest other class of each of the N images.
+        copies: (K,) cosines of images to their altered copies.
+        shares: the quantiles, by the names in ``command.SHARES``.
     """
-    changed = np.flatnonzero(changes.reasons)
-    with open(path, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        writer = CsvWriter(file)
-        writer.writerow(COLUMNS)
-        for image, key in zip(changed.tolist(), records.keys(changed).tolist()):
-            after, reason = changes.classes[image], int(changes.reasons[image])
-            writer.writerow(
-                [
-                    key,
-                    classes.names[classes.rows[image]],
-                    "" if after == REMOVED else classes.names[after],
-                    REASONS[reason],
-                    _cosine(fit.figures.own[image]),
-                    _cosine(changes.near[image]),
-                    _other(changes.other[image], reason, records, classes, test_name),
-                ]
-            )
+    typical = fit.typical & np.isfinite(fit.statistics.own_cosine)
+    if not typical.any():
+        raise ValueError("no class has two images that are near each other: this model cannot clean this set")
+    own_cosine = fit.statistics.own_cosine[typical]
+    lead = own_cosine - nearest_other.best[typical]
+    return Limits(
+        far=fit.far,
+        near=float(np.quantile(own_cosine, shares["near"])),
+        sure=max(0.0, float(np.quantile(lead, shares["sure"]))),
+        # Without a class of four images, or a copy of an image, nothing is found.
+        split=float(np.quantile(fit.half_gaps, shares["split"])) if len(fit.half_gaps) else -np.inf,
+        duplicate=float(np.quantile(copies, shares["copy"])) if len(copies) else np.inf,
+        person=float(np.quantile(own_cosine, shares["person"])),
+    )
 
 
-def _cosine(value: np.float32) -> str:
-    return f"{value:.4f}" if np.isfinite(value) else ""
+class Changes:
+    """What becomes of every image. The last rule that applies to an image determines the reason.
 
+    Args:
+        rows: (N,) int64, the class row of each image in the old set.
 
-def _other(other: int, reason: int, records: FaceRecords, classes: Classes, test_name: Callable[[int], str]) -> str:
-    if reason == DUPLICATE:
-        return f"key {records.keys([other])[0]}"
-    if reason in (TEST_IMAGE, TEST_PERSON):
-        return test_name(int(other))
-    return "" if other < 0 else f"class {classes.names[other]}"
+    Attributes:
+        rows: (N,) int64, the class row of each image in the new set, REMOVED for a removed image.
+        reasons: (N,) uint8, a key of REASONS; 0 for an unchanged image.
+        near: (N,) float32, cosine to ``other``; NaN without one.
+        other: (N,) int64, what the image is near: a class row, an image's position, or a test image's number.
+        merged: (C,) int64, the class row into which each class is merged; its own row without a merge.
+    """
+
+    def __init__(self, rows: np.ndarray):
+        self.rows = rows.copy()
+        self.reasons = np.zeros(len(rows), np.uint8)
+        self.near = np.full(len(rows), np.nan, np.float32)
+        self.other = np.full(len(rows), -1)
+        self.merged = np.arange(rows.max() + 1)
+
+    def remove_unreadable(self, unreadable: np.ndarray) -> None:
+        """Removes images (N,) bool."""
+        self.rows[unreadable], self.reasons[unreadable] = REMOVED, UNREADABLE
+
+    def correct_labels(self, own_cosine: np.ndarray, nearest_other: Nearest, limits: Limits, relabel: bool) -> None:
+        """Moves images with wrong labels to their classes; removes those of unknown class, or all without ``relabel``.
+
+        ``own_cosine``: (N,) cosines to the other images of the class; NaN for the only image of a class, which stays.
+        """
+        images = np.flatnonzero(
+            (own_cosine < limits.far) & (nearest_other.best >= limits.near) & (nearest_other.best > own_cosine)
+        )
+        is_known = relabel & (nearest_other.best[images] - nearest_other.second[images] >= limits.sure)
+        rows = np.where(is_known, nearest_other.center[images], REMOVED)
+        self._set(images, rows, WRONG, nearest_other.best[images], nearest_other.center[images])
+
+    def merge_classes(self, groups: Iterable[Sequence[int]], sizes: np.ndarray, centers: np.ndarray) -> None:
+        """Merges the classes of each group into the one with the most images, by ``sizes`` (C,)."""
+        for group in groups:
+            self.merged[list(group)] = max(group, key=lambda row: (sizes[row], -row))
+        moved = np.flatnonzero((self.rows >= 0) & (self.merged[self.rows] != self.rows))
+        before, after = self.rows[moved], self.merged[self.rows[moved]]
+        cosine = np.einsum("ne,ne->n", centers[before], centers[after])
+        self.rows[moved] = after
+        is_first = self.reasons[moved] == 0  # a wrong label stays the reason of its image
+        self._set(moved[is_first], after[is_first], SPLIT, cosine[is_first], after[is_first])
+
+    def remove_duplicates(self, images: np.ndarray, kept: np.ndarray, cosines: np.ndarray) -> None:
+        """Removes near-duplicates (D,); ``kept`` are the images that stay instead."""
+        self._set(images, REMOVED, DUPLICATE, cosines, kept)
+
+    def remove_tested(self, of_images: Nearest, of_tests: Nearest, limits: Limits) -> None:
+        """Removes test images and test persons.
+
+        ``of_images`` has the nearest test image of each of the N images, ``of_tests`` the nearest class row of each of
+        the T test images.
+        """
+        is_person = (of_tests.best >= limits.person) & (of_tests.best - of_tests.second >= limits.sure)
+        tests = np.flatnonzero(is_person)
+        tests = tests[np.argsort(-of_tests.best[tests], kind="stable")][::-1]  # the nearest one is written last
+        test_of = np.full(len(self.merged), -1)
+        test_of[of_tests.center[tests]] = tests
+        images = np.flatnonzero((self.rows >= 0) & (test_of[self.rows] >= 0))
+        tests = test_of[self.rows[images]]
+        self._set(images, REMOVED, TEST_PERSON, of_tests.best[tests], tests)
+        images = np.flatnonzero(of_images.best >= limits.duplicate)
+        self._set(images, REMOVED, TEST_IMAGE, of_images.best[images], of_images.center[images])
+
+    def _set(self, images: np.ndarray, rows, reason: int, near: np.ndarray, other: np.ndarray) -> None:
+        self.rows[images], self.reasons[images] = rows, reason
+        self.near[images], self.other[images] = near, other

@@ -1,6 +1,6 @@
-"""Altered copies of some images, as the same photo is found twice in a crawl: cropped, brighter, compressed again.
+"""Altered copies of some images, like the copies of a photo that a crawl finds: cropped, brighter, compressed again.
 
-How near they are to the originals says when two images are near-duplicates for the model at hand.
+Their cosines to the originals determine the limit for near-duplicates of the model at hand.
 """
 
 import cv2
@@ -10,7 +10,7 @@ from partial_fc.data.encoding import ImageOptions, encode
 from partial_fc.data.transforms import decode_any_size
 
 SAMPLED = 512
-ZOOM, SHIFT = 1.03, 0.01  # around the middle; in widths and heights of the image
+ZOOM, SHIFT = 1.03, 0.01  # around the center; fraction of the width and the height
 CONTRAST, BRIGHTER = 0.9, 20
 QUALITY = 60  # of JPEG
 ALTERATION = f"{ZOOM} {SHIFT} {CONTRAST} {BRIGHTER} {QUALITY}"
@@ -28,5 +28,5 @@ def altered(encoded: bytes) -> bytes:
 
 
 def sampled(length: int) -> np.ndarray:
-    """Returns the positions (K,) int64 of the images that are copied: at most SAMPLED of ``length``, evenly spaced."""
+    """Returns the positions (K,) int64 of at most SAMPLED of ``length`` images, evenly spaced."""
     return np.linspace(0, length - 1, min(SAMPLED, length)).astype(np.int64)

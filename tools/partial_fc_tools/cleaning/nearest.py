@@ -1,4 +1,4 @@
-"""The nearest center of each embedding, exact, tile by tile, in bounded memory and on several processes.
+"""Exact search for the nearest center of each embedding, in tiles of bounded memory and on several processes.
 
 Shapes: N embeddings, M centers, E embedding size, n embeddings and m centers of a tile.
 """
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from partial_fc.utils.process_pool import ordered_map
+from partial_fc.utils.progress import progress
 
 from .embeddings import one_thread_each
 
@@ -19,76 +20,76 @@ LOWEST = -2.0  # below every cosine
 
 
 class Nearest(NamedTuple):
-    """For each embedding: the center with the highest cosine, (N,) int64, that cosine and the next one, float32.
+    """For each embedding the center with the highest cosine; among equal cosines the one with the lower number."""
 
-    Of equal cosines the center with the lower number is the nearest. Without a second center the next cosine is -2.
-    """
-
-    center: np.ndarray
-    best: np.ndarray
-    second: np.ndarray
+    center: np.ndarray  # (N,) int64
+    best: np.ndarray  # (N,) float32, cosine to that center
+    second: np.ndarray  # (N,) float32, the next highest cosine; LOWEST without a second center
 
 
 class Work(NamedTuple):
-    """How much memory all processes may use for tiles, in bytes; the number of processes; a progress bar."""
+    """Limits of a comparison: bytes that the tiles of all processes may use, and the number of processes."""
 
     memory: int
     workers: int
-    bar: Any
 
-    def results(self, function: Callable[[tuple[int, int]], Any], length: int, side: int) -> Iterator[Any]:
-        """Yields the results of a function for all `spans` in order; the bar counts what is done of the length."""
-        with one_thread_each(self.workers):
-            for (start, stop), found in ordered_map(function, spans(length, side), self.workers):
-                self.bar.update(stop - start)
-                yield found
+    def results(
+        self, function: Callable[[tuple[int, int]], Any], length: int, side: int, unit: str, text: str
+    ) -> Iterator[Any]:
+        """Yields ``function(span)`` for all `spans` in order, with a progress bar."""
+        with one_thread_each(self.workers), progress(length, unit, text) as bar:
+            for (start, stop), result in ordered_map(function, spans(length, side), self.workers):
+                bar.update(stop - start)
+                yield result
 
 
-def nearest(rows: str, centers: str, own: str | None, work: Work) -> Nearest:
-    """Compares every embedding with every center but its own; the bar of ``work`` counts the finished ones.
+def nearest(rows: str, centers: str, excluded: str | None, work: Work, text: str) -> Nearest:
+    """Finds the nearest center of each embedding.
 
-    The arguments are paths of .npy files: ``rows`` (N, E) float16 or float32 and ``centers`` (M, E) float32, of length
-    1; ``own`` (N,) int64, the center that an embedding is not compared with, or None.
+    Args:
+        rows: path of a .npy file (N, E) float16 or float32 of length 1.
+        centers: path of a .npy file (M, E) float32 of length 1.
+        excluded: path of a .npy file (N,) int64, a center with which each embedding is not compared; None: no such
+            centers.
+        work: memory and processes.
+        text: description for the progress bar.
     """
     length, size = np.load(rows, mmap_mode="r").shape
     side = tile_side(work.memory // work.workers, size)
-    parts = work.results(partial(nearest_part, rows, centers, own, side), length, side)
+    parts = work.results(partial(nearest_part, rows, centers, excluded, side), length, side, "image", text)
     return Nearest(*(np.concatenate(column) for column in zip(*parts)))
 
 
-def nearest_part(rows: str, centers: str, own: str | None, side: int, span: tuple[int, int]) -> Nearest:
-    """Returns the result of `nearest` for a span of rows."""
+def nearest_part(rows: str, centers: str, excluded: str | None, side: int, span: tuple[int, int]) -> Nearest:
+    """Computes `nearest` for a span of rows."""
     part = slice(*span)
     x = np.load(rows, mmap_mode="r")[part].astype(np.float32)
-    every = np.load(centers, mmap_mode="r")
-    excluded = None if own is None else np.load(own, mmap_mode="r")[part]
-    found = Nearest(np.zeros(len(x), np.int64), *np.full((2, len(x)), LOWEST, np.float32))
-    for first, last in spans(len(every), side):
-        scores = x @ every[first:last].T
-        if excluded is not None:
-            inside = np.flatnonzero((excluded >= first) & (excluded < last))
-            scores[inside, excluded[inside] - first] = LOWEST
-        _merge(found, scores, first)
-    return found
-
-
-def _merge(found: Nearest, scores: np.ndarray, first: int) -> None:
-    """Updates the result with the cosines (n, m) of the centers from ``first`` on."""
-    every = np.arange(len(scores))
-    column = scores.argmax(axis=1)
-    best = scores[every, column]
-    scores[every, column] = LOWEST
-    second = scores.max(axis=1)
-    nearer = best > found.best
-    np.maximum(found.second, np.where(nearer, np.maximum(found.best, second), best), out=found.second)
-    found.center[nearer] = first + column[nearer]
-    found.best[nearer] = best[nearer]
+    all_centers = np.load(centers, mmap_mode="r")
+    skipped = None if excluded is None else np.load(excluded, mmap_mode="r")[part]
+    result = Nearest(np.zeros(len(x), np.int64), *np.full((2, len(x)), LOWEST, np.float32))
+    every = np.arange(len(x))
+    for first, last in spans(len(all_centers), side):
+        scores = x @ all_centers[first:last].T
+        if skipped is not None:
+            inside = np.flatnonzero((skipped >= first) & (skipped < last))
+            scores[inside, skipped[inside] - first] = LOWEST
+        column = scores.argmax(axis=1)
+        best = scores[every, column]
+        scores[every, column] = LOWEST
+        # The runner-up is the lower of both best cosines, or the second cosine of the tile that has the higher one.
+        nearer = best > result.best
+        np.maximum(
+            result.second, np.where(nearer, np.maximum(result.best, scores.max(axis=1)), best), out=result.second
+        )
+        result.center[nearer] = first + column[nearer]
+        result.best[nearer] = best[nearer]
+    return result
 
 
 def tile_side(memory: int, size: int) -> int:
-    """Returns n = m of a tile of cosines that takes at most ``memory`` bytes with its embeddings of ``size`` numbers.
+    """Returns the side n = m of the largest tile that takes at most ``memory`` bytes; embeddings have ``size`` numbers.
 
-    Two tiles of cosines, as one is a temporary copy, the embeddings, and the centers: 4 (2 n^2 + 2 n E) bytes.
+    A tile needs 4 (2 n^2 + 2 n E) bytes: the cosines and a temporary copy of them, the embeddings, and the centers.
     """
     side = math.isqrt(memory // 8 + size * size // 4) - size // 2
     return max(1, min(MAX_SIDE, side))

@@ -1,71 +1,66 @@
-"""Rule: classes whose images are as near to each other as to their own are one person.
+"""Rule: two classes show one person if their images are as near to the other class as to their own.
 
-Two classes are a pair if their gap, see `centers.gap`, is at most ``split``: the gap that a share of random halves of
-one class has, so that it needs no absolute distance. A group is merged if every two of its classes are a pair;
-pairs with smaller gaps are considered first.
+Two classes are a pair if their gap, see `centers.gap`, is at most the limit ``split``. This limit is a quantile of the
+gaps between halves of one class, so no fixed distance is needed. A group of classes is merged if every two of them are
+a pair; pairs with smaller gaps are considered first.
 
 Shapes: C classes, Q pairs, c classes of a tile.
 """
 
-from collections import defaultdict
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from .centers import Figures, gap
+from .centers import ClassStatistics, gap
 from .nearest import Work, spans, tile_side
 
-
-class Pairs(NamedTuple):
-    """Pairs of classes that are one person: (Q, 2) int64, the lower class first, and their gaps (Q,)."""
-
-    classes: np.ndarray
-    gaps: np.ndarray
+Pairs = tuple[np.ndarray, np.ndarray]  # (Q, 2) int64, the lower class first, and their gaps (Q,) float32
 
 
-def split_pairs(centers: str, figures: Figures, limit: float, work: Work) -> Pairs:
-    """Compares every two classes; pairs have a gap of at most ``limit``. The bar of ``work`` counts finished classes.
+def split_pairs(centers: str, statistics: ClassStatistics, limit: float, work: Work) -> Pairs:
+    """Compares every two classes and returns the pairs whose gap is at most ``limit``.
 
-    ``centers`` is the path of a .npy file, (C, E) float32; of ``figures`` ``share`` and ``mean_own`` are read.
+    ``centers`` is the path of a .npy file (C, E) float32.
     """
-    number, size = figures.centers.shape
+    number, size = statistics.centers.shape
     side = tile_side(work.memory // work.workers // 3, size)  # cosines and gaps, with their temporary copies
-    small = figures._replace(centers=figures.centers[:0], own=figures.own[:0])  # what the processes get
-    none = Pairs(np.empty((0, 2), np.int64), np.empty(0, np.float32))
-    parts = [none, *work.results(partial(split_part, centers, small, limit, side), number, side)]
-    return Pairs(*(np.concatenate(column) for column in zip(*parts)))
+    function = partial(split_part, centers, statistics.mean_own_cosine, statistics.mean_length, limit, side)
+    parts = list(work.results(function, number, side, "class", "comparing classes"))
+    classes, gaps = (np.concatenate(column) for column in zip(*parts))
+    return classes, gaps
 
 
-def split_part(centers: str, figures: Figures, limit: float, side: int, span: tuple[int, int]) -> Pairs:
+def split_part(
+    centers: str, mean_own_cosine: np.ndarray, mean_length: np.ndarray, limit: float, side: int, span: tuple[int, int]
+) -> Pairs:
     """Returns the pairs of `split_pairs` whose lower class is in a span."""
-    every = np.load(centers, mmap_mode="r")
+    all_centers = np.load(centers, mmap_mode="r")
     start, stop = span
-    x, left = np.array(every[start:stop]), _part(figures, slice(start, stop), (-1, 1))
+    x = np.array(all_centers[start:stop])
     classes, gaps = [], []
-    for first, last in spans(len(every), side):
+    for first, last in spans(len(all_centers), side):
         if last <= start:
             continue
-        found = gap(left, _part(figures, slice(first, last), (1, -1)), x @ every[first:last].T)
-        row, column = np.nonzero(found <= limit)
+        tile = gap(
+            mean_own_cosine[start:stop, None] + mean_own_cosine[first:last],
+            mean_length[start:stop, None] + mean_length[first:last],
+            x @ all_centers[first:last].T,
+        )
+        row, column = np.nonzero(tile <= limit)
         upper = start + row < first + column
         row, column = row[upper], column[upper]
         classes.append(np.stack([start + row, first + column], axis=1))
-        gaps.append(found[row, column])
-    return Pairs(np.concatenate(classes), np.concatenate(gaps))
+        gaps.append(tile[row, column])
+    return np.concatenate(classes), np.concatenate(gaps)
 
 
-def groups(pairs: Pairs) -> list[list[int]]:
-    """Returns the groups of classes to merge, each ascending, of which every two classes are a pair."""
-    near = set(map(tuple, pairs.classes.tolist()))
-    group_of: dict[int, list[int]] = defaultdict(list)
-    for one, other in pairs.classes[np.argsort(pairs.gaps, kind="stable")].tolist():
-        left, right = group_of[one] or [one], group_of[other] or [other]
-        if left is not right and all((min(a, b), max(a, b)) in near for a in left for b in right):
+def groups(classes: np.ndarray, gaps: np.ndarray) -> list[list[int]]:
+    """Returns the groups of classes to merge, each ascending: every two classes of a group are a pair (Q, 2)."""
+    pairs = set(map(tuple, classes.tolist()))
+    group_of: dict[int, list[int]] = {}
+    for one, other in classes[np.argsort(gaps, kind="stable")].tolist():
+        left, right = group_of.get(one, [one]), group_of.get(other, [other])
+        if left is not right and all((min(a, b), max(a, b)) in pairs for a in left for b in right):
             merged = sorted(left + right)
             group_of.update(dict.fromkeys(merged, merged))
-    return sorted({tuple(group): group for group in group_of.values() if group}.values())
-
-
-def _part(figures: Figures, part: slice, shape: tuple[int, int]) -> Figures:
-    return figures._replace(share=figures.share[part].reshape(shape), mean_own=figures.mean_own[part].reshape(shape))
+    return sorted({tuple(group): group for group in group_of.values()}.values())

@@ -1,9 +1,9 @@
 """Compares two face images with an ONNX model.
 
-Prints the cosine similarity (-1 to 1) and the squared distance (0 to 4) of the embeddings. With a threshold of the
-squared distance (--threshold, or the one in the model's metadata from its verification) it also prints whether the
-images show the same person. The images must be aligned faces of the model's input size. As in face verification, the
-embedding of an image is the sum of the embeddings of the image and its mirror image, unless the model was trained with
+Prints the cosine similarity (-1 to 1) and the squared distance (0 to 4) of the embeddings. With a threshold for the
+squared distance (--threshold, or the model's metadata from its verification), also prints whether the images show the
+same person. The images must be aligned faces of the model's input size. As in face verification, the embedding of an
+image is the sum of the embeddings of the image and its mirror image, unless the model was trained with
 rand_mirror=False. The exit code does not depend on the verdict.
 """
 
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
     from partial_fc.export.model import FaceModel
 
 THRESHOLD, SET = "verification_threshold", "verification_set"  # metadata keys of ONNX models
-
-
-squared_distance = number_above_0("a squared distance", 4)  # of unit vectors
-
-
+squared_distance = number_above_0("a squared distance", 4)  # argparse type; of unit vectors
 EXAMPLE = "a.jpg b.jpg --model backbone.onnx"
 
 
@@ -44,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def threshold_of(model: FaceModel | ItemModel) -> tuple[float, str] | None:
-    """Returns the threshold in the model's metadata and who has set it, or None.
+    """Returns the threshold in the model's metadata and its origin, or None.
 
     Raises:
         ValueError: The metadata value is not a squared distance.

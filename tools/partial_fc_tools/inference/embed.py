@@ -1,7 +1,7 @@
 """Computes the embeddings of all face images in a folder and its subfolders with an ONNX model.
 
-Writes OUT.npy, the embeddings (N, E) float32 of length 1, and OUT.txt, the image names relative to the folder, sorted,
-one per line; with --reader, the lines of a text file. OUT.json says which model computed them. The images must be
+Writes OUT.npy, the embeddings (N, E) float32 of length 1; OUT.txt, the sorted image names relative to the folder, one
+per line, or with --reader the lines of a text file; and OUT.json, which identifies the model. The images must be
 aligned faces of the model's input size. As in face verification, the embedding of an image is the sum of the embeddings
 of the image and its mirror image, unless the model was trained with rand_mirror=False. Unusable images are reported and
 skipped; the exit code is then 1.

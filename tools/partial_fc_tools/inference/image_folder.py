@@ -19,12 +19,12 @@ from partial_fc.utils.text import some
 def face_names(root: str | os.PathLike) -> tuple[list[str], list[str]]:
     """Returns the image files in a folder and its subfolders, and the other files, see `list_folder`.
 
-    Both are sorted, and relative to the folder.
+    Both lists are sorted; their paths are relative to the folder.
 
     Raises:
         NotADirectoryError: ``root`` is not a folder.
         ValueError: There are no images, or a name contains a line break.
-        OutsideError: A link to a folder leads out of this one.
+        OutsideError: A link to a folder leads out of this folder.
     """
     root = os.fspath(root)
     if not os.path.isdir(root):
@@ -45,7 +45,7 @@ def face_names(root: str | os.PathLike) -> tuple[list[str], list[str]]:
 def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarray:
     """Reads one image file: (H, W, 3) uint8 RGB.
 
-    Images of another size than (H, W) are scaled with ``scale``, otherwise refused.
+    Images that are not (H, W) are scaled with ``scale``, otherwise refused.
 
     Raises:
         OSError: The file cannot be read.
@@ -55,13 +55,19 @@ def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarr
         return _decode(path, read_regular(path, LARGEST_IMAGE), size, scale, messages)
 
 
+def decode_face(data: bytes, size: tuple[int, int], scale: bool, messages: DecoderMessages) -> np.ndarray:
+    """Decodes an image to (H, W, 3) uint8 RGB. Raises ValueError, or WrongSizeError for another size."""
+    image = messages.checked(lambda: decode_rgb(data, None if scale else size))
+    return image if image.shape[:2] == size else resize(image, size)
+
+
 def read_faces(
     root: str | os.PathLike, names: Sequence[str], size: tuple[int, int], scale: bool = False
 ) -> tuple[list[str], np.ndarray, list[str]]:
-    """Reads the files ``names`` below ``root``; skips those that `read_face` would refuse.
+    """Reads the files ``names`` below ``root``; skips files that `read_face` would refuse.
 
     Returns:
-        Names of the N usable files, their images (N, H, W, 3) uint8 RGB, and a message for each of the other files.
+        Names of the N usable files, their images (N, H, W, 3) uint8 RGB, and a message for each skipped file.
     """
     images, kept, skipped = [], [], []
     with DecoderMessages() as messages:
@@ -78,8 +84,8 @@ def read_faces(
 
 
 def _folders_below(root: str) -> Iterator[tuple[str, Folder]]:
-    """Yields root and the folders below it, each once, under its own name rather than by a link to it."""
-    seen: set[tuple[int, int]] = set()
+    """Yields root and the folders below it, each once; a folder is preferred to links to it."""
+    seen: set[tuple[int, int]] = set()  # device and inode, as links may form a loop
     folders, links = [""], list[str]()
     while folders or links:
         folder = folders.pop() if folders else links.pop()
@@ -96,9 +102,8 @@ def _folders_below(root: str) -> Iterator[tuple[str, Folder]]:
 
 def _decode(path: str, data: bytes, size: tuple[int, int], scale: bool, messages: DecoderMessages) -> np.ndarray:
     try:
-        image = messages.checked(lambda: decode_rgb(data, None if scale else size))
+        return decode_face(data, size, scale, messages)
     except WrongSizeError as error:
         raise ValueError(f"{path} {error}: crop it to that size, or use --resize to scale it") from None
     except ValueError as error:
         raise ValueError(f"{path} {error}: replace or remove it") from None
-    return image if image.shape[:2] == size else resize(image, size)

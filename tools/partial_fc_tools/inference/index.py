@@ -1,7 +1,7 @@
 """Index of embeddings: computed from files or texts, stored in three files, searched by `search`.
 
-``<out>.npy`` holds the embeddings, each of length 1, ``<out>.txt`` their names, one per line, and ``<out>.json`` what
-they were computed with, as embeddings of different models cannot be compared; earlier versions did not write it.
+``<out>.npy`` holds the embeddings, each of length 1, and ``<out>.txt`` their names, one per line. ``<out>.json`` holds
+their origin, as embeddings of different models cannot be compared; earlier versions did not write it.
 
 Shapes: N faces or other items, E embedding.
 """
@@ -31,30 +31,30 @@ LENGTH_TOLERANCE = 1e-3  # allowed deviation from length 1; float16 rounding is 
 
 
 class Recipe(NamedTuple):
-    """How embeddings are computed: with those of mirror images, of images that are scaled, and in which batches."""
+    """How embeddings are computed."""
 
-    mirrored: bool = True
-    scale: bool = False
+    mirrored: bool = True  # add the embeddings of the mirror images
+    scale: bool = False  # scale images of another size
     batch_size: int = 32
 
 
 class Index(NamedTuple):
-    """Embeddings (N, E) float32 of length 1, the N names of their items, and what computed them, if it is known."""
+    """Embeddings of named items."""
 
-    embeddings: np.ndarray
-    names: list[str]
-    origin: Origin | None = None
+    embeddings: np.ndarray  # (N, E) float32 of length 1
+    names: list[str]  # of the N items
+    origin: Origin | None = None  # None if it is unknown
 
 
 def origin_of(model: FaceModel | ItemModel, recipe: Recipe) -> Origin:
-    """Returns the origin of embeddings that a model computes by a recipe; raises OSError."""
+    """Returns the origin of a model's embeddings. Raises OSError."""
     return Origin(model.path and files_digest(model_files(model.path)), recipe.mirrored)
 
 
 def embed_items(model: FaceModel | ItemModel, items: Inputs, recipe: Recipe) -> np.ndarray:
     """Returns embeddings (N, E) float32 of length 1 of items, such as images (N, H, W, 3) uint8 RGB.
 
-    A row of zeros is an item whose embedding is zero or not finite. Raises ValueError if the model fails.
+    An item whose embedding is zero or not finite gets a row of zeros. Raises ValueError if the model fails.
     """
     if recipe.mirrored and isinstance(model, FaceModel):
         embeddings = model.embed_with_mirrored(items, recipe.batch_size)
@@ -64,7 +64,7 @@ def embed_items(model: FaceModel | ItemModel, items: Inputs, recipe: Recipe) -> 
 
 
 def embed_one(model: FaceModel | ItemModel, items: Images | Texts, name: str, recipe: Recipe) -> np.ndarray:
-    """Returns the embedding (E,) of length 1 of a file or a text; raises OSError or ValueError, which names it."""
+    """Returns the embedding (E,) of length 1 of a file or a text. Raises OSError or ValueError that names it."""
     (embedding,) = embed_items(model, items.read_one(name), recipe)
     if not embedding.any():
         raise ValueError(f"{name} {UNUSABLE}")
@@ -101,20 +101,20 @@ def embed_all(
             good = rows.any(axis=1)
             unusable += [f"{items.describe(path, name)} {UNUSABLE}" for name, fits in zip(usable, good) if not fits]
             usable, rows = [name for name, fits in zip(usable, good) if fits], rows[good]
-            if not kept:  # allocated once: joining a list of batches would need twice the memory
+            if not kept:  # one array for all items: concatenating batches would need twice the memory
                 embeddings = np.empty((len(names), rows.shape[1]), np.float32)
             embeddings[len(kept) : len(kept) + len(rows)] = rows
         kept += usable
         skipped += unusable
         advance(len(part))
     if not kept:
-        found = f"{plural(len(names), items.noun)} in {os.fspath(path)}"
-        raise ValueError(f"no usable {items.noun} among {found}: {skipped[0]}")
+        total = f"{plural(len(names), items.noun)} in {os.fspath(path)}"
+        raise ValueError(f"no usable {items.noun} among {total}: {skipped[0]}")
     return Index(embeddings[: len(kept)], kept), skipped
 
 
 def index_paths(path: str) -> tuple[str, str, str]:
-    """Returns the paths of the three files of an index, given with or without ``.npy``; ValueError for a folder."""
+    """Returns the paths of an index's three files, for a path with or without ``.npy``. ValueError for a folder."""
     if not os.path.basename(path):
         raise ValueError(f"{path or repr(path)} is a folder: give the path of the files in it, without extension")
     stem = path[: -len(".npy")] if path.endswith(".npy") else path
@@ -136,7 +136,7 @@ def read_index(path: str) -> Index:
 
     Raises:
         OSError: A file is missing.
-        ValueError: A file is damaged, or the first two do not belong together. The message names it.
+        ValueError: A file is damaged, or the numbers of embeddings and names differ. The message names the file.
     """
     array, text, about = index_paths(path)
     embeddings = np.asarray(open_array(array))
@@ -152,19 +152,17 @@ def read_index(path: str) -> Index:
     names = read_names(text)
     if len(names) != len(embeddings):
         raise ValueError(f"{text} has {len(names)} lines for the {len(embeddings)} embeddings of {array}")
-    return Index(embeddings, names, _read_origin(about) if os.path.exists(about) else None)
+    if not os.path.exists(about):
+        return Index(embeddings, names)
+    try:
+        return Index(embeddings, names, Origin.read(read_object(about, LARGEST_ORIGIN)))
+    except ValueError as error:
+        raise ValueError(f"{about} cannot be used ({error}): make it again with partial-fc embed") from None
 
 
 def read_names(path: str) -> list[str]:
-    """Reads the names in a file, one per line, see `read_lines`; ValueError for an empty line between others."""
+    """Reads the names in a file, one per line, see `read_lines`. Raises ValueError for an empty line."""
     names = list(read_lines(path, any_bytes=True))
     if "" in names:
         raise ValueError(f"{path}, line {names.index('') + 1}: it is empty: a file of names has one per line")
     return names
-
-
-def _read_origin(path: str) -> Origin:
-    try:
-        return Origin.read(read_object(path, LARGEST_ORIGIN))
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be used ({error}): make it again with partial-fc embed") from None

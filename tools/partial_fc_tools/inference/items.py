@@ -1,11 +1,11 @@
-"""What the commands embed: images of faces in files, or items that a user's function makes of texts.
+"""The items that the commands embed: face images in files, or items that a user's function makes from texts.
 
 Shapes: N items, H, W input size of the model.
 """
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,23 +16,16 @@ from partial_fc.utils.user_code import errors_of
 
 from .image_folder import face_names, read_face, read_faces
 
-Item = np.ndarray | dict[str, np.ndarray]  # of one: Inputs without the first axis
+Item = np.ndarray | dict[str, np.ndarray]  # Inputs without the first axis
+Read = tuple[list[str], Inputs, list[str]]  # names and inputs of the N usable items, messages about skipped ones
 
 
 class Maker(Protocol):
-    """Makes items of texts, see `Texts`; an object of a user's class, or a function."""
+    """Makes items from texts, see `Texts`: a function, or an object of a user's class."""
 
     def __call__(self, text: str) -> Item:
-        """Returns the item of a text."""
+        """Returns the item for a text."""
         ...
-
-
-class Read(NamedTuple):
-    """Names of the N usable items, their inputs for the model, and a message for each of the others."""
-
-    names: list[str]
-    inputs: Inputs
-    skipped: list[str]
 
 
 class Images:
@@ -49,16 +42,16 @@ class Images:
         self.size, self.scale = size, scale
 
     def names(self, path: str) -> tuple[list[str], list[str]]:
-        """Returns the names of the images in a folder, and of other files, see `face_names`."""
+        """Returns the names of the images in a folder, and of the other files, see `face_names`."""
         return face_names(path)
 
     def describe(self, path: str | os.PathLike, name: str) -> str:
-        """Names an image of a folder, for messages."""
+        """Returns an image's path, for messages."""
         return os.path.join(path, name)
 
     def read(self, path: str | os.PathLike, names: Sequence[str]) -> Read:
         """Reads images of a folder, see `read_faces`."""
-        return Read(*read_faces(path, names, self.size, self.scale))
+        return read_faces(path, names, self.size, self.scale)
 
     def read_one(self, path: str) -> Inputs:
         """Reads one file, see `read_face`; N is 1."""
@@ -66,11 +59,11 @@ class Images:
 
 
 class Texts:
-    """Items that a function makes of texts: of words or sentences, or of the paths of any files.
+    """Items that a function makes from texts: from words or sentences, or from paths of any files.
 
     Args:
-        make: text -> one array, or several by name, without the axis of the items; raises an error for a text of
-            which there is no item.
+        make: text -> an array, or a dictionary of arrays, without the axis of the items; raises an error for a text
+            that has no item.
     """
 
     noun = "item"
@@ -80,27 +73,27 @@ class Texts:
 
     @classmethod
     def of(cls, name: str) -> "Texts":
-        """Returns the items of the function ``package.module:function``; ValueError if there is none."""
+        """Imports the function ``package.module:function``. Raises ValueError if it does not exist."""
         return cls(import_object(name, "--reader", Maker))
 
     def names(self, path: str) -> tuple[list[str], list[str]]:
-        """Returns the lines of a text file without empty ones, and no other files.
+        """Returns the lines of a text file that are not empty, and no other files.
 
         Raises:
             OSError: The file cannot be read.
             ValueError: It holds no text, or a line is not UTF-8.
         """
-        lines = [line for line in read_lines(path) if line]  # no others, as an index has a name per line
+        lines = [line for line in read_lines(path) if line]  # an index has a name per line
         if not lines:
             raise ValueError(f"{path} holds no lines: give a text file with one item per line")
         return lines, []
 
     def describe(self, path: str | os.PathLike, name: str) -> str:
-        """Names a line of a text file, for messages."""
+        """Returns the file and a line of it, for messages."""
         return f"{os.fspath(path)}: {name}"
 
     def read(self, path: str | os.PathLike, names: Sequence[str]) -> Read:
-        """Makes the items of some lines; skips those that the function refuses."""
+        """Makes the items for some lines; skips lines that the function refuses."""
         kept, items, skipped = [], [], []
         for name in names:
             try:
@@ -109,10 +102,10 @@ class Texts:
                 kept.append(name)
             except ValueError as error:
                 skipped.append(str(error))
-        return Read(kept, _stacked(items), skipped)
+        return kept, _stacked(items), skipped
 
     def read_one(self, text: str) -> Inputs:
-        """Makes the item of a text; N is 1."""
+        """Makes the item for a text; N is 1."""
         with errors_of(text):
             return _stacked([self.make(text)])
 

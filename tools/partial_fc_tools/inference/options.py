@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # onnxruntime loads only when a command runs, so that --help 
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of a model of faces."""
+    """Adds the arguments for a face model."""
     parser.add_argument(
         "--model", required=True, help="an .onnx file, a folder with one, an MXNet checkpoint, or a .pt, .pth or .ckpt"
     )
@@ -26,27 +26,27 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def add_reader(parser: argparse.ArgumentParser) -> None:
-    """Adds the option of the commands that take other items than images, too."""
+    """Adds the option for items other than images."""
     parser.add_argument(
         "--reader",
         metavar="package.module:function",
-        help="for a model of other items than images: makes the model's input of a text; instead of a folder of images "
-        "give a text file with one item per line, instead of an image a text",
+        help="function that makes the model's input from a text, for a model of items other than images; give a text "
+        "file with one item per line instead of a folder of images, and a text instead of an image",
     )
 
 
 def recipe_of(args: argparse.Namespace, model: FaceModel) -> Recipe:
-    """Returns the Recipe of parsed arguments for a model."""
+    """Returns the Recipe that the parsed arguments give for a model."""
     from .index import Recipe
 
     return Recipe(model.mirrored and not args.no_flip, args.resize, getattr(args, "batch_size", 1))
 
 
 def open_model(args: argparse.Namespace) -> tuple[FaceModel | ItemModel, Images | Texts, Recipe]:
-    """Returns the model of parsed arguments, what reads its items, and the Recipe.
+    """Returns the model of the parsed arguments, the reader of its items, and the Recipe.
 
     Raises:
-        OSError, ValueError: The model cannot be used, or there is no such reader, or an option does not go with it.
+        OSError, ValueError: The model cannot be used, the reader does not exist, or an option does not go with it.
     """
     from partial_fc.export.item_model import ItemModel
     from partial_fc.export.model import FaceModel
@@ -64,7 +64,7 @@ def open_model(args: argparse.Namespace) -> tuple[FaceModel | ItemModel, Images 
 
 
 def report_skipped(skipped: list[str], others: list[str]) -> int:
-    """Prints a message for each skipped item, and of other files; returns the exit code: 1 if items were skipped."""
+    """Prints a message for each skipped item, and for other files; returns the exit code, 1 if items were skipped."""
     from partial_fc.data.folder import others_text
 
     if others:

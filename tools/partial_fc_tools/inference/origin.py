@@ -1,4 +1,4 @@
-"""What embeddings were computed with, stored beside them, so that those of different models are not compared."""
+"""The origin of embeddings, stored beside them, so that embeddings of different models are not compared."""
 
 import hashlib
 from collections.abc import Iterable
@@ -8,26 +8,27 @@ from partial_fc.utils.regular_files import open_regular
 
 
 class Origin(NamedTuple):
-    """SHA-256 of the model's ONNX files, None for other files, which are converted; whether with mirror images."""
+    """What computed embeddings."""
 
-    model: str | None
-    mirrored: bool
+    model: str | None  # SHA-256 of the model's ONNX files; None for other files, which are converted
+    mirrored: bool  # whether the embeddings of mirror images were added
 
     @classmethod
     def read(cls, content: Any) -> "Origin":
-        """Returns the origin that JSON holds; ValueError if it holds none."""
+        """Returns the origin in a JSON value. Raises ValueError if it is invalid."""
         try:
             origin = cls(**content)
-        except TypeError:
+        except TypeError:  # other keys, or no JSON object
             origin = cls("", False)
-        if origin.model is not None and not _is_sha256(origin.model) or type(origin.mirrored) is not bool:
+        is_sha256 = isinstance(origin.model, str) and len(origin.model) == 64
+        if not (origin.model is None or is_sha256) or type(origin.mirrored) is not bool:
             raise ValueError("the origin of the embeddings is invalid")
         return origin
 
     def check(self, what: str, other: "Origin", where: str) -> None:
-        """Raises ValueError if embeddings of ``what`` cannot be compared with those of ``where``, which is ``other``.
+        """Raises ValueError if the embeddings of ``what`` cannot be compared with ``where``, whose origin is ``other``.
 
-        Of models that are not both ONNX files nothing is known.
+        Two models can be compared only if both are ONNX files.
         """
         if self.model and other.model and self.model != other.model:
             raise ValueError(
@@ -43,14 +44,10 @@ class Origin(NamedTuple):
 
 
 def files_digest(paths: Iterable[str]) -> str:
-    """Returns the SHA-256 of files, one after another, in hexadecimal; raises OSError."""
+    """Returns the SHA-256 of the concatenated files in hexadecimal. Raises OSError."""
     digest = hashlib.sha256()
     for path in paths:
         with open_regular(path) as file:
             while part := file.read(1 << 20):
                 digest.update(part)
     return digest.hexdigest()
-
-
-def _is_sha256(text: Any) -> bool:
-    return isinstance(text, str) and len(text) == 64

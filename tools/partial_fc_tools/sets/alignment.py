@@ -11,7 +11,7 @@ from partial_fc.utils.regular_files import read_image_file
 
 SIZE = 112
 # Landmarks of an aligned face, (x, y) in pixels: left eye, right eye, nose, left and right corner of the mouth, as
-# published by insightface for 112x112 (those of 112x96 shifted by 8).
+# insightface publishes them for 112x112 (its landmarks for 112x96, shifted by 8 pixels).
 ARCFACE = np.array([(38.2946, 51.6963), (73.5318, 51.5014), (56.0252, 71.7366), (41.5493, 92.3655), (70.7299, 92.2041)])
 
 
@@ -19,8 +19,8 @@ def similarities(landmarks: np.ndarray) -> np.ndarray:
     """Returns (N, 2, 3) float64: the similarity transforms that map landmarks (N, 5, 2) to ARCFACE.
 
     Least squares over rotation, scale and translation, as in Umeyama's method (IEEE PAMI 13, 1991). In the plane such a
-    map is w = a z + b over the complex numbers, so a and b follow from linear regression; reflections are impossible.
-    Landmarks that coincide have no such transform: their values are not finite.
+    map is w = a z + b over the complex numbers, so linear regression gives a and b, and never a reflection. Landmarks
+    that all coincide have no such transform: the result is not finite.
     """
     z = landmarks[..., 0] + 1j * landmarks[..., 1]
     w = ARCFACE[:, 0] + 1j * ARCFACE[:, 1]

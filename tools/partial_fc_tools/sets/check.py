@@ -2,8 +2,8 @@
 
 Reads every record, decodes its image, and checks size and channels. Keys must be unique, offsets must ascend, the index
 must cover the .rec to its last byte, the identities' ranges must be complete (the first wrong one is reported), every
-image must have the label of its identity, and the property file must match. Exits with 0 if there are no problems, 1 if
-there are, 2 if the set does not exist.
+image must have the label of its identity, and the property file must match. The exit code is 0 without problems, 1 with
+problems, and 2 if the set does not exist.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from partial_fc.utils.process_pool import ordered_map
 from partial_fc.utils.progress import progress
 from partial_fc.utils.text import plural, printable_lines, say
 
-from .check_index import FILE, IDENTITY, IMAGE, INDEX, IndexLines, Problem, index_problems, invalid
+from .check_index import FILE, IDENTITY, IMAGE, INDEX, IndexLines, Problem
 from .check_records import CHUNK, UNKNOWN, Chunk, gap_problem, read_chunk
 from .source import decoded_size, rec_path_of
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class SetCheck:
-    """One run of `check`, in memory of some 50 bytes per record.
+    """A run of `check`. It uses about 50 bytes of memory per record.
 
     Args:
         rec_path: path of the train.rec.
@@ -66,7 +66,7 @@ class SetCheck:
         workers: number of processes.
 
     Attributes:
-        records: their number, after all problems are read.
+        records: number of records, after all problems are read.
         set: the set, if it can be opened.
 
     Raises:
@@ -85,24 +85,28 @@ class SetCheck:
         """Reads the set and yields its problems."""
         lines = IndexLines(self.idx_path)
         self.records = len(lines.keys)
-        found = list(index_problems(lines, os.path.basename(self.idx_path), self.size))
-        rows = np.flatnonzero(~invalid(lines, self.size))
+        structural = list(lines.problems(os.path.basename(self.idx_path), self.size))
+        rows = np.flatnonzero(~lines.invalid(self.size))
         rows = rows[np.argsort(lines.offsets[rows], kind="stable")]
         stated = None
         try:
             stated = read_property(self.rec_path)
         except ValueError as refusal:
-            found.append(Problem(IDENTITY, str(refusal)))
-        size = self._image_size(lines, rows, stated, found)
-        yield from found
+            structural.append(Problem(IDENTITY, str(refusal)))
+        image_size = self._sampled_size(lines.offsets[rows])
+        if stated is not None and image_size is not None and image_size != stated[1:]:
+            text = f"property has {stated[1]}x{stated[2]} pixels, the images have {image_size[0]}x{image_size[1]}"
+            structural.append(Problem(IDENTITY, text))
+        yield from structural
         labels, error = np.full(len(lines.keys), UNKNOWN), ""
         try:
             self.set = FaceRecords(self.rec_path)
             labels = self.set.labels_of_keys(lines.keys, UNKNOWN)
         except (ValueError, KeyError, OSError) as refusal:
             error = refusal.args[0] if isinstance(refusal, KeyError) else str(refusal)
-        explained = any(problem.part in (FILE, INDEX) or problem.text == error for problem in found)
-        for problem in self._read_all(lines, rows, labels, size):
+        # A damaged file or index explains why the set cannot be opened.
+        explained = any(problem.part in (FILE, INDEX) or problem.text == error for problem in structural)
+        for problem in self._record_problems(lines, rows, labels, image_size or (stated and stated[1:])):
             explained |= problem.part in (FILE, INDEX)
             yield problem
         if error and not explained:
@@ -110,36 +114,28 @@ class SetCheck:
         if self.set is not None and stated is not None and stated[0] != self.set.num_identities:
             yield Problem(IDENTITY, f"property has {stated[0]} identities, the records have {self.set.num_identities}")
 
-    def _image_size(self, lines: IndexLines, rows: np.ndarray, stated: tuple | None, found: list) -> tuple | None:
-        """Returns (H, W) that images must have, the most frequent size of a sample; adds problems to `found`."""
-        step = max(len(rows) // SIZE_SAMPLES, 1)
-        sizes = Counter(filter(None, (self._size_at(int(lines.offsets[row])) for row in rows[::step].tolist())))
-        if not sizes:
-            return None if stated is None else stated[1:]
-        size = sizes.most_common(1)[0][0]
-        if stated is not None and stated[1:] != size:
-            text = f"property has {stated[1]}x{stated[2]} pixels, the images have {size[0]}x{size[1]}"
-            found.append(Problem(IDENTITY, text))
-        return size
-
-    def _size_at(self, offset: int) -> tuple | None:
-        """Returns (H, W) of the image at the offset, None if there is none."""
+    def _sampled_size(self, offsets: np.ndarray) -> tuple | None:
+        """Returns the most frequent (H, W) of some images; None if none of them can be decoded."""
+        sizes: Counter = Counter()
         with open(self.rec_path, "rb") as file:
-            try:
-                extent = locate_record(file.fileno(), offset, self.size)
-                return decoded_size(unpack(read_payload(file.fileno(), extent))[1])
-            except (ValueError, OSError):
-                return None
+            for offset in offsets[:: max(len(offsets) // SIZE_SAMPLES, 1)].tolist():
+                try:
+                    record = read_payload(file.fileno(), locate_record(file.fileno(), offset, self.size))
+                    sizes[decoded_size(unpack(record)[1])] += 1
+                except (ValueError, OSError):
+                    continue
+        del sizes[None]
+        return sizes.most_common(1)[0][0] if sizes else None
 
-    def _read_all(
-        self, lines: IndexLines, rows: np.ndarray, labels: np.ndarray, size: tuple | None
+    def _record_problems(
+        self, lines: IndexLines, rows: np.ndarray, labels: np.ndarray, image_size: tuple | None
     ) -> Iterator[Problem]:
-        """Reads the records of the lines `rows`, in the order of the file; `labels` (K,) are those of all lines."""
+        """Reads the records of the lines `rows`, in the order of the file; `labels` (K,) belong to all lines."""
         if len(rows) and lines.offsets[rows[0]] > 0:
             with open(self.rec_path, "rb") as file:
                 yield gap_problem(file.fileno(), 0, int(lines.offsets[rows[0]]))
-        # None: images are not decoded. (1, 1): no image of the sample could be decoded, so that any size is wrong.
-        read = partial(read_chunk, self.rec_path, None if self.fast else size or (1, 1))
+        # None: images are not decoded. (1, 1): the image size is unknown, so that every image is reported.
+        read = partial(read_chunk, self.rec_path, None if self.fast else image_size or (1, 1))
         stops = np.append(lines.offsets[rows[CHUNK::CHUNK]], self.size).tolist()
         parts = (rows[begin : begin + CHUNK] for begin in range(0, len(rows), CHUNK))
         chunks = (Chunk(lines.keys[part], lines.offsets[part], labels[part], stop) for part, stop in zip(parts, stops))
@@ -149,16 +145,15 @@ class SetCheck:
                 bar.update(len(chunk.keys))
 
     def summary(self, parts: Counter) -> str:
-        """Returns the last line: what was checked, the number of problems, and what to do."""
-        what = f"{self.rec_path}: {plural(self.records, 'record')}"
+        """Returns the last line of the output: what was checked, the number of problems, and advice."""
+        text = f"{self.rec_path}: {plural(self.records, 'record')}"
         if self.set is not None:
             identities = plural(self.set.num_identities, "identity", "identities")
-            what += f", {plural(self.set.num_images, 'image')} of {identities}"
-        depth = "structure only" if self.fast else "every image decoded"
+            text += f", {plural(self.set.num_images, 'image')} of {identities}"
+        text += f"; {'structure only' if self.fast else 'every image decoded'}: "
         if not parts:
-            return f"{what}; {depth}: no problems"
-        # A damaged file or index causes problems of identities, too, and a wrong index those of labels.
-        parts_shown = (FILE, INDEX) if parts[INDEX] else (FILE, IMAGE)
-        causes = [part for part in parts_shown if parts[part]] or [IDENTITY]
+            return text + "no problems"
+        # A damaged file or index causes problems of identities, too, and a wrong index causes wrong labels.
+        causes = [part for part in ((FILE, INDEX) if parts[INDEX] else (FILE, IMAGE)) if parts[part]] or [IDENTITY]
         advice = "; ".join(ADVICE[part] for part in causes)
-        return f"{what}; {depth}: {plural(sum(parts.values()), 'problem')}. What to do: {advice}"
+        return f"{text}{plural(sum(parts.values()), 'problem')}. What to do: {advice}"

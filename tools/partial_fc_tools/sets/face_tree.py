@@ -1,4 +1,4 @@
-"""Writes aligned faces as a tree of folders, and the list of the photos they were found in."""
+"""Writes aligned faces as a tree of folders, and the list of photos."""
 
 import os
 from collections import Counter
@@ -10,7 +10,6 @@ from partial_fc.utils.text import plural
 from .detection.detector import LANDMARKS
 from .photo_faces import ALIGNED, DAMAGED, FAILED, NO_FACE, TOO_LARGE, AlignedPhoto
 
-OTHERS = (NO_FACE, DAMAGED, TOO_LARGE, FAILED)
 SEVERAL, TURNED, FACES = "with several faces", "turned by EXIF", "faces"
 COLUMNS = (
     *("photo", "outcome", "reason", "faces", "turned", "file", "score"),
@@ -19,11 +18,11 @@ COLUMNS = (
 
 
 class FaceWriter:
-    """Writes faces into folders, and a line of the list for each of them and for each photo without one.
+    """Writes faces into folders, and a line of the list for each face, and for each photo without one.
 
     Attributes:
         counts: photos by outcome; FACES, SEVERAL and TURNED.
-        first_reason: why the first photo was damaged, too large or failed; "" without one.
+        first_reason: why the first photo was damaged, too large or failed; empty without such a photo.
     """
 
     def __init__(self, folder: str, names: list[str], rows: CsvWriter):
@@ -38,14 +37,21 @@ class FaceWriter:
         """Writes the faces and the lines of a photo."""
         self.counts[photo.outcome] += 1
         self.counts[TURNED] += photo.turned
-        self.counts[SEVERAL] += photo.found > 1
+        self.counts[SEVERAL] += photo.num_found > 1
         if photo.reason and not self.first_reason:
             self.first_reason = f"{name} {photo.reason}"
-        shared = (name, photo.outcome, photo.reason, photo.found, "yes" if photo.turned else "no")
+        shared = (name, photo.outcome, photo.reason, photo.num_found, "yes" if photo.turned else "no")
         if not photo.faces:
             self.rows.writerow((*shared, *[""] * (len(COLUMNS) - len(shared))))
+        # The face of a.png beside a.jpg is a.png.jpg.
+        stem = os.path.splitext(name)[0]
+        stem = name if self.stems[stem] > 1 else stem
         for number, (face, encoded) in enumerate(photo.faces, 1):
-            path = self._path(name, f"_{number}" if len(photo.faces) > 1 else "", extension(encoded))
+            path = f"{stem}_{number}" if len(photo.faces) > 1 else stem
+            while path in self.taken:  # the first face of a.jpg beside a_1.jpg
+                path += "_"
+            self.taken.add(path)
+            path += extension(encoded)
             os.makedirs(os.path.dirname(os.path.join(self.folder, path)), exist_ok=True)
             with open(os.path.join(self.folder, path), "wb") as file:
                 file.write(encoded)
@@ -54,15 +60,7 @@ class FaceWriter:
             self.counts[FACES] += 1
 
     def text(self) -> str:
-        """What became of the photos."""
-        others = ", ".join(f"{self.counts[name]:,} {name}" for name in (*OTHERS, SEVERAL, TURNED))
-        return f"{plural(self.counts[FACES], 'face')} of {plural(self.counts[ALIGNED], 'photo')}; photos: {others}"
-
-    def _path(self, name: str, number: str, ending: str) -> str:
-        """Returns a new relative path: that of the photo with another ending; a.png beside a.jpg gives a.png.jpg."""
-        stem = os.path.splitext(name)[0]
-        path = (name if self.stems[stem] > 1 else stem) + number
-        while path in self.taken:  # the first face of a.jpg beside a_1.jpg
-            path += "_"
-        self.taken.add(path)
-        return path + ending
+        """Returns the outcome of all photos as text."""
+        others = (NO_FACE, DAMAGED, TOO_LARGE, FAILED, SEVERAL, TURNED)
+        listed = ", ".join(f"{self.counts[name]:,} {name}" for name in others)
+        return f"{plural(self.counts[FACES], 'face')} of {plural(self.counts[ALIGNED], 'photo')}; photos: {listed}"

@@ -20,7 +20,7 @@ from .source import decoded_size, open_set
 
 EXAMPLE = "/train_tmp/glint360k"
 SAMPLE = 500  # images read: 5 s of seeks on a hard disk
-BINS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # images per identity: lower bounds of the bars of the histogram
+BINS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # images per identity: lower bounds of the histogram's bars
 BAR = 40  # characters of the longest bar
 
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def describe_set(path: str) -> dict[str, Any]:
-    """Describes the set at `path`, for JSON. Raises OSError or ValueError naming the file and what to do."""
+    """Describes the set at `path`, for JSON. Raises OSError or ValueError that names the file and a remedy."""
     with closing(open_set(path)) as records:
         counts = np.sort(records.runs.images_per_label()[0])
         empty = records.num_identities - len(counts)
@@ -65,21 +65,18 @@ def describe_set(path: str) -> dict[str, Any]:
 def histogram(counts: np.ndarray, empty: int) -> list[dict[str, int | None]]:
     """Counts identities with `first` to `last` images (None: no bound), without empty bars at the ends.
 
-    ``counts`` are the numbers of images of the identities that have any; ``empty`` is the number of identities without.
+    ``counts`` has the number of images of each identity that has any; ``empty`` is the number of other identities.
     """
     numbers = np.bincount(np.digitize(counts, BINS), minlength=len(BINS) + 1)
     numbers[0] += empty
-    lasts = [*(edge - 1 for edge in BINS), None]
-    rows = [
-        {"first": first, "last": last, "identities": number}
-        for first, last, number in zip([0, *BINS], lasts, numbers.tolist())
-    ]
+    bars = zip([0, *BINS], [*(edge - 1 for edge in BINS), None], numbers.tolist())
+    rows = [{"first": first, "last": last, "identities": number} for first, last, number in bars]
     used = np.flatnonzero(numbers)
     return rows[used[0] : used[-1] + 1]
 
 
 def describe_sample(records: FaceRecords) -> dict[str, Any]:
-    """Describes encoded sizes, formats and pixel sizes of at most SAMPLE images, evenly distributed over the set."""
+    """Describes encoded sizes, formats and pixel sizes of at most SAMPLE images, evenly spaced over the set."""
     positions = np.unique(np.linspace(0, records.num_images - 1, SAMPLE).astype(np.int64)).tolist()
     images = [records.read_image(position)[0] for position in positions]
     lengths = [len(image) for image in images]
@@ -96,6 +93,10 @@ def describe_sample(records: FaceRecords) -> dict[str, Any]:
 
 def as_text(facts: dict[str, Any]) -> str:
     """Formats the description as text."""
+
+    def counted(numbers: dict[str, int]) -> str:
+        return ", ".join(f"{name} {number}" for name, number in numbers.items())
+
     each, sample, size = facts["images_per_identity"], facts["sample"], facts["image_size"]
     ranges = {
         "integers": "exact integers and float32 labels",
@@ -116,11 +117,6 @@ def as_text(facts: dict[str, Any]) -> str:
         f"{counted(sample['formats'])}; {counted(sample['sizes'])}",
     ]
     return "\n".join(lines)
-
-
-def counted(numbers: dict[str, int]) -> str:
-    """Formats counts as "jpg 498, png 2"."""
-    return ", ".join(f"{name} {number}" for name, number in numbers.items())
 
 
 def bars(rows: list[dict[str, Any]]) -> list[str]:

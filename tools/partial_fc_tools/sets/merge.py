@@ -1,6 +1,6 @@
 """Merge face sets into one, without changing the bytes of images.
 
-The labels of each set follow those of the sets before it, without gaps: identities without images are left out. A
+The labels of each set follow the labels of the sets before it, without gaps: identities without images are left out. A
 person in two sets becomes two identities. identities.txt lists the origin of each label, as set/name.
 """
 
@@ -38,18 +38,24 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         sets = [stack.enter_context(closing(open_set(path))) for path in (args.first, *args.others)]
         check_output(args.out, sets)
-        size = common_size(sets)
+        sizes = [image_size_of(records) for records in sets]
+        for records, (height, width) in zip(sets, sizes):
+            if (height, width) != sizes[0]:
+                raise ValueError(
+                    f"{records.rec_path} has images of {height}x{width}, but {sets[0].rec_path} of "
+                    f"{sizes[0][0]}x{sizes[0][1]}: unpack one and pack it with --resize --size"
+                )
         names = []
         for prefix, records in zip(distinct_names(sets), sets):
-            own = names_of(records.rec_path, np.unique(records.runs.labels), records.num_identities)
-            names += check_names(f"{prefix}/{name}" for name in own)
+            identities = names_of(records.rec_path, np.unique(records.runs.labels), records.num_identities)
+            names += check_names(f"{prefix}/{name}" for name in identities)
         stage = stack.enter_context(staged_files(args.out, FILES, args.force))
         bar = stack.enter_context(progress(sum(records.num_images for records in sets), "image", "merging"))
-        images, identities = write_face_set(stage, merged(sets, bar), size)
+        images, count = write_face_set(stage, merged(sets, bar), sizes[0])
         write_names(stage, names)
-    empty = sum(records.num_identities for records in sets) - identities
+    empty = sum(records.num_identities for records in sets) - count
     dropped = f"; {plural(empty, 'identity', 'identities')} without images left out" if empty else ""
-    say(f"{args.out}: {plural(images, 'image')} of {plural(identities, 'identity', 'identities')}{dropped}")
+    say(f"{args.out}: {plural(images, 'image')} of {plural(count, 'identity', 'identities')}{dropped}")
     return 0
 
 
@@ -58,21 +64,9 @@ def check_output(out: str, sets: list[FaceRecords]) -> None:
     target = os.path.join(out, FILES[0])
     for records in sets:
         folder = os.path.dirname(os.path.abspath(records.rec_path))
-        for own, written in ((folder, out), (records.rec_path, target)):
-            if os.path.exists(written) and os.path.samefile(own, written):
+        for source, written in ((folder, out), (records.rec_path, target)):
+            if os.path.exists(written) and os.path.samefile(source, written):
                 raise ValueError(f"{out} is one of the sets to merge, {records.rec_path}: name another folder for OUT")
-
-
-def common_size(sets: list[FaceRecords]) -> tuple:
-    """Returns (H, W) of the images of all sets. Raises ValueError if they differ."""
-    sizes = [image_size_of(records) for records in sets]
-    for records, size in zip(sets, sizes):
-        if size != sizes[0]:
-            raise ValueError(
-                f"{records.rec_path} has images of {size[0]}x{size[1]}, but {sets[0].rec_path} of "
-                f"{sizes[0][0]}x{sizes[0][1]}: unpack one and pack it with --resize --size"
-            )
-    return sizes[0]
 
 
 def merged(sets: list[FaceRecords], bar: Any) -> Iterator[Iterator[bytes]]:
@@ -85,7 +79,7 @@ def merged(sets: list[FaceRecords], bar: Any) -> Iterator[Iterator[bytes]]:
 
 
 def distinct_names(sets: list[FaceRecords]) -> list[str]:
-    """Returns a name of each set, of its folder or its .rec, with a number appended if two sets have the same name."""
+    """Returns a unique name for each set: its folder or its .rec, with a number appended to a repeated name."""
     names: list[str] = []
     for records in sets:
         base = os.path.splitext(os.path.basename(records.rec_path))[0]

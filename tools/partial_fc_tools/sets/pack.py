@@ -1,10 +1,10 @@
 """Pack a folder per identity into train.rec, train.idx, property and identities.txt.
 
-Labels follow the sorted names of the folders, images the sorted names of their files, so the same tree gives the same
-bytes. JPEG images of the right size are stored unchanged; other formats become JPEG (or PNG). Gray becomes three
-channels, alpha is dropped, and an EXIF orientation is applied. Another size is refused, or with --resize the image is
-scaled, without cropping: align faces with `sets align` before. Files that are images neither by the ending of their
-name nor by their content are ignored, and hidden ones.
+Labels follow the sorted names of the folders, and images the sorted names of their files, so the same tree gives the
+same bytes. JPEG images of the right size are stored unchanged; other formats become JPEG (or PNG). Gray becomes three
+channels, alpha is dropped, and EXIF orientations are applied. Images of another size are refused, or with --resize
+scaled without cropping: align faces with `sets align` first. Hidden files are ignored, and so are files that are images
+neither by extension nor by content.
 """
 
 import argparse
@@ -37,7 +37,7 @@ FILES = ("train.rec", "train.idx", "property", identity_names.FILE)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("folder", metavar="FOLDER", help="contains a folder of images for each identity")
+    parser.add_argument("folder", metavar="FOLDER", help="folder with a folder of images for each identity")
     parser.add_argument("out", metavar="OUT", help="folder of the new set")
     add_image_options(parser)
     parser.add_argument("--skip-bad", action="store_true", help="leave out damaged files and empty identities")
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_image_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of encoding image files."""
+    """Adds the options for encoding image files."""
     parser.add_argument("--size", type=whole_number(1), default=112, help="height and width in pixels (default: 112)")
     parser.add_argument("--resize", action="store_true", help="scale images of another size instead of refusing them")
     add_format(parser)
@@ -84,9 +84,9 @@ class TreeReader:
     """Reads the images of a tree by identity.
 
     Attributes, after reading:
-        names: of the identities that have images.
+        names: names of the identities that have images.
         done: number of images by KEPT, ENCODED and RESIZED.
-        left_out: messages for files and identities that were left out.
+        left_out: messages about files and identities that were left out.
         empty: number of identities in `left_out`.
         others: ignored files, relative to the tree.
     """
@@ -106,7 +106,7 @@ class TreeReader:
         for name, images in groupby(self._images(), key=lambda named: named[0]):
             self.names.append(name)
             yield (image for _, image in images)
-        # Known only now: all files of an identity may be bad.
+        # Empty identities are known only now, as all files of an identity may be bad.
         empty = sorted(set(self.folders) - set(self.names))
         self.empty = len(empty)
         self.left_out += [f"{os.path.join(self.root, name)} (no usable image)" for name in empty]

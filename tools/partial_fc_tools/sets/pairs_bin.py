@@ -1,22 +1,20 @@
 """Build a validation file <name>.bin: from a list of pairs, or with pairs drawn from held-out identities.
 
-  --pairs LIST --images FOLDER   lines 'pathA pathB 0|1', or as in LFW's pairs.txt, in the order of the list, whose
-                                 tenths are the folds
+  --pairs LIST --images FOLDER   lines 'pathA pathB 0|1', or as in LFW's pairs.txt, in the order of the list; each
+                                 tenth of the list is a fold
   --set SET or --folder TREE     P random pairs, half of one person, half of two, in ten folds that share no person;
                                  use --identities to select labels that are not trained on
 
-Image files are encoded as by `pack`; images of a SET are stored unchanged, and must be valid. Options that do not
-belong to the chosen source are refused.
+Image files are encoded as in `pack`; images of a SET are stored unchanged, and must be valid. Options of another source
+are refused.
 """
 
 import argparse
 import os
 import sys
-from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
 
-from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.folder import encode_files, encoding_error, identity_folders, list_folder, others_text
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.data.transforms import decode_rgb
@@ -38,7 +36,7 @@ EXAMPLE = (
 
 DRAWN = ("identities", "num_pairs", "seed")
 ENCODED = ("size", "resize", "quality", "format", "workers")
-OPTIONS = {"pairs": ("images", *ENCODED), "set": DRAWN, "folder": (*DRAWN, *ENCODED)}  # those that belong to a source
+OPTIONS = {"pairs": ("images", *ENCODED), "set": DRAWN, "folder": (*DRAWN, *ENCODED)}  # options of each source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sources.add_argument("--pairs", metavar="LIST", help="text file of pairs; needs --images")
     sources.add_argument("--set", metavar="SET", help="draw pairs from this set")
     sources.add_argument("--folder", metavar="TREE", help="draw pairs from this tree, a folder for each identity")
-    parser.add_argument("--images", metavar="FOLDER", help="folder of the files of --pairs")
+    parser.add_argument("--images", metavar="FOLDER", help="folder of the files in --pairs")
     parser.add_argument("--identities", type=label_range, metavar="A:B", help="labels A to B - 1 (default: all)")
     parser.add_argument(
         "--num-pairs", type=whole_number(1), default=6000, metavar="P", help="pairs to draw (default: 6000)"
@@ -61,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     optional = ("images", *DRAWN, *ENCODED)
     parser.set_defaults(
         defaults={name: parser.get_default(name) for name in optional},
-        **dict.fromkeys(optional),  # None: not given
+        **dict.fromkeys(optional),  # None: not on the command line
     )
 
 
@@ -98,7 +96,7 @@ def fill_options(args: argparse.Namespace) -> None:
 
 
 def listed_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
-    """Returns the 2P images of a text list of files, and whether each pair is of one person."""
+    """Returns the 2P images of a list of files, and whether each pair shows one person."""
     pairs = read_pairs_list(args.pairs, args.images)
     issame = [same for _, same in pairs]
     if all(issame) or not any(issame):
@@ -107,51 +105,48 @@ def listed_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
 
 
 def drawn_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
-    """Returns the same of random pairs of the labels [A, B) of a set, or of the sorted folders [A, B) of a tree."""
+    """Draws pairs of the labels [A, B) of a set, or of the sorted folders [A, B) of a tree.
+
+    Returns the 2P images, and whether each pair shows one person.
+    """
     if args.folder is not None:
         names, others = identity_folders(args.folder)
         first, last = bounds(args.identities, len(names), args.folder)
         folders = [os.path.join(args.folder, name) for name in names[first:last]]
         contents = [list_folder(folder) for folder in folders]
-        files_of = [[os.path.join(at, file) for file in content.images] for at, content in zip(folders, contents)]
+        files_of = [[os.path.join(path, file) for file in content.images] for path, content in zip(folders, contents)]
         for name, content in zip(names[first:last], contents):
             others += (os.path.join(name, file) for file in content.others)
         if others:
             say(others_text(others), sys.stderr)
-        wanted, same = draw(files_of, args)
-        return encode_each(wanted, args), same
+        files, same = draw(files_of, args)
+        return encode_each(files, args), same
     with closing(open_set(args.set)) as records:
         first, last = bounds(args.identities, records.num_identities, records.rec_path)
         images_of = [list(positions) for label, positions in by_identity(records) if first <= label < last]
         chosen, same = draw(images_of, args)
-        # One object for an image of several pairs, so that the pickle contains it once.
-        images = valid_images(records, dict.fromkeys(chosen))
+        # An image in several pairs is one object, so that the pickle contains it once.
+        images: dict[int, bytes] = {}
+        size = image_size_of(records)
+        with DecoderMessages() as messages:
+            for position in dict.fromkeys(chosen):
+                images[position], _ = records.read_image(position)
+                try:
+                    messages.checked(partial(decode_rgb, images[position], size))
+                except ValueError as error:
+                    fix = "use other --identities, or another --seed"
+                    raise ValueError(f"{records.describe(position)} {error}: {fix}") from None
         return [images[position] for position in chosen], same
 
 
-def valid_images(records: FaceRecords, positions: Iterable[int]) -> dict[int, bytes]:
-    """Reads the encoded images at some positions. Raises ValueError naming one that cannot be decoded."""
-    size = image_size_of(records)
-    images = {}
-    with DecoderMessages() as messages:
-        for position in positions:
-            images[position], _ = records.read_image(position)
-            try:
-                messages.checked(partial(decode_rgb, images[position], size))
-            except ValueError as error:
-                fix = "use other --identities, or another --seed"
-                raise ValueError(f"{records.describe(position)} {error}: {fix}") from None
-    return images
-
-
 def draw(images_of: list[list[Item]], args: argparse.Namespace) -> tuple[list[Item], list[bool]]:
-    """Draws pairs of the images of each identity: 2P images, and whether each pair is of one person."""
+    """Draws pairs of the images of each identity: 2P images, and whether each pair shows one person."""
     pairs, same = draw_pairs([len(images) for images in images_of], args.num_pairs, args.seed)
     return [images_of[identity][number] for pair in pairs for identity, number in pair], same
 
 
 def bounds(labels: tuple | None, identities: int, where: str) -> tuple[int, int]:
-    """Returns the labels [A, B), or all labels for None. Raises ValueError for missing labels."""
+    """Returns the labels [A, B), or all labels for None. Raises ValueError for labels that do not exist."""
     if labels is None:
         return 0, identities
     if labels[1] > identities:
@@ -162,10 +157,10 @@ def bounds(labels: tuple | None, identities: int, where: str) -> tuple[int, int]
 def encode_each(paths: list[str], args: argparse.Namespace) -> list[bytes]:
     """Returns the encoded image of every path; repeated files are encoded once. Raises ValueError."""
     folder = args.images if args.folder is None else args.folder
-    different = dict.fromkeys(paths)
+    unique = dict.fromkeys(paths)
     images: dict[str, bytes] = {}
-    with progress(len(different), "image", "encoding") as bar:
-        for path, result in encode_files(folder, iter(different), image_options(args), args.workers):
+    with progress(len(unique), "image", "encoding") as bar:
+        for path, result in encode_files(folder, iter(unique), image_options(args), args.workers):
             if result.image is None:
                 raise encoding_error(path, result)
             images[path] = result.image

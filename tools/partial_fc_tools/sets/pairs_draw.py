@@ -1,8 +1,8 @@
 """Draws random verification pairs: ten folds that share no identity, without repeated pairs.
 
-Uses only a generator's `random()`, whose stream NumPy keeps stable: a seed always gives the same list.
+Only `Generator.random()` is used, as NumPy keeps its stream stable: a seed always gives the same list.
 
-Shapes: P pairs, C identities; an image is (identity, number within it).
+Shapes: P pairs, C identities; an image is (identity, number within the identity).
 """
 
 from bisect import bisect_right
@@ -23,10 +23,10 @@ def draw_pairs(counts: Sequence[int], num_pairs: int, seed: int) -> tuple[list[P
     """Draws P pairs of C identities.
 
     Returns:
-        The pairs, and whether each is of one person: in each fold P / 20 pairs of one person, then P / 20 of two.
+        The pairs, and whether each shows one person: in each fold P / 20 pairs of one person, then P / 20 of two.
 
     Raises:
-        ValueError: P is not a multiple of 20, or there are fewer pairs.
+        ValueError: P is not a multiple of 20, or the images do not give enough pairs.
     """
     if num_pairs < 2 * FOLDS or num_pairs % (2 * FOLDS):
         raise ValueError(
@@ -34,32 +34,32 @@ def draw_pairs(counts: Sequence[int], num_pairs: int, seed: int) -> tuple[list[P
             f"{2 * FOLDS}, got {num_pairs}"
         )
     random = np.random.Generator(np.random.PCG64(seed))
-    # Folds of similar size: the identities with images, shuffled, those with many images first.
+    # Folds of similar size: the identities are shuffled, sorted by their number of images, and dealt out in turn.
     present = [identity for identity in shuffled(range(len(counts)), random) if counts[identity] > 0]
     present.sort(key=lambda identity: -counts[identity])
     folds = [present[fold::FOLDS] for fold in range(FOLDS)]
-    each = num_pairs // (2 * FOLDS)
-    check_capacity([[counts[identity] for identity in fold] for fold in folds], each)
+    per_fold = num_pairs // (2 * FOLDS)
+    check_capacity([[counts[identity] for identity in fold] for fold in folds], per_fold)
     pairs: list[Pair] = []
     same: list[bool] = []
     for fold in folds:
-        pairs += same_pairs(fold, counts, each, random)
-        pairs += different_pairs(fold, counts, each, random)
-        same += [True] * each + [False] * each
+        pairs += same_pairs(fold, counts, per_fold, random)
+        pairs += different_pairs(fold, counts, per_fold, random)
+        same += [True] * per_fold + [False] * per_fold
     return pairs, same
 
 
-def check_capacity(folds: list[list[int]], each: int) -> None:
-    """Raises ValueError unless every fold has `each` pairs of either kind; `folds` are numbers of images."""
+def check_capacity(folds: list[list[int]], per_fold: int) -> None:
+    """Raises ValueError unless every fold has `per_fold` pairs of either kind; `folds` holds numbers of images."""
     capacity = []
     for counts in folds:
         same = sum(count * (count - 1) // 2 for count in counts)
         total = sum(counts) * (sum(counts) - 1) // 2
         capacity.append(min(same, total - same))
-    if min(capacity) < each:
+    if min(capacity) < per_fold:
         raise ValueError(
             f"these identities give {2 * FOLDS * min(capacity)} pairs in {FOLDS} folds that share no identity, not "
-            f"{2 * FOLDS * each}: use fewer pairs, or more identities with 2 images or more"
+            f"{2 * FOLDS * per_fold}: use fewer pairs, or more identities with 2 images or more"
         )
 
 
@@ -86,23 +86,23 @@ def same_pairs(fold: list[int], counts: Sequence[int], number: int, random: np.r
 def different_pairs(fold: list[int], counts: Sequence[int], number: int, random: np.random.Generator) -> list[Pair]:
     """Draws pairs of images of two identities, uniformly from all such pairs.
 
-    A number stands for a pair: an identity's images are paired with those of the identities before it in the fold.
+    Each such pair has a number: the images of an identity are paired with all images of the identities before it.
     """
     sizes = [counts[identity] for identity in fold]
     ends = list(accumulate(sizes))
     blocks = list(accumulate(size * (end - size) for size, end in zip(sizes, ends)))
     pairs: list[Pair] = []
     for code in choose(blocks[-1], number, random):
-        place = bisect_right(blocks, code)
-        before = ends[place] - sizes[place]
-        image, earlier = divmod(code - (blocks[place - 1] if place else 0), before)
+        index = bisect_right(blocks, code)
+        before = ends[index] - sizes[index]
+        image, earlier = divmod(code - (blocks[index - 1] if index else 0), before)
         other = bisect_right(ends, earlier)
-        pairs.append(((fold[other], earlier - ends[other] + sizes[other]), (fold[place], image)))
+        pairs.append(((fold[other], earlier - ends[other] + sizes[other]), (fold[index], image)))
     return shuffled(pairs, random)
 
 
 def choose(bound: int, number: int, random: np.random.Generator) -> list[int]:
-    """Draws `number` different values of 0 .. bound - 1 (R. Floyd's algorithm, without a list of all)."""
+    """Draws `number` distinct values of 0 .. bound - 1 by R. Floyd's algorithm, which needs no list of all values."""
     chosen: dict[int, None] = {}
     for top in range(bound - number, bound):
         drawn = int(random.random() * (top + 1))
@@ -112,4 +112,4 @@ def choose(bound: int, number: int, random: np.random.Generator) -> list[int]:
 
 def shuffled(items: Sequence[Item], random: np.random.Generator) -> list[Item]:
     """Returns the items in random order."""
-    return [items[place] for place in np.argsort(random.random(len(items)), kind="stable")]
+    return [items[index] for index in np.argsort(random.random(len(items)), kind="stable")]

@@ -1,8 +1,8 @@
 """Reads text lists of verification pairs.
 
 A line is `pathA pathB 0|1` (1: the same person), or as in LFW's pairs.txt `name n1 n2` (the same) or
-`name1 n1 name2 n2` (different), which mean name/name_0001.jpg. Fields are separated by tabs if the line has any, else
-by spaces. LFW's first line, one or two numbers, and empty lines are ignored.
+`name1 n1 name2 n2` (different), which stand for files like name/name_0001.jpg. Fields are separated by tabs if the line
+has any, otherwise by spaces. LFW's first line, one or two numbers, and empty lines are ignored.
 """
 
 import os
@@ -15,11 +15,14 @@ SHOWN = 20  # bad lines in an error message
 
 
 def read_pairs_list(path: str, folder: str) -> list[tuple[tuple[str, str], bool]]:
-    """Reads the pairs of the list at `path`, whose files are in `folder`: (two paths, whether of the same person).
+    """Reads the pairs of the list at `path`, whose files are in `folder`.
+
+    Returns:
+        For each pair, the two paths and whether they show the same person.
 
     Raises:
         OSError: the list cannot be read.
-        ValueError: lines are invalid, or their files do not exist; lists them.
+        ValueError: lines are invalid, or their files do not exist; the message lists them.
     """
     pairs, bad = [], []
     for number, line in enumerate(read_lines(path, any_bytes=True), start=1):
@@ -41,7 +44,7 @@ def read_pairs_list(path: str, folder: str) -> list[tuple[tuple[str, str], bool]
 
 
 def parse_fields(fields: list[str], folder: str) -> tuple[tuple[str, str], bool]:
-    """Returns (two paths, same) of a line. Raises ValueError, without the name of the list."""
+    """Returns (two paths, same) of a line. Raises ValueError that does not name the list."""
     if len(fields) == 4 and fields[1].isdigit() and fields[3].isdigit():
         return (lfw_path(folder, fields[0], fields[1]), lfw_path(folder, fields[2], fields[3])), False
     if len(fields) == 3 and fields[1].isdigit() and fields[2].isdigit():
@@ -52,7 +55,7 @@ def parse_fields(fields: list[str], folder: str) -> tuple[tuple[str, str], bool]
 
 
 def lfw_path(folder: str, name: str, number: str) -> str:
-    """Returns folder/name/name_0001.jpg, or the image of that name with another ending, such as .JPG."""
+    """Returns folder/name/name_0001.jpg, or the image of that name with another extension, such as .JPG."""
     person, stem = os.path.join(folder, name), f"{name}_{int(number):04d}"
     usual = os.path.join(person, stem + LFW_ENDING)
     if os.path.isfile(usual):

@@ -23,32 +23,31 @@ from partial_fc.utils.regular_files import read_image_file
 from .alignment import align, similarities
 from .detection import Detector, Face, open_detector
 
-CHUNK = 2  # photos of a task, half a second of work: after Ctrl-C each worker ends the tasks it has got
+CHUNK = 2  # photos of a task, half a second of work: after Ctrl-C, workers finish the tasks that they have
 ALIGNED, NO_FACE, DAMAGED, TOO_LARGE, FAILED = "aligned", "no face", "damaged", "too large", "detector failed"
 detector_of_process = cache(open_detector)
-Image.MAX_IMAGE_PIXELS = None  # Pillow's own bound may be below max_pixels
+Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit may be below max_pixels, which is checked instead
 
 
 class PhotoOptions(NamedTuple):
     """How photos become faces; see the options of `sets align`."""
 
     detector: str  # name for `open_detector`
-    which: str  # "largest", "central" or "all" of the faces
-    min_score: float  # of a face
-    detect_side: int  # longer side in pixels of the image in which faces are found
-    max_pixels: int  # of a photo
-    format: ImageOptions  # of the encoded faces
+    which: str  # "largest", "central" or "all"
+    min_score: float  # lowest score of a face
+    detect_side: int  # longer side in pixels of the image in which faces are detected
+    max_pixels: int  # largest photo
+    format: ImageOptions  # encoding of the faces
 
 
 class AlignedPhoto(NamedTuple):
-    """What became of a photo."""
+    """The outcome of a photo."""
 
     outcome: str  # ALIGNED, NO_FACE, DAMAGED, TOO_LARGE or FAILED
-    reason: str = ""  # of the last three, "" otherwise
-    turned: bool = False  # whether an EXIF orientation turned it
-    found: int = 0  # number of faces found
-    # those that were chosen, in coordinates of the upright photo, each with its encoded crop
-    faces: tuple[tuple[Face, bytes], ...] = ()
+    reason: str = ""  # for DAMAGED, TOO_LARGE and FAILED
+    turned: bool = False  # whether its EXIF orientation turned the photo
+    num_found: int = 0  # number of faces found
+    faces: tuple[tuple[Face, bytes], ...] = ()  # chosen faces, in coordinates of the upright photo, and their crops
 
 
 def align_photos(
@@ -77,16 +76,17 @@ def align_photo(path: str, root: str, detector: Detector, options: PhotoOptions)
         return AlignedPhoto(DAMAGED, (error.strerror if isinstance(error, OSError) else None) or str(error))
     turned = stored.orientation != 1
     try:
-        found = [face for face in find_faces(photo, detector, options.detect_side) if face.score >= options.min_score]
-        chosen = choose(found, options.which, (photo.shape[0], photo.shape[1]))
+        faces_found = find_faces(photo, detector, options.detect_side)
+        detected = [face for face in faces_found if face.score >= options.min_score]
+        chosen = choose(detected, options.which, (photo.shape[0], photo.shape[1]))
         faces = tuple((face, encode(crop(photo, face.landmarks), options.format)) for face in chosen)
-    except Exception as error:  # of any detector and what it gives: one photo must not end the work of hours
+    except Exception as error:  # a user's detector may raise anything: one photo must not end hours of work
         return AlignedPhoto(FAILED, f"{type(error).__name__}: {error}", turned)
-    return AlignedPhoto(ALIGNED if faces else NO_FACE, "", turned, len(found), faces)
+    return AlignedPhoto(ALIGNED if faces else NO_FACE, "", turned, len(detected), faces)
 
 
 def find_faces(photo: np.ndarray, detector: Detector, side: int) -> list[Face]:
-    """Returns the faces of a photo (H, W, 3) uint8 RGB, found in a copy of at most ``side`` pixels a side.
+    """Returns the faces of a photo (H, W, 3) uint8 RGB, which is scaled to at most ``side`` pixels on the longer side.
 
     Faces without a finite similarity transform to the template are left out.
     """
@@ -95,9 +95,8 @@ def find_faces(photo: np.ndarray, detector: Detector, side: int) -> list[Face]:
     stretch = np.array(photo.shape[1::-1]) / small.shape[1::-1]
     faces = []
     for face in detector.detect(small.copy()):
-        box, landmarks = (
-            (np.reshape(points, (-1, 2)) + 0.5) * stretch - 0.5 for points in (face.box, face.landmarks)
-        )  # the center of the first pixel is (0, 0)
+        # The center of the first pixel is (0, 0), its corner (-0.5, -0.5): corners scale.
+        box, landmarks = ((np.reshape(p, (-1, 2)) + 0.5) * stretch - 0.5 for p in (face.box, face.landmarks))
         if landmarks.shape != (5, 2) or box.shape != (2, 2):
             shapes = f"landmarks of shape {np.shape(face.landmarks)} and a box of shape {np.shape(face.box)}"
             raise ValueError(f"the detector gave {shapes}, expected (5, 2) and (4,)")
@@ -118,10 +117,10 @@ def choose(faces: list[Face], which: str, size: tuple[int, int]) -> list[Face]:
 
 
 def crop(photo: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-    """Returns the aligned face (112, 112, 3) of a photo (H, W, 3), without aliasing of faces far above 112 pixels."""
+    """Returns the aligned face (112, 112, 3) of a photo (H, W, 3), without aliasing even for large faces."""
     similarity = similarities(landmarks)
     scale = math.hypot(*similarity[:, 0])
-    if scale < 0.5:  # a bilinear warp reads 2 x 2 pixels, and would skip some
+    if scale < 0.5:  # a bilinear warp reads 2 x 2 pixels for each output pixel, and would skip others
         small = cv2.resize(photo, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
         stretch = np.array(photo.shape[1::-1]) / small.shape[1::-1]
         similarity[:, 2] += similarity[:, :2] @ (stretch / 2 - 0.5)

@@ -1,4 +1,4 @@
-"""Draw a contact sheet of some identities: a row each, label and name on the left. An unreadable image is crossed out.
+"""Draw a contact sheet: a row per identity, with label and name on the left. Unreadable images are crossed out.
 
 Shapes: S identities (rows), I images of each (columns), H, W image size.
 """
@@ -6,7 +6,6 @@ Shapes: S identities (rows), I images of each (columns), H, W image size.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 
 import cv2
@@ -20,14 +19,14 @@ from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.text import plural, say
 
-from .source import image_size_of, open_set
+from .source import by_identity, image_size_of, open_set
 
 EXAMPLE = "/train_tmp/mine sheet.png --labels 3,17 --images 12"
 MARGIN = 130  # pixels on the left for label and name
 GAP = 2
 PAPER, INK, CROSS = (255, 255, 255), (40, 40, 40), (0, 0, 200)
-FONT, LETTERS = cv2.FONT_HERSHEY_SIMPLEX, 18  # characters of a name that fit into the margin
-MAX_SIDE, MAX_PIXELS = 1_000_000, 1 << 28  # libpng's limit of a side; 800 MB of memory
+FONT, LETTERS = cv2.FONT_HERSHEY_SIMPLEX, 18  # characters that fit into the margin
+MAX_SIDE, MAX_PIXELS = 1_000_000, 1 << 28  # libpng's limit for a side; 800 MB of memory
 MIN_ROW = 36  # pixels: two lines of text
 
 
@@ -38,8 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--identities", type=whole_number(1), default=8, help="number of random identities (default: 8)"
     )
-    parser.add_argument("--labels", type=label_list, help="show these identities instead, as 3,17")
-    parser.add_argument("--images", type=whole_number(1), default=10, help="most images per identity (default: 10)")
+    parser.add_argument("--labels", type=label_list, help="identities to show instead, such as 3,17")
+    parser.add_argument(
+        "--images", type=whole_number(1), default=10, help="maximum number of images per identity (default: 10)"
+    )
     add_seed(parser)
     add_force(parser)
 
@@ -59,10 +60,20 @@ def run(args: argparse.Namespace) -> int:
     unreadable: list[str] = []
     with closing(open_set(args.set)) as records:
         rng = np.random.default_rng(args.seed)
-        chosen = choose(records, args.identities, args.labels, rng)
+        present = np.unique(records.runs.labels)
+        chosen = args.labels or sorted(rng.choice(present, min(args.identities, len(present)), replace=False).tolist())
+        absent = [label for label in chosen if label not in present]
+        if absent:
+            raise ValueError(
+                f"{records.rec_path} has no images with label {absent[0]}; its labels are {present[0]} to {present[-1]}"
+            )
         names = read_names(records.rec_path, records.num_identities)
         size = image_size_of(records)
-        samples = [sample(records, label, args.images, rng) for label in chosen]
+        images_of = {label: list(positions) for label, positions in by_identity(records) if label in chosen}
+        samples = []
+        for label in chosen:
+            positions = images_of[label]
+            samples.append(sorted(rng.choice(positions, min(args.images, len(positions)), replace=False).tolist()))
         sheet = empty_sheet(len(samples), max(map(len, samples)), size)
         for row, label, positions in zip(sheet, chosen, samples):
             for number, line in enumerate(caption(label, names)):
@@ -79,34 +90,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def choose(records: FaceRecords, count: int, labels: Sequence[int] | None, rng: np.random.Generator) -> list[int]:
-    """Returns the labels of the rows: `labels`, or `count` random ones that have images, ascending."""
-    present = np.unique(records.runs.labels)
-    if labels is None:
-        return sorted(rng.choice(present, min(count, len(present)), replace=False).tolist())
-    absent = [label for label in labels if label not in present]
-    if absent:
-        raise ValueError(
-            f"{records.rec_path} has no images with label {absent[0]}; its labels are {present[0]} to {present[-1]}"
-        )
-    return list(labels)
-
-
-def sample(records: FaceRecords, label: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Returns positions of at most `count` random images of an identity, ascending."""
-    runs = np.flatnonzero(records.runs.labels == label)
-    starts, lengths = records.runs.starts[runs], records.runs.lengths()[runs]
-    positions = np.concatenate([np.arange(start, start + length) for start, length in zip(starts, lengths)])
-    return sorted(rng.choice(positions, min(count, len(positions)), replace=False).tolist())
-
-
 def cell(records: FaceRecords, position: int, size: tuple, unreadable: list[str]) -> np.ndarray:
-    """Reads one image (H, W, 3) BGR; returns a cross if that fails, and adds a message to `unreadable`."""
-    where = ""  # read_image names the place itself
+    """Reads one image (H, W, 3) BGR; if that fails, returns a cross and adds the error to `unreadable`."""
+    where = ""  # errors of read_image name the image
     try:
         encoded, _ = records.read_image(position)
         where = f"{records.describe(position)} "
-        with DecoderMessages():  # suppress warnings of the C libraries, which do not name the image
+        with DecoderMessages():  # hides warnings of the C libraries, which do not name the image
             return cv2.cvtColor(decode_rgb(encoded, size), cv2.COLOR_RGB2BGR)
     except ValueError as error:
         unreadable.append(f"{where}{error}")
@@ -126,7 +116,7 @@ def caption(label: int, names: list[str] | None) -> list[str]:
 
 
 def empty_sheet(rows: int, columns: int, size: tuple) -> np.ndarray:
-    """Returns (S, row height, width, 3). Raises ValueError if that would be too large for a PNG or for memory."""
+    """Returns a sheet (S, row height, width, 3). Raises ValueError if it is too large for a PNG or for memory."""
     height, width = max(size[0], MIN_ROW) + GAP, MARGIN + columns * (size[1] + GAP)
     if max(rows * height, width) > MAX_SIDE or rows * height * width > MAX_PIXELS:
         raise ValueError(

@@ -14,7 +14,7 @@ SIZE_SAMPLES = 16  # images to read for the image size, without a property file
 
 
 def rec_path_of(path: str) -> str:
-    """Returns the train.rec of a SET argument, a folder or a file. Raises FileNotFoundError if it does not exist."""
+    """Returns the train.rec of a SET argument, a folder or a file. Raises FileNotFoundError if it is missing."""
     rec_path = os.path.join(path, "train.rec") if os.path.isdir(path) else path
     if not os.path.isfile(rec_path):
         raise FileNotFoundError(f"{rec_path} does not exist: expected the folder of a face set, or its train.rec")
@@ -22,7 +22,7 @@ def rec_path_of(path: str) -> str:
 
 
 def open_set(path: str) -> FaceRecords:
-    """Opens the set at `path`. Raises OSError, or ValueError with the advice to check it."""
+    """Opens the set at `path`. Raises OSError, or ValueError that advises to check the set."""
     rec_path = rec_path_of(path)
     try:
         return FaceRecords(rec_path)
@@ -31,7 +31,7 @@ def open_set(path: str) -> FaceRecords:
 
 
 def image_size_of(records: FaceRecords) -> tuple:
-    """Returns (H, W) of the set's images: that of `property`, or of the first image that can be decoded."""
+    """Returns (H, W) of the set's images, from `property` or the first image that can be decoded."""
     if records.image_size is not None:
         return tuple(records.image_size)
     for position in range(min(SIZE_SAMPLES, records.num_images)):
@@ -44,14 +44,14 @@ def image_size_of(records: FaceRecords) -> tuple:
 def decoded_size(encoded: bytes) -> tuple | None:
     """Returns (H, W) of an encoded image, None if it cannot be decoded."""
     try:
-        with DecoderMessages():  # suppress warnings of the C libraries, which do not name the image
+        with DecoderMessages():  # hides warnings of the C libraries, which do not name the image
             return decode_any_size(encoded).shape[:2]
     except ValueError:
         return None
 
 
 def by_identity(records: FaceRecords) -> Iterator[tuple[int, Iterator[int]]]:
-    """Yields (label, positions) of each identity that has images, in the order of labels."""
+    """Yields (label, positions) for each identity that has images, in the order of labels."""
     starts, labels = records.runs.starts, records.runs.labels
     ends = starts + records.runs.lengths()
     order = np.argsort(labels, kind="stable")  # im2rec may shuffle images

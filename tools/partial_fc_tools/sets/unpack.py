@@ -1,7 +1,7 @@
 """Unpack a face set into a folder per identity, without changing the bytes of images.
 
-The names of folders are those of identities.txt, or the labels without that file. The names of files are the keys of
-images, so that packing the tree again keeps the order within each identity; labels then follow the names of folders.
+Folders are named by identities.txt, or by label without that file. Files are named by the keys of the images, so
+packing the tree again keeps the order within each identity; labels then follow the names of the folders.
 """
 
 import argparse
@@ -37,22 +37,22 @@ def run(args: argparse.Namespace) -> int:
     images = identities = 0
     with closing(open_set(args.set)) as records:
         labels, count = np.unique(records.runs.labels), records.num_identities
-        own = names_of(records.rec_path, labels, count)
-        names = dict(zip(labels.tolist(), folder_names(own, [padded(label, count) for label in labels.tolist()])))
+        fallbacks = [padded(label, count) for label in labels.tolist()]
+        names = dict(zip(labels.tolist(), folder_names(names_of(records.rec_path, labels, count), fallbacks)))
         width = len(str(records.keys([records.num_images - 1])[0]))
         with staged_folder(args.folder) as stage, progress(records.num_images, "image", "unpacking") as bar:
             for label, positions in by_identity(records):
-                inner, written = os.path.join(stage, names[label]), 0
-                os.mkdir(inner)
+                folder, before = os.path.join(stage, names[label]), images
+                os.mkdir(folder)
                 for position, image in readable(records, positions, left_out if args.skip_bad else None):
                     name = str(records.keys([position])[0]).zfill(width) + extension(image)
-                    with open(os.path.join(inner, name), "wb") as file:
+                    with open(os.path.join(folder, name), "wb") as file:
                         file.write(image)
-                    written += 1
+                    images += 1
                     bar.update()
-                if not written:  # `pack` would refuse an empty folder
-                    os.rmdir(inner)
-                images, identities = images + written, identities + bool(written)
+                if images == before:  # `pack` would refuse an empty folder
+                    os.rmdir(folder)
+                identities += images > before
     for line in left_out:
         say(f"left out: {line}", sys.stderr)
     bad = f"; {len(left_out):,} left out as bad" if left_out else ""
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def readable(records: FaceRecords, positions: Iterator[int], left_out: list[str] | None) -> Iterator[tuple[int, bytes]]:
-    """Yields (position, encoded image); adds messages of bad images to `left_out`, or raises them if it is None."""
+    """Yields (position, encoded image); adds errors of bad images to `left_out`, or raises them if it is None."""
     for position in positions:
         try:
             image, _ = records.read_image(position)

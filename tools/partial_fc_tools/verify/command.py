@@ -1,11 +1,10 @@
-"""Verifies models on pairs of faces, by the definitions of the verification during a training.
+"""Verifies models on pairs of faces, with the definitions of the verification during training.
 
-Prints accuracy with its standard deviation over ten folds, TAR at a FAR of at most 0.001 with the measured FAR, and the
-mean length of the embeddings, for each model and each set; where insightface's TAR, at interpolated thresholds, has
-other digits, it is printed too. MODEL: an .onnx file, a folder that holds one, an MXNet checkpoint, or a state_dict of
-PyTorch. BIN: pairs in insightface's format. A model trained with rand_mirror=False embeds the images alone, all others
-also their mirror images. --out NAME writes NAME.json with the figures, and NAME_roc.png with the ROC curves of all
-models.
+For each model and each set, prints the accuracy with its standard deviation over ten folds, TAR at a FAR of at most
+0.001 with the measured FAR, the mean length of the embeddings, and insightface's TAR, at interpolated thresholds, if
+its digits differ. MODEL: an .onnx file, a folder that holds one, an MXNet checkpoint, or a state_dict of PyTorch. BIN:
+pairs in insightface's format. Embeddings include the mirror images, unless the model was trained with
+rand_mirror=False. --out NAME writes NAME.json with the figures, and NAME_roc.png with the ROC curves of all models.
 """
 
 from __future__ import annotations
@@ -33,12 +32,14 @@ if TYPE_CHECKING:  # onnxruntime loads only when the command runs, so that --hel
 EXAMPLE = """models/r50-arcface-emore lfw.bin cfp_fp.bin
 ours.onnx model.pt lfw.bin --out lfw"""
 PAIRS = ".bin"
-LOWEST_FAR = 1e-4  # of the picture: sets of 3,000 pairs of different people end there
+LOWEST_FAR = 1e-4  # of the picture: the curves of sets with 3,000 pairs of different people end there
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("paths", nargs="+", metavar="MODEL|BIN", help="models, and sets of pairs, which end in .bin")
+    parser.add_argument(
+        "paths", nargs="+", metavar="MODEL|BIN", help="models, and sets of pairs (files that end in .bin)"
+    )
     parser.add_argument("--no-flip", action="store_true", help="do not add the embedding of the mirror image")
     parser.add_argument("--batch-size", type=whole_number(2), default=64, help="images per batch (default: 64)")
     parser.add_argument("--out", metavar="NAME", help="also write NAME.json and NAME_roc.png")
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
     models = [path for path in args.paths if not path.endswith(PAIRS)]
     sets = [path for path in args.paths if path.endswith(PAIRS)]
-    weights = [path for path in sets if zipfile.is_zipfile(path)]  # as torch.save writes them, pytorch_model.bin
+    weights = [path for path in sets if zipfile.is_zipfile(path)]  # files of torch.save, such as pytorch_model.bin
     if weights:
         raise ValueError(f"not a set of pairs, as files that end in .bin are: {some(weights)}; rename weights to .pt")
     if not (models and sets):
@@ -93,11 +94,10 @@ def verify_models(
         for pairs in sets:
             images, issame = read_pairs(pairs)
             figures, distance, embeddings = verify_model(model, images, issame, pairs, batch_size, flip)
-            others = {
-                "xnorm": float(np.linalg.norm(embeddings, axis=1).mean()),
-                "different_pairs": int(np.sum(~issame)),
-            }
-            results.append({"model": path, "pairs": pairs, **figures._asdict(), **others})
+            result = {"model": path, "pairs": pairs, **figures._asdict()}
+            result["xnorm"] = float(np.linalg.norm(embeddings, axis=1).mean())
+            result["different_pairs"] = int(np.sum(~issame))
+            results.append(result)
             curves[f"{path}, {names[pairs]}"] = Roc(-distance, issame).curve()
     return results, curves
 
@@ -105,10 +105,10 @@ def verify_models(
 def verify_model(
     model: FaceModel, images: list[bytes], issame: np.ndarray, name: str, batch_size: int = 64, flip: bool = True
 ) -> tuple[Verification, np.ndarray, np.ndarray]:
-    """Verifies a model on pairs (2P images, issame (P,)) of a file of this name.
+    """Verifies a model on the pairs of a file ``name``: 2P images, and issame (P,).
 
     Returns:
-        (figures, squared distances (P,), embeddings (2P, E)).
+        The figures, squared distances (P,), and embeddings (2P, E).
     """
     from partial_fc.utils.distances import squared_distances
 
@@ -118,11 +118,11 @@ def verify_model(
 
 
 def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: int, mirrored: bool) -> np.ndarray:
-    """Returns (2P, E) float64, the embeddings of the images of P pairs; the mean of both with ``mirrored``.
+    """Returns the embeddings (2P, E) float64 of the images of P pairs; with ``mirrored``, means with the mirror images.
 
     Raises:
-        ValueError: an image is damaged, has another size than the model takes, or its embedding is not finite; the
-            message names it.
+        ValueError: an image is damaged or does not have the model's size, or its embedding is not finite; the message
+            names it.
     """
     from partial_fc.evaluation.validation_set import decode_faces
     from partial_fc.utils.distances import check_finite

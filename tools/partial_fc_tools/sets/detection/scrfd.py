@@ -1,7 +1,7 @@
 """SCRFD (arXiv 2105.04714) in the ONNX files of insightface that have landmarks, such as det_10g.onnx.
 
-Their outputs are, for each stride, a score, the distances from a cell to the sides of the box, and the offsets of the
-landmarks, both in strides. Rows go through the cells line by line, with A anchors of a cell one after the other.
+The outputs for each stride are a score, the distances from a cell to the sides of the box, and the offsets of the
+landmarks, both in units of the stride. Rows are the cells line by line, each with its A anchors in succession.
 
 Shapes: H, W image size; N anchors of a stride.
 """
@@ -13,15 +13,15 @@ from partial_fc.export.model import open_session, run_session
 
 from .detector import Face
 
-SIZE = 640  # of the images of a model that takes any size; insightface's own
+SIZE = 640  # image side for a model that takes any size, as in insightface
 MEAN, SCALE = 127.5, 1 / 128
-FINEST = 8  # stride of the first outputs; each of the others doubles it
-SCORE, OVERLAP = 0.5, 0.4  # insightface's own
-WIDTHS = (1, 4, 10)  # of the outputs: score, box, landmarks
+FINEST = 8  # stride of the first level; each further level doubles it
+SCORE, OVERLAP = 0.5, 0.4  # as in insightface
+WIDTHS = (1, 4, 10)  # numbers in a row of the outputs: score, box, landmarks
 
 
 class Scrfd:
-    """A model of SCRFD. Raises ValueError if the file is none with landmarks."""
+    """A model of SCRFD. Raises ValueError for a file without landmarks, or of another model."""
 
     def __init__(self, path: str):
         self.path = path
@@ -33,7 +33,7 @@ class Scrfd:
         if len(shape) != 4:
             raise ValueError(f"{path} takes input of shape {shape}, expected images (1, 3, H, W) as SCRFD does")
         self.size = tuple(side if isinstance(side, int) and side > 0 else SIZE for side in shape[2:])
-        self.levels(np.zeros((*self.size, 3), np.uint8))  # refuses another model now
+        self.levels(np.zeros((*self.size, 3), np.uint8))  # refuses another model before photos are read
 
     def detect(self, image: np.ndarray) -> list[Face]:
         """Returns the faces in an image (H, W, 3) uint8 RGB."""
@@ -41,18 +41,18 @@ class Scrfd:
         height, width = (max(1, round(scale * side)) for side in image.shape[:2])
         canvas = np.zeros((*self.size, 3), np.uint8)
         canvas[:height, :width] = cv2.resize(image, (width, height))
-        found = np.concatenate(
+        rows = np.concatenate(
             [decode(level, FINEST << step, self.size) for step, level in enumerate(self.levels(canvas))]
         )
-        # A pixel covers its number to that number plus 1: corners scale, centers of pixels are half a pixel off.
+        # The center of the first pixel is (0, 0), its corner (-0.5, -0.5): corners scale.
         stretch = np.array([image.shape[1] / width, image.shape[0] / height])
-        points = ((found[:, 1:].reshape(-1, 7, 2) + 0.5) * stretch - 0.5).astype(np.float64)
+        points = ((rows[:, 1:].reshape(-1, 7, 2) + 0.5) * stretch - 0.5).astype(np.float64)
         boxes = np.concatenate([points[:, 0], points[:, 1] - points[:, 0]], axis=1)
-        kept = cv2.dnn.NMSBoxes(boxes.tolist(), found[:, 0].tolist(), SCORE, OVERLAP)
-        return [Face(float(found[row, 0]), points[row, :2].ravel(), points[row, 2:]) for row in np.ravel(kept).tolist()]
+        kept = cv2.dnn.NMSBoxes(boxes.tolist(), rows[:, 0].tolist(), SCORE, OVERLAP)
+        return [Face(float(rows[row, 0]), points[row, :2].ravel(), points[row, 2:]) for row in np.ravel(kept).tolist()]
 
     def levels(self, canvas: np.ndarray) -> list[list[np.ndarray]]:
-        """Runs the model on an image of its size; returns score, box and landmarks of each stride, the finest first."""
+        """Runs the model on an image of its size; returns score, box and landmarks per stride, the finest first."""
         data = np.ascontiguousarray(canvas.transpose(2, 0, 1)[None], np.float32)
         feed = {self.session.get_inputs()[0].name: (data - np.float32(MEAN)) * np.float32(SCALE)}
         outputs = run_session(self.session, feed, self.path)
@@ -71,7 +71,7 @@ class Scrfd:
 
 
 def decode(level: list[np.ndarray], stride: int, size: tuple[int, ...]) -> np.ndarray:
-    """Returns (n, 15) of the rows above SCORE: score, then corners of the box and landmarks in pixels of ``size``."""
+    """Returns (n, 15) for the rows above SCORE: score, box corners and landmarks, in pixels of an image ``size``."""
     scores, boxes, landmarks = level
     cells = (size[0] // stride) * (size[1] // stride)
     rows = np.flatnonzero(scores[:, 0] >= SCORE)

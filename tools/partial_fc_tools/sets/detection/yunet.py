@@ -5,7 +5,7 @@ import numpy as np
 
 from .detector import Face
 
-SCORE, OVERLAP, MOST = 0.6, 0.3, 5000  # as in the model zoo's own program
+SCORE, OVERLAP, MOST = 0.6, 0.3, 5000  # as in the model zoo's program
 
 
 class YuNet:
@@ -21,9 +21,9 @@ class YuNet:
     def detect(self, image: np.ndarray) -> list[Face]:
         """Returns the faces in an image (H, W, 3) uint8 RGB."""
         self.net.setInputSize(image.shape[1::-1])
-        _, found = self.net.detect(np.ascontiguousarray(image[:, :, ::-1]))
-        # Its "right eye" is the person's own, and so comes first in ARCFACE as well.
+        _, rows = self.net.detect(np.ascontiguousarray(image[:, :, ::-1]))
+        # Its "right eye" is the person's right, which is on the left of the image and comes first in ARCFACE, too.
         return [
             Face(float(row[14]), np.concatenate([row[:2], row[:2] + row[2:4]]), row[4:14].reshape(5, 2))
-            for row in (() if found is None else found.astype(np.float64))
+            for row in (() if rows is None else rows.astype(np.float64))
         ]
