@@ -133,7 +133,7 @@ def ours(dtype: str) -> Candidate:
         ivf.EFFORT = effort
         return np.array([lists.nearest(query, 1)[0][0] for query in x])
 
-    return Candidate(build, lambda path: ivf.Lists.open(path, E, dtype, np.load(f"{path}.npy")), ask)
+    return Candidate(build, lambda path: ivf.Lists(path, E, dtype, np.load(f"{path}.npy")), ask)
 
 
 def usearch(dtype: str) -> Candidate:

@@ -1,4 +1,4 @@
-"""Adds embeddings of embed to an index, without a rebuild. They must come from the same model, and have new names."""
+"""Adds embeddings to an index without a rebuild. They must come from the same model and have new names."""
 
 import argparse
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from partial_fc.utils.text import say
 
-if TYPE_CHECKING:  # loaded only when a command runs, so that --help is fast
+if TYPE_CHECKING:
     from .writer import Rows, Writer
 
 EXAMPLE = "faces.index more_embeddings"
@@ -15,7 +15,7 @@ EXAMPLE = "faces.index more_embeddings"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("index", metavar="INDEX", help="folder made by partial-fc index build")
-    parser.add_argument("embeddings", metavar="EMBEDDINGS", help="made by partial-fc embed")
+    parser.add_argument("embeddings", metavar="EMBEDDINGS", help="embeddings made by partial-fc embed")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,13 +44,13 @@ def add_rows(lists: "Writer", first: int, rows: "Rows", count: int) -> None:
 
 
 def check_distinct(where: str, names: Iterable[str], known: set[str]) -> None:
-    """Adds names to those known; raises ValueError if one is, as `remove` could not tell the entries apart."""
+    """Adds names to the known ones; raises ValueError for a duplicate, since `remove` finds entries by their names."""
     for name in names:
         if name in known:
-            raise ValueError(f"{where}: {name} would be in the index twice: its names must differ")
+            raise ValueError(f"{where}: {name} would be in the index twice: names must differ")
         known.add(name)
 
 
-def report(folder: str, done: str, lists: "Writer") -> None:
-    """Prints what a command did with an index."""
-    say(f"{folder}: {done}, now {len(lists):,} embeddings")
+def report(folder: str, change: str, lists: "Writer") -> None:
+    """Prints what a command changed in an index."""
+    say(f"{folder}: {change}, now {len(lists):,} embeddings")
