@@ -5,7 +5,8 @@ import pytest
 
 from partial_fc.evaluation.roc import Roc, max_accepted
 from partial_fc.utils.progress import progress
-from partial_fc_tools.ijb.verification import CHUNK, FARS, pair_scores
+from partial_fc_tools.ijb.evaluate import CHUNK, pair_scores
+from partial_fc_tools.ijb.report import FARS
 
 BAR = progress(None, "", "")
 

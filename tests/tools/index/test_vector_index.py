@@ -454,7 +454,7 @@ def test_a_search_that_reads_the_last_list_sees_its_damage(monkeypatch, lists):
 
 @pytest.mark.parametrize(
     "limit, count, added, before, after",
-    [(3, 119, 300, 2, 3), (3, 160, 300, 3, 3), (4096, 80, 79, 2, 2), (4096, 80, 80, 2, 4)],
+    [(3, 40, 300, 1, 3), (3, 160, 300, 3, 3), (4096, 80, 79, 2, 2), (4096, 80, 80, 2, 4)],
 )
 def test_the_number_of_lists_is_limited_and_grows_when_it_doubles(monkeypatch, limit, count, added, before, after):
     monkeypatch.setattr("partial_fc_tools.index.ivf.LISTS", limit)
