@@ -75,7 +75,7 @@ def _network(probe: Probe, job: Job) -> Iterator[tuple[str, str, str]]:
 
 
 def _data(probe: Probe, job: Job) -> Iterator[tuple[str, str, str]]:
-    """Compares file sizes with the first host that has all needed files, and checks for the marker of the output folder."""
+    """Compares file sizes with the first host that has all needed files, and checks for the output folder's marker."""
     needed, files = job.training.needed, probe.facts["data"]
     others = [other for other in job.probes if other.facts]
     complete = [other for other in others if all(isinstance(other.facts["data"][path], int) for path in needed)]

@@ -48,48 +48,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command; defaults are those of Case."""
     parser.argument_default = argparse.SUPPRESS
     count, size = whole_number(1), whole_number(0)
-    parser.add_argument("--classes", type=count, help="number of classes of the training")
-    parser.add_argument("--config", metavar="FILE", help="settings.json of a training; options override its settings")
-    parser.add_argument(TRUST, action="store_true", default=False, help=TRUST_HELP)
-    parser.add_argument("--trainer", choices=TRAINERS, help="trainer to plan for (default: mxnet)")
-    parser.add_argument("--margin", choices=MARGINS, help="margin of the loss (default: combined)")
-    parser.add_argument("--ranks", type=count, help="number of processes, one per GPU (default: 1)")
-    parser.add_argument("--batch", type=count, help="batch size per rank (default: 64)")
-    parser.add_argument("--embedding", type=count, help="embedding size (default: 512)")
-    parser.add_argument("--ratio", type=float, help="fraction of the class centers sampled per step (default: 1)")
-    parser.add_argument("--network", help="backbone (default: none, plan only the layer)")
-    parser.add_argument("--fp16", action="store_true", help="train the backbone in float16")
-    parser.add_argument("--device", choices=DEVICES, help="device that the ranks compute on (default: gpu)")
-    parser.add_argument("--bank", choices=BANKS, help="where centers and states are stored (default: gpu)")
-    parser.add_argument(
-        "--optimizer", choices=CENTER_STATES, help="optimizer of the centers (default: sgd, which mxnet needs)"
-    )
-    parser.add_argument("--tile-classes", type=size, help="classes per tile (default: 0, chosen for the device)")
-    parser.add_argument("--logits-cache-mb", type=size, help="MiB of logits kept for the backward pass (default: 256)")
-    torch = parser.add_argument_group("PyTorch trainer")
-    torch.add_argument("--task", metavar="MODULE:NAME", help="task that makes the network's inputs (default: images)")
-    torch.add_argument("--task-options", metavar="NAME=VALUE", help="options of the task")
-    torch.add_argument("--backbone-optimizer", choices=BACKBONE_STATES, help="optimizer of the backbone (default: sgd)")
-    torch.add_argument("--ema", action="store_true", help="average the backbone's weights (setting ema_decay)")
-    torch.add_argument("--activation-checkpointing", action="store_true", help="recompute activations to save memory")
-    torch.add_argument(
-        "--gradient-dtype", choices=GRADIENT_BYTES, help="type of exchanged gradients (default: float32)"
-    )
-    torch.add_argument("--gradient-acc", type=count, help="micro-batches per update, each of --batch (default: 1)")
-    memory = number_above_0("GiB")
-    parser.add_argument(
-        "--gpu-memory",
-        type=memory,
-        metavar="GIB",
-        default=None,
-        help="memory of a GPU, to check whether the training fits",
-    )
-    rates = parser.add_argument_group(
-        "peak rates", "With any of these, a lower bound for the time of a step is printed."
-    )
+    add = parser.add_argument
+    add("--classes", type=count, help="number of classes of the training")
+    add("--config", metavar="FILE", help="settings.json of a training; options override its settings")
+    add(TRUST, action="store_true", default=False, help=TRUST_HELP)
+    add("--trainer", choices=TRAINERS, help="trainer to plan for (default: mxnet)")
+    add("--margin", choices=MARGINS, help="margin of the loss (default: combined)")
+    add("--ranks", type=count, help="number of processes, one per GPU (default: 1)")
+    add("--batch", type=count, help="batch size per rank (default: 64)")
+    add("--embedding", type=count, help="embedding size (default: 512)")
+    add("--ratio", type=float, help="fraction of the class centers sampled per step (default: 1)")
+    add("--network", help="backbone (default: none, plan only the layer)")
+    add("--fp16", action="store_true", help="train the backbone in float16")
+    add("--device", choices=DEVICES, help="device that the ranks compute on (default: gpu)")
+    add("--bank", choices=BANKS, help="where centers and states are stored (default: gpu)")
+    add("--optimizer", choices=CENTER_STATES, help="optimizer of the centers (default: sgd; mxnet has only sgd)")
+    add("--tile-classes", type=size, help="classes per tile (default: 0, chosen for the device)")
+    add("--logits-cache-mb", type=size, help="MiB of logits kept for the backward pass (default: 256)")
+    text = "memory of a GPU, to check whether the training fits"
+    add("--gpu-memory", type=number_above_0("GiB"), metavar="GIB", default=None, help=text)
+    add("--json", action="store_true", default=False, help="print JSON, in bytes and seconds")
+    add = parser.add_argument_group("PyTorch trainer").add_argument
+    add("--task", metavar="MODULE:NAME", help="task that makes the network's inputs (default: images)")
+    add("--task-options", metavar="NAME=VALUE", help="options of the task")
+    add("--backbone-optimizer", choices=BACKBONE_STATES, help="optimizer of the backbone (default: sgd)")
+    add("--ema", action="store_true", help="average the backbone's weights (setting ema_decay)")
+    add("--activation-checkpointing", action="store_true", help="recompute activations to save memory")
+    add("--gradient-dtype", choices=GRADIENT_BYTES, help="type in which ranks exchange gradients (default: float32)")
+    add("--gradient-acc", type=count, help="micro-batches per update, each of --batch (default: 1)")
+    text = "With any of these, a lower bound for the time of a step is printed."
+    add = parser.add_argument_group("peak rates", text).add_argument
     for option, (_, _, text) in RATES.items():
-        rates.add_argument(f"--{option.replace('_', '-')}", type=number_above_0("a rate"), metavar="N", help=text)
-    parser.add_argument("--json", action="store_true", default=False, help="print JSON, in bytes and seconds")
+        add(f"--{option.replace('_', '-')}", type=number_above_0("a rate"), metavar="N", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
