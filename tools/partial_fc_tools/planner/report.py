@@ -66,7 +66,7 @@ def _heading(planned: Plan) -> list[str]:
     ]
     if backbone:
         sizes = f"{backbone.parameters / 1e6:.2f} M parameters and takes {backbone.multiplications / 1e9:.2f} GFLOPs"
-        lines.append(f"{case.network} has {sizes} per {case.items[:-1]} (a multiply-add counts as one).")
+        lines.append(f"{case.network} has {sizes} for an {case.items[:-1]} (a multiply-add counts as one).")
     return lines
 
 
