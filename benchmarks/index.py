@@ -126,7 +126,7 @@ def ours(dtype: str) -> Candidate:
 
     def build(rows: Drawn, path: str) -> None:
         lists = Writer(os.path.dirname(path), E, dtype)
-        lists.add(0, rows.__getitem__, len(rows), lambda count: None)
+        lists.add(0, rows.__getitem__, len(rows))
         np.save(f"{path}.npy", lists.save(path))
 
     def ask(lists: ivf.Lists, x: np.ndarray, effort: int) -> np.ndarray:

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.utils.text import plural
     from partial_fc_tools.inference.index import read_index
 
-    from .add import add_rows, check_distinct
+    from .add import check_distinct
     from .folder import create, files_of, is_index
     from .writer import Writer
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     lock = locked(args.out) if is_index(args.out) else nullcontext()
     with lock, staged_folder(args.out, args.force, files_of(args.out)) as stage:
         lists = Writer(stage, dimension, args.dtype)
-        add_rows(lists, 0, index.embeddings.__getitem__, len(index.names))
+        lists.add(0, index.embeddings.__getitem__, len(index.names))
         create(stage, lists, args.dtype, dimension, index.names, index.origin)
     say(f"{args.out}: {plural(len(lists), 'embedding')} of dimension {dimension} in {args.dtype}")
     return 0

@@ -7,6 +7,8 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING
 
+from partial_fc.utils.text import say
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -23,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    from .add import add_rows, check_distinct, report
+    from .add import check_distinct
     from .folder import IndexFolder, changing
 
     with changing(args.index) as index:
@@ -38,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
             other.verify()
             ids, names = other.present()
             check_distinct(path, names, known)
-            add_rows(lists, len(index.names) + len(added), partial(_rows, other.lists, ids), len(names))
+            lists.add(len(index.names) + len(added), partial(_rows, other.lists, ids), len(names))
             added += names
         index.write(lists, added)
-    report(args.index, f"added {len(added):,}", lists)
+    say(f"{args.index}: added {len(added):,}, now {len(lists):,} embeddings")
     return 0
 
 

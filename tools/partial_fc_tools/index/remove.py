@@ -2,6 +2,8 @@
 
 import argparse
 
+from partial_fc.utils.text import say
+
 EXAMPLE = "faces.index names.txt"
 
 
@@ -17,7 +19,6 @@ def run(args: argparse.Namespace) -> int:
 
     from partial_fc_tools.inference.index import read_names
 
-    from .add import report
     from .folder import changing
 
     listed = read_names(args.names)
@@ -34,5 +35,5 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"{where}: {args.index} has no entry {name} ({share}): none was removed")
         lists.remove(np.array([*ids.values()], int))
         index.write(lists)
-    report(args.index, f"removed {len(ids):,}", lists)
+    say(f"{args.index}: removed {len(ids):,}, now {len(lists):,} embeddings")
     return 0

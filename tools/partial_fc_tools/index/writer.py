@@ -14,6 +14,7 @@ import numpy as np
 
 from partial_fc.utils.atomic_io import named_in_errors, new_file
 from partial_fc.utils.hashing import mix
+from partial_fc.utils.progress import progress
 
 from .ivf import (
     CUT,
@@ -81,14 +82,13 @@ class Writer:
         self._removed[ids] = True
         self.added = self.added[self._is_kept(self.added["number"])]
 
-    def add(self, first: int, rows: Rows, count: int, advance: Callable[[int], object]) -> None:
+    def add(self, first: int, rows: Rows, count: int) -> None:
         """Adds ``count`` embeddings. Retrains the lists if they are too few or their bytes do not reach the new values.
 
         Args:
             first: ID of the first embedding, above the IDs of all entries.
             rows: returns the embeddings, see Rows.
             count: N.
-            advance: called with the number of entries in each finished part.
 
         Raises:
             OSError: The disk is full.
@@ -99,9 +99,10 @@ class Writer:
         ranges, clipped = self._survey(rows, count)
         if not self._memory.is_trained or wanted >= 2 * self._memory.nlist or clipped > CUT:
             self._retrain(wanted, rows(_sample(count)), ranges)
-        for start, part in _parts(rows, count):
-            self._add(part, np.arange(first + start, first + start + len(part)))
-            advance(len(part))
+        with progress(count, "embedding", "adding") as bar:
+            for start, part in _parts(rows, count):
+                self._add(part, np.arange(first + start, first + start + len(part)))
+                bar.update(len(part))
         self._store()
         chosen = drawn(np.arange(first, first + count))
         new = np.empty(len(chosen), self.added.dtype)
