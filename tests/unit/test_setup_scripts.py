@@ -156,7 +156,8 @@ def test_env_with_the_wheels_mpi(clone):
     assert once["PATH"].split(":")[0] == str(clone / ".venv" / "bin")
     assert once["OPAL_PREFIX"] == once["VIRTUAL_ENV"] == str(clone / ".venv")
     assert "MPI4PY_LIBMPI" not in once and "LD_LIBRARY_PATH" not in once
-    assert once["OMPI_MCA_mpi_yield_when_idle"] == "1"
+    assert once["OMPI_MCA_mpi_yield_when_idle"] == "1" and once["OMPI_MCA_hwloc_base_binding_policy"] == "none"
+    assert source_env(clone, OMPI_MCA_hwloc_base_binding_policy="core")["OMPI_MCA_hwloc_base_binding_policy"] == "core"
     assert once["PATH"] == twice["PATH"]
 
 

@@ -1,4 +1,4 @@
-"""The command on a protocol of random images, against a loop that shares no code with it."""
+"""The command on a protocol of random images, compared with a loop that shares no code with it."""
 
 import csv
 import json
@@ -43,7 +43,7 @@ def run(folder, out, *options):
 
 
 def slow_scores(folder, flip, detector_score, norm_score):
-    """Returns (scores, labels) of the pairs, computed from the files alone."""
+    """Returns scores and labels of the pairs, computed from the files."""
     meta = folder / "IJBC" / "meta"
     groups = defaultdict(lambda: defaultdict(list))
     lines = ((meta / name).open() for name in ("ijbc_name_5pts_score.txt", "ijbc_face_tid_mid.txt"))
@@ -119,7 +119,7 @@ def test_options_reach_the_results_and_no_search_without_lists(tmp_path, capsys)
 
 
 def test_all_files_agree(root, tmp_path, capsys):
-    """Earlier results are replaced if it is asked for, other files are kept."""
+    """--force replaces earlier results and keeps other files."""
     (tmp_path / "IJBC.md").write_text("old")
     (tmp_path / "other.txt").write_text("kept")
     assert run(root, tmp_path) == 2 and "IJBC.md already exists" in capsys.readouterr().err
@@ -156,7 +156,7 @@ def test_all_files_agree(root, tmp_path, capsys):
 
 
 def test_ranks_match_the_definition(root):
-    """Gallery and probe templates are also pairs of 1:1, whose scores give the ranks."""
+    """All gallery and probe templates are pairs of 1:1, so their scores determine the ranks."""
     meta = root / "IJBC" / "meta"
     results = results_of(root)
     pairs = [list(map(int, line.split())) for line in (meta / "ijbc_template_pair_label.txt").open()]

@@ -166,6 +166,7 @@ def test_remedies_are_the_smallest_changes_that_make_it_fit():
     for name, less in (("ranks", -1), ("batch", 1), ("ratio", 0.01)):
         assert plan(case._replace(**{name: verdict.remedies[name] + less})).memory("device") > given, name
     assert judge(plan(Case(1000, network="r50")), MIB).remedies == {}
+    assert judge(plan(Case(10_000_000, bank="host")), given).largest.place == "device"
     needed = plan(case).memory("device")
     assert judge(plan(case), needed)[:2] == (True, needed) and not judge(plan(case), needed - 1).fits
 
