@@ -129,8 +129,8 @@ def set_metadata(content: bytes, **properties: str) -> bytes:
 def _ordered(model: onnx.ModelProto) -> onnx.ModelProto:
     """Sorts the nodes topologically, each directly before the node that needs it.
 
-    The first nodes are then again those whose names tell readers whether a model takes pixels 0..255, see
-    `takes_raw_pixels`; quantization puts the scales of all weights before them.
+    Quantization puts the scales of all weights first. But readers tell from the names of a model's first nodes whether
+    it takes pixels 0..255, see `takes_raw_pixels`.
     """
     graph = model.graph
     producers = {output: node for node in graph.node for output in node.output}

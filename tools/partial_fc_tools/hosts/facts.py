@@ -43,12 +43,12 @@ def versions(venv: str) -> dict[str, str]:
     if not Path(venv, ".partial_fc", "ready").exists():
         return {}
     python = re.search(r"^version(?:_info)? = ([\d.]+)", Path(venv, "pyvenv.cfg").read_text(), re.M)
-    found = {"Python": python.group(1) if python else "unknown"}
+    installed = {"Python": python.group(1) if python else "unknown"}
     for path in sorted(Path(venv).glob("lib/python3*/site-packages/*.dist-info")):
         name, _, version = path.stem.partition("-")
         if name in PACKAGES or name.startswith("mxnet_cu"):
-            found[name] = version
-    return found
+            installed[name] = version
+    return installed
 
 
 def size(path: str) -> int | str:
@@ -74,14 +74,16 @@ def network(address: str) -> str:
     """Returns the network of the interface that has this IPv4 address; empty for the loopback interface."""
     if not address or ipaddress.ip_address(address).is_loopback:
         return ""
-    found = ipaddress.ip_network("0.0.0.0/0")
+    smallest = ipaddress.ip_network("0.0.0.0/0")
     for line in Path(ROUTES).read_text().splitlines()[1:]:
         # In this processor's byte order.
         target, gateway, mask = (int(line.split()[column], 16) for column in (1, 2, 7))
         connected = ipaddress.ip_network((struct.pack("=I", target), bin(mask).count("1")))
-        if not gateway and ipaddress.ip_address(address) in connected and connected.prefixlen > found.prefixlen:
-            found = connected
-    return str(found) if found.prefixlen else f"{address}/32"  # cloud hosts may reach all others through a gateway
+        if not gateway and ipaddress.ip_address(address) in connected and connected.prefixlen > smallest.prefixlen:
+            smallest = connected
+    return (
+        str(smallest) if smallest.prefixlen else f"{address}/32"
+    )  # cloud hosts may reach all others through a gateway
 
 
 class Listener(socketserver.ThreadingTCPServer):

@@ -72,7 +72,7 @@ def read_protocol(root: str | os.PathLike, target: str | None = None, detector_s
         detector_score: see `read_images`.
 
     Raises:
-        OSError: A file is missing, which may be an image: found here, before hours of embedding.
+        OSError: A file or an image is missing. Images are checked here, before hours of embedding.
         ValueError: A line is invalid (the message names file and line), a gallery has no subject of the probes, or the
             folder has both protocols.
     """

@@ -158,7 +158,7 @@ class Writer:
     def _retrain(self, count: int, sample: np.ndarray, ranges: np.ndarray) -> None:
         """Distributes the entries over ``count`` new lists, trained on old entries and on a sample of the new ones.
 
-        With int8, the new byte ranges include the old ones and ``ranges``, those of the new embeddings.
+        With int8, the new byte ranges include the old ranges and the new embeddings' ``ranges``.
         """
         before, sources, is_chosen = self._memory, self._sources, np.zeros(self._stored, bool)
         is_chosen[_sample(self._stored)] = True

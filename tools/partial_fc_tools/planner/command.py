@@ -45,7 +45,7 @@ SETTINGS = {  # field of Case -> setting with the same meaning
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command; defaults are those of Case."""
+    """Adds the arguments of the command. Case has their defaults."""
     parser.argument_default = argparse.SUPPRESS
     count, size = whole_number(1), whole_number(0)
     add = parser.add_argument

@@ -30,8 +30,8 @@ class Transfer(NamedTuple):
 
 def transfers(case: Case, layer: Layer, backbone: BackboneSizes | None) -> list[Transfer]:
     """Returns all transfers that are not empty."""
-    found = [*_network(case, layer, backbone), *_bank(case, layer), *_bus(case, layer, backbone)]
-    return [transfer for transfer in found if transfer.out or transfer.back]
+    moves = [*_network(case, layer, backbone), *_bank(case, layer), *_bus(case, layer, backbone)]
+    return [transfer for transfer in moves if transfer.out or transfer.back]
 
 
 def _network(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterator[Transfer]:

@@ -50,7 +50,7 @@ class PixelSettings(NamedTuple):
 
 
 def check_pixel_files(folder: str) -> tuple[list[Rule], PixelSettings]:
-    """Checks crop.txt and pixel_norm.txt; returns the rules and the settings, without those of an invalid file."""
+    """Checks crop.txt and pixel_norm.txt; returns the rules and the settings. An invalid file changes no settings."""
     crop, sides = _read(folder, CROP, CROP_LINES, int, _is_crop)
     pixels, norm = _read(folder, PIXELS, PIXEL_LINES, float, lambda n: max(map(abs, n)) < 1e6 and abs(n[1]) > 1e-6)
     image_size = (sides[5], sides[4]) if sides else IMAGE_SIZE
