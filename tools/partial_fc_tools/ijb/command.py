@@ -27,12 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", choices=sorted(GALLERIES), help="protocol (default: the one found in the folder)")
     add("--batch-size", type=whole_number(1), default=128, help="faces per batch (default: 128)")
     add("--no-flip", dest="flip", action="store_false", help="do not add the embedding of the mirror image")
-    add(
-        "--no-detector-score",
-        dest="detector_score",
-        action="store_false",
-        help="do not weight images by detector scores",
-    )
+    add("--no-detector-score", dest="detector_score", action="store_false", help="do not weight images by their score")
     add("--no-norm-score", dest="norm_score", action="store_false", help="normalize image embeddings to length 1 first")
     add_follow_links(parser)
     add_force(parser)

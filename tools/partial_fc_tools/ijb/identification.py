@@ -10,8 +10,8 @@ insightface has two evaluations, which disagree. IJB_1N joins both galleries, so
 its threshold from scores of mated probes; this "TPIR" is another measure, which is not computed here. ijb_evals
 searches each gallery, as in the IJB papers. This module does the same, except that ijb_evals accepts one unmated probe
 less than f allows. The means are computed as in ijb_evals: ranks over the mated probes of both galleries, TPIR over
-the galleries. A score equal to the mate's score ranks before it, so a model that returns a constant has a rank-1 of 0 %,
-not 100 %.
+the galleries. A score equal to the mate's score ranks before it, so a model that returns a constant has a rank-1 of
+0 %, not 100 %.
 
 Shapes: Q probes, M gallery templates, E embedding.
 """

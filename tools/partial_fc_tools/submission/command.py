@@ -17,15 +17,10 @@ EXAMPLE = "--model-root models/r50-cosface-glint360k_8GPU --track glint"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("--model_root", "--model-root", required=True, help="folder with an .onnx file")
-    parser.add_argument(
-        "--track", choices=list(TRACKS), default="ms1m", help="track that sets the limits (default: ms1m)"
-    )
-    parser.add_argument(
-        "--time-limit",
-        type=number_above_0("a number of milliseconds"),
-        metavar="MS",
-        help=f"time limit per face; the track's own limit is meant for {REFERENCE_DEVICE}",
-    )
+    parser.add_argument("--track", choices=list(TRACKS), default="ms1m", help="limits to check (default: ms1m)")
+    milliseconds = number_above_0("a number of milliseconds")
+    text = f"time limit per face; the track's own limit is meant for {REFERENCE_DEVICE}"
+    parser.add_argument("--time-limit", type=milliseconds, metavar="MS", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
