@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     small = parser.add_mutually_exclusive_group()
     small.add_argument("--half", action="store_true", help="store weights in float16: half the size")
     small.add_argument(
-        "--int8", action="store_true", help="compute in int8, calibrated on --pairs: a quarter of the size"
+        "--int8", action="store_true", help="use int8, calibrated on --pairs: a quarter of the size"
     )
     limit, text = number_above_0("a fall", 1), "maximum fall of accuracy and TAR (default: 0.005)"
     parser.add_argument("--limit", type=limit, default=0.005, help=text)
