@@ -31,9 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairs", metavar="BIN", help="validation pairs, whose faces are used for the comparison")
     small = parser.add_mutually_exclusive_group()
     small.add_argument("--half", action="store_true", help="store weights in float16: half the size")
-    small.add_argument(
-        "--int8", action="store_true", help="use int8, calibrated on --pairs: a quarter of the size"
-    )
+    small.add_argument("--int8", action="store_true", help="use int8, calibrated on --pairs: a quarter of the size")
     limit, text = number_above_0("a fall", 1), "maximum fall of accuracy and TAR (default: 0.005)"
     parser.add_argument("--limit", type=limit, default=0.005, help=text)
     parser.add_argument("--image-size", type=whole_number(1), default=112, help="H = W in pixels (default: 112)")
