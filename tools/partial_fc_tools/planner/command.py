@@ -12,7 +12,6 @@ import numpy as np
 
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
-from partial_fc.settings.precedence import todays_names
 from partial_fc.utils.cli import number_above_0, whole_number
 from partial_fc.utils.config import read_settings
 from partial_fc.utils.imports import TRUST, TRUST_HELP, refuse_code
@@ -102,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _fields_of_config(options: dict[str, Any], trusts_code: bool) -> dict[str, Any]:
     """Returns fields of Case from the settings.json of a training, which may lack some settings."""
+    from partial_fc.settings.precedence import todays_names  # needs easydict, which only the trainers install
+
     settings = todays_names(read_settings(options["config"]))
     fields = {field: settings[name] for field, name in SETTINGS.items() if name in settings}
     layer, network = options_of(settings, "layer_options"), options_of(settings, "network_options")
