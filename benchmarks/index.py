@@ -126,14 +126,14 @@ def ours(dtype: str) -> Candidate:
 
     def build(rows: Drawn, path: str) -> None:
         lists = Writer(os.path.dirname(path), E, dtype)
-        lists.add(0, rows.__getitem__, len(rows), lambda count: None)
+        lists.add(0, rows.__getitem__, len(rows))
         np.save(f"{path}.npy", lists.save(path))
 
     def ask(lists: ivf.Lists, x: np.ndarray, effort: int) -> np.ndarray:
         ivf.EFFORT = effort
         return np.array([lists.nearest(query, 1)[0][0] for query in x])
 
-    return Candidate(build, lambda path: ivf.Lists.open(path, E, dtype, np.load(f"{path}.npy")), ask)
+    return Candidate(build, lambda path: ivf.Lists(path, E, dtype, np.load(f"{path}.npy")), ask)
 
 
 def usearch(dtype: str) -> Candidate:

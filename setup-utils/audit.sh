@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Looks the pinned packages up in the advisories of PyPI, which needs access to pypi.org:
+# Checks the pinned packages against PyPI's security advisories, which needs access to pypi.org:
 #   bash setup-utils/audit.sh
-# Accepted, because the old stack needs these versions (requirements/training.txt says why):
-#   setuptools < 70    CVE-2024-6345, CVE-2025-47273: a crafted URL of a package; nothing here fetches packages by it
-#   protobuf 3.20.3    CVE-2025-4565: a deeply nested message ends the process that parses it; open ONNX files you trust
-# Packages without a pin, most of the PyTorch environment, are always the newest.
+# Ignored, because the old stack needs these versions (requirements/training.txt says why):
+#   setuptools < 70    CVE-2024-6345, CVE-2025-47273: crafted package URLs; nothing here fetches packages by setuptools
+#   protobuf 3.20.3    CVE-2025-4565: a deeply nested message crashes its parser; open only ONNX files that you trust
+# Packages without a pin, which are most of the PyTorch environment, are always the newest.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$(mktemp -d)

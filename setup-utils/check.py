@@ -1,7 +1,7 @@
-"""Checks the installation on this machine, and prints what is wrong and how to fix it (check.sh runs it).
+"""Checks the installation on this machine, and prints problems and how to fix them. check.sh runs it.
 
-Standard library only: it also runs when nothing is installed. Whatever could crash (importing MXNet with the wrong
-CUDA, starting MPI) runs in a child process.
+It needs only the standard library, so it runs even if nothing is installed. Checks that could crash, such as importing
+MXNet with the wrong CUDA or starting MPI, run in a child process.
 """
 
 import glob
@@ -44,7 +44,7 @@ def check_mxnet() -> Row:
         " if on.is_enabled(f)), '| GPUs seen:', mx.context.num_gpus())"
     )
     if code:
-        # A CUDA wheel needs the driver's library to be imported at all.
+        # A CUDA wheel cannot be imported without the driver's library.
         fix = "containers: docker run --gpus all" if "libcuda.so.1" in text else MXNET.rebuild
         return Row("bad", "MXNet", f"does not import: {last_line(text)}", fix)
     return Row("ok", "MXNet", last_line(text))
@@ -57,7 +57,7 @@ def check_horovod() -> Row:
     build = run(os.path.join(MXNET.path, "bin", "horovodrun"), "--check-build")[1]
     parts = {name: mark == "X" for mark, name in re.findall(r"\[(.)\] (\w+)", build)}
     missing = [name for name in ("MXNet", "MPI", "Gloo") if not parts.get(name)]
-    # check-build always reports PyTorch: it only checks whether a file may exist.
+    # --check-build always reports PyTorch, even if Horovod was built without it.
     shown = "  ".join(f"[{'X' if parts.get(name) else ' '}] {name}" for name in ("MXNet", "MPI", "Gloo", "NCCL"))
     row = Row("ok", "Horovod", f"{last_line(text)}  {shown}  (its [X] PyTorch is false)")
     if missing:
@@ -110,7 +110,7 @@ def check_gpus(machine: cuda.Machine) -> Row:
 
 
 def check_wheel(machine: cuda.Machine) -> list[Row]:
-    """NCCL, and whether the wheel of MXNet is the one that fits the GPUs of this machine."""
+    """Checks NCCL, and whether the installed wheel of MXNet fits this machine's GPUs."""
     library, header = machine.libraries.get("libnccl.so.2", "not found"), machine.nccl_header
     nccl = Row("ok" if header else "warn", "NCCL", f"{library}; nccl.h under {header or 'no known folder'}")
     choice = cuda.choose(machine)
@@ -128,7 +128,7 @@ def check_wheel(machine: cuda.Machine) -> list[Row]:
 
 def check_host() -> list[Row]:
     cores = usable_cores()
-    threads = os.environ.get("OMP_NUM_THREADS", "not set: the cores are divided by the ranks of a host")
+    threads = os.environ.get("OMP_NUM_THREADS", "not set: the ranks of a host share its cores")
     gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     rows = [Row("ok", "host", f"{cores} cores, {gigabytes:.0f} GiB memory, OMP_NUM_THREADS {threads}")]
     if os.path.isdir("/dev/shm"):
@@ -151,7 +151,7 @@ def check_mxnet_environment(machine: cuda.Machine) -> list[Row]:
 
 
 def collect() -> list[Row]:
-    """The checks of both environments. One trainer is enough: its environment makes that of the other optional."""
+    """Checks both environments. If only one trainer is installed, the other one is optional."""
     machine = cuda.probe()
     rows, processor = [], platform.machine()
     environments = [
@@ -159,7 +159,7 @@ def collect() -> list[Row]:
         (TORCH, MXNET, "PyTorch", lambda: check_torch.collect(len(machine.capabilities))),
     ]
     if processor != "x86_64":
-        rows.append(Row("ok", "processor", f"{processor}: for the PyTorch trainer alone, as MXNet's wheels are x86-64"))
+        rows.append(Row("ok", "processor", f"{processor}: only for the PyTorch trainer, as MXNet's wheels are x86-64"))
         del environments[0]
     elif MXNET.exists() or not TORCH.exists():
         rows += [check_python(), check_compiler()]

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Prints what is installed for either trainer, what is wrong and how to fix it. Changes nothing. Exit code 1 if a
-# required part is bad.
+# Checks the installation of both trainers, and prints problems and how to fix them. Changes nothing. The exit code is 1
+# if a required part has a problem.
 #   bash setup-utils/check.sh
-#   bash setup-utils/check.sh --hosts hosta:8,hostb:8       several hosts: can they train together? (--help)
+#   bash setup-utils/check.sh --hosts hosta:8,hostb:8       can several hosts train together? (see --help)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 program=$here/check.py
 export PYTHONPATH=${here%/*}:${here%/*}/tools
 
 if [ -x "$here/../.venv/bin/python" ]; then
-    # Silent if the installation did not finish: check.py reports that, with the fix.
+    # env.sh fails if the installation did not finish, which check.py reports with the fix.
     set +eu
     # shellcheck source=env.sh
     . "$here/env.sh" 2>/dev/null

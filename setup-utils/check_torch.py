@@ -1,4 +1,4 @@
-"""Checks .venv-torch, see check.py: the build of PyTorch, its packages, and two processes that communicate."""
+"""Checks .venv-torch for check.py: the build of PyTorch, the packages, and two processes that communicate."""
 
 import os
 
@@ -6,7 +6,7 @@ from environment import CLONE, TORCH, last_line, run
 
 from partial_fc.utils.check_rows import Row
 
-# As words: release, CUDA of the build, transports, GPUs, threads.
+# Prints release, CUDA version, transports, number of GPUs and of threads, separated by spaces.
 FACTS = """
 import torch, torch.distributed as dist
 on = [name for name in ("gloo", "nccl") if getattr(dist, f"is_{name}_available")()]
@@ -15,7 +15,7 @@ print(torch.__version__, torch.version.cuda or "none", "+".join(on), torch.cuda.
 
 
 def check_build(gpus: int) -> Row:
-    """Whether PyTorch imports, has Gloo, and sees the ``gpus`` GPUs of this machine."""
+    """Checks whether PyTorch imports, has Gloo, and sees this machine's ``gpus`` GPUs."""
     code, text = TORCH.python(FACTS)
     if code:
         return Row("bad", "PyTorch", f"does not import: {last_line(text)}", TORCH.rebuild)
@@ -29,7 +29,7 @@ def check_build(gpus: int) -> Row:
     return Row("ok", "PyTorch", found)
 
 
-# A line for each GPU that PyTorch sees, and one for what the layer computes in.
+# Prints a line for each GPU that PyTorch sees, with the layer's default type.
 GPUS = """
 import torch
 from partial_fc_torch.device_defaults import gpu_facts, layer_type
@@ -41,7 +41,7 @@ for number in range(torch.cuda.device_count()):
 
 
 def check_gpus() -> list[Row]:
-    """The GPUs as a training uses them; none without GPUs that PyTorch can use."""
+    """Checks the GPUs that PyTorch can use."""
     code, text = TORCH.python(GPUS)
     if code:
         return [Row("bad", "PyTorch's GPUs", last_line(text), f"another build: TORCH=torch {TORCH.install}")]

@@ -1,27 +1,27 @@
-# Shared by the install scripts: sourced, never run. Paths, pins, progress lines and stamps.
+# Sourced by the install scripts: paths, pinned versions, progress lines and stamps.
 # shellcheck shell=bash
 # shellcheck disable=SC2034  # used by the scripts that source this file
 
-# Versions that cannot be in requirements/: the name of the wheel or the build depends on the machine.
+# Versions that are not in requirements/, because the wheel's name or the build depends on the machine.
 MXNET_VERSION=1.9.1      # the last release
 HOROVOD_VERSION=0.28.1   # the last release that supports MXNet
 OPENMPI_VERSION=4.1.8    # 5.x needs other arguments from horovodrun ("--bind-to none")
-PIP_VERSION=25.0.1       # knows today's wheel tags; 25.3 cannot build Horovod
+PIP_VERSION=25.0.1       # supports current wheel tags; 25.3 cannot build Horovod
 
 SETUP_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 CLONE=$(dirname "$SETUP_DIR")
 
-# use_venv NAME INSTALLER SIZE: the environment in the clone that the functions below work on, the script that makes it,
-# and the free disk space which that takes.
+# use_venv NAME INSTALLER SIZE: selects the environment for the functions below, by its folder in the clone, its install
+# script, and the free disk space that it needs.
 use_venv() {
     VENV=$CLONE/$1
-    STATE=$VENV/.partial_fc        # stamps and recorded choices; marks the environment as made by these scripts
+    STATE=$VENV/.partial_fc        # stamps and recorded choices; shows that these scripts made the environment
     LOG=$VENV/install.log
     INSTALLER=$2 SIZE=$3
 }
 use_venv .venv install.sh "3 GB"
 
-# The user's settings for other Pythons and pips would change what is installed, and where.
+# These settings of the user would change what is installed, and where.
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PYTHONNOUSERSITE=1
 
@@ -43,7 +43,7 @@ package_command() {
     fi
 }
 
-# Prints a hint for common errors, from the end of the log.
+# Prints a hint for common errors at the end of the log.
 log_hint() {
     local tail
     tail=$(tail -n 60 "$LOG")
@@ -58,15 +58,15 @@ log_hint() {
     esac
 }
 
-# step TEXT COMMAND...: runs COMMAND and prints one line with its duration; its output goes to the log. Exits on
-# failure.
+# step TEXT COMMAND...: runs COMMAND with its output in the log, and prints one line with its duration. Exits if it
+# fails.
 step() {
     local what=$1 began=$SECONDS code
     shift
     printf '  %-58s ' "$what"
     printf '\n=== %s: %s\n' "$(date '+%F %T')" "$*" >>"$LOG"
     set +e
-    # A subshell outside any condition: `set -e` holds inside the function that is called.
+    # A subshell outside of any condition, so that `set -e` applies inside the called function.
     (set -e; "$@") >>"$LOG" 2>&1 </dev/null
     code=$?
     set -e
@@ -83,7 +83,7 @@ step() {
     die "\"$what\" failed. $(log_hint)"
 }
 
-# phase NAME KEY COMMAND...: runs COMMAND unless it already finished with the same KEY.
+# phase NAME KEY COMMAND...: runs COMMAND unless it has already finished with the same KEY.
 phase() {
     local name=$1 key=$2
     shift 2
@@ -93,7 +93,7 @@ phase() {
     printf '%s\n' "$key" >"$STATE/$name"   # last: an interrupted phase runs again
 }
 
-# A package whose installation was interrupted has no RECORD, and pip refuses to replace it.
+# A package whose installation was interrupted has no RECORD, and pip cannot replace it.
 remove_half_installed() {
     local info
     for info in "$VENV"/lib/python3*/site-packages/*.dist-info; do
@@ -107,7 +107,7 @@ pip_install() {
     "$VENV/bin/python" -I -m pip install "$@"
 }
 
-# One install at a time, even if several ranks, or several hosts on a shared file system, start it together.
+# Allows one install at a time, even if several ranks, or hosts with a shared file system, start it together.
 lock_install() {
     exec 9<>"$VENV.lock" || die "cannot write to $CLONE: clone the repository to a folder that you can write to."
     command -v flock >/dev/null 2>&1 || return 0

@@ -1,6 +1,7 @@
-"""Which MXNet wheel fits this machine's GPUs and CUDA libraries (run by install.sh and check.py).
+"""Chooses the MXNet wheel that fits this machine's GPUs and CUDA libraries, for install.sh and check.py.
 
-Standard library only: it runs before anything is installed. `python cuda.py` prints shell assignments.
+It needs only the standard library, because it runs before anything is installed. `python cuda.py` prints shell
+assignments.
 """
 
 import ctypes
@@ -17,12 +18,12 @@ from typing import NamedTuple
 class Wheel(NamedTuple):
     """A CUDA build of MXNet 1.9.1."""
 
-    name: str  # of the package
+    name: str  # name of the package
     toolkit: str  # release of the CUDA toolkit that it was built with
-    driver: int  # lowest CUDA version of the driver, as cuDriverGetVersion counts (11020 is 11.2)
-    lowest: tuple[int, int]  # compute capabilities that it runs on; it has no PTX, so newer architectures cannot run it
+    driver: int  # minimum CUDA version of the driver, as cuDriverGetVersion returns it (11020 is 11.2)
+    lowest: tuple[int, int]  # supported compute capabilities; newer GPUs cannot run it, because it has no PTX
     highest: tuple[int, int]
-    libraries: list[str]  # the NEEDED entries of its libmxnet.so
+    libraries: list[str]  # NEEDED entries of its libmxnet.so
 
 
 CU112 = (
@@ -33,7 +34,7 @@ CU101 = (
     "libcudart.so.10.1 libcublas.so.10 libcufft.so.10 libcusolver.so.10 libcurand.so.10 libnvrtc.so.10.1 "
     "libnvToolsExt.so.1 libcudnn.so.7 libnccl.so.2"
 )
-# cu112 has code up to sm_86, which 8.9 (40xx) runs too.
+# cu112 has code up to sm_86, which also runs on 8.9 (RTX 40xx).
 WHEELS = (
     Wheel("mxnet-cu112", "11.2", 11020, (5, 0), (8, 9), CU112.split()),
     Wheel("mxnet-cu101", "10.1", 10010, (3, 0), (7, 5), CU101.split()),
@@ -53,7 +54,7 @@ class Machine(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The choice that install.sh writes to .venv/.partial_fc/cuda.env and env.sh reads, as PFC_WHEEL and so on."""
+    """The chosen wheel, which install.sh writes to .venv/.partial_fc/cuda.env for env.sh, as PFC_WHEEL and so on."""
 
     wheel: str
     reason: str
@@ -63,7 +64,10 @@ class Choice(NamedTuple):
 
 
 def probe_gpus() -> tuple[list[tuple[int, int]], list[str], int]:
-    """(compute capabilities, names, CUDA version of the driver); nvidia-smi of old drivers lacks the capability."""
+    """Returns the GPUs' compute capabilities and names, and the driver's CUDA version.
+
+    It asks the driver, because nvidia-smi does not print compute capabilities with old drivers.
+    """
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -86,7 +90,7 @@ def probe_gpus() -> tuple[list[tuple[int, int]], list[str], int]:
 
 
 def library_folders() -> dict[str, str]:
-    """File name -> folder of the CUDA libraries: from LD_LIBRARY_PATH, the linker's cache, then the usual folders."""
+    """Returns the folders of libraries by file name: LD_LIBRARY_PATH, the linker's cache, then the usual folders."""
     found: dict[str, str] = {}
 
     def collect(folder: str) -> None:
@@ -107,7 +111,7 @@ def library_folders() -> dict[str, str]:
 
 
 def cuda_homes() -> list[str]:
-    """CUDA folders of this machine."""
+    """Returns the CUDA folders of this machine."""
     homes = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")]
     homes += ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True)]
     nvcc = shutil.which("nvcc")
@@ -117,7 +121,7 @@ def cuda_homes() -> list[str]:
 
 
 def toolkits() -> dict[str, str]:
-    """Release ("11.2") -> CUDA folder, for each nvcc: Horovod compiles CUDA code if MXNet has CUDA."""
+    """Returns the CUDA folder of each nvcc by release ("11.2"). Horovod compiles CUDA code if MXNet has CUDA."""
     found: dict[str, str] = {}
     for home in cuda_homes():
         nvcc = os.path.join(home, "bin", "nvcc")
@@ -131,16 +135,13 @@ def toolkits() -> dict[str, str]:
 
 
 def nccl_home() -> str | None:
-    """The folder above include/nccl.h."""
-    places = [os.environ.get("NCCL_HOME", ""), os.environ.get("HOROVOD_NCCL_HOME", ""), *cuda_homes(), "/usr"]
-    for place in places:
-        if place and os.path.isfile(os.path.join(place, "include", "nccl.h")):
-            return place
-    return None
+    """Returns the folder above include/nccl.h."""
+    folders = [os.environ.get("NCCL_HOME", ""), os.environ.get("HOROVOD_NCCL_HOME", ""), *cuda_homes(), "/usr"]
+    return next((home for home in folders if home and os.path.isfile(f"{home}/include/nccl.h")), None)
 
 
 def probe(requested: str = "") -> Machine:
-    """This machine; without a GPU its libraries only matter if a wheel is requested."""
+    """Describes this machine. Without a GPU, it searches libraries only if a wheel is requested."""
     capabilities, names, driver = probe_gpus()
     if not capabilities and not requested:
         return Machine([], [], driver, {}, {}, None)
@@ -148,7 +149,7 @@ def probe(requested: str = "") -> Machine:
 
 
 def choose(machine: Machine) -> Choice:
-    """The wheel for this machine and the reason; the CPU wheel if no CUDA wheel can work."""
+    """Chooses the wheel for this machine; the CPU wheel if no CUDA wheel can work."""
     if not machine.capabilities:
         return Choice(CPU_WHEEL, "no NVIDIA GPU with a working driver was found", "", "", "")
     problems = []
@@ -162,7 +163,7 @@ def choose(machine: Machine) -> Choice:
 
 
 def choose_requested(requested: str, machine: Machine) -> Choice:
-    """The wheel that MXNET_WHEEL names. It needs no GPU: container images are built on machines without one.
+    """Chooses the wheel that MXNET_WHEEL names. It needs no GPU: container images are built on machines without one.
 
     Raises:
         ValueError: There is no such wheel, or CUDA libraries that it needs are missing.
@@ -180,7 +181,7 @@ def choose_requested(requested: str, machine: Machine) -> Choice:
 
 
 def incompatibility(wheel: Wheel, machine: Machine) -> str | None:
-    """Why a wheel cannot run on a machine; None if it can."""
+    """Returns why a wheel cannot run on a machine; None if it can."""
     for major, minor in machine.capabilities:
         if not wheel.lowest <= (major, minor) <= wheel.highest:
             low, high = wheel.lowest, wheel.highest
@@ -191,7 +192,7 @@ def incompatibility(wheel: Wheel, machine: Machine) -> str | None:
 
 
 def missing_parts(wheel: Wheel, machine: Machine) -> str | None:
-    """What a wheel needs and the machine lacks; None if nothing is missing."""
+    """Returns what a wheel needs and the machine lacks; None if nothing is missing."""
     missing = [library for library in wheel.libraries if library not in machine.libraries]
     if missing:
         return f"needs {', '.join(missing)} (CUDA {wheel.toolkit}, cuDNN, NCCL 2)"
@@ -201,7 +202,7 @@ def missing_parts(wheel: Wheel, machine: Machine) -> str | None:
 
 
 def toolkit_for(wheel: Wheel, machine: Machine) -> str | None:
-    """The toolkit of the wheel's release, else the newest of the same major release: minor releases are compatible."""
+    """Returns the toolkit of the wheel's release, or the newest of the same major release, which is compatible."""
     major = wheel.toolkit.split(".")[0]
     fitting = {release: home for release, home in machine.toolkits.items() if release.split(".")[0] == major}
     if not fitting:
@@ -211,7 +212,7 @@ def toolkit_for(wheel: Wheel, machine: Machine) -> str | None:
 
 
 def accept(wheel: Wheel, machine: Machine, reason: str) -> Choice:
-    """The choice of a wheel that fits the machine."""
+    """Returns the choice of a wheel that fits the machine."""
     folders = dict.fromkeys(machine.libraries[library] for library in wheel.libraries)
     unsearched = [folder for folder in folders if not folder.startswith(("/lib/", "/usr/lib"))]
     home = toolkit_for(wheel, machine) or ""

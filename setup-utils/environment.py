@@ -1,4 +1,4 @@
-"""An environment in the clone, as the checks of the installation see it. Standard library only."""
+"""The environments in the clone, for the checks of the installation. Needs only the standard library."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ class Environment(NamedTuple):
     """A virtual environment of the clone."""
 
     name: str  # its folder in the clone
-    install: str  # the command that makes it
+    install: str  # command that installs it
 
     @property
     def path(self) -> str:
@@ -31,7 +31,7 @@ class Environment(NamedTuple):
         return os.path.exists(self.interpreter)
 
     def recorded(self, name: str) -> str:
-        """Content of a file that the installation wrote; empty if there is none."""
+        """Returns the content of a file that the installation wrote; empty if there is none."""
         try:
             with open(os.path.join(self.path, ".partial_fc", name)) as stream:
                 return stream.read()
@@ -42,12 +42,12 @@ class Environment(NamedTuple):
         return run(self.interpreter, "-c", code)
 
     def check_packages(self, title: str, imports: str, writer: str) -> Row:
-        """Whether modules and packages can be imported that only this trainer has; ``writer`` is for TensorBoard."""
+        """Checks packages of both trainers, and ``imports`` of this one. ``writer`` is its package for TensorBoard."""
         code, text = self.python(
             f"import cv2, easydict, matplotlib, numpy, onnx, onnxruntime, tqdm, {imports};"
             "from importlib.metadata import version as v;"
             f"names = 'numpy opencv-python-headless onnx {writer} matplotlib protobuf'.split();"
-            # onnxruntime-gpu has another name, and the same module.
+            # The package may also be onnxruntime-gpu, with the same module.
             "print(', '.join(f'{name} {v(name)}' for name in names) + f', onnxruntime {onnxruntime.__version__}')"
         )
         if code:
@@ -73,7 +73,7 @@ TORCH = Environment(".venv-torch", "bash setup-utils/install-torch.sh")
 
 
 def run(*command: str, seconds: int = 60) -> tuple[int, str]:
-    """Exit code and output of a child process. It starts outside the clone, whose folder mxnet/ would be imported."""
+    """Returns exit code and output of a child process, run outside of the clone to not import its folder mxnet/."""
     try:
         done = subprocess.run(
             command,

@@ -1,3 +1,3 @@
-# Read by CMake at the begin of Horovod's Gloo. Larger batches would have allreduce.cc and allreduce_local.cc in one, which
-# define ReductionFunction twice.
+# CMake reads this at the beginning of Horovod's Gloo. A larger batch would contain both allreduce.cc and
+# allreduce_local.cc, which both define ReductionFunction.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 4)

@@ -1,9 +1,9 @@
-# Sourced: how the scripts explain themselves.
+# Sourced by scripts that have --help.
 # shellcheck shell=bash
 
 # help_if_asked SCRIPT PYTHON PROGRAM ARGUMENTS...: if --help or -h is among the arguments, prints the comment at the
-# head of the script and ends with 0. The help of the program that knows the settings follows, if its Python is
-# installed; PYTHON and PROGRAM are empty for a script without one.
+# beginning of the script and exits with 0. If PYTHON is installed, the help of PROGRAM follows, which has the settings;
+# both are empty for a script without such a program.
 help_if_asked() {
     local script=$1 python=$2 program=$3 word
     shift 3

@@ -1,12 +1,12 @@
 # Sourced by run.sh: selects the hosts and the networks between them.
 # choose_hosts sets:  hosts     arguments of mpirun
-#                     networks  interfaces or subnets, separated by commas; empty if mpirun may use any
+#                     networks  interfaces or subnets, separated by commas; empty to let mpirun use any
 #                     NP        number of ranks, unless the user has set it
 # shellcheck shell=bash
 # shellcheck disable=SC2034  # used by run.sh
 
-# Checks the hosts for a training with these arguments. Sets PFC_NETWORKS, and from the hosts without problems PFC_USABLE
-# (name:slots) and PFC_RANKS, the sum of their slots.
+# check_hosts ARGUMENTS: checks the hosts for a training with these arguments. Sets PFC_NETWORKS, PFC_USABLE (name:slots
+# of the hosts without problems) and PFC_RANKS (the sum of their slots).
 check_hosts() {
     local result code=0
     PFC_NETWORKS='' PFC_USABLE='' PFC_RANKS=0
@@ -19,7 +19,7 @@ check_hosts() {
     return "$code"
 }
 
-# Exits with 2 if this host has no interface in the networks: Open MPI's message would not name them.
+# Exits with 2 if this host has no interface in the networks, with a better message than Open MPI's.
 require_networks() {
     local error
     if [ -z "$networks" ]; then return 0; fi
@@ -29,12 +29,12 @@ require_networks() {
     fi
 }
 
-# Exits with 2 if a host has problems.
+# choose_hosts ARGUMENTS: exits with 2 if a host has problems.
 choose_hosts() {
     if [ -z "${HOSTS:-}${HOSTFILE:-}" ]; then
         hosts=(-hostfile "$PFC_ROOT/deploy/hosts/localhost")
         NP=${NP:-$(ranks_of_this_host)}
-        networks=${INTERFACE:-127.0.0.0/8}    # also that of NCCL
+        networks=${INTERFACE:-127.0.0.0/8}    # also for NCCL
         require_networks
         return
     fi
@@ -49,7 +49,7 @@ choose_hosts() {
         local code=0
         check_hosts "$@" || code=$?
         case $code in 0) ;; 130) exit 130 ;; *) exit 2 ;; esac
-        hosts=(-host "$PFC_USABLE")    # also for a hostfile of horovodrun, whose format differs
+        hosts=(-host "$PFC_USABLE")    # instead of the hostfile, which may be in horovodrun's format
         networks=${INTERFACE:-$PFC_NETWORKS}
         NP=${NP:-$PFC_RANKS}
     elif [ -z "${NP:-}" ]; then
@@ -59,11 +59,11 @@ choose_hosts() {
     all_hosts=("${hosts[@]}") all_ranks=$NP
 }
 
-# Before a restart: selects the same hosts, or the remaining ones if MIN_HOSTS allows it. Waits for hosts that reboot, and
-# fails if there are too few.
+# Before a restart: selects the same hosts, or the remaining ones if MIN_HOSTS permits. Waits for hosts that reboot, and
+# fails if too few are available.
 choose_hosts_again() {
     if [ -z "${HOSTS:-}${HOSTFILE:-}" ] || [ "${CHECK_HOSTS:-1}" = 0 ]; then return 0; fi
-    local end=$((SECONDS + ${HOST_WAIT:-300})) code table=/dev/stdout    # only the first one is shown
+    local end=$((SECONDS + ${HOST_WAIT:-300})) code table=/dev/stdout    # only the first table is printed
     while :; do
         code=0
         check_hosts "$@" >>"$table" || code=$?
@@ -83,7 +83,7 @@ choose_hosts_again() {
     done
 }
 
-# Selects the hosts without problems, if they are at least MIN_HOSTS.
+# Selects the hosts without problems if there are at least MIN_HOSTS.
 use_remaining_hosts() {
     local remaining
     read -r -a remaining <<<"${PFC_USABLE//,/ }"

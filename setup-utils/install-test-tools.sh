@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs what some tests need besides the environment, from Debian's packages: a browser for report.html; sshd, ip and
-# others for hosts in network namespaces; Slurm. Does nothing if all of it is installed.
+# Installs Debian packages that some tests need: a browser for report.html; sshd, ip and others for hosts in network
+# namespaces; Slurm. Does nothing if all of them are installed.
 #   bash setup-utils/install-test-tools.sh
 set -euo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# any_of PROGRAMS: whether one of them is installed.
+# any_of PROGRAMS: succeeds if one of them is installed.
 any_of() {
     local name
     for name in "$@"; do

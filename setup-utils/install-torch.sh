@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs the environment of the PyTorch trainer, on x86-64 or aarch64, into .venv-torch in the clone; can be called
-# again at any time (pytorch/run.sh and tests/run.sh do).
+# Installs the PyTorch trainer's environment, on x86-64 or aarch64, into .venv-torch in the clone. It can be called
+# again at any time, as pytorch/run.sh and tests/run.sh do.
 #   bash setup-utils/install-torch.sh          requirement.txt: what training needs, in the newest versions
-#   bash setup-utils/install-torch.sh --dev    the test tools too, the libraries of examples/, the trackers, and datasets
+#   bash setup-utils/install-torch.sh --dev    and test tools, libraries of examples/, trackers and datasets
 #   PYTHON=python3.12 bash setup-utils/install-torch.sh    with this Python instead of the preferred one
-#   TORCH=torch==2.11.0 bash setup-utils/install-torch.sh  another build: what follows "pip install", e.g. TORCH=torch, or
+#   TORCH=torch==2.11.0 bash setup-utils/install-torch.sh  with another build: the arguments of "pip install", such as
 #       TORCH="torch --index-url https://download.pytorch.org/whl/cu126" for GPUs with an older driver
-# Without TORCH: where there is an NVIDIA GPU, the package index's own torch (PyPI's contains CUDA 13), or the build for
-# CUDA 12.6 if the driver is older than CUDA 13; otherwise the newest CPU build of that index, else PyTorch's own index
-# of CPU builds, if it answers.
+# Without TORCH, a machine with an NVIDIA GPU gets torch from the package index (PyPI's contains CUDA 13), or the build
+# for CUDA 12.6 if its driver is older than CUDA 13. Other machines get the newest CPU build of the package index, or of
+# PyTorch's own index if the package index has none.
 set -euo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -31,7 +31,7 @@ other_build_requested() {
 check_machine() {
     [ "$(uname -s)" = Linux ] || die "this trainer runs on Linux only; this is $(uname -s)."
     case $(ldd --version 2>&1 || true) in
-        *musl*) die "PyTorch's wheels need glibc; this system uses musl (Alpine). Take Debian, Ubuntu, Fedora or RHEL." ;;
+        *musl*) die "PyTorch's wheels need glibc; this system uses musl (Alpine). Use Debian, Ubuntu, Fedora or RHEL." ;;
     esac
 }
 
@@ -40,7 +40,7 @@ driver_of_gpus() {
     (cd "$SETUP_DIR" && "$VENV/bin/python" -c 'import cuda; gpus, _, driver = cuda.probe_gpus(); print(driver if gpus else 0)')
 }
 
-# Prints the newest version with "+cpu" that the package index at hand has for this Python; nothing if it has none.
+# Prints the newest version with "+cpu" that the package index has for this Python, or nothing.
 newest_cpu_build() {
     "$VENV/bin/python" -I -m pip index versions torch 2>>"$LOG" |
         sed -n 's/^Available versions: //p' | tr -d ' ' | tr ',' '\n' | sed -n '/+cpu$/{p;q;}' || true
@@ -53,7 +53,7 @@ urllib.request.urlopen(sys.argv[1], timeout=10).close()
 PY
 }
 
-# Sets `torch`, the arguments of pip, and `reason`. An installation stays with its build until TORCH names another.
+# Sets `torch`, the arguments of pip, and `reason`. An installation keeps its build unless TORCH names another one.
 choose_torch() {
     local version driver
     driver=$(driver_of_gpus)
@@ -75,11 +75,11 @@ choose_torch() {
 install_torch() {
     local arguments
     read -r -a arguments <<<"$torch"
-    "$VENV/bin/python" -I -m pip uninstall -y torch    # else pip keeps a build that is there
+    "$VENV/bin/python" -I -m pip uninstall -y torch    # otherwise pip keeps the installed build
     pip_install "${arguments[@]}"
 }
 
-# The constraint: no requirement replaces the chosen torch.
+# The constraint keeps the requirements from replacing the chosen torch.
 install_packages() {
     "$VENV/bin/python" -I -m pip freeze | grep '^torch[ =]' >"$STATE/constraint.txt"
     pip_install -r "$CLONE/requirement.txt" -c "$STATE/constraint.txt"
@@ -107,8 +107,8 @@ install_everything() {
     phase packages-checked "$pins" step "check: PyTorch and the other packages import and compute" check_packages
 }
 
-# In the versions of the other environment's test tools, and beside the chosen torch. Not compiled: of thousands of
-# files a test imports few.
+# Uses the test tools' versions of the other environment, and keeps the chosen torch. --no-compile saves time, because
+# the tests import few of thousands of files.
 install_dev() {
     local lists=$SETUP_DIR/requirements
     phase dev "$(cat "$lists"/{dev,loops,trackers,sources,words}.txt | sha256sum)" \

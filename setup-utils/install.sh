@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs everything for MXNet, on x86-64 alone, into .venv in the clone; can be called again at any time
-# (run.sh and tests/run.sh do).
+# Installs the MXNet trainer, which needs x86-64, into .venv in the clone. It can be called again at any time, as run.sh
+# and tests/run.sh do.
 #   bash setup-utils/install.sh          what training needs
-#   bash setup-utils/install.sh --dev    the test tools too
+#   bash setup-utils/install.sh --dev    and the test tools
 #   PYTHON=python3.10 bash setup-utils/install.sh    with this Python instead of the preferred one
-#   MXNET_WHEEL=mxnet-cu112 bash setup-utils/install.sh    for GPUs that this machine does not have (image, login node)
+#   MXNET_WHEEL=mxnet-cu112 bash setup-utils/install.sh    for GPUs that are not in this machine (image, login node)
 set -euo pipefail
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -28,11 +28,11 @@ check_machine() {
     [ "$(uname -s)" = Linux ] || die "this stack runs on Linux only (MXNet and Open MPI wheels); this is $(uname -s)."
     case $(uname -m) in
         x86_64) ;;
-        *) die "MXNet $MXNET_VERSION and Open MPI come as x86-64 wheels alone; this machine is $(uname -m)." \
-            "The PyTorch trainer does without them:  bash pytorch/run.sh" ;;
+        *) die "MXNet $MXNET_VERSION and Open MPI have only x86-64 wheels; this machine is $(uname -m)." \
+            "The PyTorch trainer does not need them:  bash pytorch/run.sh" ;;
     esac
     case $(ldd --version 2>&1 || true) in
-        *musl*) die "MXNet's wheels need glibc; this system uses musl (Alpine). Take Debian, Ubuntu, Fedora or RHEL." ;;
+        *musl*) die "MXNet's wheels need glibc; this system uses musl (Alpine). Use Debian, Ubuntu, Fedora or RHEL." ;;
     esac
 }
 
@@ -51,17 +51,18 @@ make_venv() {
     "$VENV/bin/python" -I -m pip install "pip==$PIP_VERSION"
 }
 
-# Besides the source roots it imports the shims where they are needed.
+# Adds the source roots to Python's path, and imports the shims on Pythons that need them.
 write_mxnet_pth() {
     local site
     write_pth "$CLONE" "$CLONE/mxnet" "$CLONE/tools"
-    # protobuf's compiled form (3.10 has one) crashes beside libmxnet, which contains another, and on 3.13 it rejects
-    # mxboard's generated code. The first import of protobuf decides, and MXNet itself imports it, through onnx.
+    # Selects protobuf's pure-Python implementation before its first import, which may be by MXNet through onnx. The
+    # compiled one (there is one for Python 3.10) crashes beside libmxnet, which contains another protobuf, and on 3.13
+    # it rejects mxboard's generated code.
     printf 'import os; os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")\n' \
         >>"$site/partial_fc_stack.pth"
     if "$VENV/bin/python" -I -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then
         cp "$SETUP_DIR/stack_shims.py" "$site/stack_shims.py"
-        "$VENV/bin/python" -I -m py_compile "$site/stack_shims.py"   # every start of Python imports it
+        "$VENV/bin/python" -I -m py_compile "$site/stack_shims.py"   # because every start of Python imports it
         printf 'import stack_shims\n' >>"$site/partial_fc_stack.pth"
     fi
 }
@@ -82,7 +83,7 @@ install_everything() {
     prepare_venv_folder
     say "Setting up $VENV with $("$python" -V) (first time: 2 to 6 minutes; log: .venv/install.log)"
     phase venv made step "virtual environment" make_venv
-    "$VENV/bin/python" "$SETUP_DIR/cuda.py" >"$STATE/cuda.env.new"    # a rejected wheel leaves the old file
+    "$VENV/bin/python" "$SETUP_DIR/cuda.py" >"$STATE/cuda.env.new"    # the old file stays if this fails
     mv "$STATE/cuda.env.new" "$STATE/cuda.env"
     # shellcheck source=/dev/null
     . "$STATE/cuda.env"
@@ -90,7 +91,7 @@ install_everything() {
     local pins
     pins="$PFC_WHEEL $(cat "$SETUP_DIR"/{requirements/training.txt,stack_shims.py} | sha256sum)"
     phase packages "$pins" step "MXNet, numpy, OpenCV and the rest, at pinned versions" install_packages
-    write_mxnet_pth    # always: an earlier version of the clone may have had other source roots
+    write_mxnet_pth    # always, because an earlier version of the clone may have had other source roots
     phase packages-checked "$pins" step "check: MXNet and the other packages import and compute" check_packages
     bash "$SETUP_DIR/install-mpi.sh"
     bash "$SETUP_DIR/install-horovod.sh"

@@ -1,37 +1,38 @@
-# Sourced by run.sh and pytorch/run.sh: runs a launcher and forwards signals to it. The caller sets stop_signal, on
-# which the launcher asks all ranks to save and stop.
+# Sourced by run.sh and pytorch/run.sh: runs a launcher and forwards signals to it. The caller sets stop_signal, the
+# signal with which the launcher asks all ranks to save and stop.
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154  # the caller sets stop_signal and reads interrupted, stopped and code
 
-# A rank under mpirun writes to a pipe: only this script knows whether the output is a terminal.
+# Ranks under mpirun write to a pipe, so this script tells them whether the output is a terminal.
 if [ -t 2 ]; then
     export PARTIAL_FC_TERMINAL=1
     COLUMNS=$(tput cols 2>/dev/null || echo 100)
     export COLUMNS
 fi
 
-# Restarts continue from checkpoints of this run, not from those of an earlier run in the same output folder.
+# Restarts resume from checkpoints of this run, not of an earlier run in the same output folder.
 PARTIAL_FC_RUN=${PARTIAL_FC_RUN:-$(uname -n)-$$-$(date +%s)}
 export PARTIAL_FC_RUN
 
-# relay: copies its input to its output. Once this fails (`| head -3`, a full disk) it notes why, and reads on: mpirun
-# ends the job when it cannot write. Signals to the whole group are for the others.
+# relay: copies its input to its output. If that fails (`| head -3`, a full disk), it records why and keeps reading,
+# because mpirun ends the job when it cannot write. It ignores signals, which are meant for the other processes.
 relay() {
     trap '' HUP INT TERM USR1 PIPE
     cat 2>>"${PARTIAL_FC_OUTPUT_LOST:-/dev/null}" || cat >/dev/null
     rm -f "$PARTIAL_FC_OUTPUT_LOST"
 }
 
-# What rank 0 writes to its log, see partial_fc/utils/streams.py.
+# The file for the recorded reason, which rank 0 writes to its log, see partial_fc/utils/streams.py.
 PARTIAL_FC_OUTPUT_LOST=$(mktemp 2>/dev/null || true)    # empty if TMPDIR cannot be used
 export PARTIAL_FC_OUTPUT_LOST
-# A closed descriptor would be that of the next file that is opened. This one cannot be written either.
+# A closed descriptor would be reused for the next opened file. So it is opened on /dev/null, for reading: writing to it
+# still fails.
 for descriptor in 0 1 2; do
     [ -e "/dev/fd/$descriptor" ] || eval "exec $descriptor</dev/null"
 done
 relays=()
 if [ /dev/fd/1 -ef /dev/fd/2 ]; then
-    exec > >(relay) 2>&1    # keeps the order of the lines
+    exec > >(relay) 2>&1    # one relay keeps the order of the lines
 else
     exec 2> >(relay >&2)
     relays+=($!)
@@ -39,7 +40,7 @@ else
 fi
 relays+=($!)
 
-# Waits for the relays to write the last lines, unless a process that is left can still write.
+# Waits up to 5 s for the relays to write the last lines: a leftover process may keep their input open.
 # shellcheck disable=SC2317
 drain() {
     local end=$((SECONDS + 5))
@@ -61,20 +62,20 @@ interrupt() {
     [ -n "$job" ] || exit 130
     local fields
     read -r -a fields </proc/$$/stat
-    # If the terminal's foreground group (field 7) is this process's group (4), the launcher got the signal as well.
+    # If this process group (field 4) is the terminal's foreground group (7), the launcher has received the signal, too.
     [ "${fields[7]}" -eq "${fields[4]}" ] || kill -INT "$job" 2>/dev/null || true
 }
 trap request_stop TERM USR1
 
-# check_settings PYTHON PROGRAM ARGUMENTS...: if the program refuses its arguments, ends with one line and its exit
-# code, before a launcher has started anything.
+# check_settings PYTHON PROGRAM ARGUMENTS...: exits with the program's one-line error and exit code if it refuses its
+# arguments, before a launcher starts anything.
 check_settings() {
     local python=$1 program=$2
     shift 2
     "$python" "$program" --print-config "$@" >/dev/null || exit
 }
 
-# quoted ARGUMENTS: one line that a shell parses to these arguments.
+# quoted ARGUMENTS...: prints the arguments as one line that a shell would parse to the same arguments.
 quoted() {
     local argument
     for argument in "$@"; do
@@ -82,8 +83,8 @@ quoted() {
     done
 }
 
-# run_job COMMAND...: prints the command, runs it, and sets `code` to its exit code. In the background, because bash
-# handles no signal while it waits for a command in the foreground.
+# run_job COMMAND...: prints the command, runs it, and sets `code` to its exit code. The command runs in the background,
+# because bash handles no signals while it waits for a command in the foreground.
 run_job() {
     printf 'run.sh: %s\n' "$(quoted "$@")" >&2
     "$@" <&0 &

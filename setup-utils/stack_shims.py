@@ -1,18 +1,18 @@
-"""Restores what MXNet 1.9.1, mxboard and Horovod 0.28.1 need and NumPy on Python 3.12 and 3.13 no longer has.
+"""Restores names that MXNet 1.9.1 and mxboard use and that NumPy on Python 3.12 and 3.13 no longer has.
 
-install.sh copies this file into the site-packages of `.venv`, and a `.pth` there imports it, so that it also works in
-other programs: Horovod's CMake, `horovodrun`, a user's script. At start-up it only adds a finder to `sys.meta_path`;
-numpy is changed when MXNet or mxboard is first imported. Python 3.10 and 3.11 need none
-of it, and their `.pth` does not import it.
+install.sh copies this file into the site-packages of `.venv`, and a `.pth` file there imports it, so that it also works
+in other programs: Horovod's CMake, `horovodrun`, a user's script. At start-up it only adds a finder to `sys.meta_path`;
+it changes numpy when MXNet or mxboard is first imported. Python 3.10 and 3.11 do not need it, and their `.pth` file
+does not import it.
 
-`distutils`, removed in Python 3.12, comes from setuptools (see requirements/training.txt), not from here.
+`distutils`, which Python 3.12 removed, comes from setuptools (see requirements/training.txt).
 """
 
 import sys
 
 
 def shim_numpy2(numpy) -> None:
-    """numpy 2 (Python 3.13): names that mxnet/numpy/fallback.py and mxboard use."""
+    """Restores names of numpy 1 that mxnet/numpy/fallback.py and mxboard use (numpy 2, Python 3.13)."""
     renamed = {
         **{"PZERO": 0.0, "NZERO": -0.0, "PINF": numpy.inf, "NINF": -numpy.inf},
         **{"NAN": numpy.nan, "NaN": numpy.nan, "Inf": numpy.inf},
@@ -20,12 +20,12 @@ def shim_numpy2(numpy) -> None:
         **{"msort": lambda array: numpy.sort(array, axis=0), "in1d": numpy.isin},
         "trapz": getattr(numpy, "trapezoid", None),
     }
-    # Financial functions, removed in numpy 1.20: fallback.py lists them, nothing calls them.
+    # Financial functions, which numpy 1.20 removed: fallback.py refers to them, but nothing calls them.
     renamed.update((name, _removed(name)) for name in ("mirr", "npv", "pmt", "ppmt", "pv", "rate"))
     for name, value in renamed.items():
         if name not in vars(numpy):
             setattr(numpy, name, value)
-    # numpy 2 prints a shape as (np.int64(3),), and MXNet sends shapes to its C++ side as their printed text.
+    # numpy 2 would print a shape as (np.int64(3),), and MXNet passes shapes to its C++ side as text.
     numpy.set_printoptions(legacy="1.25")
 
 
@@ -37,17 +37,17 @@ def _removed(name: str):
 
 
 def shim_mxnet() -> None:
-    """Apply the shims for the installed numpy."""
+    """Applies the shims for the installed numpy."""
     import numpy
 
     if int(numpy.__version__.split(".")[0]) >= 2:
         shim_numpy2(numpy)
-    elif "bool" not in vars(numpy):  # hasattr would print a warning of numpy
-        numpy.bool = bool  # numpy 1.26 (Python 3.12): `mxnet/numpy/utils.py` uses it at import
+    elif "bool" not in vars(numpy):  # hasattr would make numpy print a warning
+        numpy.bool = bool  # mxnet/numpy/utils.py uses it at import (numpy 1.26, Python 3.12)
 
 
 class ShimFinder:
-    """Finds no module, but runs each shim once, just before the module that needs it is imported."""
+    """Finds no modules, but runs each shim once, just before the module that needs it is imported."""
 
     shims = {"mxnet": shim_mxnet, "mxboard": shim_mxnet}
 

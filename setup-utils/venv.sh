@@ -1,11 +1,11 @@
-# Shared by install.sh and install-torch.sh, sourced after common.sh: an environment that is made once, and again if
-# what it was made from changes. A script that sources this sets NEWEST_PYTHON and defines what install() calls:
-#   sources               prints what the installation is made from
-#   other_build_requested whether the user asks for another build than the installed one
+# Sourced by install.sh and install-torch.sh after common.sh: installs an environment once, and again when its sources
+# change. The caller sets NEWEST_PYTHON and defines the functions that install() calls:
+#   sources                 prints the files that determine the installation
+#   other_build_requested   succeeds if the user requests another build than the installed one
 #   install_everything, install_dev
 # shellcheck shell=bash
 
-# Identifies what an install was made from. It starts no Python, so that a second call takes milliseconds.
+# Prints a key of the sources. It does not start Python, so a second install takes milliseconds.
 current_key() {
     printf '%s %s ' "$CLONE" "$(sources | sha256sum)"
     sed -n 's/^version[_info]* *= *//p' "$VENV/pyvenv.cfg" 2>/dev/null || true
@@ -24,7 +24,7 @@ is_ready() {
     ! other_python_requested && ! other_build_requested
 }
 
-# Prints the real path of the interpreter $1 (not of a shim or a venv's link) if it is a supported 64-bit CPython.
+# Prints the real path of the interpreter $1, behind shims and a venv's links, if it is a supported 64-bit CPython.
 usable_python() {
     "$1" -I - "$NEWEST_PYTHON" 2>/dev/null <<'PY'
 import os, sys, sysconfig
@@ -36,7 +36,7 @@ print(os.path.realpath(base if base and os.path.exists(base) else sys.executable
 PY
 }
 
-# Sets `python`. MXNet runs without shims on 3.10 and 3.11, so they come first; both environments have the same Python.
+# Sets `python`. 3.11 and 3.10 come first, because MXNet runs on them without shims. Both environments use the same one.
 find_python() {
     local candidate without_venv=""
     if [ -n "${PYTHON:-}" ]; then
@@ -61,8 +61,8 @@ die_without_venv() {
         "$(package_command "python$version-venv" "python3-libs python3-pip")"
 }
 
-# Keeps an existing environment if these scripts made it, it is complete, was not moved and has the requested Python.
-# Sets `python`.
+# Keeps an existing environment if these scripts made it, and it is complete, in place and has the requested Python;
+# otherwise removes it if these scripts made it. Sets `python`.
 prepare_venv_folder() {
     if [ -e "$VENV" ] && [ ! -d "$STATE" ] && [ -n "$(ls -A "$VENV")" ]; then
         die "$VENV exists but was not made by this script: move it away, then run this again."
@@ -77,15 +77,15 @@ prepare_venv_folder() {
     if [ ! -f "$STATE/venv" ]; then find_python; else python=$VENV/bin/python; fi
 }
 
-# write_pth FOLDER...: source roots of every program of the environment. Every start of its Python reads a .pth file
-# (through ssh, horovodrun or CMake too), while PYTHONPATH would have to be passed along. Sets `site`.
+# write_pth FOLDER...: adds source roots for every program in the environment. Python reads a .pth file at every start,
+# even through ssh, horovodrun or CMake, where PYTHONPATH would have to be passed on. Sets `site`.
 write_pth() {
     site=$("$VENV/bin/python" -I -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
     printf '%s\n' "$@" >"$site/partial_fc_stack.pth"
 }
 
-# The command that a wheel has. A program in a folder of its own: what lies in the current folder is not imported, and
-# PYTHONPATH holds, where users have their detectors and readers.
+# Writes the command partial-fc, as a wheel would. Its program is in its own folder, so Python does not import modules
+# from the current folder, but still from PYTHONPATH, where users have their detectors and readers.
 write_command() {
     printf 'from partial_fc_tools.__main__ import run\n\nif __name__ == "__main__":\n    run()\n' >"$STATE/command.py"
     printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$VENV/bin/python" "$STATE/command.py" >"$VENV/bin/partial-fc"

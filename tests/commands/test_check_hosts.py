@@ -120,7 +120,7 @@ def test_differences_between_hosts(hosts, check, arguments, faces, tmp_path):
         hosts.run("hostb", ["hostname", "hosta"])
         code, blocks, text = check(*arguments)
     for what, problem, fix in (
-        ("hostname", "its hostname is hosta, as is that of hosta", "set-hostname"),
+        ("hostname", "hosta has the same hostname, hosta", "set-hostname"),
         ("code", "not as here: default.py", "git pull on both, or: .*rsync"),
         ("versions", "horovod missing, here 0.28.1; ", r"rm -rf \S+/\.venv"),
         ("data", rf"{faces}: 11 bytes, on hosta {faces.stat().st_size:,} bytes", "on hosta: rsync"),

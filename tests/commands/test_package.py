@@ -113,7 +113,7 @@ def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces,
     assert "not compared with MXNet: No module named" in run("export", training, "--out", "exported.onnx")
     assert "final loss" in run("report", "compare", training, shutil.copytree(training, tmp_path / "same"))
     assert "tested on 1 set of pairs" in run("report", "card", training)
-    assert "is no clone of the project" in run("hosts", "--hosts", "localhost:2", code=2)
+    assert "is not a clone of the project" in run("hosts", "--hosts", "localhost:2", code=2)
     (tmp_path / "empty.pth").touch()
     assert "install the wheel with its extra torch" in run("export", "empty.pth", code=2)
 

@@ -1,4 +1,4 @@
-"""The installation: what can be tested in seconds without installing. tests/run.sh itself tests an install."""
+"""The installation, as far as it can be tested in seconds without installing. tests/run.sh itself tests an install."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import cuda
 import pytest
@@ -16,7 +17,7 @@ from stub_driver import stub_driver
 
 SETUP = ROOT / "setup-utils"
 
-# Tools that the scripts use before they search for a compiler.
+# The tools that the scripts use before they search for a compiler.
 BASIC_TOOLS = "bash dirname uname ldd grep cat sed sha256sum flock mkdir ls rm id env apt-get".split()
 
 
@@ -40,19 +41,41 @@ def bare_path(tmp_path):
     """A PATH with only the basic tools: no compiler, no Python."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for tool in BASIC_TOOLS:
-        found = shutil.which(tool)
-        if found:
-            (folder / tool).symlink_to(found)
+    for path in filter(None, map(shutil.which, BASIC_TOOLS)):
+        (folder / Path(path).name).symlink_to(path)
     return folder
 
 
-def test_missing_compiler_is_reported_with_the_packages(clone, bare_path):
-    done = bash(clone / "setup-utils" / "install.sh", PATH=str(bare_path))
-    assert done.returncode != 0
-    assert "C++ compiler" in done.stderr and "g++" in done.stderr and "make" in done.stderr
-    assert "build-essential" in done.stderr or "gcc gcc-c++ make" in done.stderr
-    assert not (clone / ".venv").exists()
+@pytest.mark.parametrize(
+    "compilers, words, message",
+    [
+        ([], "", "C++ compiler and make; missing: C g++ make"),
+        (["cc", "gcc", "g++", "make"], "", "no Python 3.10 to 3.13 was found"),
+        (["cc", "gcc", "g++", "make"], "--devel", '"--devel"'),
+    ],
+)
+def test_what_an_installation_lacks_is_reported(clone, bare_path, compilers, words, message):
+    for tool in compilers:
+        (bare_path / tool).symlink_to("/bin/true")
+    done = bash(clone / "setup-utils" / "install.sh", *words.split(), PATH=str(bare_path))
+    assert done.returncode != 0 and message in done.stderr
+
+
+@pytest.mark.parametrize("script, newest", [("install.sh", 13), ("install-torch.sh", 14)])
+def test_an_unsupported_python_is_rejected(clone, script, newest):
+    done = bash(clone / "setup-utils" / script, PYTHON="/bin/false")
+    assert done.returncode != 0 and f"/bin/false is not a 64-bit CPython 3.10 to 3.{newest}" in done.stderr
+
+
+def test_a_path_with_a_space_and_the_venv_of_another_tool_are_rejected(clone):
+    (clone / ".venv").mkdir()
+    (clone / ".venv" / "precious").write_text("kept")
+    done = bash(clone / "setup-utils" / "install.sh")
+    assert done.returncode != 0 and "was not made by this script" in done.stderr
+    assert (clone / ".venv" / "precious").read_text() == "kept"
+    spaced = clone.rename(clone.parent / "my clone")
+    done = bash(spaced / "setup-utils" / "install.sh")
+    assert done.returncode != 0 and "has a space" in done.stderr
 
 
 def test_a_phase_that_fails_runs_again_and_one_that_finished_does_not(clone, tmp_path):
@@ -66,41 +89,6 @@ def test_a_phase_that_fails_runs_again_and_one_that_finished_does_not(clone, tmp
     codes = [bash("-c", f"set -e\n{program}", "-", clone, path).returncode for path in (tmp_path / "no", tmp_path)]
     assert codes[0] != 0 and codes[1] == 0
     assert (clone / ".venv" / "install.log").read_text() == "run\nrun\n"
-
-
-def test_missing_python_is_reported(clone, bare_path):
-    for tool in ("cc", "gcc", "g++", "make"):
-        (bare_path / tool).symlink_to("/bin/true")
-    done = bash(clone / "setup-utils" / "install.sh", PATH=str(bare_path))
-    assert done.returncode != 0
-    assert "no Python 3.10 to 3.13 was found" in done.stderr and "PYTHON=" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "words, python, message",
-    [
-        (["install.sh"], "/bin/false", "PYTHON=/bin/false is not a 64-bit CPython 3.10 to 3.13"),
-        (["install-torch.sh"], "/bin/false", "PYTHON=/bin/false is not a 64-bit CPython 3.10 to 3.14"),
-        (["install.sh", "--devel"], sys.executable, '"--devel"'),
-    ],
-)
-def test_an_unsupported_python_and_an_unknown_argument_are_rejected(words, python, message, clone):
-    done = bash(clone / "setup-utils" / words[0], *words[1:], PYTHON=python)
-    assert done.returncode != 0 and message in done.stderr
-
-
-def test_a_path_with_a_space_is_rejected(clone):
-    spaced = clone.rename(clone.parent / "my clone")
-    done = bash(spaced / "setup-utils" / "install.sh")
-    assert done.returncode != 0 and "has a space" in done.stderr
-
-
-def test_a_venv_of_another_tool_is_kept(clone):
-    (clone / ".venv").mkdir()
-    (clone / ".venv" / "precious").write_text("kept")
-    done = bash(clone / "setup-utils" / "install.sh")
-    assert done.returncode != 0 and "was not made by this script" in done.stderr
-    assert (clone / ".venv" / "precious").read_text() == "kept"
 
 
 def test_a_link_to_the_venv_of_another_clone_is_kept(clone, tmp_path):
@@ -168,57 +156,46 @@ def test_env_with_the_wheels_mpi(clone):
     assert once["PATH"].split(":")[0] == str(clone / ".venv" / "bin")
     assert once["OPAL_PREFIX"] == once["VIRTUAL_ENV"] == str(clone / ".venv")
     assert "MPI4PY_LIBMPI" not in once and "LD_LIBRARY_PATH" not in once
+    assert once["OMPI_MCA_mpi_yield_when_idle"] == "1" and once["OMPI_MCA_hwloc_base_binding_policy"] == "none"
+    assert source_env(clone, OMPI_MCA_hwloc_base_binding_policy="core")["OMPI_MCA_hwloc_base_binding_policy"] == "core"
     assert once["PATH"] == twice["PATH"]
 
 
-@pytest.mark.parametrize("wheel, yields", [("mxnet", "1"), ("mxnet-cu112", None)])
-def test_ranks_on_the_cpu_yield_while_they_wait(clone, wheel, yields):
-    fake_venv(clone, wheel=wheel)
-    assert source_env(clone).get("OMPI_MCA_mpi_yield_when_idle") == yields
-
-
-def test_env_with_an_installed_mpi(clone):
-    fake_venv(clone, mpi_bin="/opt/mpi/bin")
+def test_env_with_an_installed_mpi_and_cuda(clone):
+    fake_venv(clone, mpi_bin="/opt/mpi/bin", wheel="mxnet-cu112")
     variables = source_env(clone)
     assert variables["PATH"].split(":")[:2] == [str(clone / ".venv" / "bin"), "/opt/mpi/bin"]
-    assert "OPAL_PREFIX" not in variables
+    assert "OPAL_PREFIX" not in variables and "OMPI_MCA_mpi_yield_when_idle" not in variables
     assert variables["MPI4PY_LIBMPI"] == "/opt/mpi/bin/libmpi.so"
 
 
-def test_env_without_ssh_turns_off_the_ssh_launcher(clone, bare_path):
+def test_env_without_ssh_disables_the_ssh_launcher(clone, bare_path):
     fake_venv(clone)
     assert source_env(clone, PATH=str(bare_path))["OMPI_MCA_plm"] == "^rsh"
     (bare_path / "ssh").symlink_to("/bin/true")
     assert "OMPI_MCA_plm" not in source_env(clone, PATH=str(bare_path))
 
 
-def test_env_without_a_venv_names_the_installer(clone):
+def test_without_a_finished_venv_the_installer_is_named(clone):
     done = bash("-c", f"set -eu; . '{clone}/setup-utils/env.sh'; echo reached")
     assert done.returncode != 0 and "reached" not in done.stdout
     assert f"bash {clone}/setup-utils/install.sh" in done.stderr
-
-
-def test_check_without_a_venv_names_the_installer(clone):
     done = bash(clone / "setup-utils" / "check.sh", PYTHON=sys.executable)
     assert done.returncode == 1, done.stderr
     assert re.search(r"\[bad\] +\.venv +missing\n +-> bash setup-utils/install\.sh", done.stdout)
+    fake_venv(clone)
+    done = bash(clone / "setup-utils" / "check.sh")
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"\[bad\] +\.venv +not made by setup-utils/install\.sh\n +-> move it away", done.stdout)
 
 
 @pytest.mark.skipif(not shutil.which("linux32"), reason="another processor's name comes from util-linux")
 def test_other_processors_are_for_pytorch(clone):
-    """As on aarch64: MXNet's installer names the other trainer, and the check asks for nothing of MXNet."""
+    """As on aarch64: MXNet's installer recommends the other trainer, and the check does not need MXNet."""
     program = 'linux32 bash "$1/setup-utils/install.sh"; linux32 bash "$1/setup-utils/check.sh"'
     done = bash("-c", program, "-", clone, PYTHON=sys.executable)
     assert "bash pytorch/run.sh" in done.stderr and not (clone / ".venv").exists()
     assert re.search(r"\[bad\] +\.venv-torch +missing\n", done.stdout) and ".venv " not in done.stdout
-
-
-def test_check_of_an_unfinished_venv_names_the_installer(clone):
-    fake_venv(clone)
-    (clone / ".venv" / ".partial_fc" / "mpi.env").write_text("")
-    done = bash(clone / "setup-utils" / "check.sh")
-    assert done.returncode == 1, done.stderr
-    assert re.search(r"\[bad\] +\.venv +not made by setup-utils/install\.sh\n +-> move it away", done.stdout)
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
@@ -236,7 +213,7 @@ CU112, CU101 = cuda.WHEELS
 
 
 def machine(gpu, wheel, driver=12040, without=()):
-    """A machine with one GPU and everything that a wheel needs, except for some libraries."""
+    """A machine with one GPU and everything that a wheel needs except for some libraries."""
     libraries = {name: "/usr/local/cuda/lib64" for name in wheel.libraries if name not in without}
     return cuda.Machine([gpu[0]], [gpu[1]], driver, libraries, {wheel.toolkit: "/usr/local/cuda"}, "/usr")
 
@@ -275,7 +252,7 @@ def test_a_requested_wheel_needs_its_libraries_but_no_gpu():
 
 
 def test_shims_run_when_mxnet_is_imported_and_once(tmp_path):
-    """Nothing is imported at start-up, a second import adds no second finder, and MXNet's import runs its shim."""
+    """A start imports nothing, a second import adds no second finder, and MXNet's import runs its shim."""
     (tmp_path / "mxnet.py").write_text("import numpy\nassert hasattr(numpy, 'bool')\n")
     program = (
         "import sys, importlib, stack_shims; assert 'numpy' not in sys.modules;"
@@ -323,7 +300,7 @@ def test_the_newest_cpu_build_of_the_index_is_chosen(clone, tmp_path):
 
 @pytest.mark.slow  # it makes an environment
 def test_the_build_for_gpus_is_chosen_by_the_driver(clone, tmp_path):
-    """The name of the build is printed; to install it fails, as there is no index."""
+    """The name of the build is printed; without an index, its installation fails."""
     for driver, chosen in ((12040, "torch --index-url https://download.*/cu126"), (13000, "torch")):
         library = stub_driver(tmp_path, 8, driver)
         done = bash(
@@ -333,7 +310,7 @@ def test_the_build_for_gpus_is_chosen_by_the_driver(clone, tmp_path):
 
 
 def test_one_environment_is_enough(clone):
-    """Without .venv the check names its command and passes it over; an error in .venv-torch stays one."""
+    """A missing .venv is only a warning, but an error in .venv-torch is reported."""
     venv = clone / ".venv-torch"
     (venv / "bin").mkdir(parents=True)
     (venv / ".partial_fc").mkdir()
@@ -349,7 +326,7 @@ def test_one_environment_is_enough(clone):
     assert "Needs fixing: PyTorch\n" in done.stdout and "compiler" not in done.stdout
 
 
-# A script around a job as run.sh and pytorch/run.sh are, whose job writes to both outputs while their reader ends.
+# A script like run.sh and pytorch/run.sh, whose job writes to both outputs while their readers end.
 JOB = """
 set -euo pipefail
 . "$1/setup-utils/job.sh"
@@ -382,8 +359,8 @@ def test_a_job_goes_on_when_nobody_reads_it(redirection, reason, tmp_path):
     assert list(temporary.iterdir()) == []
 
 
-def test_a_restart_takes_all_hosts_back():
-    """After one on the remaining hosts; each answer is the exit code of the check, the usable hosts and their ranks."""
+def test_a_second_restart_uses_all_hosts_again():
+    """Each answer is the exit code of the check, the usable hosts and their ranks; the first restart has one host."""
     script = """
     PFC_ROOT=$0
     . "$PFC_ROOT/setup-utils/hosts.sh"

@@ -209,7 +209,7 @@ def test_a_link_that_is_planted_during_a_change_of_an_index_is_not_written_throu
     with pytest.raises(OSError, match="File exists"), changing(str(folder)) as index:
         (folder / name).symlink_to(victim)
         lists = index.writer()
-        lists.add(2, rows[2:].__getitem__, 2, lambda count: None)
+        lists.add(2, rows[2:].__getitem__, 2)
         index.write(lists, ["c", "d"])
     assert victim.read_text() == "precious"
     assert exit_code("index", "check", folder) == 0

@@ -26,7 +26,7 @@ TRAINING = Training(["/data/train.rec"], ["/data/property"], "/models")
 
 
 def table(*changes, training=TRAINING):
-    """Returns the problems {what: row} of hosts whose facts differ in these changes; the first is this machine."""
+    """Returns each host's problems {what: row}. The hosts' facts differ in the changes; the first is this machine."""
     probes = [Probe(Host(f"127.0.0.{number}", 2)) for number, _ in enumerate(changes, start=1)]
     for probe, change in zip(probes, changes):
         probe.facts = {**FACTS, "hostname": probe.host.name, **change}
@@ -52,19 +52,19 @@ def test_a_rank_needs_its_own_gpu_unless_all_train_on_cpus(versions, gpus, expec
     assert ["GPUs" in rows for rows in found] == list(map(bool, expected)), found
 
 
-def test_files_that_may_be_missing_are_missing_everywhere():
+def test_optional_files_must_be_missing_on_all_hosts():
     first, other = table({}, {"data": {**FACTS["data"], "/data/property": 9}})
     assert "data" not in first and other["data"].found == "/data/property: 9 bytes, on 127.0.0.1 No such file"
 
 
-def test_a_set_that_no_host_has_and_a_training_that_reads_none():
+def test_a_missing_data_set_and_a_training_without_files():
     missing = {"data": dict.fromkeys(FACTS["data"], "No such file")}
     first, _ = table(missing, missing)
     assert first["data"].found == "/data/train.rec: No such file"
     assert table({"data": {}}, {"data": {}}, training=Training()) == [{}, {}]
 
 
-def test_the_advice_on_an_output_folder_that_is_not_shared_turns_all_checkpoints_off():
+def test_the_fix_for_an_unshared_output_folder_turns_all_checkpoints_off():
     _, other = table({}, {"outputs": False})
     off = parse_assignments(other["outputs"].fix.partition("off: ")[2].split())
     config = default.generate_config(changes=off, recipe={"checkpoint_minutes": 30})
@@ -78,7 +78,7 @@ def test_the_host_that_is_not_connected_with_another_is_reported(away):
 
 
 def test_more_hosts_are_probed_than_files_may_be_open(monkeypatch):
-    """This machine by several names, each probed by a program of its own; a user may have logged in to it by ssh."""
+    """The hosts are this machine under several names; the user has logged in to it by ssh."""
     monkeypatch.setenv("SSH_CONNECTION", "127.0.0.1 9 127.0.0.1 22")
     with few_open_files(20):
         probes = probe_all([Host(f"127.0.0.{number}", 1) for number in range(1, 13)], Training(), TRAINERS["mxnet"])

@@ -28,7 +28,7 @@ eth0\t0000A8C0\t0100000A\t0003\t0\t0\t0\t0000FFFF\t0\t0\t0
     [
         ("10.0.1.7", "10.0.0.0/16"),
         ("10.0.2.7", "10.0.2.0/24"),  # the smallest
-        ("192.168.0.7", "192.168.0.7/32"),  # reached through a gateway only
+        ("192.168.0.7", "192.168.0.7/32"),  # reached only through a gateway
         ("127.0.0.1", ""),
         ("", ""),
     ],
@@ -39,7 +39,7 @@ def test_network_of_an_address(tmp_path, monkeypatch, address, network):
     assert facts.network(address) == network
 
 
-def test_digests_are_of_the_code_alone(tmp_path):
+def test_digests_cover_only_programs(tmp_path):
     (tmp_path / "partial_fc" / "__pycache__").mkdir(parents=True)
     for name in (".a.py.swp", "a.py~", "a.py.orig", "__pycache__/a.pyc"):
         (tmp_path / "partial_fc" / name).write_text("no code")
@@ -61,7 +61,7 @@ def test_versions_of_a_finished_installation(tmp_path):
     assert facts.versions(str(tmp_path)) == {"Python": "3.11.2", "mxnet_cu112": "1.9.1", "torch": "2.13.0+cpu"}
 
 
-def test_gpus_are_those_of_nvidia_smi(tmp_path, monkeypatch):
+def test_nvidia_smi_counts_the_gpus(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert facts.gpus() == 0
     lines = ["GPU 0: NVIDIA A100 (UUID: GPU-1)", "  MIG 1g.5gb Device 0: (UUID: MIG-1)", "GPU 1: V100 (UUID: GPU-2)"]
@@ -70,7 +70,7 @@ def test_gpus_are_those_of_nvidia_smi(tmp_path, monkeypatch):
     assert facts.gpus() == 2
 
 
-def test_hosts_connect_to_the_machine_of_the_check_and_back():
+def test_a_host_connects_to_the_machine_that_checks_and_back():
     port = Listener().server_address[1]
     assert facts.connection_error("127.0.0.1", port) == ""
     with socket.create_connection(("127.0.0.1", port), 10) as caller, socket.create_server(("", 0)) as closed:
@@ -90,8 +90,8 @@ def test_hosts_connect_to_the_machine_of_the_check_and_back():
     assert facts.connection_error("127.0.0.1", free) == error
 
 
-def test_hosts_connect_to_the_first_one_and_back():
-    """Programs of this machine, as sshd starts them; the first one answers the others until all are finished."""
+def test_hosts_connect_to_the_first_other_host_and_back():
+    """The programs run on this machine as sshd would start them; the first one stays until the others have finished."""
     listener = Listener(address := Future())
     request = {"token": "pfc-1", "clone": "/none", "venv": "/none", "data": [], "marker": "/none"}
 
@@ -105,14 +105,17 @@ def test_hosts_connect_to_the_first_one_and_back():
         return next(json.loads(line.split(" ", 1)[1])["unreachable"] for line in program.stdout if "pfc-1" in line)
 
     with started() as first:
-        place = address.result(10)
+        first_address = address.result(10)
         for _ in range(2):
-            with started(place) as other:
+            with started(first_address) as other:
                 assert unreachable(other) == ""
         assert unreachable(first) == "" and first.poll() is None
         listener.finished.set()
-    with started(place) as other:
-        assert unreachable(other) == f"this host cannot connect to {place[0]}:{place[1]}: Connection refused"
+    with started(first_address) as other:
+        assert (
+            unreachable(other)
+            == f"this host cannot connect to {first_address[0]}:{first_address[1]}: Connection refused"
+        )
 
 
 @pytest.mark.parametrize(

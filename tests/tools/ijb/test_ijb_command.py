@@ -1,4 +1,4 @@
-"""The command on a protocol of random images, against a loop that shares no code with it."""
+"""The command on a protocol of random images, compared with a loop that shares no code with it."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ FILES = ["IJBC.csv", "IJBC.json", "IJBC.md", "IJBC_roc.pdf", "IJBC_roc.png", "IJ
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def root(tmp_path_factory):
     """A folder with a protocol and a model."""
     return prepare(tmp_path_factory.mktemp("ijb"))
 
@@ -43,10 +43,11 @@ def run(folder, out, *options):
 
 
 def slow_scores(folder, flip, detector_score, norm_score):
-    """Returns (scores, labels) of the pairs, computed from the files alone."""
+    """Returns scores and labels of the pairs, computed from the files."""
     meta = folder / "IJBC" / "meta"
     groups = defaultdict(lambda: defaultdict(list))
-    for line, place in zip((meta / "ijbc_name_5pts_score.txt").open(), (meta / "ijbc_face_tid_mid.txt").open()):
+    lines = ((meta / name).open() for name in ("ijbc_name_5pts_score.txt", "ijbc_face_tid_mid.txt"))
+    for line, members in zip(*lines):
         name, *numbers, score = line.split()
         picture = cv2.imread(str(folder / "IJBC" / "loose_crop" / name))[:, :, ::-1]
         points = np.array(numbers, float).reshape(5, 2)
@@ -56,7 +57,7 @@ def slow_scores(folder, flip, detector_score, norm_score):
             embedding = embedding + TinyModel().slow(face[:, ::-1])
         if not norm_score:
             embedding = embedding / np.linalg.norm(embedding)
-        _, template, media = place.split()
+        _, template, media = members.split()
         groups[int(template)][media].append(embedding * (float(score) if detector_score else 1))
     templates = {}
     for template, images in groups.items():
@@ -84,12 +85,14 @@ def test_an_image_whose_embedding_is_not_finite_is_named(tmp_path):
     "flip, detector_score, norm_score",
     [(True, True, True), (False, True, True), (True, False, True), (True, True, False), (False, False, False)],
 )
-def test_scores_match_the_definition(place, flip, detector_score, norm_score):
-    results = results_of(place, flip=flip, detector_score=detector_score, norm_score=norm_score)
-    slow, labels = slow_scores(place, flip, detector_score, norm_score)
+def test_scores_match_the_definition(root, flip, detector_score, norm_score):
+    begun = time.monotonic()
+    results = results_of(root, flip=flip, detector_score=detector_score, norm_score=norm_score)
+    assert 0 < sum(results.seconds.values()) <= time.monotonic() - begun and len(results.seconds) == 3
+    slow, labels = slow_scores(root, flip, detector_score, norm_score)
     assert results.scores.dtype == np.float32
     np.testing.assert_allclose(results.scores, slow, atol=1e-5)  # float32 sums of 588 numbers against float64
-    others = slow_scores(place, not flip, detector_score, norm_score)[0]
+    others = slow_scores(root, not flip, detector_score, norm_score)[0]
     assert np.abs(others - slow).max() > 1e-3  # the tolerance above distinguishes the options
     genuine, impostor = results.scores[labels == 1], np.sort(results.scores[labels == 0])
     assert len(impostor) == 30  # so that FAR 1e-2 allows none of them and 0.1 three
@@ -115,19 +118,12 @@ def test_options_reach_the_results_and_no_search_without_lists(tmp_path, capsys)
     assert run(tmp_path, tmp_path / "out", "--no-detector-score", "--force") == 0
 
 
-def test_the_seconds_are_divided(place):
-    model, protocol, options = FaceModel.open(place), read_protocol(place / "IJBC"), EmbeddingOptions()
-    begun = time.monotonic()
-    seconds = evaluate(model, protocol, options).seconds
-    assert 0 < sum(seconds.values()) <= time.monotonic() - begun and len(seconds) == 3
-
-
-def test_all_files_agree(place, tmp_path, capsys):
-    """Earlier results are replaced if it is asked for, other files are kept."""
+def test_all_files_agree(root, tmp_path, capsys):
+    """--force replaces earlier results and keeps other files."""
     (tmp_path / "IJBC.md").write_text("old")
     (tmp_path / "other.txt").write_text("kept")
-    assert run(place, tmp_path) == 2 and "IJBC.md already exists" in capsys.readouterr().err
-    assert run(place, tmp_path, "--force") == 0
+    assert run(root, tmp_path) == 2 and "IJBC.md already exists" in capsys.readouterr().err
+    assert run(root, tmp_path, "--force") == 0
     assert sorted(os.listdir(tmp_path)) == sorted([*FILES, "other.txt"])
     printed = capsys.readouterr().out
     markdown = (tmp_path / "IJBC.md").read_text()
@@ -150,7 +146,7 @@ def test_all_files_agree(place, tmp_path, capsys):
     shares = {name: [100 * float(share) for share in [*row.values()][1:] if share] for name, row in rows.items()}
     shown = {name: pytest.approx(percent, abs=0.0051) for name, percent in shares.items()}
     assert {name: list(map(float, percent)) for name, *percent in cells} == shown
-    results = results_of(place)
+    results = results_of(root)
     np.testing.assert_allclose(np.load(tmp_path / "IJBC_scores.npy"), results.scores, atol=1e-6)
     assert facts["tar_at_far"]["1e-1"] == results.roc.at_most(0.1).tar
     assert facts["identification"]["G1"]["mated_probes"] == facts["identification"]["G1"]["unmated_probes"] == 3
@@ -159,10 +155,10 @@ def test_all_files_agree(place, tmp_path, capsys):
     assert (tmp_path / "IJBC_roc.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_ranks_match_the_definition(place):
-    """Gallery and probe templates are also pairs of 1:1, whose scores give the ranks."""
-    meta = place / "IJBC" / "meta"
-    results = results_of(place)
+def test_ranks_match_the_definition(root):
+    """All gallery and probe templates are pairs of 1:1, so their scores determine the ranks."""
+    meta = root / "IJBC" / "meta"
+    results = results_of(root)
     pairs = [list(map(int, line.split())) for line in (meta / "ijbc_template_pair_label.txt").open()]
     for name in ("G1", "G2"):
         lines = (meta / f"ijbc_1N_gallery_{name}.csv").read_text().splitlines()[1:]
@@ -191,10 +187,10 @@ def test_an_unreadable_image_is_reported(tmp_path, capsys, kind):
     assert not (tmp_path / "out").exists()
 
 
-def test_user_errors(place, tmp_path, capsys):
+def test_user_errors(root, tmp_path, capsys):
     small = TinyModel((112, 96)).write(tmp_path / "small.onnx")
     (tmp_path / "none").mkdir()
-    paths = {"--model-root": place, "--image-path": place / "IJBC", "--result-dir": tmp_path / "out"}
+    paths = {"--model-root": root, "--image-path": root / "IJBC", "--result-dir": tmp_path / "out"}
     for change, message in [
         ({"--model-root": tmp_path / "none"}, "holds no .onnx file"),
         ({"--model-root": small}, "takes faces of 112x96 pixels, IJB faces are aligned to 112x112"),
@@ -206,15 +202,14 @@ def test_user_errors(place, tmp_path, capsys):
         assert error.startswith("error: ") and message in error and error.count("\n") == 1
 
 
-def test_ctrl_c(place, tmp_path):
+def test_ctrl_c(root, tmp_path):
     """The command as a user runs it, on large images."""
-    root = write_protocol(tmp_path / "IJBC")
-    images = sorted((root / "loose_crop").iterdir())
+    protocol = write_protocol(tmp_path / "IJBC")
     write_slow_images(tmp_path, 1, side=7000)
-    for image in images:
+    for image in sorted((protocol / "loose_crop").iterdir()):
         image.unlink()
         os.link(tmp_path / "slow0.jpg", image)
-    paths = ["--model-root", place, "--image-path", root, "--result-dir", tmp_path / "out"]
+    paths = ["--model-root", root, "--image-path", protocol, "--result-dir", tmp_path / "out"]
     with interruptible(ROOT / "onnx_ijbc.py", *paths, "--batch-size", "4") as child:
         assert happens(lambda: (tmp_path / "out").exists(), 60)
         time.sleep(1)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from partial_fc_tools.ijb.evaluate import media_shares
+from partial_fc_tools.ijb.evaluate import media_weights
 from partial_fc_tools.sets.alignment import ARCFACE, align, similarities
 
 
@@ -37,5 +37,5 @@ def test_images_share_the_weight_of_their_media_within_a_template():
     """Ids of media have up to nine digits."""
     media = [5, 5 + 2**16, 5, 999_999_999, 5, 5, 999_999_999, 999_999_999]
     templates = [0, 0, 0, 0, 1, 1, 1, 2**16]
-    shares = media_shares(np.array(templates, np.int32), np.array(media, np.int32))
+    shares = media_weights(np.array(templates, np.int32), np.array(media, np.int32))
     assert shares.tolist() == [1 / 2, 1, 1 / 2, 1, 1 / 2, 1 / 2, 1, 1]

@@ -17,8 +17,8 @@ PEOPLE = 6
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A query and a folder of lossless images of six persons."""
+def folder(tmp_path, monkeypatch):
+    """The current folder, with a model, a query, and a folder of lossless images of six persons."""
     monkeypatch.chdir(tmp_path)
     for person in range(PEOPLE):
         os.makedirs(f"faces/{person}")
@@ -44,7 +44,7 @@ def run(*arguments):
 
 
 @pytest.mark.parametrize("options, mirrored", [([], True), (["--no-flip"], False), (["--batch-size", "2"], True)])
-def test_a_folder_and_its_index_rank_equally(place, capsys, options, mirrored):
+def test_a_folder_and_its_index_rank_equally(folder, capsys, options, mirrored):
     assert run("faces", *options) == 0
     assert capsys.readouterr().out.splitlines() == slow_ranking(mirrored)
     assert run("faces", *options, "--top", "3") == 0
@@ -57,26 +57,26 @@ def test_a_folder_and_its_index_rank_equally(place, capsys, options, mirrored):
 
 
 @pytest.mark.parametrize("in_attribute", [False, True])
-def test_an_index_of_other_weights_in_a_second_file_is_refused(in_attribute, place, capsys):
+def test_embeddings_of_a_model_with_other_external_weights_are_refused(in_attribute, folder, capsys):
     for seed, embedded in ((3, True), (4, False)):
         model = TinyModel(seed=seed)
         if in_attribute:
             model.weight_in_attribute()
-        model.write_in_two(place / "backbone.onnx", convert_attributes=in_attribute)
+        model.write_in_two(folder / "backbone.onnx", convert_attributes=in_attribute)
         if embedded:
-            graph = (place / "backbone.onnx").read_bytes()
+            graph = (folder / "backbone.onnx").read_bytes()
             assert main(["embed", "faces", "--model", "backbone.onnx", "--out", "known"]) == 0
             assert run("--index", "known") == 0
-    (place / "backbone.onnx").write_bytes(graph)  # the other file differs alone
+    (folder / "backbone.onnx").write_bytes(graph)  # only the file of the weights differs
     capsys.readouterr()
     assert run("--index", "known") == 2
     assert "known was made with another model file" in capsys.readouterr().err
-    (place / "weights.bin").unlink()
+    (folder / "weights.bin").unlink()
     assert run("--index", "known") == 2
     assert "weights.bin" in capsys.readouterr().err
 
 
-def test_equals_keep_the_order_of_the_index():
+def test_equal_similarities_keep_the_order_of_the_index():
     index = Index(np.array([[0, 1], [1, 0], [0, 1], [0.6, 0.8]], np.float32), ["d", "c", "b", "a"])
     ranked = search.most_similar(index, np.array([0, 1], np.float32), 3)
     assert ranked == [(1.0, "d"), (1.0, "b"), (pytest.approx(0.8), "a")]
@@ -84,15 +84,15 @@ def test_equals_keep_the_order_of_the_index():
 
 
 @pytest.mark.parametrize("limit", [PEOPLE - 1, PEOPLE])
-def test_more_embeddings_than_the_limit_are_for_an_index(place, capsys, monkeypatch, limit):
+def test_above_the_limit_an_index_is_recommended(folder, capsys, monkeypatch, limit):
     assert main(["embed", "faces", "--model", "backbone.onnx", "--out", "known"]) == 0
     monkeypatch.setattr(search, "EXACT", limit)
     assert run("--index", "known") == 0
     assert ("partial-fc index build" in capsys.readouterr().err) == (limit < PEOPLE)
 
 
-def test_skipped_images_are_reported(place, capsys):
-    (place / "faces" / "0" / "x.jpg").write_text("no image")
+def test_skipped_images_are_reported(folder, capsys):
+    (folder / "faces" / "0" / "x.jpg").write_text("no image")
     assert run("faces") == 1
     output = capsys.readouterr()
     assert output.out.splitlines() == slow_ranking()
@@ -100,31 +100,32 @@ def test_skipped_images_are_reported(place, capsys):
 
 
 @pytest.mark.parametrize("arguments", [[], ["faces", "--index", "known"], ["faces", "--top", "0"]])
-def test_wrong_arguments(place, arguments):
+def test_wrong_arguments(folder, arguments):
     assert exit_code("search", "query.png", "--model", "backbone.onnx", *arguments) == 2
 
 
-def test_invalid_indexes_are_refused(place, capsys):
-    def refused(message, embeddings=None, names=None):
-        np.save("known.npy", np.eye(3, 16, dtype=np.float32) if embeddings is None else embeddings)
-        (place / "known.txt").write_text("a\nb\nc\n" if names is None else names)
-        assert run("--index", "known") == 2
-        error = capsys.readouterr().err
-        assert message in error, error
+@pytest.mark.parametrize(
+    "embeddings, message",
+    [
+        (np.eye(2, 16, dtype=np.float32), "known.txt has 3 lines for the 2 embeddings of known.npy"),
+        (np.eye(3, 16), "known.npy holds float64 (3, 16), expected float32"),
+        (np.zeros(16, np.float32), "known.npy holds float32 (16,), expected"),
+        (np.diag(np.float32([1, 2, 1])), "known.npy: row 1 has length 2 instead of 1"),
+        (np.diag(np.float32([1, 1, np.nan])), "known.npy: row 2 has length nan"),
+        (np.eye(3, dtype=np.float32), "of dimension 3, backbone.onnx computes dimension 16"),
+        (np.array([{"not": "numbers"}]), "no array of numbers"),
+        (None, "known.npy: No such file"),
+    ],
+)
+def test_invalid_embeddings_are_refused(folder, capsys, embeddings, message):
+    if embeddings is not None:
+        np.save("known.npy", embeddings)
+    (folder / "known.txt").write_text("a\nb\nc\n")
+    assert run("--index", "known") == 2
+    assert message in (error := capsys.readouterr().err), error
 
-    assert run("--index", "known") == 2 and "known.npy: No such file" in capsys.readouterr().err
-    refused("known.txt has 2 lines for the 3 embeddings of known.npy", names="a\nb\n")
-    refused("known.npy holds float64 (3, 16), expected float32 embeddings (N, E)", embeddings=np.eye(3, 16))
-    refused("known.npy holds float32 (16,), expected", embeddings=np.zeros(16, np.float32))
-    refused("known.npy: row 1 has length 2 instead of 1", embeddings=np.diag(np.float32([1, 2, 1])))
-    refused("known.npy: row 2 has length nan", embeddings=np.diag(np.float32([1, 1, np.nan])))
-    refused("of dimension 3, backbone.onnx computes dimension 16: make the", embeddings=np.eye(3, dtype=np.float32))
-    refused("known.npy is damaged, or no array of numbers", embeddings=np.array([{"not": "numbers"}]))
-    (place / "known.npy").write_bytes(b"")
-    assert run("--index", "known") == 2 and "no array of numbers" in capsys.readouterr().err
 
-
-def test_names_of_any_bytes(place):
+def test_names_may_contain_any_bytes(folder):
     os.rename(b"faces/5/0.png", b"faces/5/\xff\xc3\xa4\xe2\x80\xa8.png")  # not UTF-8; then a line separator of Unicode
     assert main(["embed", "faces", "--model", "backbone.onnx"]) == 0
     names = read_index("embeddings").names

@@ -1,4 +1,4 @@
-"""The planner: sums by hand, the published cases, verdicts and output."""
+"""The planner: sums by hand, published figures, verdicts and output."""
 
 import json
 import math
@@ -14,12 +14,12 @@ from partial_fc_tools.planner.verdict import judge
 
 
 def nbytes(planned, name, place=None):
-    """Bytes of the parts whose name starts with `name`."""
+    """Returns the bytes of the parts whose names start with `name`."""
     return sum(part.nbytes for part in planned.parts if part.name.startswith(name) and place in (None, part.place))
 
 
 def moved(planned, name):
-    """(out, back) of the transfer whose name starts with `name`."""
+    """Returns (out, back) of the transfer whose name starts with `name`."""
     (transfer,) = [transfer for transfer in planned.traffic if transfer.name.startswith(name)]
     return transfer.out, transfer.back
 
@@ -96,7 +96,7 @@ def test_sums_by_hand(case, parts, moves):
 
 def test_the_sizes_of_the_layer():
     assert plan(SMALL).layer[:5] == (8, 501, 50, 20, 3)  # G, L, S, T, tiles
-    # Without negatives a step has a center of each image at most.
+    # Without negatives, a step has at most one center per image.
     assert [plan(Case(classes, ranks=2, batch=4, ratio=0)).layer.sampled for classes in (1001, 10)] == [8, 5]
     micro_batches = Case(1001, ranks=2, batch=4, ratio=0, trainer="torch", gradient_acc=3)
     assert plan(micro_batches).layer.sampled == 24
@@ -107,7 +107,7 @@ def test_the_sizes_of_the_layer():
 @pytest.mark.parametrize("bank", ["gpu", "host"])
 @pytest.mark.parametrize("trainer", ["mxnet", "torch"])
 def test_logits_and_copied_centers_are_kept_if_both_fit(ratio, bank, trainer):
-    """The limit is exact to the byte; tiled_softmax.py has the same one."""
+    """The limit is exact to the byte, as in tiled_softmax.py."""
     case, gathered, elsewhere = Case(4000, 2, 8, 16, ratio, bank=bank, trainer=trainer), ratio < 1, bank == "host"
     # PyTorch's staged rows of a bank on the host serve both passes.
     copied = gathered and not elsewhere if trainer == "torch" else gathered or elsewhere
@@ -128,10 +128,10 @@ def test_the_states_of_an_optimizer(optimizer, widths):
 
 
 def with_textbook_layer(planned):
-    """Device memory with the layer of the original and of benchmarks/textbook_mxnet.py.
+    """Returns the device memory with the original's layer, as in benchmarks/textbook_mxnet.py.
 
-    Logits, one-hot, exponentials, probabilities and gradient (G, S); unit centers and their gradient (S, E), and copies
-    of centers and momentum where they are sampled.
+    It has logits, one-hot labels, exponentials, probabilities and gradient (G, S); unit centers and their gradient
+    (S, E); and copies of centers and momentum if they are sampled.
     """
     layer, embedding = planned.layer, planned.case.embedding
     ours = sum(part.nbytes for part in planned.parts if part.place == "device" and part.group == "layer")
@@ -166,6 +166,7 @@ def test_remedies_are_the_smallest_changes_that_make_it_fit():
     for name, less in (("ranks", -1), ("batch", 1), ("ratio", 0.01)):
         assert plan(case._replace(**{name: verdict.remedies[name] + less})).memory("device") > given, name
     assert judge(plan(Case(1000, network="r50")), MIB).remedies == {}
+    assert judge(plan(Case(10_000_000, bank="host")), given).largest.place == "device"
     needed = plan(case).memory("device")
     assert judge(plan(case), needed)[:2] == (True, needed) and not judge(plan(case), needed - 1).fits
 
@@ -219,7 +220,7 @@ def printed(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_cases_have_every_option_but_those_of_files():
+def test_the_cases_have_every_option_except_for_files():
     named = {"classes", *(name for fields in CASES for name in fields)}
     assert set(Case._fields) - named == {"task", "task_options", "config"}
 
@@ -265,6 +266,6 @@ def test_every_rate_has_its_own_unit(capsys):
 
 
 @pytest.mark.parametrize("options", ["", "--classes 10 --device cpu --gpu-memory 11", "--classes 10 --tflops 0"])
-def test_the_last_line_says_why_the_command_refuses(options, capsys):
+def test_the_last_line_has_the_error(options, capsys):
     assert exit_code("plan", *options.split()) == 2
     assert "error: " in capsys.readouterr().err.splitlines()[-1]

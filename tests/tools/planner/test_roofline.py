@@ -1,4 +1,4 @@
-"""The least time of a step: sums by hand."""
+"""The lower bound for the time of a step: sums by hand."""
 
 import math
 
@@ -11,7 +11,7 @@ RATES = Rates(backbone_flops=1e12, layer_flops=1e8, memory_bandwidth=1e12, bus_b
 
 
 def part(case, name, **rates):
-    """Seconds and limit of the part of a step whose name starts with `name`."""
+    """Returns seconds and limit of the part of a step whose name starts with `name`."""
     times = least_times(plan(case), RATES._replace(**rates))
     (time,) = [time for time in times if time.name.startswith(name)]
     return pytest.approx(time.seconds), time.limit
@@ -28,7 +28,7 @@ def test_the_layer():
 
 
 def test_the_backbone():
-    """Of r50, 6.296 G multiplications of convolutions and 512 x 25088 of the head an image, in three passes."""
+    """r50 has 6.296 G multiplications in convolutions and 512 x 25088 in the head, per image and in three passes."""
     case = Case(1000, batch=4, network="r50")
     assert part(case, "backbone") == (3 * 2 * 4 * (6_296_485_888 + 512 * 25_088) / 1e12, "products")
     # Parameters with statistics, gradients, momentum and activations are written and read.

@@ -106,11 +106,11 @@ RUN_RULES = ["feature", "finite", "together", "time"]
 @pytest.mark.parametrize(
     "change, rules, text",
     [
-        (narrow_initializer, ["weights"], "1 tensors of less than 4 bytes per element, such as half of float16"),
+        (narrow_initializer, ["weights"], "such as half of float16"),
         (no_number, ["finite", "together"], "embeddings of 8 faces"),
-        (leak, ["together"], "a batch of 8 differs from single faces by"),
-        (always_one, ["together"], "a batch of 8 faces returns shape [1, 16]"),
-        (three_dimensions, ["feature"], "[1, 4, 4] for one face; at most [1, 512]"),
+        (leak, ["together"], "differs from single faces"),
+        (always_one, ["together"], "returns shape [1, 16]"),
+        (three_dimensions, ["feature"], "[1, 4, 4] for one face"),
         (seven_nodes, ["nodes"], "7, at least 8"),
         (second_output, ["output"], "embedding tensor(float) ['batch', 16], flat tensor(float) "),
         (dynamic_sides, ["image"], "3xheightxwidth"),
@@ -125,23 +125,21 @@ def test_a_change_fails_its_rules(tmp_path, change, rules, text):
     change(model)
     model.write(tmp_path / "backbone.onnx")
     failed = failing(tmp_path)
-    assert list(failed) == rules
-    if rules:
-        assert text in failed[rules[0]]
-        assert ("not checked" in failed.get("time", "")) == (rules[0] == "input")
+    assert list(failed) == rules and text in failed[rules[0]]
+    assert ("not checked" in failed.get("time", "")) == (rules[0] == "input")
 
 
 def test_weights_in_a_second_file(tmp_path):
-    """They would not count toward the size."""
+    """The size would not include them."""
     TinyModel().write_in_two(tmp_path / "backbone.onnx")
     failed = failing(tmp_path)
-    assert list(failed) == ["weights"] and "weight is stored in another file" in failed["weights"]
+    assert list(failed) == ["weights"] and "another file" in failed["weights"]
 
 
 def test_a_fixed_batch(tmp_path):
     TinyModel(batch=1).write(tmp_path / "backbone.onnx")
     failed = failing(tmp_path)
-    assert list(failed) == ["batch", "together"] and "a batch of 8 faces fails to run" in failed["together"]
+    assert list(failed) == ["batch", "together"] and "fails to run" in failed["together"]
     TinyModel(batch=4).write(tmp_path / "backbone.onnx")
     failed = failing(tmp_path)
     assert list(failed) == ["batch", "feature", "finite", "together", "time"] and "fails to run" in failed["feature"]
@@ -170,7 +168,7 @@ def test_the_last_file_by_name_is_used(tmp_path):
 def test_no_model(tmp_path):
     failed = failing(tmp_path)
     assert list(failed)[:3] == ["file", "size", "loads"] and len(failed) == 14
-    assert "holds no .onnx file" in failed["file"] and "not checked" in failed["size"]
+    assert "no .onnx file" in failed["file"] and "not checked" in failed["size"]
     (tmp_path / "backbone.onnx").write_bytes(b"no model")
     failed = failing(tmp_path)
     assert "onnxruntime" in failed["loads"] and list(failed)[0] == "loads" and len(failed) == 12
@@ -189,31 +187,31 @@ def test_pixel_files_of_the_cfat_track(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, text, message",
+    "name, text",
     [
-        ("crop.txt", "0\n0\n112\n112\n", "['0', '0', '112', '112'] are not valid; expected lines: left, top"),
-        ("crop.txt", "9\n0\n8\n112\n112\n112\n", "expected lines: left, top"),
-        ("pixel_norm.txt", "127.5\n0\n", "expected lines: mean"),
-        ("pixel_norm.txt", "1e300\n1e-300\n", "expected lines: mean"),
+        ("crop.txt", "0\n0\n112\n112\n"),
+        ("crop.txt", "9\n0\n8\n112\n112\n112\n"),
+        ("pixel_norm.txt", "127.5\n0\n"),
+        ("pixel_norm.txt", "1e300\n1e-300\n"),
     ],
 )
-def test_invalid_pixel_files_of_the_cfat_track(tmp_path, name, text, message):
+def test_invalid_pixel_files_of_the_cfat_track(tmp_path, name, text):
     TinyModel().write(tmp_path / "backbone.onnx")
     (tmp_path / name).write_text(text)
     failed = failing(tmp_path, CFAT)
-    assert list(failed) == [name] and message in failed[name]
+    assert list(failed) == [name] and "expected lines: " in failed[name]
 
 
-def test_a_size_that_no_image_has_is_not_tried(tmp_path):
+def test_a_huge_image_size_is_not_tried(tmp_path):
     model = TinyModel()
     dynamic_sides(model)
     model.write(tmp_path / "backbone.onnx")
     (tmp_path / "crop.txt").write_text("0\n0\n1\n1\n99999999\n99999999\n")
-    assert "99999999x99999999 is no size" in failing(tmp_path, CFAT)["feature"]
+    assert "99999999x99999999 is too large" in failing(tmp_path, CFAT)["feature"]
 
 
 def test_exit_codes(tmp_path, capsys, monkeypatch):
-    explained = "the time limit is for a Tesla V100 with onnxruntime-gpu 1.6: --time-limit MS sets another"
+    explained = "the time limit is for a Tesla V100 with onnxruntime-gpu 1.6"
     TinyModel(features=600).write(tmp_path / "backbone.onnx")
     arguments = ["--model_root", str(tmp_path), "--time-limit"]
     assert exit_code("submission", *arguments, "1e-6") == 1
@@ -230,7 +228,7 @@ def test_exit_codes(tmp_path, capsys, monkeypatch):
         assert exit_code("submission", *wrong) == 2
 
 
-def test_a_signal_ends_a_model_that_runs_for_long(tmp_path):
+def test_ctrl_c_interrupts_a_model_that_runs_for_long(tmp_path):
     model = TinyModel()
     model.loop(5 * 10**6)
     model.write(tmp_path / "backbone.onnx")

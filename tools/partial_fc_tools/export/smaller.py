@@ -1,6 +1,8 @@
-"""Smaller ONNX files of a backbone: its weights in float16, or weights and activations in int8.
+"""Smaller ONNX files of a backbone: weights in float16, or weights and activations in int8.
 
-Input, output and metadata stay: float32 pixels to float32 embeddings.
+Inputs (float32 pixels), outputs (float32 embeddings) and metadata stay the same.
+
+Shapes: n images of a batch, H, W image size.
 """
 
 import logging
@@ -13,17 +15,16 @@ import numpy as np
 import onnx
 
 HALF, INT8 = "float16", "int8"
-INT8_OPSET = 13  # the first with a scale for each channel; onnxruntime 1.6 reads it
-PRODUCTS = ["Conv", "Gemm", "MatMul"]  # what int8 computes: nearly all of the weights and of the time
+INT8_OPSET = 13  # the first with a scale per channel; onnxruntime 1.6 reads it
+PRODUCTS = ["Conv", "Gemm", "MatMul"]  # the quantized operators, with nearly all of the weights and of the time
 
 
 def to_half(content: bytes) -> bytes:
-    """Returns a file that holds its weights, and computes, in float16: half as large.
+    """Converts a model to float16, for weights and computation, which halves its size.
 
-    CPUs without float16 compute in float32 all the same, after a conversion.
+    CPUs without float16 instructions convert the numbers and compute in float32.
 
-    Raises:
-        ValueError: The file is in float16 or int8 already.
+    Raises ValueError if the model is already in float16 or int8.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -32,13 +33,13 @@ def to_half(content: bytes) -> bytes:
 
 
 def clipped_by_half(content: bytes) -> list[str]:
-    """Returns the names of the constants that float16 changes by a hundredth or more: too large, or too small."""
+    """Returns the names of the constants that float16 changes by more than 1 %, being too large or too small for it."""
     from onnxruntime.transformers.float16 import convert_np_to_float16
 
     graph = onnx.load_model_from_string(content).graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
-        constants.update((node.output[0], each.t) for each in node.attribute if node.op_type == "Constant")
+        constants.update((node.output[0], value.t) for value in node.attribute if node.op_type == "Constant")
     constants = {name: tensor for name, tensor in constants.items() if tensor.data_type == onnx.TensorProto.FLOAT}
     arrays = {name: np.ravel(onnx.numpy_helper.to_array(tensor)) for name, tensor in constants.items()}
     return [
@@ -49,14 +50,16 @@ def clipped_by_half(content: bytes) -> list[str]:
 
 
 def to_int8(content: bytes, batches: Iterable[np.ndarray]) -> bytes:
-    """Returns a file whose products are in int8, a quarter as large: static quantization, a scale for each channel.
+    """Quantizes the products of a model to int8, which reduces its size to a quarter.
 
-    The numbers of the weights are -64 to 64.
+    Static quantization with one scale per channel; weights are integers from -64 to 64.
 
-    ``batches`` of the file's input, (n, 3, H, W) float32, show in what range each activation is.
+    Args:
+        content: content of a float32 model's file.
+        batches: input of the model, (n, 3, H, W) float32, which calibrates the range of each activation.
 
     Raises:
-        ValueError: The file is in float16 or int8 already, or has an operator that does not exist in opset 13.
+        ValueError: The model is already in float16 or int8, or has an operator that does not exist in opset 13.
     """
     from onnx import version_converter
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
@@ -74,9 +77,10 @@ def to_int8(content: bytes, batches: Iterable[np.ndarray]) -> bytes:
 
     try:
         model = version_converter.convert_version(model, INT8_OPSET)
-    except Exception as error:  # errors of the converter have no common base class
+    except Exception as error:  # the converter's errors have no common base class
         raise ValueError(f"the model cannot be converted to opset {INT8_OPSET}, which int8 needs: {error}") from None
-    with tempfile.TemporaryDirectory() as folder, _without_advice():
+    # onnxruntime would recommend a preparation, which removes the nodes that tell a model's normalization.
+    with tempfile.TemporaryDirectory() as folder, _without_warnings():
         full, small = (os.path.join(folder, f"{kind}.onnx") for kind in ("full", "small"))
         onnx.save(model, full)
         quantize_static(
@@ -88,26 +92,25 @@ def to_int8(content: bytes, batches: Iterable[np.ndarray]) -> bytes:
             per_channel=True,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
-            # 7 bits: with 8, sums of two products exceed 16 bits on CPUs without VNNI, which makes the cosine to the
-            # original 4 to 20 times worse.
+            # 7 bits per weight: with 8 bits, sums of two products exceed 16 bits on CPUs without VNNI, which makes the
+            # deviation from the original 4 to 20 times larger.
             reduce_range=True,
         )
         return _ordered(onnx.load(small)).SerializeToString()
 
 
 def _in_float32(content: bytes) -> onnx.ModelProto:
-    """Returns the model; ValueError if it is not in float32."""
+    """Parses a model; raises ValueError if it is not in float32."""
     model = onnx.load_model_from_string(content)
     if any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in model.graph.initializer):
         raise ValueError(f"the model is in {HALF} already: give the original in float32")
-    if any("quantizelinear" in node.op_type.lower() for node in model.graph.node):  # and DequantizeLinear of weights
+    if any("quantizelinear" in node.op_type.lower() for node in model.graph.node):  # or DequantizeLinear, for weights
         raise ValueError(f"the model is in {INT8} already: give the original in float32")
     return model
 
 
 @contextmanager
-def _without_advice() -> Iterator[None]:
-    """A context without onnxruntime's hint at a preparation that would remove the marks of normalization.py."""
+def _without_warnings() -> Iterator[None]:
     logging.disable(logging.WARNING)
     try:
         yield
@@ -116,28 +119,28 @@ def _without_advice() -> Iterator[None]:
 
 
 def set_metadata(content: bytes, **properties: str) -> bytes:
-    """Returns the file with these metadata in addition to its own, or in place of them."""
+    """Returns the file with these metadata properties added or replaced."""
     model = onnx.load_model_from_string(content)
-    known = {each.key: each.value for each in model.metadata_props}
-    del model.metadata_props[:]
-    onnx.helper.set_model_props(model, {**known, **properties})
+    old = {entry.key: entry.value for entry in model.metadata_props}
+    onnx.helper.set_model_props(model, {**old, **properties})
     return model.SerializeToString()
 
 
 def _ordered(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Orders the nodes as ONNX demands, the scales of weights next to the node that takes them.
+    """Sorts the nodes topologically, each directly before the node that needs it.
 
-    Readers tell by the names of the first nodes whether a model takes pixels 0..255, see normalization.py.
+    Quantization puts the scales of all weights first. But readers tell from the names of a model's first nodes whether
+    it takes pixels 0..255, see `takes_raw_pixels`.
     """
     graph = model.graph
-    makers = {output: node for node in graph.node for output in node.output}
+    producers = {output: node for node in graph.node for output in node.output}
     ordered: dict[str, onnx.NodeProto] = {}  # by first output
-    pending = [makers[each.name] for each in graph.output]
+    pending = [producers[output.name] for output in graph.output]
     while pending:
-        inputs = [makers[name] for name in pending[-1].input if name in makers]
-        missing = next((each for each in inputs if each.output[0] not in ordered), None)
-        if len(pending) > len(makers):
-            raise ValueError("int8 adds tensors of names that the model has already: export it with other names")
+        inputs = [producers[name] for name in pending[-1].input if name in producers]
+        missing = next((node for node in inputs if node.output[0] not in ordered), None)
+        if len(pending) > len(producers):  # a cycle
+            raise ValueError("int8 adds tensors with names that the model already has: export it with other names")
         if missing is not None:
             pending.append(missing)
         else:

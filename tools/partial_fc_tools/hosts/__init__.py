@@ -1,1 +1,1 @@
-"""Checks whether hosts can train together. Standard library only: it also runs where nothing is installed."""
+"""Checks whether hosts can train together. Needs only the standard library, so it runs where nothing is installed."""

@@ -1,8 +1,8 @@
-"""Checks whether hosts can train together, and prints what is wrong with each and how to fix it.
+"""Checks whether hosts can train together, and prints the problems of each host and how to fix them.
 
-Arguments after -- are those of the training: they name its data set and output folder. The check logs in to the hosts
-by ssh, also for PyTorch, whose trainer does not need that. It changes nothing on any host and takes at most a minute.
-Exit codes: 0; 1: a check failed; 2: invalid arguments.
+Arguments after -- are passed on to the training, to find its data set and output folder. The check logs in to the hosts
+by ssh, even for PyTorch, which trains without ssh. It changes nothing on any host and takes at most a minute. The exit
+code is 0 if all hosts are ready, 1 if a check failed, and 2 for invalid arguments.
 """
 
 import argparse
@@ -31,24 +31,25 @@ EXAMPLE = """--hosts hosta:2,hostb:2
 --hostfile deploy/hosts/two_machines -- --dataset emore --network r100
 --hosts hosta:8,hostb:8 --trainer torch -- --network r50"""
 _SOURCES = Path(__file__).resolve().parents[3]
-CLONE = str(_SOURCES if (_SOURCES / "setup-utils").is_dir() else Path.cwd())  # an installed package is not in one
-FILES = 8  # open ones of a probe while its program starts, at most
+# If the package is installed outside of a clone, the command must run in one.
+CLONE = str(_SOURCES if (_SOURCES / "setup-utils").is_dir() else Path.cwd())
+FILES = 8  # maximum number of open files per probe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--hosts", metavar="LIST", help="hosts and their numbers of ranks: hosta:2,hostb:2")
-    source.add_argument("--hostfile", metavar="FILE", help="the same from an Open MPI hostfile")
-    parser.add_argument("--trainer", choices=TRAINERS, default="mxnet", help="trainer that will run (default: mxnet)")
-    parser.add_argument("--for-run", metavar="FILE", help="for run.sh: write the usable hosts to this file")
+    source.add_argument("--hostfile", metavar="FILE", help="Open MPI hostfile with the hosts")
+    parser.add_argument("--trainer", choices=TRAINERS, default="mxnet", help="trainer to check for (default: mxnet)")
+    parser.add_argument("--for-run", metavar="FILE", help="write the usable hosts to this file, for run.sh")
     parser.add_argument("training", nargs="*", metavar="-- TRAINING", help="arguments of the training")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the check; returns the exit code."""
     if not os.path.isdir(os.path.join(CLONE, "setup-utils")):
-        raise ValueError(f"{CLONE} is no clone of the project, whose code the check compares: run this in one")
+        raise ValueError(f"{CLONE} is not a clone of the project: run this in one, because the check compares its code")
     if args.training and not args.training[0].startswith("-") and "=" not in args.training[0]:
         raise ValueError(f"unknown argument {args.training[0]}: hosts are separated by commas, see --help")
     hosts = read_hostfile(args.hostfile) if args.hosts is None else read_list(args.hosts)
@@ -64,17 +65,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def probe_all(hosts: Sequence[Host], training: Training, software: Software) -> list[Probe]:
-    """Returns probes of all hosts; this machine comes first if it is not among them."""
+    """Returns the probes of all hosts. If this machine is not one of them, its probe is added as the first."""
     allow_open_files(FILES * (len(hosts) + 1) + 100)
     with ThreadPoolExecutor(len(hosts) + 1) as pool:
         probes = list(pool.map(Probe, hosts))
         if not any(probe.local for probe in probes):
             probes.insert(0, Probe(Host(socket.gethostname(), 0)))
-        address: Future[Any] = Future()  # and port
+        address: Future[Any] = Future()  # address and port of the first host that is connected with this machine
         listener = Listener(address)
         with make_request(training, software, listener.server_address[1]) as request:
-            # Ranks also connect to other hosts than this one: a firewall between those may hide them from each other.
-            # The first of them answers the others until these have connected to it.
+            # Ranks also connect to each other, and a firewall may be between two hosts that both reach this machine. So
+            # the first other host stays until all the others have connected to it.
             first, *others = sorted(probes, key=lambda probe: probe.local)
             collected = pool.submit(first.collect, request)
             wait([collected, address], return_when=FIRST_COMPLETED)
@@ -86,19 +87,19 @@ def probe_all(hosts: Sequence[Host], training: Training, software: Software) -> 
 
 
 def allow_open_files(wanted: int) -> None:
-    """Raises the limit on open files of this process, if it is lower, as far as it may."""
+    """Raises this process's limit on open files to ``wanted``, or as far as permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    permitted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, permitted), hard))
 
 
 @contextlib.contextmanager
 def make_request(training: Training, software: Software, port: int) -> Iterator[dict[str, object]]:
-    """Yields the request to facts.py, while a marker file in the output folder shows which hosts share that folder."""
+    """Yields the request to facts.py. Meanwhile, a marker file shows which hosts share the output folder."""
     token = f"pfc-{secrets.token_hex(8)}"
     folder = Path(CLONE, training.shared)
-    folder = next(path for path in (folder, *folder.parents) if os.path.isdir(path))  # training creates the others
+    folder = next(path for path in (folder, *folder.parents) if os.path.isdir(path))  # training creates the rest
     marker = folder / f".{token}"
     request = {"token": token, "clone": CLONE, "venv": f"{CLONE}/{software.venv}", "marker": str(marker)}
     with contextlib.suppress(OSError):
@@ -112,7 +113,7 @@ def make_request(training: Training, software: Software, port: int) -> Iterator[
 
 
 def report(table: Mapping[Probe, list[Row]]) -> None:
-    """Prints a line for each host, followed by its problems."""
+    """Prints each host, followed by its problems."""
     for probe, rows in table.items():
         about = [probe.host.name, plural(probe.host.slots, "rank")]
         about += [plural(probe.facts["gpus"], "GPU")] if probe.facts else []
@@ -124,7 +125,7 @@ def report(table: Mapping[Probe, list[Row]]) -> None:
 
 
 def write_result(path: str, table: Mapping[Probe, list[Row]]) -> None:
-    """Writes the networks, the usable hosts and the number of their ranks as shell assignments, for run.sh."""
+    """Writes the networks, the usable hosts and their total number of ranks as shell assignments, for run.sh."""
     usable = [probe.host for probe, rows in table.items() if probe.host.slots and not rows]
     values = {
         "PFC_NETWORKS": ",".join(networks(list(table))),

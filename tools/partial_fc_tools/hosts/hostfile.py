@@ -1,10 +1,10 @@
-"""Hosts and their numbers of ranks, from a hostfile or a list as for `mpirun -host` and `horovodrun -H`."""
+"""Hosts and their numbers of ranks, from a hostfile, or from a list as for `mpirun -host` and `horovodrun -H`."""
 
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-# `name`, `name:8` or `name slots=8`; Open MPI's upper limit may follow, but the ranks of a job are those of its slots.
+# `name`, `name:8` or `name slots=8`. Open MPI's max_slots may follow, which does not change the number of ranks.
 ENTRY = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9.-]*)(?: ?: ?(?P<count>\d+)| slots ?= ?(?P<slots>\d+))?(?: max[-_]slots ?= ?\d+)?"
 )
@@ -14,11 +14,11 @@ class Host(NamedTuple):
     """A host and the ranks that it runs."""
 
     name: str  # or address
-    slots: int  # number of ranks; 0 for a host that only starts the training
+    slots: int  # number of ranks; 0 for a host that only launches the training
 
 
 def read_hostfile(path: str) -> list[Host]:
-    """Reads a hostfile. A name without a number is one rank, as often as it is listed.
+    """Reads a hostfile. A name without a number means one rank each time it is listed.
 
     Raises:
         ValueError: A line cannot be parsed, or the file lists no host.
@@ -33,12 +33,12 @@ def read_hostfile(path: str) -> list[Host]:
 
 
 def read_list(text: str) -> list[Host]:
-    """Parses ``hosta:2,hostb:2``. The default count is 1; a host that is listed again gets more ranks."""
+    """Parses ``hosta:2,hostb:2``. The default count is 1, and counts of the same host are added."""
     return _merge((f"the host list {text!r}", entry) for entry in text.split(","))
 
 
 def _merge(entries: Iterable[tuple[str, str]]) -> list[Host]:
-    """Returns the hosts, each once, of entries that come with their position for an error."""
+    """Parses pairs of (position for error messages, entry), and adds the ranks of each host."""
     slots: dict[str, int] = {}
     for where, entry in entries:
         match = ENTRY.fullmatch(" ".join(entry.split()))

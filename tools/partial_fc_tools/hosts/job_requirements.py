@@ -1,4 +1,4 @@
-"""What a trainer and a training require of a host: an environment, the files of the data set, the output folder."""
+"""What a training requires of a host: the trainer's environment, the files of the data set, the output folder."""
 
 import json
 import os
@@ -9,15 +9,15 @@ from typing import NamedTuple
 from partial_fc.data.sources.forms import RECORDS, form_of, set_in
 from partial_fc.utils.options import options_of
 
-READ_TIMEOUT = 30  # seconds to read the settings: the first import from a network file system may take many
+READ_TIMEOUT = 30  # seconds to read the settings, as the first import from a network file system may be slow
 
 
 class Software(NamedTuple):
-    """A trainer on a host."""
+    """The software of a trainer."""
 
     venv: str  # folder of its environment in the clone
-    install: str  # script in setup-utils that makes the environment
-    program: str  # of a rank
+    install: str  # script in setup-utils that installs the environment
+    program: str  # program that each rank runs
 
 
 TRAINERS = {
@@ -29,15 +29,15 @@ TRAINERS = {
 class Training(NamedTuple):
     """The requirements of a training."""
 
-    needed: Sequence[str] = ()  # files without which it does not start, if the set is record files
-    beside: Sequence[str] = ()  # files that may be missing, but must be the same on all hosts
-    shared: str = ""  # folder for checkpoints that all hosts must share; empty for none
+    needed: Sequence[str] = ()  # record files that it cannot start without
+    beside: Sequence[str] = ()  # optional files, which must be the same on all hosts
+    shared: str = ""  # folder for checkpoints, which all hosts must share; empty if it saves none
 
 
 def read(clone: str, software: Software, arguments: Sequence[str]) -> Training:
-    """Derives the requirements from the arguments of a training, by its program with ``--print-config``.
+    """Derives the requirements of a training from its arguments, by running its program with ``--print-config``.
 
-    There are none if the environment is missing, or if the arguments only ask for help.
+    Without the environment, or with ``--help`` among the arguments, there are no requirements.
 
     Raises:
         ValueError: The training would refuse the arguments.
@@ -52,15 +52,15 @@ def read(clone: str, software: Software, arguments: Sequence[str]) -> Training:
         raise ValueError(f"reading the settings takes more than {READ_TIMEOUT} s: is {clone} on a slow disk?") from None
     if done.returncode:
         _, error, message = done.stderr.strip().partition("error: ")
-        raise ValueError(message if error else done.stderr.strip())  # the latter of a config.py with a syntax error
+        raise ValueError(message if error else done.stderr.strip())  # no "error: " for a syntax error in config.py
     if not done.stdout.startswith("{"):
         return Training()
     settings = json.loads(done.stdout)
     saves = settings["checkpoint_every"] or options_of(settings, "checkpoint_options").minutes
     shared = (settings["output"] or settings["models_root"]) if saves else ""
     rec = settings["rec"] or set_in(os.path.join(settings["data_root"], settings["data_name"]))
-    drawn = settings["debug"] or (settings["dataset"] == "demo" and not settings["rec"])
-    if drawn or form_of(rec) != RECORDS:  # the hosts compare no sets in other forms
+    is_synthetic = settings["debug"] or (settings["dataset"] == "demo" and not settings["rec"])
+    if is_synthetic or form_of(rec) != RECORDS:  # only record files are compared
         return Training(shared=shared)
     names = ["property", *(f"{name}.bin" for name in settings["val_targets"])]
     beside = [os.path.join(os.path.dirname(rec), name) for name in names]

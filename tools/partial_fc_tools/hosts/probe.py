@@ -1,4 +1,4 @@
-"""A probe of a host: facts.py runs there, through ssh or as a child process."""
+"""Runs facts.py on a host, through ssh or, on this machine, as a child process."""
 
 import contextlib
 import json
@@ -17,37 +17,38 @@ from partial_fc.distributed.interfaces import source_address
 from . import facts
 from .hostfile import Host
 
-# No one is there to answer a prompt. -4: MPI, Gloo in Horovod and the heartbeat use IPv4, so that its route counts.
+# BatchMode: nobody can answer a prompt. -4: MPI, Horovod's Gloo and the heartbeat use IPv4, so its route is checked.
 SSH_OPTIONS = ("-4", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
-SECONDS = 12  # for all facts
+SECONDS = 12  # timeout for all facts of a host
 
 
 class Probe:
-    """What is known of one host."""
+    """What is known about one host."""
 
     def __init__(self, host: Host):
         self.host = host
-        self.facts: dict[str, Any] = {}  # the answer of facts.py; empty if there is none
-        self.error = ""  # why there is none: the last message of ssh or facts.py
+        self.facts: dict[str, Any] = {}  # answer of facts.py; empty if it failed
+        self.error = ""  # why it failed: the last message of ssh or facts.py
         addresses = []
         with contextlib.suppress(OSError):  # ssh may know the host by another name
             addresses = [entry[4][0] for entry in socket.getaddrinfo(host.name, None, socket.AF_INET)]
-        own = [address for address in addresses if address.startswith("127.") or source_address(address) == address]
-        # Whether it is this machine, which mpirun does not reach by ssh.
-        self.local = bool(own) or host.name in ("localhost", socket.gethostname())
+        # Whether it is this machine, where mpirun starts ranks without ssh.
+        self.local = host.name in ("localhost", socket.gethostname()) or any(
+            address.startswith("127.") or source_address(address) == address for address in addresses
+        )
 
     def collect(self, request: Mapping[str, Any]) -> None:
-        """Gets the facts of the host, or the error."""
-        # facts.py is the input. -I: no module of the user's, or of the folder in which it starts.
+        """Sets the facts of the host, or the error."""
+        # Python reads facts.py from its input. -I: it imports no modules of the user or of the current folder.
         arguments = ["-IS", "-", json.dumps(request)]
-        command = ["env", "-u", "SSH_CONNECTION", sys.executable, *arguments]  # it is not how this machine is reached
+        command = ["env", "-u", "SSH_CONNECTION", sys.executable, *arguments]  # the user's own login
         if not self.local:
             python = shlex.quote(f"{request['venv']}/bin/python")
             script = f"p={python}; test -x $p || p=python3; exec $p {shlex.join(arguments)}"
             ssh = ["ssh", *SSH_OPTIONS, *shlex.split(os.environ.get("OMPI_MCA_plm_rsh_args", ""))]
             command = [*ssh, self.host.name, shlex.join(["sh", "-c", script])]
         program, error = Path(facts.__file__).read_text(), ""
-        # Files, as a helper process of ssh may outlive it and hold its pipes open.
+        # Not pipes, which a helper process of ssh may keep open after ssh has ended.
         with (
             tempfile.TemporaryFile("w+", errors="replace") as out,
             tempfile.TemporaryFile("w+", errors="replace") as err,
@@ -56,11 +57,11 @@ class Probe:
                 subprocess.run(command, input=program, stdout=out, stderr=err, text=True, timeout=SECONDS)
             except subprocess.TimeoutExpired:
                 error = f"no answer in {SECONDS} s"
-            except OSError as problem:  # there is no ssh
+            except OSError as problem:  # ssh is not installed
                 error = str(problem)
             for file in (out, err):
                 file.seek(0)
-            for line in out:  # a shell's start-up files may print, too
+            for line in out:  # the shell's start-up files may print lines as well
                 _, mark, answer = line.partition(f"{request['token']} ")
                 self.facts = json.loads(answer) if mark else self.facts
             if not self.facts:
@@ -69,10 +70,10 @@ class Probe:
 
 
 def networks(probes: Sequence[Probe]) -> list[str]:
-    """Returns the networks, each once, of both ends of the ssh connections from this machine."""
-    found = []
+    """Returns the distinct networks of both ends of the ssh connections from this machine."""
+    ends = []
     for probe in probes:
         if probe.facts and not probe.local:
             address = probe.facts["address"] or probe.host.name
-            found += [probe.facts["network"], facts.network(source_address(address))]
-    return [network for network in dict.fromkeys(found) if network]
+            ends += [probe.facts["network"], facts.network(source_address(address))]
+    return [network for network in dict.fromkeys(ends) if network]

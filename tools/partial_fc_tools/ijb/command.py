@@ -1,9 +1,9 @@
 """Evaluates an ONNX model on IJB-B or IJB-C.
 
-1:1 verification: TAR at FAR 1e-6 .. 0.1. 1:N identification: rank-1, 5, 10 and TPIR at FPIR 0.01, 0.1.
+Measures 1:1 verification (TAR at FAR 1e-6 .. 0.1) and 1:N identification (rank-1, 5, 10 and TPIR at FPIR 0.01, 0.1).
 
-Writes into the result folder, for IJBC: IJBC_scores.npy (float32, in the order of the pairs), IJBC_roc.png and .pdf,
-IJBC.md, IJBC.csv and IJBC.json. --force replaces those of an earlier run together.
+Writes IJBC.md, IJBC.csv, IJBC.json, IJBC_scores.npy (float32, in the order of the pairs), IJBC_roc.png and .pdf into
+the result folder, or files that begin with IJBB. --force replaces the files of an earlier run together.
 """
 
 import argparse
@@ -21,14 +21,14 @@ EXAMPLE = "--model-root models/r50 --image-path /train_tmp/IJB_release/IJBC --re
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     add = parser.add_argument
-    add("--model-root", required=True, metavar="DIR", help="folder with an ONNX model, or the file itself")
+    add("--model-root", required=True, metavar="DIR", help="folder with an ONNX model, or its file")
     add("--image-path", required=True, metavar="IJBC", help="folder of the protocol, with meta/ and loose_crop/")
     add("--result-dir", required=True, metavar="OUT", help="folder for the results")
-    add("--target", choices=sorted(GALLERIES), help="protocol (default: the one in the folder)")
+    add("--target", choices=sorted(GALLERIES), help="protocol (default: the one found in the folder)")
     add("--batch-size", type=whole_number(1), default=128, help="faces per batch (default: 128)")
     add("--no-flip", dest="flip", action="store_false", help="do not add the embedding of the mirror image")
     add("--no-detector-score", dest="detector_score", action="store_false", help="do not weight images by their score")
-    add("--no-norm-score", dest="norm_score", action="store_false", help="normalize embeddings to length 1 first")
+    add("--no-norm-score", dest="norm_score", action="store_false", help="normalize image embeddings to length 1 first")
     add_follow_links(parser)
     add_force(parser)
     workers = decode_threads(1)

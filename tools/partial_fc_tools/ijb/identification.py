@@ -2,15 +2,16 @@
 
 The mate of a probe is the gallery template of the same subject; a probe without one is unmated.
 
-- rank-k: share of the mated probes whose mate is among the k best scores.
-- TPIR at FPIR f: share of the mated probes whose mate has the best score and exceeds the threshold, where at most a
-  share f of the unmated probes has a best score above the threshold.
+- rank-k: fraction of the mated probes whose mate is among the k best scores.
+- TPIR at FPIR f: fraction of the mated probes whose mate has the best score and exceeds the threshold. The threshold is
+  the lowest one that at most a fraction f of the unmated probes exceeds.
 
-insightface has two evaluations, which disagree. IJB_1N joins both galleries, so every probe is mated, and derives its
-threshold from scores of mated probes: its "TPIR" is another measure, which is not computed here. ijb_evals searches
-each gallery, as in the IJB papers; this module does the same, except that ijb_evals accepts one unmated probe less than
-f allows. The means are those of ijb_evals: ranks over the mated probes of both galleries, TPIR over the galleries. A
-score equal to that of the mate ranks before it: a model that returns a constant has rank-1 0 %, not 100 %.
+insightface has two evaluations, which disagree. IJB_1N joins both galleries, so that every probe is mated, and derives
+its threshold from scores of mated probes; this "TPIR" is another measure, which is not computed here. ijb_evals
+searches each gallery, as in the IJB papers. This module does the same, except that ijb_evals accepts one unmated probe
+less than f allows. The means are computed as in ijb_evals: ranks over the mated probes of both galleries, TPIR over
+the galleries. A score equal to the mate's score ranks before it, so a model that returns a constant has a rank-1 of
+0 %, not 100 %.
 
 Shapes: Q probes, M gallery templates, E embedding.
 """
@@ -35,57 +36,44 @@ class Identification(NamedTuple):
     tpir: dict[float, float] | None  # TPIR by FPIR; None without unmated probes
 
     def rank(self, number: int) -> float:
-        """Returns the share of the mated probes whose mate is among the ``number`` best."""
+        """Returns the fraction of the mated probes whose mate is among the ``number`` best."""
         return self.hits[number] / self.mated
 
 
 def identify(probes: np.ndarray, gallery: np.ndarray, mates: np.ndarray, bar: Any) -> Identification:
-    """Searches probes in a gallery, see `search`. Raises ValueError if no probe has a mate."""
-    mated = mates >= 0
-    if not mated.any():
-        raise ValueError("no probe has its subject in the gallery")
-    mate, other, ranks = search(probes, gallery, mates, bar)
-    hits = {rank: int(np.sum(ranks[mated] <= rank)) for rank in RANKS}
-    return Identification(int(mated.sum()), int(np.sum(~mated)), hits, tpirs(mate, other, mated))
-
-
-def search(
-    probes: np.ndarray, gallery: np.ndarray, mates: np.ndarray, bar: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compares every probe with every gallery template, CHUNK probes at a time.
+    """Compares every probe with every gallery template.
 
     Args:
         probes: (Q, E) float32 of length 1.
         gallery: (M, E) float32 of length 1.
-        mates: (Q,) gallery row of each probe's mate, -1 without one.
-        bar: Progress bar, updated by the number of finished probes.
+        mates: (Q,) gallery row of each probe's mate, -1 for an unmated probe.
+        bar: progress bar, updated by the number of finished probes.
 
-    Returns:
-        (Q,) float32 score of the mate, -inf without one; (Q,) float32 best score of the other templates; (Q,) int64
-        rank of the mate, from 1.
+    Raises:
+        ValueError: No probe has a mate.
     """
-    mate, other = np.full((2, len(probes)), -np.inf, np.float32)
-    rank = np.zeros(len(probes), np.int64)
+    mated = mates >= 0
+    if not mated.any():
+        raise ValueError("no probe has its subject in the gallery")
+    mate_scores, best_others = np.full((2, len(probes)), -np.inf, np.float32)
+    ranks = np.zeros(len(probes), np.int64)
     for start in range(0, len(probes), CHUNK):
         part = slice(start, start + CHUNK)
         scores = probes[part] @ gallery.T
-        mated = np.flatnonzero(mates[part] >= 0)
-        columns = mates[part][mated]
-        mate[part][mated] = scores[mated, columns]
-        scores[mated, columns] = -np.inf
-        other[part] = scores.max(axis=1)
-        rank[part] = 1 + np.sum(scores >= mate[part][:, None], axis=1)
+        rows = np.flatnonzero(mated[part])
+        columns = mates[part][rows]
+        mate_scores[part][rows] = scores[rows, columns]
+        scores[rows, columns] = -np.inf
+        best_others[part] = scores.max(axis=1)
+        ranks[part] = 1 + np.sum(scores >= mate_scores[part][:, None], axis=1)
         bar.update(len(scores))
-    return mate, other, rank
-
-
-def tpirs(mate: np.ndarray, other: np.ndarray, mated: np.ndarray) -> dict[float, float] | None:
-    """Returns TPIR by FPIR from the scores of `search`; None if every probe has a mate."""
-    best = np.sort(other[~mated])
-    if not len(best):
-        return None
-    first = mate[mated] > other[mated]
-    return {fpir: float(np.mean(first & (mate[mated] > highest_refused(best, fpir)))) for fpir in FPIRS}
+    hits = {rank: int(np.sum(ranks[mated] <= rank)) for rank in RANKS}
+    tpir = None
+    if not mated.all():
+        impostors, genuine = np.sort(best_others[~mated]), mate_scores[mated]
+        is_best = genuine > best_others[mated]
+        tpir = {fpir: float(np.mean(is_best & (genuine > highest_refused(impostors, fpir)))) for fpir in FPIRS}
+    return Identification(int(mated.sum()), int(np.sum(~mated)), hits, tpir)
 
 
 def mean(results: list[Identification]) -> Identification:

@@ -15,8 +15,8 @@ import numpy as np
 from partial_fc.utils.regular_files import open_list
 from partial_fc.utils.text import encoding_of, read_lines
 
-MAX_DIGITS = 9  # of an id, so that it fits into int32; the largest id of IJB-C has six digits
-MAX_SHOWN = 60  # characters of an invalid line in an error message
+MAX_DIGITS = 9  # digits of an id, which then fits into int32; the largest id of IJB-C has six digits
+MAX_SHOWN = 60  # characters of an invalid line that an error message quotes
 Row = TypeVar("Row")
 
 
@@ -24,8 +24,7 @@ class ImageList(NamedTuple):
     """Images of a protocol."""
 
     names: list[str]  # N file names
-    # (N, 5, 2) float64, (x, y) in pixels: eyes, nose, corners of the mouth; the one further left in the image first
-    landmarks: np.ndarray
+    landmarks: np.ndarray  # (N, 5, 2) float64, (x, y) in pixels: eyes, nose, mouth corners, from left to right
     detector_scores: np.ndarray  # (N,) float32
     templates: np.ndarray  # (N,) int32 rows of ``template_ids``
     media: np.ndarray  # (N,) int32 media ids
@@ -33,7 +32,7 @@ class ImageList(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs of templates: (P,) int32 rows of either, and (P,) bool, whether both show the same person."""
+    """Pairs of templates: (P,) int32 rows of both templates, and (P,) bool, whether they show the same person."""
 
     left: np.ndarray
     right: np.ndarray
@@ -41,7 +40,7 @@ class Pairs(NamedTuple):
 
 
 class SubjectList(NamedTuple):
-    """Templates of a gallery or of the probes, each once: (M,) int32 rows of the protocol, and (M,) int32 subjects."""
+    """Distinct templates of a gallery or of the probes: (M,) int32 template rows, and (M,) int32 subjects."""
 
     templates: np.ndarray
     subjects: np.ndarray
@@ -54,17 +53,21 @@ def read_rows(
     split: Callable[[str], list[str]] = str.split,
     heading: bool = False,
 ) -> Iterator[Row]:
-    """Yields ``parse(*values)`` for each line that is not blank; with ``heading``, not for a first one without number.
+    """Yields ``parse(*values)`` for each line that is not blank.
 
-    ``columns`` are names separated by spaces; ``split`` returns the values of a line; ``parse`` raises ValueError with
-    the problem of one.
+    Args:
+        path: path of the file.
+        columns: names of the columns, separated by spaces.
+        parse: raises ValueError for invalid values, with a message that describes the problem.
+        split: splits a line into its values.
+        heading: whether the first line may be a heading, which does not start with a number.
 
     Raises:
-        ValueError: A line has another number of values, or is refused by ``parse``. The message names file and line.
+        ValueError: A line has a wrong number of values, or ``parse`` refuses them. The message names file and line.
         OSError: The file cannot be read.
     """
     count = len(columns.split())
-    # Image names may have any encoding; their bytes are passed on to the file system.
+    # Image names may have any encoding: their bytes go to the file system unchanged.
     for number, line in enumerate(read_lines(path, any_bytes=True), start=1):
         if not line.strip() or heading and number == 1 and line.strip()[0] not in "+-.0123456789":
             continue
@@ -81,14 +84,14 @@ def read_rows(
 
 
 def whole_number(text: str) -> int:
-    """Returns an id or a label. Raises ValueError unless it has 1 to MAX_DIGITS decimal digits and no sign."""
+    """Returns an id or a label. Raises ValueError unless it consists of 1 to MAX_DIGITS decimal digits."""
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
         raise ValueError(f"{text!r} must be a whole number of at most {MAX_DIGITS} digits")
     return int(text)
 
 
 def known_template(text: str, known: set[int]) -> int:
-    """Returns the id of a template. Raises ValueError if it is not among the known ones."""
+    """Returns the id of a template. Raises ValueError if it is unknown."""
     template = whole_number(text)
     if template not in known:
         raise ValueError(f"unknown template {template}: it has no faces")
@@ -106,11 +109,11 @@ def read_images(
 ) -> ImageList:
     """Reads ``*_name_5pts_score.txt`` and ``*_face_tid_mid.txt``.
 
-    ``detector_score``: whether the scores have to be weights of the images.
+    ``detector_score`` is whether the scores are used as weights of the images, and must be valid weights.
 
     Raises:
-        ValueError: A line is invalid, or the files differ in their images or the order of these (insightface joins them
-            by line number alone, so faces would silently get the templates of others). The message names file and line.
+        ValueError: A line is invalid, or the files list different images or another order. The message names file and
+            line. (insightface joins the files by line number alone, which may silently mix up the templates.)
         OSError: A file cannot be read.
     """
     columns = "name x1 y1 x2 y2 x3 y3 x4 y4 x5 y5 score"
@@ -132,8 +135,8 @@ def read_images(
     if detector_score and weightless.any():
         raise ValueError(
             f"{os.fspath(landmarks_path)}, line {weightless.argmax() + 1}: detector score "
-            f"{scores[weightless.argmax()]:g} is no weight: scores must be at least 0, and not all 0 in template "
-            f"{ids[weightless.argmax(), 0]}; correct them, or use --no-detector-score"
+            f"{scores[weightless.argmax()]:g} is not a valid weight: scores must be at least 0, and not all 0 in "
+            f"template {ids[weightless.argmax(), 0]}; correct them, or use --no-detector-score"
         )
     return ImageList(names, points, scores, templates.astype(np.int32), ids[:, 1], template_ids)
 
@@ -141,14 +144,14 @@ def read_images(
 def _read_named(
     path: str | os.PathLike, columns: str, parse: Callable[..., list], dtype: type
 ) -> tuple[list[str], np.ndarray]:
-    """Returns the names in the first column, and what ``parse`` makes of the others, an array (N, others)."""
+    """Returns the names in the first column, and an array of what ``parse`` returns for the other columns."""
     names: list[str] = []
 
     def add(name: str, *values: str) -> list:
         names.append(name)
         return parse(*values)
 
-    # Row by row: a list of all numbers would take five times the memory.
+    # fromiter reads row by row: a list of all numbers would take five times the memory.
     return names, np.fromiter(read_rows(path, columns, add), np.dtype((dtype, columns.count(" "))))
 
 
@@ -165,12 +168,12 @@ def _parse_landmarks(*values: str) -> list[float]:
 
 
 def read_pairs(path: str | os.PathLike, template_ids: np.ndarray) -> Pairs:
-    """Reads ``*_template_pair_label.txt``: template, template, 1 for the same person or 0.
+    """Reads ``*_template_pair_label.txt``: template, template, label (1 for the same person, otherwise 0).
 
-    IJB-C has 15,658,489 lines. ``template_ids``: (T,) ids of the protocol's templates, ascending.
+    ``template_ids`` are the ids (T,) of the protocol's templates, ascending.
 
     Raises:
-        ValueError: A line is not such a pair (the message names file and line), or all labels are equal.
+        ValueError: A line is invalid (the message names file and line), or all labels are equal.
         OSError: The file cannot be read.
     """
     known = set(template_ids.tolist())
@@ -182,8 +185,8 @@ def read_pairs(path: str | os.PathLike, template_ids: np.ndarray) -> Pairs:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of a file without lines, which is an error below
-            warnings.simplefilter("error", DeprecationWarning)  # 0.5 would become 0
+            warnings.simplefilter("ignore", UserWarning)  # about an empty file, which is an error below
+            warnings.simplefilter("error", DeprecationWarning)  # about 0.5, which would become 0
             with open_list(path) as file:
                 encoding = encoding_of(file.read(2))
             table = np.loadtxt(path, np.int32, comments=None, ndmin=2, encoding=encoding).reshape(-1, 3)
@@ -192,7 +195,9 @@ def read_pairs(path: str | os.PathLike, template_ids: np.ndarray) -> Pairs:
         valid = min(left.min(initial=0), right.min(initial=0)) >= 0 and (issame | (table[:, 2] == 0)).all()
     except ValueError:
         valid = False
-    if not valid:  # a loop over the lines takes six times as long, but its error names the line
+    if not valid:
+        # A loop over the lines takes six times as long as loadtxt for the 15,658,489 lines of IJB-C, but its error
+        # names the line.
         list(read_rows(path, "template template label", parse))
         raise AssertionError("a file without an invalid line was refused")
     if issame.all() or not issame.any():
@@ -203,18 +208,19 @@ def read_pairs(path: str | os.PathLike, template_ids: np.ndarray) -> Pairs:
 
 
 def read_subjects(path: str | os.PathLike, template_ids: np.ndarray, gallery: bool) -> SubjectList:
-    """Reads a list of templates and subjects: a heading or none, then lines that begin with template,subject.
+    """Reads a list of templates and subjects: an optional heading, then lines that begin with template,subject.
 
-    The official lists have a line per image, so templates repeat; they count once.
+    The official lists have a line per image, so templates repeat.
 
     Args:
-        path: Of the file.
+        path: path of the file.
         template_ids: (T,) ids of the protocol's templates, ascending.
-        gallery: Whether each subject must have a single template, as in insightface's IJB_1N.
+        gallery: whether each subject must have a single template, as in insightface's IJB_1N.
 
     Raises:
-        ValueError: A line has no two numbers, an unknown template, a template with two subjects or, in a gallery, a
-            second template of a subject; or the list is empty. The message names file and line.
+        ValueError: A line does not begin with two numbers, or has an unknown template, another subject than earlier
+            lines of its template or, in a gallery, a second template of its subject; or the list is empty. The message
+            names file and line.
         OSError: The file cannot be read.
     """
     known = set(template_ids.tolist())

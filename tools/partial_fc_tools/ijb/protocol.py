@@ -42,12 +42,11 @@ class IjbSet(NamedTuple):
     """A protocol without its image contents."""
 
     target: str  # IJBB or IJBC
-    folder: str  # of the images
-    # images, pairs: the lists for 1:1
+    folder: str  # path of the images
     images: ImageList
-    pairs: Pairs
-    search: Search | None  # the lists for 1:N; None if files are missing, whose paths are in ``absent``
-    absent: list[str]
+    pairs: Pairs  # for 1:1
+    search: Search | None  # for 1:N; None if its files are missing
+    absent: list[str]  # paths of the missing files for 1:N
 
 
 def files_of(root: str | os.PathLike, target: str) -> Files:
@@ -67,44 +66,41 @@ def files_of(root: str | os.PathLike, target: str) -> Files:
 def read_protocol(root: str | os.PathLike, target: str | None = None, detector_score: bool = True) -> IjbSet:
     """Reads all files of a protocol except the images.
 
-    ``target`` is IJBB or IJBC; None for the one in the folder. ``detector_score``: see `read_images`.
+    Args:
+        root: folder of the protocol.
+        target: IJBB or IJBC (default: the one in the folder).
+        detector_score: see `read_images`.
 
     Raises:
-        OSError: A file is missing. Includes images: before hours of embedding, not after.
+        OSError: A file or an image is missing. Images are checked here, before hours of embedding.
         ValueError: A line is invalid (the message names file and line), a gallery has no subject of the probes, or the
             folder has both protocols.
     """
-    target = target or _find_target(os.fspath(root))
+    if target is None:
+        targets = [target for target in GALLERIES if os.path.exists(files_of(root, target).landmarks)]
+        if not targets:
+            raise FileNotFoundError(
+                f"{root} is not an IJB folder: it has neither meta/ijbc_name_5pts_score.txt nor "
+                "meta/ijbb_name_5pts_score.txt"
+            )
+        if len(targets) > 1:
+            raise ValueError(f"{root} has both IJBB and IJBC: select one with --target")
+        target = targets[0]
     files = files_of(root, target)
     images = read_images(files.landmarks, files.media, detector_score)
-    listed = set(os.listdir(files.images))
-    # Names in subfolders are not in the listing; isfile finds them.
-    paths = [os.path.join(files.images, name) for name in images.names if name not in listed]
-    missing = [path for path in paths if not os.path.isfile(path)]
+    listed = set(os.listdir(files.images))  # much faster than a look at each of 469,375 files
+    unlisted = [os.path.join(files.images, name) for name in images.names if name not in listed]
+    missing = [path for path in unlisted if not os.path.isfile(path)]  # others are in subfolders
     if missing:
         counts = f"{len(missing):,} of {plural(len(images.names), 'image')}"
         raise FileNotFoundError(f"{missing[0]} does not exist; {counts} are missing")
     absent = [path for path in (*files.galleries.values(), files.probes) if not os.path.exists(path)]
-    search = None if absent else _read_search(files, images)
+    search = None
+    if not absent:
+        galleries = {name: read_subjects(path, images.template_ids, True) for name, path in files.galleries.items()}
+        probes = read_subjects(files.probes, images.template_ids, False)
+        for name, gallery in galleries.items():
+            if not np.isin(probes.subjects, gallery.subjects).any():
+                raise ValueError(f"no probe of {files.probes} has its subject in {files.galleries[name]}")
+        search = Search(galleries, probes)
     return IjbSet(target, files.images, images, read_pairs(files.pairs, images.template_ids), search, absent)
-
-
-def _find_target(root: str) -> str:
-    targets = [target for target in GALLERIES if os.path.exists(files_of(root, target).landmarks)]
-    if not targets:
-        raise FileNotFoundError(
-            f"{root} is not an IJB folder: it has neither meta/ijbc_name_5pts_score.txt nor "
-            "meta/ijbb_name_5pts_score.txt"
-        )
-    if len(targets) > 1:
-        raise ValueError(f"{root} holds both IJBB and IJBC: select one with --target")
-    return targets[0]
-
-
-def _read_search(files: Files, images: ImageList) -> Search:
-    galleries = {name: read_subjects(path, images.template_ids, True) for name, path in files.galleries.items()}
-    probes = read_subjects(files.probes, images.template_ids, False)
-    for name, gallery in galleries.items():
-        if not np.isin(probes.subjects, gallery.subjects).any():
-            raise ValueError(f"no probe of {files.probes} has its subject in {files.galleries[name]}")
-    return Search(galleries, probes)

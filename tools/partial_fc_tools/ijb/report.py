@@ -3,11 +3,10 @@
 import io
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
-from partial_fc.evaluation.roc import RocPoint
 from partial_fc.utils.tables import CsvWriter, markdown_table
 from partial_fc.utils.text import one_line, plural
 from partial_fc_tools.verify.roc_picture import draw_roc
@@ -15,10 +14,10 @@ from partial_fc_tools.verify.roc_picture import draw_roc
 from .evaluate import EmbeddingOptions, Results
 from .identification import FPIRS, RANKS
 from .protocol import IjbSet
-from .verification import FARS
 
+FARS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+WEIGHTS = ("flip", "detector_score", "norm_score")  # the EmbeddingOptions that change the scores
 AT_MOST, NEAREST = "1:1", "1:1 (nearest point)"
-WEIGHTS = ("flip", "detector_score", "norm_score")  # EmbeddingOptions that change the scores
 
 
 def result_files(target: str) -> list[str]:
@@ -50,70 +49,67 @@ def far_text(far: float) -> str:
     return f"{far:.0e}".replace("e-0", "e-")
 
 
-def pair_rows(results: Results) -> dict[str, list[float]]:
-    """Returns the rows of 1:1: a TAR for each of FARS."""
-    return {name: [at(far).tar for far in FARS] for name, at in _readings(results).items()}
+def table_rows(results: Results) -> tuple[dict[str, list[float]], dict[str, list[float | None]]]:
+    """Returns the rows of 1:1, TAR at each of FARS, and of 1:N, rates at each of RANKS and TPIR at each of FPIRS.
 
-
-def _readings(results: Results) -> dict[str, Callable[[float], RocPoint]]:
-    return {AT_MOST: results.roc.at_most, NEAREST: results.roc.nearest}
-
-
-def search_rows(results: Results) -> dict[str, list[float | None]]:
-    """Returns the rows of 1:N: a rate for each of RANKS, then a TPIR for each of FPIRS, None if undefined."""
-    return {
+    TPIR is None without unmated probes.
+    """
+    readings = {AT_MOST: results.roc.at_most, NEAREST: results.roc.nearest}
+    pairs = {name: [reading(far).tar for far in FARS] for name, reading in readings.items()}
+    searches = {
         f"1:N {name}": [*map(search.rank, RANKS), *(search.tpir or dict.fromkeys(FPIRS)).values()]
         for name, search in results.searches.items()
     }
+    return pairs, searches
 
 
 def markdown(title: str, results: Results) -> str:
     """Returns the tables as Markdown, in percent."""
     genuine, impostor = len(results.roc.genuine), len(results.roc.impostor)
-    pairs = f"{plural(genuine, 'genuine pair')}, {plural(impostor, 'impostor pair')}."
-    lines = [f"# {title}", ""]
-    lines += _percent_table(["TAR (%) at FAR", *map(far_text, FARS)], pair_rows(results))
-    lines += ["", f'{pairs} "{AT_MOST}": at most the given FAR; "nearest point": as insightface reads the curve.']
-    for name, at in _readings(results).items():
-        lines += ["", f'Measured FAR of "{name}": {", ".join(f"{at(far).far:.3g}" for far in FARS)}.']
+    pair_rows, search_rows = table_rows(results)
+    lines = [f"# {title}", "", *_percent_table(["TAR (%) at FAR", *map(far_text, FARS)], pair_rows.items()), ""]
+    lines.append(
+        f"{plural(genuine, 'genuine pair')}, {plural(impostor, 'impostor pair')}. "
+        f'"{AT_MOST}": TAR at a FAR of at most the given one; "nearest point": as insightface reads the curve.'
+    )
+    for name, reading in ((AT_MOST, results.roc.at_most), (NEAREST, results.roc.nearest)):
+        lines += ["", f'Measured FAR of "{name}": {", ".join(f"{reading(far).far:.3g}" for far in FARS)}.']
     few = [far for far in FARS if impostor * far < 1]
     if few:
         lines.append(
-            f"At FAR {far_text(max(few))} and below no impostor pair may be accepted: there are too few of them."
+            f"There are too few impostor pairs to accept any of them at a FAR of {far_text(max(few))} or below."
         )
     if results.searches:
         ranks, fpirs = [f"rank-{rank}" for rank in RANKS], [f"TPIR at FPIR {fpir}" for fpir in FPIRS]
-        lines += ["", *_percent_table(["%", *ranks, *fpirs], search_rows(results)), ""]
+        lines += ["", *_percent_table(["%", *ranks, *fpirs], search_rows.items()), ""]
         for name, search in results.searches.items():
             if name != "mean":
                 lines.append(f"{name}: {search.mated:,} probes with a mate, {search.unmated:,} without.")
     return "\n".join(lines) + "\n"
 
 
-def _percent_table(heading: list[str], rows: Mapping[str, Sequence[float | None]]) -> list[str]:
-    cells = [
-        [name, *("-" if share is None else f"{100 * share:.2f}" for share in shares)] for name, shares in rows.items()
-    ]
+def _percent_table(heading: list[str], rows: Iterable[tuple[str, list]]) -> list[str]:
+    cells = [[name, *("-" if value is None else f"{100 * value:.2f}" for value in values)] for name, values in rows]
     return markdown_table(heading, cells)
 
 
 def csv_text(results: Results) -> str:
-    """Returns all figures as one CSV table of shares from 0 to 1; figures that a row does not have are empty."""
+    """Returns all figures as one CSV table of fractions; figures that a row does not have are empty."""
     tars = [f"TAR@FAR={far_text(far)}" for far in FARS]
     rates = [*(f"rank-{rank}" for rank in RANKS), *(f"TPIR@FPIR={fpir}" for fpir in FPIRS)]
+    pair_rows, search_rows = table_rows(results)
+    rows = [[name, *values, *[None] * len(rates)] for name, values in pair_rows.items()]
+    rows += [[name, *[None] * len(tars), *values] for name, values in search_rows.items()]
     text = io.StringIO()
-    columns = [*tars, *rates]
     writer = CsvWriter(text)
-    writer.writerow(["protocol", *columns])
-    for found, rows in ((tars, pair_rows(results)), (rates, search_rows(results))):
-        for name, shares in rows.items():
-            figures = {key: f"{share:.6f}" for key, share in zip(found, shares) if share is not None}
-            writer.writerow([name, *(figures.get(column, "") for column in columns)])
+    writer.writerow(["protocol", *tars, *rates])
+    for name, *values in rows:
+        writer.writerow([name, *("" if value is None else f"{value:.6f}" for value in values)])
     return text.getvalue()
 
 
 def json_text(target: str, model: str, counts: dict[str, int], options: EmbeddingOptions, results: Results) -> str:
-    """Returns all figures and the inputs they were computed from as JSON."""
+    """Returns all figures, and the inputs that they were computed from, as JSON."""
     searches = {
         name: {
             "mated_probes": search.mated,
@@ -123,19 +119,18 @@ def json_text(target: str, model: str, counts: dict[str, int], options: Embeddin
         }
         for name, search in results.searches.items()
     }
-    used = options._asdict()
     facts = {
         "target": target,
         "model": model,
         **counts,
         "genuine_pairs": len(results.roc.genuine),
         "impostor_pairs": len(results.roc.impostor),
-        **{name: used[name] for name in WEIGHTS},
+        **{name: getattr(options, name) for name in WEIGHTS},
         "tar_at_far": {far_text(far): results.roc.at_most(far).tar for far in FARS},
         "measured_far": {far_text(far): results.roc.at_most(far).far for far in FARS},
         "tar_at_nearest_far": {far_text(far): results.roc.nearest(far).tar for far in FARS},
         "measured_nearest_far": {far_text(far): results.roc.nearest(far).far for far in FARS},
         "identification": searches,
-        "seconds": {part: round(seconds, 3) for part, seconds in results.seconds.items()},
+        "seconds": {step: round(seconds, 3) for step, seconds in results.seconds.items()},
     }
     return json.dumps(facts, indent=1) + "\n"

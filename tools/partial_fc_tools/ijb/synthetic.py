@@ -1,10 +1,10 @@
-"""Writes a small protocol of synthetic faces in the layout of IJB-B and IJB-C, to try an evaluation without the data.
+"""Writes a small protocol of synthetic faces in the layout of IJB-B and IJB-C, to try an evaluation without their data.
 
-Every subject has one gallery template and several probe templates of photos and of videos with a few frames. Each
+Every subject has one gallery template and several probe templates, of photos and of videos with a few frames. Each
 gallery contains half of the subjects, so half of the probes have no mate in it. 1:1 compares every gallery template
-with every probe. No person is in the demo data set. Images are rotated, shifted and scaled, so that a model needs the
-alignment. --framing selects the landmarks: "face" puts them on eyes, nose and mouth, as in IJB; "demo" puts them where
-alignment produces the framing of the demo data set, for models trained on it.
+with every probe. None of the persons is in the demo data set. Images are rotated, shifted and scaled, so a model needs
+the alignment. --framing selects the landmarks: "face" puts them on eyes, nose and mouth, as in IJB; "demo" puts them
+where alignment produces the framing of the demo data set, for models trained on it.
 
 Shapes: N images.
 """
@@ -34,12 +34,12 @@ SIDE = 160  # pixels, width and height of an image
 FRAMINGS = ("face", "demo")
 GALLERY_MEDIA, PROBE_MEDIA, FRAMES = (3, 5), (1, 3), (1, 4)  # min, max: media of a template, frames of a video
 PROBES = (2, 4)  # min, max: probe templates of a subject
-VIDEOS = 0.4  # share of the media
+VIDEOS = 0.4  # fraction of the media
 MAX_ROTATION, SCALES, MAX_SHIFT = 0.6, (0.65, 0.95), 12.0  # radians; factors; pixels
 
 
 class Image(NamedTuple):
-    """An image; ``number`` is its place among those of the subject, ``transform`` (2, 3) is applied to the face."""
+    """An image; ``number`` counts the images of the subject, ``transform`` (2, 3) is applied to the face."""
 
     name: str
     subject: int
@@ -50,7 +50,7 @@ class Image(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The content of a protocol; ``galleries`` and ``probes`` hold (template, subject)."""
+    """The content of a protocol; ``galleries`` and ``probes`` consist of (template, subject)."""
 
     images: list[Image]
     galleries: list[list[tuple[int, int]]]
@@ -58,7 +58,7 @@ class Plan(NamedTuple):
 
 
 def draw_plan(subjects: int, seed: int) -> Plan:
-    """Draws the templates and their images. Template ids are shuffled so that their order carries no information."""
+    """Draws the templates and their images. Template ids are shuffled, so their order reveals nothing."""
     rng = np.random.default_rng(seed)
     probes_each = rng.integers(PROBES[0], PROBES[1] + 1, subjects)
     template_ids = iter((1 + rng.permutation(int(subjects + probes_each.sum()))).tolist())
@@ -105,8 +105,7 @@ def draw_image(seed: int, framing: str, image: Image) -> tuple[bytes, np.ndarray
 def write_protocol(root: str, subjects: int, seed: int, target: str, framing: str, workers: int) -> Plan:
     """Writes a protocol into the folder ``root``, which appears only when it is complete.
 
-    Raises:
-        OSError: The folder exists and is not empty, or cannot be written.
+    Raises OSError if the folder is not empty, or cannot be written.
     """
     plan = draw_plan(subjects, seed)
     with staged_folder(root) as stage:
@@ -124,7 +123,7 @@ def write_protocol(root: str, subjects: int, seed: int, target: str, framing: st
         gallery_templates = sorted(plan.galleries[0] + plan.galleries[1])
         pairs = ((left, right) for left in gallery_templates for right in sorted(plan.probes))
         write_lines(files.pairs, (f"{left[0]} {right[0]} {int(left[1] == right[1])}" for left, right in pairs))
-        # Like the official ones: a header, and a line per image.
+        # Like the official lists, these have a heading and a line per image.
         for path, members in zip((*files.galleries.values(), files.probes), (*plan.galleries, plan.probes)):
             ids = {template for template, _ in members}
             rows = [f"{image.template},{image.subject},{image.name}" for image in plan.images if image.template in ids]
@@ -143,7 +142,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("root", metavar="ROOT", help="folder to create")
     parser.add_argument("--subjects", type=whole_number(4), default=40, help="number of persons (default: 40)")
     parser.add_argument("--target", choices=sorted(GALLERIES), default="IJBC", help="protocol (default: IJBC)")
-    parser.add_argument("--framing", choices=FRAMINGS, default="face", help="see above (default: face)")
+    parser.add_argument(
+        "--framing", choices=FRAMINGS, default="face", help="position of the landmarks, see above (default: face)"
+    )
     add_seed(parser)
     add_workers(parser)
 

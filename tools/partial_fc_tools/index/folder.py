@@ -1,13 +1,12 @@
-"""The folder of an index: manifest.json, the lists with their checksums, the names, and some embeddings as added.
+"""The folder of an index: manifest.json, the lists with their checksums, the names, and a sample of the embeddings.
 
-Every change writes new files beside those in use, then the manifest that names them, then removes the old ones. A
-command that ends before leaves the old index, and a search that has it open goes on in the old files.
+Every change writes new files beside the current ones, then the manifest that names them, then removes the old files. A
+change that is interrupted leaves the old index, and a search that has it open continues with the old files.
 """
 
 import json
 import os
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -23,15 +22,16 @@ from partial_fc.utils.regular_files import open_regular
 from partial_fc.utils.shared_folders import refuse_writable_by_others
 from partial_fc_tools.inference.index import Origin
 
-from .ivf import DTYPES, Lists, damaged
+from .ivf import DTYPES, Lists, checksum, damaged
 from .names import ENDINGS, Names, write_names
 from .writer import Writer, added_type, drawn
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "partial_fc index", 2
-# By version: what has a CRC-32 in the manifest. In version 1 that was, beside the header, the numbers of all entries.
-CHECKED = {1: ("header", "numbers"), 2: ("header", "lists", "added", "names")}
-LARGEST = 1 << 16  # bytes of a manifest
+# CRC-32 values in the manifest, by format version. Those of version 1 covered the header and the IDs of all entries.
+CHECKED = {1: ("header", "ids"), 2: ("header", "lists", "added", "names")}
+FILES = {"lists": "lists-{}.faiss", "checksums": "checksums-{}.npy", "added": "added-{}.npy", "names": "names-{}"}
+LARGEST = 1 << 16  # maximum size of a manifest in bytes
 WRITTEN = re.compile(r"lists-\d+\.faiss|(?:checksums|added)-\d+\.npy|names-\d+\.(?:txt|npy)")
 
 
@@ -39,15 +39,15 @@ class Manifest(NamedTuple):
     """Content of the manifest.
 
     Attributes:
-        version: of the format.
-        dimension: E.
-        dtype: a name of DTYPES.
-        entries: number of embeddings.
-        change: number of the last change, which is in the names of the files but those of the names.
+        version: format version.
+        dimension: size of the embeddings.
+        dtype: a key of DTYPES.
+        entries: number of entries.
+        change: number of the last change, which is part of all file names except for the names of the entries.
         names: number of the change that wrote the names.
-        files: name -> bytes.
-        origin: of the embeddings; None if it is unknown.
-        checksums: by CHECKED; the header is the file of the lists up to the entries.
+        files: size of each file in bytes.
+        origin: what the embeddings were computed with; None if unknown.
+        checksums: CRC-32 values, see CHECKED.
     """
 
     version: int
@@ -60,22 +60,32 @@ class Manifest(NamedTuple):
     origin: Origin | None
     checksums: dict[str, int]
 
+    def file(self, kind: str) -> str:
+        """Returns the name of a file, by its key in FILES; for "names" without the ending."""
+        return FILES[kind].format(self.names if kind == "names" else self.change)
+
+    @property
+    def file_names(self) -> list[str]:
+        """The names of all files."""
+        kinds = ["lists", "checksums", "added"] if self.version > 1 else ["lists"]
+        return [*map(self.file, kinds), *(self.file("names") + ending for ending in ENDINGS)]
+
 
 class IndexFolder:
-    """An index on disk, all of whose files are open.
+    """An index on disk. All of its files stay open.
 
     Args:
-        folder: of the index.
+        folder: path of the index.
 
     Attributes:
-        manifest: its content.
-        names: of the entries by number, and of entries that were removed.
+        manifest: content of the manifest.
+        names: names of the entries by ID, including removed entries.
         lists: the embeddings.
 
     Raises:
         ImportError: faiss is missing.
         OSError: There is no index, a file cannot be read, or all users can replace files in the folder.
-        ValueError: A file is damaged or belongs to another version; names it.
+        ValueError: A file is damaged or belongs to another version.
     """
 
     names: Names
@@ -89,182 +99,157 @@ class IndexFolder:
             try:
                 return self._open()
             except (OSError, ValueError):
-                if _read_manifest(self._path(MANIFEST)) == self.manifest:  # else a change has replaced the files
+                if _read_manifest(self._path(MANIFEST)) == self.manifest:
                     raise
+                # A change has replaced the files since the manifest was read, so open the new ones.
 
     def _open(self) -> None:
-        about, self._added, checksums = self.manifest, None, None
-        for name, size in about.files.items():
+        manifest, self._added, checksums = self.manifest, None, None
+        for name, size in manifest.files.items():
             path = self._path(name)
             with open_regular(path, self.folder) as file:
-                held = os.fstat(file.fileno()).st_size
-            if held != size:
-                raise ValueError(f"{path} is damaged: it has {held} bytes instead of {size}")
-        self.names = Names(self._path(_names(about.names)))
-        path = self._path(_lists(about.change))
-        if about.version > 1:
-            self._added, checksums = (self._array(file(about.change)) for file in (_added, _checksums))
-            form = self._added.ndim, self._added.dtype
-            if form != (1, added_type(about.dimension)) or _crc(checksums) != about.checksums["lists"]:
-                raise damaged(self._path(_checksums(about.change)))
-        self.lists = Lists.open(path, about.dimension, about.dtype, checksums)
-        if (len(self.lists), self.lists.header_checksum) != (about.entries, about.checksums["header"]):
+                actual_size = os.fstat(file.fileno()).st_size
+            if actual_size != size:
+                raise ValueError(f"{path} is damaged: it has {actual_size} bytes instead of {size}")
+        self.names = Names(self._path(manifest.file("names")))
+        path = self._path(manifest.file("lists"))
+        if manifest.version > 1:
+            self._added = open_array(self._path(manifest.file("added")))
+            if (self._added.ndim, self._added.dtype) != (1, added_type(manifest.dimension)):
+                raise damaged(self._path(manifest.file("added")))
+            checksums = open_array(self._path(manifest.file("checksums")))
+            if checksum(checksums) != manifest.checksums["lists"]:
+                raise damaged(self._path(manifest.file("checksums")))
+        self.lists = Lists(path, manifest.dimension, manifest.dtype, checksums)
+        if (len(self.lists), self.lists.header_checksum) != (manifest.entries, manifest.checksums["header"]):
             raise damaged(path)
-        if about.version == 1 and _crc(*self.lists.numbers()) != about.checksums["numbers"]:
+        if manifest.version == 1 and checksum(*self.lists.ids()) != manifest.checksums["ids"]:
             raise damaged(path)
 
     def verify(self) -> None:
-        """Reads all that the index holds. Raises ValueError for a file that is damaged; version 1 shows less of it."""
+        """Reads the whole index; raises ValueError for a damaged file. In version 1, embeddings have no checksums."""
         self.lists.verify()
         self.lists.present(len(self.names))
-        about = self.manifest
+        manifest = self.manifest
         if self._added is not None:
-            if _crc(self._added) != about.checksums["added"]:
-                raise damaged(self._path(_added(about.change)))
-            if self.names.checksum() != about.checksums["names"]:
-                raise damaged(self._path(_names(about.names)))
+            if checksum(self._added) != manifest.checksums["added"]:
+                raise damaged(self._path(manifest.file("added")))
+            if self.names.checksum() != manifest.checksums["names"]:
+                raise damaged(self._path(manifest.file("names")))
 
     @property
     def keeps_added(self) -> bool:
-        """Whether an embedding is kept as it was added: none is in version 1, or if all that were kept are removed."""
+        """Whether embeddings are kept as they were added: not in version 1, or if all kept ones have been removed."""
         return self._added is not None and len(self._added) > 0
 
     @cached_property
     def added(self) -> np.ndarray:
-        """Some embeddings as they were added, see `Writer.added`; where none is kept, some of those in the lists."""
+        """Sample of the embeddings as they were added, see `Writer.added`; without `keeps_added`, from the lists."""
         if self._added is not None and self.keeps_added:
             return self._added
-        numbers = np.sort(np.concatenate(list(self.lists.numbers())))
-        numbers = numbers[drawn(numbers)]
-        added = np.empty(len(numbers), added_type(self.manifest.dimension))
-        added["number"], added["embedding"] = numbers, self.lists.rows(numbers)
+        ids = np.sort(np.concatenate(list(self.lists.ids())))
+        ids = ids[drawn(ids)]
+        added = np.empty(len(ids), added_type(self.manifest.dimension))
+        added["number"], added["embedding"] = ids, self.lists.rows(ids)
         return added
 
     def writer(self) -> Writer:
-        """Returns a writer of these entries and others."""
+        """Returns a writer that starts with the entries of this index."""
         return Writer(self.folder, self.manifest.dimension, self.manifest.dtype, self.lists, self.added)
 
     def present(self) -> tuple[np.ndarray, list[str]]:
-        """Returns the numbers of the entries in order, and their names."""
-        there = self.lists.present(len(self.names))
-        return np.flatnonzero(there), [name for name, kept in zip(self.names, there) if kept]
+        """Returns the IDs of the entries in ascending order, and their names."""
+        is_present = self.lists.present(len(self.names))
+        return np.flatnonzero(is_present), [name for name, present in zip(self.names, is_present) if present]
 
-    def check(self, what: str, dimension: int, origin: Origin | None) -> None:
-        """Raises ValueError for embeddings that cannot be compared with those of the index."""
+    def check(self, source: str, dimension: int, origin: Origin | None) -> None:
+        """Raises ValueError if the embeddings of ``source``, a path, cannot be compared with those of the index."""
         if dimension != self.manifest.dimension:
             raise ValueError(
-                f"{what} has embeddings of dimension {dimension}, {self.folder} those of dimension "
-                f"{self.manifest.dimension}: take those of the same model"
+                f"{source} has embeddings of dimension {dimension}, {self.folder} of dimension "
+                f"{self.manifest.dimension}: use embeddings of the same model"
             )
         if origin and self.manifest.origin:
-            origin.check(what, self.manifest.origin, self.folder)
+            origin.check(source, self.manifest.origin, self.folder)
 
     def write(self, lists: Writer, new_names: Sequence[str] = ()) -> None:
-        """Replaces the lists, and appends names. Raises OSError."""
-        about = self.manifest
-        change = about.change + 1
+        """Replaces the lists and appends names. Raises OSError."""
+        manifest = self.manifest._replace(entries=len(lists), change=self.manifest.change + 1)
         if new_names:
-            write_names(self._path(_names(change)), new_names, self.names)
-        names = change if new_names else about.names
-        _write(self.folder, lists, about._replace(entries=len(lists), change=change, names=names))
+            manifest = manifest._replace(names=manifest.change)
+            write_names(self._path(manifest.file("names")), new_names, self.names)
+        _write(self.folder, lists, manifest)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
-    def _array(self, name: str) -> np.ndarray:
-        return open_array(self._path(name))
-
 
 def create(folder: str, lists: Writer, dtype: str, dimension: int, names: Sequence[str], origin: Origin | None) -> None:
     """Writes an index into an empty folder. Raises OSError."""
-    write_names(os.path.join(folder, _names(1)), names)
-    _write(folder, lists, Manifest(VERSION, dimension, dtype, len(lists), 1, 1, {}, origin, {}))
+    manifest = Manifest(VERSION, dimension, dtype, len(lists), 1, 1, {}, origin, {})
+    write_names(os.path.join(folder, manifest.file("names")), names)
+    _write(folder, lists, manifest)
 
 
 @contextmanager
 def changing(folder: str) -> Iterator[IndexFolder]:
-    """Yields the index for a command that changes it.
+    """Locks an index and yields it for a change.
 
     Raises:
-        OSError: Another command changes it at the same time.
+        OSError: Another command is changing it.
         ValueError: It is damaged; new checksums would hide that.
     """
     path = os.path.join(folder, MANIFEST)
-    _read_manifest(path)  # for its error where there is no folder
+    _read_manifest(path)  # reports a missing folder before `locked` does
     refuse_writable_by_others(folder)
     with locked(folder):
         try:
             index = IndexFolder(folder)
             index.verify()
-            _clean(folder, index.manifest)
+            _remove_unused(folder, index.manifest)  # from a change that was killed
             yield index
         finally:
-            _clean(folder, _read_manifest(path))  # of a change that failed, or was killed before
+            _remove_unused(folder, _read_manifest(path))
 
 
 def is_index(path: str) -> bool:
-    """Returns whether a path is that of an index, and not of embeddings."""
+    """Returns whether a path is the folder of an index, rather than the path of embeddings."""
     return os.path.isfile(os.path.join(path, MANIFEST))
 
 
 def files_of(path: str) -> list[str]:
-    """Returns the names of the files of an index; none where no index can be read."""
+    """Returns the names of the files of an index; none if no index can be read."""
     try:
-        return [MANIFEST, *_files(_read_manifest(os.path.join(path, MANIFEST)))]
+        return [MANIFEST, *_read_manifest(os.path.join(path, MANIFEST)).file_names]
     except (FileNotFoundError, ValueError):
         return []
 
 
-def _lists(change: int) -> str:
-    return f"lists-{change}.faiss"
-
-
-def _checksums(change: int) -> str:
-    return f"checksums-{change}.npy"
-
-
-def _added(change: int) -> str:
-    return f"added-{change}.npy"
-
-
-def _names(change: int) -> str:
-    return f"names-{change}"
-
-
-def _files(about: Manifest) -> list[str]:
-    arrays = [_checksums(about.change), _added(about.change)] if about.version > 1 else []
-    return [_lists(about.change), *arrays, *(_names(about.names) + ending for ending in ENDINGS)]
-
-
-def _crc(*arrays: np.ndarray) -> int:
-    checksum = 0
-    for array in arrays:
-        checksum = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, checksum)
-    return checksum
-
-
-def _write(folder: str, lists: Writer, about: Manifest) -> None:
-    path = os.path.join(folder, _lists(about.change))
-    about, of_lists, sizes = about._replace(version=VERSION), lists.save(path), {}
-    for name, array in (_checksums(about.change), of_lists), (_added(about.change), lists.added):
+def _write(folder: str, lists: Writer, manifest: Manifest) -> None:
+    path = os.path.join(folder, manifest.file("lists"))
+    manifest, list_checksums, sizes = manifest._replace(version=VERSION), lists.save(path), {}
+    for name, array in (manifest.file("checksums"), list_checksums), (manifest.file("added"), lists.added):
         with new_file(os.path.join(folder, name)) as file:
             np.save(file, array)
-    for name in _files(about):
+    for name in manifest.file_names:
         with open(os.path.join(folder, name), "r+b", opener=no_follow) as file:
-            os.fsync(file.fileno())  # before the manifest that names it
+            os.fsync(file.fileno())  # before the manifest names it, or a crash would leave an index without it
             sizes[name] = os.fstat(file.fileno()).st_size
-    header = Lists.open(path, about.dimension, about.dtype).header_checksum
-    names = Names(os.path.join(folder, _names(about.names))).checksum()
-    checksums = {"header": header, "lists": _crc(of_lists), "added": _crc(lists.added), "names": names}
-    about = about._replace(files=sizes, checksums=checksums)
-    content = {"format": FORMAT, **about._asdict()}
-    content["origin"] = about.origin and about.origin._asdict()
+    checksums = {
+        "header": Lists(path, manifest.dimension, manifest.dtype).header_checksum,
+        "lists": checksum(list_checksums),
+        "added": checksum(lists.added),
+        "names": Names(os.path.join(folder, manifest.file("names"))).checksum(),
+    }
+    content = {"format": FORMAT, **manifest._replace(files=sizes, checksums=checksums)._asdict()}
+    content["origin"] = manifest.origin and manifest.origin._asdict()
     sync_folder(folder)
     replace_file(os.path.join(folder, MANIFEST), [json.dumps(content, indent=1).encode()])
 
 
-def _clean(folder: str, about: Manifest) -> None:
-    for name in set(os.listdir(folder)) - {MANIFEST, *_files(about)}:
+def _remove_unused(folder: str, manifest: Manifest) -> None:
+    """Removes files of an index that its manifest does not name; files of the user stay."""
+    for name in set(os.listdir(folder)) - {MANIFEST, *manifest.file_names}:
         if WRITTEN.fullmatch(name):
             with suppress(OSError):
                 os.remove(os.path.join(folder, name))
@@ -272,35 +257,35 @@ def _clean(folder: str, about: Manifest) -> None:
 
 def _read_manifest(path: str) -> Manifest:
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path} does not exist: give the folder that partial-fc index build wrote")
+        raise FileNotFoundError(f"{path} does not exist: give a folder that partial-fc index build wrote")
     refuse_writable_by_others(os.path.dirname(path), read_only=True)
     try:
         content = read_object(path, LARGEST)
         if content.pop("format") != FORMAT:
-            raise ValueError("it describes no index")
+            raise ValueError("it does not describe an index")
         version = content["version"]
         if version not in CHECKED:
-            raise ValueError(f"it is of version {version} of the format, this program reads up to {VERSION}")
+            raise ValueError(f"it has version {version} of the format, this program reads versions up to {VERSION}")
         if version == 1:
             content["checksums"] = dict(zip(CHECKED[1], content["checksums"]))
-        return _checked(content)
+        return _validated(content)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be used ({error}): build the index again") from None
 
 
-def _checked(content: dict[str, Any]) -> Manifest:
+def _validated(content: dict[str, Any]) -> Manifest:
     origin = content.pop("origin")
-    about = Manifest(**content, origin=origin and Origin.read(origin))
-    if not isinstance(about.files, dict) or not isinstance(about.checksums, dict):
+    manifest = Manifest(**content, origin=origin and Origin.read(origin))
+    if not isinstance(manifest.files, dict) or not isinstance(manifest.checksums, dict):
         raise ValueError("its files are invalid")
-    if sorted(about.checksums) != sorted(CHECKED[about.version]):
-        raise ValueError(f"it has checksums of {', '.join(about.checksums)}")
-    numbers = [about.dimension, about.entries, about.change, about.names]
-    numbers += [*about.checksums.values(), *about.files.values()]
-    if not all(type(number) is int and number >= 0 for number in numbers):
+    if sorted(manifest.checksums) != sorted(CHECKED[manifest.version]):
+        raise ValueError(f"it has checksums of {', '.join(manifest.checksums)}")
+    integers = [manifest.dimension, manifest.entries, manifest.change, manifest.names]
+    integers += [*manifest.checksums.values(), *manifest.files.values()]
+    if not all(type(integer) is int and integer >= 0 for integer in integers):
         raise ValueError("a number is invalid")
-    if about.dtype not in DTYPES:
+    if manifest.dtype not in DTYPES:
         raise ValueError(f"its dtype is none of {', '.join(DTYPES)}")
-    if sorted(about.files) != sorted(_files(about)):
-        raise ValueError(f"it names the files {', '.join(about.files)}")
-    return about
+    if sorted(manifest.files) != sorted(manifest.file_names):
+        raise ValueError(f"it names the files {', '.join(manifest.files)}")
+    return manifest

@@ -1,9 +1,10 @@
-"""The embeddings of an index in lists of near ones: IVF (Sivic and Zisserman, 2003) by faiss. Entries have numbers.
+"""Inverted lists of embeddings (IVF; Sivic and Zisserman, 2003) in a file of faiss.
 
-A search compares its query with the centers of all lists, then with the entries of the nearest lists. In int8 each
-number of an embedding is a byte between the least and the largest one of its place in a sample.
+A search compares its query with the centroids of all lists, then with the entries of the nearest lists. Every entry has
+an ID. With int8, a scalar quantizer stores each component of an embedding as a byte, which spans the range of this
+component in a training sample.
 
-Shapes: N embeddings, E embedding, M results.
+Shapes: N entries, E embedding size, M results.
 """
 
 import os
@@ -17,171 +18,171 @@ import numpy as np
 from partial_fc.utils.regular_files import open_regular
 
 INSTALL = "pip install faiss-cpu"
-DTYPES = {"int8": 1, "float32": 4}  # bytes of a number
-# By benchmarks/index.py: at most so many lists, and of so many entries; lists that a search reads.
-LISTS, OF_A_LIST, EFFORT = 4096, 40, 512
-MARGIN = 0.05  # of the range of a sample, on either side, for the numbers of other embeddings
-CUT = 0.1  # length that bytes may cut off an embedding, which costs 0.005 of a cosine
-LONGEST = {"int8": 1 + CUT, "float32": 1.01}  # no cosine is above the length of what is stored
+DTYPES = {"int8": 1, "float32": 4}  # bytes per component
+LISTS = 4096  # maximum number of lists; this one and the next two were tuned with benchmarks/index.py
+OF_A_LIST = 40  # entries per list, below the maximum number of lists
+EFFORT = 512  # lists that a search reads
+MARGIN = 0.05  # of the sample's range, added on either side for components outside the sample
+CUT = 0.1  # length that quantization may clip off an embedding, which costs 0.005 of a cosine
+LONGEST = {"int8": 1 + CUT, "float32": 1.01}  # maximum length of a stored embedding, which bounds the cosines
 LARGEST_HEADER = 1 << 28  # bytes; 4096 lists of dimension 512 need 8 MB
-# How faiss writes the beginning of an index, for the lists and for the centers: the fields that all our kinds have.
+# The fields with which faiss begins every index that is used here: the lists and their centroids.
 _INDEX = [("kind", "S4"), ("dimension", "<i4"), ("entries", "<i8"), ("unused", "<i8", 2), ("trained", "u1")]
 _INDEX += [("metric", "<i4")]
 _KINDS = {"int8": b"IwSq", "float32": b"IwFl"}
 
 
-class Places(NamedTuple):
-    """The numbers of all entries in order, (N,), and the list of each and its place there."""
+class Positions(NamedTuple):
+    """The IDs of all entries in ascending order, (N,), with the list of each entry and its offset in this list."""
 
-    numbers: np.ndarray
-    lists: np.ndarray
-    places: np.ndarray
+    ids: np.ndarray
+    list_numbers: np.ndarray
+    offsets: np.ndarray
 
 
 class Lists:
-    """Embeddings by number, which are read when a search needs them.
+    """Inverted lists in a memory-mapped file that `Writer.save` wrote. A search reads the lists that it needs.
 
     Args:
-        index: of faiss.
-        path: of its file, for errors.
-        dtype: a name of DTYPES.
-        checksums: those of `Writer.save`; None if an earlier version wrote the file, which stored none.
+        path: path of the file.
+        dimension: E.
+        dtype: a key of DTYPES.
+        checksums: checksum of each list, from `Writer.save`; None for a file of format version 1, which has none.
 
     Attributes:
-        header_checksum: CRC-32 of the file up to the entries.
+        index: the faiss index.
+        header_checksum: CRC-32 of the file's header.
+
+    Raises:
+        ImportError: faiss is missing.
+        ValueError: The file is damaged, or holds other embeddings.
     """
 
-    def __init__(self, index: Any, path: str, dtype: str, checksums: np.ndarray | None, header_checksum: int):
-        self.index, self._path, self._longest, self._checksums = index, path, LONGEST[dtype], checksums
-        self.header_checksum = header_checksum
-        self._checked = np.zeros(index.nlist, bool)
-        index.parallel_mode = 1  # the threads share the lists of a query
-
-    @classmethod
-    def open(cls, path: str, dimension: int, dtype: str, checksums: np.ndarray | None = None) -> "Lists":
-        """Maps a file written by `Writer.save`, which returned the ``checksums``.
-
-        Raises:
-            ImportError: faiss is missing.
-            ValueError: The file is damaged, or holds other embeddings; names it.
-        """
+    def __init__(self, path: str, dimension: int, dtype: str, checksums: np.ndarray | None = None):
         with open_regular(path) as file:
-            header, index = _read_header(file, path, dimension, dtype)
-            if checksums is not None and checksums.shape != (index.nlist,):
+            header, self.index = _read_header(file, path, dimension, dtype)
+            if checksums is not None and checksums.shape != (self.index.nlist,):
                 raise damaged(path)
-            replace_lists(index, mapped_lists(file, header.nbytes, header["sizes"], index.code_size))
-        return cls(index, path, dtype, checksums, zlib.crc32(header.tobytes()))
+            replace_lists(self.index, mapped_lists(file, header.nbytes, header["sizes"], self.index.code_size))
+        self.header_checksum = zlib.crc32(header.tobytes())
+        self._path, self._longest, self._checksums = path, LONGEST[dtype], checksums
+        self._verified = np.zeros(self.index.nlist, bool)
+        self.index.parallel_mode = 1  # the threads share the lists of one query
 
     def __len__(self) -> int:
         return self.index.ntotal
 
     def present(self, count: int) -> np.ndarray:
-        """Returns which of the numbers 0 .. count - 1 are entries, (count,) bool; ValueError if there are others."""
-        there, numbers = np.zeros(count, bool), self._places.numbers
-        if len(numbers) and numbers[-1] >= count:
-            raise ValueError(f"{self._path} is damaged: entry {numbers[-1]} has no name; build the index again")
-        there[numbers] = True
-        return there
+        """Returns which of the IDs 0 .. count - 1 have an entry, (count,) bool; ValueError if there are other IDs."""
+        is_present, ids = np.zeros(count, bool), self._positions.ids
+        if len(ids) and ids[-1] >= count:
+            raise ValueError(f"{self._path} is damaged: entry {ids[-1]} has no name; build the index again")
+        is_present[ids] = True
+        return is_present
 
-    def rows(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns the embeddings of entries, (N, E) float32 of length 1; ValueError if there is no such entry."""
-        known = self._places.numbers
-        order = np.searchsorted(known, numbers)
-        if not np.array_equal(known[order[order < len(known)]], numbers):
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """Returns the embeddings of entries, (N, E) float32 of length 1; ValueError for an unknown ID."""
+        known = self._positions.ids
+        rank = np.searchsorted(known, ids)
+        if not np.array_equal(known[rank[rank < len(known)]], ids):
             raise ValueError(f"{self._path} is damaged: entries are missing; build the index again")
-        codes = np.empty((len(numbers), self.index.code_size), np.uint8)
-        for row, (place, inside) in enumerate(zip(self._places.lists[order], self._places.places[order])):
-            codes[row] = entries(self.index.invlists, int(place))[0][inside]
+        codes = np.empty((len(ids), self.index.code_size), np.uint8)
+        positions = zip(self._positions.list_numbers[rank], self._positions.offsets[rank])
+        for row, (list_number, offset) in enumerate(positions):
+            codes[row] = entries(self.index.invlists, int(list_number))[0][offset]
         return decoded(self.index, codes)
 
     def nearest(self, query: np.ndarray, top: int, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Returns numbers (M,) and cosines (M,) of at most ``top`` entries near a unit ``query`` (E,), best first.
+        """Returns the IDs (M,) and cosines (M,) of the nearest entries, at most ``top``, best first.
 
-        ``exact`` compares all entries.
+        Args:
+            query: embedding (E,) of length 1.
+            top: maximum number of results.
+            exact: whether to read all lists.
 
         Raises:
-            ValueError: A list that a result is in is damaged: its checksum is another, or a cosine clearly above 1.
+            ValueError: A list that holds a result is damaged.
         """
-        lists, entries = self.index.nlist, max(1, len(self))
-        # More where many entries were removed, and as many as hold twice the results.
-        effort = max(EFFORT * max(1, lists // wanted_lists(entries)), 2 * top * lists // entries)
+        lists, count = self.index.nlist, max(1, len(self))
+        # After many removals the lists are short, so more of them are read; in any case enough for twice the results.
+        effort = max(EFFORT * max(1, lists // wanted_lists(count)), 2 * top * lists // count)
         self.index.nprobe = lists if exact else effort
-        results = self.index.search_and_return_codes(query[None], min(top, entries), include_listnos=True)
-        found = results[1][0] >= 0
-        cosines, numbers, codes = (each[0][found] for each in results)
-        # A code begins with the number of its list. To check all lists that a search reads would take as long as it.
-        for place in {bytes(code[: self.index.coarse_code_size()]) for code in codes}:
-            self._check(int.from_bytes(place, "little"))
+        results = self.index.search_and_return_codes(query[None], min(top, count), include_listnos=True)
+        is_result = results[1][0] >= 0
+        cosines, ids, codes = (result[0][is_result] for result in results)
+        # A code starts with its list number. Only the lists of the results are verified: verifying every list that was
+        # read would double the time of a search.
+        for list_number in {bytes(code[: self.index.coarse_code_size()]) for code in codes}:
+            self._verify(int.from_bytes(list_number, "little"))
         if not (np.abs(cosines) <= self._longest).all():
             raise damaged(self._path)
-        return numbers, cosines.clip(-1, 1)  # those of bytes are not exact
+        return ids, cosines.clip(-1, 1)  # quantized embeddings may be longer than 1
 
     def verify(self) -> None:
-        """Reads all entries. Raises ValueError if a checksum is another than when they were written."""
-        for place in range(self.index.nlist):
-            self._check(place)
+        """Reads all entries; raises ValueError if a list does not match its checksum."""
+        for list_number in range(self.index.nlist):
+            self._verify(list_number)
 
-    def _check(self, place: int) -> None:
-        if self._checksums is not None and not self._checked[place]:
-            if list_checksum([entries(self.index.invlists, place)]) != self._checksums[place]:
+    def _verify(self, list_number: int) -> None:
+        if self._checksums is not None and not self._verified[list_number]:
+            if checksum(*entries(self.index.invlists, list_number)) != self._checksums[list_number]:
                 raise damaged(self._path)
-            self._checked[place] = True
+            self._verified[list_number] = True
 
-    def numbers(self) -> Iterator[np.ndarray]:
-        """Yields the numbers of each list."""
-        for place in range(self.index.nlist):
-            yield entries(self.index.invlists, place)[1]
+    def ids(self) -> Iterator[np.ndarray]:
+        """Yields the IDs of each list."""
+        for list_number in range(self.index.nlist):
+            yield entries(self.index.invlists, list_number)[1]
 
     @cached_property
-    def _places(self) -> Places:
-        parts = list(self.numbers())
+    def _positions(self) -> Positions:
+        parts = list(self.ids())
         sizes = [len(part) for part in parts]
-        lists = np.repeat(np.arange(len(sizes)), sizes)
-        places = np.concatenate([np.arange(size) for size in sizes])
+        list_numbers = np.repeat(np.arange(len(sizes)), sizes)
+        offsets = np.concatenate([np.arange(size) for size in sizes])
         joined = np.concatenate(parts)
         order = joined.argsort()
-        numbers = joined[order]
-        if len(numbers) and (numbers[0] < 0 or (numbers[1:] == numbers[:-1]).any()):
-            raise ValueError(f"{self._path} is damaged: entries have equal or negative numbers; build the index again")
-        return Places(numbers, lists[order], places[order])
+        ids = joined[order]
+        if len(ids) and (ids[0] < 0 or (ids[1:] == ids[:-1]).any()):
+            raise ValueError(f"{self._path} is damaged: entries have equal or negative IDs; build the index again")
+        return Positions(ids, list_numbers[order], offsets[order])
 
 
-def list_checksum(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> int:
-    """Returns the CRC-32 of a list whose codes and numbers are those of all parts."""
-    checksum = 0
-    for column in zip(*parts):
-        for array in column:
-            checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
-    return checksum
+def checksum(*arrays: np.ndarray) -> int:
+    """Returns the CRC-32 of the arrays' bytes, one array after another."""
+    crc = 0
+    for array in arrays:
+        crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, crc)
+    return crc
 
 
 def damaged(path: str) -> ValueError:
-    """Returns the error of a file whose content is another than was written."""
-    return ValueError(f"{path} is damaged: its checksums are not those of its index; build the index again")
+    """Returns the error for a file whose content has changed since it was written."""
+    return ValueError(f"{path} is damaged: it does not match its checksum; build the index again")
 
 
-def entries(lists: Any, place: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the codes (n, bytes) uint8 and the numbers (n,) int64 of a list of faiss, which may not be written."""
-    size, view = lists.list_size(place), load_faiss().rev_swig_ptr
-    if not size:  # a null pointer
+def entries(lists: Any, list_number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns read-only codes (n, bytes) uint8 and IDs (n,) int64 of a list in faiss's InvertedLists."""
+    size, view = lists.list_size(list_number), load_faiss().rev_swig_ptr
+    if not size:  # faiss returns null pointers
         return np.empty((0, lists.code_size), np.uint8), np.empty(0, np.int64)
-    codes = view(lists.get_codes(place), size * lists.code_size).reshape(size, -1)
-    return codes, view(lists.get_ids(place), size)
+    codes = view(lists.get_codes(list_number), size * lists.code_size).reshape(size, -1)
+    return codes, view(lists.get_ids(list_number), size)
 
 
 def decoded(index: Any, codes: np.ndarray) -> np.ndarray:
-    """Returns the embeddings of codes (N, bytes) uint8 of an index of faiss, (N, E) float32 of length 1."""
+    """Decodes codes (N, bytes) uint8 of a faiss index to embeddings (N, E) float32 of length 1."""
     rows = index.sq.decode(codes) if index.code_size == index.d else codes.view(np.float32)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def _layout(dimension: int, dtype: str, lists: int) -> np.dtype:
-    """The type of a file up to the entries: what faiss writes for such an index whose lists are "full".
+    """Returns the dtype of a file's header, as faiss writes it for lists that are "full".
 
-    The entries follow list by list, first the codes (n, bytes) uint8, then the numbers (n,) int64.
+    The entries follow the header, list by list: first the codes (n, bytes) uint8, then the IDs (n,) int64.
     """
     fields: list[tuple] = [("index", _INDEX), ("lists", "<u8"), ("probes", "<u8"), ("quantizer", _INDEX)]
-    fields += [("floats", "<u8"), ("centers", "<f4", (lists, dimension)), ("map", "u1"), ("mapped", "<u8")]
+    fields += [("floats", "<u8"), ("centroids", "<f4", (lists, dimension)), ("map", "u1"), ("mapped", "<u8")]
     if dtype == "int8":
         fields += [("type", "<i4"), ("range", "<i4"), ("margin", "<f4"), ("dimension", "<u8"), ("bytes", "<u8")]
         fields += [("bounds", "<u8"), ("ranges", "<f4", (2, dimension)), ("code", "<u8"), ("residual", "u1")]
@@ -190,7 +191,7 @@ def _layout(dimension: int, dtype: str, lists: int) -> np.dtype:
 
 
 def header_of(index: Any, dtype: str, sizes: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Returns the file of an index of faiss up to the entries, a scalar of `_layout`; ``sizes`` are those of lists."""
+    """Returns the header of a faiss index, a scalar of `_layout`. ``sizes`` are the lists' numbers of entries."""
     faiss, lists, code = load_faiss(), index.nlist, index.code_size
     header = np.zeros((), _layout(index.d, dtype, lists))
     unused = [1 << 20] * 2  # as faiss writes them
@@ -198,7 +199,7 @@ def header_of(index: Any, dtype: str, sizes: Sequence[int] | np.ndarray) -> np.n
     header["quantizer"] = (b"IxFI", index.d, lists, unused, 1, faiss.METRIC_INNER_PRODUCT)
     header["lists"] = header["end_lists"] = header["count"] = lists
     header["probes"], header["floats"], header["end_code"] = 1, lists * index.d, code
-    header["centers"] = index.quantizer.reconstruct_n(0, lists)
+    header["centroids"] = index.quantizer.reconstruct_n(0, lists)
     header["end"], header["form"], header["sizes"] = b"ilar", b"full", sizes
     if dtype == "int8":
         header["type"], header["margin"] = faiss.ScalarQuantizer.QT_8bit, MARGIN
@@ -208,40 +209,48 @@ def header_of(index: Any, dtype: str, sizes: Sequence[int] | np.ndarray) -> np.n
 
 
 def _read_header(file: BinaryIO, path: str, dimension: int, dtype: str) -> tuple[np.ndarray, Any]:
-    """Returns a file up to the entries, a scalar of `_layout`, and its index of faiss, whose lists are empty.
+    """Returns the header of a file, a scalar of `_layout`, and a faiss index with this header and empty lists.
 
-    faiss itself would follow sizes and kinds that others wrote out of the file. Here the header must be, byte for
-    byte, what `header_of` makes of its centers, ranges and sizes, and the sizes must fill the file.
+    faiss would trust the sizes and paths in a file that somebody else wrote. So NumPy reads the header, which must be
+    equal, byte for byte, to what `header_of` returns for its centroids, ranges and sizes; and the sizes must fill the
+    file.
     """
+    error = ValueError(f"{path} is damaged, or does not hold {dtype} of dimension {dimension}: build the index again")
     start, size = np.dtype([("index", _INDEX), ("lists", "<u8")]), os.fstat(file.fileno()).st_size
-    known = np.frombuffer(file.read(start.itemsize).ljust(start.itemsize, b"\0"), start)[0]
-    lists, entry = int(known["lists"]), dimension * DTYPES[dtype] + np.dtype(np.int64).itemsize
-    fits = 0 < lists <= LISTS and 0 < dimension and 4 * lists * dimension < min(LARGEST_HEADER, size)
-    layout = _layout(dimension, dtype, lists) if fits else None
-    if layout and layout.itemsize <= size:
-        file.seek(0)
-        header = np.frombuffer(file.read(layout.itemsize), layout)[0]
-        numbers = [header["centers"], *([header["ranges"]] if dtype == "int8" else [])]
-        sizes = header["sizes"].tolist()
-        if layout.itemsize + sum(sizes) * entry == size and all(np.isfinite(each).all() for each in numbers):
-            index = empty_index(dimension, dtype, lists)
-            index.quantizer.add(np.ascontiguousarray(header["centers"]))
-            if dtype == "int8":
-                load_faiss().copy_array_to_vector(header["ranges"].ravel(), index.sq.trained)
-            index.is_trained, index.ntotal = True, sum(sizes)
-            if header_of(index, dtype, sizes).tobytes() == header.tobytes():
-                return header, index
-    raise ValueError(f"{path} is damaged, or does not hold {dtype} of dimension {dimension}: build the index again")
+    lists = int(np.frombuffer(file.read(start.itemsize).ljust(start.itemsize, b"\0"), start)[0]["lists"])
+    if not (0 < lists <= LISTS and 0 < dimension and 4 * lists * dimension < min(LARGEST_HEADER, size)):
+        raise error
+    layout = _layout(dimension, dtype, lists)
+    if layout.itemsize > size:
+        raise error
+    file.seek(0)
+    header = np.frombuffer(file.read(layout.itemsize), layout)[0]
+    sizes = header["sizes"].tolist()
+    entry_size = dimension * DTYPES[dtype] + np.dtype(np.int64).itemsize
+    floats = ["centroids", "ranges"] if dtype == "int8" else ["centroids"]
+    if layout.itemsize + sum(sizes) * entry_size != size or not all(np.isfinite(header[name]).all() for name in floats):
+        raise error
+    index = empty_index(dimension, dtype, lists)
+    index.quantizer.add(np.ascontiguousarray(header["centroids"]))
+    if dtype == "int8":
+        load_faiss().copy_array_to_vector(header["ranges"].ravel(), index.sq.trained)
+    index.is_trained, index.ntotal = True, sum(sizes)
+    if header_of(index, dtype, sizes).tobytes() != header.tobytes():
+        raise error
+    return header, index
 
 
 def mapped_lists(file: BinaryIO, start: int, sizes: np.ndarray, code_size: int) -> Any:
-    """Maps lists, in the form of `_layout`, whose ``sizes`` fill a file from a byte on, as InvertedLists of faiss."""
+    """Maps the lists in a file, from byte ``start`` to its end and in the form of `_layout`, as faiss's InvertedLists.
+
+    ``sizes`` (uint64) are the lists' numbers of entries.
+    """
     faiss = load_faiss()
     lists = faiss.OnDiskInvertedLists()
     lists.nlist, lists.code_size, lists.read_only = len(sizes), code_size, True
-    lists.filename = f"/proc/self/fd/{file.fileno()}"  # by its number, as faiss takes no path that is not UTF-8
+    lists.filename = f"/proc/self/fd/{file.fileno()}"  # faiss takes only UTF-8 paths, and the file may have no name
     lists.totsize = os.fstat(file.fileno()).st_size
-    lists.prefetch_nthread = 0  # 32 threads that read ahead take as long as the search
+    lists.prefetch_nthread = 0  # starting faiss's 32 read-ahead threads takes as long as a search
     offsets = start + (np.cumsum(sizes) - sizes) * np.uint64(code_size + np.dtype(np.int64).itemsize)
     table = np.stack([sizes, sizes, offsets], axis=1).astype(np.uint64)  # size, capacity, first byte
     lists.lists.resize(len(sizes))
@@ -251,35 +260,34 @@ def mapped_lists(file: BinaryIO, start: int, sizes: np.ndarray, code_size: int) 
 
 
 def replace_lists(index: Any, lists: Any) -> None:
-    """Gives an index of faiss other lists, which it frees."""
+    """Replaces the lists of a faiss index, which becomes the owner of the new ones."""
     index.replace_invlists(lists, True)
     lists.this.disown()
 
 
-def wanted_lists(entries: int) -> int:
-    """The number of lists for so many entries."""
-    return min(LISTS, max(1, entries // OF_A_LIST))
+def wanted_lists(count: int) -> int:
+    """Returns the number of lists for a number of entries."""
+    return min(LISTS, max(1, count // OF_A_LIST))
 
 
 def empty_index(dimension: int, dtype: str, lists: int, quantizer: Any = None) -> Any:
-    """Returns an index of faiss without entries, which is to be trained; ImportError without faiss."""
-    faiss, kind = load_faiss(), _kind(dtype)
-    about = quantizer or faiss.IndexFlatIP(dimension), dimension, lists
+    """Returns an untrained faiss index without entries; raises ImportError without faiss.
+
+    ``quantizer`` is a faiss index of the lists' centroids (default: an empty one).
+    """
+    faiss = load_faiss()
+    shape = quantizer or faiss.IndexFlatIP(dimension), dimension, lists
     if dtype == "float32":
-        index = kind(*about, faiss.METRIC_INNER_PRODUCT)
+        index = faiss.IndexIVFFlat(*shape, faiss.METRIC_INNER_PRODUCT)
     else:
-        index = kind(*about, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT, False)
+        index = faiss.IndexIVFScalarQuantizer(*shape, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT, False)
         index.sq.rangestat_arg = MARGIN
-    index.cp.min_points_per_centroid = 1  # else it warns of one list for few entries
+    index.cp.min_points_per_centroid = 1  # otherwise it warns about one list with few entries
     return index
 
 
-def _kind(dtype: str) -> type:
-    return {"int8": load_faiss().IndexIVFScalarQuantizer, "float32": load_faiss().IndexIVFFlat}[dtype]
-
-
 def load_faiss() -> Any:
-    """Returns the module; ImportError says what to install."""
+    """Returns the module faiss; the ImportError says what to install."""
     try:
         import faiss
     except ImportError as error:

@@ -2,6 +2,8 @@
 
 import argparse
 
+from partial_fc.utils.text import say
+
 EXAMPLE = "faces.index names.txt"
 
 
@@ -17,22 +19,21 @@ def run(args: argparse.Namespace) -> int:
 
     from partial_fc_tools.inference.index import read_names
 
-    from .add import report
     from .folder import changing
 
     listed = read_names(args.names)
     wanted = set(listed)
     if not wanted:
-        raise ValueError(f"{args.names} holds no names: give a text file with one per line")
+        raise ValueError(f"{args.names} has no names: give a text file with one name per line")
     with changing(args.index) as index:
         lists = index.writer()
-        found = {name: number for number, name in zip(*index.present()) if name in wanted}
-        missing = [line for line, name in enumerate(listed) if name not in found]
+        ids = {name: entry_id for entry_id, name in zip(*index.present()) if name in wanted}
+        missing = [line for line, name in enumerate(listed) if name not in ids]
         if missing:
             where, name = f"{args.names}, line {missing[0] + 1}", listed[missing[0]]
             share = f"{len(missing)} of {len(listed)} names are missing"
-            raise ValueError(f"{where}: {args.index} holds no {name} ({share}): none was removed")
-        lists.remove(np.array([*found.values()], int))
+            raise ValueError(f"{where}: {args.index} has no entry {name} ({share}): none was removed")
+        lists.remove(np.array([*ids.values()], int))
         index.write(lists)
-    report(args.index, f"removed {len(found):,}", lists)
+    say(f"{args.index}: removed {len(ids):,}, now {len(lists):,} embeddings")
     return 0

@@ -1,9 +1,9 @@
-"""Finds the face images most similar to a query in a folder or in an index made by embed, with an ONNX model.
+"""Finds the face images most similar to a query, in a folder or in an index, with an ONNX model.
 
-Prints a table: rank, cosine similarity (-1 to 1), name. The images must be aligned faces of the model's input size. As
-in face verification, the embedding of an image is the sum of the embeddings of the image and its mirror image, unless
-the model was trained with rand_mirror=False. An index must come from the same model and the same --no-flip. Unusable
-images are reported and skipped; the exit code is then 1.
+Prints a table of rank, cosine similarity (-1 to 1) and name. The images must be aligned faces of the model's input
+size. As in face verification, the embedding of an image is the sum of the embeddings of the image and its mirror image,
+unless the model was trained with rand_mirror=False. An index must have been made with the same model and the same
+--no-flip. Unusable images are reported and skipped; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_reader(parser)
     add_follow_links(parser)
-    parser.add_argument("query", metavar="QUERY", help="image of an aligned face, or a text with --reader")
-    text = "folder of aligned faces to search in, or a text file with --reader"
+    parser.add_argument("query", metavar="QUERY", help="image of an aligned face; a text with --reader")
+    text = "folder of aligned faces to search in; a text file with --reader"
     parser.add_argument("images", metavar="IMAGES", nargs="?", help=text)
-    parser.add_argument("--index", help="embeddings made by embed, or a folder made by index build, to search in")
+    parser.add_argument("--index", help="search in embeddings made by embed, or in a folder made by index build")
     parser.add_argument("--top", type=whole_number(1), default=10, help="number of results (default: 10)")
     parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")
 
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _in_index(path: str, query: np.ndarray, model: str, origin: Origin, top: int) -> list[tuple[float, str]]:
-    """Searches in embeddings, or in an index of `partial-fc index`; reports on stderr which."""
+    """Searches in embeddings, or in an index of `partial-fc index`; says on stderr whether the search is exact."""
     from partial_fc_tools.inference.index import read_index
 
     from .folder import IndexFolder, is_index
@@ -84,8 +84,8 @@ def _in_index(path: str, query: np.ndarray, model: str, origin: Origin, top: int
         folder = IndexFolder(path)
         folder.check(model, len(query), origin)
         say(f"approximate search in {folder.manifest.entries:,} embeddings", sys.stderr)
-        numbers, similarities = folder.lists.nearest(query, top)
-        return [(float(cosine), folder.names[number]) for number, cosine in zip(numbers, similarities)]
+        ids, similarities = folder.lists.nearest(query, top)
+        return [(float(cosine), folder.names[entry_id]) for entry_id, cosine in zip(ids, similarities)]
     index = read_index(path)
     if index.embeddings.shape[1] != len(query):
         raise ValueError(

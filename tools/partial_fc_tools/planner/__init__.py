@@ -1,8 +1,8 @@
-"""Predicts the memory of a rank by part, and the bytes that a training step moves, before a training starts.
+"""Predicts the memory of a rank, and the bytes that a training step moves, before the training starts.
 
 ``partial-fc plan --classes 10000000 --ranks 8 --ratio 0.1 --fp16 --network r50 --gpu-memory 10.76``
 
-Everything follows from sizes. benchmarks/planner_check.py measures the same quantities.
+All predictions are computed from sizes. benchmarks/planner_check.py compares them with measurements.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
     traffic: list[Transfer]
 
     def memory(self, place: str) -> int:
-        """Returns the bytes of all parts that are in ``place``: device, host or file."""
+        """Returns the bytes of all parts in ``place``: device, host or file."""
         return sum(part.nbytes for part in self.parts if part.place == place)
 
 
@@ -33,7 +33,7 @@ def plan(case: Case) -> Plan:
     """Computes memory and traffic of a training.
 
     Raises:
-        ValueError: The trainer cannot train this case, or there is no such network.
+        ValueError: The trainer does not support this case, or the network is unknown.
     """
     layer, backbone = lay_out(case), backbone_sizes(case)
     return Plan(case, layer, backbone, memory_parts(case, layer, backbone), transfers(case, layer, backbone))

@@ -1,12 +1,13 @@
-"""Sizes of the backbones: parameters, multiplications, and what a training step keeps of each image.
+"""Sizes of the backbones: parameters, multiplications, and the activations that a training step keeps per image.
 
-PyTorch's are measured on the module (torch_sizes.py). MXNet's follow from the published architectures at 112 x 112
-(arXiv 1801.07698 and 1804.07573; 1611.05431 for the grouped ones); tests/mx/test_planner_backbones.py compares them
-with the symbols.
+For PyTorch, torch_sizes.py measures the module. For MXNet, the sizes follow from the published architectures at
+112 x 112 (arXiv 1801.07698 and 1804.07573; 1611.05431 for the grouped ones); tests/mx/test_planner_backbones.py
+compares them with the symbols.
 
-MXNet keeps the output of every layer until the backward pass has used it, except those that it overwrites (additions,
-ReLU). Gradients of maps reuse the memory of maps that are no longer needed, except the first, as large as the largest
-map. For r18 to r200 that sum is within 0.3 % of MXNet's own memory plan, for the grouped backbones 2 % above it.
+MXNet keeps the output of every layer until the backward pass has used it, except outputs that are overwritten in place
+(additions, ReLU). Gradients of activations reuse the memory of activations that are no longer needed, except for the
+first gradient, which takes the size of the largest activation. This sum is within 0.3 % of MXNet's own memory plan for
+r18 to r200, and 2 % above it for the grouped backbones.
 """
 
 from typing import NamedTuple
@@ -18,40 +19,40 @@ from .case import FLOAT, Case
 
 IMAGE_SIZE = 112
 IMAGE_NUMBERS = 3 * IMAGE_SIZE**2
-_HEAD_VECTORS = 3  # of E numbers, besides the head's weights: a bias, and scale and offset of the last batch norm
+_HEAD_VECTORS = 3  # vectors of length E in the head: its bias, and the scale and shift of the last batch norm
 
 
 class BackboneSizes(NamedTuple):
-    """Sizes of a backbone in a training: counts of numbers, unless the name says bytes."""
+    """Sizes of a backbone in a training, as numbers of elements unless the name says bytes."""
 
     parameters: int
     statistics: int  # running means and variances
-    multiplications: int  # of a forward pass over an item in inference, which the literature calls FLOPs
-    saved_bytes: int  # activations that a training step keeps of an item, which is an image or a task's
-    item_bytes: int  # of an item on its way to the device
-    trained: int  # multiplications in training; fewer than in inference if the network masks parts of an image
-    recomputed: int = 0  # those that the backward pass computes again
+    multiplications: int  # per item, in the forward pass of inference; the literature calls them FLOPs
+    saved_bytes: int  # activations that a training step keeps per item (an image, or an item of a task)
+    item_bytes: int  # size of an item when it is copied to the device
+    trained: int  # multiplications per item in training, fewer than in inference if the network masks parts of an image
+    recomputed: int = 0  # multiplications per item that the backward pass repeats
     half: int = 0  # parameters that are stored and sent in float16
-    relaid: int = 0  # activations of an item that oneDNN holds in a second layout on a CPU
-    copied_bytes: int = 0  # copies of the weights in 16 bits
+    relaid: int = 0  # activations per item that oneDNN copies to a second layout on a CPU
+    copied_bytes: int = 0  # 16-bit copies of the weights
     largest_parameter: int = 0
-    largest: int = 0  # the largest activation of an item
+    largest: int = 0  # size of the largest activation per item
 
 
 class Symbol(NamedTuple):
-    """Counts of an MXNet backbone: numbers, not bytes."""
+    """Sizes of an MXNet backbone, as numbers of elements."""
 
-    half: int  # parameters that are float16 in float16 training: those of convolutions and PReLUs
-    full: int  # the others, without the head's FullyConnected and what follows it
-    head_inputs: int  # inputs of that FullyConnected
+    half: int  # parameters of convolutions and PReLUs, which fp16 trains in float16
+    full: int  # other parameters, without the head's FullyConnected and the batch norm after it
+    head_inputs: int  # inputs of the head's FullyConnected
     running: int  # statistics of the batch norms, without the one after the head
-    kept: int  # activations that a step keeps of an image
-    largest: int  # the largest activation of an image
-    convolved: int  # multiplications of the convolutions for an image
-    prelu: bool = True  # the activation is PReLU, which oneDNN does not compute in its own layout
+    kept: int  # activations that a step keeps per image
+    largest: int  # size of the largest activation per image
+    convolved: int  # multiplications of the convolutions per image
+    prelu: bool = True  # whether it has PReLUs, which oneDNN does not compute in its own layout
 
     def sizes(self, embedding: int, fp16: bool) -> BackboneSizes:
-        """Returns the sizes for E numbers in an embedding."""
+        """Returns the sizes for an embedding size."""
         head = embedding * (self.head_inputs + _HEAD_VECTORS)
         multiplications = self.convolved + embedding * self.head_inputs
         return BackboneSizes(
@@ -84,7 +85,7 @@ def backbone_sizes(case: Case) -> BackboneSizes | None:
     """Returns the sizes of the backbone; None if the case has no network.
 
     Raises:
-        ValueError: There is no such network, PyTorch is not installed here, or the network or its task fails.
+        ValueError: The network is unknown, PyTorch is not installed here, or the network or its task fails.
     """
     if not case.network:
         return None
@@ -96,8 +97,8 @@ def backbone_sizes(case: Case) -> BackboneSizes | None:
         from . import torch_sizes
     except ImportError as error:
         raise ValueError(
-            f"the sizes of {case.network} are measured on PyTorch's module; plan in the trainer's environment, such as "
-            f".venv-torch: {error}"
+            f"the sizes of {case.network} are measured with PyTorch; plan in the PyTorch trainer's environment, such "
+            f"as .venv-torch: {error}"
         ) from error
     task = (case.task, case.task_options, case.config, case.classes) if case.task else None
     return torch_sizes.measure(case.network, case.embedding, case.fp16, case.activation_checkpointing, task)

@@ -1,7 +1,7 @@
-"""A training to be planned, and the sizes of its classification layer.
+"""The settings of a training to plan, and the sizes of its classification layer.
 
-Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L classes of a rank, S sampled classes of
-a rank in a step, T classes of a tile.
+Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L classes per rank, S classes that a rank
+samples per step, T classes per tile.
 """
 
 from typing import NamedTuple
@@ -17,9 +17,9 @@ MIB = 1 << 20
 TRAINERS = ("mxnet", "torch")
 DEVICES = ("gpu", "cpu")
 BANKS = ("gpu", "host", "file")
-BACKBONE_STATES = {"sgd": 1, "adamw": 2}  # numbers that an optimizer keeps for each parameter of the backbone
+BACKBONE_STATES = {"sgd": 1, "adamw": 2}  # optimizer states per parameter of the backbone
 GRADIENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-SLOPED = ("curricularface",)  # margins that change negatives: a step keeps a slope per logit and gathers the targets
+SLOPED = ("curricularface",)  # margins that change negatives, which need a slope per logit and all targets' cosines
 
 
 class Case(NamedTuple):
@@ -29,29 +29,29 @@ class Case(NamedTuple):
     ranks: int = 1  # R
     batch: int = 64  # B
     embedding: int = 512  # E
-    ratio: float = 1.0  # fraction of the class centers that is sampled in a step
-    fp16: bool = False  # the backbone computes in float16, with float32 head and master weights
+    ratio: float = 1.0  # fraction of the class centers sampled per step
+    fp16: bool = False  # whether the backbone computes in float16, with float32 head and master weights
     device: str = "gpu"  # device that the ranks compute on
-    bank: str = "gpu"  # where centers and states are stored; "gpu" is the memory of the device that computes
-    network: str = ""  # name of a backbone; empty plans the layer alone
-    tile_classes: int = 0  # T; 0 chooses it for the device
-    logits_cache_mb: int = LOGITS_CACHE_MB  # limit of what the forward pass keeps of logits and centers, in MiB
+    bank: str = "gpu"  # where centers and states are stored; "gpu" is the memory of the computing device
+    network: str = ""  # name of a backbone; empty to plan only the layer
+    tile_classes: int = 0  # T; 0 for the device's default
+    logits_cache_mb: int = LOGITS_CACHE_MB  # MiB of logits and centers that the forward pass keeps at most
     trainer: str = "mxnet"
-    # The settings below exist in the PyTorch trainer only.
-    optimizer: str = "sgd"  # of the centers, a key of CENTER_STATES
+    # The remaining settings exist only in the PyTorch trainer.
+    optimizer: str = "sgd"  # optimizer of the centers, a key of CENTER_STATES
     margin: str = MARGINS[0]
     backbone_optimizer: str = "sgd"  # a key of BACKBONE_STATES
-    ema: bool = False  # keep a moving average of the backbone's weights
+    ema: bool = False  # whether to keep a moving average of the backbone's weights
     activation_checkpointing: bool = False
-    gradient_dtype: str = "float32"  # of the backbone's gradients between ranks, a key of GRADIENT_BYTES
+    gradient_dtype: str = "float32"  # type in which ranks exchange the backbone's gradients, a key of GRADIENT_BYTES
     gradient_acc: int = 1  # micro-batches of B images per update; the planner calls an update a step
-    task: str = ""  # package.module:name of a task whose items the network takes; empty for images
+    task: str = ""  # package.module:name of the task that makes the network's inputs; empty for images
     task_options: str = ""
-    config: str = ""  # path of a settings.json with the other settings that the task reads
+    config: str = ""  # path of a settings.json with other settings that the task reads
 
     @property
     def items(self) -> str:
-        """What the backbone takes, in the plural."""
+        """What the inputs of the backbone are called, in the plural."""
         return "items" if self.task else "images"
 
 
@@ -61,38 +61,38 @@ _ONLY_TORCH = Case._fields[Case._fields.index("optimizer") : Case._fields.index(
 class Layer(NamedTuple):
     """Sizes of the layer on the rank with the most classes."""
 
-    batch: int  # G, of a micro-batch
+    batch: int  # G, for a micro-batch
     classes: int  # L
     sampled: int  # S
     tile: int  # T
     tiles: int  # number of tiles
     computes: str  # where the rank computes: device or host
     bank: str  # where its bank is stored: device, host or file
-    elsewhere: bool  # the bank is not on the GPU that computes, so that a step copies its centers there
-    gathered: bool  # classes are sampled, so that the rows of a tile are gathered from the bank
-    keeps: bool  # the forward pass keeps logits, slopes and copied centers for the backward pass
-    state_width: int  # numbers per class that the optimizer keeps
-    sloped: bool  # see SLOPED
+    elsewhere: bool  # whether the bank is not on the computing GPU, so that a step copies its centers there
+    gathered: bool  # whether classes are sampled, so that the rows of a tile are gathered from the bank
+    keeps: bool  # whether the forward pass keeps logits, slopes and copied centers for the backward pass
+    state_width: int  # optimizer states per class
+    sloped: bool  # whether the margin is one of SLOPED
 
 
 def lay_out(case: Case) -> Layer:
     """Computes the sizes of the layer.
 
     Raises:
-        ValueError: The trainer cannot train this case.
+        ValueError: The trainer does not support this case.
     """
     _validate(case)
     batch, classes = case.batch * case.ranks, shard_of(case.classes, 0, case.ranks).size
-    # With ratio 0 a step samples the classes of its images only.
+    # With ratio 0 a step samples only the classes of its images.
     sampled = num_sampled(classes, case.ratio) or min(case.gradient_acc * batch, classes)
     tile = min(sampled, case.tile_classes or tile_classes(batch, case.embedding, case.device))
     computes = "device" if case.device == "gpu" else "host"
     bank = computes if case.bank == "gpu" else case.bank
     elsewhere, gathered = computes == "device" and bank != "device", sampled < classes
-    # PyTorch copies all rows of a step from a bank elsewhere, MXNet those of a tile.
+    # From a bank elsewhere, PyTorch copies all rows of a step in advance, MXNet the rows of one tile at a time.
     copied = gathered and not elsewhere if case.trainer == "torch" else gathered or elsewhere
     sloped = case.margin in SLOPED
-    kept = batch * (1 + sloped) + (case.embedding if copied else 0)  # numbers of a class
+    kept = batch * (1 + sloped) + (case.embedding if copied else 0)  # numbers per class
     keeps = FLOAT * kept * sampled <= case.logits_cache_mb * MIB
     state_width = sum(center_widths(case.embedding, CENTER_STATES[case.optimizer]).values()) - case.embedding
     sizes = batch, classes, sampled, tile, -(-sampled // tile)
@@ -101,7 +101,7 @@ def lay_out(case: Case) -> Layer:
 
 def _validate(case: Case) -> None:
     if case.fp16 and case.device == "cpu":
-        raise ValueError("the trainers have no float16 convolutions on the CPU: plan fp16 with GPUs")
+        raise ValueError("the trainers do not support float16 convolutions on the CPU: plan fp16 with GPUs")
     choose("optimizer of the centers", case.optimizer, CENTER_STATES)
     choose("optimizer of the backbone", case.backbone_optimizer, BACKBONE_STATES)
     if case.task and not case.network:

@@ -1,8 +1,7 @@
 """Prints the memory of a rank, the traffic of a training step, and whether the training fits into the GPUs.
 
-With peak rates (from a data sheet, or measured) it also prints the least time that a step can take (docs/scale.md).
-
-The class centers are divided among the ranks; every rank has the whole backbone.
+The class centers are divided among the ranks; every rank has the whole backbone. With peak rates, from a data sheet or
+measured, it also prints a lower bound for the time of a step (docs/scale.md).
 """
 
 import argparse
@@ -13,7 +12,6 @@ import numpy as np
 
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
-from partial_fc.settings.precedence import todays_names
 from partial_fc.utils.cli import number_above_0, whole_number
 from partial_fc.utils.config import read_settings
 from partial_fc.utils.imports import TRUST, TRUST_HELP, refuse_code
@@ -28,11 +26,11 @@ from .verdict import judge
 
 EXAMPLE = "--classes 10000000 --ranks 8 --ratio 0.1 --network r50 --fp16 --gpu-memory 10.76"
 RATES = {  # option of a rate -> (field of Rates, one unit of the option, help)
-    "tflops": ("backbone_flops", 1e12, "peak Tflop/s of the backbone's products, in their precision"),
-    "layer_tflops": ("layer_flops", 1e12, "peak Tflop/s of the layer's products (default: --tflops)"),
-    "memory_gbs": ("memory_bandwidth", 1e9, "GB/s of the device's memory"),
-    "bus_gbs": ("bus_bandwidth", 1e9, "GB/s between host and GPU, one way"),
-    "network_gbit": ("network_bandwidth", 1e9 / 8, "Gbit/s of the slowest link between ranks, one way"),
+    "tflops": ("backbone_flops", 1e12, "Tflop/s of matrix products in the backbone's precision"),
+    "layer_tflops": ("layer_flops", 1e12, "Tflop/s of the layer's matrix products (default: --tflops)"),
+    "memory_gbs": ("memory_bandwidth", 1e9, "memory bandwidth of the device in GB/s"),
+    "bus_gbs": ("bus_bandwidth", 1e9, "bandwidth between host and GPU in GB/s, one way"),
+    "network_gbit": ("network_bandwidth", 1e9 / 8, "bandwidth of the slowest link between ranks in Gbit/s, one way"),
 }
 SETTINGS = {  # field of Case -> setting with the same meaning
     "classes": "num_classes",
@@ -46,39 +44,41 @@ SETTINGS = {  # field of Case -> setting with the same meaning
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command; defaults are those of Case."""
+    """Adds the arguments of the command. Case has their defaults."""
     parser.argument_default = argparse.SUPPRESS
     count, size = whole_number(1), whole_number(0)
-    parser.add_argument("--classes", type=count, help="number of classes of the training")
-    parser.add_argument("--config", metavar="FILE", help="settings.json of a training; options replace its settings")
-    parser.add_argument(TRUST, action="store_true", default=False, help=TRUST_HELP)
-    parser.add_argument("--trainer", choices=TRAINERS, help="mxnet (default) or torch")
-    parser.add_argument("--margin", choices=MARGINS, help="margin of the loss (default: combined)")
-    parser.add_argument("--ranks", type=count, help="number of processes, one per GPU (default: 1)")
-    parser.add_argument("--batch", type=count, help="batch size of a rank (default: 64)")
-    parser.add_argument("--embedding", type=count, help="embedding size (default: 512)")
-    parser.add_argument("--ratio", type=float, help="fraction of the class centers sampled per step (default: 1)")
-    parser.add_argument("--network", help="backbone (default: none, plan the layer alone)")
-    parser.add_argument("--fp16", action="store_true", help="train the backbone in float16")
-    parser.add_argument("--device", choices=DEVICES, help="device that the ranks compute on (default: gpu)")
-    parser.add_argument("--bank", choices=BANKS, help="where centers and states are stored (default: gpu)")
-    parser.add_argument("--optimizer", choices=CENTER_STATES, help="of the centers (default: sgd; others: torch only)")
-    parser.add_argument("--tile-classes", type=size, help="classes of a tile (default: 0, chosen for the device)")
-    parser.add_argument("--logits-cache-mb", type=size, help="MiB of logits kept for the backward pass (default: 256)")
-    torch = parser.add_argument_group("PyTorch trainer")
-    torch.add_argument("--task", metavar="MODULE:NAME", help="task whose items the network takes (default: images)")
-    torch.add_argument("--task-options", metavar="NAME=VALUE", help="settings of the task")
-    torch.add_argument("--backbone-optimizer", choices=BACKBONE_STATES, help="setting optimizer (default: sgd)")
-    torch.add_argument("--ema", action="store_true", help="average the backbone's weights (setting ema_decay)")
-    torch.add_argument("--activation-checkpointing", action="store_true", help="recompute activations to save memory")
-    torch.add_argument("--gradient-dtype", choices=GRADIENT_BYTES, help="of gradients between ranks (default: float32)")
-    torch.add_argument("--gradient-acc", type=count, help="micro-batches per update, each of --batch (default: 1)")
-    memory = number_above_0("GiB")
-    parser.add_argument("--gpu-memory", type=memory, metavar="GIB", default=None, help="memory of a GPU to fit into")
-    rates = parser.add_argument_group("peak rates", "With any of them the least time of a step is printed.")
+    add = parser.add_argument
+    add("--classes", type=count, help="number of classes of the training")
+    add("--config", metavar="FILE", help="settings.json of a training; options override its settings")
+    add(TRUST, action="store_true", default=False, help=TRUST_HELP)
+    add("--trainer", choices=TRAINERS, help="trainer to plan for (default: mxnet)")
+    add("--margin", choices=MARGINS, help="margin of the loss (default: combined)")
+    add("--ranks", type=count, help="number of processes, one per GPU (default: 1)")
+    add("--batch", type=count, help="batch size per rank (default: 64)")
+    add("--embedding", type=count, help="embedding size (default: 512)")
+    add("--ratio", type=float, help="fraction of the class centers sampled per step (default: 1)")
+    add("--network", help="backbone (default: none, plan only the layer)")
+    add("--fp16", action="store_true", help="train the backbone in float16")
+    add("--device", choices=DEVICES, help="device that the ranks compute on (default: gpu)")
+    add("--bank", choices=BANKS, help="where centers and states are stored (default: gpu)")
+    add("--optimizer", choices=CENTER_STATES, help="optimizer of the centers (default: sgd; mxnet has only sgd)")
+    add("--tile-classes", type=size, help="classes per tile (default: 0, chosen for the device)")
+    add("--logits-cache-mb", type=size, help="MiB of logits kept for the backward pass (default: 256)")
+    text = "memory of a GPU, to check whether the training fits"
+    add("--gpu-memory", type=number_above_0("GiB"), metavar="GIB", default=None, help=text)
+    add("--json", action="store_true", default=False, help="print JSON, in bytes and seconds")
+    add = parser.add_argument_group("PyTorch trainer").add_argument
+    add("--task", metavar="MODULE:NAME", help="task that makes the network's inputs (default: images)")
+    add("--task-options", metavar="NAME=VALUE", help="options of the task")
+    add("--backbone-optimizer", choices=BACKBONE_STATES, help="optimizer of the backbone (default: sgd)")
+    add("--ema", action="store_true", help="average the backbone's weights (setting ema_decay)")
+    add("--activation-checkpointing", action="store_true", help="recompute activations to save memory")
+    add("--gradient-dtype", choices=GRADIENT_BYTES, help="type in which ranks exchange gradients (default: float32)")
+    add("--gradient-acc", type=count, help="micro-batches per update, each of --batch (default: 1)")
+    text = "With any of these, a lower bound for the time of a step is printed."
+    add = parser.add_argument_group("peak rates", text).add_argument
     for option, (_, _, text) in RATES.items():
-        rates.add_argument(f"--{option.replace('_', '-')}", type=number_above_0("a rate"), metavar="N", help=text)
-    parser.add_argument("--json", action="store_true", default=False, help="print JSON, in bytes and seconds")
+        add(f"--{option.replace('_', '-')}", type=number_above_0("a rate"), metavar="N", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,7 +100,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fields_of_config(options: dict[str, Any], trusts_code: bool) -> dict[str, Any]:
-    """Returns the fields of a Case from the settings.json of a training, which need not have all settings."""
+    """Returns fields of Case from the settings.json of a training, which may lack some settings."""
+    from partial_fc.settings.precedence import todays_names  # needs easydict, which only the trainers install
+
     settings = todays_names(read_settings(options["config"]))
     fields = {field: settings[name] for field, name in SETTINGS.items() if name in settings}
     layer, network = options_of(settings, "layer_options"), options_of(settings, "network_options")
@@ -108,12 +110,12 @@ def _fields_of_config(options: dict[str, Any], trusts_code: bool) -> dict[str, A
     if layer.logits_cache_mb >= 0:
         fields["logits_cache_mb"] = layer.logits_cache_mb
     if "sample_ratio" in settings:
-        fields["ratio"] = float(np.max(settings["sample_ratio"]))  # one, or one for each epoch
+        fields["ratio"] = float(np.max(settings["sample_ratio"]))  # one value, or one per epoch
     if fields.get("task") == "faces":
         del fields["task"]
         if settings.get("image_size", IMAGE_SIZE) != IMAGE_SIZE:
             size = settings["image_size"]
-            raise ValueError(f"image_size is {size}, but the planner knows sizes of networks for {IMAGE_SIZE} only")
+            raise ValueError(f"image_size is {size}, but the planner only knows the networks' sizes for {IMAGE_SIZE}")
     if not trusts_code:
         imported = ("network", "task", "rec") if "task" in {**fields, **options} else ("network",)
         refuse_code(options["config"], {name: settings.get(name) for name in imported if name not in options})

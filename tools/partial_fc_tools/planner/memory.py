@@ -1,9 +1,9 @@
-"""The memory of a rank by part: the arrays that a step holds at its peak, counted in the code that allocates them.
+"""The memory of a rank by part: the arrays that exist at the peak of a step, derived from the code that allocates them.
 
-benchmarks/planner_check.py measures memory on a host. On GPUs it has not been measured. What malloc or CUDA's allocator
-keeps of freed memory is not counted.
+benchmarks/planner_check.py measures memory on a host; on GPUs it has not been measured. Freed memory that malloc or
+CUDA's allocator retains is not counted.
 
-Shapes: B local batch, G global batch, E embedding, S sampled classes of a rank, T classes of a tile.
+Shapes: B local batch, G global batch, E embedding, S sampled classes per rank, T classes per tile.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,18 @@ from partial_fc.utils.text import plural
 from .backbones import BackboneSizes
 from .case import BACKBONE_STATES, FLOAT, MIB, Case, Layer
 
-# Assumed: kernels of the framework, cuDNN and NCCL, and the driver's own memory. With the workspace this is what the
-# four published figures of Partial FC on 2080 Ti leave beside weights, activations and logits, about 1.6 GiB.
+# Assumed: kernels of the framework, cuDNN and NCCL, and the driver's own memory. Together with the workspace, this
+# explains the four published figures of Partial FC on 2080 Ti, which exceed weights, activations and logits by about
+# 1.6 GiB.
 CUDA_CONTEXT = 512 * MIB
 CONVOLUTION_WORKSPACE = 1024 * MIB  # MXNet's limit for cuDNN, shared by all layers
-FUSION_BUFFER = 128 * MIB  # of Horovod 0.28, allocated at once; on a CPU only the pages in use become resident
-# Measured after the first step with Python 3.11 and CPU wheels; CUDA's take more.
+FUSION_BUFFER = 128 * MIB  # Horovod 0.28 allocates it at once; on a CPU only the used pages become resident
+# Measured after the first step with Python 3.11 and CPU wheels; CUDA wheels need more.
 PROCESS = {"mxnet": ("Python, MXNet, Horovod and MPI", 180 * MIB), "torch": ("Python and PyTorch", 330 * MIB)}
-PRODUCT_WORKSPACE = MIB // 2  # measured: what MKL keeps of a product's operands in its own order, in one thread
-# Arrays (G, E) and (B, E) at the end of the layer's backward pass: the features in several forms, and gradients.
+PRODUCT_WORKSPACE = MIB // 2  # measured: MKL's reordered copies of a product's operands, in one thread
+# Numbers of arrays (G, E) and (B, E) at the end of the layer's backward pass: features in several forms, and gradients.
 FEATURE_ARRAYS = {"mxnet": (6, 5), "torch": (4, 4)}
-STATISTICS_BYTES = 48  # of each row and tile of MXNet: maxima and sums, in float32 twice and in float64
+STATISTICS_BYTES = 48  # per row and tile in MXNet: maxima and sums, twice in float32 and once in float64
 
 
 class Part(NamedTuple):
@@ -56,13 +57,13 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
     else:
         tiles = 1 if is_torch else min(2, layer.tiles)  # MXNet holds a tile while it computes the next one
         columns, name = tiles * layer.tile, f"logits of {plural(tiles, 'tile')}"
-    yield name, computes, FLOAT * (layer.batch + 1) * columns  # with 1 / |center| of each column
+    yield name, computes, FLOAT * (layer.batch + 1) * columns  # a row more for 1 / |center|
     yield "slopes of the logits", computes, FLOAT * layer.batch * columns * layer.sloped
     copied = row * (layer.sampled if layer.keeps else layer.tile)
     staged = (row + FLOAT * layer.state_width) * layer.sampled
     if layer.elsewhere and is_torch:
         yield "sampled centers and states, of this step and the next", "device", 2 * staged
-        # PyTorch rounds pinned memory up to powers of two.
+        # "At least": PyTorch rounds pinned memory up to powers of two.
         yield "the same on their way, in pinned memory (at least)", "host", staged
     elif layer.elsewhere:
         yield "sampled centers" if layer.gathered else "centers on the GPU", "device", copied
@@ -77,13 +78,13 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
         yield "states, intermediate results of a tile", computes, max(row * layer.tile, states)
     elif on_gpu:
         yield "momentum of a tile's centers", "host" if layer.elsewhere else computes, row * layer.tile * layer.gathered
-        # The output of an operator until the next one has read it, and the one before, which is being freed.
+        # An operator's output until the next one has read it, and the previous output, which is being freed.
         yield "intermediate results of a tile", computes, 2 * row * layer.tile
     elif is_torch:
         yield "workspace of the products", "host", PRODUCT_WORKSPACE
     of_all, of_rank = FEATURE_ARRAYS[case.trainer]
     yield "features and their gradients", computes, row * (of_all * layer.batch + of_rank * case.batch)
-    if is_torch:  # int64, whole and by tile
+    if is_torch:  # int64, for all tiles and for the current one
         yield "indices", "host", 2 * 8 * layer.sampled * layer.gathered
         yield "indices on the GPU", "device", 8 * layer.sampled * on_gpu
     else:
@@ -104,10 +105,10 @@ def _backbone(case: Case, layer: Layer, backbone: BackboneSizes) -> Iterator[tup
     yield "activations", place, case.batch * backbone.saved_bytes
     yield "maps in oneDNN's layout (estimate)", "host", 0 if on_gpu else FLOAT * case.batch * backbone.relaid
     # While most activations still exist: the gradient of the largest weight, usually the head's, before it is copied to
-    # its bucket, or that of the largest map.
+    # its bucket, or the gradient of the largest activation.
     first = max(backbone.largest_parameter, backbone.largest * case.batch)
     yield "first gradients of the backward pass (estimate)", place, FLOAT * first
-    # Micro-batches are copied to a GPU one by one.
+    # Micro-batches are copied to a GPU one at a time.
     yield f"{case.items} of a batch", place, items * (1 if on_gpu else case.gradient_acc)
     yield f"{case.items} of the next batch", "host", case.gradient_acc * items
     if case.trainer == "mxnet":

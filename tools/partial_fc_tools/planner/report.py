@@ -11,7 +11,7 @@ from .case import MIB
 from .roofline import Time
 from .verdict import Verdict
 
-ESTIMATE_ERROR = 0.05  # share of the memory
+ESTIMATE_ERROR = 0.05  # relative error of the predicted memory
 PLACES = ("device", "host", "file")
 WIDTHS = (56, *[10] * len(PLACES))  # common columns of all tables
 BANKS = {"device": "on the GPU", "host": "in the host's memory", "file": "in a file"}
@@ -66,7 +66,7 @@ def _heading(planned: Plan) -> list[str]:
     ]
     if backbone:
         sizes = f"{backbone.parameters / 1e6:.2f} M parameters and takes {backbone.multiplications / 1e9:.2f} GFLOPs"
-        lines.append(f"{case.network} has {sizes} for an {case.items[:-1]}, each a multiplication with its addition.")
+        lines.append(f"{case.network} has {sizes} for an {case.items[:-1]} (a multiply-add counts as one).")
     return lines
 
 

@@ -1,7 +1,7 @@
-"""Measures a backbone of the PyTorch trainer: one forward pass, with hooks on what autograd saves.
+"""Measures a backbone of the PyTorch trainer in a forward pass, with hooks on the tensors that autograd saves.
 
-The pass needs no numbers, so that images are fake tensors, which have a shape only. A task's network may depend on the
-numbers in its items: it computes some of them.
+For images the pass uses fake tensors, which have shapes but no values. For a task it uses real ones, because the
+task's network may depend on the values in its inputs.
 """
 
 from functools import cache
@@ -23,18 +23,18 @@ from partial_fc_torch.pixels import normalized
 
 from .backbones import IMAGE_NUMBERS, IMAGE_SIZE, BackboneSizes
 
-# Items of the pass. A tensor that autograd saves belongs to the items if this prime number divides its size; the others
-# are copies of weights, and statistics of a batch.
+# Batch size of the pass, a prime number: if it divides the size of a saved tensor, this is an activation. Other saved
+# tensors are copies of weights, and batch statistics.
 ITEMS = 13
 HALF = torch.bfloat16  # autocast's type on a CPU; float16 has the same size
-FLOPS = 2  # that PyTorch counts for a multiplication with its addition
-# Attention on a CPU: PyTorch's counter knows only the operators of GPUs.
+FLOPS = 2  # PyTorch counts a multiply-add as two
+# PyTorch's counter lacks the attention operator of CPUs.
 COUNTED = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda query, key, value, *args, **kwargs: (
         sdpa_flop_count(query, key, value)
     )
 }
-Saved = dict[int, torch.Tensor]  # by the address of their storage, which the tensor keeps from being used again
+Saved = dict[int, torch.Tensor]  # by the address of the storage, which cannot be reused while the tensor exists
 
 
 @cache
@@ -43,16 +43,16 @@ def measure(
 ) -> BackboneSizes:
     """Returns the sizes of a network, for images of 112 x 112 or for the items of a task.
 
-    The arguments are fields of Case; ``task`` is its task, task_options, config and classes.
+    The arguments are fields of Case; ``task`` consists of task, task_options, config and classes.
 
     Raises:
-        ValueError: There is no such network, it has no blocks, or the task cannot be made or read.
+        ValueError: The network is unknown, it has no blocks to recompute, or the task fails.
     """
     if task is not None:
         return _measure(*_task_model(network, embedding, *task), fp16, recompute)
     with torch.device("meta"):
         model = get_model(network, num_features=embedding)
-    with FakeTensorMode(allow_non_fake_inputs=True):  # as on a CPU, but without numbers
+    with FakeTensorMode(allow_non_fake_inputs=True):  # computes shapes as on a CPU
         images = torch.zeros(ITEMS, 3, IMAGE_SIZE, IMAGE_SIZE).contiguous(memory_format=torch.channels_last)
         return _measure(model.to_empty(device="cpu"), images, IMAGE_NUMBERS, fp16, recompute)
 
@@ -60,7 +60,7 @@ def measure(
 def _task_model(
     network: str, embedding: int, name: str, options: str, config: str, classes: int
 ) -> tuple[nn.Module, Any, int]:
-    """Returns the network, inputs of ITEMS items as the engine passes them to it, and the bytes of an item."""
+    """Returns the network, a batch of ITEMS items as the engine would pass it, and the bytes of an item."""
     settings = {"seed": 0, **(read_settings(config) if config else {})}
     settings |= {"task": name, "num_classes": classes, "network": network, "embedding_size": embedding}
     settings["task_options"] = options or settings.get("task_options", "")
@@ -85,13 +85,13 @@ def _measure(model: nn.Module, inputs: Any, item_bytes: int, fp16: bool, recompu
         model.eval()(inputs)
     if recompute:
         recompute_blocks(model)
-    # The pass runs blocks that recompute their activations as if they kept them, which shows both. Some networks
-    # recompute by themselves.
+    # The pass runs the blocks that recompute their activations without recomputation, to measure what they would save
+    # inside. Some networks have such blocks even without ``recompute``.
     blocks = [module for module in model.modules() if isinstance(module.__dict__.get("forward"), Recomputed)]
     for block in blocks:
         del block.forward
     (kept, *inside), starts, products = _forward(model.train(), inputs, fp16, blocks)
-    # In the backward pass, while a block is computed again, it and all blocks before it have their inputs.
+    # While the backward pass recomputes a block, the inputs of this block and of all blocks before it still exist.
     peaks, before = [] if blocks else [kept], dict(kept)
     for start, saved in zip(starts, inside):
         before |= start
@@ -116,7 +116,12 @@ def _measure(model: nn.Module, inputs: Any, item_bytes: int, fp16: bool, recompu
 def _forward(
     model: nn.Module, inputs: Any, fp16: bool, blocks: list[nn.Module]
 ) -> tuple[list[Saved], list[Saved], list[int]]:
-    """Returns what autograd saves, outside of the blocks and in each; inputs of each block; and multiplications."""
+    """Runs a forward pass.
+
+    Returns:
+        Tensors that autograd saves, first outside of the blocks, then in each block; the inputs of each block; and the
+        multiplications, outside and in each block.
+    """
     weights = {_storage(tensor) for tensor in [*model.parameters(), *model.buffers()]}
     saved: list[Saved] = [{} for _ in range(1 + len(blocks))]
     starts: list[Saved] = [{} for _ in blocks]
@@ -133,7 +138,7 @@ def _forward(
         products[current] += counter.get_total_flops() // FLOPS - sum(products)
         current = number
         if number:
-            starts[number - 1] = {_storage(each): each for each in arguments if isinstance(each, torch.Tensor)}
+            starts[number - 1] = {_storage(value): value for value in arguments if isinstance(value, torch.Tensor)}
 
     for number, block in enumerate(blocks, start=1):
         block.register_forward_pre_hook(lambda _, arguments, number=number: enter(number, arguments))
@@ -157,7 +162,7 @@ def _numel(tensor: torch.Tensor) -> int:
 
 
 def _bytes_of_items_and_copies(saved: Saved) -> tuple[int, int]:
-    """Returns the bytes saved of all items, and those of copies of weights in 16 bits."""
+    """Returns the bytes of saved activations of all items, and of 16-bit copies of the weights."""
     items = copies = 0
     for tensor in saved.values():
         if _numel(tensor) % ITEMS == 0:

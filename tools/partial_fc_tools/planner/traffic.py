@@ -1,9 +1,9 @@
-"""The bytes that a rank moves in a step: between ranks, and from and to its bank.
+"""The bytes that a rank moves in a step: between ranks, from and to its bank, and between host and GPU.
 
-Between ranks these are the bytes of ring algorithms: each rank sends as much as it receives, and no algorithm receives
-less. Horovod's own messages, some 20 kB a second, are not counted.
+Collectives are counted as ring algorithms, in which every rank sends as much as it receives; no algorithm receives
+less. Horovod's control messages, some 20 kB per second, are not counted.
 
-Shapes: B local batch, R ranks, E embedding, S sampled classes of a rank.
+Shapes: B local batch, R ranks, E embedding, S sampled classes per rank.
 """
 
 from collections.abc import Iterator
@@ -16,27 +16,27 @@ from .case import FLOAT, GRADIENT_BYTES, Case, Layer
 
 DOUBLE = 8  # bytes of a float64
 LABEL = 8  # bytes of an int64
-STATISTICS = 3  # numbers of a row: maximum, sum, target logit
+STATISTICS = 3  # numbers per row: maximum, sum, target logit
 
 
 class Transfer(NamedTuple):
     """Bytes that a step moves."""
 
     way: str  # network, bank, or bus (between host and GPU)
-    name: str  # what is moved; a collective of the layer has its name in parentheses
-    out: int  # sent, read, or moved to the GPU
-    back: int  # received, written, or moved from the GPU
+    name: str  # what is moved; for collectives of the layer, with the name in the code in parentheses
+    out: int  # bytes sent, read, or copied to the GPU
+    back: int  # bytes received, written, or copied from the GPU
 
 
 def transfers(case: Case, layer: Layer, backbone: BackboneSizes | None) -> list[Transfer]:
     """Returns all transfers that are not empty."""
-    found = [*_network(case, layer, backbone), *_bank(case, layer), *_bus(case, layer, backbone)]
-    return [transfer for transfer in found if transfer.out or transfer.back]
+    moves = [*_network(case, layer, backbone), *_bank(case, layer), *_bus(case, layer, backbone)]
+    return [transfer for transfer in moves if transfer.out or transfer.back]
 
 
 def _network(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterator[Transfer]:
     others = case.ranks - 1
-    images = others * case.gradient_acc * case.batch  # of this rank, to all others
+    images = others * case.gradient_acc * case.batch  # of this rank, times the ranks to send them to
     gradients = 0
     if backbone:
         gradients = 2 * backbone.half + GRADIENT_BYTES[case.gradient_dtype] * (backbone.parameters - backbone.half)
@@ -54,10 +54,11 @@ def _network(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterat
 def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
     read = rows = FLOAT * case.embedding * layer.sampled
     if case.trainer == "mxnet" or not layer.elsewhere:
-        # Once in each pass, unless the forward pass has kept a copy; and for the update, where the copy is on the GPU.
+        # Centers are read in each pass, unless the forward pass has kept a copy, and again for the update if this copy
+        # is on the GPU.
         passes = (1 if (layer.gathered or layer.elsewhere) and layer.keeps else 2) + layer.elsewhere
         read = passes * rows + FLOAT * case.embedding * min(case.batch, layer.sampled)
-        # The update after several micro-batches reads the centers once more.
+        # The update after several micro-batches reads the centers again.
         read = case.gradient_acc * read + rows * (case.gradient_acc > 1)
     states = FLOAT * layer.state_width * layer.sampled
     yield Transfer("bank", "class centers", read, rows)

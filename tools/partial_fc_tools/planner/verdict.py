@@ -13,20 +13,20 @@ class Verdict(NamedTuple):
     """Whether a training fits."""
 
     fits: bool
-    needed: int  # bytes of a GPU
+    needed: int  # bytes of GPU memory
     given: int
     largest: Part  # the largest part on the GPU
-    remedies: dict[str, Any]  # changes of the case, by field, each of which alone makes it fit; empty if it fits
+    remedies: dict[str, Any]  # new values of the case's fields, each of which alone makes it fit; empty if it fits
 
 
 def judge(planned: Plan, given: int) -> Verdict:
-    """Compares a plan with the bytes of a GPU. Raises ValueError if the case has no GPUs."""
+    """Compares a plan with a GPU's memory in bytes. Raises ValueError if the case has no GPUs."""
     case = planned.case
     if case.device != "gpu":
-        raise ValueError("device cpu has no GPU memory: leave out --gpu-memory, or use --device gpu")
+        raise ValueError("device cpu has no GPU memory: omit --gpu-memory, or use --device gpu")
     needed = planned.memory("device")
     largest = max((part for part in planned.parts if part.place == "device"), key=lambda part: part.nbytes)
-    # The values to try, the smallest change first.
+    # Values to try, the smallest changes first.
     changes: dict[str, Iterable[Any]] = {
         "ranks": range(case.ranks + 1, min(case.classes, MOST_RANKS) + 1),
         "batch": range(case.batch - 1, 0, -1),

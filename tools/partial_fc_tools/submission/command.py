@@ -1,7 +1,7 @@
-"""Checks a submission to the masked-face challenge (ICCV 2021, InsightFace track) by its rules.
+"""Checks a submission to the masked-face challenge (ICCV 2021, InsightFace track) against its rules.
 
-Prints the result of each rule, such as the size in MB (2^20 bytes) and the median time of one face. Exit code 0: all
-rules passed; 1: a rule failed; 2: the submission cannot be checked.
+Prints the result of each rule, such as the size in MB (2^20 bytes) and the median time of one face. The exit code is 0
+if all rules passed, 1 if a rule failed, and 2 if the submission cannot be checked.
 """
 
 import argparse
@@ -17,13 +17,10 @@ EXAMPLE = "--model-root models/r50-cosface-glint360k_8GPU --track glint"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("--model_root", "--model-root", required=True, help="folder with an .onnx file")
-    parser.add_argument("--track", choices=list(TRACKS), default="ms1m", help="track of the limits (default: ms1m)")
-    parser.add_argument(
-        "--time-limit",
-        type=number_above_0("a number of milliseconds"),
-        metavar="MS",
-        help=f"time limit of one face instead of the track's, which is for {REFERENCE_DEVICE}",
-    )
+    parser.add_argument("--track", choices=list(TRACKS), default="ms1m", help="limits to check (default: ms1m)")
+    milliseconds = number_above_0("a number of milliseconds")
+    text = f"time limit per face; the track's own limit is meant for {REFERENCE_DEVICE}"
+    parser.add_argument("--time-limit", type=milliseconds, metavar="MS", help=text)
 
 
 def run(args: argparse.Namespace) -> int:

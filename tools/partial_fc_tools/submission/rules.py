@@ -10,10 +10,10 @@ from typing import NamedTuple
 from partial_fc.utils.text import read_lines
 
 MEGABYTE = 1 << 20
-REFERENCE_DEVICE = "a Tesla V100 with onnxruntime-gpu 1.6"  # of the time limits
+REFERENCE_DEVICE = "a Tesla V100 with onnxruntime-gpu 1.6"  # for which the time limits are meant
 IMAGE_SIZE = (112, 112)  # H, W
 CROP, PIXELS = "crop.txt", "pixel_norm.txt"
-LARGEST = 1000  # bytes of either
+LARGEST = 1000  # maximum size of either file in bytes
 CROP_LINES, PIXEL_LINES = "left, top, right, bottom, width, height", "mean, deviation"
 
 
@@ -21,9 +21,9 @@ class Limits(NamedTuple):
     """Limits of a track."""
 
     megabytes: float  # size of the file in units of 2^20 bytes
-    features: int  # dimension of an embedding
-    milliseconds: float  # time of one face
-    custom_pixels: bool = False  # whether crop.txt and pixel_norm.txt may define how images are cropped and normalized
+    features: int  # dimension of the embeddings
+    milliseconds: float  # time per face
+    custom_pixels: bool = False  # whether crop.txt and pixel_norm.txt may define the cropping and normalization
 
 
 TRACKS = {
@@ -35,7 +35,7 @@ TRACKS = {
 
 
 class Rule(NamedTuple):
-    """Result of a rule; ``figure`` gives the measured value and the limit."""
+    """Result of a rule; ``figure`` describes the measured value and the limit."""
 
     name: str
     passed: bool
@@ -43,14 +43,14 @@ class Rule(NamedTuple):
 
 
 class PixelSettings(NamedTuple):
-    """(H, W) of the images that a model takes; mean and divisor of the pixels, None if the model's nodes decide."""
+    """Image size (H, W) of a model; mean and divisor of its pixels, None to derive them from the model's nodes."""
 
     image_size: tuple[int, int] = IMAGE_SIZE
     norm: tuple[float, float] | None = None
 
 
 def check_pixel_files(folder: str) -> tuple[list[Rule], PixelSettings]:
-    """Checks crop.txt and pixel_norm.txt; returns the rules and the settings. An invalid file is ignored."""
+    """Checks crop.txt and pixel_norm.txt; returns the rules and the settings. An invalid file changes no settings."""
     crop, sides = _read(folder, CROP, CROP_LINES, int, _is_crop)
     pixels, norm = _read(folder, PIXELS, PIXEL_LINES, float, lambda n: max(map(abs, n)) < 1e6 and abs(n[1]) > 1e-6)
     image_size = (sides[5], sides[4]) if sides else IMAGE_SIZE
@@ -60,7 +60,7 @@ def check_pixel_files(folder: str) -> tuple[list[Rule], PixelSettings]:
 def _read(
     folder: str, name: str, meaning: str, kind: Callable[[str], float], is_valid: Callable[[list], bool]
 ) -> tuple[Rule, list]:
-    """Reads the numbers of a file, one per line; none if the file is absent or invalid."""
+    """Reads the numbers in a file, one per line; returns none if the file is absent or invalid."""
     path = os.path.join(folder, name)
     if not os.path.exists(path):
         return Rule(name, True, "none"), []
