@@ -120,7 +120,7 @@ class FaceRecords(ImageSet):
         OSError, ValueError: the set cannot be read; names the file and what to do.
     """
 
-    advice, finds_all = "write or download the set again", "partial-fc sets check"
+    advice = "write or download the set again (partial-fc sets check lists all bad images)"
 
     def __init__(self, rec_path: str | os.PathLike):
         self.rec_path = os.fspath(rec_path)

@@ -44,13 +44,11 @@ class ImageSet:
         num_images: N.
         image_size: (H, W) if the set says it, otherwise None.
         advice: what to do about an image that cannot be decoded.
-        finds_all: the command that lists all bad images; empty if there is none.
         left_out: paths of files in the set that are no images.
     """
 
     image_size: tuple | None = None
     advice = "replace or remove it"
-    finds_all = ""
     left_out: Sequence[str] = ()
 
     def __init__(self, path: str, runs: LabelRuns, num_identities: int):
@@ -98,16 +96,6 @@ class ImageSet:
     def labels(self, positions) -> np.ndarray:
         """Returns class labels, int64, of an array of positions."""
         return self.runs.labels_at(positions)
-
-    def check_labels(self, num_classes: int) -> None:
-        """Raises ValueError, naming the first such image, if a label is not below `num_classes`."""
-        wrong = self.runs.labels >= num_classes
-        if wrong.any():
-            run = int(wrong.argmax())
-            raise ValueError(
-                f"{self.describe(int(self.runs.starts[run]))} has label {self.runs.labels[run]}, but the network has "
-                f"{num_classes} classes; set num_classes to {self.num_identities} or more"
-            )
 
     @cached_property
     def digest(self) -> str:

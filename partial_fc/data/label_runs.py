@@ -58,12 +58,14 @@ class LabelRuns:
 
 
 class KeptImages:
-    """The images of some runs, numbered 0 .. len - 1 in their order."""
+    """The images of classes with at least `min_images` images, numbered 0 .. len - 1 in their order."""
 
-    def __init__(self, starts: np.ndarray, lengths: np.ndarray):
-        self._starts, self._lengths, self._ends = starts, lengths, np.cumsum(lengths)
+    def __init__(self, runs: LabelRuns, min_images: int):
+        kept = runs.images_per_label()[1] >= min_images
+        self._labels, self._lengths = runs.labels[kept], runs.lengths()[kept]
+        self._ends = np.cumsum(self._lengths)
         # The position of an image minus its number: the start of its run, minus the kept images before it.
-        self._shift = starts - (self._ends - lengths)
+        self._shift = runs.starts[kept] - (self._ends - self._lengths)
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -72,9 +74,6 @@ class KeptImages:
         """Returns positions (P,) int64 in the set of the images `numbers` (P,)."""
         return numbers + self._shift[np.searchsorted(self._ends, numbers, side="right")]
 
-    def after(self, position: int) -> int:
-        """Returns the kept position after a kept one; the first one after the last."""
-        run = int(np.searchsorted(self._starts, position, side="right")) - 1
-        if position + 1 < self._starts[run] + self._lengths[run]:
-            return position + 1
-        return int(self._starts[(run + 1) % len(self._starts)])
+    def labels(self) -> np.ndarray:
+        """Returns the labels (len,) int64 of all images."""
+        return np.repeat(self._labels, self._lengths)

@@ -31,7 +31,6 @@ class ReadLog:
         may_skip: number of different bad items to replace by the following item before one is an error. They are
             counted when they are read, which is ahead of the training and in several threads: if more are close
             together, the error may name any of them.
-        finds_all: the command that lists all bad items; empty if there is none.
 
     Attributes:
         counters: ReadCounters so far.
@@ -42,10 +41,10 @@ class ReadLog:
         ValueError: ``may_skip`` is negative.
     """
 
-    def __init__(self, may_skip: int = 0, finds_all: str = ""):
+    def __init__(self, may_skip: int = 0):
         if may_skip < 0:
             raise ValueError(f"skip_bad_images must be at least 0, got {may_skip}")
-        self._may_skip, self._finds_all = may_skip, finds_all
+        self._may_skip = may_skip
         self.counters, self.quiet = ReadCounters(), False
         self.bad: dict[int, str] = {}
         self._lock = threading.Lock()
@@ -66,8 +65,7 @@ class ReadLog:
                 if not self.quiet:
                     logging.warning("skipped, bad item %d of at most %d: %s", count + 1, allowed, error)
                 return
-        listed = f" ({self._finds_all} lists them all)" if self._finds_all else ""
-        advice = f"; or skip it with skip_bad_images=1 or more{listed}"
+        advice = "; or skip it with skip_bad_images=1 or more"
         if allowed:
             advice = f" (skip_bad_images={allowed}, {allowed} were skipped before)"
         raise ValueError(f"{error}{advice}") from None

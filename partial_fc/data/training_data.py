@@ -14,6 +14,7 @@ from . import batch
 from .batch import Inputs
 from .class_images import AHEAD, ClassImages
 from .cursor import Cursor, Position
+from .item_batches import ItemBatches
 from .prefetch import Prefetcher
 from .read_log import ReadCounters, ReadLog
 
@@ -79,7 +80,7 @@ class BatchIterator(Generic[Batch]):
 
 
 class Batches(Protocol):
-    """The share of one rank in a training set: FaceBatches, ItemBatches, or another source. Thread-safe.
+    """The share of one rank in a training set: ItemBatches, or another source. Thread-safe.
 
     A batch does not depend on what was read before it.
 
@@ -171,7 +172,7 @@ class DataLoader(BatchIterator[Batch]):
     def class_images(self) -> ClassImages:
         """Returns the items of the whole set by class, see ClassImages. Raises ValueError if it has no labels."""
         batches = self._local
-        if not hasattr(batches, "label_runs"):
+        if not isinstance(batches, ItemBatches):
             raise ValueError("new_centers=mean needs the labels of all items: set new_centers=random")
         return ClassImages(batches, self.threads)
 

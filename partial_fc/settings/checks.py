@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, is_of_a_rank
-from partial_fc.data.sources.forms import RECORDS, form_of
+from partial_fc.data.sources.forms import is_record_set
 from partial_fc.layer.margins import COMBINED, MARGINS
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
 from partial_fc.training.schedules import SCHEDULES, build_schedule
@@ -176,7 +176,7 @@ def _check_named(setting: str, name: str, known: Collection[str]) -> None:
 
 def _check_images(settings: Settings) -> None:
     rec = settings["rec"]
-    if rec and form_of(rec) == RECORDS and not rec.endswith(".rec"):
+    if rec and is_record_set(rec) and not rec.endswith(".rec"):
         raise SettingsError(
             f"rec is {rec}, but must be the path of a .rec file, or of a folder of images, of .tar or .parquet files, "
             "or hf:NAME or package.module:name"

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from mxnet import recordio
 
-from face_sets import overwrite
-from partial_fc.data.batch_loader import FaceBatches
+from face_sets import face_batches, overwrite
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.recordio.format import MAGIC_BYTES, RecordWriter
 from partial_fc.data.transforms import Augmentation
@@ -76,7 +75,7 @@ def test_every_argument_reaches_the_set(rec):
     data = FaceImageIter(
         2, SHAPE, rec, rand_mirror=True, color_jittering=0.3, jpeg_compression=20, **of_iterator, **both
     )
-    faces = FaceBatches(rec, 2, SHAPE[1:], **of_set, **both)
+    faces = face_batches(rec, 2, SHAPE[1:], **of_set, **both)
     batches = list(data)
     assert len(batches) == 5
     for number, batch in enumerate(batches):

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from damage import check_damaged, memory_below
+from face_sets import face_batches
 from image_forms import SIZE, draw, hugging_face, write_parquet, write_records, write_saved
-from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.arrow import ArrowImages
-from partial_fc.data.sources.opening import open_images
+from partial_fc.data.sources.forms import open_images
 from paths import with_root
 from small_disk import small_disk
 
@@ -32,7 +32,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def batches(rec):
-    faces = FaceBatches(rec, 6, SIZE, shuffle=True)
+    faces = face_batches(rec, 6, SIZE, shuffle=True)
     return [(images.tobytes(), labels.tolist()) for images, labels in (faces.batch(0, 0), faces.batch(1, 6))]
 
 
@@ -91,9 +91,9 @@ def test_a_set_that_was_shuffled_selected_and_joined_is_read_as_it_was_saved(tmp
 @pytest.mark.parametrize("bad, following", [(0, 1), (19, 0)])
 def test_a_bad_first_or_last_image_is_replaced_by_the_following_one(bad, following, tmp_path):
     people = draw()
-    expected = FaceBatches(write_records(tmp_path / "rec", people), 20, SIZE).batch(0, 0)
+    expected = face_batches(write_records(tmp_path / "rec", people), 20, SIZE).batch(0, 0)
     people[0 if bad == 0 else -1][0 if bad == 0 else -1] = b"no image"
-    faces = FaceBatches(write_saved(tmp_path / "saved", people), 20, SIZE, skip_bad_images=1)
+    faces = face_batches(write_saved(tmp_path / "saved", people), 20, SIZE, skip_bad_images=1)
     images, labels = faces.batch(0, 0)
     assert (images[bad] == expected.inputs[following]).all() and labels[bad] == expected.labels[following]
     assert list(faces.log.bad) == [bad]
@@ -185,7 +185,7 @@ def test_columns_are_chosen_by_rec(tmp_path):
 def test_an_image_that_is_missing_is_bad_and_named(tmp_path):
     rows = {"image": [None, {"bytes": draw()[0][0], "path": None}, {"bytes": None, "path": None}], "label": [0, 1, 2]}
     pyarrow.parquet.write_table(pyarrow.table(rows), tmp_path / "a.parquet")
-    faces = FaceBatches(tmp_path / "a.parquet", 3, SIZE, skip_bad_images=2)
+    faces = face_batches(tmp_path / "a.parquet", 3, SIZE, skip_bad_images=2)
     assert faces.batch(0, 0)[1].tolist() == [1, 1, 1] and "a.parquet: image in row 0 is empty" in faces.log.bad[0]
 
 
@@ -206,8 +206,8 @@ def test_a_bad_image_is_named_by_its_row(tmp_path):
     people[1][0] = b"no image"
     rec = write_saved(tmp_path / "saved", people)
     with pytest.raises(ValueError, match=r"saved: image in row 3 cannot be decoded .*skip_bad_images=1"):
-        FaceBatches(rec, 5, SIZE).batch(0, 0)
-    assert FaceBatches(rec, 5, SIZE, skip_bad_images=1).batch(0, 0)[1].tolist() == [0, 0, 0, 1, 1]
+        face_batches(rec, 5, SIZE).batch(0, 0)
+    assert face_batches(rec, 5, SIZE, skip_bad_images=1).batch(0, 0)[1].tolist() == [0, 0, 0, 1, 1]
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path):
@@ -354,7 +354,7 @@ def watch(name, details):
 
 sys.addaudithook(watch)
 import datasets
-from partial_fc.data.sources.opening import open_images
+from partial_fc.data.sources.forms import open_images
 
 def read_all(rec):
     images = open_images(rec)

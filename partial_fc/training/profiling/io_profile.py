@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from partial_fc.data.sources.forms import DATASET, form_of
+from partial_fc.data.sources.forms import is_dataset
 from partial_fc.data.training_data import TrainingData
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import cores_of_rank
@@ -72,7 +72,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     measured = _measure(items_of_update(settings), seconds, data, dummies, engine, f"dummy {kind}")
     if settings.decode_processes:
         measured = measured._replace(readers="decode_processes")
-    elif not task.source() or form_of(task.source()) == DATASET:
+    elif not task.source() or is_dataset(task.source()):
         measured = measured._replace(python=True)
     data.close()
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))

@@ -159,13 +159,6 @@ def test_a_header_label_that_is_not_an_exact_integer_is_refused(tmp_path, label)
         FaceRecords(rec)
 
 
-def test_a_label_above_the_number_of_classes_is_refused(rec):
-    faces = FaceRecords(rec)
-    faces.check_labels(3)
-    with pytest.raises(ValueError, match="train.rec: image with key 4 at offset 108 has label 2, but the network"):
-        faces.check_labels(2)
-
-
 @pytest.mark.parametrize(
     "key, what",
     [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
-from partial_fc.data.batch_loader import FaceBatches
+from face_sets import face_batches
 from partial_fc.data.encoding import ImageOptions, encode_for_set
 from partial_fc.data.folder import list_folder
 from partial_fc.data.sources.dataset import as_arrays, as_image
@@ -194,7 +194,7 @@ def test_a_pillow_without_avif_is_named():
 
 
 def from_folder(path):
-    faces = FaceBatches(path.parent.parent, 1, (W, W))
+    faces = face_batches(path.parent.parent, 1, (W, W))
     return faces.batch(0, 0).inputs[0].transpose(1, 2, 0)
 
 

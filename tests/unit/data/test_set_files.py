@@ -8,8 +8,8 @@ import pytest
 
 from command_line import exit_code
 from damage import check_damaged, damaged
+from face_sets import face_batches
 from image_forms import SIZE, draw, write_folders, write_shard
-from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.folders import FolderImages
 from partial_fc.data.sources.shards import FORMAT, index_shard, open_shard
 from partial_fc.data.stamped_words import file_stamp, write_words
@@ -32,7 +32,7 @@ def link(path, outside):
 
 
 DOORS = {
-    "train": lambda root: FaceBatches(str(root), 20, SIZE).batch(0, 0),
+    "train": lambda root: face_batches(str(root), 20, SIZE).batch(0, 0),
     "sets pack": lambda root: exit_code("sets", "pack", root, f"{root}-out", "--size", "16", "--workers", "1"),
     "embed": lambda root: [pytest.fail(text) for text in read_faces(root, face_names(root)[0], SIZE)[2]],
     "evaluate ijb": lambda root: read_rgb(str(root / "001" / "x.png"), str(root)),

@@ -12,7 +12,7 @@ from PIL import Image
 from own_items import N, Signals, Sought
 from partial_fc.data.item_batches import ItemBatches
 from partial_fc.data.sources.dataset import DatasetItems, LabelledDataset
-from partial_fc.data.sources.opening import open_images
+from partial_fc.data.sources.forms import open_images
 
 
 def test_items_are_those_of_the_dataset_by_name_or_as_they_are():

@@ -13,10 +13,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+import default
 from damage import memory_below
+from face_sets import face_batches
 from image_forms import PLAIN, SIZE, draw, write_folders, write_shard, write_shards
 from open_files import few_open_files
-from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.dataset import DatasetItems, as_image
 from partial_fc.data.sources.forms import (
     FOLDER,
@@ -26,15 +27,16 @@ from partial_fc.data.sources.forms import (
     SAVED,
     form_of,
     is_name,
+    open_images,
     set_folder,
     set_name,
     set_path,
     split_columns,
 )
-from partial_fc.data.sources.opening import open_images
 from partial_fc.data.sources.shards import FORMAT, ShardImages, expand_shards, index_shard, open_shard
 from partial_fc.data.stamped_words import file_stamp, write_words
 from partial_fc.data.transforms import Augmentation
+from partial_fc.training.tasks import build_task
 
 AUGMENTED = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed=5)
 
@@ -42,11 +44,11 @@ AUGMENTED = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed
 def batches(rec, size=1, **settings):
     """The batches of two epochs of all ranks, as bytes."""
     ranks = [
-        FaceBatches(rec, 6 // size, SIZE, rank=rank, size=size, **{**AUGMENTED, **settings}) for rank in range(size)
+        face_batches(rec, 6 // size, SIZE, rank=rank, size=size, **{**AUGMENTED, **settings}) for rank in range(size)
     ]
     read = [rank.batch(epoch, first) for epoch in (0, 1) for first in (0, 6) for rank in ranks]
     for rank in ranks:
-        rank.records.close()
+        rank.items.records.close()
     return b"".join(images.tobytes() for images, _ in read), np.concatenate([labels for _, labels in read]).tolist()
 
 
@@ -121,8 +123,8 @@ def test_a_bad_image_is_named_and_skipped_up_to_the_limit(form, in_path):
     people[1][0] = b"no image"
     rec = PLAIN[form](in_path / "set", people)
     with pytest.raises(ValueError, match=f"{BAD[form]}.*skip_bad_images=1 or more$"):
-        FaceBatches(rec, 5, SIZE).batch(0, 0)
-    faces = FaceBatches(rec, 5, SIZE, skip_bad_images=1)
+        face_batches(rec, 5, SIZE).batch(0, 0)
+    faces = face_batches(rec, 5, SIZE, skip_bad_images=1)
     assert faces.batch(0, 0)[1].tolist() == [0, 0, 0, 1, 1] and len(faces.log.bad) == 1
     assert len(faces.sample(20)) == 19 and len(faces.sample(4)) == 4
 
@@ -131,9 +133,9 @@ def test_a_bad_image_is_named_and_skipped_up_to_the_limit(form, in_path):
 @pytest.mark.parametrize("bad, following", [(0, 1), (19, 0)])
 def test_a_bad_first_or_last_image_is_replaced_by_the_following_one(form, bad, following, in_path):
     people = draw()
-    expected = FaceBatches(PLAIN["records"](in_path / "whole", people), 20, SIZE).batch(0, 0)
+    expected = face_batches(PLAIN["records"](in_path / "whole", people), 20, SIZE).batch(0, 0)
     people[0 if bad == 0 else -1][0 if bad == 0 else -1] = b"no image"
-    faces = FaceBatches(PLAIN[form](in_path / "set", people), 20, SIZE, skip_bad_images=1)
+    faces = face_batches(PLAIN[form](in_path / "set", people), 20, SIZE, skip_bad_images=1)
     order = np.arange(20)
     order[bad] = following
     images, labels = faces.batch(0, 0)
@@ -144,7 +146,7 @@ def test_a_bad_first_or_last_image_is_replaced_by_the_following_one(form, bad, f
 
 @pytest.mark.parametrize("form", ["records", "folders", "shards"])
 def test_an_error_of_the_disk_is_no_bad_image(form, tmp_path, monkeypatch):
-    faces = FaceBatches(PLAIN[form](tmp_path / "set", draw()), 5, SIZE, skip_bad_images=20)
+    faces = face_batches(PLAIN[form](tmp_path / "set", draw()), 5, SIZE, skip_bad_images=20)
 
     def fails(*arguments):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -155,7 +157,7 @@ def test_an_error_of_the_disk_is_no_bad_image(form, tmp_path, monkeypatch):
         monkeypatch.setattr(os, "pread", fails)
     else:
         read = os.pread
-        whole = [int(size) for size in faces.records._sizes]
+        whole = [int(size) for size in faces.items.records._sizes]
         monkeypatch.setattr(os, "pread", lambda fd, size, at: (fails if size in whole else read)(fd, size, at))
     with pytest.raises(OSError, match=r"00\d\.png|train\.rec|faces-000\.tar: 0000\.png at offset \d+ cannot be read"):
         faces.batch(0, 0)
@@ -164,7 +166,7 @@ def test_an_error_of_the_disk_is_no_bad_image(form, tmp_path, monkeypatch):
 
 def test_an_image_that_has_been_removed_is_bad_and_no_fault_of_the_disk(tmp_path):
     rec = write_folders(tmp_path / "set", draw())
-    faces = FaceBatches(rec, 5, SIZE)
+    faces = face_batches(rec, 5, SIZE)
     os.remove(tmp_path / "set" / "000" / "001.png")
     with pytest.raises(ValueError, match=r"000/001\.png cannot be read \(No such file"):
         faces.batch(0, 0)
@@ -175,7 +177,9 @@ def test_files_that_are_no_images_are_counted_and_named_once(tmp_path, caplog):
     os.rename(tmp_path / "set" / "000" / "001.png", tmp_path / "set" / "000" / "001.JPG_1")
     for name in ("001/notes.txt", "readme.md", "001/.hidden"):
         (tmp_path / "set" / name).write_text("text")
-    faces = [FaceBatches(rec, 3, SIZE, rank=rank, size=2) for rank in range(2)]
+    changes = {"rec": rec, "num_classes": 6, "batch_size": 3, "image_size": 16, "max_update": 4, "lr_steps": []}
+    task = build_task(default.generate_config(changes=changes, trainer="torch"))
+    faces = [task.batches(rank, 2) for rank in range(2)]
     assert [each.num_images for each in faces] == [20, 20]
     assert [record.getMessage() for record in caplog.records] == [
         f"{rec}: 2 other files ignored: {rec}/readme.md, {rec}/001/notes.txt"
@@ -305,7 +309,7 @@ def test_a_truncated_shard_is_refused(keep, tmp_path):
 
 
 def test_a_shard_that_shrinks_while_it_is_read_has_bad_images(tmp_path):
-    faces = FaceBatches(write_shards(tmp_path, draw()), 20, SIZE)
+    faces = face_batches(write_shards(tmp_path, draw()), 20, SIZE)
     os.truncate(tmp_path / "faces-000.tar", 700)
     with pytest.raises(ValueError, match="faces-000.tar: .* is truncated"):
         faces.batch(0, 0)
@@ -392,7 +396,7 @@ def test_items_of_a_dataset_are_images_in_several_forms_without_targets(in_path)
     pixels[:] = 0  # as an augmentation may
     assert (images.read(0, 0) == 7).all() and images.read(1, 3) == b"encoded"
     with pytest.raises(ValueError, match=r"own_set:Own\[0\] has 4x4 pixels instead of 4x5; correct the Dataset"):
-        FaceBatches("own_set:Own", 1, (4, 5)).batch(0, 0)
+        face_batches("own_set:Own", 1, (4, 5)).batch(0, 0)
     assert images.digest == DatasetItems([(np.zeros(2), 0), (np.ones(2), 3)]).digest
 
 
