@@ -79,9 +79,7 @@ def test_seed_and_epoch_change_order_and_mirrors(rec):
 
 def test_a_label_above_the_number_of_classes_is_named(rec):
     face_batches(rec, 2, SIZE).check_labels(7)
-    with pytest.raises(
-        ValueError, match=r"train.rec: image with key 18 at offset \d+ has label 6, but the network has 6"
-    ):
+    with pytest.raises(ValueError, match=r"train.rec: image with key 18 at offset \d+ has label 6, .* has 6 classes"):
         face_batches(rec, 2, SIZE).check_labels(6)
 
 
