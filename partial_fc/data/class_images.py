@@ -1,4 +1,4 @@
-"""The items of a training set by class, for work that goes through it once.
+"""The items of a training set by class, for a single pass over the set.
 
 Shapes: n classes, P items.
 """
@@ -40,14 +40,15 @@ class ClassImages:
             classes: (n,) int64, ascending.
 
         Returns:
-            (P,) int64, their positions in the set, class after class; (P,) int64, the place of the class of each.
+            (P,) int64, the positions of the items, class after class; (P,) int64, the index of each item's class in
+            `classes`.
         """
         first = np.searchsorted(self._labels, classes)
         runs = np.searchsorted(self._labels, classes, side="right") - first
-        place = np.repeat(np.arange(len(classes)), runs)
-        run = np.repeat(first, runs) + _counted(runs)
+        index = np.repeat(np.arange(len(classes)), runs)
+        run = np.repeat(first, runs) + _aranges(runs)
         lengths = self._lengths[run]
-        return np.repeat(self._starts[run], lengths) + _counted(lengths), np.repeat(place, lengths)
+        return np.repeat(self._starts[run], lengths) + _aranges(lengths), np.repeat(index, lengths)
 
     def batches(self, positions: np.ndarray, size: int) -> Iterator[tuple[Inputs | None, np.ndarray]]:
         """Yields the items at positions (P,) in batches of ``size``; threads read ahead.
@@ -58,17 +59,16 @@ class ClassImages:
         Raises:
             ValueError: an item is bad, and no more may be skipped.
         """
-        starts = range(0, len(positions), size)
-        load = self._batches.read
+        batches = self._batches
 
-        def read(number: int) -> tuple[Inputs | None, np.ndarray]:
-            return load(positions[number * size : (number + 1) * size])
+        def read(start: int) -> tuple[Inputs | None, np.ndarray]:
+            return batches.read(positions[start : start + size])
 
-        with closing(Prefetcher(read, lambda number: number + 1, self._threads, self._threads + AHEAD)) as ahead:
-            for number in range(len(starts)):
-                yield ahead.get(number)
+        with closing(Prefetcher(read, lambda start: start + size, self._threads, self._threads + AHEAD)) as ahead:
+            for start in range(0, len(positions), size):
+                yield ahead.get(start)
 
 
-def _counted(lengths: np.ndarray) -> np.ndarray:
-    """0 .. length - 1 for each length, one after the other."""
+def _aranges(lengths: np.ndarray) -> np.ndarray:
+    """Concatenates np.arange(length) for each length."""
     return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)

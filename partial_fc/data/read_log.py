@@ -1,4 +1,4 @@
-"""What one rank has read: counters, and the bad items that were skipped."""
+"""What one rank has read: counters, and the bad items that it has skipped."""
 
 import logging
 import threading
@@ -10,32 +10,28 @@ Result = TypeVar("Result")
 
 
 class ReadCounters(NamedTuple):
-    """Totals of reading, over all threads and processes."""
+    """Totals over all threads and processes."""
 
     images: int = 0  # number of items read
     bytes: int = 0  # bytes of encoded images, or of the arrays of other items
-    read_seconds: float = 0.0  # time of reading the file
-    busy_seconds: float = 0.0  # time of reading, decoding and augmentation
-    cpu_seconds: float = 0.0  # time of the processor in worker processes
-    disk_bytes: int = 0  # bytes that worker processes read from the disk; 0 if the system does not count them
-
-    def plus(self, other: "ReadCounters") -> "ReadCounters":
-        """Returns the sum."""
-        return ReadCounters._make(map(add, self, other))
+    read_seconds: float = 0.0  # time spent reading files
+    busy_seconds: float = 0.0  # time spent reading, decoding and augmenting
+    cpu_seconds: float = 0.0  # processor time of worker processes
+    disk_bytes: int = 0  # bytes that worker processes have read from disk; 0 if the system does not count them
 
 
 class ReadLog:
-    """Counters of a rank, and its bad items, up to a limit. Thread-safe.
+    """Counts what a rank reads, and skips bad items up to a limit. Thread-safe.
 
     Args:
-        may_skip: number of different bad items to replace by the following item before one is an error. They are
-            counted when they are read, which is ahead of the training and in several threads: if more are close
-            together, the error may name any of them.
+        may_skip: number of different bad items that may be skipped before the next one is an error. Items are counted
+            when they are read, ahead of the training and in several threads, so the error can name any of several bad
+            items that are close together.
 
     Attributes:
         counters: ReadCounters so far.
-        bad: position -> what is wrong, of the items that were skipped.
-        quiet: bad items are not logged, as another process does it.
+        bad: position -> error message of each skipped item.
+        quiet: do not log bad items, because another process does.
 
     Raises:
         ValueError: ``may_skip`` is negative.
@@ -52,7 +48,7 @@ class ReadLog:
     def count(self, read: ReadCounters) -> None:
         """Adds what was read."""
         with self._lock:
-            self.counters = self.counters.plus(read)
+            self.counters = ReadCounters._make(map(add, self.counters, read))
 
     def skip(self, position: int, error: ValueError | str) -> None:
         """Counts and logs a bad item, once. Raises ValueError if no more are allowed."""
@@ -71,15 +67,15 @@ class ReadLog:
         raise ValueError(f"{error}{advice}") from None
 
     def first_good(self, position: int, read: Callable[[int], Result], after: Callable[[int], int]) -> Result:
-        """Returns ``read(position)``, or that of the next good item if bad ones may be skipped.
+        """Returns ``read(position)``, or reads the next good item if this one is bad and may be skipped.
 
         Args:
             position: of the item.
             read: raises ValueError, which names the item, if it is bad.
-            after: returns the position after one, the first one after the last.
+            after: returns the following position; the first one after the last.
 
         Raises:
-            ValueError: no more may be skipped, or there is no good item.
+            ValueError: no more items may be skipped, or there is no good item.
         """
         first = position
         while True:
