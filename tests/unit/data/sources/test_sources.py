@@ -331,7 +331,7 @@ def test_shards_beyond_the_limit_of_open_files_are_read(tmp_path, monkeypatch):
 def test_files_of_another_split_are_not_trained_on(other, tmp_path):
     for name in ("train-0.tar", "latest-0.TAR", f"{other}.tar"):
         write_shard(tmp_path / name, {"a.jpg": b"image", "a.cls": b"0"})
-    with pytest.raises(ValueError, match=f"{other}.tar is not for training by its name"):
+    with pytest.raises(ValueError, match=f"{other}.tar is named like a held-out split"):
         open_images(tmp_path)
     os.remove(tmp_path / f"{other}.tar")
     assert open_images(tmp_path).num_images == 2 and open_images(tmp_path / "l*.TAR").num_images == 1
