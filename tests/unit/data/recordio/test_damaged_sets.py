@@ -26,7 +26,7 @@ def test_data_sets(ending, tmp_path, monkeypatch):
     write_face_set(tmp_path, [[b"image" * 9, b"other"], [b"third"]])
 
     def read(path):
-        monkeypatch.setattr(record_index, "write_shared", lambda *_: None)
+        monkeypatch.setattr(record_index, "write_words", lambda *_: None)
         records = FaceRecords(rec)
         try:
             for position in range(min(records.num_images, 100)):
