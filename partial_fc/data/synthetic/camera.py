@@ -1,6 +1,6 @@
 """Turns the drawn scene into an image: background, light, blur and noise.
 
-Pixel arithmetic uses integers, or single operations of float32, so that the bytes do not depend on the CPU.
+Pixel arithmetic uses integers or single float32 operations, so that the bytes do not depend on the CPU.
 """
 
 import cv2
@@ -21,12 +21,13 @@ def background(how: Nuisance, size: int) -> np.ndarray:
 
 
 def light(scene: np.ndarray, how: Nuisance) -> np.ndarray:
-    """Applies gamma, the color of the light, its fall-off, and haze; (H, W, 3) uint8 in and out."""
+    """Applies gamma, the color of the light, its fall-off, and haze to an image (H, W, 3) uint8."""
     height, width = scene.shape[:2]
     clear = 1 - max(how.veil, 0.0)
     gain = how.gain * clear * np.array([1 + how.warmth, 1 + how.tint, 1 - how.warmth])
     curve = 255 * (np.arange(256) / 255) ** np.exp2(how.gamma)
-    table = np.rint(curve[:, None] * gain).astype(np.float32)  # integers, as the last digit of ** differs between CPUs
+    # The last digit of ** differs between CPUs, so the table is rounded to integers.
+    table = np.rint(curve[:, None] * gain).astype(np.float32)
     picture: np.ndarray = cv2.LUT(scene, table[None]).reshape(height, 3 * width)
     across = np.repeat(np.linspace(-how.slope_x, how.slope_x, width), 3).astype(np.float32)
     down = np.linspace(1 - how.slope_y, 1 + how.slope_y, height).astype(np.float32)
@@ -36,7 +37,7 @@ def light(scene: np.ndarray, how: Nuisance) -> np.ndarray:
 
 
 def blur(picture: np.ndarray, passes: int) -> np.ndarray:
-    """Applies `passes` times a (1, 2, 1)/4 filter along both axes, with repeated edges; uint8 in and out."""
+    """Applies a (1, 2, 1)/4 filter along both axes `passes` times, with repeated edges, to a uint8 image."""
     for _ in range(passes):
         wide = np.pad(picture, ((1, 1), (1, 1), (0, 0)), mode="edge").astype(np.uint16)
         rows = wide[:-2] + 2 * wide[1:-1] + wide[2:]
@@ -48,7 +49,7 @@ def photograph(scene: np.ndarray, how: Nuisance) -> np.ndarray:
     """Returns the scene (H, W, 3) uint8 as the camera records it."""
     picture = blur(light(scene, how), int(how.blur))
     grain = np.frombuffer(how.random.bytes(2 * picture.size), dtype=np.uint8).reshape(2, *picture.shape)
-    # The sum of two uniform draws resembles sensor noise; 255 is its mean, 104 its standard deviation.
+    # The sum of two uniform draws resembles sensor noise. Its mean is 255, its standard deviation 104.
     noise = grain[0].astype(np.int16) + grain[1] - np.int16(255)
     noise *= np.int16(round(how.noise * 64 / 104))
     noise >>= 6

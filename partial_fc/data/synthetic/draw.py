@@ -1,4 +1,4 @@
-"""Draws an image of a person. `draw_face(seed, identity, image)` is a pure function of its arguments."""
+"""Draws synthetic faces. `draw_face(seed, identity, image)` is a pure function of its arguments."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -15,17 +15,17 @@ from .nuisance import Nuisance, draw_nuisance
 
 SIZE = 112  # pixels, height and width of an image
 UNIT = 0.39  # one face unit, as a fraction of the image's side
-FRACTION_BITS = 4  # OpenCV gets outlines in sixteenths of a pixel: integers, which are equal on every machine
-DEPTH = 0.70  # depth of the head, face units
+FRACTION_BITS = 4  # outlines are integers in sixteenths of a pixel, which are equal on every machine
+DEPTH = 0.70  # of the head, face units
 
-CORNERS = [0, 4 * SAMPLES]  # of the mouth: the first and fifth control points of its outline
-BALL = 2  # the tip of the nose among its shapes
+CORNERS = [0, 4 * SAMPLES]  # of the mouth: the first and the fifth control point of its outline
+BALL = 2  # index of the tip among the shapes of the nose
 
 _identity = lru_cache(maxsize=64)(draw_identity)
 
 
 def draw_face(seed: int, identity: int, image: int, size: int = SIZE) -> np.ndarray:
-    """Draws image number `image` of person `identity`: (size, size, 3) uint8 RGB, reproducible to the byte.
+    """Draws image number `image` of person `identity` as (size, size, 3) uint8 RGB, reproducible to the byte.
 
     Raises:
         ValueError: seed, identity or image is negative or exceeds 32 bits.
@@ -35,7 +35,7 @@ def draw_face(seed: int, identity: int, image: int, size: int = SIZE) -> np.ndar
 
 
 def encode_face(seed: int, identity: int, image: int) -> bytes:
-    """Draws the same image as a JPEG file, whose quality differs between images."""
+    """Draws the same image as draw_face, as a JPEG file whose quality differs between images."""
     how = draw_nuisance(seed, identity, image)
     picture = _picture(_identity(seed, identity), how, SIZE)
     return cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(how.jpeg)])[1].tobytes()
@@ -51,14 +51,14 @@ def _picture(who: Identity, how: Nuisance, size: int) -> np.ndarray:
 
 
 def project(shapes: list[Shape], who: Identity, how: Nuisance, size: int) -> list[np.ndarray]:
-    """Rotates, moves and scales the head: an (N, 2) int32 array per shape, in 1/2**FRACTION_BITS of a pixel."""
+    """Rotates, moves and scales the head; returns an (N, 2) int32 array per shape, in 1/2**FRACTION_BITS of a pixel."""
     counts = [len(shape.points) for shape in shapes]
     x, y = np.concatenate([shape.points for shape in shapes]).T
     surface = np.repeat([shape.surface for shape in shapes], counts)
     lift = np.repeat([shape.lift for shape in shapes], counts)
     bulge = np.sqrt(np.maximum(1 - (x / (1.02 * who.face_width)) ** 2 - (y / 1.15) ** 2, 0))
     z = surface * DEPTH * bulge + lift
-    # The rim of a round head does not move when the head turns; only its front does.
+    # When the head turns, only its front moves; the rim of a round head does not.
     x = x * (1 - surface * (1 - np.cos(how.yaw))) + z * np.sin(how.yaw)
     y = y * np.cos(how.pitch) + z * np.sin(how.pitch)
     near = 1 + 0.10 * z
@@ -72,10 +72,10 @@ def project(shapes: list[Shape], who: Identity, how: Nuisance, size: int) -> lis
 
 
 def face_landmarks(seed: int, identity: int, image: int, size: int = 112) -> np.ndarray:
-    """Returns (5, 2) float64, x and y in pixels of draw_face's image: eyes, tip of the nose, corners of the mouth.
+    """Returns x and y, (5, 2) float64, of eyes, tip of the nose and corners of the mouth in the image of draw_face.
 
-    Of a pair the one on the left of the image is the first. Exact to a sixteenth of a pixel, as the drawing. Raises
-    ValueError if seed, identity or image is negative or exceeds 32 bits.
+    They are in pixels, exact to a sixteenth of a pixel like the drawing. In each pair, the one on the left of the image
+    is first. Raises ValueError as draw_face.
     """
     who, how = draw_identity(seed, identity), draw_nuisance(seed, identity, image)
     across = who.eye_spacing * who.face_width
@@ -90,7 +90,7 @@ def face_landmarks(seed: int, identity: int, image: int, size: int = 112) -> np.
 
 
 def cover(who: Identity, how: Nuisance) -> Iterator[Shape]:
-    """Yields what covers a part of the face in some images."""
+    """Yields the shapes that cover a part of the face in some images."""
     chance = how.occlusion
     for draw, share in _COVERS:
         if chance < share:

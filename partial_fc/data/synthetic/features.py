@@ -14,7 +14,7 @@ INK = (24, 18, 18)
 
 
 class Shape(NamedTuple):
-    """A filled outline. On the front of the head (surface 1) it turns with the head; at the rim (surface 0) not."""
+    """A filled outline. It turns with the head if it is on the front (surface 1), and not if it is at the rim (0)."""
 
     points: np.ndarray  # (N, 2)
     color: Color  # (3,)
@@ -23,7 +23,7 @@ class Shape(NamedTuple):
 
 
 def at(x: float, y: float, angle: float, side: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a function that moves an outline of the right half of the face to (x, y), turned, on either side."""
+    """Returns a function that rotates an outline of the right half of the face and moves it to (x, y) on a side."""
     cosine, sine = np.cos(angle), np.sin(angle)
     turn = np.array([[cosine, sine], [-sine, cosine]]) * (side, 1.0)
     return lambda points: points @ turn + (side * x, y)
@@ -52,7 +52,7 @@ def eye(who: Identity, how: Nuisance, side: float) -> Iterator[Shape]:
     look = -0.1 * upper + 0.02 * how.gaze_y
     for radius, color in ((who.iris_size, who.iris), (0.45 * who.iris_size, INK)):
         disc = oval(centre, look, radius, radius)
-        room = 1 - np.minimum((disc[:, 0] / half) ** 2, 1.0)  # the lids are about parabolas: keep the disc between them
+        room = 1 - np.minimum((disc[:, 0] / half) ** 2, 1.0)  # between the lids, which are approximately parabolas
         disc[:, 1] = np.clip(disc[:, 1], -upper * room, lower * room)
         yield Shape(place(disc), color)
     crease = open_curve([(x, y - who.eye_crease - 0.02) for x, y in lid])
@@ -96,7 +96,7 @@ def mouth_height(who: Identity) -> float:
 
 
 def mouth(who: Identity, how: Nuisance) -> Iterator[Shape]:
-    """Lips, what is seen between them, and the line where they meet."""
+    """Lips, the open mouth between them, and the line where they meet."""
     height = mouth_height(who)
     smile = how.smile
     half = who.mouth_width * (1 + 0.22 * max(smile, 0.0) - 0.1 * max(-smile, 0.0))

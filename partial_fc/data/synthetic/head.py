@@ -11,7 +11,7 @@ from .nuisance import Nuisance
 
 
 def behind(who: Identity, how: Nuisance) -> Iterator[Shape]:
-    """Yields what is behind the face: long hair, neck, shoulders and ears."""
+    """Yields the shapes behind the face: long hair, neck, shoulders and ears."""
     yield from hair_behind(who, how)
     neck = who.neck_width * who.face_width
     shade = mix(who.skin, 0.5 * who.skin, 0.35)
@@ -29,7 +29,7 @@ def behind(who: Identity, how: Nuisance) -> Iterator[Shape]:
 def face(who: Identity) -> Iterator[Shape]:
     """The skin, the flush of the cheeks, freckles and moles."""
     wide, jaw = who.face_width, who.face_width * who.jaw_width
-    edge = [  # the right one, from the crown to the chin
+    edge = [  # of the right half, from the crown to the chin
         (0.0, -who.crown),
         (0.60 * wide * who.forehead_width, -0.93 * who.crown),
         (0.96 * wide * who.forehead_width, -0.52),

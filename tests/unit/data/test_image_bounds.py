@@ -182,7 +182,7 @@ def test_parts_of_an_avif_are_counted():
     for content, error in (
         (box(b"meta", bytes(4) + box(b"iloc", many)), "too many items"),
         (box(b"meta", bytes(4) + box(b"iloc", one)) + box(b"mdat", parts), "too many parts"),
-        (box(b"mini", b""), "short form"),
+        (box(b"mini", b""), "compact header"),
     ):
         with pytest.raises(ValueError, match=error):
             avif.coded_pixels(start + content)
