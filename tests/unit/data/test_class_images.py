@@ -49,10 +49,3 @@ def test_batches_are_the_images_as_they_are(rec):
     np.testing.assert_array_equal(pixels.transpose(0, 2, 3, 1), expected)
     assert set(faces.log.bad) == {position}
     list(images.batches(np.array([position]), 4))  # counted once
-
-
-def test_a_bad_image_too_many_is_an_error(rec):
-    faces, images = images_of(rec)
-    damage(rec, faces, 4)
-    with pytest.raises(ValueError, match="image with key 4 at offset .* skip it with skip_bad_images=1"):
-        list(images.batches(np.arange(10), 4))

@@ -7,9 +7,7 @@ import pytest
 
 from face_sets import overwrite, rewrite, write_records
 from partial_fc.data.face_records import FaceRecords, write_face_set
-from partial_fc.data.identity_ranges import runs_of_ranges
-from partial_fc.data.recordio.format import RecordHeader, unpack
-from partial_fc.data.recordio.reader import RecordReader
+from partial_fc.data.recordio.format import RecordHeader
 
 BIG = 1 << 24  # 16,777,216; float32 has no 16,777,217
 SET = [[b"a0", b"a1"], [b"b0"], [b"c0", b"c1", b"c2"]]
@@ -62,13 +60,6 @@ def test_headers_are_read_in_parts(tmp_path, monkeypatch, count):
     assert labels(FaceRecords(write_records(tmp_path / "plain", images))).tolist() == list(range(count, 0, -1))
 
 
-def test_the_layout_is_that_of_the_original(rec):
-    reader = RecordReader(rec, rec[:-3] + "idx")
-    headers = [unpack(reader.read(key))[0] for key in range(10)]
-    assert [headers[key].label.tolist() for key in (0, 7, 8, 9)] == [[7, 10], [1, 3], [3, 4], [4, 7]]
-    assert [headers[key].label for key in range(1, 7)] == [0, 0, 1, 2, 2, 2]
-
-
 def test_an_identity_without_images_is_refused_and_no_file_written(tmp_path):
     with pytest.raises(ValueError, match="identity 1 has no images"):
         write_face_set(str(tmp_path), [[b"a"], []])
@@ -102,15 +93,6 @@ def test_ranges_rounded_to_float32_are_recovered_from_the_images_labels(tmp_path
     assert labels(faces).tolist() == np.repeat(np.arange(len(sizes)), sizes).tolist()
     assert faces.num_identities == len(sizes)
     assert faces.read_image(4) == (b"image%d" % ranges[2][0], 2)
-
-
-@pytest.mark.slow
-def test_16777217_is_kept_in_labels(tmp_path):
-    """A file with 17 M identity records would take 700 MB; this is what makes labels of their ranges."""
-    ends = np.arange(1, BIG + 4)
-    runs = runs_of_ranges(np.stack([ends[:-1], ends[1:]], axis=1))
-    last = runs.labels_at(np.arange(BIG - 1, BIG + 2))
-    assert last.dtype == np.int64 and last.tolist() == [BIG - 1, BIG, BIG + 1]
 
 
 def test_an_identity_without_images_has_none_of_the_runs(tmp_path):

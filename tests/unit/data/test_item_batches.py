@@ -16,23 +16,6 @@ def batches_of(inputs=INPUTS, **arguments):
     return ItemBatches(ArrayItems(inputs, LABELS), **{"batch_size": 3, "shuffle": True, "seed": 4, **arguments})
 
 
-def test_an_epoch_has_every_item_once_and_another_order_than_the_next():
-    epochs = [
-        [batches_of().batch(epoch, first).inputs["values"][:, 0] for first in range(0, 21, 3)] for epoch in (0, 1)
-    ]
-    orders = [np.concatenate(epoch) for epoch in epochs]
-    assert all(len(set(order)) == 21 for order in orders) and (orders[0] != orders[1]).any()
-    for epoch, order in enumerate(orders):  # which lacks the last items, that fill no batch
-        whole = batches_of(batch_size=N).batch(epoch, 0).inputs["values"][:, 0]
-        assert sorted(whole) == [2.0 * item for item in range(N)] and whole[:21].tolist() == order.tolist()
-
-
-def test_a_network_with_the_classes_of_the_set_or_more_fits():
-    assert ArrayItems(np.zeros((2, 2)), np.array([0, 2**31 - 1])).num_classes == 2**31
-    for num_classes in (5, 6):
-        batches_of().check_labels(num_classes)
-
-
 @pytest.mark.parametrize("inputs", [INPUTS, INPUTS["values"]])
 def test_ranks_have_the_parts_of_one_batch(inputs):
     one = batches_of(inputs, batch_size=6).batch(1, 6)
@@ -78,7 +61,10 @@ def test_rows_of_larger_arrays_are_a_set_like_their_copy(monkeypatch):
         (lambda: ArrayItems(np.zeros((2, 2)), np.array([0, 2**31])), f"item 1 has the label {2**31}"),
         (lambda: ArrayItems(np.zeros((2, 2)), np.array([0.5, 1])), "2 labels of float64"),
         (lambda: batches_of(size=8), "batch_size 3 on 8 ranks needs 24 items, there are 23"),
+        (lambda: batches_of(batch_size=0), "batch_size must be at least 1"),
         (lambda: batches_of(rank=2, size=2), "rank 2 is out of range"),
+        (lambda: batches_of(seed=-1), "seed must be >= 0"),
+        (lambda: batches_of(skip_bad_items=-1), "skip_bad_images must be at least 0"),
         (lambda: batches_of().check_labels(4), "item 4 of the set has label 4, but the network has 4 .*num_classes=5"),
     ],
 )

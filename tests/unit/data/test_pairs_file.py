@@ -104,33 +104,22 @@ def test_code_in_a_file_does_not_run(path, tmp_path, monkeypatch, protocol, harm
     "content",
     [
         b"",
-        b"no pickle at all",
         pickle.dumps((IMAGES, SAME))[:40],
         pickle.dumps(IMAGES),
-        pickle.dumps(7),
-        pickle.dumps((IMAGES, ["yes", "no"])),
         pickle.dumps((IMAGES, [2, 0])),
-        pickle.dumps((IMAGES[:3] + [None], SAME)),
         pickle.dumps((IMAGES[:3] + [b""], SAME)),
         pickle.dumps((IMAGES[:3] + [np.arange(3)], SAME)),
+        *(pickle.dumps(counts) for counts in ((IMAGES[:3], SAME), (IMAGES, SAME[:1]), ([], []))),
     ],
 )
 def test_other_content_is_refused(path, content):
-    with pytest.raises(ValueError, match="lfw.bin is not a file of validation pairs"):
+    with pytest.raises(ValueError, match="lfw.bin (is not a file of validation pairs|contains . images for)"):
         read_bytes(path, content)
 
 
-def test_counts_that_do_not_match_are_refused(path):
+def test_pairs_without_two_images_each_are_not_written(path):
     with pytest.raises(ValueError, match="2 pairs need 4 images, got 3"):
         write_pairs(path, IMAGES[:3], SAME)
-    with pytest.raises(ValueError, match="lfw.bin contains 3 images for 2 pairs"):
-        read_bytes(path, pickle.dumps((IMAGES[:3], SAME)))
-    with pytest.raises(ValueError, match="lfw.bin contains 4 images for 1 pairs"):
-        read_bytes(path, pickle.dumps((IMAGES[:4], SAME[:1])))
-    with pytest.raises(ValueError, match="lfw.bin contains 0 images for 0 pairs"):
-        read_bytes(path, pickle.dumps(([], [])))
-    with pytest.raises(FileNotFoundError, match="none.bin"):
-        read_pairs(path.replace("lfw", "none"))
 
 
 TEXT = "x" * 1_000_000

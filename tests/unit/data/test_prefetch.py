@@ -76,14 +76,6 @@ def test_an_error_in_a_thread_is_raised_at_its_place(error, kind):
     prefetcher.close()  # the error's traceback refers to it
 
 
-def test_a_closed_prefetcher_raises():
-    prefetcher = Prefetcher(following, following, threads=1, ahead=2)
-    prefetcher.get(0)
-    prefetcher.close()
-    with pytest.raises(ValueError, match="the reader has been closed"):
-        prefetcher.get(1)
-
-
 def test_closing_does_not_wait_for_a_read_that_does_not_end(monkeypatch):
     monkeypatch.setattr(prefetch, "END_WAIT", 0.1)
     stuck = threading.Event()

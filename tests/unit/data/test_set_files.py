@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from command_line import exit_code
-from damage import check_damaged, damaged
+from damage import check_damaged
 from face_sets import face_batches
 from image_forms import SIZE, draw, write_folders, write_shard
 from partial_fc.data.sources.folders import FolderImages
@@ -143,31 +143,6 @@ def test_an_index_that_is_no_file_is_neither_read_nor_replaced(tmp_path, plant):
     plant(tmp_path / "faces.tar.index")
     assert open_shard(str(tmp_path / "faces.tar"))[:, 1:].tolist() == [[5, 1]]
     assert not (tmp_path / "faces.tar.index").is_file()
-
-
-def test_damaged_indexes_of_shards_are_not_used(tmp_path, monkeypatch):
-    path = tmp_path / "faces.tar"
-    write_shard(path, {"0.png": b"image", "0.cls": b"1", "1.png": b"another", "1.cls": b"0"})
-    images = open_shard(str(path))
-
-    def read(_):
-        found = open_shard(str(path))
-        assert len(found) <= 2 and (found[:, :2].sum(axis=1) <= path.stat().st_size).all()
-        if not np.array_equal(found, images):
-            raise ValueError(f"{path}.index has other places")
-
-    index = tmp_path / "faces.tar.index"
-    monkeypatch.setattr("partial_fc.data.sources.shards.write_words", lambda *_: None)
-    content = np.frombuffer(index.read_bytes(), "<i8")
-
-    def draw(content, rng):
-        words = np.frombuffer(damaged(content.tobytes(), rng), "u1")
-        words = words[: len(words) // 8 * 8].view("<i8").copy()
-        if len(words) > 5:
-            words[4] = words[5:].sum()
-        return words.tobytes()
-
-    check_damaged(index, content, read, write=index.write_bytes, draw=draw)
 
 
 # Files that a user names, or that the code beside checks, and places that others' code guards.

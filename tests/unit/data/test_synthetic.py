@@ -98,29 +98,6 @@ def test_an_up_to_date_set_is_kept_and_another_one_replaced(tmp_path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
 
-def test_an_interrupted_run_leaves_the_old_set_or_nothing(tmp_path, monkeypatch):
-    root = tmp_path / "demo"
-    write_demo(root, TINY, workers=1)
-    before = (root / "train.rec").read_bytes()
-
-    def interrupt(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(dataset, "write_pairs", interrupt)
-    for folder, workers in ((root, 1), (tmp_path / "new", 2)):
-        with pytest.raises(KeyboardInterrupt):
-            write_demo(folder, TINY._replace(seed=5), workers)
-    assert (root / "train.rec").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["demo"]
-
-
-def test_a_folder_with_other_files_is_refused(tmp_path):
-    (tmp_path / "train.rec").write_text("a real set")
-    with pytest.raises(OSError, match="holds train.rec, "):
-        write_demo(tmp_path, TINY)
-    assert (tmp_path / "train.rec").read_text() == "a real set"
-
-
 def test_a_set_is_not_drawn_again_over_files_of_the_user(tmp_path):
     write_demo(tmp_path / "demo", TINY, workers=1)
     (tmp_path / "demo" / MARKER).unlink()  # as an earlier version has written it

@@ -12,7 +12,6 @@ from functools import partial
 import pytest
 
 from own_items import Deadly, Endless, Faulty, OfProcess, Unsendable, open_items
-from partial_fc.data import worker_batches
 from partial_fc.data.training_data import DataLoader
 from partial_fc.data.worker_batches import WorkerBatches
 from paths import ROOT
@@ -91,17 +90,6 @@ def test_a_set_of_another_order_and_a_batch_that_cannot_be_sent_are_refused(open
         with pytest.raises(ValueError, match=message):
             batches.batch(0, 0)
     batches.close()
-
-
-def test_closing_ends_a_worker_whose_reading_does_not_end(monkeypatch):
-    monkeypatch.setattr(worker_batches, "END_WAIT", 0.1)
-    data = load(partial(open_items, Endless), 2)
-    next_batches(data, 5)  # the threads go on to the item that never ends
-    closing = threading.Thread(target=data.close, daemon=True)
-    closing.start()
-    closing.join(10)
-    assert not closing.is_alive()
-    data.close()
 
 
 def test_ctrl_c_while_closing_ends_the_workers():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from partial_fc.data.recordio import index as record_index
-from partial_fc.data.recordio.index import ENDING, RecordIndex, open_index, parse_dense, parse_index
+from partial_fc.data.recordio.index import ENDING, RecordIndex, open_index, parse_index
 
 SIZE = 1 << 20
 TABLE = {1: 0, 2: 8, 3: 16}
@@ -42,13 +42,6 @@ def test_keys_of_any_kind(idx, keys, end):
     assert content(index) == table and index.offsets.dtype == np.int64
     assert index.search(sorted(keys)).tolist() == list(range(len(keys)))
     assert index.search([-5, 2**60]).tolist() == [0, len(keys)]
-
-
-def test_consecutive_keys_take_no_memory(idx):
-    write(idx, {key: 8 * key for key in (1, 2, 3, 0)})
-    assert parse_dense(idx, 4) is not None and parse_index(idx)._keys is None
-    write(idx, {key: 8 * key for key in (1, 2, 4)})
-    assert parse_dense(idx, 3) is None and parse_index(idx)._keys.tolist() == [1, 2, 4]
 
 
 def test_chunks_join(idx, monkeypatch):
@@ -97,13 +90,6 @@ def test_a_large_index_is_shared(idx, shared, monkeypatch, table):
     monkeypatch.setattr(record_index, "parse_index", None)  # the second must not read the text
     assert content(open_index(idx, SIZE)) == table
     assert sorted(os.listdir(os.path.dirname(idx))) == ["train.idx", "train.idx" + ENDING]
-
-
-def test_a_small_index_is_not_shared(idx, monkeypatch):
-    monkeypatch.setattr(record_index, "SHARE_FROM", len(TABLE) + 1)
-    write(idx, TABLE)
-    open_index(idx, SIZE)
-    assert os.listdir(os.path.dirname(idx)) == ["train.idx"]
 
 
 def test_a_changed_index_is_read_again(idx, shared):

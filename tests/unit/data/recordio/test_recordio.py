@@ -2,7 +2,6 @@
 
 import os
 import struct
-import threading
 
 import numpy as np
 import pytest
@@ -34,16 +33,6 @@ def write(paths, payloads):
             writer.write(key, payload)
 
 
-def test_the_digest_is_that_of_keys_offsets_and_the_first_bytes(paths, tmp_path):
-    digests = []
-    for changes in ({}, {0: b"x"}, {3: b"abd"}):
-        write(paths, {**PAYLOADS, **changes})
-        digests.append(RecordReader(*paths).digest())
-    (tmp_path / "a.idx").write_text((tmp_path / "a.idx").read_text().replace("10\t", "11\t"))
-    digests.append(RecordReader(*paths).digest())
-    assert len(set(digests)) == 4
-
-
 def test_every_payload_is_read_as_written(paths):
     write(paths, PAYLOADS)
     reader = RecordReader(*paths)
@@ -66,6 +55,12 @@ def test_the_digest_of_many_records_has_every_key_and_offset(paths, monkeypatch)
             write(paths, {key + (number == changed) * (1 - moved): payloads[number] for number, key in enumerate(keys)})
             digests.append(RecordReader(*paths).digest())
     assert len(set(digests)) == 15 and digests[-2] == digests[-1]
+    monkeypatch.undo()
+    before = RecordReader(*paths).digest()
+    with open(paths[0], "r+b") as file:
+        file.seek(8)
+        file.write(b"x")
+    assert RecordReader(*paths).digest() != before
 
 
 @pytest.mark.parametrize("size", [MAX_GUESS - 8, MAX_GUESS - 7, MAX_GUESS, 3 * MAX_GUESS + 1])
@@ -109,36 +104,6 @@ def test_header_with_one_label_and_with_several():
         unpack(b"short")
     with pytest.raises(ValueError, match="header has 3 labels"):
         unpack(struct.pack("<IfQQ", 3, 0, 0, 0) + b"12345678")
-
-
-def test_an_interrupted_writer_leaves_no_files(paths):
-    with pytest.raises(RuntimeError), RecordWriter(*paths) as writer:
-        writer.write(1, b"a")
-        raise RuntimeError("interrupted")
-    assert os.listdir(os.path.dirname(paths[0])) == []
-
-
-def test_threads_and_forked_processes_read_in_parallel(paths):
-    payloads = {key: bytes([key]) * (key * 37) for key in range(1, 200)}
-    write(paths, payloads)
-    reader = RecordReader(*paths)
-    wrong = []
-
-    def read_all():
-        for _ in range(5):
-            wrong.extend(key for key, payload in payloads.items() if reader.read(key) != payload)
-
-    threads = [threading.Thread(target=read_all) for _ in range(4)]
-    pid = os.fork()  # before the threads start: a forked child of a process with threads may hang
-    if pid == 0:
-        read_all()
-        os._exit(len(wrong) > 0)
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert os.waitpid(pid, 0)[1] == 0
-    assert wrong == []
 
 
 def test_missing_and_empty_files_are_named(paths):

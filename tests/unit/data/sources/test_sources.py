@@ -33,8 +33,7 @@ from partial_fc.data.sources.forms import (
     set_path,
     split_columns,
 )
-from partial_fc.data.sources.shards import FORMAT, ShardImages, expand_shards, index_shard, open_shard
-from partial_fc.data.stamped_words import file_stamp, write_words
+from partial_fc.data.sources.shards import expand_shards, index_shard, open_shard
 from partial_fc.data.transforms import Augmentation
 from partial_fc.training.tasks import build_task
 
@@ -99,17 +98,6 @@ def test_a_digest_is_that_of_the_content_at_any_path_and_in_any_form(tmp_path):
     assert len(digests) == 3
 
 
-def test_the_first_and_the_last_image_of_a_large_set_are_part_of_its_digest(tmp_path, monkeypatch):
-    monkeypatch.setattr("partial_fc.data.image_set.SAMPLES", 3)
-    digests = set()
-    for number, changed in enumerate((None, (0, 0), (-1, -1))):
-        people = draw()
-        if changed:
-            people[changed[0]][changed[1]] = b"another"
-        digests.add(open_images(write_folders(tmp_path / str(number), people)).digest)
-    assert len(digests) == 3
-
-
 BAD = {
     "folders": r"001/000\.png cannot be decoded \(8 bytes\); fix or remove it",
     "shards": r"faces-000\.tar: 0003\.png at offset \d+ cannot be decoded",
@@ -127,21 +115,6 @@ def test_a_bad_image_is_named_and_skipped_up_to_the_limit(form, in_path):
     faces = face_batches(rec, 5, SIZE, skip_bad_images=1)
     assert faces.batch(0, 0)[1].tolist() == [0, 0, 0, 1, 1] and len(faces.log.bad) == 1
     assert len(faces.sample(20)) == 19 and len(faces.sample(4)) == 4
-
-
-@pytest.mark.parametrize("form", PLAIN)
-@pytest.mark.parametrize("bad, following", [(0, 1), (19, 0)])
-def test_a_bad_first_or_last_image_is_replaced_by_the_following_one(form, bad, following, in_path):
-    people = draw()
-    expected = face_batches(PLAIN["records"](in_path / "whole", people), 20, SIZE).batch(0, 0)
-    people[0 if bad == 0 else -1][0 if bad == 0 else -1] = b"no image"
-    faces = face_batches(PLAIN[form](in_path / "set", people), 20, SIZE, skip_bad_images=1)
-    order = np.arange(20)
-    order[bad] = following
-    images, labels = faces.batch(0, 0)
-    np.testing.assert_array_equal(images, expected.inputs[order])
-    assert labels.tolist() == expected.labels[order].tolist() and list(faces.log.bad) == [bad]
-    np.testing.assert_array_equal(faces.sample(20), np.delete(expected.inputs, bad, axis=0))
 
 
 @pytest.mark.parametrize("form", ["records", "folders", "shards"])
@@ -219,14 +192,6 @@ def test_the_index_of_a_shard_is_written_once_and_again_when_the_shard_changes(t
     assert open_shard(shard)[:, 2].tolist() == [8, 1]
 
 
-def test_an_image_at_the_start_of_a_shard_is_described(tmp_path):
-    """As only an index that somebody else has written can say."""
-    shard = str(tmp_path / "a.tar")
-    write_shard(shard, {"1.jpg": draw()[0][0], "1.cls": b"7"})
-    write_words(shard + ".index", file_stamp(shard, FORMAT), np.array([1, 17]), np.array([[0, 10, 7]]))
-    assert "at offset 0" in ShardImages(shard).describe(0)
-
-
 @pytest.mark.parametrize(
     "files, message",
     [
@@ -270,22 +235,6 @@ def test_joined_shards_have_the_images_of_all(tmp_path):
     (tmp_path / "other.tar").write_bytes(joined + b"text" * 200)
     with pytest.raises(ValueError, match=f"other.tar .* after .* offset {len(joined)}"):
         open_images(tmp_path / "other.tar")
-
-
-def test_images_of_whole_blocks_are_read_to_the_last_byte(tmp_path):
-    """Which a .tar divides into 512 bytes, and its end into 10,240; also after another archive."""
-    sizes = [1, 511, 512, 513, 1024, 10_240 - 512, 10_240]
-    content = {number: bytes([number + 1]) * size for number, size in enumerate(sizes)}
-    for number, image in content.items():
-        write_shard(tmp_path / f"{number}.tar", {f"{number}.jpg": image, f"{number}.cls": b"%d" % number})
-    joined = b"".join((tmp_path / f"{number}.tar").read_bytes() for number in content)
-    write_shard(tmp_path / "all" / "a.tar", [(f"{n}{end}", image if end == ".jpg" else b"%d" % n)
-                                             for n, image in content.items() for end in (".cls", ".jpg")])  # fmt: skip
-    (tmp_path / "all" / "b.tar").write_bytes(joined)
-    images = open_images(tmp_path / "all")
-    assert images.labels(np.arange(14)).tolist() == [*content, *content]
-    for position in (13, 0, 13, *range(14)):
-        assert images.read(position, position % 7) == content[position % 7]
 
 
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz", "a.tar.bz2", "a.tar.xz", "a.tar.zst", "a.tar"])
