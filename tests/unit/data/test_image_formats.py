@@ -137,19 +137,6 @@ def test_an_avif_has_its_colours_beside_alpha_and_its_first_frame():
     assert close(decode_any_size(written(RGB, "avif", **FRAMES)), RGB)
 
 
-@pytest.mark.parametrize("mode", ["YCbCr", "HSV", "LAB", "CMYK", "RGBA", "RGBX", "PA", "P", "L", "LA", "1", "I;16"])
-def test_an_image_of_any_mode_of_pillow_becomes_rgb(mode):
-    expected = GRAY.convert("RGB") if mode in ("L", "LA", "I;16") else RGB
-    if mode == "I;16":
-        image = Image.fromarray(SIXTEEN)
-    elif mode == "1":
-        image = GRAY.convert("1", dither=0)
-        expected = image.convert("RGB")
-    else:
-        image = RGB.quantize(8).convert(mode) if mode in ("P", "PA") else RGB.convert(mode)
-    assert image.mode == mode and close(as_image(image), expected, 6)
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_pixels_without_a_defined_range_are_refused(dtype):
     image = Image.fromarray(SIXTEEN.astype(dtype))

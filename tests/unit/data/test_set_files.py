@@ -122,7 +122,9 @@ def test_damaged_shards_are_refused_or_read(tmp_path):
     check_damaged(path, path.read_bytes(), index_shard)
 
 
-@pytest.mark.parametrize("word, value", [(2, 2**40), (2, -1), (3, 2**62), (3, -1), (4, -1), (0, 10**12), (0, 0)])
+@pytest.mark.parametrize(
+    "word, value", [(2, 2**40), (2, -1), (3, 10_000), (3, 2**62), (3, -1), (4, -1), (0, 10**12), (0, 0)]
+)
 def test_an_index_that_others_have_planted_beside_a_shard_names_no_places_outside_of_it(tmp_path, word, value):
     """Its stamp and its sum are right: whoever writes it knows both."""
     path = tmp_path / "faces.tar"
