@@ -118,10 +118,10 @@ def check_ranges(reader: RecordReader, ranges: np.ndarray, rows: tuple[int, int]
     expected = np.append(rows[0], ends)
     wrong = np.append(begins, rows[1]) != expected
     if wrong.any():
-        place = int(wrong.argmax())
-        row, owners = int(expected[place]), "no identity"
-        if place < len(begins) and begins[place] < row:
-            row, owners = int(begins[place]), "two identities"
+        index = int(wrong.argmax())
+        row, owners = int(expected[index]), "no identity"
+        if index < len(begins) and begins[index] < row:
+            row, owners = int(begins[index]), "two identities"
         raise ValueError(
             f"{reader.rec_path}: image key {reader.index.keys_at(row)} belongs to {owners}, expected one; copy the "
             ".rec and its .idx again"

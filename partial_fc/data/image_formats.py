@@ -104,43 +104,43 @@ def header(encoded: bytes) -> Header:
     Raises:
         ValueError: there is no header of a known format, or the image is too large. The message does not name the file.
     """
-    found: Header | None = None
+    result: Header | None = None
     if encoded.startswith(JPEG_START):
-        found = _jpeg_header(encoded)
-        if found is not None and (scans := _scans(encoded)) * found.pixels > MAX_SCANNED:
-            raise ValueError(f"has {scans} scans of {found.pixels:,} pixels: save it again")
+        result = _jpeg_header(encoded)
+        if result is not None and (scans := _scans(encoded)) * result.pixels > MAX_SCANNED:
+            raise ValueError(f"has {scans} scans of {result.pixels:,} pixels: save it again")
     elif encoded.startswith(PNG_START):
         if len(encoded) > 25:
             width, height, color = struct.unpack_from(">4xIIxB", encoded, 12)
-            found = Header(height, width, PNG_CHANNELS.get(color), exif_orientation(encoded.partition(b"eXIf")[2]))
+            result = Header(height, width, PNG_CHANNELS.get(color), exif_orientation(encoded.partition(b"eXIf")[2]))
     elif is_webp(encoded):
         if encoded[12:16] in WEBP_SIZES:
             start, bits, mask, offset = WEBP_SIZES[encoded[12:16]]
             both = int.from_bytes(encoded[start : start + 6], "little")
             _, chunk, exif = encoded.rpartition(b"EXIF") if encoded[12:16] == b"VP8X" else (b"", b"", b"")
             orientation = exif_orientation(exif[4:]) if chunk else 1
-            found = Header((both >> bits & mask) + offset, (both & mask) + offset, None, orientation)
+            result = Header((both >> bits & mask) + offset, (both & mask) + offset, None, orientation)
     elif encoded.startswith(JP2_STARTS):
-        found = _jp2_header(encoded)
+        result = _jp2_header(encoded)
     elif encoded.startswith(b"#?R"):
-        found = _largest(tuple(map(int, size)) for size in HDR_SIZE.findall(encoded))
+        result = _largest(tuple(map(int, size)) for size in HDR_SIZE.findall(encoded))
     else:
         try:
             with opened(encoded) as image:
                 exif = encoded if encoded.startswith(TIFF_STARTS) else image.info.get("exif", b"")
-                found = Header(image.height, image.width, None, exif_orientation(exif))
+                result = Header(image.height, image.width, None, exif_orientation(exif))
         except Image.DecompressionBombError:
             raise too_large(encoded) from None
         except Exception:  # Pillow's readers of damaged files raise almost any exception
             pass
-    if found is None:
+    if result is None:
         lacks = is_avif(encoded) and ".avif" not in Image.registered_extensions()
         reason = f": Pillow {Image.__version__} does not read AVIF, 11.3 does" if lacks else ""
         raise ValueError(f"cannot be decoded ({len(encoded)} bytes){reason}")
     # All frames are decoded, such as alpha and the tiles of a grid, so a few times the size of the image is allowed.
-    if avif.is_boxes(encoded) and (pixels := avif.coded_pixels(encoded)) > 4 * found.pixels + SMALL:
-        raise ValueError(f"has frames of {pixels:,} pixels, but says that it has {found.width}x{found.height}")
-    return found
+    if avif.is_boxes(encoded) and (pixels := avif.coded_pixels(encoded)) > 4 * result.pixels + SMALL:
+        raise ValueError(f"has frames of {pixels:,} pixels, but says that it has {result.width}x{result.height}")
+    return result
 
 
 def opened(encoded: bytes) -> Image.Image:
@@ -186,8 +186,8 @@ def _jp2_header(encoded: bytes) -> Header | None:
         tiles = _ceil_div(right - left, max(width, 1)) * _ceil_div(bottom - top, max(height, 1))
         if tiles > MAX_TILES or components > MAX_COMPONENTS:
             raise ValueError(f"has {tiles:,} tiles and {components:,} components: save it again")
-    found = _largest((bottom - top, right - left) for right, bottom, left, top, *_ in sizes)
-    if found is None:
+    result = _largest((bottom - top, right - left) for right, bottom, left, top, *_ in sizes)
+    if result is None:
         return None
     for match in CODING.finditer(encoded):
         length, has_precincts, layers = match[1] or match[4], (match[2] or match[5])[0] & 1, match[3] or b""
@@ -195,14 +195,14 @@ def _jp2_header(encoded: bytes) -> Header | None:
         precincts = match[10][: levels + 1] if has_precincts else b""
         if int.from_bytes(length, "big") != (12 if match[1] else 9) + len(precincts):  # not a coding style
             continue
-        blocks = _ceil_div(found.width, 1 << width) * _ceil_div(found.height, 1 << height)
+        blocks = _ceil_div(result.width, 1 << width) * _ceil_div(result.height, 1 << height)
         num_precincts = sum(
-            _ceil_div(found.width, 1 << level + (size & 15)) * _ceil_div(found.height, 1 << level + (size >> 4))
+            _ceil_div(result.width, 1 << level + (size & 15)) * _ceil_div(result.height, 1 << level + (size >> 4))
             for level, size in enumerate(reversed(precincts))
         )
         if int.from_bytes(layers, "big") > MAX_LAYERS or blocks > MAX_BLOCKS or num_precincts > MAX_PRECINCTS:
             raise ValueError("has more layers, or smaller blocks, than usual: save it again")
-    return found
+    return result
 
 
 def _ceil_div(length: int, size: int) -> int:
@@ -211,8 +211,8 @@ def _ceil_div(length: int, size: int) -> int:
 
 def _largest(sizes: Iterable[tuple]) -> Header | None:
     """Returns the largest (height, width), because comments and boxes before the true size can contain other sizes."""
-    found = [Header(*size) for size in sizes]
-    return max(found, key=lambda each: each.pixels) if found else None
+    headers = [Header(*size) for size in sizes]
+    return max(headers, key=lambda header: header.pixels) if headers else None
 
 
 def too_large(encoded: bytes) -> ValueError:

@@ -170,8 +170,8 @@ class ItemBatches:
         start = time.perf_counter()
         indices = first + self.rank * self.batch_size + np.arange(self.batch_size)
         positions = epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices)
-        found, num_bytes, seconds = self._read(positions, epoch)
-        batch = self._checked(found, positions)
+        batch, num_bytes, seconds = self._read(positions, epoch)
+        batch = self._checked(batch, positions)
         self.log.count(ReadCounters(self.batch_size, num_bytes, seconds, time.perf_counter() - start))
         return batch
 
@@ -204,7 +204,7 @@ class ItemBatches:
         return class_labels(np.asarray(labels), "the set")
 
     def read(self, positions: np.ndarray) -> tuple[Inputs | None, np.ndarray]:
-        """Reads items without augmentation. Bad ones are counted as those of a batch, and left out.
+        """Reads items without augmentation. Bad ones are counted as in a batch, and left out.
 
         Args:
             positions: (P,) int64.
@@ -215,14 +215,14 @@ class ItemBatches:
         Raises:
             ValueError: an item is bad, and no more may be skipped; names it.
         """
-        found, good = [], np.ones(len(positions), bool)
+        good_items, good = [], np.ones(len(positions), bool)
         for row, position in enumerate(positions.tolist()):
             try:
-                found.append((position, read_counted(self._plain, np.array([position]), 0)[0]))
+                good_items.append((position, read_counted(self._plain, np.array([position]), 0)[0]))
             except ValueError as error:
                 self.log.skip(position, error)
                 good[row] = False
-        return collate(found).inputs if found else None, good
+        return collate(good_items).inputs if good_items else None, good
 
     def sample(self, count: int) -> Inputs:
         """See Batches; items are read as in epoch 0."""
@@ -298,16 +298,16 @@ def first_items(items: Items, count: int) -> tuple[Batch, np.ndarray]:
     Raises:
         ValueError: all are bad, or they do not fit into one batch.
     """
-    found: list[tuple[int, Batch]] = []
+    good_items: list[tuple[int, Batch]] = []
     for position in range(len(items)):
         try:
-            found.append((position, read_counted(items, np.array([position]), 0)[0]))
+            good_items.append((position, read_counted(items, np.array([position]), 0)[0]))
         except ValueError:
-            if not found and position == len(items) - 1:
+            if not good_items and position == len(items) - 1:
                 raise
-        if len(found) == count:
+        if len(good_items) == count:
             break
-    return collate(found), np.array([position for position, _ in found])
+    return collate(good_items), np.array([position for position, _ in good_items])
 
 
 def collate(items: list[tuple[int, Batch]]) -> Batch:

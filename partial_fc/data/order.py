@@ -47,14 +47,9 @@ class Permutation:
     Args:
         num: number of entries, at least 1.
         key: uint64 that determines the permutation.
-
-    Raises:
-        ValueError: `num` is below 1.
     """
 
     def __init__(self, num: int, key: np.uint64):
-        if num < 1:
-            raise ValueError(f"cannot permute {num} entries, expected at least 1")
         self.num = num
         right = math.isqrt(num - 1) + 1
         self._left, self._right = np.uint64(-(-num // right)), np.uint64(right)

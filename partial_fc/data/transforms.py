@@ -138,19 +138,22 @@ def turned(image: np.ndarray, orientation: int) -> np.ndarray:
     return np.ascontiguousarray(image[:, ::-1] if orientation in (2, 3, 6, 7) else image)
 
 
-def augment(image: np.ndarray, draws: Sequence[float], how: Augmentation) -> np.ndarray:
+def augment(image: np.ndarray, draws: Sequence[float], augmentation: Augmentation) -> np.ndarray:
     """Returns the augmented image (H, W, 3); may modify `image`. `draws` are DRAWS random numbers in [0, 1)."""
-    if how.rand_mirror and draws[0] < 0.5:
+    if augmentation.rand_mirror and draws[0] < 0.5:
         image = cv2.flip(image, 1)
-    if how.color_jittering > 0:
-        jitter_color(image, [1 + how.color_jittering * (2 * draw - 1) for draw in draws[1:4]])
-    if how.jpeg_compression > 0 and draws[7] < 0.5:
-        quality = [cv2.IMWRITE_JPEG_QUALITY, how.jpeg_compression + int(draws[8] * (101 - how.jpeg_compression))]
+    if augmentation.color_jittering > 0:
+        jitter_color(image, [1 + augmentation.color_jittering * (2 * draw - 1) for draw in draws[1:4]])
+    if augmentation.jpeg_compression > 0 and draws[7] < 0.5:
+        quality = [
+            cv2.IMWRITE_JPEG_QUALITY,
+            augmentation.jpeg_compression + int(draws[8] * (101 - augmentation.jpeg_compression)),
+        ]
         _, encoded = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
         image = cv2.imdecode(encoded, cv2.IMREAD_COLOR_RGB)
-    if how.cutout > 0 and draws[4] < 0.5:
-        top, left = (int(draws[5 + axis] * image.shape[axis]) - how.cutout // 2 for axis in (0, 1))
-        image[max(top, 0) : top + how.cutout, max(left, 0) : left + how.cutout] = ERASED
+    if augmentation.cutout > 0 and draws[4] < 0.5:
+        top, left = (int(draws[5 + axis] * image.shape[axis]) - augmentation.cutout // 2 for axis in (0, 1))
+        image[max(top, 0) : top + augmentation.cutout, max(left, 0) : left + augmentation.cutout] = ERASED
     return image
 
 

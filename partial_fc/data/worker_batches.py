@@ -153,7 +153,7 @@ def stop(workers: list[Worker]) -> None:
 
 
 def describe_death(process: Any) -> str:
-    """Describes how a process has ended that has closed its socket."""
+    """Describes how a process that has closed its socket has ended."""
     process.join(END_WAIT)
     code = process.exitcode
     how = "closed its socket"

@@ -85,7 +85,7 @@ def open_saved(rec: str) -> ImageSet:
             check_arrow(file)
         try:
             table = datasets.load_from_disk(folder).data
-        except IndexError:  # it takes the first of no files
+        except IndexError:  # datasets takes the first file of an empty list
             raise ValueError("it has no rows, or one of its splits has none") from None
     return ArrowImages(path, table, columns, (_folder_of(path),))
 
@@ -134,7 +134,7 @@ def check_parquet(files: Sequence[str]) -> None:
     for name in files:
         limit = MAX_RATIO * os.path.getsize(name) + SMALL_SET
         with ParquetFile(name) as file:
-            # What the metadata say may be too small, so that the rows are unpacked in any case.
+            # The sizes in the metadata may be false, so the rows are unpacked in any case.
             unpacked = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
             if unpacked <= limit:
                 unpacked = 0
@@ -210,7 +210,7 @@ class ArrowImages(ImageSet):
     named image and label are used.
 
     Args:
-        chosen: names of the columns for ``image`` and ``label``, where they are not found as above.
+        chosen: names of the columns for ``image`` and ``label``; by default they are found as above.
         roots: folders that may hold the files that the table names.
     """
 

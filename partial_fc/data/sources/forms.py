@@ -74,9 +74,9 @@ def is_record_set(rec: str) -> bool:
 
 def split_columns(rec: str) -> tuple[str, dict[str, str]]:
     """Splits `rec` at ``#image=NAME,label=NAME``; returns the part before it, and the column names by their use."""
-    if not (found := COLUMNS.fullmatch(rec)):
+    if not (match := COLUMNS.fullmatch(rec)):
         return rec, {}
-    return found[1], dict(column.split("=", 1) for column in re.split(",(?=(?:image|label)=)", found[2]))
+    return match[1], dict(column.split("=", 1) for column in re.split(",(?=(?:image|label)=)", match[2]))
 
 
 def ending_of(file: str) -> str:
@@ -107,20 +107,20 @@ def _form_of_path(rec: str) -> Form:
     if "dataset_dict.json" in kinds or {"dataset_info.json", "state.json"} <= kinds.keys():
         return SAVED
     folders = [name for name, is_folder in kinds.items() if is_folder]
-    found: dict[Form, str] = {}
+    example_of: dict[Form, str] = {}
     for name in sorted(kinds.keys() - folders):
         if form := {**ENDINGS, ".rec": RECORDS}.get(ending_of(name)):
-            found.setdefault(form, name)
-    for name in folders if found else ():
+            example_of.setdefault(form, name)
+    for name in folders if example_of else ():
         if any((guess_type(file)[0] or "").startswith("image/") for file in os.listdir(os.path.join(rec, name))):
-            found[FOLDER] = f"images in {name}"
+            example_of[FOLDER] = f"images in {name}"
             break
-    if len(found) > 1:
+    if len(example_of) > 1:
         raise ValueError(
-            f"{rec} holds several sets ({', '.join(found.values())}): name the files to train on, such as "
-            f"{os.path.join(rec, '*' + ending_of(next(iter(found.values()))))}, or move the others away"
+            f"{rec} holds several sets ({', '.join(example_of.values())}): name the files to train on, such as "
+            f"{os.path.join(rec, '*' + ending_of(next(iter(example_of.values()))))}, or move the others away"
         )
-    return next(iter(found), FOLDER if folders else RECORDS)
+    return next(iter(example_of), FOLDER if folders else RECORDS)
 
 
 def set_in(folder: str) -> str:

@@ -118,10 +118,10 @@ def expand_shards(pattern: str, ending: str) -> list[str]:
         return files
     span = RANGE.search(pattern)
     if span is None:
-        found = sorted(glob.glob(pattern)) or [pattern] * os.path.exists(pattern)
-        if not found:
+        files = sorted(glob.glob(pattern)) or [pattern] * os.path.exists(pattern)
+        if not files:
             raise FileNotFoundError(f"{pattern} does not exist: expected {ending} files, or a folder of them")
-        return found
+        return files
     numbers = range(int(span[1]), int(span[2]) + 1)
     if not numbers:
         raise ValueError(f"{pattern} names no files: its range begins with {span[1]}, above its end, {span[2]}")
