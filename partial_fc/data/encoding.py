@@ -36,23 +36,16 @@ def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
         ValueError: the image is damaged. The message does not name the file.
     """
     size = (options.size, options.size)
-    if is_kept(data, options):
-        decode_rgb(data, size)
+    is_kept = data.startswith(JPEG_START) and header(data) == (*size, 3, 1)
+    if data.startswith(PNG_START) and options.format == "png":
+        is_kept = header(data)[:2] == size and data[24:26] == PNG_RGB8 and b"eXIf" not in data
+    if is_kept:
+        decode_rgb(data, size)  # raises an error if the file is damaged
         return data, KEPT
     image = decode_rgb(data, None if options.resize else size)
     if image.shape[:2] == size:
         return encode(image, options), ENCODED
     return encode(resize(image, size), options), RESIZED
-
-
-def is_kept(data: bytes, options: ImageOptions) -> bool:
-    """Whether a file can be stored unchanged, provided that it can be decoded."""
-    size = (options.size, options.size)
-    if data.startswith(JPEG_START):
-        return header(data) == (*size, 3, 1)
-    if data.startswith(PNG_START) and options.format == "png":
-        return header(data)[:2] == size and data[24:26] == PNG_RGB8 and b"eXIf" not in data
-    return False
 
 
 def resize(image: np.ndarray, size: tuple) -> np.ndarray:

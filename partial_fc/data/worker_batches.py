@@ -223,25 +223,19 @@ def attempt(function: Callable[[], Any]) -> Any:
 
 def send(connection: Connection, answer: Answer) -> None:
     """Sends an answer without copying its arrays in this process; if it cannot be pickled, sends the error."""
-    packed = attempt(lambda: pack(answer))
-    content, buffers = pack(Answer(packed)) if isinstance(packed, ExceptionWithTraceback) else packed
-    connection.send((content, [buffer.nbytes for buffer in buffers]))
-    for buffer in buffers:
-        while buffer.nbytes:
-            buffer = buffer[os.write(connection.fileno(), buffer) :]
-
-
-def pack(answer: Answer) -> tuple[bytes, list[memoryview]]:
-    """Pickles an answer, its arrays out of band. Raises ValueError if it cannot be pickled."""
     buffers: list[memoryview] = []
     try:
         content = pickle.dumps(answer, protocol=5, buffer_callback=lambda buffer: buffers.append(buffer.raw()))
     except Exception as error:  # of any class of the user
-        raise ValueError(
+        refusal = ValueError(
             f"a process cannot send the batch that it has read ({type(error).__name__}: {error}): read arrays, or set "
             "decode_processes=0"
-        ) from error
-    return content, buffers
+        )
+        content, buffers = pickle.dumps(Answer(ExceptionWithTraceback(refusal, error.__traceback__))), []
+    connection.send((content, [buffer.nbytes for buffer in buffers]))
+    for buffer in buffers:
+        while buffer.nbytes:
+            buffer = buffer[os.write(connection.fileno(), buffer) :]
 
 
 def receive(connection: Connection) -> Answer:
