@@ -40,12 +40,15 @@ def read_pairs(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray]:
     try:
         images, issame = PairsUnpickler(content).load()
         bytes_of = {id(image): as_bytes(image) for image in images}  # an image of several pairs is copied once
-        images, flags = [bytes_of[id(image)] for image in images], as_flags(issame)
+        images = [bytes_of[id(image)] for image in images]
+        flags = list(issame.data if isinstance(issame, ByteArray) else issame)
+        if any(not isinstance(flag, int) or flag not in (0, 1) for flag in flags):
+            raise ValueError("the flags of the pairs are not all true or false")
     except DAMAGE as error:
         raise ValueError(f"{path} is not a file of validation pairs ({error}); download it again") from None
     if len(images) != 2 * len(flags) or not len(flags):
         raise ValueError(f"{path} contains {len(images)} images for {len(flags)} pairs; download or write it again")
-    return images, flags
+    return images, np.array(flags, dtype=bool)
 
 
 class ByteArray:
@@ -130,11 +133,3 @@ def as_bytes(image: Any) -> bytes:
     if not isinstance(data, (bytes, bytearray)) or not data:
         raise ValueError("an image is not a byte string")
     return bytes(data)
-
-
-def as_flags(issame: Any) -> np.ndarray:
-    """Converts a list of bool (or 0 and 1), or an array of bool, to (P,) bool."""
-    flags = list(issame.data) if isinstance(issame, ByteArray) else list(issame)
-    if any(not isinstance(flag, int) or flag not in (0, 1) for flag in flags):
-        raise ValueError("the flags of the pairs are not all true or false")
-    return np.array(flags, dtype=bool)

@@ -106,13 +106,6 @@ def test_tables_without_images_or_labels_are_refused(columns, message, tmp_path)
         open_images(tmp_path / "saved")
 
 
-@pytest.mark.parametrize("kind", ["uint8", "int64"])
-def test_labels_are_integers_of_any_type(kind):
-    table = pyarrow.table({"image": [b"a", b"b"], "label": pyarrow.array([3, 127], kind)})
-    images = ArrowImages("faces", table)
-    assert images.labels([0, 1]).tolist() == [3, 127] and images.num_identities == 128
-
-
 ROWS = {
     "image": [b"a", b"b"],
     "photo": [{"bytes": b"c", "path": None}, {"bytes": b"d", "path": None}],

@@ -63,17 +63,6 @@ def test_every_protocol_and_numpy_content(path, protocol, flags):
     assert images == IMAGES and issame.tolist() == SAME
 
 
-@pytest.mark.parametrize("kind", [bytes, lambda image: np.frombuffer(image, np.uint8)], ids=["bytes", "arrays"])
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_more_pairs_than_pickle_writes_at_once(path, protocol, kind):
-    """It divides lists at 1,000 items and files at 64 KiB, and has other opcodes above 255 of a kind."""
-    different = [b"image %d" % number for number in range(1000)] + [bytes(range(256)) * 300]
-    images, same = [*different, *different[::-1]], [number % 3 == 0 for number in range(1001)]
-    objects = dict(zip(different, map(kind, different)))  # one for an image of two pairs
-    found, issame = read_bytes(path, pickle.dumps(([objects[image] for image in images], same), protocol=protocol))
-    assert found == images and issame.tolist() == same
-
-
 class Harm:
     def __init__(self, function, *arguments):
         self.call = function, arguments

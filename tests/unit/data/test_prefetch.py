@@ -32,15 +32,6 @@ def following(position):
     return position + 1
 
 
-def test_results_are_in_order_for_any_speed_of_threads():
-    def slow_when_even(position):
-        time.sleep(0.01 * (position % 2 == 0))
-        return position * position
-
-    prefetcher = Prefetcher(slow_when_even, following, threads=3, ahead=5)
-    assert [prefetcher.get(position) for position in range(30)] == [position * position for position in range(30)]
-
-
 def test_work_is_done_ahead_up_to_the_limit():
     done = []
     prefetcher = Prefetcher(done.append, following, threads=2, ahead=4)
@@ -116,13 +107,6 @@ def test_threads_work_in_parallel():
     prefetcher = Prefetcher(meet, following, threads=4, ahead=8)
     assert [prefetcher.get(position) for position in range(4)] == [0, 1, 2, 3]
     barrier.abort()
-
-
-def test_a_deleted_prefetcher_ends_its_threads():
-    prefetcher = Prefetcher(lambda position: position, following, threads=3, ahead=4)
-    prefetcher.get(0)
-    assert len(reader_threads()) >= 1
-    del prefetcher
 
 
 def test_closing_wakes_a_thread_that_waits_for_work_that_has_not_begun():

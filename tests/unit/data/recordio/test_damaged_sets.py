@@ -6,7 +6,6 @@ import pytest
 from damage import EXTREME, check_damaged, damaged
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.recordio import index as record_index
-from partial_fc.data.recordio.scanner import MAX_PIECES
 
 
 def summed(content, rng):
@@ -48,11 +47,3 @@ def test_an_index_of_empty_lines_takes_little_memory(tmp_path):
     check_damaged(
         path, b"\n" * (8 << 20), lambda path: FaceRecords(tmp_path / "train.rec"), draw=lambda data, _: data, seconds=0
     )
-
-
-def test_a_record_of_very_many_parts_takes_little_memory(tmp_path):
-    write_face_set(tmp_path, [[b"image"]])
-    path = tmp_path / "train.rec"
-    part = path.read_bytes()[:4]
-    parts = part + (1 << 29).to_bytes(4, "little") + 10 * MAX_PIECES * (part + (2 << 29).to_bytes(4, "little"))
-    check_damaged(path, parts, lambda path: FaceRecords(path), draw=lambda data, _: data, seconds=0)
