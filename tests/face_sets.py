@@ -1,4 +1,4 @@
-"""Face sets that tests damage, and what is in them."""
+"""Face sets that tests read and damage."""
 
 import os
 import struct

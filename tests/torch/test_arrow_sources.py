@@ -78,7 +78,7 @@ def test_images_may_be_files_and_columns_may_have_other_names(tmp_path):
     rows = {"photo": [from_file, {"bytes": people[0][1], "path": None}, of_last]}
     features = {"photo": datasets.Image(), "person": datasets.ClassLabel(num_classes=2)}
     made = datasets.Dataset.from_dict({**rows, "person": [1, 0, 1]}, features=datasets.Features(features))
-    images = ArrowImages("faces", made.data, roots=(str(tmp_path),))  # datasets puts the files into what it saves
+    images = ArrowImages("faces", made.data, roots=(str(tmp_path),))  # save_to_disk would copy the files into the set
     assert [images.read(row, label) for row, label in enumerate((1, 0, 1))] == people[0]
     assert images.labels([0, 1, 2]).tolist() == [1, 0, 1]
     os.remove(tmp_path / "0.png")
@@ -123,7 +123,7 @@ def test_columns_are_chosen_by_rec(tmp_path):
     rec = f"{folder}/a.parquet"
     pyarrow.parquet.write_table(pyarrow.table(ROWS), rec)
     for chosen, read, labels in (
-        ("", b"a", [0, 1]),  # beside a column of lists
+        ("", b"a", [0, 1]),  # next to a column of lists
         ("#image=photo", b"c", [0, 1]),
         ("#image=fixed", b"i", [0, 1]),
         ("#label=person,image=large", b"e", [3, 2]),
@@ -167,7 +167,7 @@ def test_what_cannot_be_loaded_is_named(tmp_path):
 
 @pytest.fixture
 def saved(tmp_path):
-    """A set in the form of save_to_disk, beside a file of the host."""
+    """A set written by save_to_disk, next to a file that it must not read."""
     (tmp_path / "private.png").write_bytes(draw()[0][0])
     rows = {"image": [{"bytes": image, "path": None} for image in draw()[0]], "label": [0] * len(draw()[0])}
     features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
@@ -290,8 +290,8 @@ def test_the_readme_of_a_folder_names_files_of_the_folder_only(name, key, tmp_pa
         open_images(f"hf:{tmp_path}")
 
 
-# Prints for each set how many images were read, or the error, and the events of sockets meanwhile. In a process of its
-# own, because an audit hook cannot be removed. The last folder is loaded without our checks.
+# Prints the number of images read or the error, and the socket events, for each set. Runs in a process of its own,
+# because an audit hook cannot be removed. The last folder is loaded without our checks.
 WATCHED = """
 import json, os, sys
 events = []
@@ -350,7 +350,7 @@ def test_a_set_given_as_a_path_opens_no_address_of_the_network(tmp_path):
 
 @pytest.mark.parametrize("end", ["*a40", "&b [*b]"])
 def test_the_readme_of_a_folder_has_no_aliases(end, tmp_path):
-    """Of 40 lines that each name the one before twice, the names would take hours to read, and fill the memory."""
+    """With 40 lines that each refer to the previous one twice, the names would fill the memory."""
     doubled = "".join(f"a{line}: &a{line} [*a{line - 1}, *a{line - 1}]\n" for line in range(1, 41))
     text = f"a0: &a0 [x]\n{doubled}configs:\n- config_name: default\n  data_files: {end}\n"
     (tmp_path / "README.md").write_text(f"---\n{text}---\nA *text* & more\n")

@@ -1,4 +1,4 @@
-"""Trainings on one set in every form, killed and resumed in the middle: the same bytes; and on a set of links."""
+"""Training on a set in every form, also killed and resumed, gives the same bytes; and links in a set."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The images of a set by class: where they are, and their pixels."""
+"""The images of a set by class: positions and pixels."""
 
 import cv2
 import numpy as np
@@ -8,7 +8,7 @@ from face_sets import face_batches, jpeg, overwrite, write_records
 from partial_fc.data.class_images import ClassImages
 from partial_fc.data.transforms import Augmentation
 
-LABELS = [2, 2, 0, 5, 5, 2, 0, 5, 3, 5]  # as im2rec writes them: in no order, without some classes
+LABELS = [2, 2, 0, 5, 5, 2, 0, 5, 3, 5]  # im2rec writes labels in any order; some classes are missing
 
 
 @pytest.fixture

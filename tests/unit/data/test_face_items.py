@@ -1,4 +1,4 @@
-"""Batches of a set: order, pixels and errors."""
+"""Batches of a face set: order, pixels and errors."""
 
 from itertools import combinations
 
@@ -15,7 +15,7 @@ COUNTS = [4, 1, 3, 2, 6, 1, 5]  # images of each identity: 22 in all
 
 
 def picture(label, number):
-    """A picture that tells who it is: the identity in red, the number in green, a left-right ramp in blue."""
+    """A picture that identifies itself: identity in red, number in green, and a left-right ramp in blue."""
     image = np.empty((*SIZE, 3), np.uint8)
     image[..., 0], image[..., 1], image[..., 2] = 10 * label, 20 * number, 20 * np.arange(SIZE[1])
     return image
@@ -36,7 +36,7 @@ def rec(tmp_path):
 
 
 def read_epoch(rec, epoch, batch_size, size, **settings):
-    """Images and labels of the whole epoch in global order, put together from all ranks."""
+    """Images and labels of an epoch in global order, from the batches of all ranks."""
     ranks = [face_batches(rec, batch_size, SIZE, rank=rank, size=size, **settings) for rank in range(size)]
     last = ranks[0].num_images - batch_size * size
     batches = [rank.batch(epoch, place) for place in range(0, last + 1, batch_size * size) for rank in ranks]
@@ -136,16 +136,19 @@ def test_bad_images_may_be_skipped_up_to_a_number(tmp_path, caplog):
     people[0][3] = people[2][0] = people[5][0] = b"no image"  # keys 4, 6, 17
     write_face_set(str(tmp_path), people, SIZE)
     faces = face_batches(str(tmp_path / "train.rec"), 4, SIZE, skip_bad_images=2)
-    for _ in range(2):  # an image counts once, however often it is met
+    for _ in range(2):  # an image counts once, however often it is read
         first, second = faces.batch(0, 0), faces.batch(0, 4)
         assert first[1].tolist() == [0, 0, 0, 1] and second[1].tolist() == [1, 2, 2, 2]
-        assert (second[0][1] == picture(2, 1).transpose(2, 0, 1)).all()  # the neighbour takes the place
+        assert (second[0][1] == picture(2, 1).transpose(2, 0, 1)).all()  # replaced by the following image
     assert len(faces.log.bad) == 2
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
     assert "skipped, bad item 1 of at most 2: " in caplog.text and "image with key 6 at offset" in caplog.text
     with pytest.raises(ValueError, match="key 17 .*skip_bad_images=2, 2 were skipped before"):
         faces.batch(0, 16)
-    for read in (faces, face_batches(str(tmp_path / "train.rec"), 4, SIZE, skip_bad_images=2)):  # those of a class
+    for read in (
+        faces,
+        face_batches(str(tmp_path / "train.rec"), 4, SIZE, skip_bad_images=2),
+    ):  # as for the images of a class
         images, good = read.read(np.array([5, 6, 3]))
         assert good.tolist() == [False, True, False] and len(read.log.bad) == 2
         assert (images == picture(2, 1).transpose(2, 0, 1)).all() and images.shape == (1, 3, *SIZE)
@@ -162,7 +165,7 @@ def test_a_set_without_a_good_image_ends_with_an_error(tmp_path):
 
 
 def test_augmentation_does_not_depend_on_the_place(rec):
-    """Found at other places with a filter, and with another order, it is changed in the same way."""
+    """With a filter or another order, an image has another place, but the same augmentation."""
     settings = dict(augmentation=Augmentation(True, 6), seed=2)
     plain, labels = read_epoch(rec, 0, 1, 1, **settings)
     filtered, _ = read_epoch(rec, 0, 1, 1, min_images_per_class=3, **settings)

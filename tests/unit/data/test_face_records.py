@@ -50,7 +50,7 @@ def test_a_set_is_read_as_written(tmp_path):
 
 @pytest.mark.parametrize("count", [2, 3, 4, 6, 7])
 def test_headers_are_read_in_parts(tmp_path, monkeypatch, count):
-    """Of identity records, and of the images of a set without them: at 65,536 and above."""
+    """Headers of identity records, or of images in a set without them; in sets above 65,536 records."""
     monkeypatch.setattr("partial_fc.data.recordio.reader.CHUNK", 3)
     write_face_set(tmp_path / "set", [[b"%d" % person] * (1 + person) for person in range(count)])
     faces = FaceRecords(tmp_path / "set" / "train.rec")
@@ -67,7 +67,7 @@ def test_an_identity_without_images_is_refused_and_no_file_written(tmp_path):
 
 
 def test_16777217_is_kept_in_key_ranges(rec):
-    """A small set that looks like the end of a huge one: image keys move up, as does all that names them."""
+    """A small set with the keys of the end of a huge set."""
     shift = BIG - 2  # identity 1 is the range [16,777,217, 16,777,218)
 
     def moved(key, header, image):
@@ -85,7 +85,7 @@ def test_16777217_is_kept_in_key_ranges(rec):
 
 @pytest.mark.parametrize("shift", [BIG - 20, BIG - 8, BIG - 3, BIG, BIG + 1, 2 * BIG - 5, 4 * BIG + 3])
 def test_ranges_rounded_to_float32_are_recovered_from_the_images_labels(tmp_path, shift):
-    """A set of the original beyond 2^24 images (Glint360K): no integers stored, neighbouring starts collapse."""
+    """In an original set beyond 2^24 images (Glint360K), ranges are floats only, and neighboring starts are equal."""
     sizes = [3, 1, 1, 2, 1, 5, 1, 1, 1, 4, 0]
     ends = np.cumsum([1, *sizes]) + shift
     ranges = list(zip(ends[:-1].tolist(), ends[1:].tolist()))
@@ -101,7 +101,7 @@ def test_an_identity_without_images_has_none_of_the_runs(tmp_path):
 
 
 def test_opening_reads_no_image_header(rec):
-    for record in range(6):  # keep the magic words, by which .rec and .idx are compared
+    for record in range(6):  # keeps the magic words, which opening checks
         overwrite(rec, 36 * record + 4, b"\0" * 32)
     faces = FaceRecords(rec)
     assert labels(faces).tolist() == [0, 0, 1, 2, 2, 2]
@@ -111,7 +111,7 @@ def test_opening_reads_no_image_header(rec):
 
 @pytest.mark.parametrize("stated", [0.0, 2.0, -1.0, 1.5, float("nan"), float("inf"), 3.0])
 def test_a_header_label_other_than_the_identitys_is_refused(tmp_path, stated):
-    """The same happens if lines of the index are swapped: the image of one key is that of another identity."""
+    """This also detects swapped lines in the index."""
     records = original_set([(1, 3), (3, 5)], 5)
     faces = FaceRecords(write_records(tmp_path, {**records, 4: (np.array([stated, 7.0]), 4, 0, b"image")}))
     assert faces.read_image(2) == (b"image3", 1)
@@ -120,7 +120,7 @@ def test_a_header_label_other_than_the_identitys_is_refused(tmp_path, stated):
 
 
 def test_a_set_without_identity_records(tmp_path):
-    """As MXNet's im2rec writes it: every record an image, the label in its header, alone or in a vector."""
+    """In sets of MXNet's im2rec, every record is an image with one or several labels in its header."""
     records = {0: (1.0, 0, 0, b"x"), 1: (np.array([3.0, 9.0, 9.0]), 1, 0, b"y"), 2: (0.0, 2, 0, b"")}
     faces = FaceRecords(write_records(tmp_path, records))
     assert labels(faces).tolist() == [1, 3, 0] and faces.num_identities == 4

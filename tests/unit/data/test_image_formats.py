@@ -1,4 +1,4 @@
-"""Orientation and colour of image files, and of images of Pillow, at every door."""
+"""Orientation and color of image files and of Pillow images, for every command that reads them."""
 
 import io
 import struct
@@ -24,7 +24,7 @@ RGB = Image.fromarray(PIXELS)
 GRAY = RGB.convert("L")
 TRANSPARENT = Image.fromarray(np.dstack([PIXELS, np.arange(H * W).reshape(H, W) % 256]).astype(np.uint8))
 SIXTEEN = np.asarray(GRAY).astype(np.uint16) * 256 + 77
-SHOWN = {  # what shows an image of this EXIF orientation
+SHOWN = {  # EXIF orientation -> the transposition that makes the image upright
     1: None,
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -46,7 +46,7 @@ with_avif = pytest.mark.skipif("avif" not in features.modules, reason="pip insta
 
 
 def written(image, ending, **how):
-    """The content of a file of this format."""
+    """The content of a file in a format."""
     file = io.BytesIO()
     image.save(file, ending, **{**ENDINGS[ending], **how})
     return file.getvalue()
@@ -59,7 +59,7 @@ def oriented(orientation):
 
 
 def close(pixels, expected, tolerance=9):
-    """Whether the four colours are these, away from their borders, where JPEG mixes them."""
+    """Whether the four colors are as expected, except near their borders, where JPEG mixes them."""
     expected = np.asarray(expected)
     if pixels.shape[:2] != expected.shape[:2] or pixels.dtype != np.uint8 or pixels.shape[2:] != (3,):
         return False
@@ -84,7 +84,7 @@ def test_a_file_and_its_image_of_pillow_are_upright(ending, orientation):
 @pytest.mark.parametrize("before", [[], [b"http://ns.adobe.com/xap/1.0/\0<x/>"]])
 @pytest.mark.parametrize("marker", [b"\xff\xdb", b"\xff\xc0"], ids=["tables", "frame"])
 def test_exif_of_a_jpeg_counts_in_any_byte_order_type_and_place(order, kind, value, before, marker):
-    """OpenCV 4.11 reads it only in the first segment of applications, and Pillow no byte."""
+    """OpenCV 4.11 reads only the first application segment, and Pillow no orientation of type BYTE."""
     start = b"II*\0" if order == "<" else b"MM\0*"
     tiff = start + struct.pack(f"{order}IHHHI{value}", *(8, 1, 0x0112, kind, 1, 3)) + bytes(4)
     segments = [b"\xff\xe1" + struct.pack(">H", len(each) + 2) + each for each in (*before, b"Exif\0\0" + tiff)]
@@ -105,7 +105,7 @@ def encoded_by_opencv(pixels, ending):
 
 
 FRAMES = {"save_all": True, "append_images": [Image.fromarray(255 - PIXELS)]}
-FILES = {  # content; what it becomes
+FILES = {  # content, expected image
     "CMYK": (written(RGB.convert("CMYK"), "jpeg"), RGB),
     "CMYK, TIFF": (written(RGB.convert("CMYK"), "tiff"), RGB),
     "LAB": (written(RGB.convert("LAB"), "tiff"), RGB),
@@ -132,7 +132,7 @@ def test_a_file_of_any_colour_and_its_image_of_pillow_become_the_same_rgb(kind):
 
 @with_avif
 def test_an_avif_has_its_colours_beside_alpha_and_its_first_frame():
-    """OpenCV 5.0 exchanges red and blue of one with alpha."""
+    """OpenCV 5.0 swaps red and blue if there is alpha."""
     assert close(decode_any_size(written(TRANSPARENT, "avif")), RGB)
     assert close(decode_any_size(written(RGB, "avif", **FRAMES)), RGB)
 
@@ -163,7 +163,7 @@ def test_a_file_of_too_many_pixels_is_refused_before_it_is_decoded(ending):
         decode_any_size(written(Image.new("1", (8200, 8200)), ending, **how))
 
 
-# The doors --------------------------------------------------------------------------------------------
+# Every reader --------------------------------------------------------------------------------------------
 
 
 def from_folder(path):
@@ -186,7 +186,7 @@ DOORS = {
 def test_every_door_gives_the_same_pixels(tmp_path, door, ending):
     square = RGB.resize((W, W), Image.Resampling.NEAREST)
     (tmp_path / "person").mkdir()
-    path = tmp_path / "person" / "photo"  # without the ending
+    path = tmp_path / "person" / "photo"  # without an ending
     path.write_bytes(written(square, ending, exif=oriented(6)))
     assert close(DOORS[door](path), square.transpose(Image.Transpose.ROTATE_270))
 

@@ -1,4 +1,4 @@
-"""Batches of items in memory: each item once in an epoch, in the order of train.rec, at any number of ranks."""
+"""Batches of items in memory: shares of ranks, bad items, and errors."""
 
 import time
 
@@ -99,7 +99,7 @@ def test_what_a_set_reads_wrongly_is_refused(changes, message):
 def test_the_time_that_a_set_waits_is_that_of_reading():
     class Slow(ArrayItems):
         def read(self, positions, epoch):
-            time.sleep(0.3)  # much longer than a busy machine delays what follows
+            time.sleep(0.3)  # much longer than delays of a busy machine
             return super().read(positions, epoch)
 
     batches = ItemBatches(Slow(INPUTS, LABELS), 3, True)
@@ -109,7 +109,7 @@ def test_the_time_that_a_set_waits_is_that_of_reading():
 
 
 class SomeBad(ArrayItems):
-    """Items of which some cannot be read."""
+    """Some items cannot be read."""
 
     def __init__(self, bad):
         super().__init__(INPUTS, LABELS)

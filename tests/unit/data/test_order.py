@@ -1,4 +1,4 @@
-"""Order of images and random pixels: functions of seed, epoch and image, whatever the number of ranks."""
+"""The order of images and the random numbers of augmentation depend on seed, epoch and position only."""
 
 import itertools
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Validation pairs, as several generations of Python and numpy have pickled them, and what must not be unpickled."""
+"""Validation pairs pickled by several versions of Python and NumPy, and pickles that must be refused."""
 
 import io
 import os
@@ -44,7 +44,7 @@ def test_pairs_are_read_as_written_also_by_the_original(path, convert):
     assert images == IMAGES and issame.dtype == bool and issame.tolist() == SAME
     with open(path, "rb") as file:
         content = file.read()
-    assert content == pickle.dumps((IMAGES, SAME), protocol=4)  # the same bytes each time
+    assert content == pickle.dumps((IMAGES, SAME), protocol=4)  # reproducible
     assert pickle.loads(content, encoding="bytes") == (IMAGES, SAME)
     assert os.listdir(os.path.dirname(path)) == ["lfw.bin"]
 
@@ -112,7 +112,7 @@ def test_pairs_without_two_images_each_are_not_written(path):
 
 
 TEXT = "x" * 1_000_000
-DOUBLED = b")" + b"q\x00h\x00\x86" * 60  # a tuple of two tuples, which are one, of two tuples, ...
+DOUBLED = b")" + b"q\x00h\x00\x86" * 60  # a tuple that contains the same tuple twice, 60 levels deep
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ DOUBLED = b")" + b"q\x00h\x00\x86" * 60  # a tuple of two tuples, which are one,
         b"\x02](" + b"h\x00h\x01h\x02\x86R" * 6000 + b"e.",  # 6 GB of copies
         b"\x80\x02}(U\x01aK\x01u.",
         b"\x80\x04}" + DOUBLED + b"K\x00s.",  # a key whose hash takes 2^60 steps
-        b"\x80\x04cnumpy\ndtype\n" + DOUBLED + b"\x85R.",  # of which an error would print 2^60 names
+        b"\x80\x04cnumpy\ndtype\n" + DOUBLED + b"\x85R.",  # an error message would print 2^60 names
         b"\x80\x04c_codecs\nencode\n(U\x01a" + DOUBLED + b"tR.",
         b"\x80\x05](cnumpy.core.numeric\n_frombuffer\nq\x00(\x96"
         + len(TEXT).to_bytes(8, "little")

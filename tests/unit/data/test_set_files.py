@@ -1,4 +1,4 @@
-"""Special files, links out of the folder, and names of the host's files in sets that others have made."""
+"""Untrusted sets with special files, links out of the folder, and names of files of the host."""
 
 import ast
 import os
@@ -49,7 +49,7 @@ def pairs(root, name):
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLLOW_LINKS, "1")  # put back at the end
+    monkeypatch.setenv(FOLLOW_LINKS, "1")  # so that the fixture restores it
     monkeypatch.delenv(FOLLOW_LINKS)
     write_folders(tmp_path / "set", draw())
     (tmp_path / "outside").mkdir()
@@ -126,7 +126,7 @@ def test_damaged_shards_are_refused_or_read(tmp_path):
     "word, value", [(2, 2**40), (2, -1), (3, 10_000), (3, 2**62), (3, -1), (4, -1), (0, 10**12), (0, 0)]
 )
 def test_an_index_that_others_have_planted_beside_a_shard_names_no_places_outside_of_it(tmp_path, word, value):
-    """Its stamp and its sum are right: whoever writes it knows both."""
+    """Its stamp and its checksum are valid, because an attacker can compute both."""
     path = tmp_path / "faces.tar"
     write_shard(path, {"0.png": b"image", "0.cls": b"1"})
     images = open_shard(str(path))
@@ -147,13 +147,13 @@ def test_an_index_that_is_no_file_is_neither_read_nor_replaced(tmp_path, plant):
     assert not (tmp_path / "faces.tar.index").is_file()
 
 
-# Files that a user names, or that the code beside checks, and places that others' code guards.
+# Files that open files in another way, and why that is safe.
 READ_OTHERWISE = {
     "data/face_records.py", "data/recordio/index.py", "data/recordio/reader.py",  # after os.path.isfile
-    "data/synthetic/writer.py",  # its own
-    "data/sources/shards.py",  # of open_regular before
-    "sets/check.py", "sets/check_records.py",  # of the records that a reader has opened
-    "checkpoint/arrays.py", "index/folder.py",  # their own
+    "data/synthetic/writer.py",  # written by this program
+    "data/sources/shards.py",  # after require_regular
+    "sets/check.py", "sets/check_records.py",  # a RecordReader has opened them before
+    "checkpoint/arrays.py", "index/folder.py",  # written by this program
 }  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def test_files_of_sets_are_opened_by_the_helper():
 
 
 def reads(call):
-    """Whether a call opens a file for reading by its name, without partial_fc.utils.regular_files."""
+    """Whether a call opens a file by name for reading, without partial_fc.utils.regular_files."""
     name = ast.unparse(call.func)
     modes = [node.value for node in (*call.args[1:2], *(key.value for key in call.keywords if key.arg == "mode"))
              if isinstance(node, ast.Constant)]  # fmt: skip

@@ -9,7 +9,7 @@ from partial_fc.data.transforms import DRAWS, Augmentation, augment, decode_colo
 
 @pytest.fixture
 def image():
-    """Smooth colours, so that JPEG keeps them within a few grey levels."""
+    """Smooth colors, which JPEG changes by a few gray levels only."""
     y, x = np.mgrid[0:32, 0:24]
     return np.stack([8 * y, 10 * x, 100 + y - x], axis=2).clip(0, 255).astype(np.uint8)
 
@@ -19,7 +19,7 @@ def encode(image, extension):
 
 
 def draws(**places):
-    """Draws that leave the image alone, but for the numbers given as d<place>."""
+    """Random numbers that leave the image unchanged, except those given as d<index>."""
     return [places.get(f"d{place}", 0.9) for place in range(DRAWS)]
 
 
@@ -55,7 +55,7 @@ def test_jpeg_compression_of_every_second_image_with_the_drawn_quality(image):
     assert error(10, 0.4, 0.0) > error(10, 0.4, 0.5) > error(10, 0.4, 0.99) > 0
     assert error(50, 0.4, 0.0) == error(10, 0.4, 40.5 / 91)  # the same quality, 50
     assert error(100, 0.4, 0.0) == error(10, 0.4, 0.999)  # and 100
-    # Colours keep their places: a red image stays red.
+    # The order of the channels is kept: a red image stays red.
     red = np.zeros_like(image)
     red[..., 0] = 200
     changed = augment(red.copy(), draws(d7=0.0, d8=0.5), Augmentation(jpeg_compression=20))

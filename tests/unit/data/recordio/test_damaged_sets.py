@@ -1,4 +1,4 @@
-"""Damaged data sets are errors that name the file, and take little memory."""
+"""Damaged sets raise errors that name the file, and take little memory."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from partial_fc.data.recordio import index as record_index
 
 
 def summed(content, rng):
-    """A damaged shared index with another sum, which belongs to it."""
+    """A damaged shared index with a valid checksum."""
     words = np.frombuffer(content, "<i8").copy()
     words[rng.randrange(3, len(words))] = rng.choice([*EXTREME, rng.randrange(300)])
     if rng.random() < 0.1:

@@ -17,7 +17,7 @@ PAYLOADS = {
     7: MAGIC_BYTES,
     8: MAGIC_BYTES * 3 + b"x",
     10: b"head" + MAGIC_BYTES + b"middle--" + MAGIC_BYTES,
-    9: b"x" + MAGIC_BYTES + b"tail",  # not at a multiple of 4: not cut; and not in the order of keys
+    9: b"x" + MAGIC_BYTES + b"tail",  # not at a multiple of 4, so not split; keys are not in order
     2**40: bytes(range(256)) * 3,
 }
 
@@ -45,10 +45,10 @@ def test_every_payload_is_read_as_written(paths):
 
 
 def test_the_digest_of_many_records_has_every_key_and_offset(paths, monkeypatch):
-    """Where they are added in several parts."""
+    """Even where the digest is updated in several parts."""
     monkeypatch.setattr(record_reader, "DIGESTED", 3)
     keys, digests = list(range(10, 80, 10)), []
-    for changed in range(8):  # of 7, so none at last
+    for changed in range(8):  # of 7 records, so the last round changes nothing
         for moved in (0, 1):
             sizes = np.full(7, 4) + 4 * (np.arange(7) == 0) + moved * (4 * (np.arange(7) == changed))
             payloads = [bytes(size) for size in sizes]
@@ -86,7 +86,7 @@ def test_a_record_of_as_many_parts_as_are_read(paths, more, monkeypatch):
 
 
 def test_a_part_that_is_too_long_is_not_written(paths, monkeypatch):
-    """In the format 512 MiB."""
+    """The limit of the format is 512 MiB."""
     monkeypatch.setattr(record_format, "MAX_PART", 7)
     write(paths, {1: b"7 bytes", 2: b"4444" + MAGIC_BYTES + b"longest"})
     with pytest.raises(ValueError, match="record 2 has 8 bytes, RecordIO allows at most 7"):
@@ -140,7 +140,7 @@ def test_an_index_that_does_not_match_is_refused(paths, text, what):
 
 
 def test_an_index_that_matches_only_at_its_ends_is_refused(paths):
-    """Another set's index of the same size: found among the SAMPLES, without reading all records."""
+    """The index of another set of the same size is detected at one of the SAMPLES, without reading all records."""
     write(paths, {key: b"x" * 100 for key in range(1000)})
     offsets = [0, *(108 * key + 12 for key in range(1, 999)), 108 * 999]
     with open(paths[1], "w") as file:
@@ -153,7 +153,7 @@ def test_a_record_without_its_last_part_is_named(paths):
     write(paths, {0: b"head" + MAGIC_BYTES + b"tail", 1: b"next"})
     with open(paths[0], "r+b") as file:
         file.seek(12 + 4)  # the second part
-        file.write(struct.pack("<I", 4))  # now says that it is a complete record
+        file.write(struct.pack("<I", 4))  # now claims to be a complete record
     with pytest.raises(ValueError, match="key 0 at offset 0 has no last part"):
         RecordReader(*paths)
 

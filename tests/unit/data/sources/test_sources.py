@@ -1,4 +1,4 @@
-"""Sets in other forms than train.rec: the same batches, and what is wrong with a damaged one."""
+"""Sets in forms other than train.rec: the same batches, and errors of damaged sets."""
 
 import errno
 import gzip
@@ -54,7 +54,7 @@ def batches(rec, size=1, **settings):
 @pytest.fixture
 def in_path(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path / "set"))
-    for name in ("faces_set", "own_set"):  # those of earlier tests
+    for name in ("faces_set", "own_set"):  # of earlier tests
         monkeypatch.delitem(sys.modules, name, raising=False)
     return tmp_path
 
@@ -72,7 +72,7 @@ def test_a_set_that_is_read_again_is_the_same_until_it_is_written_again(form, in
     people, root = draw((3, 3, 3, 3, 3, 3)), in_path / "set"
     rec = PLAIN[form](root, people)
     first = batches(rec), open_images(rec).digest
-    assert (batches(rec), open_images(rec).digest) == first  # with the files that the first opening has left
+    assert (batches(rec), open_images(rec).digest) == first  # with the index files of the first opening
     images = open_images(rec)
     images.close()
     images.close()
@@ -83,7 +83,7 @@ def test_a_set_that_is_read_again_is_the_same_until_it_is_written_again(form, in
     else:
         PLAIN[form](root, changed)
     assert batches(rec) == batches(PLAIN["records"](in_path / "expected", changed))
-    if form != "dataset":  # whose digest is that of its labels
+    if form != "dataset":  # its digest depends on the labels only
         assert open_images(rec).digest != first[1]
 
 
@@ -221,7 +221,7 @@ def test_other_files_of_a_sample_are_ignored(tmp_path):
 
 
 def test_joined_shards_have_the_images_of_all(tmp_path):
-    """`cat` leaves the end of an archive between them."""
+    """`cat` keeps the end-of-archive zeros between them."""
     for number in range(3):
         write_shard(tmp_path / f"{number}", {"a/1.jpg": b"%d" % number * 600, "a/1.cls": b"%d" % number})
     joined = b"".join((tmp_path / f"{number}").read_bytes() for number in range(3))
@@ -286,7 +286,7 @@ def test_files_of_another_split_are_not_trained_on(other, tmp_path):
 def test_a_pattern_names_every_shard(tmp_path):
     for number in (8, 9, 10):
         (tmp_path / f"a-{number:02}.tar").touch()
-    (tmp_path / "._a-08.tar").touch()  # of macOS, beside each file
+    (tmp_path / "._a-08.tar").touch()  # macOS writes one for each file
     names = [str(tmp_path / f"a-{number:02}.tar") for number in (8, 9, 10)]
     assert expand_shards(str(tmp_path / "a-{08..10}.tar"), ".tar") == expand_shards(str(tmp_path), ".tar") == names
     assert expand_shards(str(tmp_path / "a*.tar"), ".tar") == names
@@ -336,7 +336,7 @@ def test_items_of_a_dataset_are_images_in_several_forms_without_targets(in_path)
     images = open_images("own_set:Own")
     assert images.labels([0, 1]).tolist() == [0, 3] and images.num_identities == 4
     pixels = images.read(0, 0)
-    pixels[:] = 0  # as an augmentation may
+    pixels[:] = 0  # an augmentation may do this
     assert (images.read(0, 0) == 7).all() and images.read(1, 3) == b"encoded"
     with pytest.raises(ValueError, match=r"own_set:Own\[0\] has 4x4 pixels instead of 4x5; correct the Dataset"):
         face_batches("own_set:Own", 1, (4, 5)).batch(0, 0)
@@ -379,7 +379,7 @@ def test_a_folder_is_what_is_in_it(tmp_path):
     write_folders(tmp_path / "photos", draw())
     assert set_path(str(tmp_path / "photos")) == str(tmp_path / "photos")
     assert set_path(str(tmp_path)) == str(tmp_path)
-    (tmp_path / "photos" / "state.json").touch()  # alone it is none of a saved data set
+    (tmp_path / "photos" / "state.json").touch()  # a saved data set has two such files
     assert form_of(str(tmp_path / "photos")) == FOLDER
     (tmp_path / "photos" / "dataset_info.json").touch()
     assert form_of(str(tmp_path / "photos")) == SAVED
@@ -476,7 +476,7 @@ def test_chains_and_sizes_of_a_shard_end_in_one_line(tmp_path, content):
 
 
 def test_names_in_headers_of_a_shard_are_read(tmp_path):
-    """Long names of both kinds, beside a global header as that of `git archive`, and records with long values."""
+    """Long names in both formats, a global header as `git archive` writes it, and records with long values."""
     for number, form in enumerate((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT)):
         comments = {"comment": "a" * 40} if form == tarfile.PAX_FORMAT else {}
         with tarfile.open(tmp_path / f"{number}.tar", "w", format=form, pax_headers=comments) as tar:
