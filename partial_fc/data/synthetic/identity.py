@@ -125,12 +125,12 @@ def draw_identity(seed: int, identity: int) -> Identity:
     """Draws the person with this number."""
     random = random_stream(IDENTITY_STREAM, seed, identity).random
     parts = random(len(RANGES)).tolist()
-    who = Identity(**{name: low + (high - low) * part for (name, (low, high)), part in zip(RANGES.items(), parts)})
+    person = Identity(**{name: low + (high - low) * part for (name, (low, high)), part in zip(RANGES.items(), parts)})
     low, high = np.array(MOLE_RANGES).T
-    who.moles, who.freckle_spots = low + (high - low) * random((MOLES, 3)), random((FRECKLES, 2))
-    skin = between(SKIN, who.skin_tone) + np.array([8.0, -4.0, -6.0]) * who.skin_red
-    who.skin = np.clip(skin, 0, 255)
-    who.hair = np.clip(between(HAIR, who.hair_colour) * (1 + 0.25 * who.hair_light), 0, 255)
-    who.iris = between(IRIS, who.iris_colour)
-    who.lips = mix(who.skin, (176, 52, 62), who.lip_colour)
-    return who
+    person.moles, person.freckle_spots = low + (high - low) * random((MOLES, 3)), random((FRECKLES, 2))
+    skin = between(SKIN, person.skin_tone) + np.array([8.0, -4.0, -6.0]) * person.skin_red
+    person.skin = np.clip(skin, 0, 255)
+    person.hair = np.clip(between(HAIR, person.hair_colour) * (1 + 0.25 * person.hair_light), 0, 255)
+    person.iris = between(IRIS, person.iris_colour)
+    person.lips = mix(person.skin, (176, 52, 62), person.lip_colour)
+    return person

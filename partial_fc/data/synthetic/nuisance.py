@@ -58,12 +58,12 @@ class Nuisance(SimpleNamespace):
 def draw_nuisance(seed: int, identity: int, image: int) -> Nuisance:
     """Draws the conditions of an image of a person."""
     random = random_stream(IMAGE_STREAM, seed, identity, image)
-    how = Nuisance(random=random)
+    nuisance = Nuisance(random=random)
     bells = random.random((len(BELLS), 3)).mean(axis=1).tolist()
     for (name, (middle, spread)), part in zip(BELLS.items(), bells):
-        setattr(how, name, middle + spread * (2 * part - 1))
+        setattr(nuisance, name, middle + spread * (2 * part - 1))
     for (name, (low, high)), part in zip(EVEN.items(), random.random(len(EVEN)).tolist()):
-        setattr(how, name, low + (high - low) * part)
+        setattr(nuisance, name, low + (high - low) * part)
     for name, color in zip(COLORS, random.random((len(COLORS), 3)) * 255):
-        setattr(how, name, color)
-    return how
+        setattr(nuisance, name, color)
+    return nuisance
