@@ -47,7 +47,7 @@ class FaceItems:
             raise ValueError(f"image_size must be (height, width) of at least 1, got {tuple(image_size)}")
         augmentation.check()
         self.image_size, self.augmentation, self.seed = tuple(image_size), augmentation, seed
-        self.filtered = {"images_filter": min_images_per_class}
+        self.order_entries = {"images_filter": min_images_per_class}
         self.records: ImageSet = open_images(rec_path)
         in_set = self.records.image_size
         if in_set is not None and in_set != self.image_size:
@@ -85,11 +85,11 @@ class FaceItems:
         return self._kept.labels()
 
     @property
-    def plain(self) -> "FaceItems":
+    def without_augmentation(self) -> "FaceItems":
         """The same images without augmentation."""
-        plain = copy.copy(self)
-        plain.augmentation = Augmentation()
-        return plain
+        items = copy.copy(self)
+        items.augmentation = Augmentation()
+        return items
 
     def read(self, positions: np.ndarray, epoch: int) -> Batch:
         """See Items."""

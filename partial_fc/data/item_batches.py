@@ -27,8 +27,8 @@ class Items(Protocol):
 
     - ``labels``, (N,) integers: the labels of all items, which ``new_centers=mean`` needs.
     - ``describe(position)``: names an item in messages.
-    - ``plain``: the same set without augmentation, for samples and ``new_centers=mean``.
-    - ``filtered``: how the items were selected, as JSON; a checkpoint resumes with the same selection only.
+    - ``without_augmentation``: the same set without augmentation, for samples and ``new_centers=mean``.
+    - ``order_entries``: JSON entries for how the items were selected; a checkpoint resumes with equal entries only.
     - ``read_counted(positions, epoch)``: returns (batch, bytes, seconds), what ``read`` returns and what reading its
       files took. By default these are the bytes of the arrays and the seconds in which ``read`` did not compute.
     """
@@ -147,7 +147,7 @@ class ItemBatches:
         self.items, self.num_images, self.num_classes = items, len(items), items.num_classes
         self.batch_size, self.shuffle, self.rank, self.size, self.seed = batch_size, shuffle, rank, size, seed
         self.log = ReadLog(skip_bad_items)
-        self._plain: Items = getattr(items, "plain", items)
+        self._without_augmentation: Items = getattr(items, "without_augmentation", items)
 
     @property
     def digest(self) -> str:
@@ -160,7 +160,7 @@ class ItemBatches:
         return {
             "data_set": self.digest,
             "num_images": self.num_images,
-            **getattr(self.items, "filtered", {}),
+            **getattr(self.items, "order_entries", {}),
             "shuffle": self.shuffle,
             "seed": self.seed,
         }
@@ -177,8 +177,9 @@ class ItemBatches:
 
     def _read(self, positions: np.ndarray, epoch: int) -> tuple[Batch, int, float]:
         """Returns the items at positions (P,), bad ones replaced by the following one; their bytes and seconds."""
+        # Items are read together first. If one is bad, or known to be, reading one by one shows which one.
         if not self.log.bad.keys() & positions.tolist():
-            with suppress(ValueError):  # an item is bad; the ValueError of a single item tells which one
+            with suppress(ValueError):
                 return read_counted(self.items, positions, epoch)
 
         def read_one(position: int) -> tuple[int, Batch, int, float]:
@@ -218,7 +219,8 @@ class ItemBatches:
         good_items, good = [], np.ones(len(positions), bool)
         for row, position in enumerate(positions.tolist()):
             try:
-                good_items.append((position, read_counted(self._plain, np.array([position]), 0)[0]))
+                batch, _, _ = read_counted(self._without_augmentation, np.array([position]), 0)
+                good_items.append((position, batch))
             except ValueError as error:
                 self.log.skip(position, error)
                 good[row] = False
@@ -226,7 +228,7 @@ class ItemBatches:
 
     def sample(self, count: int) -> Inputs:
         """See Batches; items are read as in epoch 0."""
-        return self._checked(*first_items(self._plain, count)).inputs
+        return self._checked(*first_items(self._without_augmentation, count)).inputs
 
     def _checked(self, batch: Batch, positions: np.ndarray) -> Batch:
         """Returns the batch with int64 labels. Raises ValueError if it is not a batch of positions (P,)."""
