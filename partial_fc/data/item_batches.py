@@ -298,17 +298,19 @@ def first_items(items: Items, count: int) -> tuple[Batch, np.ndarray]:
     """Returns the first `count` good items, or all, as in epoch 0, and their positions (P,).
 
     Raises:
-        ValueError: all are bad, or they do not fit into one batch.
+        ValueError: all are bad; names the first one. Or they do not fit into one batch.
     """
     good_items: list[tuple[int, Batch]] = []
+    first_error = None
     for position in range(len(items)):
         try:
             good_items.append((position, read_counted(items, np.array([position]), 0)[0]))
-        except ValueError:
-            if not good_items and position == len(items) - 1:
-                raise
+        except ValueError as error:
+            first_error = first_error or error
         if len(good_items) == count:
             break
+    if not good_items and first_error is not None:
+        raise first_error
     return collate(good_items), np.array([position for position, _ in good_items])
 
 

@@ -162,6 +162,8 @@ def test_a_set_without_a_good_image_ends_with_an_error(tmp_path):
     for _ in range(2):
         with pytest.raises(ValueError, match="key [15] at offset .* no other item can be used either"):
             faces.batch(0, 0)
+    with pytest.raises(ValueError, match="key 1 at offset .* cannot be decoded"):
+        faces.sample(1)
 
 
 def test_augmentation_does_not_depend_on_the_place(rec):
