@@ -83,12 +83,13 @@ def face_image_iter(folder: Path, threads: int):
 
 def face_data(folder: Path, threads: int):
     """The reader of the PyTorch trainer."""
-    from partial_fc.data.batch_loader import FaceBatches
+    from partial_fc.data.face_items import FaceItems
+    from partial_fc.data.item_batches import ItemBatches
     from partial_fc.data.transforms import Augmentation
     from partial_fc_torch import batches
 
     rec = folder / "faces" / "train.rec"
-    faces = FaceBatches(rec, BATCH, (SIZE, SIZE), shuffle=True, augmentation=Augmentation(rand_mirror=True))
+    faces = ItemBatches(FaceItems(rec, (SIZE, SIZE), Augmentation(rand_mirror=True)), BATCH, shuffle=True)
     return batches.tensor_data(faces, threads, pinned=False)
 
 

@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 from reading import BATCH, SIZE, draw_identity  # noqa: E402
 
 import image_forms  # noqa: E402
-from partial_fc.data.batch_loader import FaceBatches  # noqa: E402
+from partial_fc.data.face_items import FaceItems  # noqa: E402
 from partial_fc.data.item_batches import ItemBatches  # noqa: E402
 from partial_fc.data.sources.dataset import DatasetItems  # noqa: E402
 from partial_fc.data.training_data import Batches  # noqa: E402
@@ -55,8 +55,8 @@ class Texts:
         return np.array(numbers, np.float32), int(self.targets[position])
 
 
-def open_faces(rec: str) -> FaceBatches:
-    return FaceBatches(rec, BATCH, (SIZE, SIZE), shuffle=True, augmentation=Augmentation(rand_mirror=True))
+def open_faces(rec: str) -> ItemBatches:
+    return ItemBatches(FaceItems(rec, (SIZE, SIZE), Augmentation(rand_mirror=True)), BATCH, shuffle=True)
 
 
 def open_texts() -> ItemBatches:

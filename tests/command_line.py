@@ -1,6 +1,7 @@
 """The command partial-fc, in this process or in a new one."""
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -11,11 +12,15 @@ from paths import with_root
 
 
 def exit_code(*words):
-    """Runs `partial-fc WORDS`; returns its exit code, also if argparse exits."""
+    """Runs `partial-fc WORDS`; returns its exit code, also if argparse ends it, and restores the environment."""
+    environment = dict(os.environ)
     try:
         return main(list(map(str, words)))
     except SystemExit as ended:
         return ended.code
+    finally:  # `sets align` sets OpenCV's limit of pixels
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def call(module, *words):

@@ -6,7 +6,9 @@ import struct
 import cv2
 import numpy as np
 
+from partial_fc.data.face_items import FaceItems
 from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.item_batches import ItemBatches
 from partial_fc.data.recordio.format import RecordHeader, RecordWriter, pack, unpack
 from partial_fc.data.recordio.reader import RecordReader
 
@@ -17,6 +19,13 @@ def images_of(root):
     images = [records.read_image(position) for position in range(records.num_images)]
     records.close()
     return images
+
+
+def face_batches(rec, batch_size, image_size, skip_bad_images=0, seed=0, **arguments):
+    """The batches of a set of images; other arguments are those of FaceItems and ItemBatches."""
+    share = {name: arguments.pop(name) for name in ("shuffle", "rank", "size") if name in arguments}
+    items = FaceItems(rec, image_size, seed=seed, **arguments)
+    return ItemBatches(items, batch_size, seed=seed, skip_bad_items=skip_bad_images, **share)
 
 
 def write_records(root, records):

@@ -10,9 +10,10 @@ from functools import partial
 import mxnet as mx
 import numpy as np
 
-from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.buffer_pool import RecyclingPool
 from partial_fc.data.cursor import Position
+from partial_fc.data.face_items import FaceItems
+from partial_fc.data.item_batches import ItemBatches
 from partial_fc.data.training_data import Batches, DataLoader, DummyData
 from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.env import decode_threads
@@ -101,18 +102,9 @@ class FaceImageIter(ImageIter):
         height, width = check_shape(data_shape)
         if threads < 0:
             raise ValueError(f"threads must be at least 1, or 0 for an automatic choice, got {threads}")
-        faces = FaceBatches(
-            path_imgrec,
-            batch_size,
-            (height, width),
-            shuffle=shuffle,
-            augmentation=Augmentation(rand_mirror, cutoff, color_jittering, jpeg_compression),
-            min_images_per_class=images_filter,
-            skip_bad_images=skip_bad_images,
-            rank=context,
-            size=context_num,
-            seed=seed,
-        )
+        augmentation = Augmentation(rand_mirror, cutoff, color_jittering, jpeg_compression)
+        items = FaceItems(path_imgrec, (height, width), augmentation, images_filter, seed)
+        faces = ItemBatches(items, batch_size, shuffle, context, context_num, seed, skip_bad_images)
         super().__init__(faces, threads or decode_threads(local_size=1))
         self.num_images, self.num_classes = faces.num_images, faces.num_classes
         self.check_labels = faces.check_labels

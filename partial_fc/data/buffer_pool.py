@@ -1,7 +1,7 @@
 """Arrays whose memory is reused when they are no longer referenced.
 
-The system maps new memory page by page and zeroes it: for batches of 10 MB that took a tenth of the time of decoding
-them, and more with several threads.
+The system maps new memory page by page and zeroes it. For batches of 10 MB that took a tenth of the decoding time, and
+more with several threads.
 """
 
 import weakref
@@ -10,9 +10,9 @@ import numpy as np
 
 
 class RecyclingPool:
-    """Provides arrays of one shape and dtype; reuses the memory of an array when it and all its views are deleted.
+    """Arrays of one shape and dtype; the memory of an array is reused when it and all its views are deleted.
 
-    The pool never shrinks: it has as much memory as was in use at one time. Thread-safe.
+    The pool never shrinks: it keeps as much memory as was ever in use at one time. Thread-safe.
     """
 
     def __init__(self, shape: tuple, dtype: type):
@@ -25,7 +25,7 @@ class RecyclingPool:
             memory = self._unused.pop()
         except IndexError:
             memory = np.empty(self._shape, self._dtype).data.cast("B")
-        # The base of all views is the first array whose buffer is not an array: this one.
+        # NumPy makes this array the base of all views, because its own buffer does not belong to an array.
         array: np.ndarray = np.frombuffer(memory, self._dtype)
         weakref.finalize(array, self._unused.append, memory).atexit = False
         return array.reshape(self._shape)

@@ -1,9 +1,9 @@
-"""The position of a training in its data: a number of images of the global order, valid for any number of ranks.
+"""The position of a training in its data: a count of images that is valid at any number of ranks.
 
 Shapes: N images of an epoch, G global batch.
 """
 
-Position = tuple[int, int]  # (epoch, images of its order that all ranks together have read)
+Position = tuple[int, int]  # (epoch, images of the epoch that all ranks together have read)
 
 
 class Cursor:
@@ -31,12 +31,12 @@ class Cursor:
         self.images += self.global_batch
 
     def successor(self, position: Position) -> Position:
-        """Returns the position of the batch after the one at `position`, in the next epoch if that was the last one."""
+        """Returns the position of the batch after the one at `position`, which may be in the next epoch."""
         epoch, images = position[0], position[1] + self.global_batch
         return (epoch, images) if self._holds_batch(images) else (epoch + 1, 0)
 
     def reset(self) -> None:
-        """Starts the next epoch; has no effect before the first batch of an epoch."""
+        """Starts the next epoch; does nothing before the first batch of an epoch."""
         if self.images > 0:
             self.epoch, self.images = self.epoch + 1, 0
 
@@ -45,20 +45,20 @@ class Cursor:
         return {"epoch": self.epoch, "images": self.images}
 
     def restore(self, state: dict, order: dict) -> None:
-        """Moves to a saved position, or to the next epoch if less than a global batch of its epoch remains.
+        """Moves to a saved position, or to the next epoch if less than a global batch is left.
 
         Args:
             state: as returned by `state`, with the entries of `order` added.
             order: what the order of images depends on; must be equal in `state`.
 
         Raises:
-            ValueError: the state is that of another order, or its position is out of range.
+            ValueError: the state belongs to another order, or its position is out of range.
         """
         for name, value in order.items():
             if state.get(name) != value:
                 raise ValueError(
-                    f"the position in the data was saved with {name}={state.get(name)}, but now it is {value}: the "
-                    "images come in another order; use the saved value, or start from the beginning"
+                    f"the position in the data was saved with {name}={state.get(name)}, but now it is {value}, so the "
+                    "order of the images differs; use the saved value, or start from the beginning"
                 )
         epoch, images = (state.get(name) for name in ("epoch", "images"))
         if not isinstance(epoch, int) or not isinstance(images, int) or epoch < 0 or not 0 <= images <= self.num_images:

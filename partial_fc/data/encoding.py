@@ -1,7 +1,7 @@
-"""Converts an image file to the encoded image that a face set stores: H x W, three channels, upright, 8 bits.
+"""Converts image files to the form that a face set stores: H x W, three channels, upright, 8 bits, no EXIF orientation.
 
-An image that meets this already is kept byte for byte; another is decoded and encoded again, without EXIF: MXNet and
-OpenCV rotate images by it when they read them, other readers do not, and training must not depend on the reader.
+Images that have this form are kept byte for byte; others are decoded and encoded again. Training must not depend on the
+reader, and only some readers (MXNet, OpenCV) rotate images by their EXIF orientation.
 """
 
 from typing import NamedTuple
@@ -20,24 +20,27 @@ class ImageOptions(NamedTuple):
     """How images are encoded."""
 
     size: int = 112  # H = W in pixels
-    resize: bool = False  # scale images of another size instead of refusing them
-    quality: int = 95  # JPEG quality of encoded images
-    format: str = "jpeg"  # "jpeg" or "png", of encoded images
+    resize: bool = False  # scale images of other sizes instead of refusing them
+    quality: int = 95  # JPEG quality
+    format: str = "jpeg"  # "jpeg" or "png"
 
 
 def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
     """Converts the bytes of an image file.
 
     Returns:
-        (encoded image, KEPT, ENCODED or RESIZED).
+        The encoded image; KEPT, ENCODED or RESIZED.
 
     Raises:
         WrongSizeError: the image has another size and `options.resize` is not set.
-        ValueError: the image is damaged; does not name the file.
+        ValueError: the image is damaged. The message does not name the file.
     """
     size = (options.size, options.size)
-    if is_kept(data, options):
-        decode_rgb(data, size)
+    is_kept = data.startswith(JPEG_START) and header(data) == (*size, 3, 1)
+    if data.startswith(PNG_START) and options.format == "png":
+        is_kept = header(data)[:2] == size and data[24:26] == PNG_RGB8 and b"eXIf" not in data
+    if is_kept:
+        decode_rgb(data, size)  # raises an error if the file is damaged
         return data, KEPT
     image = decode_rgb(data, None if options.resize else size)
     if image.shape[:2] == size:
@@ -45,24 +48,14 @@ def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
     return encode(resize(image, size), options), RESIZED
 
 
-def is_kept(data: bytes, options: ImageOptions) -> bool:
-    """Whether the file can be stored unchanged, provided that it can be decoded."""
-    size = (options.size, options.size)
-    if data.startswith(JPEG_START):
-        return header(data) == (*size, 3, 1)
-    if data.startswith(PNG_START) and options.format == "png":
-        return header(data)[:2] == size and data[24:26] == PNG_RGB8 and b"eXIf" not in data
-    return False
-
-
 def resize(image: np.ndarray, size: tuple) -> np.ndarray:
-    """Scales the image to (H, W), without cropping; faces must be aligned before."""
+    """Scales an image to (H, W) without cropping; faces must have been aligned."""
     shrinks = image.shape[0] >= size[0] and image.shape[1] >= size[1]
     return cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC)
 
 
 def encode(image: np.ndarray, options: ImageOptions) -> bytes:
-    """Encodes the image (H, W, 3) uint8 RGB as JPEG or PNG."""
+    """Encodes an image (H, W, 3) uint8 RGB as JPEG or PNG."""
     image = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
     if options.format == "png":
         return cv2.imencode(".png", image)[1].tobytes()

@@ -4,11 +4,11 @@
     keys 1 .. N         images, label = identity
     keys N+1 .. N+C     one record per identity, labels [start, end): the range of keys of its images
 
-All labels are float32, where 16,777,217 becomes 16,777,216. So this writer also stores every range as integers in the
-header's fields id and id2, which the original's readers ignore; an image's id is its key. The reader takes class labels
-from the identity ranges: the integers if they are stored, floats below 2^24, and for floats above (Glint360K has
-17,091,657 images) the key, among those that round to the float, where the images' own labels change. It refuses an
-image whose header has another label.
+All labels are float32, which rounds 16,777,217 to 16,777,216. This writer therefore also stores every range as integers
+in the header fields id and id2, which the original readers ignore; an image's id is its key. The reader takes class
+labels from the identity ranges: from the integers if they are stored, or from floats below 2^24. For larger floats
+(Glint360K has 17,091,657 images), it finds the key at which the labels of the images change, among the keys that round
+to the float. It refuses an image whose header has another label.
 
 Shapes: N images, C identities.
 """
@@ -44,8 +44,8 @@ def write_face_set(
     """Writes a face set: root/train.rec, train.idx and property.
 
     Args:
-        root: folder of the set; is created if it is missing.
-        identities: encoded images by identity; they are consumed in order and not held in memory.
+        root: folder of the set; created if it is missing.
+        identities: encoded images by identity; consumed in order and not kept in memory.
         image_shape: (H, W).
 
     Returns:
@@ -75,15 +75,15 @@ def write_face_set(
 
 
 def pack_range(start: int, end: int) -> bytes:
-    """Returns a record of the range [start, end): as two float32 labels, and as integers in id and id2."""
+    """Returns the record of a range [start, end): two float32 labels, and integers in id and id2."""
     return pack(RecordHeader(2, np.array([start, end], np.float32), start, end), b"")
 
 
-LARGEST_PROPERTY = 1000  # bytes
+MAX_PROPERTY = 1000  # bytes
 
 
 def index_path(rec_path: str | os.PathLike) -> str:
-    """Returns the path of the .idx of a .rec. Raises ValueError for another file name."""
+    """Returns the path of the .idx of a .rec. Raises ValueError for other file names."""
     stem, extension = os.path.splitext(os.fspath(rec_path))
     if extension != ".rec":
         raise ValueError(f"{rec_path} is not the name of a RecordIO file, expected the path of a train.rec")
@@ -91,36 +91,37 @@ def index_path(rec_path: str | os.PathLike) -> str:
 
 
 def read_property(rec_path: str | os.PathLike) -> tuple | None:
-    """Reads (C, H, W) from the `property` file of a set, None without one. Raises ValueError for invalid content."""
+    """Reads (C, H, W) from a set's `property` file; None if there is none. Raises ValueError for invalid content."""
     path = os.path.join(os.path.dirname(os.fspath(rec_path)), "property")
     if not os.path.isfile(path):
         return None
-    text = read_regular(path, LARGEST_PROPERTY).decode("utf-8", "replace").strip()
+    text = read_regular(path, MAX_PROPERTY).decode("utf-8", "replace").strip()
     try:
         classes, height, width = (int(number) for number in text.split(","))
         if min(classes, height, width) < 1:
-            raise ValueError("no count")
+            raise ValueError("a number is not positive")
     except ValueError:
         raise ValueError(f"{path} contains {text[:40]!r}, expected 'classes,height,width': fix or remove it") from None
     return classes, height, width
 
 
 class FaceRecords(ImageSet):
-    """The images of a face set by position 0 .. N-1, with exact labels. Threads and forked processes may share it.
+    """The images of a face set by position 0 .. N-1, with exact labels. Thread-safe and fork-safe. See ImageSet.
 
-    Opening reads the index, record 0 and the identity records, not the headers of images. Only for a set without
-    identity records (MXNet's im2rec: record 0 is an image) it reads the headers of all images, which takes some 50
-    bytes of memory per image.
+    Opening reads the index, record 0 and the identity records, but no headers of images. A set without identity records
+    (from MXNet's im2rec: record 0 is an image) is an exception: opening reads the headers of all images, which takes
+    about 50 bytes of memory per image.
 
     Attributes, besides those of ImageSet:
-        ranges: "integers" if all identity records store them, "float32" if some do not, "none" without these records.
+        ranges: how the identity records store ranges: all as "integers", or some as "float32" only; "none" if there
+            are no identity records.
         image_size: (H, W) from `property`, None without that file.
 
     Raises:
         OSError, ValueError: the set cannot be read; names the file and what to do.
     """
 
-    advice, finds_all = "write or download the set again", "partial-fc sets check"
+    advice = "write or download the set again (partial-fc sets check lists all bad images)"
 
     def __init__(self, rec_path: str | os.PathLike):
         self.rec_path = os.fspath(rec_path)
@@ -142,62 +143,54 @@ class FaceRecords(ImageSet):
             self._first_row = 1
             first, last = identity_keys(self._reader, head)
             heads = self._reader.read_heads(np.arange(first, last))
+            if not holds_range(heads).all():
+                key = first + int(holds_range(heads).argmin())
+                raise ValueError(
+                    f"{self.rec_path}: key {key} should be an identity record, but has no range of images; copy the "
+                    ".rec and its .idx again"
+                )
             self.ranges = "integers" if holds_integers(np.append(head, heads)).all() else "float32"
-            return self._runs_of_ranges(first, heads), last - first
+            check_limits(self._reader, first + np.arange(len(heads)), heads)
+            ranges, exact = exact_ranges(heads)
+            if not exact.all():
+                ranges = recover_ranges(self._reader, heads, first)
+            check_ranges(self._reader, ranges, (self._first_row, int(self._index.search(first))))
+            return runs_of_ranges(ranges), last - first
         self._first_row, self.ranges = 0, "none"
         if holds_range(self._reader.read_heads(self._index.keys_at([len(self._index) - 1])))[0]:
             raise ValueError(
                 f"{self.describe(0)} should be the range of the identity records, but is damaged or missing; copy the "
                 ".rec and its .idx again"
             )
-        runs = LabelRuns.of_labels(self._labels_of_headers())
-        return runs, int(runs.labels.max()) + 1
-
-    def _runs_of_ranges(self, first: int, heads: np.ndarray) -> LabelRuns:
-        """Returns the labels according to the identity records HEAD (C,), whose first key is `first`."""
-        if not holds_range(heads).all():
-            key = first + int(holds_range(heads).argmin())
-            raise ValueError(
-                f"{self.rec_path}: key {key} should be an identity record, but has no range of images; copy the .rec "
-                "and its .idx again"
-            )
-        check_limits(self._reader, first + np.arange(len(heads)), heads)
-        ranges, exact = exact_ranges(heads)
-        if not exact.all():
-            ranges = recover_ranges(self._reader, heads, first)
-        check_ranges(self._reader, ranges, (self._first_row, int(self._index.search(first))))
-        return runs_of_ranges(ranges)
-
-    def _labels_of_headers(self) -> np.ndarray:
-        """Returns labels (N,) int64 from the headers of images. Raises ValueError for labels that are not exact."""
         keys = self._index.keys_at(np.arange(len(self._index)))
-        floats = first_labels(self._reader.read_heads(keys))
-        wrong = ~((floats >= 0) & (floats < FLOAT32_EXACT) & (floats == np.floor(floats)))
+        labels = first_labels(self._reader.read_heads(keys))
+        wrong = ~((labels >= 0) & (labels < FLOAT32_EXACT) & (labels == np.floor(labels)))
         if wrong.any():
             position = int(wrong.argmax())
             raise ValueError(
-                f"{self.describe(position)} has label {floats[position]}, expected an integer below 2^24; "
+                f"{self.describe(position)} has label {labels[position]}, expected an integer below 2^24; "
                 "sets with more classes need identity records, as write_face_set writes them"
             )
-        return floats.astype(np.int64)
+        runs = LabelRuns.of_labels(labels.astype(np.int64))
+        return runs, int(runs.labels.max()) + 1
 
     @cached_property
     def digest(self) -> str:
-        """Identifies this set, see RecordReader.digest; computed once."""
+        """See RecordReader.digest."""
         return self._reader.digest()
 
     def labels_of_keys(self, keys: np.ndarray, other: int) -> np.ndarray:
-        """Returns class labels, int64, of keys of the index; `other` for those of no image."""
+        """Returns the class labels, int64, of keys in the index; `other` for keys that are not images."""
         positions = self._index.search(keys) - self._first_row
         is_image = (positions >= 0) & (positions < self.num_images)
         return np.where(is_image, self.labels(np.clip(positions, 0, self.num_images - 1)), other)
 
     def keys(self, positions) -> np.ndarray:
-        """Returns keys, int64, of an array of positions."""
+        """Returns the keys, int64, of an array of positions."""
         return self._index.keys_at(np.asarray(positions) + self._first_row)
 
     def read_image(self, position: int) -> tuple[bytes, int]:
-        """Reads (encoded image, label) at `position`. Raises ValueError as `read`."""
+        """Reads (encoded image, label) at `position`. Raises as `read`."""
         label = int(self.labels(position))
         return self.read(position, label), label
 
@@ -205,25 +198,25 @@ class FaceRecords(ImageSet):
         """Reads the encoded image at `position`, whose class label is `label`.
 
         Raises:
-            ValueError: the record is damaged, or its header has another label than the identity whose range includes
-                the key: an index with swapped lines would train the wrong class. Names file, key and offset.
+            ValueError: the record is damaged, or the label in its header is not the identity whose range contains the
+                key: with swapped lines in the index, the wrong class would be trained. Names file, key and offset.
         """
         record = self._reader.read_row(self._first_row + position)
         try:
             header, image = unpack(record)
         except ValueError as error:
             raise ValueError(f"{self.describe(position)} is damaged: {error}; copy the set again") from None
-        stated = header.class_label
-        # Compared as an integer first, the common case: creating a float32 takes longer than unpacking the header.
-        if stated != label and stated != np.float32(label):
+        in_header = header.class_label
+        # The integer is compared first, as creating a float32 takes longer than unpacking the header.
+        if in_header != label and in_header != np.float32(label):
             raise ValueError(
-                f"{self.describe(position)} has the label {stated:g} in its header, but its key is in the range of "
+                f"{self.describe(position)} has the label {in_header:g} in its header, but its key is in the range of "
                 f"identity {label}; lines of the .idx are swapped or the set is damaged: copy both again"
             )
         return image
 
     def describe(self, position: int) -> str:
-        """Describes the place of an image, for error messages."""
+        """See ImageSet."""
         row = self._first_row + position
         return f"{self.rec_path}: image with key {self._index.keys_at(row)} at offset {self._index.offsets[row]}"
 

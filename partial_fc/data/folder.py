@@ -1,4 +1,4 @@
-"""Reads a folder per identity; several processes encode the image files.
+"""Folders of image files, one per identity, which several processes encode.
 
 Shapes: C identities.
 """
@@ -20,19 +20,19 @@ from .transforms import WrongSizeError
 IMAGE_ENDINGS = (
     ".jpg .jpeg .jpe .jfif .jp2 .png .webp .bmp .dib .tif .tiff .gif .ppm .pgm .pbm .pnm .avif .sr .ras .hdr .exr"
 ).split()
-CHUNK = 32  # files of a task: some milliseconds of work
+CHUNK = 32  # files per task of a process: some milliseconds of work
 
 
 class Encoded(NamedTuple):
-    """An encoded file."""
+    """The result of encoding a file."""
 
     image: bytes | None  # the encoded image, None if the file is unusable
-    how: str  # KEPT, ENCODED or RESIZED, or why the file is unusable
+    how: str  # KEPT, ENCODED or RESIZED, or the reason why the file is unusable
     resizable: bool  # only the size of the image is wrong
 
 
 class Folder(NamedTuple):
-    """The names in an identity's folder, sorted and without hidden ones: image files, folders, and other files."""
+    """The sorted names of image files, folders and other files in a folder, without hidden files."""
 
     images: list[str]
     folders: list[str]
@@ -41,20 +41,20 @@ class Folder(NamedTuple):
 
 
 def identity_folders(root: str) -> tuple[list[str], list[str]]:
-    """Returns the sorted names of the C folders and of the files beside them, without hidden ones.
+    """Returns the sorted names of the C folders and of the files next to them, without hidden ones.
 
     Raises:
-        OSError, ValueError: there are no folders, a link among them leads out of `root`, or two are the same.
+        OSError, ValueError: there are no folders, one is a link out of `root`, or two are links to the same folder.
     """
     if not os.path.isdir(root):
         raise FileNotFoundError(f"{root} is not a folder, expected one with a folder of images for each identity")
     content = list_folder(root)
     linked = [name for name in content.folders if name in content.links]
     require_links_inside([os.path.join(root, name) for name in linked], root)
-    if linked:  # of few bytes of links, each to a folder of many images
-        named: dict[str, str] = {}
+    if linked:  # otherwise many links to one folder of many images would make a huge set
+        name_of_target: dict[str, str] = {}
         for name in content.folders:
-            if (other := named.setdefault(os.path.realpath(os.path.join(root, name)), name)) != name:
+            if (other := name_of_target.setdefault(os.path.realpath(os.path.join(root, name)), name)) != name:
                 raise ValueError(f"{os.path.join(root, name)} and {other} are links to one folder: remove one")
     if not content.folders:
         raise ValueError(f"{root} contains no folders, expected one for each identity, with its images")
@@ -62,7 +62,7 @@ def identity_folders(root: str) -> tuple[list[str], list[str]]:
 
 
 def list_folder(path: str) -> Folder:
-    """Lists a folder. A file is an image by the ending of its name, or by its content: x.JPG_1, and x without one."""
+    """Lists a folder. Images are recognized by the ending of their names, or by their content, such as x.JPG_1."""
     images: list[str] = []
     folders: list[str] = []
     others: list[str] = []
@@ -83,7 +83,7 @@ def list_folder(path: str) -> Folder:
 
 
 def others_text(paths: Sequence[str]) -> str:
-    """Counts and names files that are no images: "2 other files ignored: a/x.mov, a/y.txt"."""
+    """Counts and names files that are not images: "2 other files ignored: a/x.mov, a/y.txt"."""
     return plural(len(paths), "other file") + " ignored" + (f": {some(paths)}" if paths else "")
 
 
@@ -95,7 +95,7 @@ def no_images(folder: str, others: Sequence[str]) -> ValueError:
 
 
 def _has_image_content(entry: os.DirEntry) -> bool:
-    """Whether a file begins as an image; not if it cannot be read, or is no regular file."""
+    """Whether a regular, readable file begins like an image."""
     try:
         with open_regular(entry.path) as file:
             return bool(extension(file.read(HEADER)))
@@ -104,19 +104,17 @@ def _has_image_content(entry: os.DirEntry) -> bool:
 
 
 def encode_files(root: str, paths: Iterator[str], options: ImageOptions, workers: int) -> Iterator[tuple[str, Encoded]]:
-    """Yields (path, Encoded) of files in the folder `root`, in the order of the paths, as workers become free."""
-    for chunk, results in ordered_map(partial(encode_chunk, root, options), in_chunks(paths, CHUNK), workers):
+    """Yields (path, Encoded) of files in the folder `root`, in the order of the paths; worker processes encode them."""
+    for chunk, results in ordered_map(partial(_encode_chunk, root, options), in_chunks(paths, CHUNK), workers):
         yield from zip(chunk, results)
 
 
-def encode_chunk(root: str, options: ImageOptions, paths: list[str]) -> list[Encoded]:
-    """Encodes some files, in a worker."""
+def _encode_chunk(root: str, options: ImageOptions, paths: list[str]) -> list[Encoded]:
     with DecoderMessages() as messages:
-        return [encode_file(root, options, path, messages) for path in paths]
+        return [_encode_file(root, options, path, messages) for path in paths]
 
 
-def encode_file(root: str, options: ImageOptions, path: str, messages: DecoderMessages) -> Encoded:
-    """Encodes one file; errors are part of the result."""
+def _encode_file(root: str, options: ImageOptions, path: str, messages: DecoderMessages) -> Encoded:
     try:
         data = read_image_file(path, root)
         return Encoded(*messages.checked(lambda: encode_for_set(data, options)), False)

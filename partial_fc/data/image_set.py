@@ -1,4 +1,4 @@
-"""A set of labelled images that are read by position; face_records.py and sources/ have one class for each form.
+"""A set of labelled images that are read by position; face_records.py and sources/ have a subclass for each form.
 
 Shapes: N images, C identities, P positions, H, W image size.
 """
@@ -13,9 +13,10 @@ import numpy as np
 
 from partial_fc.utils.regular_files import OutsideError, read_image_file
 
-from .label_runs import MOST_CLASSES, LabelRuns
+from .label_runs import MAX_CLASSES, LabelRuns
 
-OF_ONE_FILE = {
+# Errors of a single file, which make its image bad; others, such as EIO, end the training.
+BAD_FILE_ERRORS = {
     errno.ENAMETOOLONG,
     errno.ENOTDIR,
     errno.ENOENT,
@@ -29,32 +30,30 @@ SAMPLES = 64  # images that are part of a digest
 
 
 class ImageSet:
-    """The images of a set by position 0 .. N-1. Threads may share it.
+    """The images of a set by position 0 .. N-1. Thread-safe.
 
     Args:
-        path: what the set was opened by, for messages.
+        path: the value of `rec` that names the set, for messages.
         runs: the labels of the images.
         num_identities: C.
 
     Raises:
-        ValueError: the labels are no numbers of classes.
+        ValueError: a label is too large for a class number.
 
     Attributes:
         path, runs, num_identities: as above.
         num_images: N.
-        image_size: (H, W) if the set says it, otherwise None.
+        image_size: (H, W) if the set specifies it, otherwise None.
         advice: what to do about an image that cannot be decoded.
-        finds_all: the command that lists all bad images; empty if there is none.
-        left_out: paths of files in the set that are no images.
+        left_out: paths of files in the set that are not images.
     """
 
     image_size: tuple | None = None
     advice = "replace or remove it"
-    finds_all = ""
     left_out: Sequence[str] = ()
 
     def __init__(self, path: str, runs: LabelRuns, num_identities: int):
-        if num_identities > MOST_CLASSES:
+        if num_identities > MAX_CLASSES:
             raise ValueError(f"{path} has the label {num_identities - 1}: number the classes from 0")
         self.path, self.runs, self.num_identities = path, runs, num_identities
         self.num_images = runs.num_images
@@ -63,7 +62,7 @@ class ImageSet:
         """Reads the image at `position`, whose class label is `label`.
 
         Returns:
-            The encoded image, or its pixels (H, W, 3) uint8 RGB, which the caller may change.
+            The encoded image, or its pixels (H, W, 3) uint8 RGB, which the caller may modify.
 
         Raises:
             ValueError: this image is bad; names it.
@@ -72,11 +71,11 @@ class ImageSet:
         raise NotImplementedError
 
     def read_file(self, path: str, *roots: str) -> bytes:
-        """Reads the file of an image, which is in one of some folders.
+        """Reads an image file that is inside one of the folders `roots`.
 
         Raises:
-            ValueError: this file is missing, special, too large, or outside of all folders.
-            OSError: no file can be read.
+            ValueError: the file is missing, not regular, too large, or outside of all folders.
+            OSError: the file system cannot be read.
         """
         try:
             for root in roots[:-1]:
@@ -84,36 +83,26 @@ class ImageSet:
                     return read_image_file(path, root)
             return read_image_file(path, roots[-1])
         except OSError as error:
-            if error.errno not in OF_ONE_FILE:
+            if error.errno not in BAD_FILE_ERRORS:
                 raise OSError(error.errno, error.strerror, path) from None
             raise ValueError(f"{path} cannot be read ({error.strerror}): {self.advice}") from None
 
     def describe(self, position: int) -> str:
-        """Describes the place of an image, for error messages."""
+        """Says where an image is, for error messages."""
         raise NotImplementedError
 
     def close(self) -> None:
         """Closes the files; a second call has no effect."""
 
     def labels(self, positions) -> np.ndarray:
-        """Returns class labels, int64, of an array of positions."""
+        """Returns the class labels, int64, of an array of positions."""
         return self.runs.labels_at(positions)
-
-    def check_labels(self, num_classes: int) -> None:
-        """Raises ValueError, naming the first such image, if a label is not below `num_classes`."""
-        wrong = self.runs.labels >= num_classes
-        if wrong.any():
-            run = int(wrong.argmax())
-            raise ValueError(
-                f"{self.describe(int(self.runs.starts[run]))} has label {self.runs.labels[run]}, but the network has "
-                f"{num_classes} classes; set num_classes to {self.num_identities} or more"
-            )
 
     @cached_property
     def digest(self) -> str:
-        """16 hexadecimal digits that identify the content, independent of the path, and of the form but for train.rec.
+        """16 hexadecimal digits that identify the content, independent of the path and, except for train.rec, the form.
 
-        They depend on all labels and on SAMPLES images, but not on every image, as that would read the whole set.
+        They depend on all labels and on SAMPLES images; hashing every image would read the whole set.
         """
         digest = hashlib.sha256(f"{self.num_images} {self.num_identities}".encode())
         digest.update(self.runs.starts.tobytes())

@@ -1,11 +1,11 @@
-"""Batches of any set whose items can be read by position, in the order of train.rec: resumed at any number of ranks.
+"""The batches of one rank, of any set whose items can be read by position; they resume at any number of ranks.
 
-Shapes: N items, B local batch, R ranks, G = B*R global batch, C classes.
+Shapes: N items, B local batch, R ranks, G = B*R global batch, C classes, P positions.
 """
 
 import hashlib
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -13,18 +13,24 @@ import numpy as np
 from partial_fc.utils.text import plural
 
 from .batch import Batch, Inputs, arrays_of, joined, map_inputs
-from .label_runs import LabelRuns, class_labels
-from .rank_batches import RankBatches
-from .read_log import ReadLog
+from .label_runs import class_labels
+from .order import epoch_entries
+from .read_log import ReadCounters, ReadLog
 
 DIGESTED = 1 << 16  # items at a time
 
 
 class Items(Protocol):
-    """A set of N items with labels; ``len(items)`` is N. Threads call ``read`` at the same time: make it thread-safe.
+    """A set of N labelled items; ``len(items)`` is N. Several threads call ``read`` at the same time.
 
-    If it has an attribute ``labels``, (N,) integers of all items, ``new_centers=mean`` works with it. Messages name an
-    item by ``describe(position)``, if there is such a method.
+    These attributes are optional:
+
+    - ``labels``, (N,) integers: the labels of all items, which ``new_centers=mean`` needs.
+    - ``describe(position)``: names an item in messages.
+    - ``without_augmentation``: the same set without augmentation, for samples and ``new_centers=mean``.
+    - ``order_entries``: JSON entries for how the items were selected; a checkpoint resumes with equal entries only.
+    - ``read_counted(positions, epoch)``: returns (batch, bytes, seconds), what ``read`` returns and what reading its
+      files took. By default these are the bytes of the arrays and the seconds in which ``read`` did not compute.
     """
 
     @property
@@ -33,20 +39,20 @@ class Items(Protocol):
 
     @property
     def digest(self) -> str:
-        """Identifies the content, independent of its path; ranks whose sets differ are refused."""
+        """Identifies the content, independent of its path; ranks whose digests differ are refused."""
 
     def __len__(self) -> int: ...
 
     def read(self, positions: np.ndarray, epoch: int) -> Batch:
-        """Returns items and labels at positions (B,) int64.
+        """Returns items and labels at positions (P,) int64.
 
-        An item may depend on (seed, epoch, position) alone, not on the others that are read with it: then a resumed
-        training reads the same. For what is random in it see partial_fc.data.order.uniform_draws.
+        An item may depend on (seed, epoch, position) only, not on the others that are read with it, so that a resumed
+        training reads the same items. For random numbers, see partial_fc.data.order.uniform_draws.
 
-        An item with a number that is not finite is bad.
+        An item with a NaN or infinite number is bad.
 
         Raises:
-            ValueError: an item is bad; names it. It is then read alone.
+            ValueError: an item is bad; names it. The items are then read one by one.
         """
 
     def close(self) -> None:
@@ -59,11 +65,11 @@ class ArrayItems:
     Args:
         inputs: (N, ...), one array or several by name.
         labels: (N,) integers.
-        rows: (N,) integers; the items are these rows of ``inputs``, then (M, ...), which are not copied: the ranks of a
-            host share a memory map. None: all rows.
+        rows: (N,) integers, the rows of ``inputs``, then (M, ...), that are items; None for all. They are not copied,
+            so that the ranks of a host can share a memory map.
 
     Raises:
-        ValueError: the lengths differ, there is no item, or a label is no number of a class.
+        ValueError: the lengths differ, there is no item, or a label is not a class number.
     """
 
     def __init__(self, inputs: Inputs, labels: np.ndarray, rows: np.ndarray | None = None):
@@ -97,77 +103,136 @@ class ArrayItems:
         """Does nothing."""
 
 
-class ItemBatches(RankBatches):
-    """The batches of one rank; the bytes that it counts are those of the arrays.
+class ItemBatches:
+    """The batches of one rank, see Batches in training_data.py. Thread-safe.
 
     Args:
-        items: the set.
-        batch_size, shuffle, rank, size, seed: see RankBatches.
-        skip_bad_items: number of bad items to replace by the following one, see ReadLog.
-    """
+        items: the set, see Items.
+        batch_size: B.
+        shuffle: draw a new order in every epoch.
+        rank, size: this rank, and R.
+        seed: of the order.
+        skip_bad_items: number of bad items that may be replaced by the following one, see ReadLog.
 
-    min_images_per_class = 0
+    Attributes:
+        num_images: N.
+        items, batch_size, shuffle, rank, size, seed: as above.
+        log: the ReadLog.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
 
     def __init__(
         self,
         items: Items,
         batch_size: int,
-        shuffle: bool,
+        shuffle: bool = False,
         rank: int = 0,
         size: int = 1,
         seed: int = 0,
         skip_bad_items: int = 0,
     ):
-        super().__init__(len(items), batch_size, shuffle, rank, size, seed, ReadLog(skip_bad_items))
-        self.items, self.num_classes = items, items.num_classes
+        if not 0 <= rank < size:
+            raise ValueError(f"rank {rank} is out of range for {plural(size, 'rank')}")
+        if seed < 0:
+            raise ValueError(f"seed must be >= 0, got {seed}")
+        if batch_size <= 0:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if batch_size * size > len(items):
+            raise ValueError(
+                f"batch_size {batch_size} on {plural(size, 'rank')} needs {plural(batch_size * size, 'item')}, there "
+                f"are {len(items)}: use a smaller batch or fewer ranks"
+            )
+        self.items, self.num_images, self.num_classes = items, len(items), items.num_classes
+        self.batch_size, self.shuffle, self.rank, self.size, self.seed = batch_size, shuffle, rank, size, seed
+        self.log = ReadLog(skip_bad_items)
+        self._without_augmentation: Items = getattr(items, "without_augmentation", items)
 
     @property
     def digest(self) -> str:
-        """Identifies the content of the set."""
+        """See Batches."""
         return self.items.digest
 
-    def _load(self, numbers: np.ndarray, epoch: int) -> tuple[Batch, int, float]:
-        start, computing = time.perf_counter(), time.thread_time()
-        found = self._checked(self._read(numbers, epoch), numbers)
-        seconds, num_bytes = time.perf_counter() - start, sum(each.nbytes for each in arrays_of(found.inputs).values())
-        waiting = max(0.0, seconds - (time.thread_time() - computing))  # for files, another process, or Python's lock
-        return found, num_bytes, waiting
+    @property
+    def order(self) -> dict:
+        """See Batches."""
+        return {
+            "data_set": self.digest,
+            "num_images": self.num_images,
+            **getattr(self.items, "order_entries", {}),
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+        }
 
-    def _read(self, positions: np.ndarray, epoch: int) -> Batch:
-        """Returns the items at positions (B,), bad ones replaced by the following one."""
-        try:
-            return read_finite(self.items, positions, epoch)
-        except ValueError:  # one of them is bad
+    def batch(self, epoch: int, first: int) -> Batch:
+        """See Batches."""
+        start = time.perf_counter()
+        indices = first + self.rank * self.batch_size + np.arange(self.batch_size)
+        positions = epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices)
+        batch, num_bytes, seconds = self._read(positions, epoch)
+        batch = self._checked(batch, positions)
+        self.log.count(ReadCounters(self.batch_size, num_bytes, seconds, time.perf_counter() - start))
+        return batch
 
-            def read(position: int) -> tuple[int, Batch]:
-                return position, read_finite(self.items, np.array([position]), epoch)
+    def _read(self, positions: np.ndarray, epoch: int) -> tuple[Batch, int, float]:
+        """Returns the items at positions (P,), bad ones replaced by the following one; their bytes and seconds."""
+        # Items are read together first. If one is bad, or known to be, reading one by one shows which one.
+        if not self.log.bad.keys() & positions.tolist():
+            with suppress(ValueError):
+                return read_counted(self.items, positions, epoch)
 
-            return in_one([self.log.first_good(position, read, self._after) for position in positions.tolist()])
+        def read_one(position: int) -> tuple[int, Batch, int, float]:
+            return position, *read_counted(self.items, np.array([position]), epoch)
 
-    def label_runs(self) -> LabelRuns:
-        """See LabelledBatches."""
+        def following(position: int) -> int:
+            return (position + 1) % self.num_images
+
+        read = [self.log.first_good(position, read_one, following) for position in positions.tolist()]
+        return (
+            collate([(position, batch) for position, batch, _, _ in read]),
+            sum(num_bytes for _, _, num_bytes, _ in read),
+            sum(seconds for _, _, _, seconds in read),
+        )
+
+    def labels(self) -> np.ndarray:
+        """Returns the labels (N,) int64 of all items. Raises ValueError if the set does not have them."""
         labels = getattr(self.items, "labels", None)
         if labels is None:
             raise ValueError(
                 "the set has no attribute labels (N,), which new_centers=mean reads: set new_centers=random"
             )
-        return LabelRuns.of_labels(class_labels(np.asarray(labels), "the set"))
+        return class_labels(np.asarray(labels), "the set")
 
-    def read(self, positions: np.ndarray) -> tuple[Inputs, np.ndarray]:
-        """See LabelledBatches; the items are those of epoch 0."""
-        found, good = good_items(self.items, positions, self.log.skip)
-        return None if found is None else found.inputs, good
+    def read(self, positions: np.ndarray) -> tuple[Inputs | None, np.ndarray]:
+        """Reads items without augmentation. Bad ones are counted as in a batch, and left out.
 
-    def _after(self, position: int) -> int:
-        return (position + 1) % self.num_images
+        Args:
+            positions: (P,) int64.
+
+        Returns:
+            Inputs of the good items, None if there is none; (P,) bool, which items are good.
+
+        Raises:
+            ValueError: an item is bad, and no more may be skipped; names it.
+        """
+        good_items, good = [], np.ones(len(positions), bool)
+        for row, position in enumerate(positions.tolist()):
+            try:
+                batch, _, _ = read_counted(self._without_augmentation, np.array([position]), 0)
+                good_items.append((position, batch))
+            except ValueError as error:
+                self.log.skip(position, error)
+                good[row] = False
+        return collate(good_items).inputs if good_items else None, good
 
     def sample(self, count: int) -> Inputs:
-        """See Batches; the items are those of epoch 0."""
-        return self._checked(*first_items(self.items, count)).inputs
+        """See Batches; items are read as in epoch 0."""
+        return self._checked(*first_items(self._without_augmentation, count)).inputs
 
-    def _checked(self, found: Batch, positions: np.ndarray) -> Batch:
-        """Returns a batch of positions (B,) with labels of int64, if the set has read one."""
-        labels, arrays = np.asarray(found[1]), arrays_of(found[0])
+    def _checked(self, batch: Batch, positions: np.ndarray) -> Batch:
+        """Returns the batch with int64 labels. Raises ValueError if it is not a batch of positions (P,)."""
+        labels, arrays = np.asarray(batch[1]), arrays_of(batch[0])
         fits = labels.shape == positions.shape and all(np.shape(array)[:1] == labels.shape for array in arrays.values())
         if not fits or labels.dtype.kind not in "iu":
             every = {**arrays, "labels": labels}
@@ -180,68 +245,77 @@ class ItemBatches(RankBatches):
         if len(wrong):
             item, label = positions[wrong[0]], labels[wrong[0]]
             raise ValueError(f"item {item} of the set has label {label}, expected 0 to {self.num_classes - 1}")
-        return Batch(found[0], labels.astype(np.int64, copy=False))
+        return Batch(batch[0], labels.astype(np.int64, copy=False))
 
     def check_labels(self, num_classes: int) -> None:
-        """Raises ValueError if the set has more classes."""
-        if self.num_classes > num_classes:
-            raise ValueError(
-                f"the set has {self.num_classes} classes, but the network has {num_classes}: set "
-                f"num_classes={self.num_classes}"
-            )
+        """Raises ValueError, which names the first such item if it can, if a label is not below `num_classes`."""
+        if self.num_classes <= num_classes:
+            return
+        what = f"the set has {self.num_classes} classes"
+        if getattr(self.items, "labels", None) is not None:
+            labels = self.labels()
+            position = int((labels >= num_classes).argmax())
+            if labels[position] < num_classes:
+                return  # the last classes have no items
+            what = f"{describe(self.items, position)} has label {labels[position]}"
+        raise ValueError(f"{what}, but the network has {num_classes} classes: set num_classes={self.num_classes}")
 
     def close(self) -> None:
         """Closes the set."""
         self.items.close()
 
 
-def read_finite(items: Items, positions: np.ndarray, epoch: int) -> Batch:
-    """Returns ``items.read``. Raises ValueError for an item with a number that is not finite, too, and names it."""
-    found = items.read(positions, epoch)
-    for name, array in arrays_of(found[0]).items():
+def read_counted(items: Items, positions: np.ndarray, epoch: int) -> tuple[Batch, int, float]:
+    """Returns ``items.read``, the bytes read, and the seconds spent reading, see Items.
+
+    Raises:
+        ValueError: an item is bad, or has a number that is not finite; names it.
+    """
+    if hasattr(items, "read_counted"):
+        counted: tuple[Batch, int, float] = items.read_counted(positions, epoch)
+        return counted
+    start, computing = time.perf_counter(), time.thread_time()
+    batch, num_bytes = items.read(positions, epoch), 0
+    for name, array in arrays_of(batch[0]).items():
         numbers = np.asarray(array)
+        num_bytes += numbers.nbytes
         if numbers.dtype.kind not in "fc" or np.isfinite(numbers).all() or numbers.shape[:1] != positions.shape:
             continue
-        bad = positions[~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)][0]
-        item = items.describe(bad) if hasattr(items, "describe") else f"item {bad} of the set"
-        raise ValueError(f"{item} has a number in {name} that is not finite: correct or remove it")
-    return found
+        bad = int(positions[~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)][0])
+        raise ValueError(f"{describe(items, bad)} has a number in {name} that is not finite: correct or remove it")
+    # What the thread's processor time does not explain: waiting for files, another process, or the interpreter's lock.
+    waiting = time.perf_counter() - start - (time.thread_time() - computing)
+    return batch, num_bytes, max(0.0, waiting)
+
+
+def describe(items: Items, position: int) -> str:
+    """Names an item in messages."""
+    named: str = items.describe(position) if hasattr(items, "describe") else f"item {position} of the set"
+    return named
 
 
 def first_items(items: Items, count: int) -> tuple[Batch, np.ndarray]:
-    """Returns the first `count` good items, or all, of epoch 0, and their positions (n,).
+    """Returns the first `count` good items, or all, as in epoch 0, and their positions (P,).
 
     Raises:
-        ValueError: all are bad, or they do not fit into one batch.
+        ValueError: all are bad; names the first one. Or they do not fit into one batch.
     """
-    found: list[tuple[int, Batch]] = []
+    good_items: list[tuple[int, Batch]] = []
+    first_error = None
     for position in range(len(items)):
         try:
-            found.append((position, read_finite(items, np.array([position]), 0)))
-        except ValueError:
-            if not found and position == len(items) - 1:
-                raise
-        if len(found) == count:
-            break
-    return in_one(found), np.array([position for position, _ in found])
-
-
-def good_items(
-    items: Items, positions: np.ndarray, on_bad: Callable[[int, ValueError], None]
-) -> tuple[Batch | None, np.ndarray]:
-    """Returns the good items at positions (P,), None if there is none, and which they are, (P,) bool."""
-    found, good = [], np.ones(len(positions), bool)
-    for row, position in enumerate(positions.tolist()):
-        try:
-            found.append((position, read_finite(items, np.array([position]), 0)))
+            good_items.append((position, read_counted(items, np.array([position]), 0)[0]))
         except ValueError as error:
-            on_bad(position, error)
-            good[row] = False
-    return in_one(found) if found else None, good
+            first_error = first_error or error
+        if len(good_items) == count:
+            break
+    if not good_items and first_error is not None:
+        raise first_error
+    return collate(good_items), np.array([position for position, _ in good_items])
 
 
-def in_one(items: list[tuple[int, Batch]]) -> Batch:
-    """Returns items, by position, in one batch. Raises ValueError, which names two, if they do not fit into one."""
+def collate(items: list[tuple[int, Batch]]) -> Batch:
+    """Returns items, by position, as one batch. Raises ValueError, which names two, if their shapes differ."""
     try:
         return joined([item for _, item in items])
     except (ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""The labels of all images, for sets whose images are ordered by identity: memory per identity, not per image.
+"""The labels of all images as runs of equal labels: for images ordered by identity, memory per identity, not per image.
 
 Shapes: N images, M runs of images with one label, P positions.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-MOST_CLASSES = 1 << 31  # a label above it is a number of something else; counts by class would not fit into memory
+MAX_CLASSES = 1 << 31  # a larger label is not a class number; counts by class would not fit into memory
 
 
 def class_labels(labels: np.ndarray, name: str) -> np.ndarray:
-    """Returns labels (N,) of any integer type as int64, N > 0. Raises ValueError if one is no number of a class."""
+    """Returns labels (N,) of any integer type as int64, N > 0. Raises ValueError if one is not a class number."""
     for item in (int(labels.argmin()), int(labels.argmax())):
-        if not 0 <= int(labels[item]) < MOST_CLASSES:  # before the conversion, which makes large ones negative
+        if not 0 <= int(labels[item]) < MAX_CLASSES:  # before large uint64 values become negative int64 values
             raise ValueError(f"{name}: item {item} has the label {labels[item]}: number the classes from 0")
     return labels.astype(np.int64)
 
@@ -45,36 +45,39 @@ class LabelRuns:
         return np.diff(self.starts, append=self.num_images)
 
     def images_per_label(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the number of images of each label that has some, (K,) int64 by label, and that of each run, (M,).
+        """Counts images by label.
 
-        The memory does not follow from the largest label, which a file of a few bytes may have.
+        Returns:
+            (K,) int64, the number of images of each label that has images, in the order of the labels; (M,) int64, the
+            number of images with the label of each run.
         """
-        own = self.labels
-        if own.max() > 4 * len(own):  # else counting needs no order, which takes seconds
-            own = np.unique(own, return_inverse=True)[1]
-        counts = np.zeros(int(own.max()) + 1, np.int64)
-        np.add.at(counts, own, self.lengths())
-        return counts[counts > 0], counts[own]
+        labels = self.labels
+        # The memory must not depend on the largest label, which a tiny file can contain. Sorting takes seconds, so
+        # np.unique renumbers the labels only if they are sparse.
+        if labels.max() > 4 * len(labels):
+            labels = np.unique(labels, return_inverse=True)[1]
+        counts = np.zeros(int(labels.max()) + 1, np.int64)
+        np.add.at(counts, labels, self.lengths())
+        return counts[counts > 0], counts[labels]
 
 
 class KeptImages:
-    """The images of some runs, numbered 0 .. len - 1 in their order."""
+    """The images of classes with at least `min_images` images, numbered consecutively in their order."""
 
-    def __init__(self, starts: np.ndarray, lengths: np.ndarray):
-        self._starts, self._lengths, self._ends = starts, lengths, np.cumsum(lengths)
+    def __init__(self, runs: LabelRuns, min_images: int):
+        kept = runs.images_per_label()[1] >= min_images
+        self._labels, self._lengths = runs.labels[kept], runs.lengths()[kept]
+        self._ends = np.cumsum(self._lengths)
         # The position of an image minus its number: the start of its run, minus the kept images before it.
-        self._shift = starts - (self._ends - lengths)
+        self._shift = runs.starts[kept] - (self._ends - self._lengths)
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def positions(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns positions (P,) int64 in the set of the images `numbers` (P,)."""
+        """Returns the positions in the set, (P,) int64, of the images `numbers` (P,)."""
         return numbers + self._shift[np.searchsorted(self._ends, numbers, side="right")]
 
-    def after(self, position: int) -> int:
-        """Returns the kept position after a kept one; the first one after the last."""
-        run = int(np.searchsorted(self._starts, position, side="right")) - 1
-        if position + 1 < self._starts[run] + self._lengths[run]:
-            return position + 1
-        return int(self._starts[(run + 1) % len(self._starts)])
+    def labels(self) -> np.ndarray:
+        """Returns the labels of all images, int64."""
+        return np.repeat(self._labels, self._lengths)

@@ -1,6 +1,6 @@
-"""`identities.txt` of a face set: the name of each label, one line `label<TAB>name` per identity, in label order.
+"""`identities.txt` of a face set: one line `label<TAB>name` per identity, in label order.
 
-Names are those of the folders that the set was packed from. Bytes that are not UTF-8 are preserved.
+The names are those of the folders that the set was packed from. Bytes that are not UTF-8 are preserved.
 """
 
 import os
@@ -14,7 +14,7 @@ FILE = "identities.txt"
 
 
 def write_names(folder: str | os.PathLike, names: Iterable[str]) -> None:
-    """Writes folder/identities.txt. Raises ValueError for a name with tabs or line ends."""
+    """Writes folder/identities.txt. Raises as check_names."""
     names = check_names(names)
     with open(os.path.join(folder, FILE), "w", newline="\n", encoding="utf-8", errors="surrogateescape") as file:
         for label, name in enumerate(names):
@@ -31,7 +31,7 @@ def check_names(names: Iterable[str]) -> list[str]:
 
 
 def read_names(rec_path: str | os.PathLike, identities: int) -> list[str] | None:
-    """Reads the names of a set's identities by label, None without the file. Raises ValueError if it does not match."""
+    """Reads the names of a set's identities by label; None without the file. Raises ValueError if it does not match."""
     path = os.path.join(os.path.dirname(os.fspath(rec_path)), FILE)
     if not os.path.isfile(path):
         return None
@@ -45,7 +45,7 @@ def read_names(rec_path: str | os.PathLike, identities: int) -> list[str] | None
 
 
 def parse_names(path: str) -> list[str]:
-    """Reads the names of a file by label. Raises ValueError for a line that does not have the next label and a name."""
+    """Reads the names in a file. Raises ValueError for a line that is not the next label and a name."""
     names = []
     for label, line in enumerate(read_lines(path, any_bytes=True)):
         number, tab, name = line.partition("\t")
@@ -59,22 +59,22 @@ def parse_names(path: str) -> list[str]:
 
 
 def names_of(rec_path: str | os.PathLike, labels: np.ndarray, identities: int) -> list[str]:
-    """Returns the names of some labels from the set's identities.txt, or without it the padded labels."""
+    """Returns the names of labels from the set's identities.txt; without this file, the padded labels."""
     names = read_names(rec_path, identities)
     return [names[label] if names else padded(label, identities) for label in labels.tolist()]
 
 
 def padded(label: int, identities: int) -> str:
-    """Returns a label with leading zeros, so that names sort like labels."""
+    """Returns a label with leading zeros, so that labels sort as text."""
     return str(label).zfill(len(str(max(identities - 1, 0))))
 
 
 def folder_names(names: Sequence[str], labels: Sequence[str]) -> list[str]:
-    """Returns a unique, valid folder name for each identity: its name if possible, else its padded label."""
+    """Returns a unique, valid folder name for each identity: its name if possible, otherwise its label."""
     taken: set[str] = set()
     folders = []
     for label, name in zip(labels, names):
-        # Names of a merged set are "set/name"; `pack` reads one level of folders.
+        # Identities of a merged set are named "set/name", and `pack` reads one level of folders.
         folder = name.replace("/", "_")
         if folder.startswith(".") or not folder or "\0" in folder or len(os.fsencode(folder)) > 200:
             folder = label

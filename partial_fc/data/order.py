@@ -1,9 +1,9 @@
-"""The images that a rank reads in each batch, and the random numbers of their augmentation.
+"""The order of images in an epoch, and the random numbers of their augmentation.
 
-Pure functions of (seed, epoch, position): every rank computes its part of the same order without communication, and an
-image's pixels do not depend on the number of ranks. A position is a number of images of the global order.
+Both are pure functions of (seed, epoch, position): every rank computes its part of the order without communication, and
+the pixels of an image do not depend on the number of ranks.
 
-Shapes: N images, B local batch, R ranks, G = B*R global batch, P indices.
+Shapes: N images, B local batch, P indices.
 """
 
 import math
@@ -12,23 +12,23 @@ import numpy as np
 
 from partial_fc.utils.hashing import GOLDEN, mix, stream
 
-# Rounds of the Feistel network. Four are enough for large N (Luby, Rackoff); small sets need more to reach odd and even
-# permutations equally often.
+# Rounds of the Feistel network. Four are enough for large N (Luby, Rackoff); small sets need more, so that odd and even
+# permutations are equally likely.
 ROUNDS = 8
 
 
 def epoch_entries(num_images: int, shuffle: bool, seed: int, epoch: int, indices: np.ndarray) -> np.ndarray:
-    """Images (P,) int64 at `indices` (P,) of the epoch's order; without `shuffle` that is the order of the file."""
+    """Returns the images (P,) int64 at `indices` (P,) of the epoch's order, which without `shuffle` is the set's."""
     if not shuffle:
         return indices
-    # A constant that uniform_draws does not use first: the order must be independent of the augmentation.
+    # The constant makes the order independent of the augmentation, which uses the same stream.
     return Permutation(num_images, mix(stream(seed, epoch) ^ GOLDEN)[0])(indices)
 
 
 def uniform_draws(seed: int, epoch: int, positions: np.ndarray, count: int) -> np.ndarray:
-    """(B, count) float64 in [0, 1): `count` independent random numbers for each image position (B,) in this epoch.
+    """Returns (B, count) float64 in [0, 1): independent random numbers for each position (B,) in this epoch.
 
-    A hash, not a generator: initializing a generator per image and epoch would take longer than decoding the image.
+    They are hashes, because initializing a generator per image and epoch would take longer than decoding the image.
     """
     image = mix(stream(seed, epoch) + np.asarray(positions).astype(np.uint64))
     draws = mix(image[:, None] + GOLDEN * np.arange(1, count + 1, dtype=np.uint64))
@@ -38,29 +38,25 @@ def uniform_draws(seed: int, epoch: int, positions: np.ndarray, count: int) -> n
 class Permutation:
     """A random permutation of 0 .. num - 1 whose entries are computed independently of each other.
 
-    A shuffled array of 17 million numbers would take 137 MB and two seconds in every rank and epoch. Here a Feistel
+    A shuffled array of 17 million numbers would take 137 MB and two seconds in every rank and epoch. Instead, a Feistel
     network (Luby, Rackoff: How to construct pseudorandom permutations, 1988) permutes the numbers 0 .. a*b - 1, written
-    as (left < a, right < b); results of N or above are permuted again until they are below ("cycle walking", Black,
-    Rogaway: Ciphers with arbitrary finite domains, 2002). As a and b are about sqrt(N), few are.
+    as pairs (left < a, right < b). Results of num and above are permuted again until they are below num ("cycle
+    walking", Black, Rogaway: Ciphers with arbitrary finite domains, 2002). There are few of them, because a and b are
+    about sqrt(num).
 
     Args:
-        num: N, at least 1.
-        key: uint64 that the permutation depends on.
-
-    Raises:
-        ValueError: `num` is below 1.
+        num: number of entries, at least 1.
+        key: uint64 that determines the permutation.
     """
 
     def __init__(self, num: int, key: np.uint64):
-        if num < 1:
-            raise ValueError(f"cannot permute {num} entries, expected at least 1")
         self.num = num
         right = math.isqrt(num - 1) + 1
         self._left, self._right = np.uint64(-(-num // right)), np.uint64(right)
         self._keys = mix(np.uint64(key) + GOLDEN * np.arange(ROUNDS, dtype=np.uint64))
 
     def __call__(self, numbers: np.ndarray) -> np.ndarray:
-        """Entries (P,) int64 at `numbers` (P,), each in 0 .. num - 1."""
+        """Returns the entries (P,) int64 at `numbers` (P,), each in 0 .. num - 1."""
         entries = self._permute(np.asarray(numbers).astype(np.uint64))
         outside = entries >= self.num
         while outside.any():

@@ -1,8 +1,8 @@
 """Validation pairs, `<name>.bin`: a pickle of (list of 2P encoded images, list of P bool), as written by insightface.
 
-Pickles can execute code, and these files are downloaded. So an unpickler reads them that accepts only byte strings,
-lists, booleans, and NumPy arrays of uint8 or bool. It does not call NumPy's own unpickling either: arrays are read as
-bytes. Reading takes time and memory in proportion to the file's size, see pickle_bounds.py.
+Pickles can execute code, and these files are downloaded. This unpickler therefore accepts only byte strings, lists,
+booleans, and NumPy arrays of uint8 or bool, which it reads as bytes without calling NumPy. Time and memory are
+proportional to the size of the file, see pickle_bounds.py.
 
 Shapes: P pairs; images 2p and 2p + 1 form pair p.
 """
@@ -39,17 +39,20 @@ def read_pairs(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray]:
         content = file.read()
     try:
         images, issame = PairsUnpickler(content).load()
-        of_objects = {id(image): as_bytes(image) for image in images}  # an image of many pairs is there once
-        images, flags = [of_objects[id(image)] for image in images], as_flags(issame)
+        bytes_of = {id(image): as_bytes(image) for image in images}  # an image of several pairs is copied once
+        images = [bytes_of[id(image)] for image in images]
+        flags = list(issame.data if isinstance(issame, ByteArray) else issame)
+        if any(not isinstance(flag, int) or flag not in (0, 1) for flag in flags):
+            raise ValueError("the flags of the pairs are not all true or false")
     except DAMAGE as error:
         raise ValueError(f"{path} is not a file of validation pairs ({error}); download it again") from None
     if len(images) != 2 * len(flags) or not len(flags):
         raise ValueError(f"{path} contains {len(images)} images for {len(flags)} pairs; download or write it again")
-    return images, flags
+    return images, np.array(flags, dtype=bool)
 
 
 class ByteArray:
-    """Replaces a pickled NumPy array of single bytes; contains its bytes only."""
+    """Stands for a pickled NumPy array of single bytes."""
 
     def __init__(self, data: bytes | bytearray = b""):
         self.data = data
@@ -62,7 +65,7 @@ class ByteArray:
 
 
 class ByteType:
-    """Replaces a pickled NumPy dtype. Raises UnpicklingError unless it is uint8 or bool."""
+    """Stands for a pickled NumPy dtype. Raises UnpicklingError unless it is uint8 or bool."""
 
     def __init__(self, name: Any, *_flags: Any):
         text = name[:20] if isinstance(name, (str, bytes)) else type(name).__name__
@@ -74,7 +77,7 @@ class ByteType:
 
 
 def byte_string(data: Any, dtype: Any) -> bytes | bytearray:
-    """Returns the bytes of an array, whose dtype must be a ByteType."""
+    """Returns the bytes of an array. Raises UnpicklingError if the dtype is not a ByteType."""
     if not isinstance(dtype, ByteType):
         raise pickle.UnpicklingError("an array has no dtype")
     if not isinstance(data, (bytes, bytearray)):
@@ -83,17 +86,17 @@ def byte_string(data: Any, dtype: Any) -> bytes | bytearray:
 
 
 def from_buffer(data: Any, dtype: Any, _shape: Any, _order: Any) -> ByteArray:
-    """numpy.core.numeric._frombuffer, how protocol 5 writes arrays."""
+    """Stands for numpy.core.numeric._frombuffer, which protocol 5 calls for arrays."""
     return ByteArray(byte_string(data, dtype))
 
 
 def scalar(dtype: Any, data: Any) -> bool:
-    """numpy.core.multiarray.scalar, how numpy.bool_ is pickled."""
+    """Stands for numpy.core.multiarray.scalar, which pickles call for numpy.bool_."""
     return byte_string(data, dtype) != b"\0"
 
 
 def encode(text: str, encoding: str) -> bytes:
-    """_codecs.encode, how Python 3 writes bytes in the protocols of Python 2."""
+    """Stands for _codecs.encode, which pickles of Python 3 in the protocols of Python 2 call for bytes."""
     if encoding != "latin1":
         raise pickle.UnpicklingError("text in another encoding than latin1 is not allowed")
     return text.encode("latin1")
@@ -103,38 +106,30 @@ ALLOWED = {
     ("numpy", "ndarray"): ByteArray,
     ("numpy", "dtype"): ByteType,
     ("_codecs", "encode"): encode,
-    ("__builtin__", "bytes"): lambda: b"",  # how Python 3 writes b"" in the protocols of Python 2
+    ("__builtin__", "bytes"): lambda: b"",  # b"", written by Python 3 in the protocols of Python 2
 }
 for package in ("numpy.core", "numpy._core"):
-    ALLOWED[package + ".multiarray", "_reconstruct"] = lambda *_: ByteArray()  # empty, __setstate__ fills it
+    ALLOWED[package + ".multiarray", "_reconstruct"] = lambda *_: ByteArray()  # filled by __setstate__
     ALLOWED[package + ".multiarray", "scalar"] = scalar
     ALLOWED[package + ".numeric", "_frombuffer"] = from_buffer
 
 
 class PairsUnpickler(BoundedUnpickler):
-    """An unpickler that knows only the names in ALLOWED."""
+    """An unpickler that allows only the names in ALLOWED."""
 
     def __init__(self, content: bytes):
         super().__init__(io.BytesIO(content), OF_LISTS, encoding="bytes")
 
     def find_class(self, module: str, name: str) -> Any:
-        """Returns the replacement of a class or function. Raises UnpicklingError for names that are not allowed."""
+        """Returns what stands for a class or function. Raises UnpicklingError for names that are not allowed."""
         if (module, name) not in ALLOWED:
             raise pickle.UnpicklingError(f"{module[:40]}.{name[:40]} is not allowed")
         return ALLOWED[module, name]
 
 
 def as_bytes(image: Any) -> bytes:
-    """Converts an encoded image, stored as bytes or as an array of bytes."""
+    """Converts an encoded image, stored as bytes or as an array, to bytes."""
     data = image.data if isinstance(image, ByteArray) else image
     if not isinstance(data, (bytes, bytearray)) or not data:
         raise ValueError("an image is not a byte string")
     return bytes(data)
-
-
-def as_flags(issame: Any) -> np.ndarray:
-    """Converts a list of bool (or 0 and 1) or an array of bool to (P,) bool."""
-    flags = list(issame.data) if isinstance(issame, ByteArray) else list(issame)
-    if any(not isinstance(flag, int) or flag not in (0, 1) for flag in flags):
-        raise ValueError("the flags of the pairs are not all true or false")
-    return np.array(flags, dtype=bool)

@@ -1,4 +1,4 @@
-"""Computes the next results ahead of time, in threads."""
+"""Computes the next results ahead of time in threads."""
 
 import atexit
 from collections import deque
@@ -14,21 +14,21 @@ from weakref import WeakSet, finalize
 Position = TypeVar("Position")
 Result = TypeVar("Result")
 
-END_WAIT = 5.0  # seconds for current reads to end: one of a dead network file system does not
+END_WAIT = 5.0  # seconds to wait for current reads, as a read from a dead network file system never ends
 
 _open: "WeakSet[Prefetcher]" = WeakSet()
-_threads: WeakSet[Thread] = WeakSet()  # also those of deleted ones, which end after their current work
+_threads: WeakSet[Thread] = WeakSet()  # includes threads of deleted prefetchers, which finish their current work
 
 
 class Prefetcher(Generic[Position, Result]):
     """Runs `work(position)` in threads for the next positions: `position`, `successor(position)`, and so on.
 
-    The object has no reference to its owner; its threads end when it is deleted. They are daemons, so that work that
-    does not end does not keep the process from ending.
+    The threads have no reference to this object, and end when it is deleted. They are daemons, so that the process can
+    exit even if some work never ends.
 
     Args:
         work: computes a result; must release the interpreter's lock most of the time, as OpenCV, NumPy and file reads
-            do. Its exceptions are raised by the `get` of their position.
+            do. `get` raises its exceptions.
         successor: returns the position after a position.
         threads: number of threads.
         ahead: number of results that are computed or being computed; bounds the memory.
@@ -50,7 +50,7 @@ class Prefetcher(Generic[Position, Result]):
         _threads.update(self._threads)
 
     def get(self, position: Position) -> Result:
-        """Returns the result at `position`, without waiting if it is the successor of the last position and is ready.
+        """Returns the result at `position`; it is computed ahead if this is the successor of the last position.
 
         Raises:
             ValueError: the object is closed.
@@ -68,12 +68,13 @@ class Prefetcher(Generic[Position, Result]):
                 return result.result()
             if isinstance(error, Exception):
                 raise error
-            raise RuntimeError(f"a reader thread ended with {error!r}") from error  # must not end this thread silently
+            # A SystemExit of the work would end this thread without a message.
+            raise RuntimeError(f"a reader thread ended with {error!r}") from error
         finally:
-            del error, result  # their traceback would keep a reference to this frame and its owner
+            del error, result  # the error's traceback refers to this frame, which would be a reference cycle
 
     def _fill(self, position: Position) -> None:
-        """Starts work until `ahead` positions are queued, beginning with `position` if none is."""
+        """Queues work until `ahead` positions are queued, beginning with `position` if the queue is empty."""
         while len(self._queue) < self._ahead:
             call = self._successor(self._queue[-1][0]) if self._queue else position, Future[Result]()
             self._queue.append(call)
@@ -85,10 +86,10 @@ class Prefetcher(Generic[Position, Result]):
         self._queue.clear()
 
     def close(self) -> bool:
-        """Ends the threads after their current work, for which it waits for 5 s at most; a second call does not wait.
+        """Ends the threads; waits at most 5 s for their current work. A second call does not wait.
 
         Returns:
-            Whether all have ended. Otherwise what they read from must stay open.
+            Whether all threads have ended. If not, the files that they read must stay open.
         """
         seconds = 0.0 if self._closed else END_WAIT
         self._closed = True
@@ -103,15 +104,15 @@ def _run(work: Callable[[Any], Any], calls: "SimpleQueue[tuple[Any, Future] | No
         if result.set_running_or_notify_cancel():
             try:
                 result.set_result(work(position))
-            except BaseException as error:  # also SystemExit: whoever gets the result shall see it
+            except BaseException as error:  # including SystemExit, which `get` reports
                 result.set_exception(error)
-        del call, position, result  # the traceback of an error refers to this frame
+        del call, position, result  # the error's traceback refers to this frame
 
 
 def _end(calls: SimpleQueue, threads: int) -> None:
     with suppress(Empty):
         while call := calls.get_nowait():
-            call[1].cancel()  # a thread may wait for it
+            call[1].cancel()  # a thread may be waiting for the result
     for _ in range(threads):
         calls.put(None)
 
@@ -126,7 +127,7 @@ def _join(threads: Iterable[Thread], seconds: float) -> bool:
 
 @atexit.register
 def _end_all() -> None:
-    """Python's end stops daemon threads within OpenCV, which aborts the process."""
+    """Ends the threads at exit: Python would stop daemon threads inside OpenCV, which aborts the process."""
     for prefetcher in list(_open):
         prefetcher._end_threads()
     _join(_threads, END_WAIT)

@@ -1,4 +1,4 @@
-"""What one rank has read: counters, and the bad items that were skipped."""
+"""What one rank has read: counters, and the bad items that it has skipped."""
 
 import logging
 import threading
@@ -10,42 +10,37 @@ Result = TypeVar("Result")
 
 
 class ReadCounters(NamedTuple):
-    """Totals of reading, over all threads and processes."""
+    """Totals over all threads and processes."""
 
     images: int = 0  # number of items read
     bytes: int = 0  # bytes of encoded images, or of the arrays of other items
-    read_seconds: float = 0.0  # time of reading the file
-    busy_seconds: float = 0.0  # time of reading, decoding and augmentation
-    cpu_seconds: float = 0.0  # time of the processor in worker processes
-    disk_bytes: int = 0  # bytes that worker processes read from the disk; 0 if the system does not count them
-
-    def plus(self, other: "ReadCounters") -> "ReadCounters":
-        """Returns the sum."""
-        return ReadCounters._make(map(add, self, other))
+    read_seconds: float = 0.0  # time spent reading files
+    busy_seconds: float = 0.0  # time spent reading, decoding and augmenting
+    cpu_seconds: float = 0.0  # processor time of worker processes
+    disk_bytes: int = 0  # bytes that worker processes have read from disk; 0 if the system does not count them
 
 
 class ReadLog:
-    """Counters of a rank, and its bad items, up to a limit. Thread-safe.
+    """Counts what a rank reads, and skips bad items up to a limit. Thread-safe.
 
     Args:
-        may_skip: number of different bad items to replace by the following item before one is an error. They are
-            counted when they are read, which is ahead of the training and in several threads: if more are close
-            together, the error may name any of them.
-        finds_all: the command that lists all bad items; empty if there is none.
+        may_skip: number of different bad items that may be skipped before the next one is an error. Items are counted
+            when they are read, ahead of the training and in several threads, so the error can name any of several bad
+            items that are close together.
 
     Attributes:
         counters: ReadCounters so far.
-        bad: position -> what is wrong, of the items that were skipped.
-        quiet: bad items are not logged, as another process does it.
+        bad: position -> error message of each skipped item.
+        quiet: do not log bad items, because another process does.
 
     Raises:
         ValueError: ``may_skip`` is negative.
     """
 
-    def __init__(self, may_skip: int = 0, finds_all: str = ""):
+    def __init__(self, may_skip: int = 0):
         if may_skip < 0:
             raise ValueError(f"skip_bad_images must be at least 0, got {may_skip}")
-        self._may_skip, self._finds_all = may_skip, finds_all
+        self._may_skip = may_skip
         self.counters, self.quiet = ReadCounters(), False
         self.bad: dict[int, str] = {}
         self._lock = threading.Lock()
@@ -53,7 +48,7 @@ class ReadLog:
     def count(self, read: ReadCounters) -> None:
         """Adds what was read."""
         with self._lock:
-            self.counters = self.counters.plus(read)
+            self.counters = ReadCounters._make(map(add, self.counters, read))
 
     def skip(self, position: int, error: ValueError | str) -> None:
         """Counts and logs a bad item, once. Raises ValueError if no more are allowed."""
@@ -66,22 +61,21 @@ class ReadLog:
                 if not self.quiet:
                     logging.warning("skipped, bad item %d of at most %d: %s", count + 1, allowed, error)
                 return
-        listed = f" ({self._finds_all} lists them all)" if self._finds_all else ""
-        advice = f"; or skip it with skip_bad_images=1 or more{listed}"
+        advice = "; or skip it with skip_bad_images=1 or more"
         if allowed:
             advice = f" (skip_bad_images={allowed}, {allowed} were skipped before)"
         raise ValueError(f"{error}{advice}") from None
 
     def first_good(self, position: int, read: Callable[[int], Result], after: Callable[[int], int]) -> Result:
-        """Returns ``read(position)``, or that of the next good item if bad ones may be skipped.
+        """Returns ``read(position)``, or reads the next good item if this one is bad and may be skipped.
 
         Args:
             position: of the item.
             read: raises ValueError, which names the item, if it is bad.
-            after: returns the position after one, the first one after the last.
+            after: returns the following position; the first one after the last.
 
         Raises:
-            ValueError: no more may be skipped, or there is no good item.
+            ValueError: no more items may be skipped, or there is no good item.
         """
         first = position
         while True:

@@ -1,6 +1,6 @@
 """The training data of one rank as an iterator over batches, with a position that can be saved.
 
-The frameworks turn the arrays of a batch into their own.
+The trainers convert the arrays of a batch to those of their framework.
 
 Shapes: N items of an epoch, B local batch, R ranks, G = B*R global batch, C classes.
 """
@@ -14,19 +14,20 @@ from . import batch
 from .batch import Inputs
 from .class_images import AHEAD, ClassImages
 from .cursor import Cursor, Position
+from .item_batches import ItemBatches
 from .prefetch import Prefetcher
 from .read_log import ReadCounters, ReadLog
 
 Batch = TypeVar("Batch")
 
-DUMMY_BATCHES = 100  # of an epoch of DummyData: their labels spread over the classes
+DUMMY_BATCHES = 100  # batches of an epoch of DummyData, so that their labels spread over the classes
 
 
 class BatchIterator(Generic[Batch]):
-    """An iterator with the method ``next``, as MXNet's have it.
+    """An iterator with the method ``next``, as in MXNet.
 
     Attributes:
-        cursor: position in the data, of the batches handed out.
+        cursor: the position in the data after the last batch that ``next`` has returned.
     """
 
     cursor: Cursor
@@ -35,7 +36,7 @@ class BatchIterator(Generic[Batch]):
         """Returns the next batch.
 
         Raises:
-            StopIteration: at the end of the epoch, on all ranks after the same number of batches.
+            StopIteration: at the end of the epoch, after the same number of batches on all ranks.
         """
         batch = self._batch_at(self.cursor.current())
         self.cursor.advance()
@@ -51,23 +52,23 @@ class BatchIterator(Generic[Batch]):
         return self.next()
 
     def reset(self) -> None:
-        """Starts the next epoch; before the first batch of an epoch it does nothing."""
+        """Starts the next epoch; does nothing before the first batch of an epoch."""
         self.cursor.reset()
 
     def state(self) -> dict:
         """Returns the position in the data, as JSON.
 
-        ``epoch``, and ``images``: how many images of its order were handed out to all ranks together, without those
-        read in advance. All other keys identify the order. The training loop takes one batch more than it has trained
-        on, so save the ``data_state`` of its LoopState instead.
+        ``epoch``, and ``images``, the number of images of this epoch that ``next`` has returned on all ranks together.
+        The other keys identify the order. The training loop takes a batch before it trains on it, so save the
+        ``data_state`` of its LoopState instead.
         """
         return {**self.cursor.state(), **self._order()}
 
     def restore(self, state: dict) -> None:
-        """Continues at a position that `state` returned, at any number of ranks and any batch size.
+        """Continues at a position that `state` has returned, with any number of ranks and any batch size.
 
         Raises:
-            ValueError: the order was another one: another set, seed, shuffle or min_images_per_class.
+            ValueError: the order has changed: another set, seed, shuffle or min_images_per_class.
         """
         self.cursor.restore(state, self._order())
 
@@ -75,18 +76,18 @@ class BatchIterator(Generic[Batch]):
         return {}
 
     def close(self) -> None:
-        """Ends the reading; a second call does nothing."""
+        """Stops reading; a second call does nothing."""
 
 
 class Batches(Protocol):
-    """The share of one rank in a training set: FaceBatches, ItemBatches, or another source. Thread-safe.
+    """The share of one rank in a training set: ItemBatches, or another source. Thread-safe.
 
     A batch does not depend on what was read before it.
 
     Attributes:
-        num_images: N, items of an epoch.
+        num_images: N, the number of items in an epoch.
         batch_size, size: B and R.
-        log: ReadLog of this rank.
+        log: the ReadLog of this rank.
     """
 
     num_images: int
@@ -100,7 +101,7 @@ class Batches(Protocol):
 
     @property
     def order(self) -> dict:
-        """What the order of the items depends on, as JSON; a checkpoint resumes with the same order alone."""
+        """What the order of the items depends on, as JSON; a checkpoint resumes with the same order only."""
 
     def batch(self, epoch: int, first: int) -> batch.Batch:
         """Reads this rank's part of the global batch that begins at ``first`` (0 .. N - G) of the epoch's order.
@@ -110,20 +111,20 @@ class Batches(Protocol):
         """
 
     def sample(self, count: int) -> Inputs:
-        """Returns the first ``count`` good items of the set as they are; fewer if it has no more."""
+        """Returns the first ``count`` good items of the set without augmentation, or all if there are fewer."""
 
     def check_labels(self, num_classes: int) -> None:
-        """Raises ValueError, which names the first such item, if a label is not below ``num_classes``."""
+        """Raises ValueError, which names the item, if a label is not below ``num_classes``."""
 
     def close(self) -> None:
         """Closes the files."""
 
 
 class DataLoader(BatchIterator[Batch]):
-    """The share of one rank in a training set; threads read in advance, also across epochs.
+    """The share of one rank in a training set; threads read ahead, also across the end of an epoch.
 
     Args:
-        batches: the set, and which share of it.
+        batches: the share.
         threads: number of threads.
         load: position -> batch of a framework; called in the threads.
 
@@ -131,7 +132,7 @@ class DataLoader(BatchIterator[Batch]):
         batches, threads: as above.
 
     Raises, in ``next``:
-        ValueError: an item is bad; names it, such as by file, key and offset.
+        ValueError: an item is bad; names it, for example by file, key and offset.
     """
 
     def __init__(self, batches: Batches, threads: int, load: Callable[[Position], Batch]):
@@ -141,7 +142,7 @@ class DataLoader(BatchIterator[Batch]):
 
     @property
     def counters(self) -> ReadCounters:
-        """Bytes and seconds spent on reading since the object was created."""
+        """What was read so far, and how long it took."""
         return self.batches.log.counters
 
     @property
@@ -156,12 +157,12 @@ class DataLoader(BatchIterator[Batch]):
 
     @property
     def classes_of_set(self) -> int | None:
-        """Number of classes in the set; None if it does not tell."""
+        """Number of classes in the set; None if it is unknown."""
         return getattr(self._local, "num_classes", None)
 
     @property
     def _local(self) -> Any:
-        """The batches of this process, beside those of WorkerBatches."""
+        """The batches that this process has opened, even if worker processes read them."""
         return getattr(self.batches, "local", self.batches)
 
     def sample(self, count: int) -> Inputs:
@@ -171,7 +172,7 @@ class DataLoader(BatchIterator[Batch]):
     def class_images(self) -> ClassImages:
         """Returns the items of the whole set by class, see ClassImages. Raises ValueError if it has no labels."""
         batches = self._local
-        if not hasattr(batches, "label_runs"):
+        if not isinstance(batches, ItemBatches):
             raise ValueError("new_centers=mean needs the labels of all items: set new_centers=random")
         return ClassImages(batches, self.threads)
 
@@ -182,30 +183,30 @@ class DataLoader(BatchIterator[Batch]):
         return self.batches.order
 
     def close(self) -> None:
-        """Stops the threads and processes, and closes the files, but those of a read that does not end in 5 s."""
-        if hasattr(self.batches, "end_workers"):  # WorkerBatches, for which the threads wait
+        """Stops threads and processes, and closes the files unless a thread is still reading after 5 s."""
+        if hasattr(self.batches, "end_workers"):  # otherwise the threads could wait for workers
             self.batches.end_workers()
         if self._prefetcher.close():
             self.batches.close()
 
 
 class DummyData(BatchIterator[Batch]):
-    """Batches that cost nothing to read: the same inputs in every batch, with labels from all classes.
+    """Batches that cost nothing to read: the same inputs in every batch, with random labels of all classes.
 
-    Labels differ between batches and ranks. Compare its speed with that of DataLoader to see whether reading limits
-    training. After ``reset`` the same batches follow.
+    Labels differ between batches and ranks, and are the same in every epoch. If training is faster with DummyData than
+    with DataLoader, reading is the bottleneck.
 
     Args:
         inputs: (B, ...), of every batch.
         make_batch: labels (B,) int64 -> batch.
         batches: number of batches in an epoch.
         num_classes: C.
-        seed: of labels.
+        seed: of the labels.
         rank: rank of this process.
 
     Attributes:
         inputs: as above.
-        cursor: as above, but in batches instead of items: it holds for any number of ranks and any batch size.
+        cursor: counts batches instead of items, so that it is valid at any number of ranks and any batch size.
 
     Raises:
         ValueError: an argument is out of range.
@@ -234,7 +235,7 @@ class DummyData(BatchIterator[Batch]):
         return batch.map_inputs(lambda array: array[:count], self.inputs)
 
     def _batch_at(self, position: Position) -> Batch:
-        # The constant separates this stream from that of the negative classes, which is seeded by (seed, rank) too.
+        # Without the constant, this would be the stream of the negative classes, which is seeded by (seed, rank), too.
         random = np.random.default_rng((*self._key, 0xD0, position[1]))
         return self._make_batch(random.integers(0, self.num_classes, (self.batch_size,)))
 

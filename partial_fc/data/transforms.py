@@ -1,9 +1,9 @@
-"""Decodes and augments one face image.
+"""Decodes and augments face images.
 
-Every reader of images passes here, so that their size, orientation and colour are decided once. OpenCV decodes most
-formats, Pillow those that OpenCV reads differently by its version (GIF, AVIF, animated PNG, whose frames outside of the
-image crash OpenCV 4.11), or whose colour it changes with alpha and in other colour spaces (TIFF). The EXIF orientation
-is applied here: OpenCV applies that of some formats in some versions.
+All readers of images call decode_rgb, so that size, orientation and color are handled in one place. OpenCV decodes most
+formats. Pillow decodes those for which OpenCV's result depends on its version (GIF, AVIF, and animated PNG, whose
+frames outside of the image crash OpenCV 4.11), and TIFF, whose colors OpenCV changes if there is alpha or another color
+space. The EXIF orientation is applied here, because OpenCV applies it for some formats in some versions.
 
 Shapes: H, W image size; images are (H, W, 3) uint8 RGB.
 """
@@ -33,9 +33,9 @@ from .image_formats import (
 )
 
 BY_PILLOW = (*TIFF_STARTS, GIF_START)
-TILE_WIDTH, TILE_LENGTH = 322, 323  # tags of a TIFF, whose image may be smaller
+TILE_WIDTH, TILE_LENGTH = 322, 323  # tags of a TIFF; tiles can be larger than the image
 FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
-ERASED = 128  # gray: close to zero after the networks' (x - 127.5) / 128
+ERASED = 128  # gray, close to zero after the normalization (x - 127.5) / 128
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601, as in JPEG
 DRAWS = 9  # random numbers that `augment` uses for an image
 
@@ -44,9 +44,9 @@ class Augmentation(NamedTuple):
     """Random changes of training images."""
 
     rand_mirror: bool = False  # mirror every second image left-right
-    cutout: int = 0  # side in pixels of a square that is erased from every second image, clipped at the border
-    color_jittering: float = 0  # c; brightness, contrast and saturation are each scaled by 1 - c .. 1 + c.
-    jpeg_compression: int = 0  # lowest quality; every second image is compressed with a quality up to 100. 0 for none.
+    cutout: int = 0  # side in pixels of a square erased from every second image, clipped at the border
+    color_jittering: float = 0  # c; brightness, contrast and saturation are each scaled by 1 - c to 1 + c
+    jpeg_compression: int = 0  # lowest JPEG quality, up to 100, with which every second image is compressed; 0 for none
 
     def check(self) -> None:
         """Raises ValueError if a number is out of range."""
@@ -69,11 +69,11 @@ def decode_rgb(encoded: bytes, image_size: tuple | None, only_color: bool = Fals
 
     Args:
         encoded: content of the file.
-        image_size: (H, W); None for any size that OPENCV_IO_MAX_IMAGE_PIXELS allows. Another image is not decoded.
-        only_color: refuse a JPEG or PNG that is gray or has alpha, too.
+        image_size: (H, W), checked before decoding; None for any size that OPENCV_IO_MAX_IMAGE_PIXELS allows.
+        only_color: refuse a JPEG or PNG that is gray or has alpha.
 
     Raises:
-        WrongSizeError: it has another size; does not name the file, as no error here does.
+        WrongSizeError: it has another size. Messages of errors here do not name the file.
         ValueError: it is truncated, too large or damaged, or its pixels have no defined range.
     """
     check_whole(encoded)
@@ -95,22 +95,18 @@ def decode_rgb(encoded: bytes, image_size: tuple | None, only_color: bool = Fals
     return turned(image, stored.orientation)
 
 
-decode_color = partial(decode_rgb, only_color=True)  # a former name, which programs of users import
-
-
-def decode_any_size(encoded: bytes) -> np.ndarray:
-    """As `decode_rgb`, of any size."""
-    return decode_rgb(encoded, None)
+decode_color = partial(decode_rgb, only_color=True)  # a former name that users' programs import
+decode_any_size = partial(decode_rgb, image_size=None)
 
 
 def check_size(size: tuple, image_size: tuple) -> None:
-    """Raises WrongSizeError if an image of ``size`` (H, W) has another one than expected."""
+    """Raises WrongSizeError if the ``size`` (H, W) of an image is not ``image_size``."""
     if tuple(size) != tuple(image_size):
         raise WrongSizeError(f"has {size[0]}x{size[1]} pixels instead of {image_size[0]}x{image_size[1]}")
 
 
 def rgb_of(image: Image.Image) -> np.ndarray:
-    """Returns the pixels of an image of Pillow as `decode_any_size` does for its file: (H, W, 3) uint8 RGB, upright.
+    """Returns the pixels of a Pillow image, equal to `decode_any_size` of its file: (H, W, 3) uint8 RGB, upright.
 
     Raises:
         ValueError: its mode has no defined range (I, F), or cannot be converted.
@@ -120,18 +116,19 @@ def rgb_of(image: Image.Image) -> np.ndarray:
         raise ValueError(f"has pixels of 32 bits (mode {image.mode}), whose range is not known: save it with 8 bits")
     if image.mode.startswith("I;16"):
         return np.repeat((upright(image) >> 8).astype(np.uint8)[..., None], 3, axis=2)
-    converted = image.convert("RGBA" if image.mode in ("P", "PA") else "RGB")  # RGB would warn of a transparent palette
+    # Conversion of a palette with transparency to RGB would warn.
+    converted = image.convert("RGBA" if image.mode in ("P", "PA") else "RGB")
     return upright(image, np.asarray(converted)[..., :3])
 
 
 def upright(image: Image.Image, pixels: np.ndarray | None = None) -> np.ndarray:
-    """Returns (H, W, ...), the pixels of an image of Pillow in its own mode, or others of it, as EXIF shows them."""
-    stored = np.asarray(image) if pixels is None else pixels  # Pillow itself turns a TIFF when it reads the pixels
+    """Applies the EXIF orientation of a Pillow image to its pixels, or to `pixels` (H, W, ...)."""
+    stored = np.asarray(image) if pixels is None else pixels  # of a TIFF, Pillow has already applied it
     return np.array(turned(stored, exif_orientation(image.info.get("exif", b""))), order="C")
 
 
 def turned(image: np.ndarray, orientation: int) -> np.ndarray:
-    """Returns a stored image (H, W, ...) as an EXIF orientation 1 .. 8 shows it."""
+    """Applies an EXIF orientation 1 .. 8 to a stored image (H, W, ...)."""
     if orientation == 1:
         return image
     if orientation >= 5:
@@ -141,27 +138,27 @@ def turned(image: np.ndarray, orientation: int) -> np.ndarray:
     return np.ascontiguousarray(image[:, ::-1] if orientation in (2, 3, 6, 7) else image)
 
 
-def augment(image: np.ndarray, draws: Sequence[float], how: Augmentation) -> np.ndarray:
-    """Returns the augmented image (H, W, 3); may change `image`. `draws` are DRAWS random numbers in [0, 1)."""
-    if how.rand_mirror and draws[0] < 0.5:
+def augment(image: np.ndarray, draws: Sequence[float], augmentation: Augmentation) -> np.ndarray:
+    """Returns the augmented image (H, W, 3); may modify `image`. `draws` are DRAWS random numbers in [0, 1)."""
+    if augmentation.rand_mirror and draws[0] < 0.5:
         image = cv2.flip(image, 1)
-    if how.color_jittering > 0:
-        jitter_color(image, [1 + how.color_jittering * (2 * draw - 1) for draw in draws[1:4]])
-    if how.jpeg_compression > 0 and draws[7] < 0.5:
-        image = compress(image, how.jpeg_compression + int(draws[8] * (101 - how.jpeg_compression)))
-    if how.cutout > 0 and draws[4] < 0.5:
-        erase_square(image, how.cutout, draws[5], draws[6])
+    if augmentation.color_jittering > 0:
+        jitter_color(image, [1 + augmentation.color_jittering * (2 * draw - 1) for draw in draws[1:4]])
+    if augmentation.jpeg_compression > 0 and draws[7] < 0.5:
+        quality = [
+            cv2.IMWRITE_JPEG_QUALITY,
+            augmentation.jpeg_compression + int(draws[8] * (101 - augmentation.jpeg_compression)),
+        ]
+        _, encoded = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
+        image = cv2.imdecode(encoded, cv2.IMREAD_COLOR_RGB)
+    if augmentation.cutout > 0 and draws[4] < 0.5:
+        top, left = (int(draws[5 + axis] * image.shape[axis]) - augmentation.cutout // 2 for axis in (0, 1))
+        image[max(top, 0) : top + augmentation.cutout, max(left, 0) : left + augmentation.cutout] = ERASED
     return image
 
 
-def compress(image: np.ndarray, quality: int) -> np.ndarray:
-    """Returns `image` (H, W, 3) after JPEG compression with `quality` 1 .. 100."""
-    _, encoded = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
-    return cv2.imdecode(encoded, cv2.IMREAD_COLOR_RGB)
-
-
 def jitter_color(image: np.ndarray, factors: Sequence[float]) -> None:
-    """Scales brightness, contrast (about the mean gray) and saturation (about each pixel's gray) by `factors` (3)."""
+    """Scales brightness, contrast (around the mean gray) and saturation (around each pixel's gray) by `factors` (3)."""
     brightness, contrast, saturation = (np.float32(factor) for factor in factors)
     pixels = image.astype(np.float32) * brightness
     mean_gray = (pixels @ LUMA).mean()
@@ -169,13 +166,6 @@ def jitter_color(image: np.ndarray, factors: Sequence[float]) -> None:
     gray = (pixels @ LUMA)[..., None]
     pixels = gray + (pixels - gray) * saturation
     image[:] = np.clip(np.rint(pixels), 0, 255)
-
-
-def erase_square(image: np.ndarray, side: int, row: float, column: float) -> None:
-    """Erases a square of `side` pixels whose center is at the fractions `row`, `column` of the image."""
-    top = int(row * image.shape[0]) - side // 2
-    left = int(column * image.shape[1]) - side // 2
-    image[max(top, 0) : top + side, max(left, 0) : left + side] = ERASED
 
 
 def _decode_by_pillow(encoded: bytes) -> np.ndarray:
@@ -187,5 +177,5 @@ def _decode_by_pillow(encoded: bytes) -> np.ndarray:
             return rgb_of(image)
     except ValueError:
         raise
-    except Exception:  # its readers of many formats raise any
+    except Exception:  # Pillow's readers of damaged files raise almost any exception
         raise ValueError(f"cannot be decoded ({len(encoded)} bytes)") from None

@@ -1,7 +1,7 @@
 """Batches that worker processes read, for items whose Python code holds the interpreter's lock.
 
-A worker opens the set itself, gets positions over a socket, and answers with arrays, which the kernel copies twice:
-0.2 s of the processor for a gigabyte on either side. Shared memory would take 0.15 s, and leaves files behind.
+Each worker opens the set itself, receives positions over a socket, and answers with arrays. The kernel copies them
+twice, 0.2 s of processor time per gigabyte and side. Shared memory takes 0.15 s, but can leave files behind.
 """
 
 import os
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
@@ -32,21 +33,20 @@ from .training_data import Batches
 
 
 class WorkerBatches:
-    """The batches of one rank, see Batches in training_data.py, read in worker processes. Thread-safe.
+    """The batches of one rank, see Batches in training_data.py, read by worker processes. Thread-safe.
 
-    A batch depends on its position alone, so it does not matter which worker reads it: one that has opened a set with
-    another `order` is refused. The processes are spawned: their program is imported again, and must train under ``if
-    __name__ == "__main__"`` only. They ignore the signals that ask the rank to stop, and end with it, also if it is
-    killed.
+    A batch depends on its position only, so any worker can read it; a worker that has opened a set with another `order`
+    is refused. Processes are spawned, so they import the main program again, which must train under ``if __name__ ==
+    "__main__"`` only. They ignore the signals that ask the rank to stop, and end with the rank, even if it is killed.
 
     Args:
         local: the batches as opened in this process.
-        open_batches: opens the same ones in a worker; must be picklable.
-        processes: number of workers; so many threads can read at once.
+        open_batches: opens the same batches in a worker; must be picklable.
+        processes: number of workers, and of threads that can read at the same time.
 
     Attributes:
         local: as above.
-        log: that of `local`, with what the workers have read.
+        log: the log of `local`, which includes what the workers have read.
 
     Raises, in `batch`:
         OSError: a worker has died.
@@ -59,7 +59,7 @@ class WorkerBatches:
         self._free: SimpleQueue[Worker] = SimpleQueue()
         with no_interrupt(), safe_path():
             workers = [start_worker(open_batches, local.order) for _ in range(processes)]
-        # Before multiprocessing waits at exit for processes that wait for this one.
+        # At exit, this must run before multiprocessing joins the workers, which wait for this process.
         self._stop = Finalize(self, stop, [workers], exitpriority=100)
         for worker in workers:
             self._free.put(worker)
@@ -81,9 +81,9 @@ class WorkerBatches:
             worker.connection.send((epoch, first))
             answer = receive(worker.connection)
         except (EOFError, OSError):
-            raise OSError(death(worker.process)) from None
+            raise OSError(describe_death(worker.process)) from None
         finally:
-            self._free.put(worker)  # also a dead one: other threads shall not wait for it
+            self._free.put(worker)  # even if it is dead: other threads must not wait for it
         self.log.count(answer.read)
         for position, error in answer.bad.items():
             self.log.skip(position, error)
@@ -105,7 +105,7 @@ class WorkerBatches:
         self.local.close()
 
     def end_workers(self) -> None:
-        """Ends the workers, and with an error each call of `batch` that waits for one; a second call does nothing."""
+        """Ends the workers; calls of `batch` that wait for one raise OSError. A second call does nothing."""
         self._stop()
 
 
@@ -120,37 +120,40 @@ class Answer(NamedTuple):
     """What a worker sends."""
 
     result: Any  # a Batch, or an error
-    read: ReadCounters = ReadCounters()  # since its last answer
+    read: ReadCounters = ReadCounters()  # since the worker's last answer
     bad: dict[int, str] = {}  # noqa: RUF012  bad items since then, as in ReadLog
 
 
 def start_worker(open_batches: Callable[[], Batches], order: dict) -> Worker:
-    """Starts a worker; call it with signals blocked."""
+    """Starts a worker. The caller has blocked signals."""
     context = get_context("spawn")
-    own, other = context.Pipe()
-    process = context.Process(target=serve, args=(other, open_batches, order))
+    connection, workers_end = context.Pipe()
+    process = context.Process(target=serve, args=(workers_end, open_batches, order))
     process.start()
-    other.close()  # so that the end of the worker closes the socket
-    return Worker(process, own)
+    workers_end.close()  # now the socket closes when the worker ends
+    return Worker(process, connection)
 
 
 def stop(workers: list[Worker]) -> None:
-    """Ends workers. Their sockets stay open, as threads may read from them: a closed one's number is given again."""
+    """Ends workers.
+
+    The sockets stay open, because other threads may be reading from them, and the number of a closed one can be reused.
+    """
     deadline = time.monotonic() + END_WAIT
     for worker in workers:
-        with socket.fromfd(worker.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as own, suppress(OSError):
-            own.shutdown(socket.SHUT_WR)  # the worker reads the end
+        with socket.fromfd(worker.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end, suppress(OSError):
+            end.shutdown(socket.SHUT_WR)  # the worker receives EOF
     try:
         for worker in workers:
             worker.process.join(max(0.0, deadline - time.monotonic()))
-    finally:  # also after Ctrl-C: at exit, Python would wait for them without an end
+    finally:  # also after Ctrl-C: Python would wait for the workers at exit, without a limit
         for worker in workers:
             worker.process.kill()
             worker.process.join()
 
 
-def death(process: Any) -> str:
-    """Says how a process ended, which has closed its socket."""
+def describe_death(process: Any) -> str:
+    """Describes how a process that has closed its socket has ended."""
     process.join(END_WAIT)
     code = process.exitcode
     how = "closed its socket"
@@ -162,53 +165,40 @@ def death(process: Any) -> str:
 
 
 def serve(connection: Connection, open_batches: Callable[[], Batches], order: dict) -> None:
-    """Answers positions with batches until the other end is closed: the program of a worker."""
+    """Answers positions with batches until the other end closes. The main function of a worker.
+
+    If the set cannot be opened, every answer is the error.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)  # a mask would not hold for the threads that NumPy has started
+        signal.signal(number, signal.SIG_IGN)  # a signal mask would not apply to threads that NumPy has started
     threading.Thread(target=end_with_parent, daemon=True).start()
-    # Every worker has a core; libraries that it loads shall not start a thread for each of the host's.
-    os.environ["OMP_NUM_THREADS"] = "1"
-    answers = Reader(open_batches, order)
+    os.environ["OMP_NUM_THREADS"] = "1"  # for libraries loaded from here on: there is a worker per core
+    opened = attempt(lambda: open_same(open_batches, order))
+    is_open = not isinstance(opened, ExceptionWithTraceback)
+    if is_open:
+        opened.log.quiet = True  # the parent logs the bad items of all workers
+    before, num_reported = used(ReadCounters()), 0
     while True:
         try:
-            send(connection, answers(*connection.recv()))
+            epoch, first = connection.recv()
+            answer = Answer(opened)
+            if is_open:
+                result = attempt(partial(opened.batch, epoch, first))
+                now, bad = used(opened.log.counters), dict(list(opened.log.bad.items())[num_reported:])
+                answer = Answer(result, ReadCounters._make(map(sub, now, before)), bad)
+                before, num_reported = now, num_reported + len(bad)
+            send(connection, answer)
         except (EOFError, OSError):
             return
 
 
-class Reader:
-    """Reads batches in a worker, and takes from the log what each has added.
-
-    Args:
-        open_batches: see WorkerBatches. If it fails, every answer is its error.
-        order: of the batches that the rank has opened.
-    """
-
-    def __init__(self, open_batches: Callable[[], Batches], order: dict):
-        self._opened = attempt(lambda: open_same(open_batches, order))
-        self._before, self._reported = used(), 0
-        if not isinstance(self._opened, ExceptionWithTraceback):
-            self._opened.log.quiet = True  # the parent counts the bad items of all workers
-
-    def __call__(self, epoch: int, first: int) -> Answer:
-        """Returns the batch at a position."""
-        opened = self._opened
-        if isinstance(opened, ExceptionWithTraceback):
-            return Answer(opened)
-        result = attempt(lambda: opened.batch(epoch, first))
-        log, now = opened.log, used(opened.log.counters)
-        read, bad = ReadCounters._make(map(sub, now, self._before)), dict(list(log.bad.items())[self._reported :])
-        self._before, self._reported = now, len(log.bad)
-        return Answer(result, read, bad)
-
-
-def used(counters: ReadCounters = ReadCounters()) -> ReadCounters:  # noqa: B008  it is immutable
-    """Returns the counters of a worker with what the system has counted for it."""
+def used(counters: ReadCounters) -> ReadCounters:
+    """Adds what the system has counted for this process."""
     return counters._replace(cpu_seconds=time.process_time(), disk_bytes=disk_bytes() or 0)
 
 
 def open_same(open_batches: Callable[[], Batches], order: dict) -> Batches:
-    """Opens the batches. Raises ValueError if their order is not that of the rank's."""
+    """Opens the batches. Raises ValueError if their order differs from the rank's."""
     opened = open_batches()
     if opened.order != order:
         raise ValueError(
@@ -220,42 +210,36 @@ def open_same(open_batches: Callable[[], Batches], order: dict) -> Batches:
 
 
 def attempt(function: Callable[[], Any]) -> Any:
-    """Returns the result, or the error in a form that can be sent with its traceback."""
+    """Returns the result, or the exception in a form that can be sent with its traceback."""
     try:
         return function()
-    except Exception as error:  # also those of the user's code
+    except Exception as error:  # including those of the user's code
         try:
             pickle.loads(pickle.dumps(error))
-        except Exception:  # an error of the user's, whose arguments are not those of its class
+        except Exception:  # an exception class whose arguments differ from those of __init__
             error = RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
         return ExceptionWithTraceback(error, error.__traceback__)
 
 
 def send(connection: Connection, answer: Answer) -> None:
-    """Sends an answer, whose arrays are not copied in this process; if it cannot be pickled, the error."""
-    packed = attempt(lambda: pack(answer))
-    content, buffers = pack(Answer(packed)) if isinstance(packed, ExceptionWithTraceback) else packed
+    """Sends an answer without copying its arrays in this process; if it cannot be pickled, sends the error."""
+    buffers: list[memoryview] = []
+    try:
+        content = pickle.dumps(answer, protocol=5, buffer_callback=lambda buffer: buffers.append(buffer.raw()))
+    except Exception as error:  # of any class of the user
+        refusal = ValueError(
+            f"a process cannot send the batch that it has read ({type(error).__name__}: {error}): read arrays, or set "
+            "decode_processes=0"
+        )
+        content, buffers = pickle.dumps(Answer(ExceptionWithTraceback(refusal, error.__traceback__))), []
     connection.send((content, [buffer.nbytes for buffer in buffers]))
     for buffer in buffers:
         while buffer.nbytes:
             buffer = buffer[os.write(connection.fileno(), buffer) :]
 
 
-def pack(answer: Answer) -> tuple[bytes, list[memoryview]]:
-    """Returns an answer as pickle.loads takes it. Raises ValueError if it cannot be pickled."""
-    buffers: list[memoryview] = []
-    try:
-        content = pickle.dumps(answer, protocol=5, buffer_callback=lambda buffer: buffers.append(buffer.raw()))
-    except Exception as error:  # of any class of the user's
-        raise ValueError(
-            f"a process cannot send the batch that it has read ({type(error).__name__}: {error}): read arrays, or set "
-            "decode_processes=0"
-        ) from error
-    return content, buffers
-
-
 def receive(connection: Connection) -> Answer:
-    """Returns the next answer. Raises EOFError or OSError if the other end is closed."""
+    """Returns the next answer. Raises EOFError or OSError if the other end has closed."""
     content, sizes = connection.recv()
     buffers = [np.empty(size, np.uint8) for size in sizes]
     for buffer in buffers:

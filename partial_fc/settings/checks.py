@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, is_of_a_rank
-from partial_fc.data.sources.forms import RECORDS, form_of
+from partial_fc.data.sources.forms import is_record_set
 from partial_fc.layer.margins import COMBINED, MARGINS
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
 from partial_fc.training.schedules import SCHEDULES, build_schedule
@@ -162,7 +162,7 @@ def _check_named(setting: str, name: str, known: Collection[str]) -> None:
 def _check_data(settings: Settings, named: Collection[str], dataset_preset: Settings) -> None:
     """Refuses a missing training set, settings that it does not take, and an own set without required settings."""
     rec, path = settings["rec"], settings["rec"] or settings["data_name"]
-    if rec and form_of(rec) == RECORDS and not rec.endswith(".rec"):
+    if rec and is_record_set(rec) and not rec.endswith(".rec"):
         raise SettingsError(
             f"rec is {rec}, but must be the path of a .rec file, or of a folder of images, of .tar or .parquet files, "
             "or hf:NAME or package.module:name"

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from partial_fc.data.sources.forms import RECORDS, form_of, is_name, set_folder, set_in
+from partial_fc.data.sources.forms import is_name, is_record_set, make_shared_files, set_folder, set_in
 from partial_fc.utils.text import say
 
 
@@ -28,17 +28,13 @@ def check_records(rec: str) -> None:
         OSError, ValueError, ImportError: The set cannot be read, has another form than ``rec`` says, or is
             arcface_torch's "synthetic". A missing ``train.rec`` is reported when it is read.
     """
-    form = form_of(rec)
-    if form.makes_files:
-        from partial_fc.data.sources.opening import open_images  # here, so that program.py reports missing libraries
-
-        open_images(rec).close()
-    if form != RECORDS or os.path.exists(rec):
+    make_shared_files(rec)
+    if not is_record_set(rec) or os.path.exists(rec):
         return
     folder = os.path.dirname(rec)
     if os.path.basename(folder) == "synthetic":
         raise ValueError("rec is synthetic: set debug=True instead, for dummy images")
-    if form_of(folder) != RECORDS:
+    if not is_record_set(folder):
         raise ValueError(f"{rec} does not exist, but {folder} is a set in another form: set rec={folder}")
 
 

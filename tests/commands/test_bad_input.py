@@ -9,6 +9,8 @@ from typing import NamedTuple
 import pytest
 from conftest import IN_TURN, TORCH, needs_torch
 
+from face_sets import jpeg
+from partial_fc.data.face_records import write_face_set
 from partial_fc.data.recordio.reader import RecordReader
 from partial_fc.utils.text import plural
 
@@ -104,11 +106,17 @@ def test_a_broken_image_ends_all_ranks_unless_it_may_be_skipped(run, succeed, se
     assert (summary["updates"], summary["skipped_images"]) == (11, 1)
 
 
-def test_a_network_the_images_are_too_small_for(run, settings, faces, tmp_path):
-    for name in ("train.rec", "train.idx"):
-        (tmp_path / name).write_bytes(faces.with_name(name).read_bytes())
+def test_a_network_the_images_are_too_small_for(run, settings, tmp_path):
+    write_face_set(tmp_path, [[jpeg(label)] * 8 for label in range(2)], (16, 16))
     arguments = [*settings, f"rec={tmp_path / 'train.rec'}", "--network", "mbf", "image_size=16"]
     refused(run, MXNET, *arguments, message="kernel size exceed input")
+
+
+def test_images_of_another_size_than_the_training_are_named(run, settings, faces, tmp_path):
+    for name in ("train.rec", "train.idx"):  # without the property file
+        (tmp_path / name).write_bytes(faces.with_name(name).read_bytes())
+    arguments = [*settings, f"rec={tmp_path / 'train.rec'}", "image_size=16"]
+    refused(run, MXNET, *arguments, message="image with key 1 at offset 0 has 112x112 pixels instead of 16x16")
 
 
 @needs_torch

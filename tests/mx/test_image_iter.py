@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from mxnet import recordio
 
-from face_sets import overwrite
-from partial_fc.data.batch_loader import FaceBatches
+from face_sets import face_batches, overwrite
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.recordio.format import MAGIC_BYTES, RecordWriter
 from partial_fc.data.transforms import Augmentation
@@ -74,7 +73,7 @@ def test_every_argument_reaches_the_set(rec):
     augmentation = {"rand_mirror": True, "cutoff": 4, "color_jittering": 0.3, "jpeg_compression": 20}
     data = FaceImageIter(2, SHAPE, rec, images_filter=3, context=1, context_num=2, **augmentation, **both)
     same = {"min_images_per_class": 3, "rank": 1, "size": 2, "augmentation": Augmentation(*augmentation.values())}
-    faces = FaceBatches(rec, 2, SHAPE[1:], **same, **both)
+    faces = face_batches(rec, 2, SHAPE[1:], **same, **both)
     batches = list(data)
     assert len(batches) == 5
     for number, batch in enumerate(batches):

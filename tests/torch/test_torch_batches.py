@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from partial_fc.data.batch_loader import FaceBatches
+from face_sets import face_batches
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.transforms import Augmentation
 from partial_fc_torch.batches import dummy_tensors, tensor_data
@@ -23,7 +23,7 @@ def rec(tmp_path):
 
 
 def batches_of(rec, **share):
-    return FaceBatches(rec, B, SIZE, shuffle=True, augmentation=Augmentation(rand_mirror=True), seed=3, **share)
+    return face_batches(rec, B, SIZE, shuffle=True, augmentation=Augmentation(rand_mirror=True), seed=3, **share)
 
 
 def data_of(rec, **share):

@@ -109,7 +109,7 @@ def test_modules_named_by_data_are_imported_in_one_place():
         if isinstance(node, ast.Call) and by_name & {getattr(node.func, "attr", ""), getattr(node.func, "id", "")}
     }
     # Besides utils.imports: modules named by our own tables, and recipes, which are Python files.
-    ours = {"utils.cli", "training.trackers.__init__", "data.sources.opening"}
+    ours = {"utils.cli", "training.trackers.__init__", "data.sources.forms"}
     allowed = {f"partial_fc.{name}" for name in (*ours, "utils.imports", "training.recipes.config_file")}
     assert found == {*allowed, "partial_fc_torch.backbones.__init__"}
 

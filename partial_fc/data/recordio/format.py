@@ -1,9 +1,9 @@
 """MXNet's RecordIO files (`.rec` + `.idx`), read and written without MXNet.
 
 Layout of a `.rec` file (dmlc-core, recordio.h): a record is a little-endian magic word, a length word whose top three
-bits are a continue flag, the payload, and zero bytes up to the next multiple of 4. A payload that contains the magic
-word at a multiple of 4 is split there (the magic word is left out), so that a reader can find records by scanning:
-flag 0 = complete record, 1 = first part, 2 = middle part, 3 = last part.
+bits are a continue flag, the payload, and zero bytes up to the next multiple of 4. So that readers can find records by
+scanning for the magic word, a payload that contains it at a multiple of 4 is split there, and the word is left out. The
+flag is 0 for a complete record, 1 for a first, 2 for a middle, and 3 for a last part.
 
 The `.idx` file is text, one line `key<TAB>offset` per record. The payload of an image record starts with a 24-byte
 header (flag, label, id, id2) and, if flag > 0, `flag` float32 labels.
@@ -29,7 +29,7 @@ MAX_PART = (1 << LENGTH_BITS) - 1
 WHOLE, FIRST, MIDDLE, LAST = range(4)  # the continue flags
 WORDS = struct.Struct("<II")  # magic, flag and length
 HEADER = struct.Struct("<IfQQ")  # flag, label, id, id2
-# First bytes of a record in the file: two words, the header, and up to two labels (image bytes if flag is 0).
+# The first bytes of a record in the file: two words, the header, and two labels, which are image bytes if flag is 0.
 HEAD = np.dtype(
     [
         ("magic", "<u4"),
@@ -53,12 +53,12 @@ class RecordHeader(NamedTuple):
 
     @property
     def class_label(self) -> float:
-        """The label, or the first one of several."""
+        """The label; the first label if there are several."""
         return float(self.label) if self.flag == 0 else float(np.ravel(self.label)[0])
 
 
 def pack(header: RecordHeader, payload: bytes) -> bytes:
-    """Returns the bytes of a record: header, labels, payload. As in MXNet, the label determines `flag`."""
+    """Returns the bytes of a record. As in MXNet, `flag` is 0 for a single label, otherwise the length of the array."""
     if np.ndim(header.label) == 0:
         return HEADER.pack(0, float(header.label), header.id, header.id2) + payload
     labels = np.ascontiguousarray(header.label, dtype="<f4")
@@ -66,7 +66,7 @@ def pack(header: RecordHeader, payload: bytes) -> bytes:
 
 
 def unpack(record: bytes) -> tuple[RecordHeader, bytes]:
-    """Returns header and payload of a record. Raises ValueError if it is too short."""
+    """Returns the header and the payload of a record. Raises ValueError if it is too short."""
     if len(record) < HEADER.size:
         raise ValueError(f"an image record has {len(record)} bytes, expected at least {HEADER.size}")
     flag, label, ident, ident2 = HEADER.unpack_from(record)
@@ -77,14 +77,6 @@ def unpack(record: bytes) -> tuple[RecordHeader, bytes]:
         raise ValueError(f"the header has {flag} labels, but the record has only {len(record)} bytes")
     labels = np.frombuffer(record, "<f4", flag, HEADER.size).astype(np.float32)
     return RecordHeader(flag, labels, ident, ident2), record[end:]
-
-
-def split_at_magic(payload: bytes) -> list[bytes]:
-    """Splits the payload at every magic word at a multiple of 4; returns one piece if there is none."""
-    if MAGIC_BYTES not in payload:
-        return [payload]
-    ends = 4 * np.flatnonzero(np.frombuffer(payload, "<u4", len(payload) // 4) == MAGIC)
-    return [payload[start:end] for start, end in zip([0, *(ends + 4)], [*ends, len(payload)])]
 
 
 class RecordWriter:
@@ -100,21 +92,23 @@ class RecordWriter:
 
     def write(self, key: int, payload: bytes) -> None:
         """Appends one record (any bytes) under `key`."""
-        pieces = split_at_magic(payload)
-        start = self._offset
-        for number, piece in enumerate(pieces):
-            flag = WHOLE if len(pieces) == 1 else FIRST + (number > 0) + (number == len(pieces) - 1)
-            self._write_part(key, piece, flag)
-        self._idx.write(b"%d\t%d\n" % (key, start))
-
-    def _write_part(self, key: int, piece: bytes, flag: int) -> None:
-        if len(piece) > MAX_PART:
-            raise ValueError(
-                f"{self.rec_path}: record {key} has {len(piece)} bytes, RecordIO allows at most {MAX_PART}: store less"
-            )
-        padding = -len(piece) % 4
-        self._rec.write(WORDS.pack(MAGIC, flag << LENGTH_BITS | len(piece)) + piece + b"\0" * padding)
-        self._offset += WORDS.size + len(piece) + padding
+        self._idx.write(b"%d\t%d\n" % (key, self._offset))
+        ends = [len(payload)]
+        if MAGIC_BYTES in payload:
+            ends = [*4 * np.flatnonzero(np.frombuffer(payload, "<u4", len(payload) // 4) == MAGIC), *ends]
+        start = 0
+        for number, end in enumerate(ends):
+            piece = payload[start:end]
+            start = end + len(MAGIC_BYTES)
+            if len(piece) > MAX_PART:
+                raise ValueError(
+                    f"{self.rec_path}: record {key} has {len(piece)} bytes, RecordIO allows at most {MAX_PART}: store "
+                    "less"
+                )
+            flag = WHOLE if len(ends) == 1 else FIRST + (number > 0) + (number == len(ends) - 1)
+            padding = -len(piece) % 4
+            self._rec.write(WORDS.pack(MAGIC, flag << LENGTH_BITS | len(piece)) + piece + b"\0" * padding)
+            self._offset += WORDS.size + len(piece) + padding
 
     def __enter__(self) -> RecordWriter:
         return self
@@ -124,7 +118,7 @@ class RecordWriter:
 
 
 def require_file(path: str, meaning: str) -> int:
-    """Returns the bytes of the file. Raises FileNotFoundError if it is missing, ValueError if it is empty."""
+    """Returns the size of a file. Raises FileNotFoundError if it is missing, ValueError if it is empty."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path} ({meaning}) does not exist: check the data set's folder or download it again")
     size = os.path.getsize(path)
@@ -134,10 +128,10 @@ def require_file(path: str, meaning: str) -> int:
 
 
 def holds_range(heads: np.ndarray) -> np.ndarray:
-    """Returns (n,) bool: the record has two labels and no image, as an identity record."""
+    """Returns (n,) bool, whether a record has two labels and no image, as identity records have."""
     return (heads["flag"] == 2) & (heads["word"] & np.uint32(MAX_PART) == HEADER.size + 8)
 
 
 def first_labels(heads: np.ndarray) -> np.ndarray:
-    """Returns float32 (n,): the label of the header, or the first one of several."""
+    """Returns (n,) float32, the labels in the headers; the first label if a header has several."""
     return np.where(heads["flag"] > 0, heads["labels"][:, 0], heads["label"])

@@ -1,4 +1,4 @@
-"""Reads a `.rec` file at any offset, without its index, and locates damage.
+"""Reads records of a `.rec` file by offset, without its index.
 
 See format.py for the layout of a record and its parts, and reader.py for reading by key.
 """
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from .format import FIRST, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, WORDS
 
-MAX_PIECES = 1 << 16  # of a record, which has one for each magic word in an image, rarely more than one
+MAX_PIECES = 1 << 16  # of a record; each magic word in an image adds one, and few images contain any
 
 Piece = tuple[int, int]  # (offset, bytes) of a part's content
 
 
 class BrokenRecordError(ValueError):
-    """The bytes at `offset` are not a record. The message says why, without the name of the file."""
+    """The bytes at `offset` are not a record. The message gives the reason, but not the file name."""
 
     def __init__(self, offset: int, what: str):
         super().__init__(what)
@@ -22,7 +22,7 @@ class BrokenRecordError(ValueError):
 
 
 class Extent(NamedTuple):
-    """The place of a record: `offset`, its `pieces` and `end`, the offset after it."""
+    """Where a record is: its `offset`, its `pieces`, and `end`, the offset after it."""
 
     offset: int
     pieces: list[Piece]
@@ -35,7 +35,7 @@ class Extent(NamedTuple):
 
 
 def locate_record(fd: int, offset: int, size: int) -> Extent:
-    """Locates the parts of the record at `offset` of a file of `size` bytes, without reading their content.
+    """Locates the parts of the record at `offset` in a file of `size` bytes, without reading their content.
 
     Raises:
         BrokenRecordError: there is no record, or it is truncated.
@@ -64,7 +64,7 @@ def locate_record(fd: int, offset: int, size: int) -> Extent:
 
 
 def read_payload(fd: int, extent: Extent) -> bytes:
-    """Reads the payload of a record. Raises BrokenRecordError if the file has become shorter meanwhile."""
+    """Reads the payload of a record. Raises BrokenRecordError if the file has been truncated in the meantime."""
     pieces = [os.pread(fd, length, start) for start, length in extent.pieces]
     if any(len(piece) < length for piece, (_, length) in zip(pieces, extent.pieces)):
         raise BrokenRecordError(extent.offset, "could not be read completely")

@@ -1,1 +1,1 @@
-"""Sets of labelled images in other forms than train.rec, read by position as it is."""
+"""Sets of labelled images in forms other than train.rec."""

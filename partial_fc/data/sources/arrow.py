@@ -1,7 +1,7 @@
 """Parquet files and data sets of Hugging Face, through the package `datasets`.
 
-Parquet can only be read by groups of rows, so `datasets` writes Parquet files to its cache once (HF_HOME), as Arrow
-files, which are mapped into memory and read in any order.
+Parquet can only be read in groups of rows. `datasets` therefore converts Parquet files to Arrow files in its cache
+(HF_HOME) once, maps them into memory, and reads rows in any order.
 
 Shapes: N images.
 """
@@ -9,186 +9,110 @@ Shapes: N images.
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns, class_labels
 from partial_fc.utils.json_object import read_object
-from partial_fc.utils.regular_files import open_regular, read_regular, require_links_inside
+from partial_fc.utils.regular_files import read_regular, require_links_inside, require_regular
 from partial_fc.utils.staging import NO_SPACE
 from partial_fc.utils.user_code import described
 
 from .forms import HUB_PREFIX, split_columns
 from .shards import expand_shards
 
-LARGEST_STATE = 1 << 24  # bytes of the list of a set's files
-SMALL, UNPACKED, ROWS = 1 << 28, 32, 16  # of check_parquet: bytes, the most for a byte of a file, rows in memory
-INSTALL = "pip install datasets"
-BINARY = re.compile(r"(?:large_|fixed_size_)?binary(?:_view)?(?:\[\d+\])?")  # as pyarrow writes these types
+MAX_METADATA = 1 << 24  # bytes of a set's README or list of files
+SMALL_SET = 1 << 28  # bytes; the unpacked size of larger sets is not checked
+MAX_RATIO = 32  # bytes that a byte of a small Parquet file may unpack to
+CHECKED_ROWS = 16  # rows unpacked at a time
+BINARY = re.compile(r"(?:large_|fixed_size_)?binary(?:_view)?(?:\[\d+\])?")  # type names of pyarrow
 INTEGER = re.compile(r"u?int\d+")
 TEXT = re.compile(r"(?:large_)?string(?:_view)?")
 
 
 def open_hub(rec: str) -> ImageSet:
-    """Opens hf:NAME. See _open."""
-
-    def load(datasets: Any, name: str) -> Any:
-        folder = name.removeprefix(HUB_PREFIX)
-        if os.path.isdir(folder):
+    """Opens hf:NAME, a data set of the Hub or a folder. Raises as _loading."""
+    with _loading(rec) as (datasets, path, columns):
+        folder = path.removeprefix(HUB_PREFIX)
+        is_local = os.path.isdir(folder)
+        if is_local:
             check_folder(folder)
-        return datasets.load_dataset(folder, split="train")
-
-    return _open(rec, load)
+        table = datasets.load_dataset(folder, split="train").data
+    cache = str(datasets.config.HF_CACHE_HOME)
+    roots = str(datasets.config.DOWNLOADED_DATASETS_PATH), folder if is_local else cache
+    return ArrowImages(path, table, columns, roots)
 
 
 def open_parquet(rec: str) -> ImageSet:
-    """Opens Parquet files. See _open."""
-
-    def load(datasets: Any, pattern: str) -> Any:
-        files = expand_shards(pattern, ".parquet")
+    """Opens Parquet files. Raises as _loading."""
+    with _loading(rec) as (datasets, path, columns):
+        files = expand_shards(path, ".parquet")
         for file in files:
-            open_regular(file).close()
+            require_regular(file)
         check_parquet(files)
         try:
-            return datasets.Dataset.from_parquet(files)
-        except Exception:  # among others, that the size of a batch is 0
+            table = datasets.Dataset.from_parquet(files).data
+        except Exception:  # such as "batch_size must be positive" for a file without rows
             from pyarrow.parquet import read_metadata
 
             for file in files:
                 if not read_metadata(file).num_rows:
                     raise ValueError(f"{file} has no rows: remove it") from None
             raise
-
-    return _open(rec, load)
+    return ArrowImages(path, table, columns, (_folder_of(path),))
 
 
 def open_saved(rec: str) -> ImageSet:
-    """Opens a data set that was saved by `save_to_disk`. See _open."""
-
-    def load(datasets: Any, folder: str) -> Any:
-        part = folder
-        if os.path.exists(splits := os.path.join(folder, "dataset_dict.json")):
-            require_links_inside([splits], folder)
-            found = read_object(splits, LARGEST_STATE).get("splits")
-            if not isinstance(found, list) or "train" not in found:
-                names = ", ".join(map(str, found)) if isinstance(found, list) else "none"
-                raise ValueError(f"{folder} has the splits {names}, expected train: save that one alone")
-            part = os.path.join(folder, "train")
-        state, about = (os.path.join(part, name) for name in ("state.json", "dataset_info.json"))
-        files = read_object(state, LARGEST_STATE)["_data_files"]
-        paths = [about, *(os.path.join(part, file["filename"]) for file in files)]
-        require_links_inside([part, state, *paths], folder)
-        for path in paths:
-            open_regular(path).close()
-        for path in paths[1:]:
-            check_arrow(path)
+    """Opens a data set that `save_to_disk` has written. Raises as _loading."""
+    with _loading(rec) as (datasets, path, columns):
+        folder = path
+        if os.path.exists(split_list := os.path.join(path, "dataset_dict.json")):
+            require_links_inside([split_list], path)
+            splits = read_object(split_list, MAX_METADATA).get("splits")
+            if not isinstance(splits, list) or "train" not in splits:
+                names = ", ".join(map(str, splits)) if isinstance(splits, list) else "none"
+                raise ValueError(f"{path} has the splits {names}, expected train: save that one alone")
+            folder = os.path.join(path, "train")
+        state, info = (os.path.join(folder, name) for name in ("state.json", "dataset_info.json"))
+        arrow_files = [
+            os.path.join(folder, each["filename"]) for each in read_object(state, MAX_METADATA)["_data_files"]
+        ]
+        require_links_inside([folder, state, info, *arrow_files], path)
+        for file in (info, *arrow_files):
+            require_regular(file)
+        for file in arrow_files:
+            check_arrow(file)
         try:
-            return datasets.load_from_disk(part)
-        except IndexError:  # it takes the first of no files
+            table = datasets.load_from_disk(folder).data
+        except IndexError:  # datasets takes the first file of an empty list
             raise ValueError("it has no rows, or one of its splits has none") from None
-
-    return _open(rec, load)
-
-
-def check_parquet(files: Sequence[str]) -> None:
-    """Raises ValueError if a set of few bytes is unpacked to gigabytes: one image may stand for any number of rows.
-
-    The files are decoded for it, but only some rows at a time; a set of SMALL bytes and more is taken as it is.
-    """
-    from pyarrow.parquet import ParquetFile
-
-    if sum(map(os.path.getsize, files)) >= SMALL:
-        return
-    for name in files:
-        largest = UNPACKED * os.path.getsize(name) + SMALL
-        with ParquetFile(name) as file:
-            groups = map(file.metadata.row_group, range(file.num_row_groups))
-            left = largest if sum(group.total_byte_size for group in groups) <= largest else -1
-            for batch in file.iter_batches(ROWS) if left >= 0 else ():
-                left -= batch.nbytes
-                if left < 0:
-                    break
-        if left < 0:
-            raise ValueError(
-                f"{name} has {os.path.getsize(name):,} bytes, but more than {largest:,} when it is unpacked"
-            )
+    return ArrowImages(path, table, columns, (_folder_of(path),))
 
 
-def check_folder(folder: str) -> None:
-    """Raises OSError or ValueError if `datasets` would read more than the files in a folder."""
-    for at, folders, files in os.walk(folder):
-        paths = [os.path.join(at, name) for name in (*folders, *files)]
-        require_links_inside([path for path in paths if os.path.islink(path)], folder)
-        for path in paths[len(folders) :]:
-            if os.path.exists(path):  # no link to nothing
-                open_regular(path).close()
-                if path.endswith(".arrow"):
-                    check_arrow(path)
-        check_parquet([path for path in paths[len(folders) :] if path.endswith(".parquet") and os.path.exists(path)])
-    import yaml
-    from datasets.utils.metadata import DatasetCardData, MetadataConfigs
-    from huggingface_hub import DatasetCard
-    from huggingface_hub.repocard import REGEX_YAML_BLOCK
-
-    script = os.path.join(folder, f"{os.path.basename(os.path.abspath(folder))}.py")
-    if os.path.exists(script):
-        raise ValueError(f"{script} is code, which versions of datasets before 4 run: move it out of the folder")
-    readme, standalone = (os.path.join(folder, name) for name in ("README.md", ".huggingface.yaml"))
-    if os.path.exists(standalone):
-        raise ValueError(f"{standalone} may name other files: move what it says into {readme}, or remove it")
-    card = DatasetCardData()
-    if os.path.exists(readme):
-        text = read_regular(readme, LARGEST_STATE).decode()
-        header = REGEX_YAML_BLOCK.search(text)
-        if header and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(header[2])):
-            raise ValueError(f"{readme} has aliases, some of which could stand for billions of names: write them out")
-        card = DatasetCard(text).data
-    for config in MetadataConfigs.from_dataset_card_data(card).values():
-        for name in texts((config.get("data_files"), config.get("data_dir"))):
-            if "::" in name or "://" in name or name[:1] in ("/", "~") or ".." in name.split("/"):
-                raise ValueError(f"{readme} names {name!r}: only files in the folder are read")
+def _folder_of(path: str) -> str:
+    return path if os.path.isdir(path) else os.path.dirname(path)
 
 
-def check_arrow(path: str) -> None:
-    """Raises an error of pyarrow if an Arrow file refers to bytes outside of its columns, which pyarrow would read."""
-    from pyarrow import ArrowInvalid, ipc, memory_map
-
-    with memory_map(path) as file:
-        try:
-            batches: Any = ipc.open_stream(file)
-        except ArrowInvalid:  # of the other form
-            found = ipc.open_file(file)
-            batches = map(found.get_batch, range(found.num_record_batches))
-        for batch in batches:
-            batch.validate(full=True)
-
-
-def texts(value: Any) -> Iterator[str]:
-    """Yields the texts in lists and dicts."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, tuple, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from texts(item)
-
-
-def _open(rec: str, load: Callable[[Any, str], Any]) -> ImageSet:
-    """Opens what `load` returns for the module `datasets` and what `rec` names without columns.
+@contextmanager
+def _loading(rec: str) -> Iterator[tuple[Any, str, dict[str, str]]]:
+    """Yields the module `datasets`, the path in `rec`, and the columns it chooses. Names `rec` in errors of the block.
 
     Raises:
         ImportError: `datasets` is not installed.
-        OSError, ValueError: it cannot load the set, or there are no images with labels.
+        OSError: the cache of `datasets` is full.
+        ValueError: the block failed for another reason.
     """
     try:
         import datasets
     except ImportError as error:
-        raise ImportError(f"{rec} needs the package datasets ({error}): {INSTALL}") from None
+        raise ImportError(f"{rec} needs the package datasets ({error}): pip install datasets") from None
     path, columns = split_columns(rec)
     try:
-        found = load(datasets, path)
-    except Exception as error:  # its own, of its file formats, of the network
+        yield datasets, path, columns
+    except Exception as error:  # of datasets, of its file formats, or of the network
         cause: BaseException = error
-        while cause.__cause__ is not None:  # "An error occurred while generating the dataset" says nothing
+        while cause.__cause__ is not None:  # the outer error is only "An error occurred while generating the dataset"
             cause = cause.__cause__
         if isinstance(cause, OSError) and cause.errno in NO_SPACE:
             raise OSError(
@@ -196,26 +120,98 @@ def _open(rec: str, load: Callable[[Any, str], Any]) -> ImageSet:
                 f"({cause.strerror}): free space there, or set HF_HOME to another folder"
             ) from error
         raise ValueError(f"{path} cannot be loaded by datasets ({described(cause)})") from error
-    return ArrowImages(path, found.data, columns, roots_of(path, datasets.config))
 
 
-def roots_of(path: str, config: Any) -> tuple[str, ...]:
-    """Returns the folders in which a set may name files: its own, and where `datasets` unpacks what it loads."""
-    if not path.startswith(HUB_PREFIX):
-        return (path if os.path.isdir(path) else os.path.dirname(path),)
-    folder = path.removeprefix(HUB_PREFIX)
-    return str(config.DOWNLOADED_DATASETS_PATH), folder if os.path.isdir(folder) else str(config.HF_CACHE_HOME)
+def check_parquet(files: Sequence[str]) -> None:
+    """Raises ValueError if a small set unpacks to gigabytes: any number of rows can refer to one stored image.
+
+    Unpacks the files a few rows at a time. Sets of SMALL_SET bytes and more are not checked.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    if sum(map(os.path.getsize, files)) >= SMALL_SET:
+        return
+    for name in files:
+        limit = MAX_RATIO * os.path.getsize(name) + SMALL_SET
+        with ParquetFile(name) as file:
+            # The sizes in the metadata may be false, so the rows are unpacked in any case.
+            unpacked = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
+            if unpacked <= limit:
+                unpacked = 0
+                for batch in file.iter_batches(CHECKED_ROWS):
+                    unpacked += batch.nbytes
+                    if unpacked > limit:
+                        break
+        if unpacked > limit:
+            raise ValueError(f"{name} has {os.path.getsize(name):,} bytes, but more than {limit:,} when it is unpacked")
+
+
+def check_folder(folder: str) -> None:
+    """Raises OSError or ValueError if `datasets` would read anything but regular files in a folder, or run code."""
+    for root, folders, files in os.walk(folder):
+        links = [path for name in (*folders, *files) if os.path.islink(path := os.path.join(root, name))]
+        require_links_inside(links, folder)
+        paths = [path for name in files if os.path.exists(path := os.path.join(root, name))]  # no broken links
+        for path in paths:
+            require_regular(path)
+            if path.endswith(".arrow"):
+                check_arrow(path)
+        check_parquet([path for path in paths if path.endswith(".parquet")])
+    script = os.path.join(folder, f"{os.path.basename(os.path.abspath(folder))}.py")
+    if os.path.exists(script):
+        raise ValueError(f"{script} is code, which versions of datasets before 4 run: move it out of the folder")
+    readme, standalone = (os.path.join(folder, name) for name in ("README.md", ".huggingface.yaml"))
+    if os.path.exists(standalone):
+        raise ValueError(f"{standalone} may name other files: move its content into {readme}, or remove it")
+    if not os.path.exists(readme):
+        return
+    import yaml
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCard
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK
+
+    text = read_regular(readme, MAX_METADATA).decode()
+    header = REGEX_YAML_BLOCK.search(text)
+    if header and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(header[2])):
+        raise ValueError(f"{readme} has aliases, which can stand for billions of names: write them out")
+    for config in MetadataConfigs.from_dataset_card_data(DatasetCard(text).data).values():
+        for name in _texts((config.get("data_files"), config.get("data_dir"))):
+            if "::" in name or "://" in name or name[:1] in ("/", "~") or ".." in name.split("/"):
+                raise ValueError(f"{readme} names {name!r}: only files in the folder are read")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yields the texts in nested lists and dicts."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def check_arrow(path: str) -> None:
+    """Raises an error of pyarrow if an Arrow file refers to memory outside of its columns, which pyarrow would read."""
+    from pyarrow import ArrowInvalid, ipc, memory_map
+
+    with memory_map(path) as mapped:
+        try:
+            batches: Any = ipc.open_stream(mapped)
+        except ArrowInvalid:  # the random-access format
+            file = ipc.open_file(mapped)
+            batches = map(file.get_batch, range(file.num_record_batches))
+        for batch in batches:
+            batch.validate(full=True)
 
 
 class ArrowImages(ImageSet):
-    """The images of a pyarrow table, or of one of `datasets`. See ImageSet.
+    """The images of a table of pyarrow or `datasets`. See ImageSet.
 
-    Images are a column of encoded images, binary or as `datasets.Image`; labels one of integers. If there are several,
-    those named image and label.
+    Images are a binary column, or one of type `datasets.Image`; labels an integer column. If several columns fit, those
+    named image and label are used.
 
     Args:
-        chosen: names of the columns by ``image`` and ``label``; others for those that it does not have.
-        roots: folders in which the files are that the table names.
+        chosen: names of the columns for ``image`` and ``label``; by default they are found as above.
+        roots: folders that may hold the files that the table names.
     """
 
     advice = "write the set again"
@@ -251,12 +247,12 @@ class ArrowImages(ImageSet):
             raise ValueError(f"{self.describe(position)}: {error}") from None
 
     def describe(self, position: int) -> str:
-        """Names the row of an image."""
+        """See ImageSet."""
         return f"{self.path}: image in row {position}"
 
 
 def is_image(kind: Any) -> bool:
-    """Whether a pyarrow type holds encoded images: binary, or a struct with such a field ``bytes``."""
+    """Whether a pyarrow type holds encoded images: binary, or a struct with a binary field ``bytes``."""
     fields = {field.name: str(field.type) for field in kind} if str(kind).startswith("struct") else {"bytes": str(kind)}
     return BINARY.fullmatch(fields.get("bytes", "")) is not None
 
@@ -269,10 +265,10 @@ def is_integer(kind: Any) -> bool:
 def choose(
     path: str, use: str, what: str, fits: Callable[[Any], bool], columns: Mapping[str, Any], chosen: Mapping[str, str]
 ) -> Any:
-    """Returns the chosen column, that named as its use, or without one the only one that fits.
+    """Returns the chosen column; without a choice the one named `use`, or the only one that fits.
 
     Raises:
-        ValueError: It is not clear, or the chosen one does not fit.
+        ValueError: the choice is ambiguous, or the column does not fit.
     """
     names = [name for name, column in columns.items() if fits(column.type)]
     name = chosen.get(use, names[0] if len(names) == 1 and use not in columns else use)

@@ -1,7 +1,7 @@
-"""A map-style Dataset of a user, by name: an object with `__len__` and `__getitem__`, such as one of PyTorch.
+"""A user's map-style Dataset: an object with `__len__` and `__getitem__`, such as one of PyTorch.
 
-An item is a pair of what is learned from, and the class label, an integer. Threads read items one at a time: a Dataset
-may have an open file, as PyTorch calls one from one thread. Processes (`decode_processes`) have one each.
+An item is a pair (inputs, class label). Threads call a Dataset one at a time, because it may hold an open file, and
+PyTorch calls it from one thread only. Each worker process (`decode_processes`) makes a Dataset of its own.
 
 Shapes: N items, H, W image size.
 """
@@ -20,7 +20,6 @@ from PIL import Image
 from partial_fc.data.batch import Batch, Inputs, map_inputs
 from partial_fc.data.image_set import ImageSet
 from partial_fc.data.label_runs import LabelRuns, class_labels
-from partial_fc.data.read_log import ReadLog
 from partial_fc.data.transforms import rgb_of, upright
 from partial_fc.utils.imports import import_object
 from partial_fc.utils.text import plural
@@ -29,35 +28,31 @@ from partial_fc.utils.user_code import place_in_user_code, refusal
 Result = TypeVar("Result")
 
 ADVICE = "correct the Dataset"
-READING = threading.RLock()  # one for all Datasets: parts of one, such as Subsets, share its files
-MOST_READ = 50_000  # items for their labels; more would take hours without a sign, in every process
+READING = threading.RLock()  # one for all Datasets, as Subsets share the files of their Dataset
+MAX_READ = 50_000  # items that are read for their labels; more could take hours, in every process
 
 
 class MapStyle(Protocol):
-    """What a Dataset needs."""
+    """What `rec` must name."""
 
-    def __len__(self) -> int:
-        """Returns N."""
-        ...
+    def __len__(self) -> int: ...
 
-    def __getitem__(self, position: int, /) -> Any:
-        """Returns an item."""
-        ...
+    def __getitem__(self, position: int, /) -> Any: ...
 
 
 class LabelledDataset:
-    """A Dataset and the labels of its items: its attribute ``targets``, as torchvision's have it, or read with them.
+    """A Dataset with the labels of its items, from the attribute ``targets`` (as in torchvision) or from each item.
 
     Args:
-        dataset: the Dataset, or package.module:name of one, or of a class or function that makes one without arguments.
+        dataset: the Dataset, or package.module:name of a Dataset, or of a class or function that returns one.
 
     Attributes:
         name: for messages.
-        dataset: as above.
+        dataset: the Dataset.
         labels: (N,) int64.
 
     Raises:
-        ValueError: it cannot be imported or made, has no items, or labels of another form.
+        ValueError: it cannot be imported or created, has no items, or its labels are not class numbers.
     """
 
     def __init__(self, dataset: Any):
@@ -67,9 +62,9 @@ class LabelledDataset:
 
     @cached_property
     def digest(self) -> str:
-        """That of the Dataset if it has one, otherwise of the labels: reading an item may have random effects."""
-        own = getattr(self.dataset, "digest", None)
-        return str(own) if own else hashlib.sha256(self.labels.tobytes()).hexdigest()[:16]
+        """The Dataset's attribute ``digest``, or else a digest of the labels: items may contain random numbers."""
+        digest = getattr(self.dataset, "digest", None)
+        return str(digest) if digest else hashlib.sha256(self.labels.tobytes()).hexdigest()[:16]
 
     def read(self, position: int, convert: Callable[[Any], Result]) -> Result:
         """Returns ``convert(inputs)`` of an item. Raises ValueError, which names it, if it is bad."""
@@ -87,7 +82,7 @@ class LabelledDataset:
 class DatasetImages(ImageSet):
     """The images of a Dataset. See ImageSet.
 
-    An image is a tensor or array (3, H, W) or (H, W, 3) uint8 RGB, an image of Pillow, or an encoded image as bytes.
+    An image is a tensor or array (3, H, W) or (H, W, 3) uint8 RGB, a Pillow image, or the bytes of an encoded image.
 
     Args:
         name: see LabelledDataset.
@@ -110,19 +105,19 @@ class DatasetImages(ImageSet):
         return self.items.read(position, as_image)
 
     def describe(self, position: int) -> str:
-        """Names the item of an image."""
+        """See ImageSet."""
         return f"{self.path}[{position}]"
 
 
 class DatasetItems:
-    """Any items of a Dataset, see Items in item_batches.py: an array or tensor, or a dict of them, and a label.
+    """A Dataset as Items, see item_batches.py: each item is an array or tensor, or a dict of them, and a label.
 
-    All have the shapes and types of the first item that can be read; others are bad. A Dataset that draws random
-    numbers itself gives others to a resumed training.
+    Items whose shapes or types differ from the first readable item are bad. If the Dataset draws random numbers itself,
+    a resumed training reads other items.
 
     Args:
         dataset: see LabelledDataset.
-        digest: identifies the content; empty for that of LabelledDataset.
+        digest: identifies the content; by default the digest of LabelledDataset.
 
     Raises:
         ValueError: see LabelledDataset, or no item can be read.
@@ -133,13 +128,13 @@ class DatasetItems:
         self.digest = digest or self._items.digest
         self.labels = self._items.labels
         self.num_classes = int(self.labels.max()) + 1
-        log = ReadLog(may_skip=len(self))
-        log.quiet = True
-
-        def read(position: int) -> Inputs:
-            return self._items.read(position, as_arrays)
-
-        self._form = form_of(log.first_good(0, read, lambda position: (position + 1) % len(self)))
+        for position in range(len(self)):
+            try:
+                self._form = shapes_of(self._items.read(position, as_arrays))
+                break
+            except ValueError as error:
+                if position == len(self) - 1:
+                    raise ValueError(f"{error}; no other item can be used either") from None
 
     def __len__(self) -> int:
         return len(self._items.labels)
@@ -154,21 +149,21 @@ class DatasetItems:
         return Batch(stacked, self._items.labels[positions])
 
     def describe(self, position: int) -> str:
-        """Names an item."""
+        """See Items."""
         return f"{self._items.name}[{position}]"
 
     def close(self) -> None:
-        """Does nothing: the Dataset is the user's."""
+        """Does nothing, because the Dataset belongs to the user."""
 
     def _checked(self, inputs: Any) -> Inputs:
         arrays = as_arrays(inputs)
-        if form_of(arrays) != self._form:
-            raise ValueError(f"is {form_of(arrays)}, but other items are {self._form}")
+        if shapes_of(arrays) != self._form:
+            raise ValueError(f"is {shapes_of(arrays)}, but other items are {self._form}")
         return arrays
 
 
 def as_arrays(inputs: Any) -> Inputs:
-    """Returns the inputs of an item as arrays, an image of Pillow upright. Raises ValueError if they are no numbers."""
+    """Returns an item's inputs as arrays; rotates Pillow images by EXIF. Raises ValueError if they are not numbers."""
     arrays = map_inputs(lambda each: upright(each) if isinstance(each, Image.Image) else np.asarray(each), inputs)
     for array in arrays.values() if isinstance(arrays, Mapping) else [arrays]:
         if array.dtype.kind not in "biufc":
@@ -176,13 +171,13 @@ def as_arrays(inputs: Any) -> Inputs:
     return arrays
 
 
-def form_of(inputs: Inputs) -> Any:
-    """Returns shape and type of each array, for comparison and messages."""
+def shapes_of(inputs: Inputs) -> Any:
+    """Returns type and shape of each array as text, for comparison and messages."""
     return map_inputs(lambda array: f"{array.dtype} {array.shape}", inputs)
 
 
 def as_image(image: Any) -> bytes | np.ndarray:
-    """Returns an image of a Dataset as ImageSet.read does."""
+    """Converts an image of a Dataset to what ImageSet.read returns."""
     if isinstance(image, bytes):
         return image
     if isinstance(image, Image.Image):
@@ -197,45 +192,46 @@ def as_image(image: Any) -> bytes | np.ndarray:
 
 
 def open_dataset(dataset: Any, name: str) -> Any:
-    """Returns a map-style Dataset: the given one, or the one that ``package.module:name`` is or makes.
+    """Returns a map-style Dataset: the object itself or by name, or what a class or function without arguments returns.
 
     Raises:
-        ValueError: it cannot be imported or made, has no items, or is no map-style Dataset.
+        ValueError: it cannot be imported or created, has no items, or is not a map-style Dataset.
     """
-    found = import_object(dataset, "rec", MapStyle) if isinstance(dataset, str) else dataset
-    if isinstance(found, type) or not hasattr(found, "__getitem__"):
+    if isinstance(dataset, str):
+        dataset = import_object(dataset, "rec", MapStyle)
+    if isinstance(dataset, type) or not hasattr(dataset, "__getitem__"):
         try:
-            found = found()
-        except (Exception, SystemExit) as error:  # the user's
+            dataset = dataset()
+        except (Exception, SystemExit) as error:  # of the user's code
             raise refusal(error, f"rec is {name}, which ends with ") from error
     try:
-        count = len(found)
-        found.__getitem__  # noqa: B018
+        count = len(dataset)
+        dataset.__getitem__  # noqa: B018
     except (TypeError, AttributeError, NotImplementedError):
         raise ValueError(
-            f"rec is {name}, a {type(found).__name__} without __len__ and __getitem__: a map-style Dataset is needed, "
+            f"rec is {name}, a {type(dataset).__name__} without __len__ and __getitem__: expected a map-style Dataset, "
             "whose items can be read in any order"
         ) from None
     if not count:
         raise ValueError(f"rec is {name}, which has no items")
-    return found
+    return dataset
 
 
 def labels_of(dataset: Any, name: str) -> np.ndarray:
-    """Returns labels (N,) int64 of a Dataset: its ``targets``, or those of all items, if they are not too many."""
+    """Returns labels (N,) int64 of a Dataset: its ``targets``, or the label of each item of a small Dataset."""
     targets = getattr(dataset, "targets", None)
     if targets is None:
         what = plural(len(dataset), "item")
-        if len(dataset) > MOST_READ:
+        if len(dataset) > MAX_READ:
             raise ValueError(
-                f"{name} has {what} and no attribute targets: reading each of them for its label may take hours. Give "
-                "the Dataset targets, the labels of all items in order, such as self.targets = [0, 0, 1]"
+                f"{name} has {what} and no attribute targets: reading each item for its label may take hours. Give the "
+                "Dataset targets, the labels of all items in order, such as self.targets = [0, 0, 1]"
             )
         logging.info("%s has no targets: reading %s for their labels", name, what)
         try:
             targets = [read_item(dataset, name, position)[1] for position in range(len(dataset))]
         except ValueError as error:
-            raise ValueError(f"{error}; it has no targets, so that each item is read for its label") from error
+            raise ValueError(f"{error}; {name} has no targets, so each item is read for its label") from error
     labels = np.asarray(targets)
     if labels.shape != (len(dataset),) or labels.dtype.kind not in "iu":
         raise ValueError(
@@ -246,24 +242,24 @@ def labels_of(dataset: Any, name: str) -> np.ndarray:
 
 
 def read_item(dataset: Any, name: str, position: int) -> tuple[Any, int]:
-    """Returns (inputs, label) of an item. Raises ValueError, which names it, if it cannot be read."""
+    """Returns (inputs, label) of an item. Raises ValueError, which names the item, if it cannot be read."""
     try:
         with READING:
             item = dataset[position]
-        if isinstance(item, Mapping):  # its keys could be taken for a pair
+        if isinstance(item, Mapping):  # two keys would unpack like a pair
             keys = ", ".join(map(str, item))
             raise TypeError(
-                f"it is a {type(item).__name__} with the keys {keys}, expected a pair of inputs and label; of a set of "
-                "Hugging Face, set rec to the folder that its save_to_disk writes"
+                f"it is a {type(item).__name__} with the keys {keys}, expected a pair of inputs and label; for a set "
+                "of Hugging Face, set rec to the folder that its save_to_disk writes"
             )
         inputs, label = item
         if not hasattr(label, "__index__"):
             raise TypeError(f"its label is of type {type(label).__name__}, expected an integer from 0")
         return inputs, operator.index(label)
-    except Exception as error:  # the user's: a missing file, a damaged image, another form
-        # The place here, too: a worker process sends the message without the error's traceback.
+    except Exception as error:  # of the user's code: a missing file, a damaged image, not a pair
+        # The message says where it failed, because a worker process sends it without the traceback.
         where = f" in {place}" if (place := place_in_user_code(error)) else ""
         text = f"{name}[{position}] cannot be read ({type(error).__name__}{where}: {error})"
-        if "thread" in str(error) and threading.current_thread() is not threading.main_thread():  # sqlite3, for example
+        if "thread" in str(error) and threading.current_thread() is not threading.main_thread():  # such as sqlite3
             text += "; to read in the thread that opens it, set decode_processes=1 or more"
         raise ValueError(text) from error

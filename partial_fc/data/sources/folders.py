@@ -1,7 +1,7 @@
-"""A folder with a folder of images for each identity, read as it is.
+"""A folder with a folder of images per identity.
 
-Positions and labels are those of `partial-fc sets pack`: identities in the sorted order of their names, and the sorted
-files of each. The image files are used as they are, so they must have the size and the channels of the training.
+Positions and labels are as in `partial-fc sets pack`: identities are sorted by name, and so are the files of each. The
+image files are not converted, so they must have the size and the channels of the training.
 
 Shapes: N images, C identities.
 """
@@ -19,13 +19,13 @@ from partial_fc.utils.regular_files import require_links_inside
 class FolderImages(ImageSet):
     """The images of such a folder, which is listed once. See ImageSet.
 
-    An image takes 8 bytes of memory and its file name.
+    The memory per image is its file name and 8 bytes.
 
     Attributes:
         folders: names of the C folders.
 
     Raises:
-        OSError, ValueError: the folder cannot be listed, an identity has no images, or has folders in its folder.
+        OSError, ValueError: the folder cannot be listed, or an identity's folder has no images or contains folders.
     """
 
     advice = "fix or remove it, or convert the set: partial-fc sets pack scales images and makes gray ones RGB"
@@ -38,7 +38,8 @@ class FolderImages(ImageSet):
             path = os.path.join(root, folder)
             content = list_folder(path)
             if content.folders:
-                raise ValueError(f"{os.path.join(path, content.folders[0])} is a folder in an identity's: move it up")
+                inner = os.path.join(path, content.folders[0])
+                raise ValueError(f"{inner} is a folder inside an identity's folder: move it up")
             if not content.images:
                 raise no_images(path, content.others)
             require_links_inside([os.path.join(path, name) for name in sorted(content.links)], root)
@@ -54,6 +55,6 @@ class FolderImages(ImageSet):
         return self.read_file(self.describe(position), self.path)
 
     def describe(self, position: int) -> str:
-        """Returns the path of an image."""
+        """See ImageSet; the path of the image."""
         name = os.fsdecode(self._names[self._ends[position] : self._ends[position + 1]])
         return os.path.join(self.path, self.folders[int(self.labels(position))], name)

@@ -1,9 +1,9 @@
-"""WebDataset shards: .tar files of samples, read in any order by an index of them.
+"""WebDataset shards: .tar files of samples, which an index makes readable in any order.
 
-A sample is a sequence of files of one name up to the first dot of the base name: 0001.jpg (or another image) and
-0001.cls, the class label in decimal digits; others are ignored. Positions follow the sorted shards and the order in
-them. The index of a shard is written beside it once (shard.tar.index, layout in stamped_words.py: K, a checksum, and
-offset, size and label of each image); it can be deleted.
+The files of a sample have the same name up to the first dot of the base name: 0001.jpg (or another image) and 0001.cls,
+the class label in decimal digits; others are ignored. Images are numbered in the order of the sorted shards. The index
+of a shard is written next to it once (shard.tar.index, layout in stamped_words.py: K, a checksum, and offset, size and
+label of each image); it can be deleted.
 
 Shapes: N images, K images of a shard.
 """
@@ -13,7 +13,6 @@ import os
 import re
 import tarfile
 import weakref
-from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -27,23 +26,24 @@ from partial_fc.utils.regular_files import require_links_inside, require_regular
 from .forms import ending_of
 from .tar_headers import BoundedMember
 
-SAMPLE = re.compile(r"((?:.*/)?[^./]+)(\.[^/]+)", re.DOTALL)  # name and ending, as webdataset divides them
-# As `datasets` names the splits of files.
+SAMPLE = re.compile(r"((?:.*/)?[^./]+)(\.[^/]+)", re.DOTALL)  # name and ending, split as webdataset does
+# Names of held-out splits in file names, as `datasets` recognizes them.
 HELD_OUT = re.compile(r"(?<![a-z])(?:test|testing|eval|evaluation|validation|valid|dev|val)(?![a-z])")
 COMPRESSED = (b"\x1f\x8b", b"\x1f\x9d", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip .. lz4
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 FORMAT = 0x58444954_43465002
 ENDING = ".index"
 HEADER_WORDS = 2
-HELD_OPEN = 256  # shards; further ones are opened for each image, because the files of a process are limited
-BLOCK, BLOCKS = tarfile.BLOCKSIZE, 1 << 20  # bytes; of zeros read at once, as a sparse file has any number
+HELD_OPEN = 256  # shards kept open, as a process may open few files; other shards are opened for each image
+BLOCK = tarfile.BLOCKSIZE
+ZEROS = 1 << 20  # bytes of padding read at once, of which a sparse file can have any number
 
 
 class ShardImages(ImageSet):
-    """The images of some shards. Thread-safe and fork-safe. See ImageSet.
+    """The images of shards. Thread-safe and fork-safe. See ImageSet.
 
     Args:
-        pattern: see expand_shards; or a folder of .tar files.
+        pattern: of the shards, or their folder; see expand_shards.
 
     Raises:
         OSError, ValueError: a shard cannot be read, or a sample has no image or no label; names both.
@@ -79,7 +79,7 @@ class ShardImages(ImageSet):
         return data
 
     def describe(self, position: int) -> str:
-        """Names shard, file and offset of an image."""
+        """See ImageSet."""
         shard = self.shards[int(np.searchsorted(self._ends, position, side="right"))]
         offset = int(self._offsets[position])
         with open(shard, "rb") as file:
@@ -92,35 +92,36 @@ class ShardImages(ImageSet):
 
 
 def close_all(descriptors: list[int]) -> None:
-    """Closes the files, and forgets their numbers, which may be reused for others."""
+    """Closes the files and removes their descriptors, which can be reused for other files."""
     while descriptors:
         os.close(descriptors.pop())
 
 
 def expand_shards(pattern: str, ending: str) -> list[str]:
-    """Returns the files of a pattern with "{000..099}" and the shell's wildcards, sorted; or those of a folder.
+    """Returns the sorted files that match a pattern with "{000..099}" and the shell's wildcards, or of a folder.
 
     Raises:
-        FileNotFoundError: there is none, or one of a range is missing.
-        ValueError: a folder has files of another split, too, by their names, or a range has no numbers.
+        FileNotFoundError: there is no file, or a file of a range is missing.
+        ValueError: a folder has files of a held-out split, by their names, or a range is empty.
     """
     if os.path.isdir(pattern):
         names = sorted(name for name in os.listdir(pattern) if ending_of(name) == ending and name[0] != ".")
         held_out = [name for name in names if HELD_OUT.search(name.lower())]
         if held_out:
+            train = os.path.join(pattern, f"train-*{ending}")
             raise ValueError(
-                f"{os.path.join(pattern, held_out[0])} is not for training by its name: name the files to train on, "
-                f"such as {os.path.join(pattern, f'train-*{ending}')}"
+                f"{os.path.join(pattern, held_out[0])} is named like a held-out split: name the files to train on, "
+                f"such as {train}"
             )
         files = [os.path.join(pattern, name) for name in names]
         require_links_inside([file for file in files if os.path.islink(file)], pattern)
         return files
     span = RANGE.search(pattern)
     if span is None:
-        found = sorted(glob.glob(pattern)) or [pattern] * os.path.exists(pattern)
-        if not found:
+        files = sorted(glob.glob(pattern)) or [pattern] * os.path.exists(pattern)
+        if not files:
             raise FileNotFoundError(f"{pattern} does not exist: expected {ending} files, or a folder of them")
-        return found
+        return files
     numbers = range(int(span[1]), int(span[2]) + 1)
     if not numbers:
         raise ValueError(f"{pattern} names no files: its range begins with {span[1]}, above its end, {span[2]}")
@@ -131,11 +132,11 @@ def expand_shards(pattern: str, ending: str) -> list[str]:
 
 
 def open_shard(path: str) -> np.ndarray:
-    """Returns (K, 3) int64, offset, size and label of each image: from the index file, or from the shard."""
+    """Returns offset, size and label of each image, (K, 3) int64, from the index file or from the shard."""
     stamp = file_stamp(path, FORMAT)
     words = read_words(path + ENDING, stamp)
     if words is not None and len(words) > HEADER_WORDS and len(words) == HEADER_WORDS + 3 * words[0]:
-        images = np.array(words[HEADER_WORDS:]).reshape(-1, 3)  # the map would hold a descriptor for each shard
+        images = np.array(words[HEADER_WORDS:]).reshape(-1, 3)  # a copy, because each memory map keeps a file open
         if images.sum() == words[1] and lie_inside(path, images):
             return images
     images = index_shard(path)
@@ -144,7 +145,7 @@ def open_shard(path: str) -> np.ndarray:
 
 
 def index_shard(path: str) -> np.ndarray:
-    """Returns (K, 3) int64, offset, size and label of each image, from the headers of a .tar, or of several joined.
+    """Returns offset, size and label of each image, (K, 3) int64, from the headers of one or more joined .tar files.
 
     Raises:
         OSError, ValueError: see ShardImages.
@@ -160,44 +161,46 @@ def index_shard(path: str) -> np.ndarray:
                     if start and tar.offset == start:
                         raise ValueError(f"{path} has data after its end, at offset {start}, that are no archive")
                     start = next_archive(path, file, tar.offset)
-                    images += images_of(path, samples)
-    # Beside its own errors: chains of headers, and sizes that no file or memory has.
+                    for name, sample in samples.items():
+                        for kind, what in (("image", "image"), ("label", ".cls, the class label in decimal digits")):
+                            if kind not in sample:
+                                raise ValueError(f"{path}: sample {name} has no {what}: {ShardImages.advice}")
+                        images.append((*sample["image"], sample["label"]))
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
+    # Chains of headers and impossible sizes raise other errors than TarError.
     except (tarfile.TarError, RecursionError, MemoryError, OverflowError) as error:
         with open(path, "rb") as file:
             if file.read(6).startswith(COMPRESSED):
-                raise ValueError(
-                    f"{path} is compressed, so that no image can be read without those before it: decompress it"
-                ) from None
+                raise ValueError(f"{path} is compressed, so it cannot be read in any order: decompress it") from None
         raise ValueError(f"{path} is no .tar file, or is damaged ({error}): copy or write it again") from None
     if not images:
         raise ValueError(f"{path} contains no samples, expected NAME.jpg and NAME.cls: remove it")
-    found = np.array(images, np.int64)
-    if not lie_inside(path, found):
+    table = np.array(images, np.int64)
+    if not lie_inside(path, table):
         raise ValueError(f"{path} is damaged or truncated: an image ends after the file: copy or write it again")
-    return found
+    return table
 
 
 def lie_inside(path: str, images: np.ndarray) -> bool:
-    """Whether all images (K, 3), see open_shard, lie inside the file: an index, or a header, may say anything."""
+    """Whether all images (K, 3), see open_shard, are inside the file. Headers and indexes can contain any numbers."""
     end = os.path.getsize(path)
+    # Offset and size are compared one by one first, because their sum can overflow.
     return bool((images >= 0).all() and (images[:, :2] <= end).all() and (images[:, :2].sum(axis=1) <= end).all())
 
 
 def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
-    """Returns the samples of an archive by name: offset and size of the image, and the label, as far as they are there.
+    """Returns the samples of an archive by name: "image" -> (offset, size), and "label" -> label, if they exist.
 
     Raises:
-        ValueError: a sample is not clear.
+        ValueError: a sample is ambiguous.
     """
     samples: dict[str, dict[str, Any]] = {}
-    others: dict[str, str] = {}  # name up to the last dot -> kind, of images and labels that are none of a sample
+    others: dict[str, str] = {}  # name up to the last dot -> kind, for images and labels whose names have more dots
     end = os.path.getsize(path)
     while (member := tar.next()) is not None:
-        # Each holds a copy of the records of its headers.
-        tar.members.clear()  # type: ignore[attr-defined]
-        if not 0 <= member.size <= end:  # before tarfile seeks what follows it
+        tar.members.clear()  # type: ignore[attr-defined]  # each keeps a copy of the records in its headers
+        if not 0 <= member.size <= end:  # before tarfile seeks to the next header
             raise tarfile.ReadError(f"{member.name} has {member.size} bytes")
         parts = SAMPLE.fullmatch(member.name)
         if parts is None or member.isdir():
@@ -209,37 +212,25 @@ def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
         if kind and parts[2].count(".") > 1:
             if others.setdefault(name, kind) != kind:
                 raise ValueError(
-                    f"{path}: {name} is no sample, whose name ends at the first dot: write the shard again with names "
-                    "without dots"
+                    f"{path}: {name} is no sample, because the name of a sample ends at the first dot: write the shard "
+                    "again with names without dots"
                 )
         elif kind:
             if kind in sample:
                 raise ValueError(f"{path}: {member.name} is a second {kind} of sample {parts[1]}: {ShardImages.advice}")
-            place = member.offset_data, member.size
-            sample[kind] = place if kind == "image" else read_label(path, tar, member)
+            if kind == "image":
+                sample[kind] = member.offset_data, member.size
+            else:
+                file = tar.extractfile(member)
+                text = b"" if file is None else file.read(32).strip()
+                if not text.isdigit() or len(text) > 18:
+                    raise ValueError(f"{path}: {member.name} is {text!r}, expected a class label: {ShardImages.advice}")
+                sample[kind] = int(text)
     return samples
 
 
-def images_of(path: str, samples: dict[str, dict[str, Any]]) -> Iterator[tuple[int, int, int]]:
-    """Yields offset, size and label of each sample's image. Raises ValueError if one has no image or no label."""
-    for name, sample in samples.items():
-        for kind, what in (("image", "image"), ("label", ".cls, the class label in decimal digits")):
-            if kind not in sample:
-                raise ValueError(f"{path}: sample {name} has no {what}: {ShardImages.advice}")
-        yield *sample["image"], sample["label"]
-
-
-def read_label(path: str, tar: tarfile.TarFile, member: tarfile.TarInfo) -> int:
-    """Returns the class label in a .cls file."""
-    file = tar.extractfile(member)
-    text = b"" if file is None else file.read(32).strip()
-    if not text.isdigit() or len(text) > 18:
-        raise ValueError(f"{path}: {member.name} is {text!r}, expected a class label: {ShardImages.advice}")
-    return int(text)
-
-
 def next_archive(path: str, file: BinaryIO, offset: int) -> int | None:
-    """Returns where another archive begins after the zeros at `offset`, where tarfile has stopped; None without one.
+    """Returns the offset of the next joined archive, after the zeros at `offset` where tarfile has stopped; or None.
 
     Raises:
         ValueError: there are no zeros.
@@ -247,8 +238,8 @@ def next_archive(path: str, file: BinaryIO, offset: int) -> int | None:
     file.seek(offset)
     if file.read(BLOCK) != bytes(BLOCK):
         raise ValueError(f"{path} is damaged or truncated at offset {offset}: copy or write it again")
-    while blocks := file.read(BLOCKS):
-        if left := len(blocks.lstrip(b"\0")):
-            zeros = len(blocks) - left
-            return file.tell() - len(blocks) + zeros - zeros % BLOCK
+    while padding := file.read(ZEROS):
+        if left := len(padding.lstrip(b"\0")):
+            zeros = len(padding) - left
+            return file.tell() - len(padding) + zeros - zeros % BLOCK
     return None

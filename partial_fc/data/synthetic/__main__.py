@@ -14,7 +14,7 @@ SIZES = ("seed", "identities", "images_per_identity", "pairs")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("root", type=Path, help="folder of the data set")
+    parser.add_argument("root", type=Path, help="folder of the set")
     for name in SIZES:
         default = getattr(DEMO, name)
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default, help=f"default: {default}")

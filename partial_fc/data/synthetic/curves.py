@@ -1,7 +1,9 @@
-"""Smooth outlines for the synthetic faces. Legend: P control points, N points of the finished outline.
+"""Smooth outlines for the synthetic faces.
 
-Everything is drawn as a filled polygon, including lines: OpenCV's line widths are whole pixels, which would hide most
-of the differences between two faces.
+Everything is drawn as a filled polygon, even lines: OpenCV's line widths are whole pixels, which would hide most of the
+differences between two faces.
+
+Shapes: P control points, N points of an outline.
 """
 
 from collections.abc import Sequence
@@ -53,7 +55,7 @@ def oval(x: float, y: float, half_width: float, half_height: float, count: int =
 
 
 def ribbon(line: np.ndarray, width: float, taper: float = 0.7) -> np.ndarray:
-    """Returns a line (N, 2) of a given width as a polygon (2N, 2); its ends are narrower by `taper` (0 to 1)."""
+    """Returns a line (N, 2) with a width as a polygon (2N, 2); its ends are narrower by the fraction `taper`."""
     along = np.empty_like(line)
     along[1:-1] = line[2:] - line[:-2]
     along[0] = line[1] - line[0]

@@ -1,7 +1,7 @@
 """Writes the data set `demo`: synthetic faces in the format of the real sets.
 
 root/train.rec, train.idx, property   identities 0 .. identities-1, `images_per_identity` images each
-root/demo_val.bin                     pairs of held-out identities, in ten folds of half same, half different
+root/demo_val.bin                     pairs of held-out identities in ten folds, half of each fold the same identity
 root/demo.json                        the parameters
 """
 
@@ -18,7 +18,7 @@ from .draw import encode_face
 from .identity import random_stream
 from .writer import SyntheticSet, draw_all
 
-VERSION = 3  # increase it with every change of pixels, so that existing sets are written again
+VERSION = 3  # increase it whenever pixels change, so that existing sets are written again
 FOLDS = 10
 HELD_OUT_START = 2**31  # above all training identities
 PAIR_STREAM = 3
@@ -28,13 +28,13 @@ FILES = ("train.rec", "train.idx", "property", VALIDATION)
 
 
 class DemoSize(NamedTuple):
-    """What a set consists of."""
+    """The parameters of a set."""
 
     seed: int = 2022  # of the faces
-    identities: int = 1000  # identities for training
-    images_per_identity: int = 20  # images of each
+    identities: int = 1000  # for training
+    images_per_identity: int = 20
     held_out: int = 200  # identities of the validation pairs
-    pairs: int = 2000  # number of validation pairs
+    pairs: int = 2000  # for validation
 
     @property
     def images(self) -> int:
@@ -59,19 +59,19 @@ DEMO = DemoSize()
 
 
 def demo_set(root: str | Path, size: DemoSize = DEMO) -> SyntheticSet:
-    """Returns the set of this size in a folder, whether it is written or not."""
+    """Returns the set of this size in a folder, which may not be written yet."""
     return SyntheticSet(Path(root), META, {"version": VERSION, **size._asdict()}, FILES)
 
 
 def write_demo(root: str | Path, size: DemoSize = DEMO, workers: int | None = None) -> None:
-    """Draws and writes the set unless it is there. The folder appears when the set is complete; an older set goes.
+    """Draws and writes the set unless it exists. The complete folder replaces an older set.
 
-    The processes that draw import the caller's main script, which needs ``if __name__ == "__main__"`` as with
+    The worker processes import the caller's main script, which needs ``if __name__ == "__main__"`` as with
     multiprocessing.
 
     Args:
         root: folder of the set.
-        size: what it consists of.
+        size: the parameters.
         workers: number of processes (default: one per usable core).
 
     Raises:
@@ -86,9 +86,9 @@ def write_demo(root: str | Path, size: DemoSize = DEMO, workers: int | None = No
 
 
 def plan_pairs(size: DemoSize) -> tuple[list[tuple[int, int]], list[bool]]:
-    """Draws the pairs: identities (P, 2), and whether they are the same.
+    """Returns the identities of the pairs, (P, 2), and whether they are the same, (P,).
 
-    Ten folds in sequence that share no identity, in each the pairs of one person first.
+    The ten folds follow each other and share no identity; each begins with its pairs of the same identity.
     """
     random = random_stream(PAIR_STREAM, size.seed).random
     plan: list[tuple[int, int]] = []
@@ -107,7 +107,7 @@ def plan_pairs(size: DemoSize) -> tuple[list[tuple[int, int]], list[bool]]:
 def _write_files(size: DemoSize, workers: int, folder: Path) -> None:
     plan, issame = plan_pairs(size)
     tasks = [(person, image) for person in range(size.identities) for image in range(size.images_per_identity)]
-    # Every side of every pair is a different image: its number is its place in the file.
+    # All images of the pairs differ, because an image is numbered by its position in the file.
     tasks += [(person, image) for image, person in enumerate(chain.from_iterable(plan))]
     pictures = draw_all(partial(_encode, size.seed), tasks, workers)
     write_face_set(folder, (islice(pictures, size.images_per_identity) for _ in range(size.identities)))

@@ -1,17 +1,17 @@
-"""The person: some sixty numbers that are the same in every image of one person.
+"""The person: some sixty numbers that are the same in all images of a person.
 
-Lengths are in face units (eye_spacing: in half face widths). The origin is between the eyes and the mouth, x points to
-the right, y downwards, and the head extends from about -1 (crown) to +1 (chin). Colors are RGB, 0 to 255.
+Lengths are in face units (eye_spacing in half face widths). The origin is between the eyes and the mouth, x points to
+the right, y points down, and the head extends from about -1 (crown) to +1 (chin). Colors are RGB, 0 to 255.
 """
 
 from types import SimpleNamespace
 
 import numpy as np
 
-IDENTITY_STREAM = 1  # separates the random numbers of persons from those of images
-LIMIT = 2**32  # SeedSequence uses 32-bit words: with larger numbers two tuples could be equivalent
+IDENTITY_STREAM = 1  # persons and images have different random numbers
+LIMIT = 2**32  # SeedSequence splits larger numbers into 32-bit words, so that two keys could be equivalent
 
-# Values are uniform in their ranges. Append new names: the order is that of the draws.
+# Values are uniform in their ranges. Append new names at the end, because values are drawn in this order.
 RANGES: dict[str, tuple[float, float]] = {
     # head
     "face_width": (0.60, 0.86),
@@ -85,7 +85,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "moustache": (-1.6, 1.0),
     "moustache_width": (0.03, 0.08),
 }
-# Moles (x, y, radius); one with a radius below the smallest visible one is not drawn.
+# Moles (x, y, radius); those with too small a radius are not drawn.
 MOLES = 3
 MOLE_RANGES = ((-0.55, 0.55), (-0.45, 0.85), (-0.025, 0.034))
 FRECKLES = 24
@@ -106,15 +106,15 @@ def between(palette: tuple[tuple[int, int, int], ...], position: float) -> np.nd
 
 
 def mix(color, other, part: float) -> np.ndarray:
-    """Mixes a fraction `part` (0 to 1) of the other color into the first; (3,)."""
+    """Mixes a fraction `part` (0 to 1) of the other color into the first; returns (3,)."""
     return np.asarray(color, dtype=np.float64) * (1 - part) + np.asarray(other, dtype=np.float64) * part
 
 
 def random_stream(*key: int) -> np.random.Generator:
-    """Returns the generator of a tuple of integers. Raises ValueError if one exceeds 32 bits.
+    """Returns a generator seeded by a tuple of integers. Raises ValueError if one exceeds 32 bits.
 
-    Callers use `.random()` and `.bytes()` only: NumPy keeps their streams stable, while distributions such as
-    `.normal()` may change between versions.
+    Callers use `.random()` and `.bytes()` only, whose streams NumPy keeps stable; distributions such as `.normal()` may
+    change between versions.
     """
     if any(not 0 <= number < LIMIT for number in key):
         raise ValueError(f"seed, identity and image of a drawn face must be from 0 to {LIMIT - 1}, got {key}")
@@ -125,12 +125,12 @@ def draw_identity(seed: int, identity: int) -> Identity:
     """Draws the person with this number."""
     random = random_stream(IDENTITY_STREAM, seed, identity).random
     parts = random(len(RANGES)).tolist()
-    who = Identity(**{name: low + (high - low) * part for (name, (low, high)), part in zip(RANGES.items(), parts)})
+    person = Identity(**{name: low + (high - low) * part for (name, (low, high)), part in zip(RANGES.items(), parts)})
     low, high = np.array(MOLE_RANGES).T
-    who.moles, who.freckle_spots = low + (high - low) * random((MOLES, 3)), random((FRECKLES, 2))
-    skin = between(SKIN, who.skin_tone) + np.array([8.0, -4.0, -6.0]) * who.skin_red
-    who.skin = np.clip(skin, 0, 255)
-    who.hair = np.clip(between(HAIR, who.hair_colour) * (1 + 0.25 * who.hair_light), 0, 255)
-    who.iris = between(IRIS, who.iris_colour)
-    who.lips = mix(who.skin, (176, 52, 62), who.lip_colour)
-    return who
+    person.moles, person.freckle_spots = low + (high - low) * random((MOLES, 3)), random((FRECKLES, 2))
+    skin = between(SKIN, person.skin_tone) + np.array([8.0, -4.0, -6.0]) * person.skin_red
+    person.skin = np.clip(skin, 0, 255)
+    person.hair = np.clip(between(HAIR, person.hair_colour) * (1 + 0.25 * person.hair_light), 0, 255)
+    person.iris = between(IRIS, person.iris_colour)
+    person.lips = mix(person.skin, (176, 52, 62), person.lip_colour)
+    return person

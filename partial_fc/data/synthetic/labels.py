@@ -1,4 +1,4 @@
-"""Wrong labels, to see what they cost a training.
+"""Wrong labels, for measuring how they affect training.
 
 Shape: N items.
 """
@@ -11,10 +11,10 @@ NOISE = 103  # stream of random numbers
 
 
 def flipped(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Returns labels (N,) of which a share has changed to other labels, drawn uniformly."""
+    """Returns labels (N,) with a share of them replaced by other labels, drawn uniformly."""
     draws = random_stream(seed, NOISE).random((2, len(labels)))
     classes = int(labels.max()) + 1
-    chosen = draws[0].argsort(kind="stable")[: round(share * len(labels))]
+    wrong = draws[0].argsort(kind="stable")[: round(share * len(labels))]
     result = labels.copy()
-    result[chosen] = (labels[chosen] + 1 + (draws[1, chosen] * (classes - 1)).astype(labels.dtype)) % classes
+    result[wrong] = (labels[wrong] + 1 + (draws[1, wrong] * (classes - 1)).astype(labels.dtype)) % classes
     return result

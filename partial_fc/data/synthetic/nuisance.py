@@ -1,6 +1,6 @@
 """The conditions of an image: everything that differs between two images of one person.
 
-`Nuisance` contains the numbers, and `random` for what needs many (background, noise).
+`Nuisance` contains numbers, and the generator `random` for parts that need many of them (background, noise).
 """
 
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from .identity import random_stream
 
 IMAGE_STREAM = 2
 
-# name: (mean, spread). The mean of three uniform draws, from mean - spread to mean + spread.
+# name: (mean, spread); values are the mean of three uniform draws from mean - spread to mean + spread.
 BELLS: dict[str, tuple[float, float]] = {
     # pose: radians, then face units
     "yaw": (0.0, 0.44),
@@ -38,7 +38,7 @@ BELLS: dict[str, tuple[float, float]] = {
     "slope_y": (0.0, 0.40),
     "veil": (-0.05, 0.25),
 }
-# name: (low, high), uniform
+# name: (low, high); values are uniform.
 EVEN: dict[str, tuple[float, float]] = {
     "blur": (0.0, 3.0),
     "noise": (0.0, 12.0),
@@ -58,12 +58,12 @@ class Nuisance(SimpleNamespace):
 def draw_nuisance(seed: int, identity: int, image: int) -> Nuisance:
     """Draws the conditions of an image of a person."""
     random = random_stream(IMAGE_STREAM, seed, identity, image)
-    how = Nuisance(random=random)
+    nuisance = Nuisance(random=random)
     bells = random.random((len(BELLS), 3)).mean(axis=1).tolist()
     for (name, (middle, spread)), part in zip(BELLS.items(), bells):
-        setattr(how, name, middle + spread * (2 * part - 1))
+        setattr(nuisance, name, middle + spread * (2 * part - 1))
     for (name, (low, high)), part in zip(EVEN.items(), random.random(len(EVEN)).tolist()):
-        setattr(how, name, low + (high - low) * part)
+        setattr(nuisance, name, low + (high - low) * part)
     for name, color in zip(COLORS, random.random((len(COLORS), 3)) * 255):
-        setattr(how, name, color)
-    return how
+        setattr(nuisance, name, color)
+    return nuisance

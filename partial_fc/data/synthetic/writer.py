@@ -1,7 +1,7 @@
-"""What the makers of synthetic sets share: drawing in several processes, and a folder that is written once.
+"""Shared by the generators of synthetic sets: drawing in several processes, and a folder that is written once.
 
-They differ in what they draw and in the files they write: faces in dataset.py, characters in examples/glyphs. The IJB
-protocol of evaluation/ijb/synthetic.py uses the processes only.
+The generators are dataset.py (faces), examples/glyphs (characters), and partial_fc_tools/ijb/synthetic.py, which uses
+the processes only.
 """
 
 import json
@@ -14,7 +14,7 @@ from partial_fc.utils.process_pool import in_chunks, ordered_map
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_folder
 
-CHUNK = 32  # images of a task: about a tenth of a second
+CHUNK = 32  # images per task of a process: about a tenth of a second
 Task = TypeVar("Task")
 Image = TypeVar("Image")
 
@@ -36,11 +36,11 @@ class SyntheticSet(NamedTuple):
 
     root: Path  # the folder
     meta: str  # name of the JSON file with the parameters
-    parameters: dict[str, Any]  # what the content depends on, for JSON
-    files: tuple[str, ...]  # names of the files without which the set is incomplete
+    parameters: dict[str, Any]  # determine the content; JSON
+    files: tuple[str, ...]  # names of the files of a complete set
 
     def is_current(self) -> bool:
-        """Returns whether the folder contains a complete set with these parameters."""
+        """Whether the folder contains a complete set with these parameters."""
         try:
             same = json.loads((self.root / self.meta).read_text()) == self.parameters
         except (OSError, ValueError):
@@ -48,16 +48,16 @@ class SyntheticSet(NamedTuple):
         return same and all((self.root / name).is_file() for name in self.files)
 
     def write(self, write_files: Callable[[Path], object]) -> None:
-        """Writes the set with `write_files(folder)`; the folder appears when it is complete, and replaces an older set.
+        """Writes the set with `write_files(folder)`. The complete folder replaces an older set.
 
         Raises:
             OSError: the set cannot be written, or the folder contains something else.
         """
-        own = (self.meta, *self.files) if (self.root / self.meta).exists() else ()  # a set of an earlier version
+        replaceable = (self.meta, *self.files) if (self.root / self.meta).exists() else ()  # of an earlier version
         try:
-            with staged_folder(self.root, force=True, own=own) as stage:
+            with staged_folder(self.root, force=True, own=replaceable) as stage:
                 write_files(Path(stage))
                 (Path(stage) / self.meta).write_text(json.dumps(self.parameters, indent=1) + "\n")
         except OSError:
-            if not self.is_current():  # else another process has written the same set meanwhile
+            if not self.is_current():  # otherwise, another process has written the same set in the meantime
                 raise

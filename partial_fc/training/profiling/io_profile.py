@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from partial_fc.data.sources.forms import DATASET, form_of
+from partial_fc.data.sources.forms import is_dataset
 from partial_fc.data.training_data import TrainingData
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import cores_of_rank
@@ -84,7 +84,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
         rank_hosts,
         engine.on_gpu,
         readers="decode_processes" if settings.decode_processes else "decode_threads",
-        python=not settings.decode_processes and (not task.source() or form_of(task.source()) == DATASET),
+        python=not settings.decode_processes and (not task.source() or is_dataset(task.source())),
     )
     data.close()
     collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))

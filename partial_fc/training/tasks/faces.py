@@ -3,6 +3,8 @@
 Shapes: N images, H = W image size.
 """
 
+import logging
+import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from partial_fc.data.batch import Inputs
-from partial_fc.data.batch_loader import FaceBatches
+from partial_fc.data.face_items import FaceItems
+from partial_fc.data.folder import others_text
 from partial_fc.data.pairs_bin import read_pairs
+from partial_fc.data.training_data import Batches
 from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.evaluation.validation_set import PairsOfRank, raw_pixel_distances
 from partial_fc.evaluation.verification import verify_distances
 from partial_fc.training.inputs import check_records, draw_demo, record_path, validation_sets
-from partial_fc.training.schedule import items_of_update
 from partial_fc.utils.config import Setting, SettingsError
 
 from .evaluation import Evaluation
@@ -69,21 +72,24 @@ class Faces(Task):
         """See Task."""
         return record_path(self.settings)
 
-    def batches(self, rank: int, size: int) -> FaceBatches:
+    def items(self) -> FaceItems:
         """See Task."""
         settings = self.settings
-        return FaceBatches(
+        return FaceItems(
             record_path(settings),
-            items_of_update(settings),
             (settings.image_size, settings.image_size),
-            shuffle=settings.shuffle,
-            augmentation=Augmentation(settings.rand_mirror, self.cutout, self.color_jittering, self.jpeg_compression),
-            min_images_per_class=self.min_images_per_class,
-            skip_bad_images=settings.skip_bad_images,
-            rank=rank,
-            size=size,
-            seed=settings.seed,
+            Augmentation(settings.rand_mirror, self.cutout, self.color_jittering, self.jpeg_compression),
+            self.min_images_per_class,
+            settings.seed,
         )
+
+    def batches(self, rank: int, size: int) -> Batches:
+        """See Task."""
+        batches: Any = super().batches(rank, size)
+        records = batches.items.records
+        if records.left_out and rank == 0 and multiprocessing.parent_process() is None:  # not in worker processes
+            logging.warning("%s: %s", records.path, others_text(records.left_out))
+        return batches
 
     def dummy_inputs(self, count: int, random: np.random.Generator) -> np.ndarray:
         """Returns random pixels."""

@@ -1,7 +1,7 @@
 """Training on the items of a map-style Dataset, which the setting ``rec`` names, without held-out sets."""
 
 from partial_fc.data.sources.dataset import DatasetItems
-from partial_fc.data.sources.forms import DATASET, form_of
+from partial_fc.data.sources.forms import is_dataset
 
 from .task import Task
 
@@ -11,7 +11,7 @@ class DatasetTask(Task):
 
     def prepare(self, home: str) -> None:
         """Checks that ``rec`` names a Dataset, which hf:NAME does not."""
-        if form_of(self.settings.rec) != DATASET:
+        if not is_dataset(self.settings.rec):
             raise ValueError(
                 f"task=items trains on a map-style Dataset, but rec is {self.settings.rec!r}: set "
                 "rec=package.module:name"

@@ -11,7 +11,7 @@ from torch import nn
 from torch_layer import RANK, SIZE, E, all_ranks
 from torch_training import build_engine
 
-from partial_fc.data.batch_loader import FaceBatches
+from face_sets import face_batches
 from partial_fc.data.face_records import write_face_set
 from partial_fc.data.item_batches import ArrayItems, ItemBatches
 from partial_fc.distributed.errors import JobError
@@ -56,7 +56,7 @@ def write(folder, damaged=()):
 
 
 def data_of(folder, **arguments):
-    faces = FaceBatches(f"{folder}/train.rec", BATCH, (SIDE, SIDE), rank=RANK, size=SIZE, seed=1, **arguments)
+    faces = face_batches(f"{folder}/train.rec", BATCH, (SIDE, SIDE), rank=RANK, size=SIZE, seed=1, **arguments)
     return tensor_data(faces, threads=2, pinned=False)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from command_line import call
 from face_sets import images_of, overwrite, write_records
-from partial_fc.data.batch_loader import images_to_read
 from partial_fc.data.face_records import FaceRecords, write_face_set
+from partial_fc.data.label_runs import KeptImages
 from partial_fc.data.names import folder_names, read_names, write_names
 from partial_fc.data.synthetic.draw import encode_face
 from partial_fc_tools.sets import merge, pack, unpack
@@ -84,7 +84,7 @@ def test_memory_does_not_follow_from_a_large_label(tmp_path):
     call(unpack, path, tmp_path / "tree")
     facts = describe_set(path)
     with closing(FaceRecords(os.path.join(path, "train.rec"))) as records:
-        assert images_to_read(records, 1).positions(np.arange(2)).tolist() == [0, 1]
+        assert KeptImages(records.runs, 1).positions(np.arange(2)).tolist() == [0, 1]
     assert tracemalloc.get_traced_memory()[1] < 20 << 20
     tracemalloc.stop()
     assert read_names(tmp_path / "out" / "train.rec", 4)[:2] == ["large/00000003", f"large/{largest}"]

@@ -1,4 +1,4 @@
-"""Memory comes back when an array and all views of it are gone, and not before."""
+"""Memory is reused when an array and all its views are deleted, and not before."""
 
 import gc
 

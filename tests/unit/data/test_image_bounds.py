@@ -1,4 +1,4 @@
-"""An image whose header names more pixels than a photo has is refused before they are allocated."""
+"""Images with too many pixels for a photo are refused before memory is allocated."""
 
 import io
 import struct
@@ -17,7 +17,7 @@ from partial_fc.data.image_formats import header, opened
 from partial_fc.data.transforms import decode_any_size, decode_rgb
 from paths import with_root
 
-# In a process of its own, as the command: others here may have imported OpenCV first.
+# Runs in a process of its own, because other tests may have imported OpenCV before our limits were set.
 DECODE = """
 import sys
 from partial_fc.data.transforms import decode_rgb
@@ -33,7 +33,7 @@ print(peak() - before)
 
 
 def decoded(image, size=None):
-    """The message of the error, and the megabytes that decoding took, in a process of its own."""
+    """The error message, and the megabytes that decoding took, in a process of its own."""
     command = [sys.executable, "-c", DECODE.format(size=size)]
     done = subprocess.run(command, input=image, env=with_root(), capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -96,13 +96,13 @@ def avif_of(image, *others):
 
 
 def named(content, *side):
-    """An AVIF whose header names another size than its frames have."""
+    """An AVIF whose header has another size than its frames."""
     before, _, after = content.partition(b"ispe\0\0\0\0")
     return before + b"ispe\0\0\0\0" + struct.pack(">II", *side) + after[8:]
 
 
 def in_extents(content):
-    """An AVIF with one item, whose data are in pieces of which none has the whole sequence header."""
+    """An AVIF whose only item is in pieces; no piece contains the whole sequence header."""
     before, _, after = content.partition(b"iloc")
     start, length = struct.unpack_from(">II", after, 14)
     parts = [content[start : start + 4], content[start + 4 : start + 7], content[start + 7 : start + length]]
@@ -111,7 +111,7 @@ def in_extents(content):
         extents += struct.pack(">II", place, len(part))
         place += len(part) + 3
     box = after[:12] + struct.pack(">H", len(parts)) + extents
-    # Above the first box after iloc, which moves with the box that holds it.
+    # The sizes of the boxes that contain iloc grow by as much.
     moved = len(extents) - 8
     sizes = {before.rindex(b"meta") - 4: moved, len(before) - 4: moved}
     content = bytearray(before + b"iloc" + box + after[22:])
@@ -137,12 +137,12 @@ def test_frames_of_an_avif_are_not_much_larger_than_its_header_says(make):
 def test_frames_of_an_animated_avif_are_not_decoded():
     content = avif_of(BLACK[:112, :112], BLACK[:112, :112] + 255)
     assert (Image.open(io.BytesIO(content)).n_frames, opened(content).n_frames) == (2, 1)
-    assert avif.coded_pixels(content) == 128 * 128  # frames of a film may have any size of as many bits
+    assert avif.coded_pixels(content) == 128 * 128  # frames of an animation can have any size with this number of bits
     assert decode_rgb(content, (112, 112)).max() < 9
 
 
 def test_a_sequence_header_with_all_of_its_parts_is_read():
-    """Timing, a model of the decoder, two layers, one with a tier, and delays; as the specification of AV1 has them."""
+    """With timing, a decoder model, two layers (one with a tier), and delays, as in the specification of AV1."""
     timing = "1" + "0" * 64 + "1" + "00100" + "1" + "00011" + "0" * 32 + "0" * 10
     layers = "1" + "00001" + "0" * 12 + "01000" + "1" + "1" + "0" * 9 + "1" + "0000" + "0" * 12 + "00111" + "0" + "0"
     size = "0110" + "1000" + "1101111" + "000110001"
@@ -169,7 +169,7 @@ def test_damaged_avifs_are_refused_or_decoded(tmp_path):
 
 @pytest.mark.timeout(20)
 def test_parts_of_an_avif_are_counted():
-    """Items without bytes, of an empty box, and parts of an image without bytes."""
+    """Too many empty items, or too many empty parts of an image."""
 
     def box(kind, content):
         return struct.pack(">I4s", 8 + len(content), kind) + content
@@ -182,7 +182,7 @@ def test_parts_of_an_avif_are_counted():
     for content, error in (
         (box(b"meta", bytes(4) + box(b"iloc", many)), "too many items"),
         (box(b"meta", bytes(4) + box(b"iloc", one)) + box(b"mdat", parts), "too many parts"),
-        (box(b"mini", b""), "short form"),
+        (box(b"mini", b""), "compact header"),
     ):
         with pytest.raises(ValueError, match=error):
             avif.coded_pixels(start + content)
@@ -204,7 +204,7 @@ def test_a_tile_of_a_tiff_has_no_more_pixels_than_an_image():
 
 
 def jpeg_2000(side, size=None, components=3, layers=1, levels=0, block=(4, 4), precincts=b"", comment=b""):
-    """The codestream of a black image with another header, without what would follow it."""
+    """The codestream of a black image with a changed header."""
     file = io.BytesIO()
     Image.fromarray(np.zeros((side, side, 3), np.uint8)).save(file, "JPEG2000", no_jp2=True, num_resolutions=1)
     _, _, rest = file.getvalue().partition(b"\xff\x5c")
@@ -225,7 +225,7 @@ def jpeg_2000(side, size=None, components=3, layers=1, levels=0, block=(4, 4), p
         {"size": (2**26 - 1, 1) * 2, "block": (0, 8)},
         {"size": (8184, 8184, 33, 33)},
         {"layers": 65535},
-        {"layers": 65535, "comment": b"\xff\x52" + bytes(20)},  # which looks like another beginning
+        {"layers": 65535, "comment": b"\xff\x52" + bytes(20)},  # the comment looks like another coding style
         {"components": 16384},
     ],
     ids=str,
@@ -246,7 +246,7 @@ def test_a_usual_jpeg_2000_is_decoded(options):
 
 
 def test_a_jpeg_of_more_scans_than_its_coefficients_need_is_refused():
-    """Each of its scans goes through all pixels: 10,000 take more than a minute, in which no signal is seen."""
+    """Decoding visits all pixels in each scan: 10,000 scans take more than a minute and cannot be interrupted."""
     file = io.BytesIO()
     Image.new("L", (8184, 8184), 128).save(file, "JPEG", progressive=True)
     usual = file.getvalue()
@@ -255,5 +255,5 @@ def test_a_jpeg_of_more_scans_than_its_coefficients_need_is_refused():
     assert header(usual)[:2] == (8184, 8184)
     with pytest.raises(ValueError, match="has 1006 scans of 66,977,856 pixels"):
         header(more)
-    thumbnails = b"\xff\xe1" + struct.pack(">H", 2 + 20_000) + b"\xff\xda" * 10_000  # and what follows the image
+    thumbnails = b"\xff\xe1" + struct.pack(">H", 2 + 20_000) + b"\xff\xda" * 10_000  # in a segment, and after the image
     assert header(usual[:2] + thumbnails + usual[2:] + b"\xff\xda" * 10_000)[:2] == (8184, 8184)

@@ -1,4 +1,4 @@
-"""Batches of items in memory: each item once in an epoch, in the order of train.rec, at any number of ranks."""
+"""Batches of items in memory: shares of ranks, bad items, and errors."""
 
 import time
 
@@ -14,23 +14,6 @@ LABELS = np.arange(N) % 5
 
 def batches_of(inputs=INPUTS, **arguments):
     return ItemBatches(ArrayItems(inputs, LABELS), **{"batch_size": 3, "shuffle": True, "seed": 4, **arguments})
-
-
-def test_an_epoch_has_every_item_once_and_another_order_than_the_next():
-    epochs = [
-        [batches_of().batch(epoch, first).inputs["values"][:, 0] for first in range(0, 21, 3)] for epoch in (0, 1)
-    ]
-    orders = [np.concatenate(epoch) for epoch in epochs]
-    assert all(len(set(order)) == 21 for order in orders) and (orders[0] != orders[1]).any()
-    for epoch, order in enumerate(orders):  # which lacks the last items, that fill no batch
-        whole = batches_of(batch_size=N).batch(epoch, 0).inputs["values"][:, 0]
-        assert sorted(whole) == [2.0 * item for item in range(N)] and whole[:21].tolist() == order.tolist()
-
-
-def test_a_network_with_the_classes_of_the_set_or_more_fits():
-    assert ArrayItems(np.zeros((2, 2)), np.array([0, 2**31 - 1])).num_classes == 2**31
-    for num_classes in (5, 6):
-        batches_of().check_labels(num_classes)
 
 
 @pytest.mark.parametrize("inputs", [INPUTS, INPUTS["values"]])
@@ -78,8 +61,11 @@ def test_rows_of_larger_arrays_are_a_set_like_their_copy(monkeypatch):
         (lambda: ArrayItems(np.zeros((2, 2)), np.array([0, 2**31])), f"item 1 has the label {2**31}"),
         (lambda: ArrayItems(np.zeros((2, 2)), np.array([0.5, 1])), "2 labels of float64"),
         (lambda: batches_of(size=8), "batch_size 3 on 8 ranks needs 24 items, there are 23"),
+        (lambda: batches_of(batch_size=0), "batch_size must be at least 1"),
         (lambda: batches_of(rank=2, size=2), "rank 2 is out of range"),
-        (lambda: batches_of().check_labels(4), "the set has 5 classes, but the network has 4: set num_classes=5"),
+        (lambda: batches_of(seed=-1), "seed must be >= 0"),
+        (lambda: batches_of(skip_bad_items=-1), "skip_bad_images must be at least 0"),
+        (lambda: batches_of().check_labels(4), "item 4 of the set has label 4, but the network has 4 .*num_classes=5"),
     ],
 )
 def test_what_does_not_fit_is_refused(make, message):
@@ -113,7 +99,7 @@ def test_what_a_set_reads_wrongly_is_refused(changes, message):
 def test_the_time_that_a_set_waits_is_that_of_reading():
     class Slow(ArrayItems):
         def read(self, positions, epoch):
-            time.sleep(0.3)  # much longer than a busy machine delays what follows
+            time.sleep(0.3)  # much longer than delays of a busy machine
             return super().read(positions, epoch)
 
     batches = ItemBatches(Slow(INPUTS, LABELS), 3, True)
@@ -123,7 +109,7 @@ def test_the_time_that_a_set_waits_is_that_of_reading():
 
 
 class SomeBad(ArrayItems):
-    """Items of which some cannot be read."""
+    """Some items cannot be read."""
 
     def __init__(self, bad):
         super().__init__(INPUTS, LABELS)

@@ -1,4 +1,4 @@
-"""Validation pairs, as several generations of Python and numpy have pickled them, and what must not be unpickled."""
+"""Validation pairs pickled by several versions of Python and NumPy, and pickles that must be refused."""
 
 import io
 import os
@@ -44,7 +44,7 @@ def test_pairs_are_read_as_written_also_by_the_original(path, convert):
     assert images == IMAGES and issame.dtype == bool and issame.tolist() == SAME
     with open(path, "rb") as file:
         content = file.read()
-    assert content == pickle.dumps((IMAGES, SAME), protocol=4)  # the same bytes each time
+    assert content == pickle.dumps((IMAGES, SAME), protocol=4)  # reproducible
     assert pickle.loads(content, encoding="bytes") == (IMAGES, SAME)
     assert os.listdir(os.path.dirname(path)) == ["lfw.bin"]
 
@@ -61,17 +61,6 @@ def test_every_protocol_and_numpy_content(path, protocol, flags):
     arrays = [np.frombuffer(IMAGES[0], np.uint8), np.frombuffer(IMAGES[1], np.uint8).reshape(-1, 1)]
     images, issame = read_bytes(path, pickle.dumps((arrays + IMAGES[2:], flags), protocol=protocol))
     assert images == IMAGES and issame.tolist() == SAME
-
-
-@pytest.mark.parametrize("kind", [bytes, lambda image: np.frombuffer(image, np.uint8)], ids=["bytes", "arrays"])
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_more_pairs_than_pickle_writes_at_once(path, protocol, kind):
-    """It divides lists at 1,000 items and files at 64 KiB, and has other opcodes above 255 of a kind."""
-    different = [b"image %d" % number for number in range(1000)] + [bytes(range(256)) * 300]
-    images, same = [*different, *different[::-1]], [number % 3 == 0 for number in range(1001)]
-    objects = dict(zip(different, map(kind, different)))  # one for an image of two pairs
-    found, issame = read_bytes(path, pickle.dumps(([objects[image] for image in images], same), protocol=protocol))
-    assert found == images and issame.tolist() == same
 
 
 class Harm:
@@ -104,37 +93,26 @@ def test_code_in_a_file_does_not_run(path, tmp_path, monkeypatch, protocol, harm
     "content",
     [
         b"",
-        b"no pickle at all",
         pickle.dumps((IMAGES, SAME))[:40],
         pickle.dumps(IMAGES),
-        pickle.dumps(7),
-        pickle.dumps((IMAGES, ["yes", "no"])),
         pickle.dumps((IMAGES, [2, 0])),
-        pickle.dumps((IMAGES[:3] + [None], SAME)),
         pickle.dumps((IMAGES[:3] + [b""], SAME)),
         pickle.dumps((IMAGES[:3] + [np.arange(3)], SAME)),
+        *(pickle.dumps(counts) for counts in ((IMAGES[:3], SAME), (IMAGES, SAME[:1]), ([], []))),
     ],
 )
 def test_other_content_is_refused(path, content):
-    with pytest.raises(ValueError, match="lfw.bin is not a file of validation pairs"):
+    with pytest.raises(ValueError, match="lfw.bin (is not a file of validation pairs|contains . images for)"):
         read_bytes(path, content)
 
 
-def test_counts_that_do_not_match_are_refused(path):
+def test_pairs_without_two_images_each_are_not_written(path):
     with pytest.raises(ValueError, match="2 pairs need 4 images, got 3"):
         write_pairs(path, IMAGES[:3], SAME)
-    with pytest.raises(ValueError, match="lfw.bin contains 3 images for 2 pairs"):
-        read_bytes(path, pickle.dumps((IMAGES[:3], SAME)))
-    with pytest.raises(ValueError, match="lfw.bin contains 4 images for 1 pairs"):
-        read_bytes(path, pickle.dumps((IMAGES[:4], SAME[:1])))
-    with pytest.raises(ValueError, match="lfw.bin contains 0 images for 0 pairs"):
-        read_bytes(path, pickle.dumps(([], [])))
-    with pytest.raises(FileNotFoundError, match="none.bin"):
-        read_pairs(path.replace("lfw", "none"))
 
 
 TEXT = "x" * 1_000_000
-DOUBLED = b")" + b"q\x00h\x00\x86" * 60  # a tuple of two tuples, which are one, of two tuples, ...
+DOUBLED = b")" + b"q\x00h\x00\x86" * 60  # a tuple that contains the same tuple twice, 60 levels deep
 
 
 @pytest.mark.parametrize(
@@ -153,7 +131,7 @@ DOUBLED = b")" + b"q\x00h\x00\x86" * 60  # a tuple of two tuples, which are one,
         b"\x02](" + b"h\x00h\x01h\x02\x86R" * 6000 + b"e.",  # 6 GB of copies
         b"\x80\x02}(U\x01aK\x01u.",
         b"\x80\x04}" + DOUBLED + b"K\x00s.",  # a key whose hash takes 2^60 steps
-        b"\x80\x04cnumpy\ndtype\n" + DOUBLED + b"\x85R.",  # of which an error would print 2^60 names
+        b"\x80\x04cnumpy\ndtype\n" + DOUBLED + b"\x85R.",  # an error message would print 2^60 names
         b"\x80\x04c_codecs\nencode\n(U\x01a" + DOUBLED + b"tR.",
         b"\x80\x05](cnumpy.core.numeric\n_frombuffer\nq\x00(\x96"
         + len(TEXT).to_bytes(8, "little")

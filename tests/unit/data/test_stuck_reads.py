@@ -1,4 +1,4 @@
-"""A read that does not end, as of a dead network file system, does not keep the process from ending."""
+"""The process can exit while a read, such as from a dead network file system, never returns."""
 
 import os
 import signal

@@ -1,6 +1,6 @@
-"""The synthetic faces and the data set `demo`: the same bytes for the same numbers, and a fair test.
+"""The synthetic faces and the set `demo`: reproducible bytes, and validation pairs that are a fair test.
 
-Pixels are compared with stored digests; JPEG files only between runs, because their bytes depend on libjpeg.
+Pixels are compared with stored digests. JPEG files are compared between runs, because their bytes depend on libjpeg.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ TINY = DemoSize(identities=3, images_per_identity=2, held_out=20, pairs=20)
 SEED = DEMO.seed
 FILES = [MARKER, "demo.json", "demo_val.bin", "property", "train.idx", "train.rec"]
 
-# SHA-256 of the pixels. When they change with a change of the drawing: raise dataset.VERSION and store the new ones.
-# When they change without one, a new OpenCV draws differently, and the demo's figures no longer compare.
+# SHA-256 of the pixels. If a change of the drawing changes them, increase dataset.VERSION and store the new digests.
+# If they change without one, a new OpenCV draws differently, and results on the demo are no longer comparable.
 DIGESTS = {
     (0, 0, 0): "30e9f47bc1be5f23",
     (2022, 0, 0): "c9fdc2ab42816080",
@@ -98,32 +98,9 @@ def test_an_up_to_date_set_is_kept_and_another_one_replaced(tmp_path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
 
-def test_an_interrupted_run_leaves_the_old_set_or_nothing(tmp_path, monkeypatch):
-    root = tmp_path / "demo"
-    write_demo(root, TINY, workers=1)
-    before = (root / "train.rec").read_bytes()
-
-    def interrupt(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(dataset, "write_pairs", interrupt)
-    for folder, workers in ((root, 1), (tmp_path / "new", 2)):
-        with pytest.raises(KeyboardInterrupt):
-            write_demo(folder, TINY._replace(seed=5), workers)
-    assert (root / "train.rec").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["demo"]
-
-
-def test_a_folder_with_other_files_is_refused(tmp_path):
-    (tmp_path / "train.rec").write_text("a real set")
-    with pytest.raises(OSError, match="holds train.rec, "):
-        write_demo(tmp_path, TINY)
-    assert (tmp_path / "train.rec").read_text() == "a real set"
-
-
 def test_a_set_is_not_drawn_again_over_files_of_the_user(tmp_path):
     write_demo(tmp_path / "demo", TINY, workers=1)
-    (tmp_path / "demo" / MARKER).unlink()  # as an earlier version has written it
+    (tmp_path / "demo" / MARKER).unlink()  # as in sets of earlier versions
     write_demo(tmp_path / "demo", TINY._replace(seed=1), workers=1)
     own = [tmp_path / "demo" / "lfw.bin", tmp_path / "demo" / "models" / "backbone.pt"]
     own[1].parent.mkdir()

@@ -4,13 +4,12 @@ import cv2
 import numpy as np
 import pytest
 
-from partial_fc.data.image_formats import header
 from partial_fc.data.transforms import DRAWS, Augmentation, augment, decode_color, decode_rgb
 
 
 @pytest.fixture
 def image():
-    """Smooth colours, so that JPEG keeps them within a few grey levels."""
+    """Smooth colors, which JPEG changes by a few gray levels only."""
     y, x = np.mgrid[0:32, 0:24]
     return np.stack([8 * y, 10 * x, 100 + y - x], axis=2).clip(0, 255).astype(np.uint8)
 
@@ -20,7 +19,7 @@ def encode(image, extension):
 
 
 def draws(**places):
-    """Draws that leave the image alone, but for the numbers given as d<place>."""
+    """Random numbers that leave the image unchanged, except those given as d<index>."""
     return [places.get(f"d{place}", 0.9) for place in range(DRAWS)]
 
 
@@ -33,37 +32,9 @@ def test_decoding_gives_rgb(image):
 def test_a_gray_image_has_three_equal_channels(image):
     grey = cv2.imencode(".png", image[..., 0])[1].tobytes()
     assert (decode_rgb(grey, (32, 24)) == image[..., :1]).all()
-    with pytest.raises(ValueError, match="has 1 channel instead of 3"):
+    with pytest.raises(ValueError, match="has 1 channel"):
         decode_color(grey, (32, 24))
     assert (decode_color(encode(image, ".png"), (32, 24)) == image).all()
-
-
-def test_channels_are_read_from_the_header(image):
-    alpha, progressive = np.dstack([image, image[..., 0]]), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]
-    assert [header(encode(image, extension)).channels for extension in (".jpg", ".png", ".webp")] == [3, 3, None]
-    assert [header(cv2.imencode(e, image[..., 0])[1].tobytes()).channels for e in (".jpg", ".png")] == [1, 1]
-    assert header(cv2.imencode(".png", alpha)[1].tobytes()).channels == 4
-    assert header(cv2.imencode(".jpg", image, progressive)[1].tobytes()).channels == 3
-    assert header(cv2.imencode(".jpg", image[..., 0], progressive)[1].tobytes()).channels == 1
-    for content in (b"", b"\xff\xd8", b"\xff\xd8\xff\xe0\x00\x10", b"\x89PNG", b"anything else of some length"):
-        with pytest.raises(ValueError, match="cannot be decoded"):
-            header(content)
-
-
-def test_damaged_images_are_refused(image):
-    jpeg = encode(image, ".jpg")
-    for cut in (len(jpeg) // 2, len(jpeg) - 2):
-        with pytest.raises(ValueError, match=f"truncated after {cut} bytes"):
-            decode_rgb(jpeg[:cut], (32, 24))
-    place = jpeg.find(b"\xff\xc0") + 5  # of height and width
-    endless = jpeg[:place] + b"\xff\xdc\xff\xdc" + jpeg[place + 4 :]
-    with pytest.raises(ValueError, match="is larger than OPENCV_IO_MAX_IMAGE_PIXELS allows"):
-        decode_rgb(endless, None)
-    for content in (b"", b"nothing to see", jpeg[:40] + jpeg[-2:]):
-        with pytest.raises(ValueError, match="cannot be decoded"):
-            decode_rgb(content, (32, 24))
-    with pytest.raises(ValueError, match="has 32x24 pixels instead of 24x32"):
-        decode_rgb(jpeg, (24, 32))
 
 
 def test_mirror(image):
@@ -84,7 +55,7 @@ def test_jpeg_compression_of_every_second_image_with_the_drawn_quality(image):
     assert error(10, 0.4, 0.0) > error(10, 0.4, 0.5) > error(10, 0.4, 0.99) > 0
     assert error(50, 0.4, 0.0) == error(10, 0.4, 40.5 / 91)  # the same quality, 50
     assert error(100, 0.4, 0.0) == error(10, 0.4, 0.999)  # and 100
-    # Colours keep their places: a red image stays red.
+    # The order of the channels is kept: a red image stays red.
     red = np.zeros_like(image)
     red[..., 0] = 200
     changed = augment(red.copy(), draws(d7=0.0, d8=0.5), Augmentation(jpeg_compression=20))

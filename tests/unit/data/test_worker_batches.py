@@ -1,4 +1,4 @@
-"""Batches that worker processes read: those of threads, and no process is left or waited for, whatever happens."""
+"""Batches of worker processes equal those of threads, and no worker is left or waited for, whatever happens."""
 
 import os
 import signal
@@ -12,7 +12,6 @@ from functools import partial
 import pytest
 
 from own_items import Deadly, Endless, Faulty, OfProcess, Unsendable, open_items
-from partial_fc.data import worker_batches
 from partial_fc.data.training_data import DataLoader
 from partial_fc.data.worker_batches import WorkerBatches
 from paths import ROOT
@@ -20,7 +19,7 @@ from waiting import happens
 
 
 def load(open_batches, processes):
-    """A DataLoader of NumPy batches, read by threads of this process if there are no others."""
+    """A DataLoader of NumPy batches, read by worker processes, or by threads if `processes` is 0."""
     batches = open_batches()
     if processes:
         batches = WorkerBatches(batches, open_batches, processes)
@@ -53,7 +52,7 @@ def test_batches_counters_bad_items_and_resumed_positions_are_those_of_threads(c
     assert of_processes.bad == of_threads.bad and set(of_threads.bad) == {2, 30, 31}
     assert of_processes.counters.images >= 48 and of_processes.counters.bytes >= 48 * 40
     assert of_processes.counters.cpu_seconds > 0
-    assert caplog.text.count("Signals[2] cannot") == 2  # once in each
+    assert caplog.text.count("Signals[2] cannot") == 2  # once in each loader
 
 
 def test_each_read_is_counted_once():
@@ -69,7 +68,7 @@ def test_each_read_is_counted_once():
 
 
 def test_the_limit_of_bad_items_is_that_of_the_rank():
-    """Each worker has met fewer than the limit."""
+    """No single worker has reached the limit."""
     batches = WorkerBatches(open_items(skip=1), partial(open_items, skip=1, bad=(0, 20)), 2)
     read = [batches.batch(0, 0)]
     with pytest.raises(ValueError, match=r"Signals\[20\] cannot be read \(OSError.*skip_bad_images=1, 1 were skipped"):
@@ -93,27 +92,16 @@ def test_a_set_of_another_order_and_a_batch_that_cannot_be_sent_are_refused(open
     batches.close()
 
 
-def test_closing_ends_a_worker_whose_reading_does_not_end(monkeypatch):
-    monkeypatch.setattr(worker_batches, "END_WAIT", 0.1)
-    data = load(partial(open_items, Endless), 2)
-    next_batches(data, 5)  # the threads go on to the item that never ends
-    closing = threading.Thread(target=data.close, daemon=True)
-    closing.start()
-    closing.join(10)
-    assert not closing.is_alive()
-    data.close()
-
-
 def test_ctrl_c_while_closing_ends_the_workers():
     batches = WorkerBatches(open_items(), partial(open_items, Endless), 2)
     processes = [worker.process for worker in batches._stop._args[0]]
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(batches.batch, 0, 20)
-        time.sleep(0.2)  # it waits for a worker now
+        time.sleep(0.2)  # now it waits for a worker
         with pytest.raises(KeyboardInterrupt):
             threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT)).start()
             batches.close()
-        # The reading thread waits for the end of its worker, too: the one that learns of it may not have said so yet.
+        # The reading thread joins its worker, too, so the state of the process may be updated a little later.
         assert happens(lambda: not any(process.is_alive() for process in processes), 10)
         with pytest.raises(OSError, match="which read batches"):
             reading.result(10)
@@ -191,7 +179,7 @@ def test_workers_ignore_signals_and_end_with_the_program(end, tmp_path):
                 process.stdin.write("more\n")
                 process.stdin.flush()
                 assert process.stdout.readline() == "read\n"
-                process.stdin.close()  # it ends without having closed the batches
+                process.stdin.close()  # the program ends without closing the batches
                 assert process.wait(30) == 0
             assert happens(lambda: not any(map(is_alive, workers)), 30)
         finally:

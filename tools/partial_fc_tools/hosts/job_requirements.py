@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from partial_fc.data.sources.forms import RECORDS, form_of, set_in
+from partial_fc.data.sources.forms import is_record_set, set_in
 from partial_fc.utils.options import options_of
 
 READ_TIMEOUT = 30  # seconds to read the settings, as the first import from a network file system may be slow
@@ -60,7 +60,7 @@ def read(clone: str, software: Software, arguments: Sequence[str]) -> Training:
     shared = (settings["output"] or settings["models_root"]) if saves else ""
     rec = settings["rec"] or set_in(os.path.join(settings["data_root"], settings["data_name"]))
     is_synthetic = settings["debug"] or (settings["dataset"] == "demo" and not settings["rec"])
-    if is_synthetic or form_of(rec) != RECORDS:  # only record files are compared
+    if is_synthetic or not is_record_set(rec):  # only record files are compared
         return Training(shared=shared)
     names = ["property", *(f"{name}.bin" for name in settings["val_targets"])]
     beside = [os.path.join(os.path.dirname(rec), name) for name in names]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from partial_fc.data.recordio import index as record_index
-from partial_fc.data.recordio.index import ENDING, RecordIndex, open_index, parse_dense, parse_index
+from partial_fc.data.recordio.index import ENDING, RecordIndex, open_index, parse_index
 
 SIZE = 1 << 20
 TABLE = {1: 0, 2: 8, 3: 16}
@@ -42,13 +42,6 @@ def test_keys_of_any_kind(idx, keys, end):
     assert content(index) == table and index.offsets.dtype == np.int64
     assert index.search(sorted(keys)).tolist() == list(range(len(keys)))
     assert index.search([-5, 2**60]).tolist() == [0, len(keys)]
-
-
-def test_consecutive_keys_take_no_memory(idx):
-    write(idx, {key: 8 * key for key in (1, 2, 3, 0)})
-    assert parse_dense(idx, 4) is not None and parse_index(idx)._keys is None
-    write(idx, {key: 8 * key for key in (1, 2, 4)})
-    assert parse_dense(idx, 3) is None and parse_index(idx)._keys.tolist() == [1, 2, 4]
 
 
 def test_chunks_join(idx, monkeypatch):
@@ -93,17 +86,10 @@ def test_a_large_index_is_shared(idx, shared, monkeypatch, table):
     write(idx, table)
     first = open_index(idx, SIZE)
     assert isinstance(first.offsets, np.memmap) and content(first) == table
-    assert stat.S_IMODE(os.stat(shared).st_mode) == stat.S_IMODE(os.stat(idx).st_mode)  # as of the umask
-    monkeypatch.setattr(record_index, "parse_index", None)  # the second must not read the text
+    assert stat.S_IMODE(os.stat(shared).st_mode) == stat.S_IMODE(os.stat(idx).st_mode)  # from the umask
+    monkeypatch.setattr(record_index, "parse_index", None)  # the second opening must not parse the text
     assert content(open_index(idx, SIZE)) == table
     assert sorted(os.listdir(os.path.dirname(idx))) == ["train.idx", "train.idx" + ENDING]
-
-
-def test_a_small_index_is_not_shared(idx, monkeypatch):
-    monkeypatch.setattr(record_index, "SHARE_FROM", len(TABLE) + 1)
-    write(idx, TABLE)
-    open_index(idx, SIZE)
-    assert os.listdir(os.path.dirname(idx)) == ["train.idx"]
 
 
 def test_a_changed_index_is_read_again(idx, shared):
@@ -114,7 +100,7 @@ def test_a_changed_index_is_read_again(idx, shared):
 
 @pytest.mark.parametrize("damaged", [b"", b"something else, of more than 48 bytes: 0123456789", *range(10), "cut"])
 def test_a_shared_index_that_is_damaged_is_not_used(idx, shared, damaged):
-    """Empty, other content, a flipped bit in any of its words, or cut."""
+    """It is empty, has other content, a flipped bit in any word, or is truncated."""
     if damaged == "cut":
         os.truncate(shared, os.path.getsize(shared) - 8)
     elif isinstance(damaged, int):
@@ -126,11 +112,11 @@ def test_a_shared_index_that_is_damaged_is_not_used(idx, shared, damaged):
             file.write(damaged)
     before = open(shared, "rb").read()
     assert content(open_index(idx, SIZE)) == content(open_index(idx, SIZE)) == TABLE
-    assert (open(shared, "rb").read() == before) == isinstance(damaged, bytes)  # it is not ours
+    assert (open(shared, "rb").read() == before) == isinstance(damaged, bytes)  # files of other formats are kept
 
 
 def test_an_index_that_is_replaced_while_it_is_read_is_not_shared(idx, shared, monkeypatch):
-    """A copy that ends just then: the old content must not be kept under the new file's name and time."""
+    """If a copy of the .idx ends in between, the old offsets must not get the stamp of the new file."""
     write(idx, {0: 72, 1: 36, 2: 0})
     with monkeypatch.context() as patched:
 
@@ -146,7 +132,7 @@ def test_an_index_that_is_replaced_while_it_is_read_is_not_shared(idx, shared, m
 
 def test_a_read_only_folder_is_not_an_error(idx, shared):
     os.remove(shared)
-    os.mkdir(shared)  # root may write everywhere, but not over a folder
+    os.mkdir(shared)  # root can write to a read-only folder, but cannot replace a folder
     assert content(open_index(idx, SIZE)) == TABLE
     assert sorted(os.listdir(os.path.dirname(idx))) == ["train.idx", "train.idx" + ENDING]
 
@@ -165,14 +151,14 @@ print(seconds, peak, own, index.offsets[-1])
 
 @pytest.mark.slow
 def test_17_million_images_in_5_seconds_and_500_megabytes(idx):
-    """Of Glint360K's size: parsed, then mapped. The memory is that of a process with nothing but NumPy besides."""
+    """An index of the size of Glint360K, parsed and then mapped, in a process that has imported only NumPy."""
     blocks = 175  # of 100,000 lines: key P00000 is at offset P000000000
     template = "".join(f"P{low:05d}\tP{low:05d}0000\n" for low in range(100_000)).encode()
     with open(idx, "wb") as file:
         file.writelines(f"{key}\t{key}0000\n".encode() for key in range(100_000))
         file.writelines(template.replace(b"P", b"%d" % block) for block in range(1, blocks))
     last = (blocks * 100_000 - 1) * 10_000
-    for own_at_most in (500, 60):  # the second maps what the first has written, and shares it with others
+    for own_at_most in (500, 60):  # the second process maps the file that the first has written
         command = [sys.executable, "-c", OPEN, idx, str(last + 8)]
         result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=800)
         seconds, peak, own, found = result.stdout.split()

@@ -1,4 +1,4 @@
-"""Datasets of any items: arrays or dicts of them, and what is wrong with one that does not fit."""
+"""Datasets of any items: arrays, dicts of arrays, and errors of Datasets that do not fit."""
 
 import sqlite3
 import struct
@@ -12,7 +12,7 @@ from PIL import Image
 from own_items import N, Signals, Sought
 from partial_fc.data.item_batches import ItemBatches
 from partial_fc.data.sources.dataset import DatasetItems, LabelledDataset
-from partial_fc.data.sources.opening import open_images
+from partial_fc.data.sources.forms import open_images
 
 
 def test_items_are_those_of_the_dataset_by_name_or_as_they_are():
@@ -97,7 +97,7 @@ def test_a_dataset_without_targets_needs_the_label_of_each_item():
 
 
 class Many:
-    """So many items without targets, and how many of them were read."""
+    """Items without targets; counts how many were read."""
 
     def __init__(self, count):
         self.count, self.read = count, 0

@@ -1,4 +1,4 @@
-"""Sets in other forms than train.rec: the same batches, and what is wrong with a damaged one."""
+"""Sets in forms other than train.rec: the same batches, and errors of damaged sets."""
 
 import errno
 import gzip
@@ -13,10 +13,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+import default
 from damage import memory_below
+from face_sets import face_batches
 from image_forms import PLAIN, SIZE, draw, write_folders, write_shard, write_shards
 from open_files import few_open_files
-from partial_fc.data.batch_loader import FaceBatches
 from partial_fc.data.sources.dataset import DatasetItems, as_image
 from partial_fc.data.sources.forms import (
     FOLDER,
@@ -26,15 +27,15 @@ from partial_fc.data.sources.forms import (
     SAVED,
     form_of,
     is_name,
+    open_images,
     set_folder,
     set_name,
     set_path,
     split_columns,
 )
-from partial_fc.data.sources.opening import open_images
-from partial_fc.data.sources.shards import FORMAT, ShardImages, expand_shards, index_shard, open_shard
-from partial_fc.data.stamped_words import file_stamp, write_words
+from partial_fc.data.sources.shards import expand_shards, index_shard, open_shard
 from partial_fc.data.transforms import Augmentation
+from partial_fc.training.tasks import build_task
 
 AUGMENTED = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed=5)
 
@@ -42,18 +43,18 @@ AUGMENTED = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed
 def batches(rec, size=1, **settings):
     """The batches of two epochs of all ranks, as bytes."""
     ranks = [
-        FaceBatches(rec, 6 // size, SIZE, rank=rank, size=size, **{**AUGMENTED, **settings}) for rank in range(size)
+        face_batches(rec, 6 // size, SIZE, rank=rank, size=size, **{**AUGMENTED, **settings}) for rank in range(size)
     ]
     read = [rank.batch(epoch, first) for epoch in (0, 1) for first in (0, 6) for rank in ranks]
     for rank in ranks:
-        rank.records.close()
+        rank.items.records.close()
     return b"".join(images.tobytes() for images, _ in read), np.concatenate([labels for _, labels in read]).tolist()
 
 
 @pytest.fixture
 def in_path(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path / "set"))
-    for name in ("faces_set", "own_set"):  # those of earlier tests
+    for name in ("faces_set", "own_set"):  # of earlier tests
         monkeypatch.delitem(sys.modules, name, raising=False)
     return tmp_path
 
@@ -71,7 +72,7 @@ def test_a_set_that_is_read_again_is_the_same_until_it_is_written_again(form, in
     people, root = draw((3, 3, 3, 3, 3, 3)), in_path / "set"
     rec = PLAIN[form](root, people)
     first = batches(rec), open_images(rec).digest
-    assert (batches(rec), open_images(rec).digest) == first  # with the files that the first opening has left
+    assert (batches(rec), open_images(rec).digest) == first  # with the index files of the first opening
     images = open_images(rec)
     images.close()
     images.close()
@@ -82,7 +83,7 @@ def test_a_set_that_is_read_again_is_the_same_until_it_is_written_again(form, in
     else:
         PLAIN[form](root, changed)
     assert batches(rec) == batches(PLAIN["records"](in_path / "expected", changed))
-    if form != "dataset":  # whose digest is that of its labels
+    if form != "dataset":  # its digest depends on the labels only
         assert open_images(rec).digest != first[1]
 
 
@@ -94,17 +95,6 @@ def test_a_digest_is_that_of_the_content_at_any_path_and_in_any_form(tmp_path):
     changed[1].reverse()
     digests.add(open_images(write_folders(tmp_path / "three", changed)).digest)
     digests.add(open_images(write_folders(tmp_path / "four", draw((3, 2, 4, 5, 3, 3)))).digest)
-    assert len(digests) == 3
-
-
-def test_the_first_and_the_last_image_of_a_large_set_are_part_of_its_digest(tmp_path, monkeypatch):
-    monkeypatch.setattr("partial_fc.data.image_set.SAMPLES", 3)
-    digests = set()
-    for number, changed in enumerate((None, (0, 0), (-1, -1))):
-        people = draw()
-        if changed:
-            people[changed[0]][changed[1]] = b"another"
-        digests.add(open_images(write_folders(tmp_path / str(number), people)).digest)
     assert len(digests) == 3
 
 
@@ -121,30 +111,15 @@ def test_a_bad_image_is_named_and_skipped_up_to_the_limit(form, in_path):
     people[1][0] = b"no image"
     rec = PLAIN[form](in_path / "set", people)
     with pytest.raises(ValueError, match=f"{BAD[form]}.*skip_bad_images=1 or more$"):
-        FaceBatches(rec, 5, SIZE).batch(0, 0)
-    faces = FaceBatches(rec, 5, SIZE, skip_bad_images=1)
+        face_batches(rec, 5, SIZE).batch(0, 0)
+    faces = face_batches(rec, 5, SIZE, skip_bad_images=1)
     assert faces.batch(0, 0)[1].tolist() == [0, 0, 0, 1, 1] and len(faces.log.bad) == 1
     assert len(faces.sample(20)) == 19 and len(faces.sample(4)) == 4
 
 
-@pytest.mark.parametrize("form", PLAIN)
-@pytest.mark.parametrize("bad, following", [(0, 1), (19, 0)])
-def test_a_bad_first_or_last_image_is_replaced_by_the_following_one(form, bad, following, in_path):
-    people = draw()
-    expected = FaceBatches(PLAIN["records"](in_path / "whole", people), 20, SIZE).batch(0, 0)
-    people[0 if bad == 0 else -1][0 if bad == 0 else -1] = b"no image"
-    faces = FaceBatches(PLAIN[form](in_path / "set", people), 20, SIZE, skip_bad_images=1)
-    order = np.arange(20)
-    order[bad] = following
-    images, labels = faces.batch(0, 0)
-    np.testing.assert_array_equal(images, expected.inputs[order])
-    assert labels.tolist() == expected.labels[order].tolist() and list(faces.log.bad) == [bad]
-    np.testing.assert_array_equal(faces.sample(20), np.delete(expected.inputs, bad, axis=0))
-
-
 @pytest.mark.parametrize("form", ["records", "folders", "shards"])
 def test_an_error_of_the_disk_is_no_bad_image(form, tmp_path, monkeypatch):
-    faces = FaceBatches(PLAIN[form](tmp_path / "set", draw()), 5, SIZE, skip_bad_images=20)
+    faces = face_batches(PLAIN[form](tmp_path / "set", draw()), 5, SIZE, skip_bad_images=20)
 
     def fails(*arguments):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -155,7 +130,7 @@ def test_an_error_of_the_disk_is_no_bad_image(form, tmp_path, monkeypatch):
         monkeypatch.setattr(os, "pread", fails)
     else:
         read = os.pread
-        whole = [int(size) for size in faces.records._sizes]
+        whole = [int(size) for size in faces.items.records._sizes]
         monkeypatch.setattr(os, "pread", lambda fd, size, at: (fails if size in whole else read)(fd, size, at))
     with pytest.raises(OSError, match=r"00\d\.png|train\.rec|faces-000\.tar: 0000\.png at offset \d+ cannot be read"):
         faces.batch(0, 0)
@@ -164,7 +139,7 @@ def test_an_error_of_the_disk_is_no_bad_image(form, tmp_path, monkeypatch):
 
 def test_an_image_that_has_been_removed_is_bad_and_no_fault_of_the_disk(tmp_path):
     rec = write_folders(tmp_path / "set", draw())
-    faces = FaceBatches(rec, 5, SIZE)
+    faces = face_batches(rec, 5, SIZE)
     os.remove(tmp_path / "set" / "000" / "001.png")
     with pytest.raises(ValueError, match=r"000/001\.png cannot be read \(No such file"):
         faces.batch(0, 0)
@@ -175,7 +150,9 @@ def test_files_that_are_no_images_are_counted_and_named_once(tmp_path, caplog):
     os.rename(tmp_path / "set" / "000" / "001.png", tmp_path / "set" / "000" / "001.JPG_1")
     for name in ("001/notes.txt", "readme.md", "001/.hidden"):
         (tmp_path / "set" / name).write_text("text")
-    faces = [FaceBatches(rec, 3, SIZE, rank=rank, size=2) for rank in range(2)]
+    changes = {"rec": rec, "num_classes": 6, "batch_size": 3, "image_size": 16, "max_update": 4, "lr_steps": []}
+    task = build_task(default.generate_config(changes=changes, trainer="torch"))
+    faces = [task.batches(rank, 2) for rank in range(2)]
     assert [each.num_images for each in faces] == [20, 20]
     assert [record.getMessage() for record in caplog.records] == [
         f"{rec}: 2 other files ignored: {rec}/readme.md, {rec}/001/notes.txt"
@@ -215,26 +192,15 @@ def test_the_index_of_a_shard_is_written_once_and_again_when_the_shard_changes(t
     assert open_shard(shard)[:, 2].tolist() == [8, 1]
 
 
-def test_an_image_at_the_start_of_a_shard_is_described(tmp_path):
-    """As only an index that somebody else has written can say."""
-    shard = str(tmp_path / "a.tar")
-    write_shard(shard, {"1.jpg": draw()[0][0], "1.cls": b"7"})
-    write_words(shard + ".index", file_stamp(shard, FORMAT), np.array([1, 17]), np.array([[0, 10, 7]]))
-    assert "at offset 0" in ShardImages(shard).describe(0)
-
-
 @pytest.mark.parametrize(
     "files, message",
     [
         ({"1.jpg": b"image"}, "sample 1 has no .cls"),
         ({"a/1.cls": b"3"}, "sample a/1 has no image"),
-        ({"1.jpg": b"image", "1.cls": b"three"}, "1.cls is b'three', expected a class label"),
-        ({"1.jpg": b"image", "1.cls": b"9" * 19}, "1.cls is b'9+', expected a class label"),
+        ({"1.jpg": b"image", "1.cls": b"three"}, "1.cls is b'three'"),
+        ({"1.jpg": b"image", "1.cls": b"9" * 19}, "1.cls is b'9+'"),
         ({"notes": b"text"}, "contains no samples"),
-        ({"1.jpg": b"image", "1.cls": b"0", "1.png": b"image"}, "1.png is a second image of sample 1"),
         ([("1.jpg", b"image"), ("1.cls", b"0"), ("2.cls", b"0"), ("1.jpg", b"other")], "1.jpg is a second image"),
-        ([("1.jpg", b"image"), ("1.cls", b"0"), ("1.cls", b"0")], "1.cls is a second label of sample 1"),
-        ({"22.05.jpg": b"image", "22.05.cls": b"0"}, "22.05 .* first dot"),
         ({"22.jpg": b"image", "22.cls": b"0", "22.05.jpg": b"image", "22.05.cls": b"0"}, "22.05 .* first dot"),
         ({"1.jpg": b"image", "1.cls": b"0", "2.jpg": None, "2.cls": None}, "2.jpg is a link"),
         ({"1.jpg": b"image", "1.cls": None}, "1.cls is a link"),
@@ -255,7 +221,7 @@ def test_other_files_of_a_sample_are_ignored(tmp_path):
 
 
 def test_joined_shards_have_the_images_of_all(tmp_path):
-    """`cat` leaves the end of an archive between them."""
+    """`cat` keeps the end-of-archive zeros between them."""
     for number in range(3):
         write_shard(tmp_path / f"{number}", {"a/1.jpg": b"%d" % number * 600, "a/1.cls": b"%d" % number})
     joined = b"".join((tmp_path / f"{number}").read_bytes() for number in range(3))
@@ -268,23 +234,7 @@ def test_joined_shards_have_the_images_of_all(tmp_path):
         open_images(tmp_path / "other.tar")
 
 
-def test_images_of_whole_blocks_are_read_to_the_last_byte(tmp_path):
-    """Which a .tar divides into 512 bytes, and its end into 10,240; also after another archive."""
-    sizes = [1, 511, 512, 513, 1024, 10_240 - 512, 10_240]
-    content = {number: bytes([number + 1]) * size for number, size in enumerate(sizes)}
-    for number, image in content.items():
-        write_shard(tmp_path / f"{number}.tar", {f"{number}.jpg": image, f"{number}.cls": b"%d" % number})
-    joined = b"".join((tmp_path / f"{number}.tar").read_bytes() for number in content)
-    write_shard(tmp_path / "all" / "a.tar", [(f"{n}{end}", image if end == ".jpg" else b"%d" % n)
-                                             for n, image in content.items() for end in (".cls", ".jpg")])  # fmt: skip
-    (tmp_path / "all" / "b.tar").write_bytes(joined)
-    images = open_images(tmp_path / "all")
-    assert images.labels(np.arange(14)).tolist() == [*content, *content]
-    for position in (13, 0, 13, *range(14)):
-        assert images.read(position, position % 7) == content[position % 7]
-
-
-@pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz", "a.tar.bz2", "a.tar.xz", "a.tar.zst", "a.tar"])
+@pytest.mark.parametrize("name", ["a.tgz", "a.tar.zst", "a.tar"])
 def test_a_compressed_shard_is_refused(name, tmp_path):
     write_shard(tmp_path / "plain", {"1.jpg": b"image", "1.cls": b"0"})
     (tmp_path / name).write_bytes(gzip.compress((tmp_path / "plain").read_bytes()))
@@ -305,7 +255,7 @@ def test_a_truncated_shard_is_refused(keep, tmp_path):
 
 
 def test_a_shard_that_shrinks_while_it_is_read_has_bad_images(tmp_path):
-    faces = FaceBatches(write_shards(tmp_path, draw()), 20, SIZE)
+    faces = face_batches(write_shards(tmp_path, draw()), 20, SIZE)
     os.truncate(tmp_path / "faces-000.tar", 700)
     with pytest.raises(ValueError, match="faces-000.tar: .* is truncated"):
         faces.batch(0, 0)
@@ -323,11 +273,11 @@ def test_shards_beyond_the_limit_of_open_files_are_read(tmp_path, monkeypatch):
             assert images.describe(39) == f"{tmp_path}/39.tar: a.jpg at offset 512"
 
 
-@pytest.mark.parametrize("other", ["validation-0", "data-test", "faces_VAL_000", "dev", "my.eval.0", "x-testing-1"])
+@pytest.mark.parametrize("other", ["validation-0", "data-test", "faces_VAL_000", "dev"])
 def test_files_of_another_split_are_not_trained_on(other, tmp_path):
     for name in ("train-0.tar", "latest-0.TAR", f"{other}.tar"):
         write_shard(tmp_path / name, {"a.jpg": b"image", "a.cls": b"0"})
-    with pytest.raises(ValueError, match=f"{other}.tar is not for training by its name"):
+    with pytest.raises(ValueError, match=f"{other}.tar is named like a held-out split"):
         open_images(tmp_path)
     os.remove(tmp_path / f"{other}.tar")
     assert open_images(tmp_path).num_images == 2 and open_images(tmp_path / "l*.TAR").num_images == 1
@@ -336,7 +286,7 @@ def test_files_of_another_split_are_not_trained_on(other, tmp_path):
 def test_a_pattern_names_every_shard(tmp_path):
     for number in (8, 9, 10):
         (tmp_path / f"a-{number:02}.tar").touch()
-    (tmp_path / "._a-08.tar").touch()  # of macOS, beside each file
+    (tmp_path / "._a-08.tar").touch()  # macOS writes one for each file
     names = [str(tmp_path / f"a-{number:02}.tar") for number in (8, 9, 10)]
     assert expand_shards(str(tmp_path / "a-{08..10}.tar"), ".tar") == expand_shards(str(tmp_path), ".tar") == names
     assert expand_shards(str(tmp_path / "a*.tar"), ".tar") == names
@@ -363,17 +313,14 @@ def write_module(folder, text):
     "text, message",
     [
         ("import nowhere", "own_set cannot be imported"),
-        ("Own = iter([])", "rec is .*iterator.*: name a class with"),
         ("class Own:\n  def __iter__(self): yield 1", r"<class 'own_set.Own'>: name a class with __len__\(\)"),
         ("def Own(): return iter([])", "a list_iterator without __len__ and __getitem__"),
         ("def Own(): return []", "which has no items"),
         ("def Own(): raise OSError('no disk')", "ends with OSError: no disk"),
         ("Own = [(1, 2, 3)]", r"own_set:Own\[0\] cannot be read \(ValueError"),
-        ("Own = [(1, 0.5)]", r"own_set:Own\[0\] cannot be read \(TypeError"),
         ("Own = [(b'', 'a')]", "its label is of type str, expected an integer"),
         ("Own = [dict(image=b'', label=0)]", "dict with the keys image, label, .* pair"),
         ("Own = [(b'', -1)]", "item 0 has the label -1"),
-        ("Own = [(b'', 2**63)]", f"item 0 has the label {2**63}"),
     ],
 )
 def test_a_dataset_that_does_not_fit_is_refused(text, message, in_path):
@@ -389,10 +336,10 @@ def test_items_of_a_dataset_are_images_in_several_forms_without_targets(in_path)
     images = open_images("own_set:Own")
     assert images.labels([0, 1]).tolist() == [0, 3] and images.num_identities == 4
     pixels = images.read(0, 0)
-    pixels[:] = 0  # as an augmentation may
+    pixels[:] = 0  # an augmentation may do this
     assert (images.read(0, 0) == 7).all() and images.read(1, 3) == b"encoded"
     with pytest.raises(ValueError, match=r"own_set:Own\[0\] has 4x4 pixels instead of 4x5; correct the Dataset"):
-        FaceBatches("own_set:Own", 1, (4, 5)).batch(0, 0)
+        face_batches("own_set:Own", 1, (4, 5)).batch(0, 0)
     assert images.digest == DatasetItems([(np.zeros(2), 0), (np.ones(2), 3)]).digest
 
 
@@ -432,7 +379,7 @@ def test_a_folder_is_what_is_in_it(tmp_path):
     write_folders(tmp_path / "photos", draw())
     assert set_path(str(tmp_path / "photos")) == str(tmp_path / "photos")
     assert set_path(str(tmp_path)) == str(tmp_path)
-    (tmp_path / "photos" / "state.json").touch()  # alone it is none of a saved data set
+    (tmp_path / "photos" / "state.json").touch()  # a saved data set has two such files
     assert form_of(str(tmp_path / "photos")) == FOLDER
     (tmp_path / "photos" / "dataset_info.json").touch()
     assert form_of(str(tmp_path / "photos")) == SAVED
@@ -529,7 +476,7 @@ def test_chains_and_sizes_of_a_shard_end_in_one_line(tmp_path, content):
 
 
 def test_names_in_headers_of_a_shard_are_read(tmp_path):
-    """Long names of both kinds, beside a global header as that of `git archive`, and records with long values."""
+    """Long names in both formats, a global header as `git archive` writes it, and records with long values."""
     for number, form in enumerate((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT)):
         comments = {"comment": "a" * 40} if form == tarfile.PAX_FORMAT else {}
         with tarfile.open(tmp_path / f"{number}.tar", "w", format=form, pax_headers=comments) as tar:
