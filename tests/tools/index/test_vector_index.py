@@ -727,6 +727,7 @@ def test_a_path_may_contain_any_bytes():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_benchmark_compares_with_exact_search():
     program = [sys.executable, Path(__file__).parents[3] / "benchmarks/index.py", "--quick", "--candidates"]
     done = subprocess.run([*program, "IVF int8"], capture_output=True, text=True, timeout=800, check=True)

@@ -150,6 +150,7 @@ print(seconds, peak, own, index.offsets[-1])
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_17_million_images_in_5_seconds_and_500_megabytes(idx):
     """An index of the size of Glint360K, parsed and then mapped, in a process that has imported only NumPy."""
     blocks = 175  # of 100,000 lines: key P00000 is at offset P000000000
