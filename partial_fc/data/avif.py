@@ -1,14 +1,14 @@
 """Sizes of the frames in an AVIF, which neither Pillow nor libavif reports before decoding.
 
-The size in the file's header does not bound them, because libavif scales frames to this size after decoding. The
-sequence header before a frame does (AV1, 5.5 and 5.9.5). Frames are in items, byte ranges listed in the box iloc
-(ISO/IEC 14496-12, 8.11.3).
+Frames can be larger than the size in the file's header, to which libavif scales them after decoding. The sequence
+header before a frame bounds its size (AV1, 5.5 and 5.9.5). Frames are stored in items, which are byte ranges that the
+box iloc lists (ISO/IEC 14496-12, 8.11.3).
 """
 
 from collections.abc import Iterator
 
 SEQUENCE_HEADER = 1  # type of an OBU (open bitstream unit), of which items consist
-MAX_PARTS = 10_000  # items of a file with their extents, and OBUs of an item
+MAX_PARTS = 10_000  # items plus extents of a file; also OBUs of an item
 MAX_HEADER = 400  # bytes of a sequence header up to the size
 
 
@@ -143,7 +143,7 @@ def _sequence_pixels(header: _Reader) -> int:
     """Returns an upper bound of the number of pixels in a frame (AV1, 5.5.1)."""
     bits = header.bits
     bits(4)  # seq_profile, still_picture
-    is_reduced = bits(1)  # then frames have no size of their own
+    is_reduced = bits(1)  # if 1, frames have no size of their own
     if is_reduced:
         bits(5)  # seq_level_idx
     else:

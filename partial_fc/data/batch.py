@@ -14,7 +14,7 @@ Inputs = Any  # an array (N, ...), or a mapping from names to such arrays
 class Batch(NamedTuple):
     """Inputs and labels."""
 
-    inputs: Any  # Inputs (B, ...), or the same as tensors of a framework on the host
+    inputs: Any  # Inputs (B, ...): arrays, or a framework's tensors on the host
     labels: np.ndarray  # (B,) int64
 
 

@@ -13,7 +13,7 @@ from .item_batches import ItemBatches
 from .label_runs import LabelRuns
 from .prefetch import Prefetcher
 
-AHEAD = 2  # batches that wait, beyond one per thread in progress
+AHEAD = 2  # batches read ahead, besides one in progress per thread
 
 
 class ClassImages:

@@ -1,7 +1,7 @@
 """Converts image files to the form that a face set stores: H x W, three channels, upright, 8 bits, no EXIF orientation.
 
-Images that have this form are kept byte for byte; others are decoded and encoded again. Training must not depend on the
-reader, and only some readers (MXNet, OpenCV) rotate images by their EXIF orientation.
+Images that have this form are kept byte for byte; others are decoded and encoded again. Only some readers (MXNet,
+OpenCV) rotate images by their EXIF orientation, and training must not depend on the reader.
 """
 
 from typing import NamedTuple

@@ -96,7 +96,7 @@ class FaceItems:
         return self.read_counted(positions, epoch)[0]
 
     def read_counted(self, positions: np.ndarray, epoch: int) -> tuple[Batch, int, float]:
-        """See Items; counts encoded images, and the time of reading them without decoding."""
+        """See Items; counts bytes as stored, and the time spent reading, without decoding."""
         in_set = self._kept.positions(positions)
         labels = self.records.labels(in_set)
         images = np.empty((len(positions), 3, *self.image_size), np.uint8)

@@ -1,4 +1,4 @@
-"""Folders of image files, one per identity, which several processes encode.
+"""Folders of images, one per identity; several processes encode the images.
 
 Shapes: C identities.
 """

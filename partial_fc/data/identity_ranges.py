@@ -14,7 +14,7 @@ FLOAT32_EXACT = 1 << 24  # smaller integers are exact in float32; 2^24 itself ma
 
 
 def check_limits(reader: RecordReader, keys: np.ndarray, heads: np.ndarray) -> None:
-    """Raises ValueError if the labels of the range records HEAD (n,) at `keys` (n,) are not ranges of keys."""
+    """Raises ValueError if the labels of the range records (n,) HEAD at `keys` (n,) are not ranges of keys."""
     start, end = heads["labels"][:, 0], heads["labels"][:, 1]
     wrong = ~((start >= 1) & (start <= end) & (end < MAX_KEY))  # comparisons with NaN are false
     if wrong.any():
@@ -26,10 +26,10 @@ def check_limits(reader: RecordReader, keys: np.ndarray, heads: np.ndarray) -> N
 
 
 def exact_ranges(heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ranges (n, 2) int64 of range records HEAD (n,), and whether each is exact, (n,) bool.
+    """Returns the ranges (n, 2) int64 of range records (n,) HEAD, and whether each is exact, (n,) bool.
 
     The integers in id and id2 are used only if they round to the float labels, because other writers store other values
-    there: insightface the key and 0, which is not the end of any range.
+    there: insightface stores the key and 0, and no range ends at 0.
     """
     floats, is_stored = heads["labels"], holds_integers(heads)
     stored = np.stack([heads["id"], heads["id2"]], axis=1)
@@ -38,12 +38,12 @@ def exact_ranges(heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def holds_integers(heads: np.ndarray) -> np.ndarray:
-    """Returns (n,) bool, whether a range record HEAD stores its range in id and id2, too."""
+    """Returns (n,) bool, whether each range record (n,) HEAD also stores its range in id and id2."""
     return (np.stack([heads["id"], heads["id2"]], axis=1).astype(np.float32) == heads["labels"]).all(axis=1)
 
 
 def identity_keys(reader: RecordReader, head: np.ndarray) -> tuple[int, int]:
-    """Returns the keys [first, last) of the identity records, from HEAD (1,) of record 0."""
+    """Returns the keys [first, last) of the identity records, from the (1,) HEAD of record 0."""
     check_limits(reader, reader.index.keys_at([0]), head)
     ranges, exact = exact_ranges(head)
     first, last = (int(key) for key in ranges[0])
@@ -65,7 +65,7 @@ def identity_keys(reader: RecordReader, head: np.ndarray) -> tuple[int, int]:
 
 
 def recover_ranges(reader: RecordReader, heads: np.ndarray, first: int) -> np.ndarray:
-    """Returns the ranges (C, 2) int64 of identity records HEAD (C,) whose floats are rounded.
+    """Returns the ranges (C, 2) int64 of identity records (C,) HEAD whose floats are rounded.
 
     Each identity starts where the previous one ends, and the label of an image is its identity. A start is therefore
     the first key, among the keys that round to the float, whose image has that label or a larger one. `first` is the
@@ -83,7 +83,7 @@ def recover_ranges(reader: RecordReader, heads: np.ndarray, first: int) -> np.nd
         reached = first_labels(reader.read_heads(near)) >= label
         if reached.any():
             starts[label] = near[reached.argmax()]
-        else:  # a last identity without images starts where the images end; -1 is refused below
+        else:  # an empty identity at the end starts where the images end; -1 is refused below
             starts[label] = first if first <= largest else -1
     ranges = np.stack([starts[:-1], starts[1:]], axis=1)
     if (ranges.astype(np.float32) != heads["labels"]).any() or (ranges[:, 0] > ranges[:, 1]).any():
@@ -95,7 +95,7 @@ def recover_ranges(reader: RecordReader, heads: np.ndarray, first: int) -> np.nd
 
 
 def keys_near(reader: RecordReader, rounded: int) -> tuple[np.ndarray, int]:
-    """Returns the keys of the index, int64, that round to a float32, and the largest integer that may round to it."""
+    """Returns the keys of the index, int64, that round to the float32 `rounded`, and the largest integer that may."""
     reach = max(int(np.spacing(np.float32(rounded))) // 2, 1)  # half the gap to the next float32
     rows = reader.index.search((rounded - reach, rounded + reach + 1))
     return reader.index.keys_at(np.arange(*rows)), rounded + reach

@@ -11,13 +11,13 @@ from PIL import Image
 from . import avif
 
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
-# A JPEG marker and the bytes after it (ITU-T T.81, B.1.1). Like libjpeg, a search for it skips other bytes.
+# A JPEG marker and the bytes after it (ITU-T T.81, B.1.1). A search skips other bytes, as libjpeg does.
 MARKER = re.compile(rb"\xff([\x01-\xfe])(.{0,8})", re.DOTALL)
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of a frame header
 WITHOUT_LENGTH = frozenset([0x01, *range(0xD0, 0xD8)])  # markers that no length follows
 START_OF_SCAN, END, APP1 = 0xDA, 0xD9, 0xE1
 # Decoding a progressive JPEG visits all pixels in each scan; usually there are about ten scans.
-FEW_SCANS, MAX_SCANNED = 64, 1 << 32  # scans of an image of any size; pixels times scans
+FEW_SCANS, MAX_SCANNED = 64, 1 << 32  # scans allowed at any size; limit of pixels times scans
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
 PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the color type in the header; a palette (3) contains RGB
 TIFF_STARTS, GIF_START = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), b"GIF8"  # TIFF and BigTIFF in both byte orders
@@ -41,7 +41,7 @@ FORMATS = (
     (GIF_START, ".gif"),
     *((start, ".jp2") for start in JP2_STARTS),
 )
-SMALL = 1 << 20  # pixels that the frames of any AVIF may have
+SMALL = 1 << 20  # total pixels of frames that any AVIF may have
 HEADER = 64  # bytes at the start of a file that identify its format
 
 
@@ -76,7 +76,7 @@ def is_webp(encoded: bytes) -> bool:
 
 
 def is_avif(encoded: bytes) -> bool:
-    """Whether a file is an AVIF, by its first 64 bytes; unlike HEIC and videos, which have boxes of other brands."""
+    """Whether a file is an AVIF, by its first 64 bytes. HEIC files and videos have boxes, too, but of other brands."""
     return AVIF.match(encoded) is not None
 
 
@@ -144,7 +144,7 @@ def header(encoded: bytes) -> Header:
 
 
 def opened(encoded: bytes) -> Image.Image:
-    """Opens an image with Pillow, without decoding it; an AVIF without its further frames."""
+    """Opens an image with Pillow without decoding it; of an animated AVIF, the still image."""
     return Image.open(io.BytesIO(avif.without_tracks(encoded) if avif.is_boxes(encoded) else encoded))
 
 

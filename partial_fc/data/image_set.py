@@ -100,7 +100,7 @@ class ImageSet:
 
     @cached_property
     def digest(self) -> str:
-        """16 hexadecimal digits that identify the content, independent of the path and, except for train.rec, the form.
+        """16 hexadecimal digits that identify the content, whatever its path and form; a train.rec has others.
 
         They depend on all labels and on SAMPLES images; hashing every image would read the whole set.
         """

@@ -17,7 +17,7 @@ from .label_runs import class_labels
 from .order import epoch_entries
 from .read_log import ReadCounters, ReadLog
 
-DIGESTED = 1 << 16  # items at a time
+DIGESTED = 1 << 16  # items hashed at a time
 
 
 class Items(Protocol):
@@ -29,8 +29,8 @@ class Items(Protocol):
     - ``describe(position)``: names an item in messages.
     - ``without_augmentation``: the same set without augmentation, for samples and ``new_centers=mean``.
     - ``order_entries``: JSON entries for how the items were selected; a checkpoint resumes with equal entries only.
-    - ``read_counted(positions, epoch)``: returns (batch, bytes, seconds), what ``read`` returns and what reading its
-      files took. By default these are the bytes of the arrays and the seconds in which ``read`` did not compute.
+    - ``read_counted(positions, epoch)``: returns (batch, bytes, seconds): what ``read`` returns, and what reading took.
+      By default, these are the bytes of the arrays and the seconds in which ``read`` did not compute.
     """
 
     @property
@@ -65,8 +65,8 @@ class ArrayItems:
     Args:
         inputs: (N, ...), one array or several by name.
         labels: (N,) integers.
-        rows: (N,) integers, the rows of ``inputs``, then (M, ...), that are items; None for all. They are not copied,
-            so that the ranks of a host can share a memory map.
+        rows: (N,) integers, which rows of ``inputs`` (M, ...) are items; None for all. ``inputs`` are not copied, so
+            that the ranks of a host can share a memory map.
 
     Raises:
         ValueError: the lengths differ, there is no item, or a label is not a class number.
@@ -177,7 +177,7 @@ class ItemBatches:
 
     def _read(self, positions: np.ndarray, epoch: int) -> tuple[Batch, int, float]:
         """Returns the items at positions (P,), bad ones replaced by the following one; their bytes and seconds."""
-        # Items are read together first. If one is bad, or known to be, reading one by one shows which one.
+        # Items are read together unless one is known to be bad. If that fails, reading one by one shows which.
         if not self.log.bad.keys() & positions.tolist():
             with suppress(ValueError):
                 return read_counted(self.items, positions, epoch)
@@ -248,7 +248,7 @@ class ItemBatches:
         return Batch(batch[0], labels.astype(np.int64, copy=False))
 
     def check_labels(self, num_classes: int) -> None:
-        """Raises ValueError, which names the first such item if it can, if a label is not below `num_classes`."""
+        """Raises ValueError if a label is not below `num_classes`; names the first such item if it can."""
         if self.num_classes <= num_classes:
             return
         what = f"the set has {self.num_classes} classes"
@@ -295,10 +295,10 @@ def describe(items: Items, position: int) -> str:
 
 
 def first_items(items: Items, count: int) -> tuple[Batch, np.ndarray]:
-    """Returns the first `count` good items, or all, as in epoch 0, and their positions (P,).
+    """Returns the first good items, at most `count`, as read in epoch 0, and their positions (P,).
 
     Raises:
-        ValueError: all are bad; names the first one. Or they do not fit into one batch.
+        ValueError: all items are bad (names the first one), or they do not fit into one batch.
     """
     good_items: list[tuple[int, Batch]] = []
     first_error = None
@@ -315,7 +315,7 @@ def first_items(items: Items, count: int) -> tuple[Batch, np.ndarray]:
 
 
 def collate(items: list[tuple[int, Batch]]) -> Batch:
-    """Returns items, by position, as one batch. Raises ValueError, which names two, if their shapes differ."""
+    """Joins (position, item) pairs into a batch. Raises ValueError, which names two, if their shapes differ."""
     try:
         return joined([item for _, item in items])
     except (ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""The labels of all images as runs of equal labels: for images ordered by identity, memory per identity, not per image.
+"""Labels as runs of equal labels: if images are ordered by identity, memory grows with identities, not with images.
 
 Shapes: N images, M runs of images with one label, P positions.
 """
@@ -48,8 +48,8 @@ class LabelRuns:
         """Counts images by label.
 
         Returns:
-            (K,) int64, the number of images of each label that has images, in the order of the labels; (M,) int64, the
-            number of images with the label of each run.
+            (K,) int64, the number of images of each label that has images, in the order of the labels; (M,) int64, for
+            each run, the number of images with its label.
         """
         labels = self.labels
         # The memory must not depend on the largest label, which a tiny file can contain. Sorting takes seconds, so

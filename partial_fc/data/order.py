@@ -18,7 +18,7 @@ ROUNDS = 8
 
 
 def epoch_entries(num_images: int, shuffle: bool, seed: int, epoch: int, indices: np.ndarray) -> np.ndarray:
-    """Returns the images (P,) int64 at `indices` (P,) of the epoch's order, which without `shuffle` is the set's."""
+    """Returns the images (P,) int64 at `indices` (P,) of the epoch's order; without `shuffle`, the set's order."""
     if not shuffle:
         return indices
     # The constant makes the order independent of the augmentation, which uses the same stream.

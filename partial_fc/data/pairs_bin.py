@@ -96,7 +96,7 @@ def scalar(dtype: Any, data: Any) -> bool:
 
 
 def encode(text: str, encoding: str) -> bytes:
-    """Stands for _codecs.encode, which pickles of Python 3 in the protocols of Python 2 call for bytes."""
+    """Stands for _codecs.encode, with which Python 3 stores bytes in the protocols of Python 2."""
     if encoding != "latin1":
         raise pickle.UnpicklingError("text in another encoding than latin1 is not allowed")
     return text.encode("latin1")

@@ -36,15 +36,15 @@ GROWING = frozenset(
 FREE_OBJECTS = 100_000  # opcodes in GROWING that any pickle may have; each further one needs BYTES_PER_OBJECT
 BYTES_PER_OBJECT = 4
 NAMES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
-SHORT = 32  # items of an argument that may be passed any number of times
+SHORT = 32  # items; arguments up to this length may be passed any number of times
 MAX_DEPTH = 100  # of nested containers
-MAX_UNFOLDED = 10  # items per byte, where a container that is part of several others counts in each of them
+MAX_UNFOLDED = 10  # items per byte; a container inside several others counts in each of them
 MAX_BIG_KEYS = 1000  # keys of dicts above 60 bits, which can be chosen so that all have the same hash
 
 
 # The implementation in Python: the one in C handles no signal before it has read the whole pickle.
 class BoundedUnpickler(pickle._Unpickler):
-    """An unpickler of a set of opcodes, and of the names that find_class of a subclass allows.
+    """An unpickler restricted to some opcodes and to the names that a subclass's find_class allows.
 
     Args:
         file: at the start of the pickle; its ``read`` must not allocate more than the file contains.

@@ -31,7 +31,7 @@ class Prefetcher(Generic[Position, Result]):
             do. `get` raises its exceptions.
         successor: returns the position after a position.
         threads: number of threads.
-        ahead: number of results that are computed or being computed; bounds the memory.
+        ahead: number of results that are finished or in progress; bounds the memory.
     """
 
     def __init__(

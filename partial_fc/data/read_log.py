@@ -72,7 +72,7 @@ class ReadLog:
         Args:
             position: of the item.
             read: raises ValueError, which names the item, if it is bad.
-            after: returns the following position; the first one after the last.
+            after: returns the next position; for the last position, the first.
 
         Raises:
             ValueError: no more items may be skipped, or there is no good item.

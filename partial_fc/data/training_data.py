@@ -58,9 +58,9 @@ class BatchIterator(Generic[Batch]):
     def state(self) -> dict:
         """Returns the position in the data, as JSON.
 
-        ``epoch``, and ``images``, the number of images of this epoch that ``next`` has returned on all ranks together.
-        The other keys identify the order. The training loop takes a batch before it trains on it, so save the
-        ``data_state`` of its LoopState instead.
+        ``images`` is the number of images of this ``epoch`` that ``next`` has returned on all ranks together. The other
+        keys identify the order. The training loop takes a batch before it trains on it, so save the ``data_state`` of
+        its LoopState instead.
         """
         return {**self.cursor.state(), **self._order()}
 

@@ -43,10 +43,10 @@ DRAWS = 9  # random numbers that `augment` uses for an image
 class Augmentation(NamedTuple):
     """Random changes of training images."""
 
-    rand_mirror: bool = False  # mirror every second image left-right
-    cutout: int = 0  # side in pixels of a square erased from every second image, clipped at the border
+    rand_mirror: bool = False  # mirror left-right with probability 1/2
+    cutout: int = 0  # side in pixels of a square erased with probability 1/2, clipped at the border
     color_jittering: float = 0  # c; brightness, contrast and saturation are each scaled by 1 - c to 1 + c
-    jpeg_compression: int = 0  # lowest JPEG quality, up to 100, with which every second image is compressed; 0 for none
+    jpeg_compression: int = 0  # with probability 1/2, compress to a JPEG quality from this number to 100; 0 for never
 
     def check(self) -> None:
         """Raises ValueError if a number is out of range."""
@@ -73,7 +73,7 @@ def decode_rgb(encoded: bytes, image_size: tuple | None, only_color: bool = Fals
         only_color: refuse a JPEG or PNG that is gray or has alpha.
 
     Raises:
-        WrongSizeError: it has another size. Messages of errors here do not name the file.
+        WrongSizeError: the image has another size. These messages do not name the file.
         ValueError: it is truncated, too large or damaged, or its pixels have no defined range.
     """
     check_whole(encoded)
@@ -123,7 +123,7 @@ def rgb_of(image: Image.Image) -> np.ndarray:
 
 def upright(image: Image.Image, pixels: np.ndarray | None = None) -> np.ndarray:
     """Applies the EXIF orientation of a Pillow image to its pixels, or to `pixels` (H, W, ...)."""
-    stored = np.asarray(image) if pixels is None else pixels  # of a TIFF, Pillow has already applied it
+    stored = np.asarray(image) if pixels is None else pixels  # Pillow has already turned those of a TIFF
     return np.array(turned(stored, exif_orientation(image.info.get("exif", b""))), order="C")
 
 

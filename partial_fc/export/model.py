@@ -32,7 +32,7 @@ from .torch_files import ENDINGS, export_torch_model
 Result = TypeVar("Result")
 TORCH_SIZE = 112  # image size of published state_dicts
 DEPENDENT = 1e-3  # limit of the cosine distance; rounding errors are far smaller, even in int8
-LARGEST_INPUT = 1 << 28  # numbers, 1 GiB; a fixed batch of 128 faces of 832x832
+LARGEST_INPUT = 1 << 28  # numbers (1 GiB), enough for a fixed batch of 128 faces of 832x832
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # option of onnxruntime
 SILENT = 4  # onnxruntime's log level without errors, which are raised and reported with the file's name
 OTHER_ITEMS = "; a model of other items works with the commands that have --reader"

@@ -92,7 +92,7 @@ def read_model(path: str) -> onnx.ModelProto:
 
 
 def parse_model(content: bytes, path: str | None) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """Parses the content of an ONNX file without weights in separate files, and checks where these files are.
+    """Parses an ONNX file's content, but not its weights in separate files, and checks where these files are.
 
     All models are opened here, because some releases of onnx and onnxruntime read weights from any path in a model.
 
@@ -118,7 +118,7 @@ def parse_model(content: bytes, path: str | None) -> tuple[onnx.ModelProto, dict
 def _in_folder(name: str, path: str | None) -> str:
     """Returns the resolved path of a separate file if it is a regular file inside the model's folder, else "".
 
-    In the cache of Hugging Face, both files are links. So they may also lead to files in one other folder.
+    Hugging Face's cache has links to both files. So the folder of the model's link target is allowed, too.
     """
     if path is None or name.startswith("*"):  # onnxruntime reads "*/_ORT_MEM_ADDR_/*" as an address in memory
         return ""

@@ -65,7 +65,7 @@ def expected_range(respond: Callable[[float], float], names: Iterable[str]) -> s
     values = {name: [respond(end) for end in pair] for name, pair in ends.items()}
 
     def distance(low: float, high: float) -> float:
-        """Returns the ratio of the widths in octaves, plus the shift in half widths."""
+        """Returns the distance from -1..1: the ratio of widths in octaves, plus the shift in half widths."""
         width = max(abs(high - low), 1e-9)
         return abs(math.log2(width / 2)) + abs(high + low) / width if math.isfinite(width) else math.inf
 

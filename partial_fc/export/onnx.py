@@ -95,7 +95,7 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[list[Node], dict[str, np.n
 
 
 def find_checkpoint(path: str | os.PathLike) -> tuple[str, str]:
-    """Returns the paths of the symbol file and of the parameters, of the last epoch unless ``path`` names a file.
+    """Returns the paths of the symbol file and the parameter file: the last epoch's unless ``path`` names one.
 
     Raises:
         FileNotFoundError: one of the files is missing.

@@ -28,7 +28,7 @@ class BankFiles:
     Args:
         folder: folder of the files, created if it is missing.
         num_local: L, at least 1.
-        widths: numbers per class of each field, the centers first.
+        widths: for each field, how many numbers a class has; the centers first.
         piece_rows: rows per file. The bank is divided into pieces of this many rows.
         sharing: number of banks of this size that are created in the folder at the same time.
 
@@ -91,7 +91,7 @@ def consecutive(rows: np.ndarray, values: np.ndarray) -> Blocks:
 def rate_limited(
     blocks: Blocks, field: str, num_local: int, flush: Callable[[], None], progress: Callable[[], None], start: int = 0
 ) -> Blocks:
-    """Yields blocks to write no faster than the disk can, and logs the progress every LOG_SECONDS.
+    """Yields blocks no faster than the disk can write them, and logs the progress every LOG_SECONDS.
 
     Args:
         blocks: the blocks, which the caller writes to the bank.
@@ -99,7 +99,7 @@ def rate_limited(
         num_local: L.
         flush: waits until the written blocks are on disk.
         progress: reports that this rank makes progress.
-        start: the rank's row of the blocks' row 0.
+        start: row of the rank that blocks count from.
     """
     unflushed, logged = 0, time.monotonic()
     for row, values in blocks:

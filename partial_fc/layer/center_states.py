@@ -14,5 +14,5 @@ CENTER_STATES = {
 
 
 def center_widths(embedding_size: int, states: Mapping[str, bool]) -> dict[str, int]:
-    """Returns the numbers per class of each field: "weight", the centers, and the states of their optimizer."""
+    """Returns how many numbers a class has in each field: "weight", the centers, and the optimizer's states."""
     return {"weight": embedding_size} | {name: embedding_size if is_row else 1 for name, is_row in states.items()}

@@ -12,7 +12,7 @@ from . import Array
 
 BASE = 2**24  # base of the two digits of a label; float32 represents both exactly
 DIGITS = 2
-FLAGS_UNIT = 2**21  # in the upper digit, labels below 2^45 leave three of the 24 bits to the flags
+FLAGS_UNIT = 2**21  # labels below 2^45 leave three of the upper digit's 24 bits to the flags
 
 
 class RankFlags(enum.IntFlag):

@@ -24,7 +24,7 @@ COMBINED = {"m1": 1.0, "m2": 0.5, "m3": 0.0, "interclass_filtering_threshold": 0
 
 # Lower bound of sin(theta), which the derivative is divided by. float32 does not resolve smaller sines: cosines near 1
 # have a spacing of 2^-24, and its square root is 2^-12. The bound keeps the derivative finite where feature and center
-# coincide. There it is multiplied by (center - cos * feature), which is zero.
+# coincide; the derivative is multiplied by (center - cos * feature), which is zero there.
 MIN_SINE = 2.0**-12
 
 

@@ -52,8 +52,8 @@ def insert_positives(drawn: Array, order: Array, local: Array, num_local: int, x
 
     Only this function needs the labels, and the size of its result does not depend on their values, so the host need
     not wait for a GPU. All sets of S - P negatives are equally likely, because the drawn classes and the random
-    positions are symmetric in the negatives. There are always enough negatives at these positions: there are as many
-    positions as labels (or S), and a missing positive is at none of them.
+    positions are symmetric in the negatives. There are always enough negatives at these positions: there are at least P positions,
+    and a missing positive is at none of them.
 
     Args:
         drawn: (S,) int64 sorted, from `draw_classes`, S at least P; overwritten.
@@ -102,7 +102,7 @@ UNKNOWN_PROBABILITIES = "sampling_correction does not know the probabilities of 
 
 
 def log_weights(drawn: Array, num_local: int, xp: ModuleType = np) -> Array:
-    """Returns the terms to add to the logits so that the sum of their exponentials is an unbiased estimate.
+    """Returns terms to add to the logits that make the sum of exponentials an unbiased estimate over all classes.
 
     Every negative is drawn with the same probability p = (S - P) / (L - P), so a drawn negative counts 1 / p times
     (Horvitz and Thompson 1952, A generalization of sampling without replacement from a finite universe): its term is
@@ -125,8 +125,8 @@ class WeightIndexSampler:
     """Samples the centers of a step for one rank (arXiv 2203.15565, section 3.2, PPRN sampling).
 
     A sample contains all positives, even if they are more than ``num_sample``, and is filled up with negatives. With
-    ``num_sample`` >= L it contains all centers, and with 0 only the positives; then nothing is drawn. The classes of a
-    step are drawn before its labels are known.
+    ``num_sample`` >= L it contains all centers, and with 0 only the positives. In both cases, nothing is drawn. The
+    classes of a step are drawn before its labels are known.
 
     Args:
         num_sample: S, the number of centers per step, unless there are more positives.
@@ -176,7 +176,7 @@ class WeightIndexSampler:
             self.num_sample = num_sample
 
     def begin_draw(self) -> Future[np.ndarray]:
-        """Starts drawing the classes of the next step in a thread, unless it has; they must not be modified.
+        """Starts drawing the next step's classes in a thread, unless already started. They must not be modified.
 
         Returns:
             A future of (S,) int64, sorted. The step replaces some of these classes by its positives. With ten million

@@ -72,8 +72,8 @@ def sgd_momentum(
 def _radial_step(w, g, inverse_norm, params: SGDParams) -> np.ndarray:
     """Returns (T, 1), the multiples of the rows w that the gradient's radial part adds to the momentum.
 
-    The weight decay is also a multiple of the row. Subtracting these from it projects the gradient without another
-    pass over the data.
+    The weight decay is also a multiple of the row. Subtracting the radial part from it projects the gradient without
+    another pass over the data.
     """
     along = np.einsum("te,te->t", g, w) * np.square(inverse_norm)
     return (np.float32(params.gain * params.rescale_grad) * along)[:, None]

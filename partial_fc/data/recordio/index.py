@@ -96,7 +96,7 @@ def read_shared(idx_path: str) -> RecordIndex | None:
 def parse_index(idx_path: str) -> RecordIndex:
     """Parses the text of an index. Raises ValueError for invalid lines and repeated keys."""
     count = count_lines(idx_path)
-    # Lines shorter than "0\t0\n" are invalid: a table of their number could be large, and parse_sparse refuses them.
+    # Lines shorter than "0\t0\n" are invalid, and a table for all of them could be large; parse_sparse refuses them.
     has_short_lines = 4 * count > os.path.getsize(idx_path) + 1
     return (None if has_short_lines else parse_dense(idx_path, count)) or parse_sparse(idx_path)
 
@@ -183,7 +183,7 @@ def parse_each(text: bytes, first: int) -> tuple[np.ndarray, list[tuple[int, byt
 def check_offsets(idx_path: str, index: RecordIndex, rec_size: int) -> None:
     """Raises ValueError if an offset is beyond the file, is not a multiple of 4, or belongs to two keys."""
     offsets = index.offsets
-    if offsets.max() >= rec_size or np.bitwise_or.reduce(offsets) % 4:  # saves an array of all remainders
+    if offsets.max() >= rec_size or np.bitwise_or.reduce(offsets) % 4:  # without an array of all remainders
         row = int(((offsets >= rec_size) | (offsets % 4 != 0)).argmax())
         raise ValueError(
             f"{idx_path}: key {index.keys_at(row)} is at offset {offsets[row]}, where no record of a file of "

@@ -28,7 +28,7 @@ class RecordReader:
         index: the RecordIndex.
 
     Raises:
-        OSError, ValueError: a file is missing or empty, or they do not belong together; names file and fix.
+        OSError, ValueError: a file is missing or empty, or the two do not belong together; names the file and a fix.
     """
 
     def __init__(self, rec_path: str | os.PathLike, idx_path: str | os.PathLike):
@@ -79,7 +79,7 @@ class RecordReader:
         return rows
 
     def read_heads(self, keys: np.ndarray) -> np.ndarray:
-        """Reads HEAD (n,) of the records `keys` (n,) int64, without their images.
+        """Reads (n,) HEAD of the records with `keys` (n,) int64, without their images.
 
         Raises:
             KeyError, ValueError: a key is missing, or the first part of its record has no complete header.

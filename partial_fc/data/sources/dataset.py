@@ -192,7 +192,7 @@ def as_image(image: Any) -> bytes | np.ndarray:
 
 
 def open_dataset(dataset: Any, name: str) -> Any:
-    """Returns a map-style Dataset: the object itself or by name, or what a class or function without arguments returns.
+    """Returns a map-style Dataset: `dataset`, the object that it names, or what such a class or function returns.
 
     Raises:
         ValueError: it cannot be imported or created, has no items, or is not a map-style Dataset.

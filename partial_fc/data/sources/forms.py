@@ -1,4 +1,4 @@
-"""The forms of sets that the setting `rec` can name. Other modules call the functions here and compare no forms."""
+"""The forms of sets that the setting `rec` can name. Other modules call these functions and never compare forms."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def is_dataset(rec: str) -> bool:
 
 
 def is_record_set(rec: str) -> bool:
-    """Whether `rec` is a .rec file, the folder of a train.rec, or anything that is no set in another form."""
+    """Whether `rec` is a .rec file, the folder of a train.rec, or is not a set in any other form."""
     return form_of(rec) == RECORDS
 
 

@@ -36,7 +36,7 @@ ENDING = ".index"
 HEADER_WORDS = 2
 HELD_OPEN = 256  # shards kept open, as a process may open few files; other shards are opened for each image
 BLOCK = tarfile.BLOCKSIZE
-ZEROS = 1 << 20  # bytes of padding read at once, of which a sparse file can have any number
+ZEROS = 1 << 20  # bytes of padding read at once; a sparse file can have any amount of padding
 
 
 class ShardImages(ImageSet):
@@ -98,7 +98,7 @@ def close_all(descriptors: list[int]) -> None:
 
 
 def expand_shards(pattern: str, ending: str) -> list[str]:
-    """Returns the sorted files that match a pattern with "{000..099}" and the shell's wildcards, or of a folder.
+    """Returns the sorted files in a folder, or those that match a pattern with "{000..099}" and the shell's wildcards.
 
     Raises:
         FileNotFoundError: there is no file, or a file of a range is missing.

@@ -1,7 +1,7 @@
 """Shared by the generators of synthetic sets: drawing in several processes, and a folder that is written once.
 
 The generators are dataset.py (faces), examples/glyphs (characters), and partial_fc_tools/ijb/synthetic.py, which uses
-the processes only.
+draw_all only.
 """
 
 import json
