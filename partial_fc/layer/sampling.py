@@ -52,8 +52,8 @@ def insert_positives(drawn: Array, order: Array, local: Array, num_local: int, x
 
     Only this function needs the labels, and the size of its result does not depend on their values, so the host need
     not wait for a GPU. All sets of S - P negatives are equally likely, because the drawn classes and the random
-    positions are symmetric in the negatives. There are always enough negatives at these positions: there are at least P positions,
-    and a missing positive is at none of them.
+    positions are symmetric in the negatives. There are always enough negatives at these positions: there are at
+    least P of them, and a missing positive is at none.
 
     Args:
         drawn: (S,) int64 sorted, from `draw_classes`, S at least P; overwritten.
