@@ -203,8 +203,8 @@ def open_same(open_batches: Callable[[], Batches], order: dict) -> Batches:
     if opened.order != order:
         raise ValueError(
             f"process {os.getpid()} has opened another set than its rank: {opened.order}, not {order}; the set must be "
-            "the same in each process (sort what comes from a set of Python or from a folder, and leave its files as "
-            "they are), or set decode_processes=0"
+            "the same in each process (sort items of a Python set or of a folder, and do not change its files), or set "
+            "decode_processes=0"
         )
     return opened
 

@@ -35,7 +35,7 @@ class Faces(Task):
 
     pixels = True
     options = (
-        Setting("cutout", 0, "side in pixels of a square erased from every second image", at_least=0),
+        Setting("cutout", 0, "side in pixels of a square erased from each image with probability 1/2", at_least=0),
         Setting(
             "color_jittering",
             0.0,
@@ -46,7 +46,7 @@ class Faces(Task):
         Setting(
             "jpeg_compression",
             0,
-            "lowest quality with which every second image is compressed as JPEG; 0 disables it",
+            "lowest quality of JPEG compression, applied to each image with probability 1/2; 0 disables it",
             at_least=0,
             at_most=100,
         ),
