@@ -62,7 +62,7 @@ def limits_of(fit: Fit, nearest_other: Nearest, copies: np.ndarray, shares: Mapp
         far=fit.far,
         near=float(np.quantile(own_cosine, shares["near"])),
         sure=max(0.0, float(np.quantile(lead, shares["sure"]))),
-        # Infinite limits, with which the rule finds nothing: no class has four images, or there are no altered copies.
+        # Without a class of four images, or without altered copies, the limit is infinite and the rule finds nothing.
         split=float(np.quantile(fit.half_gaps, shares["split"])) if len(fit.half_gaps) else -np.inf,
         duplicate=float(np.quantile(copies, shares["copy"])) if len(copies) else np.inf,
         person=float(np.quantile(own_cosine, shares["person"])),

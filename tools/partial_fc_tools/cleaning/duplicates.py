@@ -45,7 +45,7 @@ def near_duplicates(
 def near_earlier(
     embeddings: np.ndarray, positions: np.ndarray, limit: float, side: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the first earlier image that stays and is near each of the images ``positions`` (n,), and their cosine.
+    """For each of the images ``positions`` (n,), finds the first near one before it that stays, and their cosine.
 
     Returns:
         (n,) int64 indices into ``positions``, -1 for an image that stays; (n,) float32.
