@@ -2,7 +2,7 @@
 
 The mate of a probe is the gallery entry of its class. rank1 is the fraction of probes whose mate has the highest score.
 The TAR at a FAR is the fraction of probes whose mate has a score above a threshold. This is the lowest one that
-at most the fraction FAR of all pairs of a probe and another entry exceed. `fars` maps the names of TARs to their FARs.
+at most a fraction FAR of all pairs of a probe and another entry exceeds. `fars` maps the names of TARs to their FARs.
 
 Shapes: Q probes, M entries, K highest scores, D draws.
 """

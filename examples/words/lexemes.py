@@ -119,8 +119,7 @@ def read_set(root: Path) -> Lexemes:
 def split_lexemes(lexemes: Lexemes, classes: int, unseen: int, seed: int) -> Split:
     """Draws unseen lexemes for verification, and others to train on.
 
-    The unseen lexemes do not depend on the number of classes, and a larger number of
-    classes includes the lexemes of a smaller one.
+    The unseen lexemes do not depend on ``classes``, and a larger ``classes`` includes the lexemes of a smaller one.
 
     Args:
         lexemes: the set.
