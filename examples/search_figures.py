@@ -1,8 +1,8 @@
 """Evaluates a search of probes in a gallery with one entry per class, with confidence intervals over the classes.
 
 The mate of a probe is the gallery entry of its class. rank1 is the fraction of probes whose mate has the highest score.
-The TAR at a FAR is the fraction of probes whose mate has a score above a threshold. It is the lowest threshold that at
-most this fraction of all pairs of a probe and another entry exceed. `fars` maps the names of TARs to their FARs.
+The TAR at a FAR is the fraction of probes whose mate has a score above a threshold. This is the lowest one that
+at most a fraction FAR of all pairs of a probe and another entry exceeds. `fars` maps the names of TARs to their FARs.
 
 Shapes: Q probes, M entries, K highest scores, D draws.
 """

@@ -49,7 +49,7 @@ fi
 if ! command -v ssh >/dev/null 2>&1 && ! command -v rsh >/dev/null 2>&1; then
     export OMPI_MCA_plm="${OMPI_MCA_plm:-^rsh}"
 fi
-# Makes the shell that mpirun starts on another host through ssh source this file.
+# The shell that mpirun starts on another host through ssh then sources this file.
 export OMPI_MCA_orte_launch_agent="${OMPI_MCA_orte_launch_agent:-$PFC_ROOT/setup-utils/orted.sh}"
 # How mpirun and its daemons notice a lost peer: seconds until the first probe, interval, and number of probes. By
 # default this takes 8 minutes.

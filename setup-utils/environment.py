@@ -42,7 +42,7 @@ class Environment(NamedTuple):
         return run(self.interpreter, "-c", code)
 
     def check_packages(self, title: str, imports: str, writer: str) -> Row:
-        """Checks packages of both trainers, and ``imports`` of this one. ``writer`` is its package for TensorBoard."""
+        """Checks the packages of both trainers, and ``imports``. ``writer`` is the package for TensorBoard."""
         code, text = self.python(
             f"import cv2, easydict, matplotlib, numpy, onnx, onnxruntime, tqdm, {imports};"
             "from importlib.metadata import version as v;"
@@ -73,7 +73,7 @@ TORCH = Environment(".venv-torch", "bash setup-utils/install-torch.sh")
 
 
 def run(*command: str, seconds: int = 60) -> tuple[int, str]:
-    """Returns exit code and output of a child process, run outside of the clone to not import its folder mxnet/."""
+    """Returns exit code and output of a child process, run outside the clone, whose folder mxnet/ would be imported."""
     try:
         done = subprocess.run(
             command,

@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 
 # help_if_asked SCRIPT PYTHON PROGRAM ARGUMENTS...: if --help or -h is among the arguments, prints the comment at the
-# beginning of the script and exits with 0. If PYTHON is installed, the help of PROGRAM follows, which has the settings;
-# both are empty for a script without such a program.
+# beginning of the script and exits with 0. If PYTHON is installed, PROGRAM's help with the settings follows; scripts
+# without settings pass both as empty.
 help_if_asked() {
     local script=$1 python=$2 program=$3 word
     shift 3

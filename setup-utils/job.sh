@@ -25,7 +25,7 @@ relay() {
 # The file for the recorded reason, which rank 0 writes to its log, see partial_fc/utils/streams.py.
 PARTIAL_FC_OUTPUT_LOST=$(mktemp 2>/dev/null || true)    # empty if TMPDIR cannot be used
 export PARTIAL_FC_OUTPUT_LOST
-# A closed descriptor would be reused for the next opened file. So it is opened on /dev/null, for reading: writing to it
+# A closed descriptor would be reused for the next opened file. So /dev/null takes its place, for reading only: writing
 # still fails.
 for descriptor in 0 1 2; do
     [ -e "/dev/fd/$descriptor" ] || eval "exec $descriptor</dev/null"

@@ -1,8 +1,9 @@
 """Verifies a model on characters and typefaces that it was not trained on.
 
 Prints two kinds of figures for the typefaces of training and for new typefaces: the verification accuracy in ten folds,
-as in insightface; and rank-1 and the TAR at a FAR of 1e-4 of a search in a gallery with one plain image per unseen
-character. Each has a 95 % confidence interval, by Student's t over the folds or by drawing characters with replacement.
+as in insightface; and, for a search in a gallery with one plain image per unseen character, rank-1 and the TAR at a
+FAR of 1e-4. Each has a 95 % confidence interval, by Student's t over the folds or by drawing characters with
+replacement.
 
 Shapes: N images, E embedding.
 """

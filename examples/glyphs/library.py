@@ -64,7 +64,7 @@ def read_library(fonts: Path, workers: int, wanted: Sequence[Package]) -> Librar
             bar.update(1)
     if not read:
         raise OSError(f"no typefaces in {fonts}: run apt-get update (Debian, Ubuntu), then try again")
-    read.sort(key=lambda face: face[0].is_new)  # an outline of training does not count for a new typeface
+    read.sort(key=lambda face: face[0].is_new)  # so that an outline of a training typeface never counts as new
     return Library([typeface for typeface, _ in read], distinct(np.stack([outlines for _, outlines in read])))
 
 

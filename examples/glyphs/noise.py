@@ -28,7 +28,7 @@ EXAMPLE = "flip data/glyphs-flip"
 
 
 def split(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Splits a fraction of the C classes of labels (N,), in turn into two and three; new classes have new numbers."""
+    """Splits a fraction of the C classes of labels (N,) alternately into two and three; new ones have new numbers."""
     classes = int(labels.max()) + 1
     result, unused = labels.copy(), classes
     chosen = random_stream(seed, NOISE).random(classes).argsort(kind="stable")[: round(share * classes)]

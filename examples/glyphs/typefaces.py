@@ -1,4 +1,4 @@
-"""Reads typefaces as one number per character's outline. Equal outlines have equal numbers.
+"""Reads typefaces: a number for the outline of each character. Equal outlines have equal numbers.
 
 Shapes: C characters, F typefaces.
 """

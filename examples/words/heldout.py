@@ -1,8 +1,8 @@
 """Verification and retrieval of word forms of unseen lexemes, which were not trained on.
 
 The pairs are random forms, half of them of the same lexeme, in ten folds that share no lexeme. The search looks up
-forms, the probes, in a gallery of the lexemes' normal forms. All these forms belong to a single lexeme of the
-dictionary, so each probe has one right answer.
+forms, the probes, in a gallery of the lexemes' normal forms. Each of these forms occurs in only one lexeme of
+the dictionary, so each probe has one right answer.
 
 Shapes: P pairs, Q probes, M lexemes, W places.
 """

@@ -84,7 +84,7 @@ def is_usable(word: str) -> bool:
 
 
 def lexeme_set(root: Path, prefix: str, source: str) -> SyntheticSet:
-    """Returns the set in a folder, with the lexemes of a version of the dictionary whose normal form has a prefix."""
+    """Returns the set in a folder, with the lexemes of a dictionary version whose normal form has a prefix."""
     return SyntheticSet(root, "lexemes.json", {"version": VERSION, "source": source, "prefix": prefix}, FILES)
 
 
@@ -119,12 +119,12 @@ def read_set(root: Path) -> Lexemes:
 def split_lexemes(lexemes: Lexemes, classes: int, unseen: int, seed: int) -> Split:
     """Draws unseen lexemes for verification, and others to train on.
 
-    The unseen lexemes do not depend on the number of classes, and more classes include those of fewer.
+    The unseen lexemes do not depend on ``classes``, and a larger ``classes`` includes the lexemes of a smaller one.
 
     Args:
         lexemes: the set.
         classes: number of lexemes to train on; 0 for all that are left.
-        unseen: number of unseen lexemes. They share their normal form and LEAST_FORMS forms with no other lexeme.
+        unseen: number of unseen lexemes. Their normal form and LEAST_FORMS forms are in no other lexeme.
         seed: seed of the draw.
 
     Raises:

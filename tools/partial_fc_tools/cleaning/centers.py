@@ -1,9 +1,9 @@
-"""Class centers that wrong labels do not pull away, and the cosine of each image to its class.
+"""Class centers that are robust to wrong labels, and the cosine of each image to its class.
 
 The center of a class is the direction of the mean of its typical images. An image is typical if its cosine to the mean
-of the other images of its class is at least ``far``, which only a fraction ``far_share`` of the images of other classes
-reaches. Typical images are selected ROUNDS times; the first round starts from the mean of all images. An image is never
-compared with a mean that includes it.
+of the other images of its class is at least ``far``. Only a fraction ``far_share`` of the images of other classes
+reaches ``far``. Typical images are selected ROUNDS times; the first round starts from the mean of all images. An image
+is never compared with a mean that includes it.
 
 Shapes: N images, C classes that have images, E embedding, n images and c classes of a block.
 """
@@ -17,7 +17,7 @@ from partial_fc.utils.hashing import mix
 
 ROUNDS = 2
 SAMPLED = 1 << 18  # images whose cosine to the center of another class is computed
-COPIES = 12  # copies of a block of embeddings that are in memory at a time, in float32
+COPIES = 12  # float32 copies of a block of embeddings that are in memory at once
 
 
 class Classes(NamedTuple):
@@ -45,13 +45,13 @@ class ClassStatistics(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The centers of all classes, and what the limits follow from."""
+    """The centers of all classes, and the statistics that determine the limits."""
 
     statistics: ClassStatistics
     typical: np.ndarray  # (N,) bool
     far: float  # lowest cosine of a typical image to the other images of its class
     between: np.ndarray  # (S,) float32, cosines of some images to the centers of other classes
-    half_gaps: np.ndarray  # (H,) float32, gaps of two halves of one class, of classes with four typical images or more
+    half_gaps: np.ndarray  # (H,) float32, gaps between two halves of each class with four or more typical images
     # Probability that the cosine of an image to its class exceeds the cosine of an image to another class, before any
     # image is excluded from the means; ties count half, so chance is 0.5.
     separation: float
@@ -63,7 +63,7 @@ def fit(embeddings: np.ndarray, classes: Classes, far_share: float, memory: int)
     Args:
         embeddings: (N, E) of length 1; zeros for images that do not count.
         classes: the classes of the images.
-        far_share: fraction of the images of other classes that are as near to a class as its typical images.
+        far_share: fraction of the images of other classes whose cosine to a class reaches ``far``.
         memory: bytes to use in addition to the results.
     """
     if len(classes.names) < 2:
@@ -123,9 +123,9 @@ def half_gaps(x: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> np.ndarr
 
 
 def gap(mean_own_cosine: np.ndarray, mean_length: np.ndarray, cosine: np.ndarray) -> np.ndarray:
-    """Returns how much nearer typical images are to their own class than to another, on average over two classes.
+    """Returns how much nearer typical images are to their own class than to the other, averaged over two classes.
 
-    The mean cosine of the images of a class to any direction is ``mean_length`` times the cosine of its center to it.
+    The mean cosine of a class's images to any direction is ``mean_length`` times the center's cosine to it.
     Two classes of one person have a gap of about 0.
 
     Args:

@@ -62,7 +62,7 @@ def limits_of(fit: Fit, nearest_other: Nearest, copies: np.ndarray, shares: Mapp
         far=fit.far,
         near=float(np.quantile(own_cosine, shares["near"])),
         sure=max(0.0, float(np.quantile(lead, shares["sure"]))),
-        # Without a class of four images, or a copy of an image, nothing is found.
+        # Without a class of four images, or without altered copies, the limit is infinite and the rule finds nothing.
         split=float(np.quantile(fit.half_gaps, shares["split"])) if len(fit.half_gaps) else -np.inf,
         duplicate=float(np.quantile(copies, shares["copy"])) if len(copies) else np.inf,
         person=float(np.quantile(own_cosine, shares["person"])),
@@ -129,7 +129,7 @@ class Changes:
         """
         is_person = (of_tests.best >= limits.person) & (of_tests.best - of_tests.second >= limits.sure)
         tests = np.flatnonzero(is_person)
-        tests = tests[np.argsort(-of_tests.best[tests], kind="stable")][::-1]  # the nearest one is written last
+        tests = tests[np.argsort(-of_tests.best[tests], kind="stable")][::-1]  # the nearest one overwrites the others
         test_of = np.full(len(self.merged), -1)
         test_of[of_tests.center[tests]] = tests
         images = np.flatnonzero((self.rows >= 0) & (test_of[self.rows] >= 0))

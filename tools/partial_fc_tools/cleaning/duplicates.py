@@ -45,10 +45,10 @@ def near_duplicates(
 def near_earlier(
     embeddings: np.ndarray, positions: np.ndarray, limit: float, side: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns for each of the images ``positions`` (n,) the first near one before it that stays, and their cosine.
+    """For each of the images ``positions`` (n,), finds the first near one before it that stays, and their cosine.
 
     Returns:
-        (n,) int64 indices into ``positions``, -1 for an image that stays itself; (n,) float32.
+        (n,) int64 indices into ``positions``, -1 for an image that stays; (n,) float32.
     """
     kept, cosine = np.full(len(positions), -1), np.zeros(len(positions), np.float32)
     for start, stop in spans(len(positions), side):
@@ -56,7 +56,7 @@ def near_earlier(
         for first, last in spans(stop, side):
             cosines = x @ embeddings[positions[first:last]].astype(np.float32).T
             near = np.tril(cosines >= limit, start - first - 1)  # to earlier images only
-            # Row by row in order, as whether an earlier image stays must be known first.
+            # In order, because a row depends on which earlier images stay.
             for row in np.flatnonzero(near.any(axis=1) & (kept[start:stop] < 0)).tolist():
                 staying = np.flatnonzero(near[row] & (kept[first:last] < 0))
                 if len(staying):

@@ -23,13 +23,13 @@ from .split_classes import groups, split_pairs
 from .stored import open_test, saved, stored_embeddings
 
 MIN_SEPARATION = 0.6  # measured for a set in which four of five labels are wrong; 0.5 is chance
-# Measured with models whose embeddings form a cone, on a set without errors: 0.96 and more where cleaning removed no
-# image, 0.76 where it removed 40 %.
+# Share of copies that are nearer than the class. With models whose embeddings form a cone, on a set without errors,
+# it was 0.96 and more where cleaning removed no image, 0.76 where it removed 40 %.
 MIN_NEARER = 0.9
 
 
 class Findings(NamedTuple):
-    """The changes of a set, and what they follow from."""
+    """The changes of a set, and the statistics behind them."""
 
     classes: Classes  # of the old set
     fit: Fit
@@ -96,7 +96,7 @@ def find(records: FaceRecords, work_folder: str, shares: Mapping[str, float], ar
     if args.duplicates == "remove":
         changes.remove_duplicates(*near_duplicates(stored.images, changes.rows, limits.duplicate, work.memory))
     if tests:
-        # One center per person: a second one would be as near to a test image, so that neither would lead.
+        # One center per person: two equally near centers of one person would both lack a lead.
         persons = np.unique(changes.merged)
         test_rows = np.concatenate(stored.tests).astype(np.float32)
         with saved(work_folder, tests=test_rows, persons=centers[persons]) as paths:
@@ -109,10 +109,10 @@ def find(records: FaceRecords, work_folder: str, shares: Mapping[str, float], ar
 def check_model(fitted: Fit, copies: np.ndarray, model: str) -> None:
     """Raises ValueError for a model that does not separate the classes of this set, or has collapsed.
 
-    The embeddings of a collapsed model are so near to each other that any two images of a class look like copies. A
-    model whose embeddings form a cone is usable if copies are clearly nearer, as no limit is a fixed cosine.
+    The embeddings of a collapsed model are so near to each other that any two images of a class look like copies.
+    Embeddings that form a cone are usable if copies are clearly nearer than the class: all limits are relative.
     """
-    # The dimensions follow from cosines between two images: the cosine to a center times the length of its mean.
+    # Dimensions: 1 / mean squared cosine of two images, which is the cosine to a center times the length of the mean.
     lengths = fitted.statistics.mean_length[np.isfinite(fitted.statistics.mean_length)]
     squares = np.square(fitted.between * (lengths.mean() if len(lengths) else 1))
     dimensions = 1 / (float(squares.mean()) or np.finfo(np.float64).tiny)

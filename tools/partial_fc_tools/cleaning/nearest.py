@@ -49,8 +49,8 @@ def nearest(rows: str, centers: str, excluded: str | None, work: Work, text: str
     Args:
         rows: path of a .npy file (N, E) float16 or float32 of length 1.
         centers: path of a .npy file (M, E) float32 of length 1.
-        excluded: path of a .npy file (N,) int64, a center with which each embedding is not compared; None: no such
-            centers.
+        excluded: path of a .npy file (N,) int64, the center that each embedding is not compared with; None to
+            compare all.
         work: memory and processes.
         text: description for the progress bar.
     """
@@ -76,7 +76,7 @@ def nearest_part(rows: str, centers: str, excluded: str | None, side: int, span:
         column = scores.argmax(axis=1)
         best = scores[every, column]
         scores[every, column] = LOWEST
-        # The runner-up is the lower of both best cosines, or the second cosine of the tile that has the higher one.
+        # The new second is the higher of two: the losing best cosine, and the second cosine on the winning side.
         nearer = best > result.best
         np.maximum(
             result.second, np.where(nearer, np.maximum(result.best, scores.max(axis=1)), best), out=result.second

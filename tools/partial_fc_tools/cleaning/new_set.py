@@ -61,7 +61,7 @@ def write_changes(stage: str, records: FaceRecords, findings: Findings) -> None:
     """Writes changes.csv: a line for each image that changes, in the order of the set.
 
     ``class`` and ``new_class`` are labels of the old set, the latter empty for a removed image; ``own`` and ``near``
-    are cosines; ``other`` is the class, the key of the image or the test image that the image is near.
+    are cosines; ``other`` is what the image is near: a class, the key of an image, or a test image.
     """
     changes, names = findings.changes, findings.classes.names
     changed = np.flatnonzero(changes.reasons)

@@ -23,7 +23,7 @@ def split_pairs(centers: str, statistics: ClassStatistics, limit: float, work: W
     ``centers`` is the path of a .npy file (C, E) float32.
     """
     number, size = statistics.centers.shape
-    side = tile_side(work.memory // work.workers // 3, size)  # cosines and gaps, with their temporary copies
+    side = tile_side(work.memory // work.workers // 3, size)  # for gaps and temporary copies, too
     function = partial(split_part, centers, statistics.mean_own_cosine, statistics.mean_length, limit, side)
     parts = list(work.results(function, number, side, "class", "comparing classes"))
     classes, gaps = (np.concatenate(column) for column in zip(*parts))

@@ -1,8 +1,8 @@
 """Converts a saved backbone to backbone.onnx, and compares the embeddings of both.
 
-Trainings write such a file themselves: this command is for models of other programs and of older versions. MODEL of
-MXNet or the original trainer is <prefix>-symbol.json, <prefix>-<epoch>.params, or their folder; without MXNet, it is
-converted but not compared. MODEL of PyTorch, the tutorial or arcface_torch is backbone.pth, model.pt,
+Trainings write such a file themselves: this command is for models of other programs and of older versions. For
+MXNet or the original trainer, MODEL is <prefix>-symbol.json, <prefix>-<epoch>.params, or their folder; without MXNet,
+it is converted but not compared. For PyTorch, the tutorial or arcface_torch, MODEL is backbone.pth, model.pt,
 checkpoint_gpu_<rank>.pt, or the folder of one; the network is recognized by its layers.
 
 --half and --int8 write backbone_half.onnx and backbone_int8.onnx instead, unless accuracy or TAR on --pairs falls by

@@ -33,7 +33,7 @@ def to_half(content: bytes) -> bytes:
 
 
 def clipped_by_half(content: bytes) -> list[str]:
-    """Returns the names of the constants that float16 changes by more than 1 %, being too large or too small for it."""
+    """Returns the names of the constants too large or too small for float16, which changes them by more than 1 %."""
     from onnxruntime.transformers.float16 import convert_np_to_float16
 
     graph = onnx.load_model_from_string(content).graph
@@ -79,7 +79,7 @@ def to_int8(content: bytes, batches: Iterable[np.ndarray]) -> bytes:
         model = version_converter.convert_version(model, INT8_OPSET)
     except Exception as error:  # the converter's errors have no common base class
         raise ValueError(f"the model cannot be converted to opset {INT8_OPSET}, which int8 needs: {error}") from None
-    # onnxruntime would recommend a preparation, which removes the nodes that tell a model's normalization.
+    # onnxruntime warns that its preprocessing is missing, which would remove the nodes that show the normalization.
     with tempfile.TemporaryDirectory() as folder, _without_warnings():
         full, small = (os.path.join(folder, f"{kind}.onnx") for kind in ("full", "small"))
         onnx.save(model, full)

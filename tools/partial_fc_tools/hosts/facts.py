@@ -81,9 +81,8 @@ def network(address: str) -> str:
         connected = ipaddress.ip_network((struct.pack("=I", target), bin(mask).count("1")))
         if not gateway and ipaddress.ip_address(address) in connected and connected.prefixlen > smallest.prefixlen:
             smallest = connected
-    return (
-        str(smallest) if smallest.prefixlen else f"{address}/32"
-    )  # cloud hosts may reach all others through a gateway
+    # Cloud hosts may reach all others through a gateway.
+    return str(smallest) if smallest.prefixlen else f"{address}/32"
 
 
 class Listener(socketserver.ThreadingTCPServer):
@@ -104,7 +103,7 @@ class Listener(socketserver.ThreadingTCPServer):
         server: "Listener"
 
         def handle(self) -> None:
-            if port := self.rfile.readline(10):  # the connection back of another Listener sends none
+            if port := self.rfile.readline(10):  # another Listener that connects back sends none
                 target = self.client_address[0], int(port)
                 try:
                     socket.create_connection(target, CONNECT).close()
@@ -119,7 +118,7 @@ class Listener(socketserver.ThreadingTCPServer):
 
 
 def connection_error(address: str, port: int) -> str:
-    """Connects to a Listener; returns why this, or its connection back, fails, or "" for success.
+    """Connects to a Listener, which connects back; returns why either fails, or "" for success.
 
     This process then stays until the Listener closes the connection.
     """

@@ -41,7 +41,7 @@ class Probe:
         """Sets the facts of the host, or the error."""
         # Python reads facts.py from its input. -I: it imports no modules of the user or of the current folder.
         arguments = ["-IS", "-", json.dumps(request)]
-        command = ["env", "-u", "SSH_CONNECTION", sys.executable, *arguments]  # the user's own login
+        command = ["env", "-u", "SSH_CONNECTION", sys.executable, *arguments]  # set if the user logged in by ssh
         if not self.local:
             python = shlex.quote(f"{request['venv']}/bin/python")
             script = f"p={python}; test -x $p || p=python3; exec $p {shlex.join(arguments)}"

@@ -77,8 +77,8 @@ def evaluate(model: FaceModel, ijb: IjbSet, options: EmbeddingOptions) -> Result
 def template_embeddings(model: FaceModel, folder: str, images: ImageList, options: EmbeddingOptions) -> np.ndarray:
     """Returns the template embeddings (T, E) float32, of length 1.
 
-    insightface has two versions of this, which differ. This is its ONNX version: it adds the embeddings of a face and
-    its mirror image unnormalized. The MXNet version normalizes both to length 1 first, which cancels ``norm_score``.
+    insightface has two versions of this evaluation. Like its ONNX version, this adds the embeddings of a face and its
+    mirror image unnormalized. The MXNet version normalizes both to length 1 first, which cancels ``norm_score``.
 
     Raises:
         OSError: An image cannot be read.
@@ -97,7 +97,7 @@ def template_embeddings(model: FaceModel, folder: str, images: ImageList, option
     if options.detector_score:
         weights = weights * images.detector_scores
     embed = model.embed_with_mirrored if options.flip else model.embed
-    # Threads decode and align the next batches while the model runs, at most one more batch than there are threads:
+    # While the model runs, threads decode and align the next batches, at most one more than there are threads:
     # OpenCV and onnxruntime release the GIL.
     reader = Prefetcher(read, lambda start: start + size, options.workers, options.workers + 1)
     with closing(reader), progress(len(names), "image", "embedding") as bar:

@@ -7,7 +7,7 @@ The mate of a probe is the gallery template of the same subject; a probe without
   the lowest one that at most a fraction f of the unmated probes exceeds.
 
 insightface has two evaluations, which disagree. IJB_1N joins both galleries, so that every probe is mated, and derives
-its threshold from scores of mated probes; this "TPIR" is another measure, which is not computed here. ijb_evals
+its threshold from scores of mated probes; its "TPIR" is another measure, not computed here. ijb_evals
 searches each gallery, as in the IJB papers. This module does the same, except that ijb_evals accepts one unmated probe
 less than f allows. The means are computed as in ijb_evals: ranks over the mated probes of both galleries, TPIR over
 the galleries. A score equal to the mate's score ranks before it, so a model that returns a constant has a rank-1 of

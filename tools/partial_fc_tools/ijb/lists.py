@@ -109,7 +109,7 @@ def read_images(
 ) -> ImageList:
     """Reads ``*_name_5pts_score.txt`` and ``*_face_tid_mid.txt``.
 
-    ``detector_score`` is whether the scores are used as weights of the images, and must be valid weights.
+    ``detector_score``: whether the scores weight the images, and therefore must be valid weights.
 
     Raises:
         ValueError: A line is invalid, or the files list different images or another order. The message names file and
@@ -186,7 +186,7 @@ def read_pairs(path: str | os.PathLike, template_ids: np.ndarray) -> Pairs:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about an empty file, which is an error below
-            warnings.simplefilter("error", DeprecationWarning)  # about 0.5, which would become 0
+            warnings.simplefilter("error", DeprecationWarning)  # for 0.5, which would become 0
             with open_list(path) as file:
                 encoding = encoding_of(file.read(2))
             table = np.loadtxt(path, np.int32, comments=None, ndmin=2, encoding=encoding).reshape(-1, 3)
@@ -218,9 +218,8 @@ def read_subjects(path: str | os.PathLike, template_ids: np.ndarray, gallery: bo
         gallery: whether each subject must have a single template, as in insightface's IJB_1N.
 
     Raises:
-        ValueError: A line does not begin with two numbers, or has an unknown template, another subject than earlier
-            lines of its template or, in a gallery, a second template of its subject; or the list is empty. The message
-            names file and line.
+        ValueError: A line does not begin with two numbers, its template is unknown or had another subject before, its
+            subject has a second template in a gallery, or the list is empty. The message names file and line.
         OSError: The file cannot be read.
     """
     known = set(template_ids.tolist())

@@ -50,7 +50,7 @@ def far_text(far: float) -> str:
 
 
 def table_rows(results: Results) -> tuple[dict[str, list[float]], dict[str, list[float | None]]]:
-    """Returns the rows of 1:1, TAR at each of FARS, and of 1:N, rates at each of RANKS and TPIR at each of FPIRS.
+    """Returns the 1:1 rows (TAR at each of FARS) and the 1:N rows (rates at RANKS, then TPIR at FPIRS).
 
     TPIR is None without unmated probes.
     """

@@ -1,8 +1,8 @@
 """Reads a whole index, and compares it with the sample of the added embeddings that the index keeps.
 
-Refuses a damaged index. Measures the least cosine of an entry to the embedding that was added, and the recall: how
-often approximate search finds the nearest other entry, as exact search does. Equally near entries, such as copies of an
-image, count as the same. The exit code is 1 if an entry differs from the embedding that was added.
+Refuses a damaged index. Measures the lowest cosine between an entry and the embedding that was added, and the recall:
+how often approximate search finds the nearest other entry, as exact search does. Equally near entries, such as copies
+of an image, count as the same. The exit code is 1 if an entry differs from the embedding that was added.
 """
 
 import argparse
@@ -68,6 +68,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _nearest_other(lists: "Lists", entry_id: int, query: "np.ndarray", exact: bool) -> float:
-    """Returns the cosine of the nearest entry except for the query's own one, or -inf if the search finds none."""
+    """Returns the cosine of the nearest entry other than the query's own, or -inf if the search finds none."""
     ids, cosines = lists.nearest(query, 2, exact)
     return max(cosines[ids != entry_id].tolist(), default=float("-inf"))

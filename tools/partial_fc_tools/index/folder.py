@@ -43,7 +43,7 @@ class Manifest(NamedTuple):
         dimension: size of the embeddings.
         dtype: a key of DTYPES.
         entries: number of entries.
-        change: number of the last change, which is part of all file names except for the names of the entries.
+        change: number of the last change, part of every file name except for the two files of names.
         names: number of the change that wrote the names.
         files: size of each file in bytes.
         origin: what the embeddings were computed with; None if unknown.

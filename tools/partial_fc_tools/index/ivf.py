@@ -26,7 +26,7 @@ MARGIN = 0.05  # of the sample's range, added on either side for components outs
 CUT = 0.1  # length that quantization may clip off an embedding, which costs 0.005 of a cosine
 LONGEST = {"int8": 1 + CUT, "float32": 1.01}  # maximum length of a stored embedding, which bounds the cosines
 LARGEST_HEADER = 1 << 28  # bytes; 4096 lists of dimension 512 need 8 MB
-# The fields with which faiss begins every index that is used here: the lists and their centroids.
+# The fields at the start of each faiss index used here, both for the lists and for their centroids.
 _INDEX = [("kind", "S4"), ("dimension", "<i4"), ("entries", "<i8"), ("unused", "<i8", 2), ("trained", "u1")]
 _INDEX += [("metric", "<i4")]
 _KINDS = {"int8": b"IwSq", "float32": b"IwFl"}
@@ -104,7 +104,7 @@ class Lists:
             ValueError: A list that holds a result is damaged.
         """
         lists, count = self.index.nlist, max(1, len(self))
-        # After many removals the lists are short, so more of them are read; in any case enough for twice the results.
+        # After many removals the lists are short, so more of them are read, always enough to hold twice the results.
         effort = max(EFFORT * max(1, lists // wanted_lists(count)), 2 * top * lists // count)
         self.index.nprobe = lists if exact else effort
         results = self.index.search_and_return_codes(query[None], min(top, count), include_listnos=True)

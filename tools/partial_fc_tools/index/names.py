@@ -29,7 +29,7 @@ class Names:
 
     def __init__(self, stem: str):
         self._stem = stem
-        self.starts = open_array(f"{stem}.npy")  # and the end of the last line
+        self.starts = open_array(f"{stem}.npy")  # of the lines, and the end of the last
         size = os.path.getsize(f"{stem}.txt")
         form = self.starts.ndim, self.starts.dtype
         if form != (1, np.int64) or not len(self.starts) or not self.starts[-1] == size > 0:

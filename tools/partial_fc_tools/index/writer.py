@@ -35,7 +35,7 @@ from .ivf import (
 SAMPLE = LISTS * OF_A_LIST  # maximum number of embeddings that centroids are trained on
 ADDED = 1_000  # maximum number of embeddings that are kept as they were added
 PART = 20_000  # embeddings that are added between two checks for Ctrl-C
-HELD = 1 << 29  # bytes of new entries in memory, of which faiss allocates up to twice as many
+HELD = 1 << 29  # bytes of new entries in memory; faiss allocates up to twice as many
 
 Rows = Callable[[Any], np.ndarray]  # maps a slice or an array of indices to embeddings (n, E) of length 1
 
@@ -83,7 +83,7 @@ class Writer:
         self.added = self.added[self._is_kept(self.added["number"])]
 
     def add(self, first: int, rows: Rows, count: int) -> None:
-        """Adds ``count`` embeddings. Retrains the lists if they are too few or their bytes do not reach the new values.
+        """Adds ``count`` embeddings. Retrains the lists if they are too few or int8 cannot represent the new values.
 
         Args:
             first: ID of the first embedding, above the IDs of all entries.
@@ -141,9 +141,9 @@ class Writer:
         return int(self._is_kept(entries(source, list_number)[1]).sum())
 
     def _survey(self, rows: Rows, count: int) -> tuple[np.ndarray, float]:
-        """Returns the ranges (2, E) of the new embeddings' components, and the most that int8 would clip off one.
+        """Returns the ranges (2, E) of the new embeddings' components, and the longest part that int8 would clip off.
 
-        It reads all new embeddings, because an index that clips even a single one stores another embedding.
+        It reads all new embeddings, because clipping even one of them would store a different embedding.
         """
         low, high, clipped = np.full(self._dimension, np.inf), np.full(self._dimension, -np.inf), 0.0
         if self._dtype == "int8":
@@ -169,7 +169,7 @@ class Writer:
         after = empty_index(self._dimension, self._dtype, count)
         after.train(np.concatenate([*known, sample]))
         if self._dtype == "int8":
-            # Of the old entries only a sample is read, so the old ranges never shrink.
+            # The old ranges never shrink, because only a sample of the old entries is read.
             all_ranges = [_byte_ranges(after), ranges, *([_byte_ranges(before)] if before.is_trained else [])]
             low, high = np.min(all_ranges, axis=0)[0], np.max(all_ranges, axis=0)[1]
             load_faiss().copy_array_to_vector(np.concatenate([low, high - low]).astype(np.float32), after.sq.trained)

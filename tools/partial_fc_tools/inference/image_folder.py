@@ -45,7 +45,7 @@ def face_names(root: str | os.PathLike) -> tuple[list[str], list[str]]:
 def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarray:
     """Reads one image file: (H, W, 3) uint8 RGB.
 
-    Images that are not (H, W) are scaled with ``scale``, otherwise refused.
+    Images of another size are scaled if ``scale`` is set, otherwise refused.
 
     Raises:
         OSError: The file cannot be read.

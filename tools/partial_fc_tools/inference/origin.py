@@ -8,9 +8,9 @@ from partial_fc.utils.regular_files import open_regular
 
 
 class Origin(NamedTuple):
-    """What computed embeddings."""
+    """The model and the option that computed embeddings."""
 
-    model: str | None  # SHA-256 of the model's ONNX files; None for other files, which are converted
+    model: str | None  # SHA-256 of the model's ONNX files; None for a model converted from other files
     mirrored: bool  # whether the embeddings of mirror images were added
 
     @classmethod

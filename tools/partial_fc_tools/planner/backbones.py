@@ -6,7 +6,7 @@ compares them with the symbols.
 
 MXNet keeps the output of every layer until the backward pass has used it, except outputs that are overwritten in place
 (additions, ReLU). Gradients of activations reuse the memory of activations that are no longer needed, except for the
-first gradient, which takes the size of the largest activation. This sum is within 0.3 % of MXNet's own memory plan for
+first gradient, which takes the size of the largest activation. The total is within 0.3 % of MXNet's own memory plan for
 r18 to r200, and 2 % above it for the grouped backbones.
 """
 

@@ -19,7 +19,7 @@ DEVICES = ("gpu", "cpu")
 BANKS = ("gpu", "host", "file")
 BACKBONE_STATES = {"sgd": 1, "adamw": 2}  # optimizer states per parameter of the backbone
 GRADIENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-SLOPED = ("curricularface",)  # margins that change negatives, which need a slope per logit and all targets' cosines
+SLOPED = ("curricularface",)  # margins that change negative logits: these need a slope per logit and all target cosines
 
 
 class Case(NamedTuple):
@@ -68,7 +68,7 @@ class Layer(NamedTuple):
     tiles: int  # number of tiles
     computes: str  # where the rank computes: device or host
     bank: str  # where its bank is stored: device, host or file
-    elsewhere: bool  # whether the bank is not on the computing GPU, so that a step copies its centers there
+    elsewhere: bool  # whether the computing GPU does not hold the bank, so that a step copies centers to it
     gathered: bool  # whether classes are sampled, so that the rows of a tile are gathered from the bank
     keeps: bool  # whether the forward pass keeps logits, slopes and copied centers for the backward pass
     state_width: int  # optimizer states per class

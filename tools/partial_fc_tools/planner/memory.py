@@ -78,7 +78,7 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
         yield "states, intermediate results of a tile", computes, max(row * layer.tile, states)
     elif on_gpu:
         yield "momentum of a tile's centers", "host" if layer.elsewhere else computes, row * layer.tile * layer.gathered
-        # An operator's output until the next one has read it, and the previous output, which is being freed.
+        # Two outputs of operators: the current one, and the previous one, which is being freed.
         yield "intermediate results of a tile", computes, 2 * row * layer.tile
     elif is_torch:
         yield "workspace of the products", "host", PRODUCT_WORKSPACE
@@ -104,8 +104,8 @@ def _backbone(case: Case, layer: Layer, backbone: BackboneSizes) -> Iterator[tup
     yield "float16 copies of the weights", place, backbone.copied_bytes
     yield "activations", place, case.batch * backbone.saved_bytes
     yield "maps in oneDNN's layout (estimate)", "host", 0 if on_gpu else FLOAT * case.batch * backbone.relaid
-    # While most activations still exist: the gradient of the largest weight, usually the head's, before it is copied to
-    # its bucket, or the gradient of the largest activation.
+    # Allocated while most activations still exist: the gradient of the largest weight, usually the head's, before it is
+    # copied to its bucket, or the gradient of the largest activation.
     first = max(backbone.largest_parameter, backbone.largest * case.batch)
     yield "first gradients of the backward pass (estimate)", place, FLOAT * first
     # Micro-batches are copied to a GPU one at a time.

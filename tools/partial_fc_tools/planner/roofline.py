@@ -2,7 +2,7 @@
 
     step >= backbone + layer + collectives, minus what overlaps
 
-Computation takes at least as long as its products at their peak rate, and as its bytes at the memory bandwidth.
+Computation takes at least the time of its products at peak rate, and of its bytes at the memory bandwidth.
 docs/scale.md says what overlaps, and what is not counted.
 
 Shapes: B local batch, G global batch, E embedding, S sampled classes per rank.
@@ -22,7 +22,7 @@ FLOPS, BACKWARD = 2, 2
 # PyTorch 4, with the subtraction of the maximum), sum. Backward: scaled by row (2) and by column (2), read by two
 # products.
 LOGIT_PASSES = {"mxnet": 13, "torch": 15}
-# Additional ones if it is computed again: written, scaled by column (2); in PyTorch another subtraction (2).
+# Additional ones if logits are computed again: written, scaled by column (2); in PyTorch a subtraction (2).
 RECOMPUTE_PASSES = {"mxnet": 3, "torch": 5}
 # Parts of the backbone's memory that every step writes and reads, in addition to its activations.
 WRITTEN_AND_READ = ("parameters", "gradients", "momentum", "moments", "moving average")
@@ -41,7 +41,7 @@ class Rates(NamedTuple):
 class Time(NamedTuple):
     """A part of the lower bound for the time of a step."""
 
-    name: str  # name of the operation; of its Transfer for a collective
+    name: str  # of the operation, or of the Transfer of a collective
     seconds: float  # lower bound, without what overlaps with other parts
     limit: str  # what limits it: products, memory, network or bus
 
@@ -88,7 +88,7 @@ def _backbone_work(planned: Plan) -> tuple[float, float]:
 
 
 def _layer_work(planned: Plan) -> tuple[float, float]:
-    """Returns flop and bytes of the layer, without the rows of a bank elsewhere, which use the bus."""
+    """Returns flop and bytes of the layer, without the rows of a bank outside of the GPU, which use the bus."""
     case, layer = planned.case, planned.layer
     products = 1 + BACKWARD + (not layer.keeps)
     passes = LOGIT_PASSES[case.trainer] + RECOMPUTE_PASSES[case.trainer] * (not layer.keeps)

@@ -23,8 +23,8 @@ from partial_fc_torch.pixels import normalized
 
 from .backbones import IMAGE_NUMBERS, IMAGE_SIZE, BackboneSizes
 
-# Batch size of the pass, a prime number: if it divides the size of a saved tensor, this is an activation. Other saved
-# tensors are copies of weights, and batch statistics.
+# Batch size of the pass, a prime number: if it divides the size of a saved tensor, the tensor is an activation. Other
+# saved tensors are copies of weights, and batch statistics.
 ITEMS = 13
 HALF = torch.bfloat16  # autocast's type on a CPU; float16 has the same size
 FLOPS = 2  # PyTorch counts a multiply-add as two
@@ -85,8 +85,8 @@ def _measure(model: nn.Module, inputs: Any, item_bytes: int, fp16: bool, recompu
         model.eval()(inputs)
     if recompute:
         recompute_blocks(model)
-    # The pass runs the blocks that recompute their activations without recomputation, to measure what they would save
-    # inside. Some networks have such blocks even without ``recompute``.
+    # Blocks that recompute their activations run without recomputation here, to measure what they would save inside.
+    # Some networks have such blocks even without ``recompute``.
     blocks = [module for module in model.modules() if isinstance(module.__dict__.get("forward"), Recomputed)]
     for block in blocks:
         del block.forward

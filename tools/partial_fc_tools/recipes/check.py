@@ -24,8 +24,8 @@ from partial_fc.utils.user_code import described
 
 EXAMPLE = "work_dirs/ms1mv3_r50 --ijbc result/IJBC.json --mfr-all 79.0"
 LARGEST = 1 << 20  # bytes of a file of results
-# In percent. The spread between trainings of one recipe is not published. Published results of r50, and of r100, on
-# WebFace42M with 20 % of the centers and different numbers of GPUs differ by up to 0.42, 0.15 and 0.32.
+# In percent. The spread between trainings of one recipe is not published. For r50 and for r100 on WebFace42M with
+# 20 % of the centers, results published for different numbers of GPUs differ by up to 0.42, 0.15 and 0.32 (in order).
 TOLERANCES = {"MFR-ALL": 0.5, "IJB-C 1e-4": 0.2, "IJB-C 1e-5": 0.4}
 ACCURACY_TOLERANCE = 1.0  # percent: twice the standard error of 3,000 pairs at 90 %
 # Settings that do not change the result: where a training runs, how fast, and what it prints.
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 def differences(recipe: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
     """Returns a line for each setting in which the training differs from the recipe.
 
-    Settings that an older training did not have yet had the values in USUAL.
+    A setting that an older training lacks has its value in USUAL.
     """
     values, expected = {**dict(flat(USUAL)), **dict(flat(trained))}, dict(flat(recipe))
     return [
@@ -110,7 +110,7 @@ def count(name: str, value: Any) -> int:
 
 
 def read_summary(path: str, names: Iterable[str]) -> tuple[int, dict[str, float]]:
-    """Returns the number of ranks of a training, and its accuracies in percent on those of the sets that it has.
+    """Returns the number of ranks of a training, and its accuracies in percent on the sets ``names``, if it has them.
 
     Raises OSError or ValueError that names the file.
     """

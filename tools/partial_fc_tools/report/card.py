@@ -1,8 +1,8 @@
 """Write the model card of a training: what a user must know before using the model.
 
 Writes NAME.md and NAME.html: data and licence as given, settings, accuracy and TAR with 95 % intervals (Wilson), error
-rates of each set and of groups at one shared threshold, errors against the share of images rejected for the norm of
-their embedding, and what was not tested. The threshold is the highest one with a false accept rate of at most --far on
+rates of each set and of groups at one shared threshold, errors by the share of images rejected because of a small
+embedding norm, and what was not tested. The threshold is the highest one with a false accept rate of at most --far on
 the first set; a false accept is a pair of different people judged the same, a false reject the reverse.
 
 By default the sets are the training's validation sets that exist. For a task of your own, the card shows the last

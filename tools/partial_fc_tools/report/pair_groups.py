@@ -18,7 +18,7 @@ DELIMITERS = ",;\t|"
 
 
 def read_groups(path: str, columns: Sequence[str], issame: np.ndarray) -> dict[str, list[str]]:
-    """Reads the groups of P pairs: column -> P names. By default, without ``columns``, all but `SAME`.
+    """Reads the groups of P pairs: column -> P names. Without ``columns``, reads all columns but `SAME`.
 
     Raises:
         OSError: The file cannot be read.
@@ -52,9 +52,9 @@ def read_groups(path: str, columns: Sequence[str], issame: np.ndarray) -> dict[s
 
 
 def _split(lines: Sequence[str]) -> list[tuple[int, list[str]]]:
-    """Returns line number and fields of each line that is not empty, and finds out the delimiter.
+    """Splits the lines that are not empty; returns their line numbers and fields.
 
-    It is the delimiter that splits all lines into the same number of fields, two or more.
+    The delimiter is the one that splits all lines into the same number of fields, two or more.
     """
     tables = {}
     for delimiter in DELIMITERS:

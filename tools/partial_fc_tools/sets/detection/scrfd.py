@@ -44,7 +44,7 @@ class Scrfd:
         rows = np.concatenate(
             [decode(level, FINEST << step, self.size) for step, level in enumerate(self.levels(canvas))]
         )
-        # The center of the first pixel is (0, 0), its corner (-0.5, -0.5): corners scale.
+        # Scaling keeps the corner of the first pixel, (-0.5, -0.5), not its center, (0, 0).
         stretch = np.array([image.shape[1] / width, image.shape[0] / height])
         points = ((rows[:, 1:].reshape(-1, 7, 2) + 0.5) * stretch - 0.5).astype(np.float64)
         boxes = np.concatenate([points[:, 0], points[:, 1] - points[:, 0]], axis=1)
