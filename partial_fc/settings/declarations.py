@@ -93,7 +93,7 @@ SETTINGS = Schema(
     Setting(
         "decode_processes",
         0,
-        "reading processes per rank, in place of threads; 0 uses threads",
+        "processes per rank that read the items, instead of threads; 0 uses threads",
         at_least=0,
         at_most=256,
     ),
@@ -242,7 +242,7 @@ SETTINGS = Schema(
     Setting(
         "checkpoint_every",
         -1,
-        "number of updates between two checkpoints; 0 saves none by updates, -1 is 2000, and on GPUs about 10 minutes",
+        "number of updates between two checkpoints; 0 disables this, -1 is 2000 updates, on GPUs about 10 minutes",
         at_least=-1,
     ),
     _options("checkpoint_options", "further options of the checkpoints, such as minutes=30"),

@@ -88,7 +88,7 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
         Setting(
             "warmup",
             "",
-            "growth during warmup_epoch (default: quadratic with steps and epochs, otherwise linear)",
+            "growth of the rates during warmup_epoch (default: quadratic with steps and epochs, otherwise linear)",
             choices=("", "linear", "quadratic"),
         ),
     ),

@@ -658,7 +658,7 @@ def test_check_finds_entries_unlike_those_that_were_added(capsys, monkeypatch):
     assert index("check", "index") == 0
     write("b", embeddings(100))  # too few to retrain the lists
     assert index("add", "index", "b") == 0 and index("check", "index") == 1
-    assert "is another embedding than was added" in capsys.readouterr().out
+    assert "is not the embedding that was added" in capsys.readouterr().out
 
 
 def test_the_sample_of_added_embeddings_follows_all_changes():

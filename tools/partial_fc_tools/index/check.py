@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         unknown = "it has no checksums of its embeddings and no record of what was added"
         say(f"{args.index} was made by an earlier version: {unknown}; build it again", sys.stderr)
     elif not index.keeps_added:
-        reason = "all embeddings that it kept as they were added have been removed: its entries are compared instead"
+        reason = "all uncompressed embeddings that it kept have been removed: the entries are compared instead"
         say(f"{args.index}: {reason}", sys.stderr)
     sample = np.random.default_rng(args.seed).choice(index.added, min(args.queries, len(index.added)), replace=False)
     ids, queries = sample["number"], sample["embedding"]
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     worst = cosines.argmin()
     say(f"{args.index}: cosine of an entry to what was added is {cosines[worst]:.4f} or more")
     if not cosines[worst] >= SAME:
-        say(f"{index.names[ids[worst]]} is another embedding than was added: build the index again")
+        say(f"{index.names[ids[worst]]} is not the embedding that was added: build the index again")
         return 1
     return 0
 
