@@ -38,7 +38,7 @@ class OneHost(StaticTCPRendezvous):
 
 
 class Process(subprocess.Popen):
-    """A process of the job; records all of them, as torchrun drops their exit codes when it is asked to stop."""
+    """A process of the job; the class keeps every one, as torchrun drops exit codes when it is asked to stop."""
 
     attempts: dict[str, list[subprocess.Popen]] = {}  # restart count -> processes
 
@@ -48,7 +48,7 @@ class Process(subprocess.Popen):
 
 
 def code_after_stop() -> int:
-    """Returns the exit code after a stop: that of a process that failed, otherwise STOPPED."""
+    """Returns the exit code after a stop: a failed process's code, or STOPPED if none failed."""
     *_, last = [[], *Process.attempts.values()]
     failed = [process.returncode for process in last if process.returncode not in (None, 0, STOPPED)]
     code = max(failed, default=STOPPED)

@@ -66,7 +66,7 @@ class MXNetFramework:
         from mxboard.proto.event_pb2 import Event, SessionLog
 
         writer = SummaryWriter(logdir=folder, filename_suffix=drawn_ending(), verbose=False)
-        # A START event hides the points of earlier runs from first_update on; TensorBoard heeds it in version 2 files.
+        # A START event hides the points of earlier runs from first_update on; TensorBoard honors it in version 2 files.
         for content in ({"file_version": "brain.Event:2"}, {"session_log": SessionLog(status=SessionLog.START)}):
             writer._file_writer.add_event(Event(wall_time=time.time(), step=first_update, **content))
         return writer

@@ -28,7 +28,7 @@ class DataParallelModule(EngineMethods):
     ClippedUpdater and ScaledUpdater.
 
     Args:
-        symbol: Backbone with one output, or the original's Group, see embedding_symbol.
+        symbol: Backbone with one output, or the original trainer's Group, see embedding_symbol.
         logger: Logger of the module.
         max_grad_norm: Maximum norm of the gradients, see ClippedUpdater; 0 disables clipping.
         network: Name of the backbone, which determines the names of PyTorch's arrays; empty for another symbol.
@@ -102,8 +102,8 @@ class DataParallelModule(EngineMethods):
     ) -> None:
         """Wraps the backbone's optimizer in a DistributedOptimizer and installs it.
 
-        Call it like the original, ``init_optimizer(optimizer_params, force_init)``, or with Module's keywords. If an
-        optimizer is already installed and force_init is False, it logs a warning and changes nothing.
+        Call it as in the original trainer, ``init_optimizer(optimizer_params, force_init)``, or with Module's keywords.
+        If an optimizer is already installed and force_init is False, it logs a warning and changes nothing.
 
         Args:
             optimizer_params: Arguments of the optimizer if ``optimizer`` is a name. Keep the default rescale_grad,
@@ -181,8 +181,8 @@ class DataParallelModule(EngineMethods):
         if hvd.size() == 1:
             return
         for name in sorted(params):
-            # Sum with zeros instead of broadcasting: Horovod 0.28 reads the name of a broadcast once more after it may
-            # have been freed, a segmentation fault that was seen once in hundreds of starts.
+            # Sum with zeros instead of broadcasting: Horovod 0.28 may read the name of a broadcast after it has been
+            # freed, which caused a segmentation fault once in hundreds of starts.
             if hvd.rank() > 0:
                 params[name][:] = 0
             hvd.allreduce_(params[name], op=hvd.Sum, name=f"broadcast.{name}")
@@ -202,7 +202,7 @@ class DataParallelModule(EngineMethods):
         self._module._params_dirty = True
 
     def wait_for_update(self) -> None:
-        """Waits until the last update is complete; a rank that exits earlier would shut down Horovod during it."""
+        """Waits until the last update is complete: a rank that exits before its end would shut down Horovod."""
         with self.collectives.waiting("gradients"):
             for arrays in (module_arrays.parameters(self), module_arrays.statistics(self)):
                 for array in arrays.values():

@@ -99,7 +99,7 @@ class EngineMethods:
         for index, (name, weight) in enumerate(module_arrays.parameters(self).items()):
             optimizer._index_update_count[index] = num_update
             if not any(key.startswith(f"state:{name}:") for key in unused):
-                continue  # such as SGD without momentum
+                continue  # no saved state, as with SGD without momentum
             state = optimizer.create_state_multi_precision(index, weight)
             for state_index, array in _leaves(state):
                 key = _state_key(arrays, name, state_index)
@@ -128,7 +128,7 @@ def _leaves(state, index: str = "") -> Iterator[tuple[str, mx.nd.NDArray]]:
 
 
 def _state_key(arrays: Arrays, name: str, index: str) -> str:
-    """Returns the key of a parameter's state in a checkpoint, which may be of a training in another dtype."""
+    """Returns the checkpoint's key of a parameter's state; the saved training may have used another dtype."""
     saved_in_float32 = f"state:{name}:" in arrays
     if index == "1" and saved_in_float32:  # the master weights are the saved weights
         return f"arg:{name}"

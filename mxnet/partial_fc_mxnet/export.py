@@ -33,7 +33,7 @@ def load_backbone(model: str):
 
     Raises:
         OSError: A file is missing.
-        ValueError: A file is damaged, MXNet cannot use the network, or parameters are missing; names the file.
+        ValueError: A file is damaged, MXNet cannot use its network, or parameters are missing; the error names it.
     """
     nodes, arrays = read_checkpoint(model)
     try:

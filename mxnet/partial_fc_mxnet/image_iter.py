@@ -79,7 +79,7 @@ class FaceImageIter(ImageIter):
 
     Raises:
         OSError: A file is missing or cannot be read.
-        ValueError: A file or an argument is invalid. In ``next``: an image is bad; names file, key and offset.
+        ValueError: A file or an argument is invalid. In ``next``: an image is bad; the error has file, key and offset.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class MemoryBank:
             when the process ends.
         class_start: first class of this rank. None derives it from the L of all ranks (collective: all-gather
             ``class_start``), so every rank has to create its bank.
-        seed: of the initial centers and of the sampler.
+        seed: seeds the initial centers and the sampler.
         sampling_correction: weights each sampled negative by 1 / its probability, which makes the sum over the
             negatives unbiased, see log_weights in partial_fc/layer/sampling.py.
 
@@ -133,7 +133,7 @@ class MemoryBank:
     def get(self, index: Index) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Returns weight and momentum of the rows ``index`` (S,), each (S, E), in the bank's context.
 
-        Returns copies, except for all rows of a bank with a single piece: then it returns the bank's own arrays.
+        Returns copies, unless ``index`` has all rows and the bank has a single piece: then the bank's own arrays.
         """
         if len(index) == self.num_local and len(self.centers.pieces) == 1:
             return self.centers.pieces[0]
@@ -141,7 +141,7 @@ class MemoryBank:
         return self.centers.gather(index, "weight"), self.centers.gather(index, "weight_mom")
 
     def set(self, index: Index, weight: mx.nd.NDArray, weight_mom: mx.nd.NDArray) -> None:
-        """Writes weight and momentum (S, E) float32, in any context, of the rows ``index`` (S,), sorted."""
+        """Writes weight and momentum (S, E) float32, in any context, to the rows of a sorted ``index`` (S,)."""
         piece = self.centers.pieces[0]
         if weight is not piece.weight or weight_mom is not piece.weight_mom:
             self.centers.scatter(_host_index(index), weight, weight_mom)

@@ -7,7 +7,7 @@ from mxnet.lr_scheduler import LRScheduler
 
 from partial_fc.training.schedule import step_factor
 
-DROP = 0.5  # a factor below this is a step, such as a division by 10; a curve falls by less per update
+DROP = 0.5  # a fall below this ratio in one update is a step, such as a division by 10; curves fall by less
 
 
 class RateScheduler(LRScheduler):
@@ -19,7 +19,7 @@ class RateScheduler(LRScheduler):
     def __init__(self, base_lr: float, factor: Callable[[int], float]):
         super().__init__(base_lr)
         self.factor = factor
-        self._last = 0  # previous call's update: an optimizer calls once per parameter, which is logged once
+        self._last = 0  # update of the previous call: an optimizer calls once per parameter, but one line is enough
 
     def __call__(self, num_update: int) -> float:
         """Returns the learning rate of an update."""

@@ -54,9 +54,9 @@ class MemoryBankSGDOptimizer:
             weight: (S, E) float32.
             grad: (S, E) float32, may be overwritten.
             state: (S, E) float32; (L, E) with ``state_rows``.
-            learning_rate: of this update.
+            learning_rate: rate of this update.
             inverse_norm: (S,), on the CPU only, see ``sgd_momentum``.
-            state_rows: (S,), on the CPU only, ``mom_rows`` of ``sgd_momentum``.
+            state_rows: (S,), on the CPU only, see ``mom_rows`` in ``sgd_momentum``.
         """
         if weight.context.device_type == "cpu":
             params = SGDParams(learning_rate, self.momentum, self.wd, self.rescale_grad, self.momentum_convention)

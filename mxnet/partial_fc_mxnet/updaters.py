@@ -24,7 +24,7 @@ class ClippedUpdater(mx.optimizer.Updater):
     Collectives: the all-reduces of DistributedOptimizer, all of them before any parameter changes.
 
     Args:
-        optimizer: sums the gradients; the optimizer it wraps updates. Its rescale_grad turns the sum into the mean.
+        optimizer: sums the gradients; its wrapped optimizer does the update. rescale_grad turns the sum into the mean.
         max_norm: maximum norm, above 0.
     """
 
@@ -55,7 +55,7 @@ class ScaledUpdater(mx.optimizer.Updater):
     changes; all-reduce ``gradient_norm``, because the bits of the sums may differ between ranks.
 
     Args:
-        optimizer: sums the gradients; the optimizer that it wraps updates, with a float32 copy of every float16
+        optimizer: sums the gradients; its wrapped optimizer does the update, with a float32 copy of every float16
             parameter if it is ``multi_precision``.
         loss_scale: scale of the gradients; it is notified of the outcome of every update.
         max_norm: maximum norm of the gradient of the mean loss over the global batch; 0 disables clipping.
@@ -70,7 +70,7 @@ class ScaledUpdater(mx.optimizer.Updater):
         self._logger = logger
 
     def __call__(self, index, grad, weight) -> None:
-        """Updates ``weight``, or skips the update; arguments as of ClippedUpdater, float16 or float32.
+        """Updates ``weight``, or skips the update; arguments as for ClippedUpdater, float16 or float32.
 
         Raises:
             FloatingPointError: on every rank, see LossScale.overflowed.

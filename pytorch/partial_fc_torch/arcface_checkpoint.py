@@ -38,7 +38,7 @@ State = Mapping[str, Any]
 
 PARTS = ("state_dict_backbone", "state_dict_softmax_fc", "state_optimizer", "state_lr_scheduler")
 STATISTICS = ("running_mean", "running_var")
-# State of ``weight`` in torch.optim -> state of a row of our bank, where AdamW counts the updates of each row.
+# State of ``weight`` in torch.optim -> state in our bank, where AdamW counts the updates per row.
 CENTER_STATES = {
     MOMENTUM: "weight_mom",
     "exp_avg": "weight_exp_avg",
@@ -51,13 +51,13 @@ def read_checkpoint(path: str, gradient_acc: int) -> ForeignCheckpoint | None:
     """Reads the files of all ranks, see Framework.read_checkpoint. Runs no code from a file.
 
     Args:
-        path: of one of the files, or of their folder.
+        path: path of one of the files, or of their folder.
         gradient_acc: batches per update, which the files do not contain.
 
     Raises:
         OSError: A file is missing or cannot be read.
-        ValueError: A file is damaged, is not a checkpoint of arcface_torch, or belongs to another training or moment
-            than the file of rank 0.
+        ValueError: A file is damaged, is not a checkpoint of arcface_torch, or was saved by another training, or at
+            another step, than the file of rank 0.
     """
     folder = path
     if is_of_a_rank(path, ARCFACE_CHECKPOINT):
@@ -79,7 +79,7 @@ def read_checkpoint(path: str, gradient_acc: int) -> ForeignCheckpoint | None:
     classes = SavedClasses({"weight": weight, **{name: [of_rank[name] for of_rank in by_rank] for name in names}})
     for each, state in zip(paths, states):
         check_finite(each, _checked(each, _statistics, state))
-    # The arrays are built again when they are needed: a copy would stay in memory during the training.
+    # Only checked here and built again when needed: a copy would stay in memory during the training.
     check_finite(paths[0], _checked(paths[0], _backbone, states[0]))
     ((epoch, step),) = moments
     stops = np.cumsum([len(rows) for rows in weight]).tolist()
@@ -129,7 +129,7 @@ def _load(path: str) -> State:
 
 
 def _checked(path: str, read: Callable[[State], Arrays], state: State) -> Arrays:
-    """Returns ``read(state)``; its errors name the file, whose content may have any types."""
+    """Returns ``read(state)``; the file may contain any types, so every error names the file."""
     try:
         return read(state)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:

@@ -27,7 +27,7 @@ class AveragedBackbone:
 
         def average_of(weight: torch.Tensor) -> torch.Tensor:
             average = self._average_of.get(id(weight))
-            # A buffer that the backbone has replaced since has no average.
+            # A buffer that the backbone has replaced in the meantime has no average.
             return weight.detach().clone() if average is None else average
 
         return borrowed(self._backbone, average_of)

@@ -44,7 +44,7 @@ class TorchBank:
             return _in_parts(rows)
         if rows.device.type == "cpu":
             return [rows.clone().numpy()]
-        # In parts, because those are in pinned memory, to which a GPU copies faster and while the host joins them.
+        # In pinned parts: a GPU copies faster to pinned memory, and the host joins earlier parts meanwhile.
         return [_joined(_in_parts(rows), rows)]
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:

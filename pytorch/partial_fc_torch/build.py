@@ -81,7 +81,7 @@ def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
 def check_optimizer(settings) -> None:
     """Raises ValueError if ``optimizer`` does not exist, does not take ``optimizer_options``, or fails in an update."""
     optimizer = optimizer_of(settings)(nn.Linear(1, 1))
-    if not optimizer.optimizer.defaults.get("capturable"):  # which works on GPUs only
+    if not optimizer.optimizer.defaults.get("capturable"):  # these optimizers work on GPUs only
         with errors_of(f"optimizer is {settings.optimizer!r}, which fails in an update"):
             optimizer.create_states()
             optimizer.states()

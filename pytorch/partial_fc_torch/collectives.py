@@ -84,7 +84,7 @@ class TorchBackend:
         """Does nothing: torchrun ends the other ranks when one exits with an error."""
 
     def is_connection_error(self, error: BaseException) -> bool:
-        """Returns whether a collective failed because another rank left it."""
+        """Returns whether a collective failed because another rank exited."""
         if isinstance(error, dist.DistNetworkError):
             return True
         return isinstance(error, RuntimeError) and any(text in str(error) for text in CONNECTION_ERRORS)

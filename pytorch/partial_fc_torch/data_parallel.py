@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .collectives import average_gradients_one_by_one
 from .partial_fc import PartialFC
 
-# Keeps the running statistics of each rank, which the engine averages itself. PyTorch 2.13 renamed the argument.
+# Each rank keeps its running statistics, and the engine averages them. PyTorch 2.13 renamed the argument.
 _PARAMETERS = inspect.signature(DistributedDataParallel).parameters
 LOCAL_BUFFERS = {"forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers": False}
 COMPRESSION = {torch.float16: fp16_compress_hook, torch.bfloat16: bf16_compress_hook}

@@ -68,7 +68,7 @@ def gpu_tile_classes(batch: int, embedding_size: int, gpu: GpuFacts | None) -> i
     large, class_bytes = tile_classes(batch, embedding_size, "gpu"), bytes_of_class(batch, embedding_size)
     if gpu is None or not gpu.bandwidth:
         return large
-    # Two blocks of 128 x 128 results of a product for each multiprocessor.
+    # A product needs at least two blocks of 128 x 128 results per multiprocessor.
     smallest = 2 * gpu.processors * 128 * 128 // max(batch, 128)
     size = -(-max(smallest, gpu.cache * 3 // 4 // class_bytes) // 64) * 64
     # A factor of 2, because the host has other work and small kernels lose some of what the cache saves.

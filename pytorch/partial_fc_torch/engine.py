@@ -56,7 +56,7 @@ class TorchEngine:
         rates: maps the number of an update, counted from 1, to the learning rates of backbone and centers.
         network: name of the backbone; determines how MXNet's arrays are renamed.
         optimizer: builds the optimizer of the backbone, see build_optimizer.
-        momentum_convention: what SGD's momentum sums, for backbone and centers; see SGDParams.
+        momentum_convention: whether SGD's momentum sums gradients or steps, for backbone and centers; see SGDParams.
         max_grad_norm: clips the gradients of the backbone to this global norm; 0 disables clipping.
         autocast: computes the backbone in float16 or bfloat16; None computes in float32. Parameters stay float32.
         gradient_acc: number of micro-batches into which `step` divides a batch.
@@ -69,8 +69,8 @@ class TorchEngine:
     Attributes:
         backbone: the module without DistributedDataParallel.
         memory_bank: see TorchBank.
-        loss_scale: the scale of float16, else None; see LossScaling and `wait_for_update`. If an overflow skips the
-            update of the backbone, the centers keep theirs: it is computed from finite features in float32.
+        loss_scale: the scale of float16, else None; see LossScaling and `wait_for_update`. An overflow
+            skips the update of the backbone only: the centers' update uses finite features and float32.
         averaged: AveragedBackbone, or None.
         Others: see partial_fc.training.engine.Engine.
     """
@@ -225,7 +225,7 @@ class TorchEngine:
         return embeddings
 
     def _with_average(self, averaged: bool = True) -> AbstractContextManager[nn.Module]:
-        """Returns a context with the backbone; inside, it has the averaged weights if they are wanted and exist."""
+        """Returns a context with the backbone, in which it has averaged weights if these are requested and exist."""
         return self.averaged.in_backbone() if averaged and self.averaged else nullcontext(self.backbone)
 
     def average_statistics(self) -> None:

@@ -17,8 +17,8 @@ def export(path: str, image_size: int, faces: np.ndarray) -> bytes:
     """Returns the content of the ONNX file, compared with PyTorch on random images and on ``faces``.
 
     Args:
-        path: of a file, or of its folder, see `read_pretrained`.
-        image_size: S.
+        path: path of a file, or of its folder, see `read_pretrained`.
+        image_size: S, width and height of the images.
         faces: (N, S, S, 3) uint8 RGB.
 
     Raises:

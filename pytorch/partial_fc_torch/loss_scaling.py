@@ -15,8 +15,8 @@ class LossScaling:
     """Skips updates whose gradients overflow, and adapts the loss scale.
 
     The gradient norm is computed after the all-reduce, so all ranks skip the same updates. PyTorch's fused optimizers
-    check for an overflow on the device. The host then does not wait for the result: it reads it when it waits for the
-    next step anyway, before it uses the scale again.
+    check for an overflow on the device, so the host need not wait for the result here. It reads the result when it
+    next waits anyway, before it uses the scale again.
 
     Attributes:
         scale: the scale of the next step, once `settle` has been called.

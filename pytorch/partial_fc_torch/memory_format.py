@@ -8,13 +8,13 @@ from .weights import borrowed
 
 
 def use_channels_last(backbone: nn.Module) -> None:
-    """Converts the weights of 2D convolutions: a fifth to a third faster on CPUs, and the format of tensor cores."""
+    """Converts 2D convolutions to channels_last: a fifth to a third faster on CPUs, and the format of tensor cores."""
     for tensor in (*backbone.parameters(), *backbone.buffers()):
         tensor.data = _in_channels_last(tensor.data)
 
 
 def takes_channels_last(backbone: nn.Module, image_size: int) -> bool:
-    """Returns whether a training forward pass works in channels_last, which ``view`` of a feature map does not.
+    """Returns whether a training forward pass works in channels_last; ``view`` of a feature map, for one, does not.
 
     The backbone does not change.
     """

@@ -87,7 +87,7 @@ class OnnxExport:
     def validate_export(self) -> None:
         """Raises ValueError if onnxruntime cannot run the file; logs a warning if it has a later opset.
 
-        Does not compare embeddings, which an untrained network may compute with large errors.
+        Does not compare embeddings, because those of an untrained network may have large errors.
         """
         from partial_fc.export import parity
         from partial_fc.export.model import run_session
@@ -151,7 +151,7 @@ class OnnxExport:
 
 
 class ByName(nn.Module):
-    """Wraps a backbone that takes a dict: takes its values in the order of ``names``, because a graph has no dicts."""
+    """Wraps a backbone that takes a dict; its inputs are the values, ordered by ``names``: a graph has no dicts."""
 
     def __init__(self, model: nn.Module, names: list[str]):
         super().__init__()
@@ -168,7 +168,7 @@ def _exported(model: nn.Module, item: Tensors, opset: int) -> bytes:
     """Returns the content of the file; ``item`` has the inputs of one item."""
     file, by_name = io.BytesIO(), _by_name(item)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # by which the exporter deprecates itself
+        warnings.simplefilter("ignore", DeprecationWarning)  # the exporter warns that it is deprecated
         torch.onnx.export(
             ByName(model, list(item)) if isinstance(item, Mapping) else model,
             tuple(by_name.values()),
@@ -190,8 +190,8 @@ def _by_name(inputs: Tensors) -> Mapping[str, torch.Tensor]:
 def for_inference(model: nn.Module) -> Iterator[nn.Module]:
     """A context in which the module is in evaluation mode on the CPU and computes in float32, without gradients.
 
-    Its device keeps no second copy. Parametrized tensors, as with spectral_norm, become constants: ONNX lacks operators
-    that compute them.
+    No second copy is made on its device. Parametrized tensors, as with spectral_norm, become constants: ONNX lacks
+    operators that compute them.
     """
     with torch.no_grad(), borrowed(model, lambda tensor: tensor.detach().to("cpu", copy=True).contiguous()):
         model.eval()

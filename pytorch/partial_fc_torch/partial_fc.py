@@ -54,13 +54,13 @@ class PartialFC(ClassCenters):
     Args:
         margin_softmax: the ``margin_loss`` of ClassCenters.
         num_classes, sample_rate, embedding_size, arguments: see ClassCenters.
-        rank, world_size: must match the process group; None takes them from it.
+        rank, world_size: must match the process group, whose values None selects.
         local_rank: rank of this process on its host, which selects its GPU; None takes it from the launcher.
         batch_size: accepted and ignored; a batch may have any size.
         resume: whether to read the files of `save_params`.
         prefix: folder of these files.
-        momentum, weight_decay, momentum_convention: of an ``optimizer`` given by name.
-        optimizer: of the centers; an object, or a name that optimizer_named accepts.
+        momentum, weight_decay, momentum_convention: arguments of an ``optimizer`` given by name.
+        optimizer: updates the centers; an object, or a name that optimizer_named accepts.
         device: see ClassCenters; None selects the GPU of this rank, see gpu_of_rank, or the CPU.
 
     Attributes:
@@ -117,7 +117,7 @@ class PartialFC(ClassCenters):
     def forward_backward(
         self, label, features: torch.Tensor, optimizer: torch.optim.Optimizer
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Like `step`, with the learning rate, momentum and weight decay of an optimizer; a call of the tutorial.
+        """Like `step`, with an optimizer's learning rate, momentum and weight decay; the tutorial calls this method.
 
         The optimizer itself has nothing to update: its ``step()`` leaves the centers unchanged.
 
@@ -141,7 +141,7 @@ class PartialFC(ClassCenters):
         return self.step(features, label)
 
     def update(self) -> None:
-        """Does nothing, as `forward_backward` has updated the centers; a call of the tutorial."""
+        """Does nothing, as `forward_backward` has updated the centers; the tutorial calls this method."""
 
     def save_params(self) -> None:
         """Writes ``rank_<rank>_softmax_weight.pt``, a tensor (L, E) float32, and a file for each optimizer state.

@@ -55,8 +55,8 @@ def _rendezvous(limit: datetime.timedelta) -> tuple[dist.Store, int, int]:
     """Returns a store that all ranks share, this rank, and the number of ranks.
 
     The store holds the addresses to which ranks send pickles, and executes commands of whoever connects. On one host it
-    is therefore a file that no other user can read or write, instead of torchrun's port. torchrun gives each rank,
-    whatever wrapper runs it, an error file in a folder of this attempt, inside a folder of mode 0700.
+    is therefore a file that no other user can read or write, instead of torchrun's port. torchrun gives each rank
+    an error file in a folder of this attempt, inside a folder of mode 0700, even if a wrapper runs the rank.
     """
     ranks = rank_info(os.environ)
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
@@ -90,8 +90,8 @@ def _store_of_attempt(store: dist.Store, rank: int, size: int, seconds: float) -
 
     When torchrun restarts the processes it may keep its store, with the addresses of the previous processes, to which
     Gloo would try to connect. torchrun's count of restarts cannot tell the attempts apart: in an elastic job it differs
-    between hosts. So rank 0 draws a name for the attempt, and a rank accepts a name only after rank 0 has answered the
-    greeting that the rank wrote under it.
+    between hosts. So rank 0 draws a name for the attempt. Each other rank writes a token under the name that it finds,
+    and accepts the name when rank 0 has answered with this token.
 
     Raises:
         DistError: A rank is missing after ``seconds``.

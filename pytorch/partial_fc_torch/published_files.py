@@ -27,7 +27,7 @@ from partial_fc.utils.text import some
 from .layer.center_files import center_file, load_tensors
 from .weights import to_array
 
-STATE_DICTS = ("backbone.pth", "model.pt")  # of this trainer and the tutorial's; of later versions of arcface_torch
+STATE_DICTS = ("backbone.pth", "model.pt")  # here and in the tutorial; in later versions of arcface_torch
 # Keys of the state_dict in checkpoints of arcface_torch, Lightning and others.
 WITHIN = ("state_dict_backbone", "state_dict", "model_state_dict", "model", "backbone")
 IN_ARCFACE_CHECKPOINT = ("state_dict_softmax_fc", "weight")  # keys of the centers
@@ -37,7 +37,7 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
     """Reads a backbone and, if requested, the class centers beside it, see Framework.read_pretrained.
 
     Args:
-        path: of a state_dict or of a ``checkpoint_gpu_<r>.pt``, or of the folder of one of them.
+        path: path of a state_dict, of a ``checkpoint_gpu_<r>.pt``, or of the folder that contains one.
         with_classes: whether to read the class centers.
 
     Raises:

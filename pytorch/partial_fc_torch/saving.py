@@ -21,7 +21,7 @@ def save_model(engine: TorchEngine, folder: str, exports: Mapping[str, OnnxExpor
 
     Args:
         engine: averages its running statistics over the ranks first.
-        folder: of the files.
+        folder: where the files are written.
         exports: file name without its extension -> the backbone to save.
         num_update: number of updates done.
     """

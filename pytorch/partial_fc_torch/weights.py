@@ -1,7 +1,7 @@
 """Weights of a backbone as arrays, for checkpoints and for files of PyTorch.
 
-The array of a key of the state_dict is named ``arg:<key>``, or ``aux:<key>`` for a running statistic, which differs
-between ranks.
+Each entry of the state_dict becomes an array ``arg:<key>``, or ``aux:<key>`` if it is a running statistic, which
+differs between ranks.
 """
 
 import logging
@@ -37,7 +37,7 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
 
     Args:
         model: the backbone.
-        arrays: with the names above or MXNet's names; arrays that are not weights, such as optimizer states, are
+        arrays: named as above or as in MXNet; arrays that are not weights, such as optimizer states, are
             ignored. The keys may have a prefix, see prefix_of.
         network: name of the backbone, which determines the names of MXNet's arrays.
 
@@ -94,7 +94,7 @@ def borrowed(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor]) 
                     value = replace(tensor)
                     is_parameter = isinstance(tensor, nn.Parameter)
                     replaced[id(tensor)] = nn.Parameter(value, requires_grad=False) if is_parameter else value
-                setattr(module, name, replaced[id(tensor)])  # RNNs override it to update their list of weights
+                setattr(module, name, replaced[id(tensor)])  # RNNs override __setattr__ to update their weights
         yield model
     finally:
         for module, attributes, tensors in saved:
@@ -106,7 +106,7 @@ def borrowed(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor]) 
 
 
 def published_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Returns a state_dict on the CPU for programs that normalize pixels as published, whatever ``pixel_scale`` is."""
+    """Returns a state_dict on the CPU for the published pixel normalization, whatever ``pixel_scale`` is."""
     # Contiguous, because other programs may not expect channels_last.
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     if isinstance(model, Backbone) and model.input_gain != 1:

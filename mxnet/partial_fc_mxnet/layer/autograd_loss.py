@@ -24,7 +24,7 @@ class _Step(NamedTuple):
 
 
 class AutogradLoss:
-    """Any object with ``forward(data, weight, mapping_label, depth)``, with the interface of TiledMarginSoftmax.
+    """Gives any object with ``forward(data, weight, mapping_label, depth)`` the interface of TiledMarginSoftmax.
 
     Its logits (G, S) and centers (S, E) are not tiled, and each must fit into one MXNet array.
     """

@@ -33,7 +33,7 @@ class CenterStorage:
     Args:
         num_local: L.
         embedding_size: E.
-        context: of the arrays; the CPU with ``folder``.
+        context: holds the arrays; the CPU with ``folder``.
         folder: keeps the arrays in files in this folder, see BankFiles; None or empty keeps them in memory.
         sharing: number of banks of this size that are created in the folder at the same time.
 
@@ -70,7 +70,7 @@ class CenterStorage:
                 ]
 
     def initialize(self, class_start: int, seed: int) -> None:
-        """Initializes the centers by center_blocks; in blocks, because a second copy may not fit into memory."""
+        """Initializes the centers block by block, because a second copy may not fit into memory."""
         for number, piece in enumerate(self.pieces):
             start = class_start + number * self.piece_rows
             self.copy_rows(number, "weight", center_blocks(start, start + len(piece.weight), self.embedding_size, seed))
@@ -132,5 +132,5 @@ class CenterStorage:
 
 
 def empty_arrays(rows: int):
-    """Returns a context in which MXNet accepts arrays without rows, only if ``rows`` is 0, as MXNet logs a warning."""
+    """Returns a context in which MXNet accepts arrays without rows; only for 0 ``rows``, as MXNet logs a warning."""
     return contextlib.nullcontext() if rows else mx.util.np_shape(True)

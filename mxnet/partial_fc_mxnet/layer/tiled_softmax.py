@@ -1,8 +1,8 @@
 """The classification layer of one rank, tile by tile: its part of one softmax over the centers of all ranks.
 
 The forward pass computes the logits of each tile, and each row's maximum and sum of exponentials. The ranks exchange
-these statistics. The backward pass turns the logits of each tile into probabilities of the undivided layer, computes
-both gradients and updates the centers of the tile. The logits are cached between the passes if they fit into
+these statistics. The backward pass turns the logits of each tile into probabilities over all ranks, computes both
+gradients and updates the centers of the tile. The logits are cached between the passes if they fit into
 ``logits_cache_bytes``. Otherwise the backward pass computes them again, and the memory of a step does not grow with the
 number of classes.
 
@@ -137,7 +137,7 @@ class TiledMarginSoftmax:
         Args:
             log_sum_exp: (G,) over the logits of all ranks.
             optimizer: updates the centers, see MemoryBankSGDOptimizer.
-            learning_rate: of this update.
+            learning_rate: rate of this update.
 
         Returns:
             (G, E) float32, this rank's summand of the feature gradient of the summed loss.
@@ -149,7 +149,7 @@ class TiledMarginSoftmax:
             target_gradient = state.target_slope * np.expm1(state.target_logits - log_sum_exp)
         state.d_scaled[:] = 0
         for number, tile in enumerate(state.tiles):
-            # The logits become the probabilities of the undivided layer.
+            # The logits become probabilities over the centers of all ranks.
             if state.cached:
                 tile_logits = state.cached.popleft()  # frees its memory after this tile
                 factors = np.exp(state.maxima[number] - log_sum_exp)

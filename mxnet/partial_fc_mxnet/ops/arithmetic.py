@@ -2,10 +2,10 @@
 
 There are two implementations with the same methods. On a CPU, NumPy works on the memory of MXNet's arrays, up to 30
 times faster than MXNet's operators (docs/layer.md); on a GPU, MXNet's operators compute. Both use MXNet's
-FullyConnected for matrix products: on a CPU it calls oneDNN, whereas ``dot`` and NumPy are only as fast as their
-OpenBLAS's support of the CPU.
+FullyConnected for matrix products: on a CPU it calls oneDNN, whereas the speed of ``dot`` and NumPy depends
+on how well their OpenBLAS supports the CPU.
 
-Shapes: G global batch, T centers of a tile, E embedding. A ``Vector`` comes from the same implementation.
+Shapes: G global batch, T centers of a tile, E embedding. A ``Vector`` argument must come from the same implementation.
 """
 
 from collections.abc import Sequence

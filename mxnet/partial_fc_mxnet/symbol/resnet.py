@@ -25,7 +25,7 @@ def plain_body(style: Style, units: tuple[int, int, int, int]) -> FeatureMap:
 
 
 def grouped_body(style: Style, units: tuple[int, int, int, int]) -> FeatureMap:
-    """Bottleneck blocks around a 3x3 in 32 groups. The map is (B, 512, H/16, W/16)."""
+    """Bottleneck blocks around a 3x3 convolution in 32 groups. The map is (B, 512, H/16, W/16)."""
     body = _stages(units, GROUPED_FILTERS, _grouped_branch, style)
     body = batch_norm(conv(body, GROUPED_OUT, "convd", kernel=1), "bnd", style)
     return FeatureMap(activation(body, "relud", style), GROUPED_OUT)

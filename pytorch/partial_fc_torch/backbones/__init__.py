@@ -1,6 +1,6 @@
 """Backbones as ``torch.nn.Module``, chosen by name: ``get_model("r50", num_features=512)``.
 
-A file of this folder adds networks by a dictionary ``NETWORKS`` that maps names to functions of `Options`. The setting
+A file in this folder adds networks in a dictionary ``NETWORKS`` that maps names to functions of `Options`. The setting
 ``network`` and the planner find them without further registration.
 """
 
@@ -47,7 +47,7 @@ def get_model(
         name: a key of `NETWORKS`, ``timm:name`` for a model of timm, or ``package.module:function`` for a user's
             function, which is called with ``num_features``, ``image_size`` and ``sizes``, and with ``dropout`` unless
             it is 0.
-        dropout: probability to drop an input of the fully connected layer, in [0, 1).
+        dropout: probability of dropping an input of the fully connected layer, in [0, 1).
         fp16: computes the body under float16 autocast, as arcface_torch does; not needed if the caller uses autocast.
         num_features: E.
         image_size: S, a multiple of 16; None if the user's function does not take images.

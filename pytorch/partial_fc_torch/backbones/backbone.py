@@ -34,8 +34,8 @@ class Backbone(nn.Module):
     features to embeddings.
 
     Attributes:
-        pixel_scale: see partial_fc.checkpoint.ModelFormat. Weights of MXNet need 128, which a state_dict does not
-            contain: multiply its first convolution by ``input_gain``.
+        pixel_scale: see partial_fc.checkpoint.ModelFormat. Weights of MXNet need 128. A state_dict does not
+            contain it, so multiply its first convolution by ``input_gain``.
     """
 
     def __init__(self, options: Options):

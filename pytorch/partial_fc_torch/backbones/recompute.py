@@ -14,7 +14,7 @@ def recompute_blocks(backbone: nn.Module) -> None:
     """Makes the blocks of a backbone recompute their activations; embeddings and gradients stay the same bit for bit.
 
     A block is a module with submodules in an outermost nn.Sequential or nn.ModuleList, such as a residual unit or a
-    block of a transformer. The names of parameters stay.
+    block of a transformer. Parameters keep their names.
 
     Raises:
         ValueError: The backbone has no block.
@@ -51,7 +51,7 @@ class Recomputed:
         forward = partial(type(self.block).forward, self.block)
         if not torch.is_grad_enabled():
             return forward(*arguments, **options)
-        # The second pass must not update running statistics again. A compiled graph does not, and takes no context.
+        # The second pass must not update running statistics again. A compiled graph never does, and takes no context.
         contexts = {} if torch.compiler.is_compiling() else {"context_fn": self._contexts}
         return checkpoint(forward, *arguments, use_reentrant=False, **contexts, **options)
 

@@ -52,7 +52,7 @@ def _build(name: str, image_size: int) -> nn.Module:
         near = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.0)
         raise ValueError(f"timm has no model {name!r}: did you mean one of {', '.join(near)}?")
     configuration = timm.models.get_pretrained_cfg(name)
-    # Models for any image size do not take this argument.
+    # Models that accept every image size do not take this argument.
     sizes = {"img_size": image_size} if configuration and configuration.fixed_input_size else {}
     try:
         return timm.create_model(name, num_classes=0, **sizes)

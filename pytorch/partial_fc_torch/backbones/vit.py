@@ -107,7 +107,7 @@ class VisionTransformer(Backbone):
     Args:
         options: see get_model.
         size: see Size.
-        drop_path: probability to drop a branch of the last block; grows linearly from 0 in the first block.
+        drop_path: probability of dropping a branch of the last block; grows linearly from 0 in the first block.
         mask: fraction of the patches, drawn anew for each image, that skip the blocks in training.
     """
 

@@ -15,8 +15,8 @@ class Accumulation:
 
     The rows of a softmax are independent, and the centers change only at the end, so n micro-batches of B images have
     the same loss, gradients and centers as one batch of nB images. All labels are known before the first features, so
-    all micro-batches share one sample that contains all positives. Batch statistics of a margin, such as AdaFace's
-    norms, are those of each micro-batch.
+    all micro-batches share one sample that contains all positives. A margin's batch statistics, such as AdaFace's
+    norms, are computed per micro-batch.
 
     Collectives: those of LayerExchange.gather_labels; in each step those of ClassCenters.
 

@@ -77,6 +77,6 @@ def load_tensors(path: str) -> Any:
             ) from None
         except Exception as error:  # pickle, zipfile and torch have no common base class
             message = error_message(error).splitlines()[0]
-            if "weights" in message.lower():  # PyTorch advises to run the code in the file
+            if "weights" in message.lower():  # PyTorch's message advises running the code in the file
                 message = "PyTorch refuses it"
             raise ValueError(f"{path} is damaged, or contains objects other than tensors: {message}") from None

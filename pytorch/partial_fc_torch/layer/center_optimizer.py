@@ -14,10 +14,10 @@ from ..eager_optimizer import EagerOptimizer
 class CenterOptimizer(EagerOptimizer):
     """Applies the gradient accumulated by the backward passes of PartialFC with ``update_in_backward=False``.
 
-    It has one group, whose ``lr`` schedulers may change, with one parameter, ``rows``. Gradient clipping,
-    torch.amp.GradScaler and `zero_grad` find the gradient of this rank's sampled centers there. A step also draws new
-    negatives for the following forward passes; all passes between two steps share the same negatives. If the backward
-    pass updates the centers itself, there is never a gradient here, and `step` does nothing.
+    It has one group with one parameter, ``rows``. Schedulers may change the group's ``lr``. Gradient clipping,
+    torch.amp.GradScaler and `zero_grad` find the gradient of this rank's sampled centers in its ``grad``. A step also
+    draws new negatives for the following forward passes; all passes between two steps share the same negatives. If the
+    backward pass updates the centers itself, there is never a gradient here, and `step` does nothing.
 
     Args:
         update: a method of the layer that updates the centers, given their sorted local indices (S,) int64 and their

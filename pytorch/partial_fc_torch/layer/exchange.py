@@ -35,7 +35,7 @@ class GlobalStatistics(NamedTuple):
     """The softmax statistics of a step, which all ranks have after its forward pass.
 
     The device combines the statistics itself, so its backward pass need not wait for the host. The host only validates
-    them. It gets the same bits on every rank, and so raises the same errors; one copy contains all it needs.
+    them. The host has the same bits on every rank, so all ranks raise the same errors; one copy contains all data.
     """
 
     batch: GlobalBatch  # from LayerExchange.gather_batch
@@ -100,7 +100,7 @@ class LayerExchange:
         Args:
             labels: (B,) or (B, 1) integers.
             count: number of micro-batches into which the labels are divided.
-            device: of the result.
+            device: the result's device.
 
         Raises:
             JobError: On every rank, if B is not a multiple of ``count``.
@@ -167,9 +167,9 @@ class LayerExchange:
         """Waits for the statistics on the host, validates them, and returns the mean loss over the global batch.
 
         Args:
-            gathered: from `gather_statistics`.
+            gathered: result of `gather_statistics`.
             requires_positives: see combine_statistics.
-            num_update: of this step, for the error message.
+            num_update: number of this step, for the error message.
 
         Returns:
             The loss; None if a rank's batch is invalid or has another size, in which case all ranks must call `agree`.

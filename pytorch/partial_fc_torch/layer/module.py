@@ -53,9 +53,9 @@ class ClassCenters(RankCenters):
             gradient of the sampled rows, and ``layer.optimizer.step()`` applies it, see CenterOptimizer.
         sampling_correction: weights each sampled negative by 1 / its probability, so that the sum over the negatives
             is unbiased, see log_weights in partial_fc/layer/sampling.py.
-        seed: of the initial centers and of the sampler; None draws it from rank 0's PyTorch generator, which
+        seed: seeds the initial centers and the sampler; None draws it from rank 0's PyTorch generator, which
             torch.manual_seed seeds (broadcast ``seed``).
-        collectives: of this process; None uses the default process group.
+        collectives: this process's collectives; None uses the default process group.
         tile_classes: see TorchPasses.
         logits_cache_mb: MiB of logits that a step may keep between its passes; None chooses, see LogitsCache.
         layer_dtype: type of the operands of the layer's products, as a dtype or its name: float32, "tf32" (float32 on
@@ -265,7 +265,7 @@ class ClassCenters(RankCenters):
                     step = self._softmax.forward(*arguments)
                 assert step is not None, "the ranks have agreed on the batch"
         except Exception:
-            self._restore_margin(margin)  # which NaN features have made NaN
+            self._restore_margin(margin)  # NaN features may have made its buffers NaN
             raise
         if not self.update_in_backward:  # accumulated gradients share one sample of negatives
             self._sampler_after_step = self.sampler.state()
@@ -279,7 +279,7 @@ class ClassCenters(RankCenters):
     def _backward_step(
         self, step: Step, factor: torch.Tensor | float = 1.0
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns R times the gradient of the mean loss by the features (B, E), and a dense one by the centers or None.
+        """Returns (R times the mean loss's gradient by the features (B, E), its dense gradient by the centers or None).
 
         ``factor`` multiplies both, and the gradient for `CenterOptimizer`, but not an update in the backward pass.
         """

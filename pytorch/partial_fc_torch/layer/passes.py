@@ -28,7 +28,7 @@ class Step:
     # (G,) int64, column of each row's target among the centers of the step; -1 if this rank does not have it
     columns: torch.Tensor
     held: torch.Tensor  # (G,) bool, whether this rank has the row's target
-    targets: Targets  # of the batch
+    targets: Targets  # the batch's targets
     target_logits: torch.Tensor  # (G,) float64, -inf where ``held`` is False
     # (S,), added to the logits after the margin, see `negative_weights`; None for 0
     log_weights: torch.Tensor | None = None

@@ -1,4 +1,4 @@
-"""The three matrix products of a tile: of float32 rows, on a GPU also in TF32, or of unit rows in half precision.
+"""The three matrix products of a tile: float32 rows (on a GPU also in TF32), or unit rows in half precision.
 
 Half precision rounds the elements of both unit rows, and the probabilities; sums are float32. The G targets are
 excluded: their logits and gradients are computed from the float32 rows.
@@ -6,15 +6,15 @@ excluded: their logits and gradients are computed from the float32 rows.
 Error bounds. Let u be the unit roundoff (2^-8 for bfloat16, 2^-11 for float16) and |x| = |w| = 1. Rounding the elements
 changes a dot product by at most (2u + u^2) sum |x_i w_i| <= 2u + u^2 (Cauchy-Schwarz), and a logit by at most s (2u +
 u^2). On a CPU, PyTorch also rounds the product to bfloat16, which adds s u (1 + u)^2. If each logit of a row is off by
-at most d, the loss is off by at most d, and the sum over the row of the errors of its probabilities is at most exp(2d)
-- 1. The product with the probabilities rounds these, a unit row and, on a CPU, the result. The gradient of a row's loss
-by the unit row of its feature is therefore off by at most s (exp(2d) (1 + u)^3 - 1) in the Euclidean norm; the same
-bound holds for the sum over the centers of the errors of the gradients by their unit rows. The bounds neglect the
+at most d, the loss is off by at most d, and the errors of the row's probabilities sum to at most exp(2d) - 1. The
+product with the probabilities rounds these, a unit row and, on a CPU, the result. The gradient of a row's loss by the
+unit row of its feature is therefore off by at most s (exp(2d) (1 + u)^3 - 1) in the Euclidean norm; the same bound
+holds for the errors of the gradients by the centers' unit rows, summed over the centers. The bounds neglect the
 rounding of float32 sums, float16 values below 2^-14, and margins that change negatives.
 
 TF32 has the exponents of float32 and 10 bits of its mantissa. Hardware may truncate, so the roundoff is u = 2^-10. A
 GPU rounds only the elements of both operands of a product, so a logit is off by at most d = s (2u + u^2), and the loss
-by d. The products of the gradients include the targets: their p - 1, times the slope m of the margin, and their rows
+by d. The products of the gradients include the targets, so their rows, and p - 1 times the slope m of the margin,
 are rounded, too. The bound is s (exp(2d) (1 + u)^2 - 1) for the probabilities plus m s (2u + u^2) for the targets; m is
 1 for CosFace.
 
@@ -71,7 +71,7 @@ class Float32Products:
         """Returns the logits s x.w, (G, T) float32.
 
         Args:
-            features: of the batch.
+            features: features of the batch.
             weight: (T, E) float32 centers.
             inverse_norm: (T,) 1 / |W|.
         """
@@ -83,7 +83,7 @@ class Float32Products:
 
         Args:
             tile: its logits hold the gradient by s times the cosines; the targets' elements are ignored. Overwritten.
-            features: of the batch.
+            features: features of the batch.
             d_targets: (G,) gradient by s times the targets' cosines, including targets in other tiles.
             d_unit: (G, E) float32; the gradient by the unit rows of the features, divided by s, is added to it.
 
@@ -128,7 +128,7 @@ class HalfProducts:
         d_unit.add_(_float32_product(d_half, unit_centers), alpha=1 / self._factor)
         gradient = _float32_product(d_half.t(), features.operand)
         gradient.mul_((self.scale / self._factor * tile.inverse_norm)[:, None])
-        # The targets contribute most of the gradient, so theirs is computed from the float32 rows.
+        # The targets contribute most of the gradient, so their part is computed from float32 rows.
         inside, columns = tile.targets.inside, tile.targets.columns
         factor = torch.where(inside, d_targets * tile.inverse_norm[columns], 0.0)[:, None]
         d_unit.addcmul_(tile.weight[columns], factor)

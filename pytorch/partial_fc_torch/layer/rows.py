@@ -26,7 +26,7 @@ class Centers(NamedTuple):
 class TileGradient:
     """The gradient of the mean loss by the centers of a tile."""
 
-    rows: RowIndex  # of these centers
+    rows: RowIndex  # index of these centers
     weight: torch.Tensor  # (T, E), the centers; a view if ``rows`` is a slice, otherwise a copy
     inverse_norm: torch.Tensor  # (T,) 1 / |W|
     # (T, E), the gradient divided by ``scale``, plus a component along each center that is still to be removed: the

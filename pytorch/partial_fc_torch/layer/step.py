@@ -4,7 +4,7 @@
 
 With the unit rows x = X / |X| of the features and w = W / |W| of the centers, a logit is s x.w; the margin changes the
 G target logits, and possibly the others. The ranks exchange the maximum and the sum of exponentials of every row, which
-determine the probabilities p of the undivided layer. With D = (p - onehot) times the slope of the margin, and g = s D^T
+determine the probabilities p of the whole softmax. With D = (p - onehot) times the slope of the margin, and g = s D^T
 x, the gradient through the normalization of a center is dW = (g - (g.w) w) / |W|; the gradient of a feature has the
 same form.
 
@@ -47,12 +47,12 @@ class MarginSoftmax:
     """The two passes of a step.
 
     Args:
-        exchange: with the other ranks.
-        store: of the centers.
+        exchange: the collectives with the other ranks.
+        store: keeps the centers.
         class_start: first class of this rank.
-        margin: of the targets.
+        margin: changes the logits.
         products: determine the operand that is computed from the features.
-        passes: over the centers, with this margin and these products.
+        passes: both passes over the centers, with this margin and these products.
         weighted_classes: L, if each sampled negative is weighted by 1 / its probability, see log_weights; otherwise 0.
 
     Attributes:
@@ -91,7 +91,7 @@ class MarginSoftmax:
             features: (B, E) of this rank, in the type and on the device of the centers.
             labels: (B,) or (B, 1) integers in 0..C-1.
             draw: the labels of all ranks (G,) int64 -> the centers of the step, see `draw`.
-            num_update: of this step, for the error message.
+            num_update: number of this step, for the error message.
             ahead: whether to begin the backward pass before the loss is checked.
 
         Returns:
@@ -123,7 +123,7 @@ class MarginSoftmax:
         Collectives: reduce-scatter ``feature_gradient``.
 
         Args:
-            step: from `forward`. A second call with the same step recomputes the logits.
+            step: result of `forward`. A second call with the same step recomputes the logits.
             receive: is called with the gradient by the centers of each tile, and may update them.
 
         Returns:
@@ -147,7 +147,7 @@ class MarginSoftmax:
         """Samples the centers of a step.
 
         Args:
-            centers: of this rank.
+            centers: all centers of this rank.
             sample: maps the labels of all ranks to the sorted local indices (S,) of the centers of the step.
             labels: (G,) int64, of all ranks.
         """

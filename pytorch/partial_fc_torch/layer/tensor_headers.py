@@ -34,7 +34,7 @@ KINDS = {
     "_rebuild_meta_tensor_no_storage": "a tensor of the device meta",
     "_rebuild_nested_tensor": "a nested tensor",
 }
-DIMENSIONS = 64  # of a tensor
+DIMENSIONS = 64  # maximum of PyTorch's tensors
 DTYPE = re.compile(r"bool|(float|bfloat|complex|u?int)\d+\w*")
 # (module, name) in the file -> stand-in. PyTorch calls only the names whose stand-in is a function.
 STAND_INS = {
@@ -51,7 +51,7 @@ MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # begins files of PyTorch befor
 
 
 class StandIn:
-    """Replaces an object of any other class, such as the arguments of a training; discards all of its content."""
+    """Replaces an object that is neither a tensor nor a plain value, such as a training's arguments; holds nothing."""
 
     def __new__(cls, *arguments, **options):
         """Accepts any arguments."""
@@ -63,7 +63,7 @@ class StandIn:
     def __setstate__(self, state):
         pass
 
-    def __setitem__(self, key, value):  # of a subclass of dict
+    def __setitem__(self, key, value):  # for subclasses of dict
         pass
 
 
@@ -78,7 +78,7 @@ def check_header(path: str) -> set[str]:
         The full names of the classes that a StandIn has to replace.
 
     Raises:
-        UnsupportedTensorError, OSError: As named.
+        UnsupportedTensorError, OSError: A tensor is unsupported, or the file cannot be read.
         Exception: pickle and zipfile raise errors without a common base class.
     """
     with open_regular(path) as file:
@@ -121,7 +121,7 @@ class _Header(BoundedUnpickler):
 
     Args:
         file: positioned at the start of the pickle.
-        stored: maps the key of a storage to its bytes in the file.
+        stored: maps the key of a storage to its number of bytes in the file.
         size: upper limit of the bytes of all storages.
     """
 

@@ -32,7 +32,7 @@ class TileTargets(NamedTuple):
 class Tile:
     """Some of the centers of a step."""
 
-    rows: RowIndex  # of these centers
+    rows: RowIndex  # index of these centers
     targets: TileTargets  # of the batch in this tile
     weight: torch.Tensor  # (T, E) centers
     inverse_norm: torch.Tensor  # (T,) 1 / |W|

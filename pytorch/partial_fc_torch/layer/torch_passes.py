@@ -22,7 +22,7 @@ class Kept:
     """The tiles of a step."""
 
     size: int  # T; the last tile may be smaller
-    rows: list[RowIndex]  # of the centers of each tile
+    rows: list[RowIndex]  # index of each tile's centers
     targets: list[TileTargets]  # of each tile
     # the first tiles, with exponentials of their logits; the backward pass recomputes the logits of the others
     cached: deque[Tile] = field(default_factory=deque)
@@ -37,8 +37,8 @@ class TorchPasses:
     """See Passes.
 
     Args:
-        margin: of the targets.
-        products: of tiles.
+        margin: changes the logits.
+        products: compute the matrix products of a tile.
         tile_classes: T; 0 selects a size that suits the device.
         logits_cache_bytes: upper limit of the cache between the passes of a step; None chooses, see LogitsCache.
     """
@@ -119,7 +119,7 @@ class TorchPasses:
         return Tile(rows, targets, weight, inverse_norm, logits, slope)
 
     def _probabilities(self, step: Step, number: int) -> Tile:
-        """Returns a tile whose logits are the undivided layer's probabilities, times the slope of the margin."""
+        """Returns a tile whose logits are probabilities over all ranks, times the slope of the margin."""
         if step.kept.cached:
             tile = step.kept.cached.popleft()  # so that its memory is freed after use
             tile.logits.mul_((step.kept.maxima[number] - step.log_sum_exp).exp().to(tile.logits.dtype)[:, None])

@@ -61,7 +61,7 @@ def build_optimizer(
         decay_on: which parameters have weight decay, see parameter_groups.
         options: further arguments of the class.
         fused: uses PyTorch's fused implementation, unless ``options`` select another one or the class is a user's.
-        factors: of the learning rate, by part of the backbone, see `factor_of`.
+        factors: multiply the learning rate, by part of the backbone, see `factor_of`.
         sgd_options: arguments that only SGD takes; ignored for other optimizers.
 
     Raises:

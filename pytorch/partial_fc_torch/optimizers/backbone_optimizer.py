@@ -12,7 +12,7 @@ from partial_fc.utils.text import some
 from ..weights import to_array
 
 STATE = "state:{}:{}"  # name of a parameter, name of its state
-MOMENTUM = "momentum_buffer"  # is named "" in checkpoints, as MXNet's momentum
+MOMENTUM = "momentum_buffer"  # named "" in checkpoints, like MXNet's momentum
 
 
 class BackboneOptimizer:
@@ -43,7 +43,7 @@ class BackboneOptimizer:
         """Updates the parameters with their gradients.
 
         Args:
-            learning_rate: of parameters with a factor of 1.
+            learning_rate: rate of parameters with a factor of 1.
             overflow: float32 scalar on the parameters' device; if it is 1, nothing changes. The host does not read it.
         """
         for group in self.optimizer.param_groups:
@@ -131,7 +131,7 @@ class BackboneOptimizer:
         return getattr(self.optimizer, "momentum_sign", 1) if key == MOMENTUM else 1
 
     def create_states(self) -> None:
-        """Makes the optimizer create its states, which PyTorch's classes do in their first step; parameters stay."""
+        """Makes the optimizer create its states, as PyTorch's classes do in their first step; keeps the parameters."""
         saved = [parameter.detach().clone() for parameter in self.parameters]
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
@@ -143,7 +143,7 @@ class BackboneOptimizer:
 
 
 def _parameter_of(name: str) -> str:
-    """Returns the parameter of a state's name in a checkpoint."""
+    """Returns the name of the parameter that has this state in a checkpoint."""
     return name.removeprefix("state:").rpartition(":")[0]
 
 

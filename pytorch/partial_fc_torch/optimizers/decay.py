@@ -15,10 +15,10 @@ def parameter_groups(
 
     Args:
         backbone: may have a method ``no_weight_decay()``, as timm's models do, that names parameters without decay.
-        weight_decay: of the parameters that decay.
+        weight_decay: applies to the parameters that decay.
         decay_on: "all" parameters, as in arcface_torch; or "weights", kernels and matrices whose name ends with
             "weight", which excludes the scales and offsets of norms, slopes, biases, positions and tokens.
-        factors: of the learning rate, by part; see `factor_of`.
+        factors: multiply the learning rate, by part; see `factor_of`.
     """
     exempt = set(getattr(backbone, "no_weight_decay", set)())
     groups: dict[tuple[bool, float], list[nn.Parameter]] = {}

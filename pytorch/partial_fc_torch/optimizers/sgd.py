@@ -14,7 +14,7 @@ class SGD(EagerOptimizer, torch.optim.SGD):
     Args:
         groups: parameter groups.
         momentum_convention: "gradients" or "steps".
-        options: of torch.optim.SGD.
+        options: further arguments of torch.optim.SGD.
     """
 
     _update = inspect.unwrap(torch.optim.SGD.step)
@@ -35,7 +35,7 @@ class SGD(EagerOptimizer, torch.optim.SGD):
         """See torch.optim.SGD."""
         if self.momentum_convention == "gradients":
             return self._update(closure)
-        # A sum of steps is a sum of gradients that are multiplied by the rate of their own step, applied with rate 1.
+        # The sum of steps is the sum of gradients times their own step's rate, and is applied with rate 1.
         rates = [(group["lr"], group["weight_decay"]) for group in self.param_groups]
         for group, (rate, decay) in zip(self.param_groups, rates):
             gradients = [parameter.grad for parameter in group["params"] if parameter.grad is not None]

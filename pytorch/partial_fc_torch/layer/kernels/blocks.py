@@ -1,7 +1,7 @@
 """Block sizes of the kernels.
 
-With these sizes, no kernel spills registers in loops, and all of them fit into the shared memory of their card, as
-tests/torch/test_kernel_compilation.py shows with the compiler. Their speed has not been measured.
+With these sizes, no kernel spills registers in loops, and each fits into the shared memory of its GPU, as compiling
+them in tests/torch/test_kernel_compilation.py shows. Their speed has not been measured.
 """
 
 from dataclasses import dataclass, field, replace
@@ -18,10 +18,10 @@ class Blocks:
     classes: int = 128  # centers in a tile of logits
     centers: int = 64  # centers per program of the update; at most ``classes``
     embedding: int = 128  # elements of a row in a tile of a gradient
-    inner: int = 32  # elements that a product sums at a time; at most each of the above
+    inner: int = 32  # elements that a product sums at a time; at most the smallest of the above
     update: int = 32  # elements of a row that an update processes at a time
     processors: int = 1  # number of multiprocessors
-    options: dict[str, Any] = field(default_factory=lambda: {"num_warps": 8, "num_stages": 3})  # of the compiler
+    options: dict[str, Any] = field(default_factory=lambda: {"num_warps": 8, "num_stages": 3})  # compiler options
 
     def chunk(self, batch: int, embedding_size: int, tile_classes: int) -> int:
         """Returns T, the centers of a chunk: two programs per multiprocessor, unless ``tile_classes`` is set."""

@@ -25,7 +25,7 @@ def passes_of(kernel: str, of_torch: TorchPasses, optimizer: RowOptimizer | None
         kernel: "torch" uses PyTorch's operators; "triton" uses the kernels if they support the layer; "auto" is
             "triton" on GPUs.
         of_torch: the passes with PyTorch's operators.
-        optimizer: of the centers, with which the kernels are compared; None for a dense gradient.
+        optimizer: the centers' optimizer, compared with the kernels' update; None for a dense gradient.
 
     Raises:
         ValueError: ``kernel`` is none of these.
@@ -83,7 +83,7 @@ class ChosenPasses:
         return self.of_torch
 
     def _fused(self, unit: torch.Tensor) -> Passes:
-        """Returns the passes with kernels, after comparing a step on random numbers."""
+        """Returns the passes with kernels, after comparing them with PyTorch's operators on random numbers."""
         from .blocks import SMALLEST, blocks_for
         from .selfcheck import require_agreement
         from .triton_passes import TritonPasses

@@ -35,7 +35,7 @@ def statistics_kernel(
     BC: tl.constexpr,
     BK: tl.constexpr,
 ):
-    """Each program computes BG rows and every n-th tile of centers; n programs share the centers.
+    """Each program computes BG rows with every n-th tile of centers, so n programs cover all centers.
 
     Programs of the same tile run at the same time, so all but the first find its centers in the L2 cache.
 

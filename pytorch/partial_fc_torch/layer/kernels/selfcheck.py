@@ -2,7 +2,7 @@
 
 With the unit roundoff u of the operands (see products.py), rounding errors of independent signs change a cosine of unit
 rows by about u / sqrt(E), and a logit and the probabilities in a gradient by s u / sqrt(E). Rounding the probabilities
-changes a gradient by another u. The bound is 4 times the sum; with emulated operands, errors are at most the sum.
+changes a gradient by another u. The bound is 4 times the sum of both; emulated operands err by at most the sum.
 
 Shapes: G batch, N centers, S centers of a step, E embedding.
 """
@@ -40,9 +40,9 @@ def require_agreement(
     Args:
         of_torch: passes with PyTorch's operators.
         fused: passes with the kernels.
-        device: of the layer.
+        device: the layer's device.
         embedding_size: E.
-        optimizer: of the centers; None for a dense gradient.
+        optimizer: the centers' optimizer; None for a dense gradient.
 
     Raises:
         ArithmeticError: The results differ by more than the bound.

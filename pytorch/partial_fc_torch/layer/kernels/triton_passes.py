@@ -204,7 +204,7 @@ class TritonPasses:
         """Computes the gradient by the centers of a chunk, and updates them."""
         kept, blocks, number = step.kept, self.blocks, len(step.sampled)
         rows, size = kept.d_logits.shape
-        # The targets' rows must include s exactly if the operand does.
+        # The targets' rows must include s if and only if the operand does.
         in_float32 = kept.operand if isinstance(self.products, Float32Products) else step.features.unit
         center_gradient_kernel[(-(-min(size, number - start) // blocks.centers),)](
             kept.d_logits,

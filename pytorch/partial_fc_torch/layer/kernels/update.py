@@ -9,7 +9,7 @@ import triton.language as tl
 
 from .logits import center_rows, load_part
 
-# The use of the gradient: it is left to the caller, or goes into an update, see layer/optimizers.
+# What uses the gradient: the caller (NONE), or the kernel's update, see layer/optimizers.
 NONE = tl.constexpr(0)
 SGD = tl.constexpr(1)
 ADAMW = tl.constexpr(2)

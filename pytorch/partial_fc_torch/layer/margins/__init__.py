@@ -78,7 +78,7 @@ def as_margin(margin: Any, device: torch.device | str | None = None) -> Margin:
         margin: a Margin; or an object with s, m1, m2 and m3, such as arcface_torch's CombinedMarginLoss, which is
             converted with its slope of 1; or a function for FunctionMargin, whose scale is its attribute ``scale`` or
             ``s``, by default 64.
-        device: of the result.
+        device: the result's device.
 
     Raises:
         TypeError: The object is none of these.
@@ -111,7 +111,7 @@ def _takes_three(function: Any) -> bool:
 
 
 def _try_forward(margin: Margin, device: torch.device | str | None) -> None:
-    """Raises ValueError before the first step if a margin cannot compute targets; the margin's state stays."""
+    """Raises ValueError before the first step if a margin cannot compute targets; its state does not change."""
     cosines = torch.tensor([0.5, 0.1], dtype=torch.float64, device=device)
     function = getattr(margin, "function", margin)
     name = getattr(function, "__qualname__", type(function).__name__)

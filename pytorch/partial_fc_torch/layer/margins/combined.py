@@ -22,8 +22,8 @@ class CombinedMarginLoss(Margin):
         m1, m2, m3: the margins, which may be combined.
         interclass_filtering_threshold: excludes negatives with a higher cosine, which may have the same identity under
             another label; 0 excludes none. (arcface_torch sets their logits to 0 instead.)
-        straight_through: uses 1 as the derivative of the target logit / s by the cosine, as arcface_torch does since
-            December 2022, instead of the exact derivative.
+        straight_through: uses 1 as the derivative of the target logit / s by the cosine, as arcface_torch has done
+            since December 2022, instead of the exact derivative.
 
     Raises:
         ValueError: An argument is out of bounds, see partial_fc/utils/options.py.

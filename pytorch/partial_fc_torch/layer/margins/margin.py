@@ -79,12 +79,12 @@ class Margin(torch.nn.Module):
     def negatives(self, logits: torch.Tensor, targets: Targets) -> torch.Tensor | None:
         """Changes the logits of a tile in place; the targets among them are overwritten afterwards.
 
-        It may be called again in the backward pass, when the state may already be that of a later step. Read the state
+        It may be called again in the backward pass, when the state may already belong to a later step. Read the state
         only through `Targets.of_negatives`.
 
         Args:
             logits: (G, T), s times the cosines.
-            targets: of the batch, from `targets`.
+            targets: result of `targets` for the batch.
 
         Returns:
             (G, T), derivatives of the results by the arguments; None if they are 1. They do not matter where the result

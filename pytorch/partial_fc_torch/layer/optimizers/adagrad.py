@@ -14,7 +14,7 @@ from .optimizer import RowOptimizer
 class Adagrad(RowOptimizer):
     """Row-wise Adagrad, which PBG (arXiv 1903.12287), FBGEMM and TorchRec use for embedding tables.
 
-    The state n of a row sums the mean of its squared gradient over its updates; torch.optim.Adagrad has a sum for each
+    The state n of a row is the sum over its updates of the mean squared gradient; torch.optim.Adagrad has a sum per
     element. The weight decay is part of the gradient.
 
         g = g + weight_decay W        n = n + mean(g^2)        W = W - lr g / (sqrt(n) + eps)

@@ -1,4 +1,4 @@
-"""AdamW by row.
+"""AdamW with bias correction per row.
 
 Shapes: T rows of a tile, E embedding.
 """
@@ -20,9 +20,9 @@ class AdamW(RowOptimizer):
         W = (1 - lr weight_decay) W - lr (m / (1 - beta1^n)) / (sqrt(v / (1 - beta2^n)) + eps)
 
     Args:
-        betas: of the first and the second moment.
+        betas: decay rates of the first and the second moment.
         eps: added to the root of the second moment.
-        weight_decay: multiplied by the learning rate, the fraction of a center that a step subtracts.
+        weight_decay: times the learning rate, it is the fraction of a center that a step subtracts.
     """
 
     states = CENTER_STATES["adamw"]

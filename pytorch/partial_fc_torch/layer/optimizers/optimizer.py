@@ -30,11 +30,11 @@ class RowOptimizer:
 
         Args:
             centers: the arrays that contain the tile's rows.
-            gradient: of the tile; its arrays are overwritten.
-            learning_rate: of this step.
+            gradient: gradient of the tile; its arrays are overwritten.
+            learning_rate: rate of this step.
         """
         for block in self._blocks(gradient):
-            values = block.values()  # before states are copied, so that its temporary is freed
+            values = block.values()  # first, so that its temporary is freed before states are copied
             # A slice selects views; other rows are copies, which must be written back.
             states = {name: gather_rows(state, block.rows) for name, state in centers.states.items()}
             self.update_rows(block.weight, values, states, learning_rate)
@@ -52,7 +52,7 @@ class RowOptimizer:
             weight: (T, E) centers.
             gradient: (T, E) of the mean loss; may be overwritten.
             states: name -> (T, E) or (T, 1).
-            learning_rate: of this step.
+            learning_rate: rate of this step.
         """
         raise NotImplementedError
 
@@ -71,9 +71,9 @@ class RowUpdate:
     """Updates the centers of one step; is called with the gradients of its tiles.
 
     Attributes:
-        optimizer: of the centers.
+        optimizer: the centers' optimizer.
         centers: the arrays that contain the rows of the tiles.
-        learning_rate: of this step.
+        learning_rate: rate of this step.
     """
 
     optimizer: RowOptimizer

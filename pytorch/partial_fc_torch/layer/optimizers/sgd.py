@@ -16,7 +16,7 @@ class SGD(RowOptimizer):
     """SGD with momentum and weight decay, equal to torch.optim.SGD or to MXNet's, see SGDParams.
 
     Args:
-        momentum, weight_decay: of the update.
+        momentum, weight_decay: as in torch.optim.SGD.
         momentum_convention: whether the momentum sums "gradients", as in PyTorch, or "steps", as in MXNet.
     """
 

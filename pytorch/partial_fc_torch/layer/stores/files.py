@@ -21,7 +21,7 @@ class FileStore(CenterStore):
 
     Args:
         num_local: L, at least 1.
-        folder: of the files.
+        folder: contains the files.
         widths: number of columns of each array, by name.
         sharing: number of processes that create such files in the folder at the same time.
 
@@ -44,7 +44,7 @@ class FileStore(CenterStore):
         self._read(drawn.result())
 
     def _read(self, index: np.ndarray) -> None:
-        """Starts to read the rows from the disk; if they are all rows, reads ahead of those in use."""
+        """Starts to read the rows from the disk; if they are all rows, reads ahead of the rows in use."""
         if len(index) == self.num_local:
             self._files.expect_all_rows()
         self._files.prefetch(index)

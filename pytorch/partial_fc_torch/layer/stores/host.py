@@ -4,9 +4,9 @@ A single staging thread orders all copies: after a step it writes the updated ro
 for the next step and copies them to the device, while the backbone computes. When the labels are known, only the
 positives that were not drawn are still missing.
 
-A core moves about 4 GB/s of rows. With a tenth of ten million classes on eight GPUs, 4 x 256 MB a step, one core would
-take half a second. A pool of threads therefore moves parts of the rows while other parts are transferred. PyTorch's own
-threads do not help, because torchrun sets OMP_NUM_THREADS=1.
+A core moves about 4 GB/s of rows. With a tenth of ten million classes on eight GPUs, a rank moves 4 x 256 MB per
+step, which would take one core half a second. A pool of threads therefore moves parts of the rows while other parts are
+transferred. PyTorch's own threads do not help, because torchrun sets OMP_NUM_THREADS=1.
 
 Shapes: L classes of this rank, S centers of a step, E embedding.
 """
@@ -57,7 +57,7 @@ class HostStore(CenterStore):
         return self._store.sequential_access()
 
     def prefetch(self, centers: Centers, drawn: Future[np.ndarray]) -> None:
-        """Starts to copy rows to the device after the last update has been written back, unless it has started."""
+        """Starts to copy rows to the device, once the last update has been written back, unless already started."""
 
         def fetch_drawn() -> StepCenters:
             self._store.prefetch(centers, drawn)

@@ -19,7 +19,7 @@ class StepCenters:
 
     centers: Centers  # the arrays that contain them
     rows: torch.Tensor | None  # (S,) int64, their rows in these arrays, without repetitions; None for all N
-    # (S,) int64, the position of each class of the sample, in order of local index; None if they are in this order
+    # (S,) int64, positions among these rows of the sample's sorted classes; None if the rows are sorted
     places: torch.Tensor | None = None
     # (S,) int64 on the host, their local indices; None if they need not be written back
     classes: np.ndarray | None = None
