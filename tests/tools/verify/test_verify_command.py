@@ -101,7 +101,7 @@ def test_what_is_missing_is_said_before_a_model_runs(place, capsys):
         file.writestr("archive/data.pkl", b"")
     for words, message in (
         ([place / "a.onnx"], "one set of pairs (.bin)"),
-        ([place / "pytorch_model.bin", place / "set.bin"], "pytorch_model.bin; rename weights to .pt"),
+        ([place / "pytorch_model.bin", place / "set.bin"], "rename weights to .pt"),
     ):
         assert exit_code("verify", *words) == 2
         assert message in capsys.readouterr().err

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     weights = [path for path in sets if zipfile.is_zipfile(path)]  # files of torch.save, such as pytorch_model.bin
     if weights:
         raise ValueError(
-            f"not a set of pairs: {some(weights)}, although the name ends in .bin; give weights a name that ends in .pt"
+            f"not a set of pairs: {some(weights)}, although they end in .bin; rename weights to .pt"
         )
     if not (models and sets):
         raise ValueError("give one model or more, and one set of pairs (.bin) or more")
