@@ -55,9 +55,7 @@ def run(args: argparse.Namespace) -> int:
     sets = [path for path in args.paths if path.endswith(PAIRS)]
     weights = [path for path in sets if zipfile.is_zipfile(path)]  # files of torch.save, such as pytorch_model.bin
     if weights:
-        raise ValueError(
-            f"not a set of pairs: {some(weights)}, although they end in .bin; rename weights to .pt"
-        )
+        raise ValueError(f"not a set of pairs: {some(weights)}, although they end in .bin; rename weights to .pt")
     if not (models and sets):
         raise ValueError("give one model or more, and one set of pairs (.bin) or more")
     folder, name = os.path.split(args.out or "")
