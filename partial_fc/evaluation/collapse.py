@@ -16,7 +16,7 @@ def find_problems(point: VerificationPoint, different: str = "different people")
 
     Args:
         point: the verification.
-        different: what the two items of a different pair belong to.
+        different: name of the pairs that are not the same.
     """
     # The comparisons are negated so that NaN counts as a problem.
     if not point.dimensions >= MIN_DIMENSIONS:

@@ -156,7 +156,7 @@ def _python(profile: Profile, loss: float, idle: float) -> Verdict:
 
 
 def _storage(profile: Profile, loss: float, files: SetFiles | None, threads: int | None) -> Verdict:
-    """Returns the verdict that the storage is too slow; ``threads``: readers that would help, None if no core is idle."""
+    """Returns the verdict that the storage is too slow; ``threads``: readers that would help, or None."""
     rank, advice = profile.bottleneck, "Copy" if files else "Put"
     if profile.python:
         threads = max(2, math.ceil(HEADROOM / (1 - loss)))

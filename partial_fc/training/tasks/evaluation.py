@@ -30,7 +30,7 @@ class Evaluation:
     def prepare(self, name: str, collectives: Collectives) -> None:
         """Reads what `measure` needs before the training starts, so that damaged files are reported early.
 
-        Called on all ranks together. Read in ``collectives.run_on_all_ranks(f"read.{name}", ...)``, which raises the
+        Called on all ranks. Read files in ``collectives.run_on_all_ranks(f"read.{name}", ...)``, which raises the
         error of one rank on all of them.
 
         Args:

@@ -26,7 +26,7 @@ class Tracker(Protocol):
         """Starts a run, or continues the run with the identifier ``run.run_id``."""
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
-        """Writes the values of curves by name, after an update; an error is a warning, and logging continues.
+        """Writes the values of curves by name, after an update; an error gives a warning; logging continues.
 
         Names consist of letters, digits and ``_ - . /``.
         """
