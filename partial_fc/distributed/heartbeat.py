@@ -5,7 +5,7 @@ one rank per host holds a connection to rank 0 on which both ends send a byte pe
 long as its kernel acknowledges these bytes, which it does even while the process is busy or stopped.
 
 Rank 0 listens in the network of the job only, and only until all hosts have connected. It keeps only a few
-unauthenticated connections, and closes them after seconds.
+unauthenticated connections, and closes them within seconds.
 """
 
 import secrets

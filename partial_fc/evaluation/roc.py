@@ -1,7 +1,7 @@
 """ROC curve of scored pairs: the true accept rate (TAR) at a false accept rate (FAR), counted and never interpolated.
 
-Genuine pairs show the same person, impostor pairs different people. A threshold accepts every pair that reaches it,
-so pairs with equal scores are accepted together. "TAR at FAR f" has two definitions:
+Genuine pairs show the same person, impostor pairs different people. A threshold accepts every pair that reaches it, so
+pairs with equal scores are accepted together. "TAR at FAR f" has two definitions:
 
 - `Roc.at_most`: the largest TAR of all thresholds with a FAR of at most f, as defined by NIST and the IJB papers.
 - `Roc.nearest`: the largest TAR at the FAR nearest to f, or at the higher of two equally near ones, which is how

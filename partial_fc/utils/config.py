@@ -100,7 +100,7 @@ class Setting:
         return _read(text, self.is_text)
 
     def check(self, value: Any) -> Any:
-        """Returns the value in the type of the setting: converts integers to floats, and lists and tuples.
+        """Returns the value in the type of the setting: converts integers to floats, lists to tuples and back.
 
         Raises:
             SettingsError: The value has another type or is out of bounds.

@@ -9,7 +9,7 @@ MAX_LINKS = 40  # links per path, the limit of the kernel
 
 
 def resolved(path: str | os.PathLike) -> str:
-    """Returns the path with all links resolved, like os.path.realpath. It need not exist.
+    """Returns the path with all links resolved, like os.path.realpath. The path need not exist.
 
     Raises:
         PermissionError: another user has created one of the links in a folder that all users can write to, such as
