@@ -9,7 +9,7 @@ from typing import NamedTuple
 from partial_fc.utils.cores import usable_cores
 
 MAX_DECODE_THREADS = 8  # limit of the default: about 40,000 images/s, more than one GPU consumes
-SHARED_BYTES = 16 << 20  # most that a rank uses of /dev/shm in Open MPI
+SHARED_BYTES = 16 << 20  # the most that a rank uses of /dev/shm under Open MPI
 
 
 class RankInfo(NamedTuple):

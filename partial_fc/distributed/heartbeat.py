@@ -208,7 +208,7 @@ class Heartbeat(threading.Thread):
 
 
 def open_listeners(addresses: Sequence[str]) -> tuple[list[socket.socket], Contact]:
-    """Opens a socket at each address, on ports that the system chooses; returns sockets and Contact.
+    """Opens a socket at each address, on ports that the system chooses; returns the sockets and their Contact.
 
     Args:
         addresses: IPv4 addresses of this host in the network of the job.

@@ -1,4 +1,4 @@
-"""Kills a process that never releases Python's global lock (GIL). Its own watchdog, a thread, needs the lock, too.
+"""Kills a process that never releases Python's global lock (GIL). Its own watchdog thread cannot: it needs the lock.
 
 So a small helper process watches it. The timer of faulthandler needs no lock either, but it keeps counting while the
 job is suspended (docker pause, Slurm, a virtual machine) and would kill the training when it is resumed. The helper is
@@ -60,7 +60,7 @@ class LockWatch:
     def _start(self) -> None:
         chain = signal.getsignal(SHOW) is not signal.SIG_DFL  # the user's code may have a handler of its own
         faulthandler.register(SHOW, file=2, all_threads=True, chain=chain)
-        # -I -S skips the user's environment and all packages: 20 ms to start, but no import of partial_fc.
+        # -I -S skips the user's environment and all packages. Python starts in 20 ms, but cannot import partial_fc.
         command = [sys.executable, "-I", "-S", __file__, str(os.getpid())]
         read, self._pipe = os.pipe()
         try:

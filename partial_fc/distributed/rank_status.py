@@ -32,7 +32,7 @@ from .processes import boot_id, has_ended, pid_namespace, process_state, since_b
 
 PREFIX = ".job-"
 REPORTED = "error_reported"  # created by the rank that reports why the job ends; contains its exit code
-WRITTEN_WITHIN = 20  # hundredths of a second that reported_code waits for its content
+WRITTEN_WITHIN = 20  # hundredths of a second that reported_code waits for content in REPORTED
 UNWRITTEN = 7 * 86400.0  # seconds without a change after which a folder counts as left over from a killed job
 LENGTH = 1024  # size of a record in bytes; readers read no more
 # Files may be hostile: do not follow links or block on pipes.
@@ -172,6 +172,7 @@ class RankStatusStore:
         """Returns the records of this attempt, sorted by rank."""
         records, joined = [], self._key_repeats and self._attempt
         for name, record in self._read_all().items():
+            # Once joined, the name of the attempt decides; until then, a record counts once it has changed.
             if record.attempt != self._attempt if joined else record == self._earlier.get(name):
                 continue
             if not self.is_here(record):

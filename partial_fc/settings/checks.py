@@ -45,7 +45,7 @@ def check_settings(
         _check_schedule(settings)
         _check_margin(settings)
         _check_objects(settings, typed, trainer)
-    except ValueError as error:  # a user's object, too
+    except ValueError as error:  # also raised by a user's object
         raise SettingsError(str(error)) from None
     _check_data(settings, named, dataset_preset)
     _check_start(settings, trainer)

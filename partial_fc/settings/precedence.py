@@ -74,7 +74,7 @@ def resolve_settings(
         names["loss"] = changed["loss"] = "own"
     check_loss(names["loss"], trainer)
     before = [TRAINERS[trainer].defaults, *(preset(kind, names[kind], trainer) for kind in PRESETS), user]
-    # The settings.json of a run omits options that have their defaults; these win over earlier sources, too.
+    # The settings.json of a run omits options at their defaults, but these defaults win over earlier sources, too.
     if SETTINGS.names_in(document) >= OF_OPTIONS:
         saved = {**{key: None for key in merge(*before) if "." in key}, **saved}
     drop_replaced(saved, names, trainer)
@@ -144,7 +144,7 @@ def preset(kind: str, name: str, trainer: str) -> Settings:
 
 
 def without_empty_schedule(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns settings without an empty schedule; in earlier versions, one of the lr_* names then set it.
+    """Returns settings without an empty schedule, which in earlier versions meant the schedule of the lr_* names.
 
     A settings.json of these versions has all three names; without a schedule in any of them the rates are constant.
     """

@@ -137,7 +137,7 @@ class CallBackLogging:
 
     @contextmanager
     def excluded_time(self) -> Iterator[None]:
-        """A context, such as verification or saving, whose time training time and speed exclude."""
+        """A context, such as verification or saving, that is excluded from training time and speed."""
         self._excluded_since = time.perf_counter()
         yield
         self._since += time.perf_counter() - self._excluded_since
@@ -158,7 +158,7 @@ class CallBackLogging:
             None if left is None else f"Required: {left / 3600:1.0f} hours",
             None if point.waiting is None else f"Waiting for data: {100 * point.waiting:.1f} %",
             None if rate is None else f"Learning rate: {rate:.4g}",
-            # Finer than the tutorial's hours above.
+            # More precise than the tutorial's hours above.
             None if left is None else f"Time left: {timedelta(seconds=round(left))}",
         )
         logging.info("   ".join(part for part in parts if part))

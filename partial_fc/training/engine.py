@@ -55,7 +55,7 @@ class CenterBank(Protocol):
     def host_rows(self, field: str, copied: bool) -> Iterable[np.ndarray]:
         """Returns the rows of the centers or of a state on the host.
 
-        Without a copy, rows on a GPU are transferred part by part while the caller iterates, only once.
+        Without a copy, rows on a GPU are transferred part by part while the caller iterates; this works only once.
 
         Args:
             field: a key of ``widths``.

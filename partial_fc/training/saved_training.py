@@ -288,7 +288,7 @@ def find_checkpoint(settings, folder: str, collectives: Collectives, read_foreig
     find; all-gather ``status.class_map``.
 
     Args:
-        settings: of the training; reads ``resume``, ``pretrained``, ``class_map`` and ``new_centers``.
+        settings: the training's; ``resume``, ``pretrained``, ``class_map`` and ``new_centers`` are read.
         folder: output folder, on rank 0's host.
         collectives, read_foreign: see Collectives and Framework.read_checkpoint.
 

@@ -32,7 +32,7 @@ class CallBackVerification:
         suggestion: logged after the problems that a verification shows.
 
     Attributes:
-        evaluations: evaluations by name; `prepare` removes sets that it does not find, and adds averaged weights.
+        evaluations: by name; `prepare` removes sets that it does not find, and adds those of averaged weights.
         missing: paths of files that some host does not have.
         history: name -> points of Evaluation.point_type, one for each verification.
         baselines: name -> first figure of the first set; empty if they were not measured.

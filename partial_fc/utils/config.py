@@ -160,7 +160,7 @@ class Alias(NamedTuple):
     setting: str
     options: tuple[str, ...] = ()  # two or more take the items of a list
     declared: Setting | None = None  # declaration of the former setting, whose default leaves the options unset
-    sets_part: bool = False  # whether the option also selects the part named like it, as lr_steps does
+    sets_part: bool = False  # whether the option also selects the part of that name, as lr_steps selects steps
 
 
 class Schema:

@@ -43,7 +43,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     """Measures, prints table and verdict on rank 0, and writes ``io_profile.png`` and ``.json``.
 
     Args:
-        settings: all of the training's.
+        settings: all settings of the training.
         framework: builds what is measured.
         seconds: length of each of the three phases; a phase that trains takes at least 20 steps.
 

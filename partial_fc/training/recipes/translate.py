@@ -4,7 +4,7 @@ The keys are those of insightface's recognition/arcface_torch/configs/base.py an
 
 - ``lr`` is the rate of an update, whatever the global batch; only versions before 2022 multiplied it by G / 512.
 - The rate of update t grows as t / w during the warm-up of w updates, then falls as 1 - (t - w) / (total - w).
-- ``momentum`` acts; arcface_torch's SGD uses 0.9.
+- ``momentum`` is used; arcface_torch always uses 0.9.
 - ``gradient_acc`` averages the gradients of its parts; arcface_torch adds them.
 
 Shapes: B local batch, R ranks, G = B*R.

@@ -58,7 +58,7 @@ class Evaluation:
         return {}
 
     def problems(self, point: Any, baselines: Mapping[str, float]) -> list[str]:
-        """Returns the problems that a point after some training shows, one sentence each.
+        """Returns the problems that a point shows after some training, one sentence each.
 
         Args:
             point: an instance of `point_type`.

@@ -86,7 +86,7 @@ class Task:
         )
 
     def dummy_inputs(self, count: int, random: np.random.Generator) -> Inputs:
-        """Returns ``count`` items to measure speed without reading; by default the first items of the set."""
+        """Returns ``count`` items that replace the set when speed is measured; by default its first items."""
         items = self.items()
         first = first_items(items, count)[0].inputs
         items.close()

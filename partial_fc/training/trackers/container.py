@@ -45,7 +45,7 @@ class Trackers:
 
         Args:
             folder, settings, first_update: see TrackedRun.
-            changes: name of what a resumed training has changed -> value before, and value now.
+            changes: what a resumed training has changed, see changes_since.
 
         Raises:
             OSError: The identifier of the run cannot be read or written.
