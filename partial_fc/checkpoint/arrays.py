@@ -73,7 +73,7 @@ def npz_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
 
 
 class _Stream(list):
-    """The parts that zipfile has written. Without ``seek``, so that zipfile does not go back to change a part."""
+    """The parts that zipfile has written. Has no ``seek``, so that zipfile does not go back to change a part."""
 
     def write(self, data: bytes) -> int:
         """Adds a part; returns its number of bytes."""
@@ -150,7 +150,7 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     """Reads all arrays of a .npz file by name.
 
     Raises:
-        OSError: The file cannot be read, or its directory points outside the file; names the file.
+        OSError: The file cannot be read, or its zip directory points outside it; names the file.
         ValueError: The file is damaged or holds anything else; names the file.
     """
     try:

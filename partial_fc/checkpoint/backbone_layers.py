@@ -19,7 +19,7 @@ UNITS = {
 SMALL_UNITS = (2, 2, 2)
 SHARED = (*UNITS, "small", "mobilefacenet")
 OF_MXNET = {"mbf": "mobilefacenet"}  # network of the MXNet trainer -> its name in the PyTorch trainer, if it differs
-# Stages of MobileFaceNet: MXNet's names of the block that halves the map and of the residual blocks, and their number.
+# Stages of MobileFaceNet: MXNet's name of the block that halves the map, its name of residual blocks, their number.
 MBF_STAGES = (("dconv_23", "res_3", 4), ("dconv_34", "res_4", 6), ("dconv_45", "res_5", 2))
 
 

@@ -21,7 +21,7 @@ from .rank_files import files_of_ranks
 # Files of the original trainer and of MemoryBank.save; {} is the rank.
 ORIGINAL_FILES = ("{}_centers.param", "{}_centers_mom.param")
 ROWS = 1024  # rows that are read from a file at a time
-HELD_OPEN = 256  # maximum number of open files, which are limited per process; further ones are opened again
+HELD_OPEN = 256  # maximum number of open files, which are limited per process; others are reopened when read
 
 
 class FileRows:

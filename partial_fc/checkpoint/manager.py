@@ -74,7 +74,7 @@ class CheckpointFolder:
                 if is_file_name(name) and name not in manifest.files:
                     os.remove(os.path.join(opened, name))
             write_manifest(opened, manifest)
-        os.rename(aside, final)  # the name makes it complete, so it comes after all files are on the disk
+        os.rename(aside, final)  # this name means complete, so rename only when all files are on disk
         sync_folder(self.path)
         return final
 

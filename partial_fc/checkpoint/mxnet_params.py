@@ -17,7 +17,7 @@ import numpy as np
 from partial_fc.utils.regular_files import open_regular
 
 LIST_MAGIC = 0x112
-# All arrays of a file have the same one, because MXNet does not read a mixture: the second if one has no rows or no
+# MXNet reads no mixture, so all arrays of a file have the same number: the second one if any array has no rows or no
 # dimensions (mx.util.np_shape).
 ARRAY_MAGIC, NUMPY_ARRAY_MAGIC = 0xF993FAC9, 0xF993FACA
 DENSE, CPU = 0, 1

@@ -4,7 +4,7 @@ MXNet's names are ``arg:<name>`` (parameters), ``aux:<name>`` (running statistic
 (momentum). PyTorch has the key of the state_dict as <name>. The numbers are the same (model_format.py), except that
 
 - the batch norm of the embedding has the scale 1: MXNet ignores the stored one, PyTorch uses it;
-- PyTorch counts the batches of a batch norm, but does not use the number with a fixed momentum;
+- PyTorch counts the batches of a batch norm, but does not use the count if momentum is fixed;
 - PyTorch has no momentum for what it does not train, such as that scale; MXNet has zeros.
 """
 
@@ -103,7 +103,7 @@ def without_wrappers(name: str) -> str:
 
 
 def prefix_of(expected: Collection[str], names: Collection[str]) -> str | None:
-    """Returns the prefix of the expected keys in a state_dict: "", or such as "module." or "model.backbone.".
+    """Returns the prefix of the expected keys in a state_dict, such as "", "module." or "model.backbone.".
 
     Keys without the prefix may be anything, such as a head beside the backbone. Returns None unless exactly one prefix
     has all expected keys and no other.

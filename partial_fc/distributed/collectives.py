@@ -124,7 +124,7 @@ class Collectives:
         Collectives: all-gather of the errors, named ``status.<name>``.
 
         Raises:
-            JobError: ``work`` failed on some rank; the error of the lowest such rank, with its number.
+            JobError: ``work`` failed on some rank; the error and number of the lowest failed rank.
         """
         results: list[Result] = []
         error_message = None

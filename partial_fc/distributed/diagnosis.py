@@ -16,7 +16,7 @@ def missing(records: Sequence[Record], size: int) -> list[int]:
 
 
 def stalled_rank(records: Sequence[Record]) -> Record | None:
-    """Returns the rank that the others wait for: of those outside of collectives, the longest without progress."""
+    """Returns the rank that the others wait for: the one outside of collectives that is idle the longest."""
     busy = [record for record in records if not record.waiting and not record.ended]
     return min(busy, key=lambda record: (record.progress_time, record.rank)) if busy else None
 
@@ -33,7 +33,7 @@ def silent_message(hosts: Sequence[str], host_of: Sequence[str], seconds: float,
         hosts: names of the silent hosts.
         host_of: host name of each rank.
         seconds: time without an answer.
-        num_update: last update of the rank that reports it; -1 before training.
+        num_update: last update of the reporting rank; -1 before training.
     """
     first = f"{hosts[0]} ({format_ranks([rank for rank, host in enumerate(host_of) if host == hosts[0]])})"
     others = f" and from {', '.join(hosts[1:])}" if hosts[1:] else ""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from partial_fc.utils.cores import usable_cores
 
 MAX_DECODE_THREADS = 8  # limit of the default: about 40,000 images/s, more than one GPU consumes
-SHARED_BYTES = 16 << 20  # upper bound of /dev/shm per rank under Open MPI
+SHARED_BYTES = 16 << 20  # the most that a rank uses of /dev/shm under Open MPI
 
 
 class RankInfo(NamedTuple):
@@ -24,7 +24,7 @@ class RankInfo(NamedTuple):
 _TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _MPI = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
 # For each launcher, a variable that only it sets, and the variables with the fields of RankInfo. torchrun comes first,
-# because mpirun may start one torchrun per host. Its plain names come last, because job systems also set them.
+# because mpirun may start one torchrun per host. PyTorch's plain names come last: job systems also set them.
 _LAUNCHERS = (
     ("TORCHELASTIC_RUN_ID", _TORCH),  # torchrun, python -m torch.distributed.launch
     ("HOROVOD_RANK", [f"HOROVOD_{name}" for name in _MPI]),  # horovodrun over Gloo

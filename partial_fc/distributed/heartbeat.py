@@ -4,8 +4,8 @@ When packets no longer arrive, the kernel keeps a connection open for many minut
 one rank per host holds a connection to rank 0 on which both ends send a byte per second. A host counts as alive as
 long as its kernel acknowledges these bytes, which it does even while the process is busy or stopped.
 
-Rank 0 listens in the network of the job only, and only until all hosts have connected. It keeps few connections that
-have not authenticated, and closes them after some seconds.
+Rank 0 listens in the network of the job only, and only until all hosts have connected. It keeps only a few
+unauthenticated connections, and closes them within seconds.
 """
 
 import secrets
@@ -208,7 +208,7 @@ class Heartbeat(threading.Thread):
 
 
 def open_listeners(addresses: Sequence[str]) -> tuple[list[socket.socket], Contact]:
-    """Opens a socket at each address, on ports that the system chooses; returns them and how to reach them.
+    """Opens a socket at each address, on ports that the system chooses; returns the sockets and their Contact.
 
     Args:
         addresses: IPv4 addresses of this host in the network of the job.

@@ -50,7 +50,7 @@ def addresses_in(networks: Sequence[str]) -> dict[str, list[str]]:
 
 
 def job_addresses(environment: Mapping[str, str]) -> list[str]:
-    """Returns the IPv4 addresses of this host in the networks of the job; all except loopback without a choice.
+    """Returns this host's IPv4 addresses in the job's networks; if none are chosen, all except loopback.
 
     Raises:
         ValueError: this host has no interface in the networks that the launcher has chosen.
@@ -88,7 +88,7 @@ def name_interface_to(environment: MutableMapping[str, str], host: str) -> None:
 
 
 def name_loopback(environment: MutableMapping[str, str]) -> None:
-    """Sets both variables, unless they are set, to the loopback interface, for a job on a single host.
+    """Sets GLOO_ and NCCL_SOCKET_IFNAME, unless set, to the loopback interface, for a job on one host.
 
     Raises:
         ValueError: this host has no loopback interface.

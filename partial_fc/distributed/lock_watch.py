@@ -1,4 +1,4 @@
-"""Kills a process that never releases Python's global lock (GIL). Its own watchdog cannot: a thread needs the lock.
+"""Kills a process that never releases Python's global lock (GIL). Its own watchdog thread cannot: it needs the lock.
 
 So a small helper process watches it. The timer of faulthandler needs no lock either, but it keeps counting while the
 job is suspended (docker pause, Slurm, a virtual machine) and would kill the training when it is resumed. The helper is
@@ -31,7 +31,7 @@ class LockWatch:
         self._lock = threading.Lock()  # the main thread closes, the watchdog thread postpones
 
     def postpone(self, seconds: float) -> None:
-        """Kills this process after ``seconds`` unless it calls again; the time while it is suspended does not count."""
+        """Kills this process after ``seconds`` unless called again; time while it is suspended does not count."""
         with self._lock:
             if self._closed:
                 return
@@ -60,7 +60,7 @@ class LockWatch:
     def _start(self) -> None:
         chain = signal.getsignal(SHOW) is not signal.SIG_DFL  # the user's code may have a handler of its own
         faulthandler.register(SHOW, file=2, all_threads=True, chain=chain)
-        # -I -S skips the user's environment and all packages: it starts in 20 ms, but cannot import partial_fc.
+        # -I -S skips the user's environment and all packages. Python starts in 20 ms, but cannot import partial_fc.
         command = [sys.executable, "-I", "-S", __file__, str(os.getpid())]
         read, self._pipe = os.pipe()
         try:

@@ -10,7 +10,7 @@ MPI_LAUNCHERS = ("mpirun", "orterun", "mpiexec", "orted", "prted", "prterun")
 
 
 def since_boot() -> float:
-    """Returns the seconds since this host booted, which changes of the time of day do not affect."""
+    """Returns the seconds since this host booted, unaffected by changes of the time of day."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -1,11 +1,11 @@
 """The rank status store: a folder with one small record per rank, and the claim of the rank that reports an error.
 
-Horovod cannot say which rank is missing: it waits, or has shut down. So each rank overwrites its own record in a
+If a rank is missing, Horovod waits or shuts down, and cannot say which. So each rank overwrites its own record in a
 folder that all ranks can read.
 
 A restarted job may find the records of a killed attempt under the same key. The time of day may jump, so it does not
-decide which records belong to this attempt. Instead, a record counts once it has changed since this process started:
-by the clock since boot for records of the same host, by comparison with the first reading for other hosts. Once the
+decide which records belong to this attempt. Instead, a record counts once it has changed since this process started.
+On the same host, the clock since boot shows this; for other hosts, a comparison with the first reading. Once the
 ranks are connected, all records of the attempt carry a random name that rank 0 has chosen.
 
 A record names the process to kill, so no other user may write here: the folder has mode 0700, and files of other
@@ -32,10 +32,10 @@ from .processes import boot_id, has_ended, pid_namespace, process_state, since_b
 
 PREFIX = ".job-"
 REPORTED = "error_reported"  # created by the rank that reports why the job ends; contains its exit code
-WRITTEN_WITHIN = 20  # hundredths of a second from the creation of this file until it has content
+WRITTEN_WITHIN = 20  # hundredths of a second that reported_code waits for content in REPORTED
 UNWRITTEN = 7 * 86400.0  # seconds without a change after which a folder counts as left over from a killed job
 LENGTH = 1024  # size of a record in bytes; readers read no more
-# Hostile files: do not follow a link, do not block on a pipe.
+# Files may be hostile: do not follow links or block on pipes.
 FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -53,7 +53,7 @@ class Record(NamedTuple):
     doing: str  # current operation of the main thread
     waiting: bool  # whether the main thread waits for other ranks
     ended: bool  # whether the rank ended normally, or after a report
-    # Last progress in seconds since boot: of the writer's host in the file, of the reader's host in records().
+    # Last progress in seconds since boot: by the writer's clock in the file, by the reader's in records().
     progress_time: float
     namespace: str = ""  # namespace of the process id, see pid_namespace
 
@@ -156,7 +156,7 @@ class RankStatusStore:
         self._write()
 
     def refresh(self) -> None:
-        """Rewrites the record, so that ranks on other hosts see it change: before they connect, only this counts."""
+        """Rewrites the record: before the ranks connect, other hosts count only records that they see change."""
         if not self._lock.locked():  # the main thread may be writing, to a disk that hangs
             self._write()
 
@@ -172,6 +172,7 @@ class RankStatusStore:
         """Returns the records of this attempt, sorted by rank."""
         records, joined = [], self._key_repeats and self._attempt
         for name, record in self._read_all().items():
+            # Once joined, the name of the attempt decides; until then, a record counts once it has changed.
             if record.attempt != self._attempt if joined else record == self._earlier.get(name):
                 continue
             if not self.is_here(record):
@@ -195,7 +196,7 @@ class RankStatusStore:
         return self.is_here(record) and not self.is_gone(record) and process_state(record.pid)[0] in ("T", "t")
 
     def find_lost(self, local_size: int) -> Record | None:
-        """Returns the record of a rank on this host that was killed, or that ended after an error; None if none."""
+        """Returns the record of a rank on this host that was killed, or that ended after an error, else None."""
         if len(self._peers) < local_size - 1:  # once all are known, a call reads no file
             self._peers.update(self._local_records())
         for rank, record in self._peers.items():
@@ -291,7 +292,7 @@ class RankStatusStore:
         """Removes the folders of killed jobs, which had no rank left to do it.
 
         Args:
-            now: status of a file that was written just now, for its owner and the current time of the file server.
+            now: status of a file written just now, which shows its owner and the file server's current time.
         """
         for path in (os.path.join(self._root, name) for name in os.listdir(self._root) if name.startswith(PREFIX)):
             with suppress(OSError):
@@ -307,7 +308,7 @@ class RankStatusStore:
 
 
 def _remove(path: str, folder: int) -> None:
-    """Removes an open folder. A folder that another user has meanwhile moved to its path keeps its files."""
+    """Removes an open folder. If another user has put another folder at its path, that one keeps its files."""
     empty_folder(f"/proc/self/fd/{folder}")
     with suppress(OSError):
         os.rmdir(path)
@@ -331,7 +332,7 @@ def _read_record(name: str, folder: int, owner: int) -> Record | None:
 
 
 def _is_valid(record: Record) -> bool:
-    """Returns whether all fields have valid types and values. In particular, kill(-1) would kill all processes."""
+    """Returns whether all fields have valid types and values. Above all the pid: kill(-1) would kill all processes."""
     numbers = [field for field in record if isinstance(field, (int, float))]
     if list(map(type, record)) != _TYPES or not all(abs(number) < 2**53 for number in numbers):
         return False

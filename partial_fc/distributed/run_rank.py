@@ -38,7 +38,7 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
     The exit code is 2 for an error before training_begun(), 1 for one after it, 75 for a training that was saved after
     a stop request, and 130 for Ctrl-C. mpirun returns this code, horovodrun over Gloo always 1.
 
-    Collectives: all-gathers ``hosts`` with a watchdog; ``error_reported`` or ``preempted`` last.
+    Collectives: all-gather ``hosts`` if it has a watchdog; ``error_reported`` or ``preempted`` last.
     """
     watchdog = collectives.watchdog
     try:

@@ -30,7 +30,7 @@ def repeat_lost_interrupts() -> None:
     report = sys.unraisablehook
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        if unraisable.exc_type is KeyboardInterrupt:  # with a delay, because this hook would discard it, too
+        if unraisable.exc_type is KeyboardInterrupt:  # delayed, because Python discards it in this hook, too
             threading.Timer(_POLL, os.kill, (os.getpid(), signal.SIGINT)).start()
         else:
             report(unraisable)

@@ -248,7 +248,7 @@ class Watchdog(threading.Thread):
         return self._lost_host() or self._no_progress(now)
 
     def _ended_by_mpirun(self) -> Ending:
-        """When mpirun ends a job, it sends SIGTERM, and SIGKILL a second later."""
+        """Returns why mpirun ends the job; it sends SIGKILL 1 s after SIGTERM."""
         silent = self.heartbeat.silent(SILENT) if self.heartbeat is not None else []
         # The user's host may be the one that is lost. Then nobody reads the report of this rank.
         if self._is_remote:
@@ -322,7 +322,7 @@ class Watchdog(threading.Thread):
         return Ending(f"{reason}\n{''.join(traceback.format_stack(frame)) if frame else ''}".rstrip())
 
     def _idle_seconds(self, now: float, records: Sequence[Record]) -> float:
-        """Seconds since the last progress of this rank, or of the rank that it waits for if that is more recent."""
+        """Seconds since the last progress of this rank or the rank it waits for, whichever is more recent."""
         stalled = diagnosis.stalled_rank(records)
         idle = now - self._progress_at
         if stalled is None or stalled.rank == self.ranks.rank:

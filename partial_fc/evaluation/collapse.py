@@ -16,7 +16,7 @@ def find_problems(point: VerificationPoint, different: str = "different people")
 
     Args:
         point: the verification.
-        different: what the two items of a different pair belong to.
+        different: name for the items of different pairs.
     """
     # The comparisons are negated so that NaN counts as a problem.
     if not point.dimensions >= MIN_DIMENSIONS:

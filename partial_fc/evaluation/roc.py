@@ -1,7 +1,7 @@
 """ROC curve of scored pairs: the true accept rate (TAR) at a false accept rate (FAR), counted and never interpolated.
 
-Genuine pairs show the same person, impostor pairs different people. A threshold accepts every pair with at least this
-score, so pairs with equal scores are accepted together. "TAR at FAR f" has two definitions:
+Genuine pairs show the same person, impostor pairs different people. A threshold accepts every pair that reaches it, so
+pairs with equal scores are accepted together. "TAR at FAR f" has two definitions:
 
 - `Roc.at_most`: the largest TAR of all thresholds with a FAR of at most f, as defined by NIST and the IJB papers.
 - `Roc.nearest`: the largest TAR at the FAR nearest to f, or at the higher of two equally near ones, which is how
@@ -36,7 +36,7 @@ def max_accepted(share: float, count: int) -> int:
 
 
 def highest_refused(impostor: np.ndarray, far: float) -> np.floating:
-    """Returns the highest of the ascending impostor scores to refuse for a FAR of at most ``far``; -inf if none."""
+    """Returns the highest score to refuse for a FAR of at most ``far``; -inf if none. ``impostor`` ascends."""
     refused = len(impostor) - max_accepted(far, len(impostor))
     # With a scalar of another type, searchsorted would convert the whole array.
     return impostor[refused - 1] if refused else impostor.dtype.type(-math.inf)

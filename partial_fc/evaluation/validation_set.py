@@ -24,7 +24,7 @@ class PairsOfRank(NamedTuple):
 
     issame: np.ndarray  # (P,) bool, labels of the entire set
     images: list[bytes]  # of this rank's pairs, encoded, which takes a tenth of the memory of their pixels
-    first_image: int  # index in the set of the first of them
+    first_image: int  # index of the first image in the set
     name: str  # name of the set for error messages
 
     @classmethod

@@ -33,7 +33,7 @@ class Verification(NamedTuple):
         tar_at_far: Largest share of same pairs accepted at a threshold with a false accept rate of at most ``far``.
         far: Requested false accept rate (FAR).
         measured_far: FAR at this threshold, the share of different pairs accepted; at most ``far``.
-        tar_interpolated: insightface's TAR, see `interpolated_tar`. Its thresholds may exceed ``far``.
+        tar_interpolated: insightface's TAR, see `interpolated_tar`. Its FAR may exceed ``far``.
     """
 
     accuracy: float
@@ -175,7 +175,7 @@ def count_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int, threshol
 
 
 def accuracy_by_fold(distance: np.ndarray, issame: np.ndarray, folds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the accuracy (F,) of each fold and its threshold (F,), which is the best one of the other folds."""
+    """Returns the accuracy (F,) of each fold and its threshold (F,), which is the best for the other folds."""
     same, different, same_pairs, different_pairs = count_by_fold(distance, issame, folds, THRESHOLDS)
     correct = same + different_pairs - different
     best = (correct.sum(axis=0) - correct).argmax(axis=1)  # the lowest of equally good thresholds, as in insightface
@@ -204,5 +204,5 @@ def threshold_at(rates: np.ndarray, far: float) -> float:
 
     For distinct rates this equals ``interp1d`` of the original, which fails on equal rates in current SciPy.
     """
-    # Of thresholds with the same rate the lowest counts: np.interp takes the last of equal x values.
+    # The lowest of thresholds with equal rates counts: np.interp takes the last of equal x values.
     return float(np.interp(-far, -rates[::-1], FINE_THRESHOLDS[::-1], left=0.0))

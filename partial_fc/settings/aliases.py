@@ -12,7 +12,7 @@ from partial_fc.utils.options import RATE
 SHARE: Mapping[str, Any] = {"at_least": 0, "at_most": 1}
 LR_FUNC = Setting("lr_func", [], "", item=float, function=True, **RATE)
 
-# Former settings whose option the setting itself does not declare, because the part does.
+# Former settings that are now options of a part and declared there, not by the ``*_options`` setting.
 _CUTOUT = Alias("task_options", ("cutout",), Setting("cutout", 0, "", at_least=0))
 _MIN_IMAGES = Alias("task_options", ("min_images_per_class",), Setting("min_images_per_class", 0, "", at_least=0))
 _MARGINS = Alias("margin_options", ("m1", "m2", "m3"), Setting("margins", (1.0, 0.5, 0.0), "", item=float, length=3))

@@ -16,7 +16,7 @@ from .declarations import OBJECTS, SETTINGS
 from .presets import NETWORKS, loss
 
 Settings = Mapping[str, Any]
-# Needs of a user's own set -> settings of which one must be given.
+# What an own set needs -> settings, of which one must be given.
 OWN_SET = {
     "num_classes": ("num_classes",),
     "num_epoch or max_update": ("num_epoch", "max_update"),
@@ -29,7 +29,7 @@ def check_settings(
 ) -> None:
     """Refuses values that are allowed one by one, but not together.
 
-    A training that ends during its warm-up is a short try, and allowed.
+    A training that ends in its warm-up is allowed, as a short trial.
 
     Args:
         settings: All settings by name.
@@ -45,7 +45,7 @@ def check_settings(
         _check_schedule(settings)
         _check_margin(settings)
         _check_objects(settings, typed, trainer)
-    except ValueError as error:  # also of a user's own object
+    except ValueError as error:  # also raised by a user's object
         raise SettingsError(str(error)) from None
     _check_data(settings, named, dataset_preset)
     _check_start(settings, trainer)
@@ -71,7 +71,7 @@ def check_settings(
 
 
 def check_batch_norms(settings: Settings) -> None:
-    """Refuses a batch of one item for a network with a batch norm of the embedding, which would become 0."""
+    """Refuses a batch of one item if a batch norm of the embedding would then give 0."""
     if settings["batch_size"] < 2:
         raise SettingsError(
             f"batch_size is 1, but the batch norms of {settings['network']} need 2 items or more of each rank: set "

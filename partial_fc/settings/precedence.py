@@ -3,7 +3,7 @@
 Later ones win: the declared defaults, the trainer's defaults, the presets that ``dataset``, ``network`` and ``loss``
 name, the user's config.py, a recipe or a saved settings.json, and the user's changes.
 
-Options of a setting are merged one by one: until the end they have keys of their own, see Schema.
+Options of a setting are merged one by one: each has its own key until the end, see Schema.
 """
 
 import copy
@@ -23,7 +23,7 @@ from .presets import PRESETS, TRAINERS
 
 Settings = dict[str, Any]
 OF_OPTIONS = {setting.name for setting in SETTINGS.settings.values() if setting.options is not None}
-# Part -> the setting with its options. The options of all trackers stand together, whichever trackers there are.
+# Part -> the setting with its options. Trackers are left out, because all of them share their options.
 PARTS = {
     setting.part: setting
     for setting in SETTINGS.settings.values()
@@ -49,7 +49,7 @@ def resolve_settings(
         user_config: Settings of config.py by name.
         root: Folder in which relative paths start.
         config_file: Path of a settings.json, or None. Its values win over presets and config.py. If ``changes`` names
-            another preset, what the two presets set is not taken from the file.
+            another preset, no setting of either preset is read from the file.
         recipe: Settings by name in place of a ``config_file``, or None.
         trust_code: Whether a ``config_file`` may name code that nothing else names, see refuse_code.
 
@@ -74,7 +74,7 @@ def resolve_settings(
         names["loss"] = changed["loss"] = "own"
     check_loss(names["loss"], trainer)
     before = [TRAINERS[trainer].defaults, *(preset(kind, names[kind], trainer) for kind in PRESETS), user]
-    # The settings.json of a run does not list options at their defaults, which win over earlier sources, too.
+    # The settings.json of a run omits options at their defaults, but these defaults win over earlier sources, too.
     if SETTINGS.names_in(document) >= OF_OPTIONS:
         saved = {**{key: None for key in merge(*before) if "." in key}, **saved}
     drop_replaced(saved, names, trainer)
@@ -144,7 +144,7 @@ def preset(kind: str, name: str, trainer: str) -> Settings:
 
 
 def without_empty_schedule(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns settings without an empty schedule, which in earlier versions stood for the schedule of the lr_* names.
+    """Returns settings without an empty schedule, which in earlier versions meant the schedule of the lr_* names.
 
     A settings.json of these versions has all three names; without a schedule in any of them the rates are constant.
     """
@@ -156,7 +156,7 @@ def without_empty_schedule(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def todays_names(saved: Mapping[str, Any]) -> Settings:
-    """Returns the content of a settings.json of any version by today's names; unknown names stay."""
+    """Returns the content of any version's settings.json with today's names; unknown names stay."""
     saved = without_empty_schedule(saved)
     unknown = {name: value for name, value in saved.items() if SETTINGS.get(name) is None}
     known = {name: value for name, value in saved.items() if name not in unknown}
@@ -164,7 +164,7 @@ def todays_names(saved: Mapping[str, Any]) -> Settings:
 
 
 def value_of(settings: Mapping[str, Any], name: str) -> Any:
-    """Returns the value of a setting by an earlier name, such as the list of lr_steps; KeyError for no such name."""
+    """Returns the value of a setting by an earlier name, such as the list of lr_steps. Other names raise KeyError."""
     alias, declared = SETTINGS.aliases[name], SETTINGS.get(name)
     assert declared is not None, "every alias stands for a declared setting"
     if not alias.options:
@@ -176,7 +176,7 @@ def value_of(settings: Mapping[str, Any], name: str) -> Any:
 
 
 def complete(values: Mapping[str, Any], root: str) -> Settings:
-    """Returns settings with options as text, the values of a function lr_func, absolute paths and the file of rec."""
+    """Returns all settings: options as text, a function lr_func as its values, paths absolute, rec as a file."""
     values = dict(values)
     if values.get(f"schedule_options.{values['schedule']}", "") is None:  # lr_steps=[], for example
         values["schedule"] = "constant"

@@ -94,7 +94,7 @@ dataset = edict(
         "glint360k", 360232, VALIDATION_SETS, **_divided("steps", 200000, 280000, 360000), max_update=400000, lr=0.05
     ),
 )
-# 500 of these characters, for the recipes of the glyphs; see docs/recipes.md.
+# 500 characters of glyphs, for the glyphs' recipes; see docs/recipes.md.
 dataset.glyphs500 = edict({**dataset.glyphs, "data_name": "glyphs500", "num_classes": 500})
 for _name, _classes in (("ms1m-retinaface-t1", 93431), ("ms1m-retinaface-t2", 91180)):
     dataset[_name] = _real(_name, _classes, **_divided("epochs", 11, 17, 22), num_epoch=25)

@@ -85,7 +85,7 @@ def build_dummies(settings, task: Task, framework: Framework) -> TrainingData:
 
 
 def _require_bank_memory(settings, framework: Framework) -> None:
-    """Raises ValueError if this rank's bank (float32) does not fit on its GPU, or all ranks' banks on the host."""
+    """Raises ValueError if this rank's bank (float32) does not fit on its GPU, or the host's banks in its memory."""
     numbers_per_class = sum(framework.center_widths(settings).values())
     if settings.bank_folder:
         return  # the bank checks the space on the disk

@@ -35,8 +35,8 @@ class CallBackLogging:
         bar: Progress bar, or None.
         engine: Engine, to log its loss scale and how long its loop waits for data; given on all ranks or on none.
         max_update: Length of the training, to log the time left; 0 if not known.
-        rate: Number of an update, from 1 -> learning rate of the backbone; None if not known.
-        loop: State of the training's loop; None takes that of ``engine.fit``.
+        rate: (number of the update, from 1) -> backbone's learning rate; None if not known.
+        loop: State of the training's loop; None for ``engine.fit``'s own.
 
     Attributes:
         points: A LossPoint for each line.
@@ -118,7 +118,7 @@ class CallBackLogging:
         """Restores the state that `state` returned."""
         self.points = [LossPoint(*point) for point in state["points"]]
         self._losses = list(map(float, state["losses"]))
-        # In checkpoints of earlier versions ``seconds`` includes this time.
+        # Earlier versions' ``seconds`` include the time since the last line.
         resumed = state.get("since_last_line", self._resumed)
         self._resumed = {name: float(resumed[name]) for name in self._resumed}
         self.seconds, self._waiting_seconds = float(state["seconds"]), float(state["waiting_seconds"])
@@ -137,7 +137,7 @@ class CallBackLogging:
 
     @contextmanager
     def excluded_time(self) -> Iterator[None]:
-        """A context whose time is excluded from training time and speed, such as verification and saving."""
+        """A context, such as verification or saving, that is excluded from training time and speed."""
         self._excluded_since = time.perf_counter()
         yield
         self._since += time.perf_counter() - self._excluded_since
@@ -158,7 +158,7 @@ class CallBackLogging:
             None if left is None else f"Required: {left / 3600:1.0f} hours",
             None if point.waiting is None else f"Waiting for data: {100 * point.waiting:.1f} %",
             None if rate is None else f"Learning rate: {rate:.4g}",
-            # The tutorial's trainer logs the hours above.
+            # More precise than the tutorial's hours above.
             None if left is None else f"Time left: {timedelta(seconds=round(left))}",
         )
         logging.info("   ".join(part for part in parts if part))

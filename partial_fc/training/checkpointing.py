@@ -51,7 +51,7 @@ class CallBackCheckpoint:
         extra_state: called at each save; returns further state for the checkpoint, as JSON. Rank 0's is saved.
         origin: settings and versions of the training, as JSON, for people who read the manifest.
         saved_at: update of the checkpoint in ``folder`` that the training resumes from.
-        loop: state of the training's loop; None takes that of ``engine.fit``.
+        loop: state of the training's loop; None for ``engine.fit``'s own.
         minutes: minutes between saves, by rank 0's clock; 0 saves none by time.
 
     Raises, in a call:
@@ -251,10 +251,10 @@ def _files(engine: Engine, copied: bool) -> list[tuple[str, Chunks]]:
 
 
 def suitable_interval(on_gpu: bool, bank_bytes: int, minutes: float = 0) -> tuple[int, float]:
-    """Returns updates and minutes between the checkpoints of a training, by what checkpoints cost.
+    """Returns updates and minutes between a training's checkpoints, chosen by their cost.
 
-    On a CPU 2,000 updates take many minutes. Fast GPUs need two minutes for them, and would do little but write large
-    banks: on GPUs the time between checkpoints is 50 times what one takes at 1 GB/s per rank, and at least 10 minutes.
+    On a CPU 2,000 updates take many minutes. Fast GPUs need only two minutes, and would mostly write large banks. So
+    on GPUs the time between checkpoints is 50 times that of one save at 1 GB/s per rank, and at least 10 minutes.
     A training that has to wait for the files then spends 2 % of its time on them, and less if the host has memory for a
     copy. A failure costs 10 minutes with up to 12 GB per rank, and 33 with 40 GB, such as ten million classes on a GPU.
 

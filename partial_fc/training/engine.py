@@ -55,7 +55,7 @@ class CenterBank(Protocol):
     def host_rows(self, field: str, copied: bool) -> Iterable[np.ndarray]:
         """Returns the rows of the centers or of a state on the host.
 
-        Without a copy, rows on a GPU are transferred part by part while the caller iterates, which it can do once.
+        Without a copy, rows on a GPU are transferred part by part while the caller iterates; this works only once.
 
         Args:
             field: a key of ``widths``.
@@ -145,7 +145,7 @@ class Engine(Protocol):
         """
 
     def wait_for_update(self) -> None:
-        """Waits until the last update is complete, and with it ``loss_scale``."""
+        """Waits until the last update and its change of ``loss_scale`` are done."""
 
     def embed(self, inputs: Inputs, batch_statistics: bool = False, averaged: bool = False) -> np.ndarray:
         """Embeds items without training on them.

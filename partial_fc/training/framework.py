@@ -72,7 +72,7 @@ class Framework(Protocol):
         """Returns this rank's training data as batches of the framework, read by this number of threads."""
 
     def dummy_data(self, inputs: Inputs, num_classes: int, seed: int) -> TrainingData:
-        """Returns batches of always the same inputs with labels from all classes, see DummyData."""
+        """Returns batches that repeat the same inputs, with labels from all classes, see DummyData."""
 
     def read_pretrained(self, path: str, with_classes: bool) -> Pretrained | None:
         """Reads weights from files in the framework's own formats.

@@ -15,7 +15,7 @@ from .results import TrainingResult
 from .run_folder import data_name
 from .verifying import describe_baselines
 
-TodaysNames = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # settings of any version -> by today's names
+TodaysNames = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # settings of any version -> with today's names
 
 _OF_SETTING = "setting "  # prefix of settings among the facts of a job
 _SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
@@ -62,8 +62,8 @@ def changes_since(
 ) -> dict[str, tuple[Any, Any]]:
     """Returns the settings, versions and digests that differ from the checkpoint's: name -> (before, now).
 
-    ``facts`` are the facts of this training. The manifest's ``origin`` has the checkpoint's, with settings of its
-    version; settings that are not valid are compared as they are.
+    ``facts`` are the facts of this training. The checkpoint's are in the manifest's ``origin``, with the setting names
+    of its version; invalid settings are compared unchanged.
     """
     saved = {name[len(_OF_SETTING) :]: value for name, value in manifest.origin.items() if name.startswith(_OF_SETTING)}
     with suppress(SettingsError):

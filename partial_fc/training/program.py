@@ -167,7 +167,7 @@ class TrainingProgram:
                 task.prepare(self.import_default().HERE)
             framework = self.load_framework(settings)
             framework.check_task(task)
-            # Tries the last update of some length, so that an error of a user's own schedule is reported now.
+            # Tries the last update of a long training, so that an error of a user's schedule is reported now.
             build_schedule(settings, updates=10**6, of_epoch=10**4)(Moment(update=10**6, epoch=99, place=10**6))
             work: Callable[[], None]
             if args.profile_io:

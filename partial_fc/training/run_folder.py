@@ -33,7 +33,7 @@ def output_folder(settings) -> str:
     """Returns the output folder of a training: the setting ``output``, or a folder in ``models_root``.
 
     Raises:
-        ValueError: The name is no UTF-8, which some libraries that write there do not accept.
+        ValueError: The name is not UTF-8; some libraries that write there accept nothing else.
     """
     loss = settings.margin.rpartition(":")[2] if settings.loss == "own" else settings.loss
     name = f"{settings.network.rpartition(':')[2]}-{loss}-{data_name(settings)}"
@@ -46,7 +46,7 @@ def output_folder(settings) -> str:
 
 
 def data_name(settings: Mapping[str, Any]) -> str:
-    """Returns the name of a training set; a user's own sets have different names."""
+    """Returns the name of a training set; a user's own set has its own name."""
     task = settings["task"].rpartition(":")[2] if ":" in settings["task"] else ""
     own_name = settings["data_name"] or set_name(settings["rec"]) or task
     return (settings["dataset"] == "own" and own_name) or settings["dataset"]
@@ -118,7 +118,7 @@ def begin_run(folder: str, run: str, earlier: Sequence[str]) -> None:
 
 
 def begun_by(folder: str, run: str) -> bool:
-    """Returns whether this run owns the folder; a restart has the name of its run."""
+    """Returns whether this run owns the folder; a restart keeps its run's name."""
     try:
         return read_regular(os.path.join(folder, _OWNER), len(run.encode())) == run.encode()
     except OSError:
@@ -154,7 +154,7 @@ def check_writable(folder: str, rank: int) -> None:
 def _earlier_training(folder: str) -> list[str]:
     """Returns the files and folders that begin_run has to move; empty if there is no earlier training.
 
-    The last one is a trace by which an earlier training is recognized, so that an interrupted move goes on next time.
+    The last one is a trace that identifies an earlier training, so that the next start continues an interrupted move.
     """
     # Any of the traces: a user may have removed the log, and checkpoints of two trainings must not mix.
     traces = [name for name in (_LOG, _OWNER, CHECKPOINTS) if os.path.exists(os.path.join(folder, name))]
@@ -206,7 +206,7 @@ class RunFolder(NamedTuple):
 def console(rank: int) -> Iterator[None]:
     """A context in which rank 0 logs to standard output, and the other ranks log warnings to standard error.
 
-    Removes handlers that logging has installed by itself, for a line of a user's module: they would repeat all lines.
+    Removes handlers that logging installs when a user's module logs a line: they would repeat all lines.
     """
     main, logger = rank == 0, logging.getLogger()
     for other in logger.handlers[:]:

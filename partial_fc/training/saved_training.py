@@ -46,8 +46,8 @@ RUN = "PARTIAL_FC_RUN"  # environment variable with the name that run.sh gives t
 class ForeignCheckpoint(NamedTuple):
     """A checkpoint of another program, as the framework reads it."""
 
-    # Sizes and state, without files. Its position in the data may lack the keys that describe the order of the images:
-    # it then counts in this training's order.
+    # Sizes and state, without files. Its position in the data may lack the keys for the order of the images,
+    # and then counts in this training's order.
     manifest: Manifest
     backbone: Callable[[int, int], dict[str, np.ndarray]]  # (rank, number of ranks) -> arrays, as `read_backbone`
     classes: SavedClasses  # centers and the states of their optimizer
@@ -100,7 +100,7 @@ class SavedTraining:
     def position(self) -> Position:
         """Position in the data at which the training continues.
 
-        With a class map the data are different ones, and start with the next epoch that has not begun.
+        With a class map the data differ, and start with the first epoch that has not begun.
         """
         position = self.manifest.state.get("data") or {"epoch": 0, "images": 0}
         epoch, images = position["epoch"], position["images"]
@@ -175,7 +175,7 @@ class SavedTraining:
         Args:
             engine: engine with parameters and optimizer.
             train_data: training data; an iterator without ``restore`` starts from its first batch.
-            loop: state of the training's loop; None takes that of ``engine.fit``.
+            loop: state of the training's loop; None for ``engine.fit``'s own.
 
         Raises:
             JobError: On every rank, if the checkpoint does not fit the engine, the bank or the data of one rank.
@@ -288,7 +288,7 @@ def find_checkpoint(settings, folder: str, collectives: Collectives, read_foreig
     find; all-gather ``status.class_map``.
 
     Args:
-        settings: settings of the training; read are ``resume``, ``pretrained``, ``class_map`` and ``new_centers``.
+        settings: the training's; ``resume``, ``pretrained``, ``class_map`` and ``new_centers`` are read.
         folder: output folder, on rank 0's host.
         collectives, read_foreign: see Collectives and Framework.read_checkpoint.
 
@@ -403,7 +403,7 @@ def take_pretrained(pretrained: Pretrained, settings, engine: Engine) -> np.ndar
     Raises:
         JobError: On every rank, if the weights do not fit.
     """
-    # Each rank reads its own host's file, which may be another one. A checkpoint's running statistics differ by rank.
+    # Each host may have a different file. Running statistics are not compared, because they differ by rank.
     same = {name: array for name, array in pretrained.weights.items() if not name.startswith("aux:")}
     engine.collectives.assert_same_on_all_ranks({"pretrained weights": arrays_digest(same)})
 

@@ -67,7 +67,7 @@ class CenterSave(SaveCallback):
 
     def _save(self, num_update: int) -> None:
         self._collectives.run_on_all_ranks("save_centers", self._write)
-        # Left there, they would look like the centers of further classes.
+        # Files left there would look like the centers of further classes.
         self._collectives.on_rank_zero(
             "remove_centers", remove_files_of_other_ranks, self._folder, self._names, self._collectives.size
         )

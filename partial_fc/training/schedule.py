@@ -95,7 +95,7 @@ def resolve_schedule(settings: Any, epochs: Epochs) -> tuple[Any, RateFactor]:
 
     def factor(num_update: int) -> float:
         place = epochs.place_of(num_update)
-        if not by_epochs and place >= warm_up:
+        if not by_epochs and place >= warm_up:  # from here on, the schedule counts actual updates
             place = max(num_update, warm_up)
         return schedule(Moment(num_update, epochs.epoch_of(num_update), place))
 

@@ -167,7 +167,7 @@ class Trainer:
                     self.verification(update)
                     self._save_model(savers, update)
                     if update.num_update % self.settings.save_every == 0:
-                        # Exporting a large network takes longer than a step, and a stop request waits only seconds.
+                        # Exporting a large network takes longer than a step; a stop request can wait only seconds.
                         self.collectives.end_if_stopped()
                     self.checkpoint(update)  # if a rank was asked to stop, saves and ends the training here
                     if (
@@ -181,7 +181,7 @@ class Trainer:
             self._finish(savers)
         except Preempted:  # the checkpoint callback has saved
             raise
-        except StopRequested:  # during a verification, whose figures the checkpoint lacks, or during a save
+        except StopRequested:  # during a save, or a verification, whose figures the checkpoint will lack
             self.checkpoint.save(self.engine.num_update)
             raise Preempted(self.engine.num_update) from None
 
@@ -266,7 +266,7 @@ class Trainer:
         num_update = self.engine.num_update
         self.log.write(self.loop.num_epoch, num_update)
         if self._writes_checkpoints:
-            # Before the verification averages the running statistics: a resumed training continues with each rank's.
+            # Before the verification averages the running statistics: a resumed training needs each rank's own.
             self.checkpoint.save(num_update)
         try:
             self.verification.verify_all(num_update)  # before saving: the ONNX file contains the threshold

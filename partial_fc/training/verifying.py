@@ -17,7 +17,7 @@ from .results import SetResult
 from .tasks.evaluation import UNTRAINED, Evaluation
 from .trackers import Trackers
 
-AVERAGED = "_ema"  # suffix of the name under which a set's results with the averaged weights are
+AVERAGED = "_ema"  # suffix of the name of a set's results with the averaged weights
 
 
 class CallBackVerification:
@@ -32,7 +32,7 @@ class CallBackVerification:
         suggestion: logged after the problems that a verification shows.
 
     Attributes:
-        evaluations: evaluations by name; `prepare` removes sets that it does not find, and adds the averaged weights'.
+        evaluations: by name; `prepare` removes sets that it does not find, and adds those of averaged weights.
         missing: paths of files that some host does not have.
         history: name -> points of Evaluation.point_type, one for each verification.
         baselines: name -> first figure of the first set; empty if they were not measured.
@@ -56,7 +56,7 @@ class CallBackVerification:
         self.history: dict[str, list[Any]] = {name: [] for name in evaluations}
         self.baselines: dict[str, float] = {}
         self._averaged: set[str] = set()
-        self._measured: set[str] = set()  # sets verified in this process: only for them reports have all figures
+        self._measured: set[str] = set()  # sets verified in this process; only these have all figures for reports
 
     def __call__(self, param) -> None:
         """Verifies on all sets every ``frequent`` updates."""
@@ -64,7 +64,7 @@ class CallBackVerification:
             self.verify_all(param.num_update)
 
     def catch_up(self, num_update: int) -> None:
-        """Verifies the sets that lack a verification at a checkpoint's update, where the training was stopped."""
+        """Verifies the sets that the training, when it was stopped at this update, had not verified yet."""
         if num_update and num_update % self.frequent == 0:
             for name in self.evaluations:
                 if not self._is_verified(name, num_update):
@@ -174,6 +174,7 @@ class CallBackVerification:
         """
         for name, field_names in self.fields().items():
             point_type, saved = self.evaluations[name].point_type, (fields or {}).get(name, field_names)
+            # All saved fields must exist today, and all fields without a default must be saved.
             if set(field_names) - point_type._field_defaults.keys() <= set(saved) <= set(field_names):
                 # A checkpoint may contain points of an even earlier version, with another number of fields.
                 values = [value for value in history.get(name, []) if len(value) == len(saved)]

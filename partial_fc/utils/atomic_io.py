@@ -118,7 +118,7 @@ def replacing(path: str) -> Iterator[BinaryIO]:
     """Yields a temporary file that is renamed to `path` at the end, or removed after an exception.
 
     Its random name keeps another user of the folder from placing a link there in advance. Temporary files of killed
-    processes are removed; they are recognized by their lock, which is free.
+    processes are removed: nobody holds the lock of such a file.
     """
     for leftover in glob.glob(f"{glob.escape(path)}.{'[0-9a-f]' * 8}.writing"):
         with suppress(OSError), open(leftover, "r+b", opener=no_follow) as file:

@@ -27,7 +27,7 @@ from .text import quoted
 SIGNS = r"""'[^']*'|"[^"]*"|[,()\[\]]"""  # separators of options, and the quotes and brackets that enclose some
 LARGEST = 1 << 20  # maximum bytes of a settings.json; a usual one has 4,000
 LONGEST = 100_000  # maximum characters of options; the factors of 4,000 epochs are long ones
-# Bound of a Setting -> its words, and whether a value keeps it.
+# Bound of a Setting -> its text, and a test whether a value meets it.
 COMPARISONS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "at_least": ("at least", operator.ge),
     "above": ("above", operator.gt),
@@ -62,7 +62,7 @@ class Setting:
     function: bool = False  # whether config.py may set a function instead
     by_epoch: bool = False  # whether a list may give a value for each epoch, the last one for all later epochs
     options: tuple["Setting", ...] | None = None  # for a setting whose value is name=value,...: the declared options
-    part: str = ""  # with options: the setting that selects the part, which takes further options; empty for none
+    part: str = ""  # setting that selects the part that the options are for, which may take more; empty for none
     trainer: str = ""  # the only trainer that has the setting, a key of TRAINERS in presets.py; empty for both
 
     @property
@@ -100,7 +100,7 @@ class Setting:
         return _read(text, self.is_text)
 
     def check(self, value: Any) -> Any:
-        """Returns the value in the type of the setting: converts integers to floats, and lists from and to tuples.
+        """Returns the value in the type of the setting: converts integers to floats, lists to tuples and back.
 
         Raises:
             SettingsError: The value has another type or is out of bounds.
@@ -160,7 +160,7 @@ class Alias(NamedTuple):
     setting: str
     options: tuple[str, ...] = ()  # two or more take the items of a list
     declared: Setting | None = None  # declaration of the former setting, whose default leaves the options unset
-    sets_part: bool = False  # whether the option also selects the part of its name, as lr_steps selects steps
+    sets_part: bool = False  # whether the option also selects the part of that name, as lr_steps selects steps
 
 
 class Schema:
@@ -172,8 +172,8 @@ class Schema:
     Args:
         rows: The settings, and titles of sections between them, in the order of ``--help``.
         hints: Name of a former setting, here or in another program -> what to do instead, for the error.
-        alternatives: Groups of settings of which only one is used: name -> the value that leaves it unused; None for a
-            setting that every value uses.
+        alternatives: Groups of settings of which only one is used: name -> the value that leaves it unused; None if
+            there is no such value.
         aliases: Other name that users may write -> what it stands for.
     """
 
@@ -192,7 +192,7 @@ class Schema:
         return {name: copy.copy(setting.default) for name, setting in self.settings.items()}
 
     def read(self, source: str, values: Mapping[str, Any], trainer: str = "") -> dict[str, Any]:
-        """Checks the values of one source, and adds the defaults of the settings that they replace.
+        """Checks the values of one source, and adds the defaults of the alternatives that they exclude.
 
         Args:
             source: Where the values come from, for errors.
@@ -218,7 +218,7 @@ class Schema:
             raise SettingsError(f"{source}: {error}" if source else str(error)) from None
 
     def translate(self, values: Mapping[str, Any], trainer: str = "") -> dict[str, Any]:
-        """Checks values and returns them by today's names; see `read`."""
+        """Checks values and returns them by key; see `read`."""
         checked: dict[str, Any] = {}
         name_of: dict[str, str] = {}  # key -> the name under which the user gave it
         for name, given in values.items():
@@ -303,7 +303,7 @@ class Schema:
         return "\n".join(lines[1:])
 
     def aliases_of(self, name: str, *options: str) -> list[str]:
-        """Returns the other names of an option, or of a setting and the options that it does not declare."""
+        """Returns the aliases of an option; without one, those of the setting and its undeclared options."""
         aliases = {other: alias.options for other, alias in self.aliases.items() if alias.setting == name}
         if not options:
             declared = {(option.name,) for option in self.settings[name].options or ()}
@@ -324,7 +324,7 @@ def _check_trainer(setting: Setting, value: Any, trainer: str) -> None:
 
 
 def choose(kind: str, name: str, known: Collection[str]) -> None:
-    """Raises SettingsError, which suggests the nearest known name, for an unknown one; kind is such as "network"."""
+    """Raises SettingsError for an unknown name, and suggests a known one. ``kind`` is a noun such as "network"."""
     if name not in known:
         raise _unknown(kind, name, known)
 
@@ -358,7 +358,7 @@ def parse_options(setting: str, text: str, *makers: Callable[..., Any]) -> dict[
 
     Args:
         setting, text: Its name and value.
-        makers: What will be called with the options. Those that it declares as text stay text, see `Setting.parse`.
+        makers: Callables that take the options. Options that they declare as text stay text, see `Setting.parse`.
     """
     texts = set().union(*map(_text_arguments, makers))
     return {name: _read(value, name in texts) for name, value in split_options(setting, text).items()}

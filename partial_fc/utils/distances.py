@@ -18,7 +18,7 @@ def normalized(rows: np.ndarray) -> np.ndarray:
 
 
 def check_finite(rows: np.ndarray, names: Sequence[str]) -> None:
-    """Raises ValueError with the name of the first of rows (N, E) that is not finite."""
+    """Raises ValueError, which names the first row of (N, E) that is not finite."""
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
         raise ValueError(f"{names[bad[0]]} has an embedding that is not finite: replace it, or the model")

@@ -18,7 +18,7 @@ from .user_code import LIBRARIES, PACKAGES, errors_of, named_modules
 # Source roots of the trainers in a clone, which are on the path only in the environments of setup-utils.
 SOURCE_ROOTS = {"partial_fc_torch": "pytorch", "partial_fc_mxnet": "mxnet"}
 EXAMPLES = Path(__file__).parents[2] / "examples"  # of a clone; their settings files are trusted
-# Settings that may name an object of the user, and prefixes of their other values, which run no code of the user.
+# Settings that may name an object of the user -> prefixes of values that run none of the user's code.
 OBJECT_SETTINGS: dict[str, tuple[str, ...]] = {
     "center_optimizer": (),
     "margin": (),
@@ -46,7 +46,7 @@ def trainer_root(package: str) -> Path:
 
 
 def import_trainer(name: str) -> ModuleType:
-    """Imports a module of a trainer, for tools that read this trainer's files. No other import crosses this border.
+    """Imports a module of a trainer, for tools that read its files. Shared code imports trainers only here.
 
     Raises:
         ImportError: the trainer or its framework is not installed.
@@ -59,7 +59,7 @@ def import_trainer(name: str) -> ModuleType:
 
 
 def refuse_code(path: str, settings: Mapping[str, Any], *trusted: Mapping[str, Any]) -> None:
-    """Refuses a settings file that names the user's code, because importing it would run it.
+    """Refuses a settings file that names the user's code, because an import would run it.
 
     Args:
         path: path of the file.
@@ -95,8 +95,8 @@ def import_object(text: str, setting: str, *kinds: type, by_function: bool = Tru
     Args:
         text: name of the object.
         setting: name of the setting, for messages.
-        kinds: base classes and Protocols. A class must derive from one of the former or have the methods of one of
-            the latter.
+        kinds: base classes and Protocols. A class must derive from a base class, or have the methods of a
+            Protocol.
         by_function: whether the object may also be a function, or another callable, that returns such an instance.
 
     Raises:

@@ -1,6 +1,6 @@
 """Rows of numbers in memory-mapped files, for centers and momentum that do not fit into memory.
 
-The files are anonymous: the space is released when the process ends in any way, and no other process can open them.
+The files are anonymous: the space is released however the process ends, and no other process can open them.
 
 By default, a page fault makes Linux read the neighborhood of a row. The page cache keeps data that was read this way,
 or written by write(), in units of up to megabytes, and writes a whole unit back when one row in it changes (50 times

@@ -105,7 +105,7 @@ NORM = {"above": 0, "at_most": 10**4}
 BOUNDS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "combined": {
         "s": {"above": 0, "at_most": 10**4},  # for all margins
-        # Outside these bounds the target logit would not grow with the cosine, or be easier to reach than the others.
+        # Outside them the target logit would either not grow with the cosine, or be easier to reach than the others.
         "m1": {"above": 0, "at_most": 100},
         **dict.fromkeys(("m2", "m3"), {"at_least": 0, "at_most": 10}),
         "interclass_filtering_threshold": DECAY,

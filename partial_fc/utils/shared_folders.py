@@ -9,7 +9,7 @@ MAX_LINKS = 40  # links per path, the limit of the kernel
 
 
 def resolved(path: str | os.PathLike) -> str:
-    """Returns the path with all links resolved, like os.path.realpath. Its end need not exist.
+    """Returns the path with all links resolved, like os.path.realpath. The path need not exist.
 
     Raises:
         PermissionError: another user has created one of the links in a folder that all users can write to, such as
@@ -46,7 +46,7 @@ def refuse_writable_by_others(folder: str | os.PathLike, sticky: bool = False, r
 
     Args:
         folder: an existing folder.
-        sticky: accept a folder with the sticky bit, like /tmp, because new files get unpredictable names.
+        sticky: whether a sticky bit, as on /tmp, is enough, because new files get unpredictable names.
         read_only: whether nothing is written to the folder.
 
     Raises:

@@ -22,7 +22,7 @@ def staged_files(folder: str | os.PathLike, names: Sequence[str], force: bool) -
     """Yields an empty temporary folder; its files move to `folder` when the block ends without an exception.
 
     Args:
-        folder: target folder, created if it is missing, and then removed again after an exception.
+        folder: target folder. If missing, it is created, and removed again after an exception.
         names: names of the files. Readers look for the first one, so it moves last.
         force: replace existing files.
 

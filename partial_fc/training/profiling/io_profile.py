@@ -33,7 +33,7 @@ from .ram_disk import find_set_files
 from .report import write_report
 
 SECONDS = 8.0  # default length of a phase
-# Steps of a phase at least, and before it: the first steps allocate memory and choose algorithms.
+# Minimum steps of a phase, and steps before it: the first allocate memory and choose algorithms.
 STEPS, WARM_UP = 20, 10
 # Batches to skip before a measurement, plus one per decoding thread: they may have been decoded in advance.
 READ_AHEAD = 4
@@ -43,7 +43,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     """Measures, prints table and verdict on rank 0, and writes ``io_profile.png`` and ``.json``.
 
     Args:
-        settings: of the training, complete.
+        settings: all settings of the training.
         framework: builds what is measured.
         seconds: length of each of the three phases; a phase that trains takes at least 20 steps.
 

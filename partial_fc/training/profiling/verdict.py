@@ -6,10 +6,10 @@ from typing import NamedTuple
 from .facts import Phase, Profile
 from .ram_disk import GIB, SetFiles, ram_disk_copy
 
-# From this share of the speed on dummy batches, training is compute-bound: the rest is variation between runs.
+# Training that reaches this share of its speed on dummy batches is compute-bound: the rest varies between runs.
 COMPUTE_BOUND = 0.95
-# Decoding threads idle when nobody takes their finished batches. They are too slow if they are busy for this share of
-# their busy time in the reader alone, where they are at their limit; on shared machines that is not all of the time.
+# Decoding threads idle when nobody takes their finished batches. In the reader alone they work at their limit, which
+# on shared machines is below 100 % of the time. Threads that reach this share of the limit in training are too slow.
 SATURATED = 0.75
 # Storage is the bottleneck if threads spend at least this share of their busy time reading. The second value applies to
 # bytes from the disk, because the system reads ahead while a thread decodes.
@@ -26,7 +26,7 @@ LOCKED = (0.5, 1.3)
 FREE_CORE = 0.5
 # A rank stands out if its threads are busier than the ranks' mean by this factor.
 OUTSTANDING = 1.5
-# Threads beyond the mean need: batches differ in size, and a thread also waits for its core.
+# Factor for threads beyond the average need: batches differ in size, and threads wait for cores.
 HEADROOM = 1.1
 
 KINDS = {  # name -> title of the chart; all but the first are slower on the data set than without reading
@@ -156,7 +156,7 @@ def _python(profile: Profile, loss: float, idle: float) -> Verdict:
 
 
 def _storage(profile: Profile, loss: float, files: SetFiles | None, threads: int | None) -> Verdict:
-    """Returns the verdict that the storage is too slow; ``threads`` readers would help, None without idle cores."""
+    """Returns the verdict that the storage is too slow; ``threads``: readers needed, None without idle cores."""
     rank, advice = profile.bottleneck, "Copy" if files else "Put"
     if profile.python:
         threads = max(2, math.ceil(HEADROOM / (1 - loss)))

@@ -4,8 +4,8 @@ The keys are those of insightface's recognition/arcface_torch/configs/base.py an
 
 - ``lr`` is the rate of an update, whatever the global batch; only versions before 2022 multiplied it by G / 512.
 - The rate of update t grows as t / w during the warm-up of w updates, then falls as 1 - (t - w) / (total - w).
-- ``momentum`` acts here; there SGD always has 0.9.
-- ``gradient_acc`` averages the gradients of its parts; there they are summed.
+- ``momentum`` is used; arcface_torch always uses 0.9.
+- ``gradient_acc`` averages the gradients of its parts; arcface_torch adds them.
 
 Shapes: B local batch, R ranks, G = B*R.
 """
@@ -157,7 +157,7 @@ def _with_updates(config: Mapping[str, Any], ranks: int) -> dict[str, Any]:
 
 
 def _translate_key(key: str, value: Any, config: Mapping[str, Any]) -> tuple[Settings, str]:
-    """Returns the settings that a key becomes, and for none the reason."""
+    """Returns the settings that a key becomes, or why there are none."""
     if key in SAME:
         return {SAME[key]: value}, ""
     if key in NOTES:

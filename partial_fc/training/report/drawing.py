@@ -177,7 +177,7 @@ def _draw_line(axes: Any, chart: Chart, line: Line, start: float) -> list[str]:
 
 
 def means(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean x and mean y of the finite points in each hundredth of the x axis that has some."""
+    """Returns mean x and mean y of the finite points in each nonempty hundredth of the x axis."""
     finite = np.isfinite(y)
     bucket = np.minimum(BUCKETS * x / max(x[-1], 1.0), BUCKETS - 1).astype(np.int64)[finite]
     count = np.bincount(bucket)

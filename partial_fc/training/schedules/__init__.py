@@ -1,4 +1,4 @@
-"""The schedules of the learning rates, of both trainers; docs/extend.md adds one."""
+"""Learning rate schedules of both trainers; docs/extend.md shows how to add one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -43,7 +43,7 @@ def build_schedule(settings: Any, updates: int, of_epoch: int) -> Schedule:
         updates, of_epoch: length of the training and of an epoch in updates.
 
     Raises:
-        ValueError: ``schedule`` names nothing, or does not take ``schedule_options``. The schedule also raises it if
+        ValueError: ``schedule`` is unknown, or does not take ``schedule_options``. The schedule also raises it if
             the user's function fails, or returns no factor from 0 to LARGEST_FACTOR.
     """
     name, epochs, steps = settings["schedule"], settings["warmup_epoch"], settings["warmup_steps"]

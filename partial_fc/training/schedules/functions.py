@@ -1,4 +1,4 @@
-"""Our schedules: each function takes the length of a training and its options, and returns the factor by moment."""
+"""Our schedules: each function takes the length of a training and options; it returns a function of Moment."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ FACTORS = Setting("factors", [], "", item=float, **RATE)
 
 
 def constant(length: Length) -> Schedule:
-    """1."""
+    """Always 1."""
     return lambda moment: 1.0
 
 
@@ -27,7 +27,7 @@ def steps(length: Length, steps: Sequence[int]) -> Schedule:
 def epoch_steps(length: Length, epochs: Sequence[int]) -> Schedule:
     """0.1^n, where n is the number of m in ``epochs`` with m - 1 <= epoch (arcface_torch, commit fb5b42fe).
 
-    An m counts epochs from 1.
+    ``epochs`` count from 1.
     """
     numbers = _increasing("epochs", epochs)
     return lambda moment: 0.1 ** sum(m - 1 <= moment.epoch for m in numbers)
@@ -61,8 +61,8 @@ def cosine(length: Length, final: float = 0.0) -> Schedule:
 def linear_warm_up(schedule: Schedule, updates: int, by_epoch: bool) -> Schedule:
     """t / ``updates`` in update t, until the schedule takes over.
 
-    ``by_epoch``: whether the length of the warm-up was given in epochs, which another batch size divides into other
-    updates: t is then Moment.place.
+    ``by_epoch``: whether the warm-up was given in epochs, whose number of updates depends on the batch size: t is
+    then Moment.place.
     """
 
     def factor(moment: Moment) -> float:
@@ -83,7 +83,7 @@ def value_in_epoch(setting: float | Sequence[float], epoch: int) -> float:
 
 
 def tabulate_rates(lr_func: Callable[[int], float], num_epoch: int) -> list[float]:
-    """Returns the factors of a user's function for all epochs, which settings.json can hold and ranks can compare.
+    """Returns a user's factors for all epochs as numbers, which settings.json can hold and ranks can compare.
 
     ``lr_func`` maps an epoch, from 0, to a factor of the initial learning rate. Raises SettingsError if it fails or
     returns no number, or the number of epochs is not known.

@@ -12,8 +12,8 @@ class Moment(NamedTuple):
 
     update: int  # number of the update, from 1
     epoch: int  # epoch that its images belong to, from 0
-    # Number of the update if the whole training had the batch size of today. It differs from `update` after a resume
-    # with another batch size, in a training of some epochs, or until a warm-up of epochs ends.
+    # Number of the update if all updates had today's batch size. After a resume with another batch size, it differs
+    # from `update`: always if epochs set the length, else until a warm-up of epochs ends.
     place: int
 
 
@@ -25,7 +25,7 @@ class Length(NamedTuple):
     warm_up: int  # of the warm-up, before the schedule acts
 
     def share_done(self, moment: Moment) -> float:
-        """Returns the fraction of the updates after the warm-up that is done with this one, from 0 to 1."""
+        """Returns the fraction of updates after the warm-up that are done, with this one, from 0 to 1."""
         done = (moment.place - self.warm_up) / max(self.updates - self.warm_up, 1)
         return min(max(done, 0.0), 1.0)
 

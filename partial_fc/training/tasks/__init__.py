@@ -1,4 +1,4 @@
-"""The tasks: what is trained on and measured. docs/tasks.md adds one; the setting ``task`` selects one."""
+"""The tasks: what is trained on and measured; ``task`` selects one. See docs/tasks.md to add one."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def build_task(settings: Any) -> Task:
     """Builds the task that the settings name, without reading data.
 
     Raises:
-        ValueError: ``task`` names nothing, or does not take ``task_options``.
+        ValueError: ``task`` is unknown, or does not take ``task_options``.
     """
     task_class = find_task(settings.task)
     options = parse_options("task_options", settings.task_options, task_class)

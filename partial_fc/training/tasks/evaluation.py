@@ -30,7 +30,7 @@ class Evaluation:
     def prepare(self, name: str, collectives: Collectives) -> None:
         """Reads what `measure` needs before the training starts, so that damaged files are reported early.
 
-        Called on all ranks together. Read in ``collectives.run_on_all_ranks(f"read.{name}", ...)``, which raises the
+        Called on all ranks. Read files in ``collectives.run_on_all_ranks(f"read.{name}", ...)``, which raises the
         error of one rank on all of them.
 
         Args:
@@ -58,7 +58,7 @@ class Evaluation:
         return {}
 
     def problems(self, point: Any, baselines: Mapping[str, float]) -> list[str]:
-        """Returns the problems that a point after some training shows, one sentence each.
+        """Returns the problems that a point shows after some training, one sentence each.
 
         Args:
             point: an instance of `point_type`.

@@ -63,7 +63,7 @@ class Faces(Task):
             raise SettingsError(f"cutout is {self.cutout}, but must be at most {settings.image_size}, the image_size")
 
     def prepare(self, home: str) -> None:
-        """Checks the path of the set; draws the demo where it is missing."""
+        """Checks the path of the set; draws the demo if it is missing."""
         if not self.settings.debug:
             check_records(record_path(self.settings))
         draw_demo(self.settings, os.path.join(home, "data"))
@@ -111,7 +111,7 @@ class FacePairs(PairVerification):
     Args:
         path: of the file.
         image_size: H.
-        mirrored: add the embedding of the mirror image, as for faces.
+        mirrored: whether to add the embedding of the mirror image.
     """
 
     kinds = ("same person", "different people")

@@ -86,7 +86,7 @@ class Task:
         )
 
     def dummy_inputs(self, count: int, random: np.random.Generator) -> Inputs:
-        """Returns ``count`` items to measure speed with instead of the set; by default the first items of the set."""
+        """Returns ``count`` items that replace the set when speed is measured; by default its first items."""
         items = self.items()
         first = first_items(items, count)[0].inputs
         items.close()
@@ -94,7 +94,7 @@ class Task:
         return map_inputs(lambda array: array[rows], first)
 
     def network_sizes(self) -> Mapping[str, Any]:
-        """Returns the arguments of the network by name, beside ``num_features`` and ``dropout``."""
+        """Returns the network's arguments by name, except ``num_features`` and ``dropout``."""
         return {"image_size": self.settings.image_size} if self.pixels else {}
 
     def evaluations(self) -> dict[str, Evaluation]:

@@ -21,8 +21,8 @@ from .tracker import TrackedRun, Tracker
 RUN_ID = "run_id"  # file in the output folder
 IDENTIFIER = re.compile(rb"[\w.-]{1,64}")
 CLOSING = 30  # seconds
-# Of a part of a curve's name between slashes: mxboard replaces these characters, and MLflow refuses them. MLflow also
-# refuses names that are no plain paths, and more than 250 characters in all.
+# For each part between the slashes of a curve's name. mxboard replaces these characters, MLflow refuses them. MLflow
+# also refuses names that are not plain paths or exceed 250 characters.
 ILLEGAL, LONGEST = re.compile(r"[^\w.-]|^\.{0,2}$"), 100
 
 
@@ -45,7 +45,7 @@ class Trackers:
 
         Args:
             folder, settings, first_update: see TrackedRun.
-            changes: name of what a resumed training has changed -> value before, and value now.
+            changes: what a resumed training has changed, see changes_since.
 
         Raises:
             OSError: The identifier of the run cannot be read or written.

@@ -11,7 +11,7 @@ class TrackedRun(NamedTuple):
     run_id: str  # unique, but the same for all processes that continue one training
     settings: Mapping[str, Any]  # all settings of the training
     first_update: int = 0  # first update that this process logs; an earlier process may have logged it already
-    changes: Mapping[str, str] = {}  # noqa: RUF012  "NAME from update N" -> values, of what a resumed training changed
+    changes: Mapping[str, str] = {}  # noqa: RUF012  "NAME from update N" -> values that a resumed training changed
 
 
 class Tracker(Protocol):
@@ -26,7 +26,7 @@ class Tracker(Protocol):
         """Starts a run, or continues the run with the identifier ``run.run_id``."""
 
     def log(self, values: Mapping[str, float], num_update: int) -> None:
-        """Writes the values of curves by name, after an update; an error is a warning, and logging continues.
+        """Writes the values of curves by name, after an update; an error causes a warning, and logging continues.
 
         Names consist of letters, digits and ``_ - . /``.
         """

@@ -1,4 +1,4 @@
-"""Trackio: a local dashboard, ``trackio show``. TRACKIO_DIR and other environment variables act as documented there."""
+"""Trackio: a local dashboard, ``trackio show``. It reads TRACKIO_DIR and its other environment variables."""
 
 import os
 from collections.abc import Mapping

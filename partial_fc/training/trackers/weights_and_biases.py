@@ -1,4 +1,4 @@
-"""Weights & Biases. WANDB_API_KEY, WANDB_MODE=offline and other environment variables act as documented there."""
+"""Weights & Biases. It reads WANDB_API_KEY, WANDB_MODE=offline and its other environment variables."""
 
 import os
 from collections.abc import Mapping
