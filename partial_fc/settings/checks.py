@@ -199,5 +199,5 @@ def _check_start(settings: Settings, trainer: str) -> None:
     elif resume.endswith((".pt", ".pth", ".params")):
         raise SettingsError(
             f"resume is {resume}, which holds weights, not a checkpoint of this trainer: start with --pretrained and "
-            "that path, and with --class-map same if its class centers are to be taken too"
+            "that path; add --class-map same to load its class centers, too"
         )

@@ -207,7 +207,7 @@ SETTINGS = Schema(
     Setting(
         "host_timeout",
         15,
-        "seconds without a sign of life of another host after which the job ends",
+        "seconds of silence from another host after which the job ends",
         at_least=3,
         at_most=10**9,
     ),
@@ -219,7 +219,10 @@ SETTINGS = Schema(
         path=True,
     ),
     Setting(
-        "class_map", "", "also load the pretrained class centers: a file that maps the classes, or same", path=True
+        "class_map",
+        "",
+        "also load the pretrained class centers: file that maps the classes, or same for the same classes",
+        path=True,
     ),
     Setting(
         "new_centers",

@@ -378,8 +378,8 @@ def pretrained_from_files(path: str, with_classes: bool, read_files: ReadFiles) 
             raise ValueError(f"{path} contains several .params files: give the path of one with --pretrained")
         if not names:
             raise ValueError(
-                f"{path} contains neither a checkpoint nor weights: give the path of a checkpoint or a .params file "
-                "with --pretrained, or in the PyTorch trainer of a state_dict, such as backbone.pth"
+                f"{path} contains neither a checkpoint nor weights: give --pretrained the path of a checkpoint or a "
+                ".params file, or, with the PyTorch trainer, of a state_dict such as backbone.pth"
             )
         path = os.path.join(path, names[0])
     elif not os.path.isfile(path):

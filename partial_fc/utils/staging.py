@@ -106,7 +106,7 @@ def _refuse_others(folder: str, name: str, own: Iterable[str]) -> None:
         known.update(json.loads(read_regular(os.path.join(folder, MARKER), LARGEST)))
     if others := sorted(_files_below(folder) - known):
         raise FileExistsError(
-            f"{name} holds {some(others)}, which it does not record as written by a command of partial-fc: move them "
+            f"{name} holds {some(others)}, which no command of partial-fc wrote there: move them "
             "elsewhere, or name another folder"
         )
 
