@@ -35,6 +35,11 @@ def start(module, arguments, size, rank, port):
         sys.argv[1:] = arguments
         sys.stdout = sys.stdout if rank == 0 else open(os.devnull, "w")
         runpy.run_module(module, run_name="__main__", alter_sys=True)
+        sys.stdout.flush()
+        if size > 1:
+            # As train.py does. PyTorch's DistributedDataParallel destroys Gloo's threads with Python's lock held, which
+            # hangs if one of them needs the lock to free its last collective.
+            os._exit(0)
         sys.exit()
     return child
 
