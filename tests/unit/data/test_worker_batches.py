@@ -80,7 +80,7 @@ def test_the_limit_of_bad_items_is_that_of_the_rank():
 @pytest.mark.parametrize(
     "open_batches, message",
     [
-        (partial(open_items, OfProcess), r"has opened another set than its rank: \{'data_set': .*sort what comes"),
+        (partial(open_items, OfProcess), r"has opened another set than its rank: \{'data_set': .*sort items"),
         (partial(open_items, items=Unsendable), "cannot send the batch .*TypeError: cannot pickle.*read arrays"),
     ],
 )
