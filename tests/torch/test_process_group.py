@@ -78,6 +78,7 @@ end_process_group()
 AROUND = {"a script": '"$@"', "a container": 'unshare --pid --fork --mount-proc "$@"', "exec": 'exec "$@"'}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("around", AROUND)
 def test_ranks_of_torchrun_meet_whatever_program_is_around_them(around, tmp_path):
     """They meet in a file of this attempt that no other user can reach."""

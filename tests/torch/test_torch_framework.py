@@ -414,6 +414,7 @@ def test_a_network_above_the_limit_of_onnx_trains_without_an_onnx_file(tmp_path,
         OnnxExport(get_model("small"), np.empty((0, 3, 112, 112), np.uint8))(0)
 
 
+@pytest.mark.slow
 def test_an_earlier_run_of_mbf_is_refused_with_its_new_name(tmp_path):
     """Earlier versions gave MXNet's network the name of arcface_torch's."""
     plain = {"debug": True, "val_targets": [], "image_size": 16, "resume": "auto", "checkpoint_every": 2}

@@ -75,6 +75,7 @@ def train_elsewhere(folder, call, **variables):
     subprocess.run([sys.executable, "-c", code, str(folder)], env=environment, check=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_weights_and_biases(tmp_path):
     """Offline it writes a folder for each process; both have the identifier of the training."""
     options = {"project": "faces", "entity": "team", "run_name": "first", "artifacts": True}

@@ -411,6 +411,7 @@ def test_an_index_with_any_damage_is_read_or_refused(name):
     check_damaged(Path("index"), whole, read, write)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype, size", [("int8", 1), ("float32", 4)])
 def test_no_search_shows_what_was_not_stored(dtype, size):
     """With any flipped bit in embeddings or IDs, results are correct or the search is refused."""
@@ -501,6 +502,7 @@ for _ in range(30):
 """
 
 
+@pytest.mark.slow
 def test_an_index_opens_while_it_changes():
     build()
     opened = 0
