@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing and runs the tests of both trainers, on two quiet cores:
-#   bash tests/run.sh          in 6 minutes: one process, two ranks of MPI, short commands
+#   bash tests/run.sh          in 5 minutes: one process, two ranks of MPI, short commands
 #   bash tests/run.sh --ci     in 12 minutes, as .ci/run: three ranks, Gloo, faults, signals, restarts, other hosts, too
 #   bash tests/run.sh --all    in 30 minutes: every launcher, page and example, the oldest PyTorch, kernels for all GPUs
 # Prints the ten slowest tests of each group, and the seconds of all groups at the end.
