@@ -22,8 +22,8 @@ GRADIENT_DTYPES = ("float32", "bfloat16", "float16")
 NEW_CENTERS = ("random", "mean")
 
 
-def _options(name: str, help: str, part: str = "", trainer: str = "") -> Setting:
-    return Setting(name, "", help, options=OPTIONS.get(name, ()), part=part, trainer=trainer)
+def _options(name: str, help: str, part: str = "") -> Setting:
+    return Setting(name, "", help, options=OPTIONS.get(name, ()), part=part)
 
 
 SETTINGS = Schema(
