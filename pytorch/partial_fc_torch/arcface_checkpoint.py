@@ -28,7 +28,7 @@ from partial_fc.checkpoint.torch_names import COUNTER
 from partial_fc.training.saved_training import ForeignCheckpoint
 from partial_fc.utils.text import plural
 
-from .layer.center_files import load_tensors
+from .center_files import load_tensors
 from .optimizers.backbone_optimizer import MOMENTUM, STATE
 from .published_files import IN_ARCFACE_CHECKPOINT, center_rows
 from .weights import to_array

@@ -30,13 +30,13 @@ from .arcface_checkpoint import read_checkpoint
 from .backbones import NETWORKS, Backbone, get_model
 from .backbones.recompute import recompute_blocks
 from .batches import dummy_tensors, tensor_data
+from .center_files import center_file
 from .code_cache import use_private_cache
 from .collectives import default_collectives, uses_gpu
 from .data_parallel import data_parallel
 from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
 from .device_report import device_line, precision_line
 from .engine import TorchEngine
-from .layer.center_files import center_file
 from .layer.margins import find_margin, margin_named
 from .layer.optimizers import optimizer_named
 from .memory_format import takes_channels_last, use_channels_last

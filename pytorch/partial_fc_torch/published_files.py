@@ -24,7 +24,7 @@ from partial_fc.export.torch_files import ENDINGS
 from partial_fc.training.saved_training import Pretrained
 from partial_fc.utils.text import some
 
-from .layer.center_files import center_file, load_tensors
+from .center_files import center_file, load_tensors
 from .weights import to_array
 
 STATE_DICTS = ("backbone.pth", "model.pt")  # here and in the tutorial; in later versions of arcface_torch
