@@ -277,7 +277,7 @@ class TorchEngine:
     def restore(self, arrays: Arrays, num_update: int) -> None:
         """Sets parameters, statistics, and states of optimizer and loss from ``arrays``, see Engine.restore.
 
-        If ``arrays`` has no state of this margin or objective, it starts anew: the training continues with another loss.
+        If ``arrays`` has no state of this margin or objective, it starts anew: the loss has changed.
         """
         logs = self.collectives.rank == 0
         self.set_weights(arrays)
