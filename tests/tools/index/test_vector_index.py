@@ -440,7 +440,7 @@ def test_no_search_shows_what_was_not_stored(dtype, size):
 @pytest.mark.parametrize("lists", [256, 257])
 def test_a_search_that_reads_the_last_list_sees_its_damage(monkeypatch, lists):
     """faiss encodes the number of a list in one byte for up to 256 lists, otherwise in two."""
-    monkeypatch.setattr("partial_fc_tools.index.ivf.OF_A_LIST", 2)
+    monkeypatch.setattr("partial_fc_tools.index.ivf.ENTRIES_PER_LIST", 2)
     rows = embeddings(2 * lists)
     build(rows=rows, dtype="float32")
     opened = IndexFolder("index")
