@@ -133,7 +133,7 @@ def require_same_names(
     if problems:
         network, owner = find_network(), "another network"
         if network:
-            owner = f"{network}: set network={network}, and output to the folder of a run to go on in it"
+            owner = f"{network}: set network={network}; to continue the run, also set output to its folder"
         raise ValueError(f"it {' and '.join(problems)}: these are weights of {owner}")
 
 

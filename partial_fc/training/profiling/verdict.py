@@ -21,7 +21,7 @@ OTHER_CONDITIONS, RESERVE = 1.1, 1.2
 DISTURBED = 0.1
 # Python code that holds the interpreter's lock, or the lock around a Dataset, keeps at most the second number of cores
 # busy. Below the first number, with idle cores left, it is not the lock: the code waits for files or a network.
-LOCKED = (0.5, 1.3)
+FEWEST_LOCKED_CORES, MOST_LOCKED_CORES = 0.5, 1.3
 # Idle cores per rank that are enough for another thread.
 FREE_CORE = 0.5
 # A rank stands out if its threads are busier than the ranks' mean by this factor.
@@ -98,8 +98,8 @@ def _slower(profile: Profile, loss: float, files: SetFiles | None, costly: tuple
     from_disk = (tally.disk_bytes or 0) >= tally.bytes / 2
     if profile.python and not from_disk:
         cores = alone.cpu_seconds / alone.seconds
-        waits_for_files = cores < LOCKED[0] and profile.idle_cores(reader, rank) >= FREE_CORE
-        if cores <= LOCKED[1] and not waits_for_files:
+        waits_for_files = cores < FEWEST_LOCKED_CORES and profile.idle_cores(reader, rank) >= FREE_CORE
+        if cores <= MOST_LOCKED_CORES and not waits_for_files:
             return _python(profile, loss, idle)
     busy_share = profile.busy_share(training, rank)
     saturated = busy_share >= SATURATED * profile.busy_share(reader, rank)

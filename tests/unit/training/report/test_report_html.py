@@ -141,7 +141,7 @@ def test_only_wrong_pairs_are_shown_as_wrong(tmp_path):
     nearest = "Judged correctly, closest to the threshold:"
     assert f"Same person, judged different 1.500 pair 2 {nearest} 1.100 pair 0 Different people" in page.text
     assert f"Different people, judged the same None. {nearest} 1.200 pair 3 1.900 pair 1" in page.text
-    assert "2 pairs of the same person and 2 of different people, of 4; judged the same below 1.200." in page.text
+    assert "2 pairs of the same person and 2 of different people, out of 4." in page.text
     assert [image["alt"] for image in page.all("img")[:2]] == ["pair 2, left", "pair 2, right"]
     assert page.all("img")[1]["src"].endswith(base64.b64encode(PNG).decode())
 
