@@ -163,7 +163,7 @@ def test_a_refusal_is_a_warning_and_the_next_values_come(tmp_path, capfd):
         for update in range(6):
             trackers.log({"loss": 1.0}, update)
     first, last = capfd.readouterr().err.splitlines()
-    assert "values to mine" in first and "odd updates are refused" in first and "3 times" in last
+    assert f"values of {tmp_path} to mine" in first and "odd updates are refused" in first and "3 times" in last
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 3
 
 

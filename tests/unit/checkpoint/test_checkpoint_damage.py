@@ -59,7 +59,7 @@ def test_a_file_without_end(plant, step, capsys):
     write_manifest(step, replace(manifest, files=files))
     os.remove(f"{step}/{KINDS[0]}")
     plant(f"{step}/{KINDS[0]}")
-    with pytest.raises(OSError, match=f"no regular file: .*{KINDS[0]}"):
+    with pytest.raises(OSError, match=f"not a regular file: .*{KINDS[0]}"):
         verify(step)
     assert check(step) == 1 and KINDS[0] in capsys.readouterr().out
 

@@ -155,7 +155,7 @@ def main() -> None:
     }
     facts = {}
     for name, source in sources.items():
-        print(f"reading the fact {name}", file=sys.stderr, flush=True)  # if it hangs or fails, this says where
+        print(f"while checking: {name}", file=sys.stderr, flush=True)  # if it hangs or fails, this says where
         facts[name] = source()
     print(f"\n{request['token']} {json.dumps(facts)}", flush=True)
 
