@@ -113,7 +113,7 @@ def _slower(profile: Profile, loss: float, files: SetFiles | None, costly: tuple
         limit = "." if needed <= threads else f": this uses all idle cores; {needed} would be needed."
         text = (
             f"I/O-bound: training loses {lost} to reading, and decoding{_of_rank(profile)} is the bottleneck, while "
-            f"only {busy} cores are busy. Set {profile.readers}={threads} (now {host.threads}){limit}"
+            f"only {busy} cores are busy. Set {profile.readers_setting}={threads} (now {host.threads}){limit}"
         )
         return Verdict("threads", text, [], loss, threads)
     # Decoding takes cores from the network; a thread that reads waits without using a core.
@@ -127,7 +127,7 @@ def _slower(profile: Profile, loss: float, files: SetFiles | None, costly: tuple
         }
         text = (
             f"I/O-bound: training loses {lost} to reading: decoding and the network share too few cores "
-            f"({busy} busy, {profile.readers}={host.threads} per rank). "
+            f"({busy} busy, {profile.readers_setting}={host.threads} per rank). "
             f"Possible improvements: {', '.join(option for option, applies in options.items() if applies)}."
         )
         return Verdict("cores", text, [], loss)
@@ -166,8 +166,8 @@ def _storage(profile: Profile, loss: float, files: SetFiles | None, threads: int
         )
     elif threads:
         advice = (
-            f"Try {profile.readers}={threads} (now {profile.rank_hosts[rank].threads}): waiting uses no core, and more "
-            f"threads request more files at once. Otherwise {advice.lower()}"
+            f"Try {profile.readers_setting}={threads} (now {profile.rank_hosts[rank].threads}): waiting uses no core, and "
+            f"more threads request more files at once. Otherwise {advice.lower()}"
         )
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading, and the storage is the bottleneck: the decoding threads"
