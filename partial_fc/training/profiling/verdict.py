@@ -166,8 +166,8 @@ def _storage(profile: Profile, loss: float, files: SetFiles | None, threads: int
         )
     elif threads:
         advice = (
-            f"Try {profile.readers_setting}={threads} (now {profile.rank_hosts[rank].threads}): waiting uses no core, and "
-            f"more threads request more files at once. Otherwise {advice.lower()}"
+            f"Try {profile.readers_setting}={threads} (now {profile.rank_hosts[rank].threads}): waiting uses no core, "
+            f"and more threads request more files at once. Otherwise {advice.lower()}"
         )
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading, and the storage is the bottleneck: the decoding threads"
