@@ -58,7 +58,7 @@ def encode(words: Sequence[str]) -> np.ndarray:
     """Returns (n, WIDTH) uint8, the position of each letter in ALPHABET from 1, padded with 0.
 
     Raises:
-        ValueError: a word has other characters, or more than WIDTH; names the word.
+        ValueError: a word has other characters, or more than WIDTH; the message names the word.
     """
     for word in words:
         if not is_usable(word):

@@ -101,7 +101,7 @@ class SavedClasses:
             weight, weight_mom: shards of each rank; ``weight_mom`` may be empty.
 
         Raises:
-            ValueError: The files are not of one training; names the folder.
+            ValueError: The files are not of one training; the message names the folder.
         """
         fix = "copy the files of all ranks of one training again"
         rows, rows_mom = ([sum(map(len, shards)) for shards in arrays] for arrays in (weight, weight_mom))

@@ -186,7 +186,7 @@ class CallBackFinite:
         frequent: Number of updates between two checks.
 
     Raises:
-        FloatingPointError: In a call, on every rank; names a parameter.
+        FloatingPointError: In a call, on every rank; the message names a parameter.
     """
 
     def __init__(self, engine: Engine, frequent: int):

@@ -80,7 +80,7 @@ def write_file(path: str, chunks: Iterable[Chunk], report_progress: Callable[[],
         The size and SHA-256 of the content.
 
     Raises:
-        OSError: the file could not be written completely; names the path and the reason.
+        OSError: the file could not be written completely; the message names the path and the reason.
     """
     with named_in_errors(path), open(path, "wb", opener=no_follow) as file:
         writer = FileWriter(file.fileno(), report_progress)

@@ -47,7 +47,7 @@ def read_lines(path: str | os.PathLike, any_bytes: bool = False) -> Iterator[str
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: a line is not valid text; names the file and the line.
+        ValueError: a line is not valid text; the message names the file and the line.
     """
     with open_text(path) as file:
         encoding = encoding_of(file.peek(2))

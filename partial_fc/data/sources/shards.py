@@ -46,7 +46,7 @@ class ShardImages(ImageSet):
         pattern: of the shards, or their folder; see expand_shards.
 
     Raises:
-        OSError, ValueError: a shard cannot be read, or a sample has no image or no label; names both.
+        OSError, ValueError: a shard cannot be read, or a sample has no image or no label; the message names both.
     """
 
     advice = "write the shard again"

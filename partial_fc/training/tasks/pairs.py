@@ -65,7 +65,7 @@ class PairVerification(Evaluation):
         """Returns and checks this rank's share of the pairs; both items of a pair are in the same share.
 
         Raises:
-            OSError, ValueError: The pairs cannot be read; names the set.
+            OSError, ValueError: The pairs cannot be read; the message names the set.
         """
         raise NotImplementedError
 
