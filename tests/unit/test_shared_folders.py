@@ -63,7 +63,7 @@ KNOWN = {  # write to known names
     "rank": lambda folder: check_writable(str(folder), 1),
     "sets clean": work,
     **{name: lambda folder, name=name: getattr(checkpoints(folder), name)() for name in ("clean", "prune")},
-    **{name: lambda folder, name=name: getattr(checkpoints(folder), name)(9) for name in ("begin", "leave")},
+    **{name: lambda folder, name=name: getattr(checkpoints(folder), name)(9) for name in ("begin", "set_aside_newer")},
     "tensorboard": lambda folder: TensorBoard(lambda path, update: None).begin(run_of(folder.parent)),
 }
 

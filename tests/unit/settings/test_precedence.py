@@ -177,9 +177,9 @@ def test_rec_is_a_file_or_its_folder(tmp_path):
 @pytest.mark.parametrize(
     "left_out, message",
     [
-        ("num_classes", "num_classes too"),
-        ("num_epoch", "num_epoch or max_update too"),
-        ("lr_epochs", r"schedule \(such as lr_epochs=\[8,14\]\) too"),
+        ("num_classes", "num_classes"),
+        ("num_epoch", "num_epoch or max_update"),
+        ("lr_epochs", r"schedule \(such as lr_epochs=\[8,14\]\)"),
     ],
 )
 def test_an_own_set_takes_nothing_from_the_demo(left_out, message):
