@@ -81,7 +81,10 @@ SETTINGS = Schema(
     ),
     Setting("follow_links", False, "follow symbolic links that lead out of the folder of a set"),
     Setting(
-        "skip_bad_images", 0, "number of unreadable items that each rank skips before the training fails", at_least=0
+        "skip_bad_images",
+        0,
+        "number of unreadable images or items that each rank may skip before the training fails",
+        at_least=0,
     ),
     Setting(
         "decode_threads",

@@ -91,9 +91,15 @@ def test_images_may_be_files_and_columns_may_have_other_names(tmp_path):
     [
         ({"label": [0]}, r"has the columns label \(int64\), expected a single column of encoded images: .*#image="),
         ({"a": [b"1"], "b": [b"2"], "label": [0]}, "expected a single column of encoded images"),
-        ({"a": [[b"1"]], "b": [[{"bytes": b"1"}]], "c": [{"bytes": [b"1"]}], "label": [0]}, "a single column of encoded images"),
+        (
+            {"a": [[b"1"]], "b": [[{"bytes": b"1"}]], "c": [{"bytes": [b"1"]}], "label": [0]},
+            "a single column of encoded images",
+        ),
         ({"image": [b"1"]}, "expected a single column of integer labels: .*#label="),
-        *(({"image": [b"1"], "label": [wrong]}, "'label' to be a column .* class_encode_column") for wrong in ("a", True)),
+        *(
+            ({"image": [b"1"], "label": [wrong]}, "'label' to be a column .* class_encode_column")
+            for wrong in ("a", True)
+        ),
         ({"image": ["text"], "photo": [b"1"], "label": [0]}, r"expected 'image' to be a column of encoded .*#image="),
         ({"image": [b"1", b"2"], "label": [0, None]}, "has 1 images without a label"),
         ({"image": [b"1", b"2"], "label": np.array([0, 2**63 + 5], np.uint64)}, f"item 1 has the label {2**63 + 5}: "),
