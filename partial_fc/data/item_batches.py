@@ -52,7 +52,7 @@ class Items(Protocol):
         An item with a NaN or infinite number is bad.
 
         Raises:
-            ValueError: an item is bad; names it. The items are then read one by one.
+            ValueError: an item is bad; the message names it. The items are then read one by one.
         """
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ class ItemBatches:
             Inputs of the good items, None if there is none; (P,) bool, which items are good.
 
         Raises:
-            ValueError: an item is bad, and no more may be skipped; names it.
+            ValueError: an item is bad, and no more may be skipped; the message names it.
         """
         good_items, good = [], np.ones(len(positions), bool)
         for row, position in enumerate(positions.tolist()):
@@ -248,7 +248,7 @@ class ItemBatches:
         return Batch(batch[0], labels.astype(np.int64, copy=False))
 
     def check_labels(self, num_classes: int) -> None:
-        """Raises ValueError if a label is not below `num_classes`; names the first such item if it can."""
+        """Raises ValueError if a label is not below `num_classes`; the message names the first such item if it can."""
         if self.num_classes <= num_classes:
             return
         what = f"the set has {self.num_classes} classes"
@@ -269,7 +269,7 @@ def read_counted(items: Items, positions: np.ndarray, epoch: int) -> tuple[Batch
     """Returns ``items.read``, the bytes read, and the seconds spent reading, see Items.
 
     Raises:
-        ValueError: an item is bad, or has a number that is not finite; names it.
+        ValueError: an item is bad, or has a number that is not finite; the message names it.
     """
     if hasattr(items, "read_counted"):
         counted: tuple[Batch, int, float] = items.read_counted(positions, epoch)

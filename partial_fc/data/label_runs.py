@@ -13,7 +13,7 @@ MAX_CLASSES = 1 << 31  # a larger label is not a class number; counts by class w
 def class_labels(labels: np.ndarray, name: str) -> np.ndarray:
     """Returns labels (N,) of any integer type as int64, N > 0. Raises ValueError if one is not a class number."""
     for item in (int(labels.argmin()), int(labels.argmax())):
-        if not 0 <= int(labels[item]) < MAX_CLASSES:  # before large uint64 values become negative int64 values
+        if not 0 <= int(labels[item]) < MAX_CLASSES:  # checked first: as int64, large uint64 values are negative
             raise ValueError(f"{name}: item {item} has the label {labels[item]}: number the classes from 0")
     return labels.astype(np.int64)
 

@@ -85,7 +85,7 @@ def build_dummies(settings, task: Task, framework: Framework) -> TrainingData:
 
 
 def _require_bank_memory(settings, framework: Framework) -> None:
-    """Raises ValueError if this rank's bank (float32) does not fit on its GPU, or the host's banks in its memory."""
+    """Raises ValueError if this rank's bank does not fit on its GPU, or a host's banks do not fit in host memory."""
     numbers_per_class = sum(framework.center_widths(settings).values())
     if settings.bank_folder:
         return  # the bank checks the space on the disk
@@ -130,7 +130,7 @@ def build_training(
         take_new_centers.
 
     Args:
-        settings, task, framework, data: of this rank.
+        settings, task, framework, data: this rank's parts of the training.
         folder: folder in which the class centers are saved.
         plan: how the training starts.
 

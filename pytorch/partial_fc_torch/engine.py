@@ -39,7 +39,7 @@ Rates = tuple[float, float]
 LOSS_PARTS = "margin", "objective"  # attributes of the layer with a state; followed by a colon, prefixes in checkpoints
 
 
-def _of_layer(name: str) -> Any:
+def _layer_attribute(name: str) -> Any:
     """Returns a property of the engine that reads and sets an attribute of its layer."""
     return property(lambda self: getattr(self.layer, name), lambda self, value: setattr(self.layer, name, value))
 
@@ -76,9 +76,9 @@ class TorchEngine:
     """
 
     draws_random_numbers = True  # a user's backbone may use dropout
-    num_update = _of_layer("num_update")
-    rank_flags = _of_layer("rank_flags")
-    all_rank_flags = _of_layer("all_rank_flags")
+    num_update = _layer_attribute("num_update")
+    rank_flags = _layer_attribute("rank_flags")
+    all_rank_flags = _layer_attribute("all_rank_flags")
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class TorchEngine:
         self.set_weights(arrays)
         thawed = self.optimizer.restore(with_torch_names(self.network, arrays))
         if thawed and logs:
-            logging.info("their optimizer states start anew, as they were not trained before: %s", some(thawed))
+            logging.info("parameters that were frozen before, their optimizer states start anew: %s", some(thawed))
 
         def with_prefix(prefix: str) -> Arrays:
             return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -295,7 +295,7 @@ def test_the_newest_cpu_build_of_the_index_is_chosen(clone, tmp_path):
     assert '"PyTorch" failed' in done.stderr and "bash setup-utils/install-torch.sh again" in done.stderr
     assert (clone / ".venv-torch" / "install.log").exists() and not (clone / ".venv").exists()
     done = bash(clone / "setup-utils" / "install-torch.sh", TORCH="torch==9.7.1+cpu", **pip)
-    assert "PyTorch: torch==9.7.1+cpu (as TORCH says)" in done.stdout
+    assert "PyTorch: torch==9.7.1+cpu (named by TORCH)" in done.stdout
 
 
 @pytest.mark.slow  # it makes an environment

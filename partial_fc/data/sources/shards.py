@@ -46,7 +46,7 @@ class ShardImages(ImageSet):
         pattern: of the shards, or their folder; see expand_shards.
 
     Raises:
-        OSError, ValueError: a shard cannot be read, or a sample has no image or no label; names both.
+        OSError, ValueError: a shard cannot be read, or a sample has no image or no label; the message names both.
     """
 
     advice = "write the shard again"
@@ -159,7 +159,9 @@ def index_shard(path: str) -> np.ndarray:
                 with tarfile.open(fileobj=file, mode="r:", tarinfo=BoundedMember) as tar:
                     samples = samples_of(path, tar)
                     if start and tar.offset == start:
-                        raise ValueError(f"{path} has data after its end, at offset {start}, that are no archive")
+                        raise ValueError(
+                            f"{path} ends at offset {start}, but is followed by data that is not an archive"
+                        )
                     start = next_archive(path, file, tar.offset)
                     for name, sample in samples.items():
                         for kind, what in (("image", "image"), ("label", ".cls, the class label in decimal digits")):

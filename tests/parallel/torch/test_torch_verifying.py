@@ -90,7 +90,7 @@ def test_a_wrong_result_on_one_rank_is_an_error_on_all(measured, message):
 def test_figures_without_proper_names_are_refused_before_the_training(figures):
     evaluation = Measured({})
     evaluation.figures = figures
-    with pytest.raises(JobError, match="figures of evaluation set is "):
+    with pytest.raises(JobError, match="evaluation .set. has figures "):
         CallBackVerification(build(), 6, {"set": evaluation}, 5).prepare()
 
 

@@ -177,15 +177,15 @@ def test_rec_is_a_file_or_its_folder(tmp_path):
 @pytest.mark.parametrize(
     "left_out, message",
     [
-        ("num_classes", "num_classes too"),
-        ("num_epoch", "num_epoch or max_update too"),
-        ("lr_epochs", r"schedule \(such as lr_epochs=\[8,14\]\) too"),
+        ("num_classes", "num_classes"),
+        ("num_epoch", "num_epoch or max_update"),
+        ("lr_epochs", r"schedule \(such as lr_epochs=\[8,14\]\)"),
     ],
 )
 def test_an_own_set_takes_nothing_from_the_demo(left_out, message):
     config = default.generate_config(changes=OWN)
     assert (config.dataset, config.embedding_size, config.val_targets, config.warmup_steps) == ("own", 512, [], 0)
-    with pytest.raises(SettingsError, match=f"^/sets/own/train.rec is a set of your own: set {message}"):
+    with pytest.raises(SettingsError, match=f"^/sets/own/train.rec is a set of your own: also set {message}"):
         default.generate_config(changes={name: value for name, value in OWN.items() if name != left_out})
 
 
