@@ -132,6 +132,24 @@ def test_second_install_is_quick(venv, script):
     assert time.perf_counter() - began < 2
 
 
+@pytest.mark.parametrize(
+    "script, changed",
+    [
+        ("install.sh", "setup-utils/requirements/training.txt"),
+        ("install-torch.sh", "requirement.txt"),
+        ("install-torch.sh", "setup-utils/requirements/dev.txt"),
+    ],
+)
+def test_a_change_of_the_required_packages_installs_again(clone, script, changed):
+    path = clone / "setup-utils" / script
+    path.write_text(path.read_text().replace('\ninstall "$@"\n', "\ncurrent_key\n"))
+    keys = [bash(path).stdout, bash(path).stdout]
+    with open(clone / changed, "a") as file:
+        file.write("numpy>=9\n")
+    keys.append(bash(path).stdout)
+    assert keys[0].startswith(f"{clone} ") and keys[0] == keys[1] != keys[2]
+
+
 def fake_venv(clone, mpi_bin="", wheel="mxnet"):
     """The parts of a .venv that env.sh reads."""
     state = clone / ".venv" / ".partial_fc"

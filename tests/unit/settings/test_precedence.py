@@ -51,6 +51,18 @@ def test_another_margin_of_the_same_loss_has_none_of_the_saved_options(tmp_path)
     assert (config.margin, config.margin_options) == (changes["margin"], "")
 
 
+@pytest.mark.parametrize(
+    "preset, part, value, options",
+    [
+        ({"dataset_name": "emore"}, "schedule", "epochs", "epochs=[8,14]"),
+        ({"loss_name": "cosface"}, "margin", "combined", "m1=1.0,m2=0.0,m3=0.4"),
+    ],
+)
+def test_the_part_of_a_preset_keeps_its_options_when_it_is_named_again(preset, part, value, options):
+    config = default.generate_config(**preset, changes={part: value}, trainer="torch")
+    assert (config[part], config[f"{part}_options"]) == (value, options)
+
+
 def test_errors_name_their_source(monkeypatch):
     monkeypatch.setitem(default.user_config, "momentum", 2.0)
     with pytest.raises(SettingsError, match="^config.py: momentum is 2.0"):
