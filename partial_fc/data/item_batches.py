@@ -206,7 +206,7 @@ class ItemBatches:
 
     @property
     def label_shape(self) -> tuple[int, ...]:
-        """See Batches."""
+        """See DataLoader."""
         return (self.labels_per_item,) if self.labels_per_item else self._shape_in_set
 
     @cached_property
@@ -218,9 +218,7 @@ class ItemBatches:
         """Returns the labels (N,) or (N, n) int64 of all items. Raises ValueError if the set does not have them."""
         labels = getattr(self.items, "labels", None)
         if labels is None:
-            raise ValueError(
-                "the set has no attribute labels, which new_centers=mean reads: set new_centers=random"
-            )
+            raise ValueError("the set has no attribute labels, which new_centers=mean reads: set new_centers=random")
         return class_labels(np.asarray(labels), "the set")
 
     def read(self, positions: np.ndarray) -> tuple[Inputs | None, np.ndarray]:
@@ -268,7 +266,9 @@ class ItemBatches:
         wrong = (labels < (0 if labels.ndim == 1 else NO_LABEL)) | (labels >= self.num_classes)
         if wrong.any():
             row, label = wrong.nonzero()[0][0], labels[wrong][0]
-            raise ValueError(f"item {positions[row]} of the set has label {label}, expected 0 to {self.num_classes - 1}")
+            raise ValueError(
+                f"item {positions[row]} of the set has label {label}, expected 0 to {self.num_classes - 1}"
+            )
         return Batch(batch[0], labels.astype(np.int64, copy=False))
 
     def check_labels(self, num_classes: int) -> None:

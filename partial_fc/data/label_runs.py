@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+MAX_LABELS = 1024  # labels of an item; a tiny file could otherwise ask for any memory
 MAX_CLASSES = 1 << 31  # a larger label is not a class number; counts by class would not fit into memory
 NO_LABEL = -1
 
@@ -49,6 +50,8 @@ def padded(labels: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """
     if labels.dtype.kind not in "iu" or labels.ndim != 1 or (lengths == 1).all():
         return labels  # the caller refuses those of other types
+    if lengths.max() > MAX_LABELS:
+        raise ValueError(f"an item has {lengths.max()} labels, expected at most {MAX_LABELS}")
     filled = np.arange(max(1, lengths.max())) < lengths[:, None]
     rows = np.full(filled.shape, NO_LABEL)
     rows[filled] = labels

@@ -87,7 +87,6 @@ class Batches(Protocol):
     Attributes:
         num_images: N, the number of items in an epoch.
         batch_size, size: B and R.
-        label_shape: () if items have one label each; else (n,), the labels of an item in a batch.
         log: the ReadLog of this rank.
     """
 
@@ -95,9 +94,6 @@ class Batches(Protocol):
     batch_size: int
     size: int
     log: ReadLog
-
-    @property
-    def label_shape(self) -> tuple[int, ...]: ...
 
     @property
     def digest(self) -> str:
@@ -165,6 +161,12 @@ class DataLoader(BatchIterator[Batch]):
         return getattr(self._local, "num_classes", None)
 
     @property
+    def label_shape(self) -> tuple[int, ...]:
+        """Shape of an item's labels in a batch: () if items have one label each, else (n,)."""
+        shape: tuple[int, ...] = getattr(self._local, "label_shape", ())
+        return shape
+
+    @property
     def _local(self) -> Any:
         """The batches that this process has opened, even if worker processes read them."""
         return getattr(self.batches, "local", self.batches)
@@ -207,10 +209,10 @@ class DummyData(BatchIterator[Batch]):
         num_classes: C.
         seed: of the labels.
         rank: rank of this process.
-        label_shape: see Batches.
+        label_shape: see DataLoader.
 
     Attributes:
-        inputs: as above.
+        inputs, label_shape: as above.
         cursor: counts batches instead of items, so that it is valid at any number of ranks and any batch size.
 
     Raises:
@@ -235,7 +237,7 @@ class DummyData(BatchIterator[Batch]):
                 raise ValueError(f"{name} must be at least 1, got {value}")
         self.cursor = Cursor(batches, 1)
         self._key, self._make_batch = (seed, rank), make_batch
-        self._shape = (self.batch_size, *label_shape)
+        self.label_shape = label_shape
 
     def sample(self, count: int) -> Inputs:
         """Returns the first of the inputs."""
@@ -244,7 +246,7 @@ class DummyData(BatchIterator[Batch]):
     def _batch_at(self, position: Position) -> Batch:
         # Without the constant, this would be the stream of the negative classes, which is seeded by (seed, rank), too.
         random = np.random.default_rng((*self._key, 0xD0, position[1]))
-        return self._make_batch(random.integers(0, self.num_classes, self._shape))
+        return self._make_batch(random.integers(0, self.num_classes, (self.batch_size, *self.label_shape)))
 
 
 TrainingData = DataLoader[Any] | DummyData[Any]

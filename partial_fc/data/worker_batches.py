@@ -65,11 +65,6 @@ class WorkerBatches:
             self._free.put(worker)
 
     @property
-    def label_shape(self) -> tuple[int, ...]:
-        """See Batches."""
-        return self.local.label_shape
-
-    @property
     def digest(self) -> str:
         """See Batches."""
         return self.local.digest

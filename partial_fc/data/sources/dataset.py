@@ -1,7 +1,8 @@
 """A user's map-style Dataset: an object with `__len__` and `__getitem__`, such as one of PyTorch.
 
-An item is a pair (inputs, class label), or (inputs, list or array of up to P class labels). Threads call a Dataset one at a time, because it may hold an open file, and
-PyTorch calls it from one thread only. Each worker process (`decode_processes`) makes a Dataset of its own.
+An item is a pair (inputs, class label), or (inputs, list or array of up to P class labels). Threads call a Dataset one
+at a time, because it may hold an open file, and PyTorch calls it from one thread only. Each worker process
+(`decode_processes`) makes a Dataset of its own.
 
 Shapes: N items, P labels of an item, H, W image size.
 """
@@ -242,7 +243,7 @@ def labels_of(dataset: Any, name: str) -> np.ndarray:
 
 
 def read_item(dataset: Any, name: str, position: int) -> tuple[Any, int | np.ndarray]:
-    """Returns (inputs, label or labels (P,)) of an item. Raises ValueError, which names the item, if it cannot be read."""
+    """Returns (inputs, label or labels (P,)) of an item. Raises ValueError, which names it, if it cannot be read."""
     try:
         with READING:
             item = dataset[position]

@@ -1,9 +1,9 @@
 """WebDataset shards: .tar files of samples, which an index makes readable in any order.
 
 The files of a sample have the same name up to the first dot of the base name: 0001.jpg (or another image) and 0001.cls,
-the class label in decimal digits, or several with white space between them; others are ignored. Images are numbered in the order of the sorted shards. The index
-of a shard is written next to it once (shard.tar.index, layout in stamped_words.py: K, a checksum, and offset, size and
-labels of each image); it can be deleted.
+the class label in decimal digits, or several labels with white space between them; others are ignored. Images are
+numbered in the order of the sorted shards. The index of a shard is written next to it once (shard.tar.index, layout in
+stamped_words.py: K, a checksum, and offset, size and labels of each image); it can be deleted.
 
 Shapes: N images, K images of a shard, P labels of an image.
 """
