@@ -212,7 +212,10 @@ class ItemBatches:
     @cached_property
     def _shape_in_set(self) -> tuple[int, ...]:
         """The shape of the labels of the first good item."""
-        return np.shape(first_items(self._without_augmentation, 1)[0].labels)[1:]
+        for position in range(self.num_images):
+            with suppress(ValueError):
+                return np.shape(read_counted(self._without_augmentation, np.array([position]), 0)[0][1])[1:]
+        return ()  # reading a batch tells what is wrong
 
     def labels(self) -> np.ndarray:
         """Returns the labels (N,) or (N, n) int64 of all items. Raises ValueError if the set does not have them."""

@@ -48,8 +48,10 @@ def padded(labels: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
     If every item has one label, the result is (N,).
     """
-    if labels.dtype.kind not in "iu" or labels.ndim != 1 or (lengths == 1).all():
-        return labels  # the caller refuses those of other types
+    if labels.ndim != 1:
+        return labels.astype(object)  # callers refuse all types but integers
+    if labels.dtype.kind not in "iu" or (lengths == 1).all():
+        return labels
     if lengths.max() > MAX_LABELS:
         raise ValueError(f"an item has {lengths.max()} labels, expected at most {MAX_LABELS}")
     filled = np.arange(max(1, lengths.max())) < lengths[:, None]
