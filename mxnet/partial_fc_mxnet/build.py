@@ -95,6 +95,7 @@ class MXNetFramework:
     def load_data(self, batches: Batches, threads: int) -> ImageIter:
         data = ImageIter(batches, threads)
         if data.label_shape:
+            data.close()
             raise ValueError(
                 "the items of the set have several labels, which this trainer does not support: train with bash "
                 "pytorch/run.sh"

@@ -25,8 +25,8 @@ GRADIENT_DTYPES = ("float32", "bfloat16", "float16")
 NEW_CENTERS = ("random", "mean")
 
 
-def _options(name: str, help: str, part: str = "") -> Setting:
-    return Setting(name, "", help, options=OPTIONS.get(name, ()), part=part)
+def _options(name: str, help: str, part: str = "", trainer: str = "") -> Setting:
+    return Setting(name, "", help, options=OPTIONS.get(name, ()), part=part, trainer=trainer)
 
 
 SETTINGS = Schema(
@@ -143,7 +143,7 @@ SETTINGS = Schema(
         "package.module:name",
         trainer="torch",
     ),
-    _options("objective_options", "arguments of the objective", "objective"),
+    _options("objective_options", "arguments of the objective", "objective", trainer="torch"),
     "Class centers",
     Setting(
         "sample_ratio",

@@ -27,7 +27,7 @@ class Shifted(Signals):
     targets = (np.arange(N) + 3) % CLASSES
 
     def __getitem__(self, position):
-        return super().__getitem__(position)[0] | {"values": Signals()[position][0]["values"]}, self.targets[position]
+        return Signals()[position][0], self.targets[position]
 
 
 def settings_of(folder, **changes):
