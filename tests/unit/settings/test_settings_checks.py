@@ -97,7 +97,10 @@ def _options(setting, *options, **changes):
         ({"warmup": "quadratic", "warmup_steps": 5}, "set warmup_epoch"),
         *(({"optimizer": name, "optimizer_options": "params=5"}, "has params") for name in ("sgd", "own:Own")),
         *(({"optimizer": name}, f"'{name}'") for name in ("adam", "torch.optim:")),
-        *(({setting: "my-module:f"}, f"{setting} is") for setting in ("schedule", "center_optimizer", "network", "objective")),
+        *(
+            ({setting: "my-module:f"}, f"{setting} is")
+            for setting in ("schedule", "center_optimizer", "network", "objective")
+        ),
         *(({f"{part}_options": "0.4"}, "name=value, separated") for part in ("optimizer", "margin")),
         ({"loss": "own"}, "margin is ''"),
         ({"margin": "arcfase"}, "margin is 'arcfase'"),
