@@ -240,7 +240,8 @@ def test_the_digest_depends_on_the_set_and_all_labels_of_the_file(tmp_path, monk
     changed[-1, -1] = 0
     path = saved(tmp_path, LABELS)
     digests = [FileLabels(one_label(), path, CLASSES).digest]
-    assert FileLabels(one_label(), saved(tmp_path, LABELS, "copy.npy"), CLASSES).digest == digests[0]
+    for kind in (np.int64, np.int8):
+        assert FileLabels(one_label(), saved(tmp_path, LABELS.astype(kind), "copy.npy"), CLASSES).digest == digests[0]
     digests += [one_label().digest, FileLabels(one_label(), saved(tmp_path, changed, "other.npy"), CLASSES).digest]
     digests.append(FileLabels(ArrayItems(INPUTS + 1, np.zeros(N, int)), path, CLASSES).digest)
     assert len(set(digests)) == 4
