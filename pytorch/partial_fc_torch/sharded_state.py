@@ -35,6 +35,7 @@ class ShardedState:
         return {
             **{name: self._sharded(layer.rows(name)) for name in layer.widths},
             **{f"margin.{name}": value for name, value in layer.margin.state_dict().items()},
+            **{f"objective.{name}": value for name, value in layer.objective.state_dict().items()},
             "progress": json.dumps({"num_update": layer.num_update, "samplers": samplers}),
         }
 
