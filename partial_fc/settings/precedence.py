@@ -25,6 +25,7 @@ Settings = dict[str, Any]
 OPTIONS_SETTINGS = {  # names of the settings that hold options
     setting.name for setting in SETTINGS.settings.values() if setting.options is not None
 }
+IN_EVERY_VERSION = OPTIONS_SETTINGS - {"objective_options"}  # which a settings.json of an earlier version lacks
 # Part -> the setting with its options. Trackers are left out, because all of them share their options.
 PARTS = {
     setting.part: setting
@@ -77,7 +78,7 @@ def resolve_settings(
     check_loss(combined["loss"], trainer)
     before = [TRAINERS[trainer].defaults, *(preset(kind, combined[kind], trainer) for kind in PRESETS), user]
     # The settings.json of a run omits options at their defaults, but these defaults win over earlier sources, too.
-    if SETTINGS.names_in(document) >= OPTIONS_SETTINGS:
+    if SETTINGS.names_in(document) >= IN_EVERY_VERSION:
         saved = {**{key: None for key in merge(*before) if "." in key}, **saved}
     drop_replaced(saved, combined, trainer)
     if path and not trust_code:
