@@ -42,6 +42,15 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
             "bn_mom", 0.9, "momentum of the running statistics of batch norm", at_least=0, below=1, trainer="mxnet"
         ),
     ),
+    "margin_options": (
+        Setting(
+            "ramp",
+            "linear",
+            "growth between the [epoch,value] pairs of an option",
+            choices=("linear", "exponential"),
+            trainer="torch",
+        ),
+    ),
     "layer_options": (
         Setting("lr", 0.0, "learning rate of the class centers, for any batch size; 0 follows lr", **RATE),
         Setting(

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -21,6 +22,7 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.run_rank import run_rank
 from partial_fc.export.model import FaceModel
 from partial_fc.training import trainer
+from partial_fc.training.schedule import Epochs
 from partial_fc.training.tasks import build_task
 from partial_fc.training.trainer import train
 from partial_fc_torch import build, get_model
@@ -87,11 +89,18 @@ def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
     backbone.embed = nn.BatchNorm2d(3)
     model_format = TORCH._replace(momentum_convention="steps")
     engine = TorchFramework(backbone).build_engine(
-        settings, build_task(settings), lambda update: update / 10, None, str(tmp_path / "centers"), model_format
+        settings,
+        build_task(settings),
+        lambda update: update / 10,
+        Epochs(20, 10),
+        None,
+        str(tmp_path / "centers"),
+        model_format,
     )
     (layer,), (trained,) = layers, engines
     margin = layer.pop("margin_softmax")
     assert (margin.scale, margin.margins, margin.interclass_filtering_threshold) == (30, (1.1, 0.3, 0.2), 0.4)
+    assert engine.margins is None
     assert layer == {
         **common,
         **{"num_classes": 10, "sample_rate": 0.5, "embedding_size": 16, "optimizer": "sgd", "weight_decay": 0.002},
@@ -258,6 +267,47 @@ def test_the_sample_ratio_changes_with_the_epoch_also_after_resuming(tmp_path, f
     assert update == 6 and resumed.sampled == whole.sampled[6:]
     ((_, again),) = CheckpointFolder(str(tmp_path / "again" / "checkpoints"), 2).complete()
     assert read_manifest(again).files == read_manifest(last).files  # sizes and SHA-256
+
+
+class Margins(TorchFramework):
+    """Records AdaFace's m and h in each step."""
+
+    def build_layer(self, *arguments):
+        layer = super().build_layer(*arguments)
+        self.options, targets = [], layer.margin.targets
+
+        def recorded(*batch):
+            self.options.append((layer.margin.m, layer.margin.h))
+            return targets(*batch)
+
+        layer.margin.targets = recorded
+        return layer
+
+
+def test_the_margin_changes_with_each_update_also_after_resuming(tmp_path, faces):
+    plain = {"rec": faces, "loss": "adaface", "margin_options": "m=[[1,0.0],[3,0.4]],h=[0.3,0.2],t_alpha=0.5"}
+    plain |= {"max_update": 12, "checkpoint_every": 6, "trackers": ["jsonl"]}
+    whole, resumed = Margins(OwnBackbone()), Margins(OwnBackbone())
+    train(settings_of(tmp_path, **plain), whole)  # 5 updates of 8 images in an epoch
+    (_, last), (update, path) = CheckpointFolder(str(tmp_path / "out" / "checkpoints"), 2).complete()
+    train(settings_of(tmp_path, **plain, resume=path, output=str(tmp_path / "again")), resumed)
+    m, h = [min(0.04 * each, 0.4) for each in range(12)], 5 * [0.3] + 7 * [0.2]
+    assert whole.options == [(pytest.approx(each), other) for each, other in zip(m, h)]
+    assert update == 6 and resumed.options == whole.options[6:]
+    ((_, again),) = CheckpointFolder(str(tmp_path / "again" / "checkpoints"), 2).complete()
+    assert read_manifest(again).files == read_manifest(last).files  # sizes and SHA-256, also of AdaFace's averages
+    figures = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    logged = {each["num_update"]: each["margin_m"] for each in figures if "margin_m" in each}
+    assert logged == {number: whole.options[number - 1][0] for number in range(2, 13, 2)}
+    assert "Margin m: 0.04   Margin h: 0.3" in (tmp_path / "out" / "training.log").read_text()
+    assert json.loads((tmp_path / "out" / "settings.json").read_text())["margin_options"] == plain["margin_options"]
+
+
+@pytest.mark.parametrize("u_m, fits", [("[0.6,0.6,0.6,0.55]", False), ("[0.6,0.6,0.55,0.6]", False), ("0.6", True)])
+def test_options_that_do_not_fit_in_a_later_epoch_are_refused(tmp_path, u_m, fits):
+    settings = settings_of(tmp_path, debug=True, loss="magface", margin_options=f"l_m=[[1,0.1],[4,0.6]],u_m={u_m}")
+    with nullcontext() if fits else pytest.raises(ValueError, match="u_m=0.55"):
+        build.check_margin(settings)
 
 
 def test_a_training_with_an_average_and_a_schedule_is_verified_saved_and_resumed(tmp_path, faces):

@@ -76,6 +76,12 @@ class Margin(torch.nn.Module):
         """
         raise NotImplementedError
 
+    def take_options(self, other: "Margin") -> None:
+        """Takes the attributes of a margin that was made with other arguments; keeps parameters and buffers."""
+        of_module = vars(torch.nn.Module())
+        for module, source in zip(self.modules(), other.modules()):
+            vars(module).update((name, value) for name, value in vars(source).items() if name not in of_module)
+
     def negatives(self, logits: torch.Tensor, targets: Targets) -> torch.Tensor | None:
         """Changes the logits of a tile in place; the targets among them are overwritten afterwards.
 
