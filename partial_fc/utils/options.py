@@ -54,6 +54,14 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
     "layer_options": (
         Setting("lr", 0.0, "learning rate of the class centers, for any batch size; 0 follows lr", **RATE),
         Setting(
+            "sub_centers",
+            1,
+            "centers per class; an item is compared with the nearest one",
+            at_least=1,
+            at_most=255,
+            trainer="torch",
+        ),
+        Setting(
             "tile_classes",
             0,
             "classes that the layer processes at a time; 0 chooses a number that suits the device",

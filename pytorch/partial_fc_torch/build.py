@@ -188,7 +188,9 @@ class TorchFramework:
 
     def center_widths(self, settings) -> dict[str, int]:
         """Returns the numbers per class of the centers and of each state of their optimizer."""
-        return center_widths(settings.embedding_size, optimizer_named(settings.center_optimizer, settings.wd).states)
+        widths = center_widths(settings.embedding_size, optimizer_named(settings.center_optimizer, settings.wd).states)
+        sub_centers = options_of(settings, "layer_options").sub_centers
+        return {field: sub_centers * width for field, width in widths.items()}
 
     def check_task(self, task: Task) -> None:
         """Accepts every task."""
@@ -267,6 +269,7 @@ class TorchFramework:
             momentum_convention=model_format.momentum_convention,
             seed=settings.seed,
             collectives=self.collectives,
+            **({"sub_centers": options.sub_centers} if options.sub_centers > 1 else {}),  # until the layer has it
             tile_classes=options.tile_classes,
             logits_cache_mb=None if options.logits_cache_mb < 0 else options.logits_cache_mb,
             layer_dtype=options.dtype,
