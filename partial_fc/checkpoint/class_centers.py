@@ -121,7 +121,8 @@ class SavedClasses:
         # The first ranks may have one row more than the others.
         if max(rows) > min(rows) + 1 or sorted(rows, reverse=True) != rows:
             raise ValueError(
-                f"{folder}: the ranks' files of centers have {rows} rows, so they are not all of one training; {fix}"
+                f"{folder}: the ranks' files of centers have {rows} rows, so they are not all of one training, or have "
+                f"sub-centers, which only a checkpoint keeps by class; {fix}"
             )
         shards, shards_mom = (list(chain.from_iterable(arrays)) for arrays in (weight, weight_mom))
         if len({array.shape[1] for array in (*shards, *shards_mom)}) > 1:
