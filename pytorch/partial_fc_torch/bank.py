@@ -27,7 +27,7 @@ class TorchBank:
     """
 
     def __init__(self, layer: PartialFC):
-        self._layer, self._sub_centers = layer, getattr(layer, "sub_centers", 1)  # until the layer has it
+        self._layer, self._sub_centers = layer, layer.sub_centers
         self.in_files = layer.in_files
         self.class_start, self.num_local = layer.class_start, layer.num_local
         self.embedding_size = layer.embedding_size

@@ -269,7 +269,7 @@ class TorchFramework:
             momentum_convention=model_format.momentum_convention,
             seed=settings.seed,
             collectives=self.collectives,
-            **({"sub_centers": options.sub_centers} if options.sub_centers > 1 else {}),  # until the layer has it
+            sub_centers=options.sub_centers,
             tile_classes=options.tile_classes,
             logits_cache_mb=None if options.logits_cache_mb < 0 else options.logits_cache_mb,
             layer_dtype=options.dtype,

@@ -35,6 +35,7 @@ class ShardedState:
         return {
             **{name: self._sharded(layer.rows(name)) for name in layer.widths},
             **{f"margin.{name}": value for name, value in layer.margin.state_dict().items()},
+            **{f"objective.{name}": value for name, value in layer.objective.state_dict().items()},
             "progress": json.dumps({"num_update": layer.num_update, "samplers": samplers}),
         }
 
@@ -49,7 +50,7 @@ class ShardedState:
             layer.sampler.restart(layer.num_update)
 
     def _sharded(self, rows: torch.Tensor) -> torch.Tensor:
-        ranks, width = self._layer.collectives.size, getattr(self._layer, "sub_centers", 1) * rows.shape[1]
+        ranks, width = self._layer.collectives.size, self._layer.sub_centers * rows.shape[1]
         rows = rows.view(self._layer.num_local, width)  # by class, so that sub-centers stay together
         if ranks == 1:
             return rows
