@@ -54,10 +54,10 @@ class TorchTraining(TrainingProgram):
 
     def load_framework(self, settings):
         """Imports PyTorch, and checks the margin and the optimizer of the settings."""
-        from partial_fc_torch.build import TorchFramework, build_margin, check_optimizer
+        from partial_fc_torch.build import TorchFramework, check_margin, check_optimizer
 
         # Reports an error in a user's own margin or optimizer before the data are read.
-        build_margin(settings)
+        check_margin(settings)
         check_optimizer(settings)
         return TorchFramework(backend=settings.backend)
 

@@ -7,8 +7,9 @@ from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, is_of_a_rank
 from partial_fc.data.sources.forms import is_record_set
 from partial_fc.layer.margins import COMBINED, MARGINS
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
-from partial_fc.training.schedules import SCHEDULES, build_schedule
-from partial_fc.utils.config import SettingsError, choose, parse_options
+from partial_fc.training.schedule import lists_by_epoch
+from partial_fc.training.schedules import SCHEDULES, build_schedule, check_by_epoch, is_ramp
+from partial_fc.utils.config import SettingsError, choose
 from partial_fc.utils.imports import check_object_name
 from partial_fc.utils.options import BOUNDS, check_optimizer_options, check_options, options_of, other_options
 
@@ -43,7 +44,7 @@ def check_settings(
     """
     try:
         _check_schedule(settings)
-        _check_margin(settings)
+        _check_margin(settings, trainer)
         _check_objects(settings, newly_set, trainer)
     except ValueError as error:  # also raised by a user's object
         raise SettingsError(str(error)) from None
@@ -115,15 +116,24 @@ def _check_schedule(settings: Settings) -> None:
     build_schedule(settings, updates=1, of_epoch=1)
 
 
-def _check_margin(settings: Settings) -> None:
+def _check_margin(settings: Settings, trainer: str) -> None:
     """Refuses a margin that does not exist, is not the loss's, or does not take its options."""
     name, margin = settings["loss"], settings["margin"]
     if name != "own" and margin != loss[name]["margin"]:
         raise SettingsError(f"margin is {margin!r}, but loss {name} has {loss[name]['margin']!r}: set loss=own")
+    lists = lists_by_epoch(settings)
+    if lists and trainer == "mxnet":
+        raise SettingsError(
+            f"margin_options has a list for {', '.join(lists)}, which only the torch trainer takes: set a number, or "
+            "train with bash pytorch/run.sh"
+        )
+    if options_of(settings, "margin_options").ramp != "linear" and not any(map(is_ramp, lists.values())):
+        raise SettingsError("margin_options has ramp, but no ramp such as m2=[[1,0.0],[5,0.3]]: add one, or remove it")
+    by_epoch = {option: tuple(check_by_epoch(option, values).values()) for option, values in lists.items()}
     if margin not in MARGINS:
         check_object_name(margin, "margin")
         return
-    options = parse_options("margin_options", settings["margin_options"])
+    options = {**other_options(settings, "margin_options"), **by_epoch}
     known = COMBINED if margin == "combined" else BOUNDS[margin]
     for option in options.keys() - known.keys():
         raise SettingsError(

@@ -136,7 +136,8 @@ SETTINGS = Schema(
     ),
     _options(
         "margin_options",
-        "arguments of the margin, such as m1=1.0,m2=0.3,m3=0.2,interclass_filtering_threshold=0.4 for combined",
+        "arguments of the margin, such as m1=1.0,m2=0.3,m3=0.2,interclass_filtering_threshold=0.4 for combined; in "
+        "PyTorch also one value per epoch, such as m2=[0.0,0.3], or a ramp of [epoch,value] pairs",
         "margin",
     ),
     Setting(

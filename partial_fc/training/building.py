@@ -26,7 +26,14 @@ from .framework import Framework
 from .loop import LoopState
 from .new_centers import take_new_centers
 from .saved_training import NEW_WEIGHTS, ResumePlan, read_pretrained, take_pretrained
-from .schedule import Epochs, RateFactor, items_of_update, learning_rates, resolve_schedule
+from .schedule import (
+    Epochs,
+    RateFactor,
+    items_of_update,
+    learning_rates,
+    margin_options_by_update,
+    resolve_schedule,
+)
 from .tasks import Task, build_task
 from .trackers import Trackers
 from .verifying import CallBackVerification
@@ -158,7 +165,7 @@ def build_training(
         with_classes, read_files = bool(settings.class_map), framework.read_pretrained
         pretrained = read_pretrained(plan.pretrained, with_classes, framework.collectives, read_files)
     model_format = plan.model_format(pretrained, framework.model_format)
-    engine = framework.build_engine(settings, task, rate_factor, data, folder, model_format)
+    engine = framework.build_engine(settings, task, rate_factor, epochs, data, folder, model_format)
     if pretrained is not None:
         class_map = take_pretrained(pretrained, settings, engine)
         take_new_centers(settings, class_map, engine, data)
@@ -180,6 +187,7 @@ def build_log(training: Training, trackers: Trackers, bar: tqdm, loop: LoopState
         engine=engine,
         max_update=settings.max_update,
         rate=lambda num_update: backbone_lr * training.rate_factor(num_update),
+        margin_options=margin_options_by_update(settings, training.epochs),
         loop=loop,
     )
 

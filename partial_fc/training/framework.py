@@ -11,7 +11,7 @@ from partial_fc.distributed.collectives import Collectives
 from .engine import Engine
 from .saved_training import ForeignCheckpoint, Pretrained
 from .saving import SaveCallback
-from .schedule import RateFactor
+from .schedule import Epochs, RateFactor
 from .tasks.task import Task
 from .trackers.tracker import ScalarWriter
 
@@ -109,6 +109,7 @@ class Framework(Protocol):
         settings: Any,
         task: Task,
         rate_factor: RateFactor,
+        epochs: Epochs,
         data: TrainingData,
         folder: str,
         model_format: ModelFormat,
@@ -116,7 +117,7 @@ class Framework(Protocol):
         """Builds the engine, with the same initial parameters on every rank.
 
         Args:
-            settings, task, rate_factor, data: see Training.
+            settings, task, rate_factor, epochs, data: see Training.
             folder: folder in which the class centers are saved.
             model_format: format of what the training starts from.
 

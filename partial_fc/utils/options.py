@@ -43,8 +43,25 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
             "bn_mom", 0.9, "momentum of the running statistics of batch norm", at_least=0, below=1, trainer="mxnet"
         ),
     ),
+    "margin_options": (
+        Setting(
+            "ramp",
+            "linear",
+            "growth between the [epoch,value] pairs of an option",
+            choices=("linear", "exponential"),
+            trainer="torch",
+        ),
+    ),
     "layer_options": (
         Setting("lr", 0.0, "learning rate of the class centers, for any batch size; 0 follows lr", **RATE),
+        Setting(
+            "sub_centers",
+            1,
+            "centers per class; an item is compared with the nearest one",
+            at_least=1,
+            at_most=255,
+            trainer="torch",
+        ),
         Setting(
             "tile_classes",
             0,

@@ -27,6 +27,7 @@ from .bank import TorchBank
 from .batches import Tensors, as_tensors, micro_batches
 from .collectives import average_tensors
 from .layer.accumulation import Accumulation
+from .layer.margins import Margin
 from .loss_scaling import LossScaling
 from .memory_format import format_of
 from .optimizers import BackboneOptimizer, build_optimizer
@@ -54,6 +55,7 @@ class TorchEngine:
         model: the return value of ``data_parallel(backbone, layer)``.
         layer: PartialFC on the same device.
         rates: maps the number of an update, counted from 1, to the learning rates of backbone and centers.
+        margins: maps it to a margin, whose arguments the layer's margin then takes; None leaves them.
         network: name of the backbone; determines how MXNet's arrays are renamed.
         optimizer: builds the optimizer of the backbone, see build_optimizer.
         momentum_convention: whether SGD's momentum sums gradients or steps, for backbone and centers; see SGDParams.
@@ -87,6 +89,7 @@ class TorchEngine:
         rates: Callable[[int], Rates],
         network: str = "",
         *,
+        margins: Callable[[int], Margin] | None = None,
         optimizer: Callable[[nn.Module], BackboneOptimizer] = build_optimizer,
         momentum_convention: str = "gradients",
         max_grad_norm: float = 0.0,
@@ -99,7 +102,7 @@ class TorchEngine:
     ):
         self._parallel, self._forward = model, torch.compile(model) if compiled else model
         self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
-        self.layer, self.rates, self.network, self._frozen = layer, rates, network, frozen
+        self.layer, self.rates, self.margins, self.network, self._frozen = layer, rates, margins, network, frozen
         self.collectives, self.device = layer.collectives, layer.device
         if self.collectives.size > 1 and self.backbone is model:
             raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
@@ -138,6 +141,8 @@ class TorchEngine:
             ValueError: With several ranks, if a parameter receives no gradient.
         """
         learning_rate, self.layer.learning_rate = self.rates(self.num_update + 1)
+        if self.margins:
+            self.layer.margin.take_options(self.margins(self.num_update + 1))
         self._parallel.train()
         for module in self._frozen:
             module.eval()

@@ -51,6 +51,9 @@ def refused(changes, words, trainer):
         *(({"loss": name}, f"loss is '{name}' ... {OTHER_TRAINER}") for name in ("adaface", "own")),
         ({"margin": "own:Margin"}, OTHER_TRAINER),
         *(({"network": name}, f"network is '{name}' ... {OTHER_TRAINER}") for name in ("vit_t", "own:network")),
+        ({"margin_options": "m2=[0.1,0.2]"}, f"m2, which {OTHER_TRAINER}"),
+        ({"margins": (1, [0.1, 0.2], 0)}, f"m2, which {OTHER_TRAINER}"),
+        ({"margin_options": "ramp=exponential"}, f"ramp is 'exponential' ... {OTHER_TRAINER}"),
         ({"bach_size": 1}, "unknown setting 'bach_size': did you mean 'batch_size'"),
     ],
 )
@@ -107,6 +110,24 @@ def _options(setting, *options, **changes):
         ({"loss": "cosface", "margin": "a:b"}, "loss cosface has 'combined': set loss=own"),
         ({"margin_options": "m=0.4"}, "'combined' takes m1, m2, m3, interclass_filtering_threshold"),
         ({"loss": "adaface", "margins": (1, 0, 0.4)}, "'adaface' takes m, h, t_alpha"),
+        *(
+            ({"margin_options": f"m2={text}"}, "m2 is [ ... one number per epoch")
+            for text in (
+                "[]",
+                "[0,'a']",
+                "[[1,0],2]",
+                "[[2,0],[2,1]]",
+                "[[2,0],[1,1]]",
+                "[[0,1]]",
+                "[[1.5,1]]",
+                "[1e999]",
+            )
+        ),
+        *(({"margin_options": f"m2={text}"}, "m2 is 11.0") for text in ("[0.1,11]", "[[1,0.1],[2,11]]")),
+        ({"margin_options": "m=[0.1,0.2]"}, "'combined' takes m1"),
+        ({"margin_options": "m2=[0.1,0.2],ramp=exponential"}, "no ramp"),
+        ({"margin_options": "m2=[[1,0.1]],ramp=cubic"}, "unknown ramp 'cubic'"),
+        ({"margin": "own:margin", "margin_options": "m=[0.1,[1]]"}, "one number per epoch"),
         ({"net_se": True}, "net_se is True ... only the mxnet trainer"),
         ({"network": "rx50"}, "only the mxnet trainer"),
     ],
@@ -124,6 +145,7 @@ def test_refused_settings_of_the_pytorch_trainer(changes, words):
         {"dataset": "emore", "task": "items", "rec": "own:Items"},
         {"schedule": "factors", "schedule_options": "factors=[1.0,0.1,0.01]", "num_epoch": 3},
         {"optimizer_options": "lr=5.0", "layer_options": "lr=0.5"},
+        {"margin": "own:margin", "margin_options": "ramp=exponential,m=[[1,-5],[9,5]],sizes=(1,2)"},
     ],
 )
 def test_settings_that_just_fit(changes):

@@ -49,7 +49,7 @@ def memory_parts(case: Case, layer: Layer, backbone: BackboneSizes | None) -> li
 
 def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
     is_torch, computes, on_gpu = case.trainer == "torch", layer.computes, layer.computes == "device"
-    row = FLOAT * case.embedding  # bytes of a center
+    row = FLOAT * layer.center_width  # bytes of the centers of a class
     yield "class centers", layer.bank, row * layer.classes
     yield "states of their optimizer", layer.bank, FLOAT * layer.state_width * layer.classes
     if layer.keeps:
@@ -57,7 +57,10 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
     else:
         tiles = 1 if is_torch else min(2, layer.tiles)  # MXNet holds a tile while it computes the next one
         columns, name = tiles * layer.tile, f"logits of {plural(tiles, 'tile')}"
-    yield name, computes, FLOAT * (layer.batch + 1) * columns  # a row more for 1 / |center|
+    yield name, computes, FLOAT * (layer.batch + case.sub_centers) * columns  # more rows for 1 / |center|
+    if case.sub_centers > 1:
+        cosines = FLOAT * layer.batch * case.sub_centers * layer.tile
+        yield "cosines of a tile's sub-centers, and the nearest ones", computes, cosines + layer.batch * columns
     yield "slopes of the logits", computes, FLOAT * layer.batch * columns * layer.sloped
     copied = row * (layer.sampled if layer.keeps else layer.tile)
     staged = (row + FLOAT * layer.state_width) * layer.sampled
@@ -83,10 +86,15 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
     elif is_torch:
         yield "workspace of the products", "host", PRODUCT_WORKSPACE
     of_all, of_rank = FEATURE_ARRAYS[case.trainer]
-    yield "features and their gradients", computes, row * (of_all * layer.batch + of_rank * case.batch)
+    yield (
+        "features and their gradients",
+        computes,
+        FLOAT * case.embedding * (of_all * layer.batch + of_rank * case.batch),
+    )
     if is_torch:  # int64, for all tiles and for the current one
-        yield "indices", "host", 2 * 8 * layer.sampled * layer.gathered
-        yield "indices on the GPU", "device", 8 * layer.sampled * on_gpu
+        rows = case.sub_centers * layer.sampled
+        yield "indices", "host", 2 * 8 * rows * layer.gathered
+        yield "indices on the GPU", "device", 8 * rows * on_gpu
     else:
         indices = 8 * layer.sampled * (1 + layer.gathered)
         yield "indices and statistics", "host", indices + STATISTICS_BYTES * layer.tiles * layer.batch

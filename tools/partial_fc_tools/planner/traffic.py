@@ -54,12 +54,12 @@ def _network(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterat
 
 
 def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
-    read = rows = FLOAT * case.embedding * layer.sampled
+    read = rows = FLOAT * layer.center_width * layer.sampled
     if case.trainer == "mxnet" or not layer.elsewhere:
         # Centers are read in each pass, unless the forward pass has kept a copy, and again for the update if this copy
         # is on the GPU.
         passes = (1 if (layer.gathered or layer.elsewhere) and layer.keeps else 2) + layer.elsewhere
-        read = passes * rows + FLOAT * case.embedding * min(case.batch, layer.sampled)
+        read = passes * rows + FLOAT * layer.center_width * min(case.batch, layer.sampled)
         # The update after several micro-batches reads the centers again.
         read = case.gradient_acc * read + rows * (case.gradient_acc > 1)
     states = FLOAT * layer.state_width * layer.sampled
@@ -70,7 +70,7 @@ def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
 def _bus(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterator[Transfer]:
     if layer.computes == "host":
         return
-    rows = FLOAT * case.embedding * layer.sampled
+    rows = FLOAT * layer.center_width * layer.sampled
     if layer.elsewhere and case.trainer == "torch":
         staged = rows + FLOAT * layer.state_width * layer.sampled
         yield Transfer("bus", "centers and states", staged, staged)

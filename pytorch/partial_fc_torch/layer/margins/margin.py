@@ -68,6 +68,12 @@ class Margin(torch.nn.Module):
         """
         raise NotImplementedError
 
+    def take_options(self, other: "Margin") -> None:
+        """Takes the attributes of a margin that was made with other arguments; keeps parameters and buffers."""
+        of_module = vars(torch.nn.Module())
+        for module, source in zip(self.modules(), other.modules()):
+            vars(module).update((name, value) for name, value in vars(source).items() if name not in of_module)
+
     def of_labels(self, cosines: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:
         """Calls `targets` for any number of labels.
 
