@@ -75,7 +75,7 @@ def build_margin(settings, epochs: Epochs, num_update: int = 1) -> Any:
 
 def objective_arguments(settings) -> dict[str, Any]:
     """Returns the arguments of PartialFC for the objective of the settings."""
-    options = other_options(vars(settings), "objective_options", find_objective(settings.objective))
+    options = other_options(settings, "objective_options", find_objective(settings.objective))
     return {"objective": settings.objective, "objective_options": options}
 
 
