@@ -38,6 +38,7 @@ from .device_report import device_line, precision_line
 from .engine import TorchEngine
 from .layer.center_files import center_file
 from .layer.margins import find_margin, margin_named
+from .layer.objectives import find_objective
 from .layer.optimizers import optimizer_named
 from .memory_format import takes_channels_last, use_channels_last
 from .onnx_export import OnnxExport
@@ -64,14 +65,6 @@ def build_margin(settings) -> Any:
     if settings.margin == "combined":
         options = {**COMBINED, **options}
     return margin_named(settings.margin, settings.loss_s, options)
-
-
-def objective_arguments(settings) -> dict[str, Any]:
-    """Returns the arguments of PartialFC for the objective of the settings."""
-    name, options = settings.objective, settings.objective_options
-    if (name, options) == ("softmax", ""):
-        return {}
-    return {"objective": name, "objective_options": parse_options("objective_options", options)}
 
 
 def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
@@ -241,7 +234,10 @@ class TorchFramework:
         options = options_of(settings, "layer_options")
         return PartialFC(
             margin_softmax=build_margin(settings),
-            **objective_arguments(settings),
+            objective=settings.objective,
+            objective_options=parse_options(
+                "objective_options", settings.objective_options, find_objective(settings.objective)
+            ),
             num_classes=settings.num_classes,
             sample_rate=value_in_epoch(settings.sample_ratio, 0),
             sampling_correction=settings.sampling_correction,

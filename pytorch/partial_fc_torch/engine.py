@@ -36,7 +36,7 @@ from .pixels import normalized
 Arrays = dict[str, np.ndarray]
 Rates = tuple[float, float]
 
-MARGIN = "margin:"  # prefix of the margin's buffers in checkpoints
+PARTS = ("margin", "objective")  # parts of the layer whose state is in checkpoints, as <part>:<name>
 
 
 def _of_layer(name: str) -> Any:
@@ -249,10 +249,14 @@ class TorchEngine:
         torch.manual_seed(seed)
 
     def parameters(self) -> Arrays:
-        """Returns copies of parameters and states of optimizer and margin on the host, the same on every rank."""
-        margin = {f"{MARGIN}{name}": weights.to_array(value) for name, value in self.layer.margin.state_dict().items()}
+        """Returns copies of parameters and states of optimizer, margin and objective, the same on every rank."""
+        of_parts = {
+            f"{part}:{name}": weights.to_array(value)
+            for part in PARTS
+            for name, value in getattr(self.layer, part).state_dict().items()
+        }
         average = self._average_arrays(weights.parameter_arrays)
-        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **margin, **average}
+        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **of_parts, **average}
 
     def statistics(self) -> Arrays:
         """Returns copies of this rank's running statistics on the host."""
@@ -271,9 +275,10 @@ class TorchEngine:
             self.averaged.reset()
 
     def restore(self, arrays: Arrays, num_update: int) -> None:
-        """Sets parameters, statistics, and states of optimizer and margin from ``arrays``, see Engine.restore.
+        """Sets parameters, statistics, and states of optimizer, margin and objective, see Engine.restore.
 
-        If ``arrays`` has no state of this margin, the margin starts anew: the training continues with another loss.
+        If ``arrays`` has no state of this margin, it starts anew: the training continues with another loss. The same
+        holds for the objective.
         """
         logs = self.collectives.rank == 0
         self.set_weights(arrays)
@@ -284,17 +289,19 @@ class TorchEngine:
         def with_prefix(prefix: str) -> Arrays:
             return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
-        margin, saved = self.layer.margin, with_prefix(MARGIN)
-        state = margin.state_dict()
-        if {name: array.shape for name, array in saved.items()} == {name: value.shape for name, value in state.items()}:
-            margin.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in saved.items()})
-        elif state and logs:
-            logging.warning(
-                "the checkpoint has no state of %s (%s), but %s: the margin starts anew",
-                type(margin).__name__,
-                some(list(state)),
-                some(list(saved)) or "none",
-            )
+        for name in PARTS:
+            part, saved = getattr(self.layer, name), with_prefix(f"{name}:")
+            state = part.state_dict()
+            if {key: array.shape for key, array in saved.items()} == {key: value.shape for key, value in state.items()}:
+                part.load_state_dict({key: torch.from_numpy(np.array(array)) for key, array in saved.items()})
+            elif state and logs:
+                logging.warning(
+                    "the checkpoint has no state of %s (%s), but %s: the %s starts anew",
+                    type(part).__name__,
+                    some(list(state)),
+                    some(list(saved)) or "none",
+                    name,
+                )
         average = with_prefix(AVERAGE)
         if self.averaged and average:
             with self.averaged.in_backbone() as backbone:

@@ -17,7 +17,6 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.layer.label_encoding import DIGITS, RankFlags, check_labels, decode_labels, encode_labels
 from partial_fc.layer.nonfinite import nonfinite_loss
 from partial_fc.layer.softmax import MissingPositiveError
-
 from partial_fc.utils.text import plural
 
 from ..collectives import all_gather_rows, reduce_scatter_rows
