@@ -89,7 +89,7 @@ def open_array(path: str) -> np.ndarray:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The file holds no array of numbers, or has another size than its array; names the file.
+        ValueError: The file holds no array of numbers, or has another size than its array; the message names the file.
     """
     require_regular(path)
     size = os.path.getsize(path)
@@ -132,7 +132,7 @@ def open_rows(path: str, rows: int, width: int) -> np.ndarray:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The file has another shape or dtype, or is damaged; names the file.
+        ValueError: The file has another shape or dtype, or is damaged; the message names the file.
     """
     try:
         array = open_array(path)
@@ -150,8 +150,8 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     """Reads all arrays of a .npz file by name.
 
     Raises:
-        OSError: The file cannot be read, or its zip directory points outside it; names the file.
-        ValueError: The file is damaged or holds anything else; names the file.
+        OSError: The file cannot be read, or its zip directory points outside it; the message names the file.
+        ValueError: The file is damaged or holds anything else; the message names the file.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:

@@ -110,7 +110,7 @@ class SavedClasses:
             weight, weight_mom: shards of each rank; ``weight_mom`` may be empty.
 
         Raises:
-            ValueError: The files are not of one training; names the folder.
+            ValueError: The files are not of one training; the message names the folder.
         """
         fix = "copy the files of all ranks of one training again"
         rows, rows_mom = ([sum(map(len, shards)) for shards in arrays] for arrays in (weight, weight_mom))
@@ -168,9 +168,9 @@ class SavedClasses:
             )
         rows = np.empty((len(classes), self.widths[field]), np.float32)
         shards = self._shards[field]
-        shard_of = np.searchsorted(self._stops, classes, side="right")
-        for number in np.unique(shard_of):  # opens each file once
-            selected, shard = shard_of == number, shards[number]
+        shard_numbers = np.searchsorted(self._stops, classes, side="right")
+        for number in np.unique(shard_numbers):  # opens each file once
+            selected, shard = shard_numbers == number, shards[number]
             rows[selected] = shard[classes[selected] - (self._stops[number] - len(shard))]
         finite = np.isfinite(rows).all(axis=1)
         if not finite.all():

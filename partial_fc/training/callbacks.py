@@ -18,7 +18,7 @@ from .loop import BatchEndParam, LoopState, engine_loop
 from .results import LossPoint, some_points
 from .trackers import Trackers
 
-SAVED = 30_000  # maximum number of lines in a checkpoint: 4 MB of its manifest, and 16 MB of memory to read it
+MAX_SAVED_LINES = 30_000  # lines in a checkpoint: 4 MB of its manifest, and 16 MB of memory to read it
 
 
 class CallBackLogging:
@@ -109,7 +109,7 @@ class CallBackLogging:
         """Returns the state for a checkpoint, as JSON."""
         seconds = (self._excluded_since or time.perf_counter()) - self._since
         return {
-            "points": [list(point) for point in some_points(self.points, SAVED)],
+            "points": [list(point) for point in some_points(self.points, MAX_SAVED_LINES)],
             "losses": list(self._losses),
             "since_last_line": {"seconds": seconds, "waited": self._loop.waited_for_data - self._waited_before},
             "seconds": self.seconds,
@@ -191,7 +191,7 @@ class CallBackFinite:
         frequent: Number of updates between two checks.
 
     Raises:
-        FloatingPointError: In a call, on every rank; names a parameter.
+        FloatingPointError: In a call, on every rank; the message names a parameter.
     """
 
     def __init__(self, engine: Engine, frequent: int):

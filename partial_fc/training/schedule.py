@@ -95,7 +95,9 @@ def resolve_schedule(settings: Any, epochs: Epochs) -> tuple[Any, RateFactor]:
 
     def factor(num_update: int) -> float:
         place = epochs.place_of(num_update)
-        if not by_epochs and place >= warm_up:  # from here on, the schedule counts actual updates
+        # A length in updates counts actual updates, a warm-up in epochs counts places. The two differ after a resume
+        # with another batch size; without the maximum, a completed warm-up could then begin again.
+        if not by_epochs and place >= warm_up:
             place = max(num_update, warm_up)
         return schedule(Moment(num_update, epochs.epoch_of(num_update), place))
 

@@ -34,7 +34,8 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
         Setting(
             "output",
             "",
-            "head that makes the embedding; E is FC with dropout (default: the network's own)",
+            "head: fully connected (FC), with dropout before (E), global average (GAP) or depthwise (GDC) pooling "
+            "(default: the network's own)",
             choices=HEADS,
             trainer="mxnet",
         ),
@@ -85,8 +86,8 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
         Setting(
             "kernel",
             "auto",
-            "implementation of the layer: torch for PyTorch's operators, triton for fused kernels; auto uses these on "
-            "GPUs that support them",
+            "implementation of the layer: torch for PyTorch's operators, triton for fused kernels; auto uses "
+            "triton on GPUs that support it",
             choices=LAYER_KERNELS,
             trainer="torch",
         ),
@@ -110,7 +111,7 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
         ),
     ),
     "checkpoint_options": (
-        Setting("minutes", 0.0, "minutes between two checkpoints; 0 saves none by time", at_least=0),
+        Setting("minutes", 0.0, "minutes between two checkpoints; 0 never saves by time", at_least=0),
         Setting("kept", 2, "number of checkpoints to keep, the newest ones", at_least=1),
     ),
 }

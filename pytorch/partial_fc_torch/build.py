@@ -35,14 +35,15 @@ from .arcface_checkpoint import read_checkpoint
 from .backbones import NETWORKS, Backbone, get_model
 from .backbones.recompute import recompute_blocks
 from .batches import dummy_tensors, tensor_data
+from .center_files import center_file
 from .code_cache import use_private_cache
 from .collectives import default_collectives, uses_gpu
 from .data_parallel import data_parallel
 from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
 from .device_report import device_line, precision_line
 from .engine import TorchEngine
-from .layer.center_files import center_file
 from .layer.margins import Margin, as_margin, find_margin, margin_named
+from .layer.objectives import find_objective
 from .layer.optimizers import optimizer_named
 from .memory_format import takes_channels_last, use_channels_last
 from .onnx_export import OnnxExport
@@ -70,6 +71,12 @@ def build_margin(settings, epochs: Epochs, num_update: int = 1) -> Any:
     if settings.margin == "combined":
         options = {**COMBINED, **options}
     return margin_named(settings.margin, settings.loss_s, options)
+
+
+def objective_arguments(settings) -> dict[str, Any]:
+    """Returns the arguments of PartialFC for the objective of the settings."""
+    options = other_options(vars(settings), "objective_options", find_objective(settings.objective))
+    return {"objective": settings.objective, "objective_options": options}
 
 
 def check_margin(settings) -> None:
@@ -199,9 +206,12 @@ class TorchFramework:
         """Returns the training data of this rank, see Framework.load_data."""
         return tensor_data(batches, threads, pinned=self.device.type == "cuda")
 
-    def dummy_data(self, inputs: Inputs, num_classes: int, seed: int) -> DummyData[Batch]:
+    def dummy_data(
+        self, inputs: Inputs, num_classes: int, seed: int, label_shape: tuple[int, ...] = ()
+    ) -> DummyData[Batch]:
         """Returns dummy batches, see Framework.dummy_data."""
-        return dummy_tensors(inputs, num_classes, seed, self.collectives.rank, pinned=self.device.type == "cuda")
+        pinned = self.device.type == "cuda"
+        return dummy_tensors(inputs, num_classes, seed, self.collectives.rank, pinned, label_shape=label_shape)
 
     def build_engine(
         self,
@@ -258,6 +268,7 @@ class TorchFramework:
         options = options_of(settings, "layer_options")
         return PartialFC(
             margin_softmax=build_margin(settings, Epochs(1, 1)),
+            **objective_arguments(settings),
             num_classes=settings.num_classes,
             sample_rate=value_in_epoch(settings.sample_ratio, 0),
             sampling_correction=settings.sampling_correction,

@@ -37,10 +37,10 @@ from .pixels import normalized
 Arrays = dict[str, np.ndarray]
 Rates = tuple[float, float]
 
-MARGIN = "margin:"  # prefix of the margin's buffers in checkpoints
+LOSS_PARTS = "margin", "objective"  # attributes of the layer with a state; followed by a colon, prefixes in checkpoints
 
 
-def _of_layer(name: str) -> Any:
+def _layer_attribute(name: str) -> Any:
     """Returns a property of the engine that reads and sets an attribute of its layer."""
     return property(lambda self: getattr(self.layer, name), lambda self, value: setattr(self.layer, name, value))
 
@@ -78,9 +78,9 @@ class TorchEngine:
     """
 
     draws_random_numbers = True  # a user's backbone may use dropout
-    num_update = _of_layer("num_update")
-    rank_flags = _of_layer("rank_flags")
-    all_rank_flags = _of_layer("all_rank_flags")
+    num_update = _layer_attribute("num_update")
+    rank_flags = _layer_attribute("rank_flags")
+    all_rank_flags = _layer_attribute("all_rank_flags")
 
     def __init__(
         self,
@@ -254,10 +254,14 @@ class TorchEngine:
         torch.manual_seed(seed)
 
     def parameters(self) -> Arrays:
-        """Returns copies of parameters and states of optimizer and margin on the host, the same on every rank."""
-        margin = {f"{MARGIN}{name}": weights.to_array(value) for name, value in self.layer.margin.state_dict().items()}
+        """Returns copies of parameters and states of optimizer and loss on the host, the same on every rank."""
+        loss = {
+            f"{part}:{name}": weights.to_array(value)
+            for part in LOSS_PARTS
+            for name, value in getattr(self.layer, part).state_dict().items()
+        }
         average = self._average_arrays(weights.parameter_arrays)
-        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **margin, **average}
+        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **loss, **average}
 
     def statistics(self) -> Arrays:
         """Returns copies of this rank's running statistics on the host."""
@@ -276,30 +280,35 @@ class TorchEngine:
             self.averaged.reset()
 
     def restore(self, arrays: Arrays, num_update: int) -> None:
-        """Sets parameters, statistics, and states of optimizer and margin from ``arrays``, see Engine.restore.
+        """Sets parameters, statistics, and states of optimizer and loss from ``arrays``, see Engine.restore.
 
-        If ``arrays`` has no state of this margin, the margin starts anew: the training continues with another loss.
+        If ``arrays`` has no state of this margin or objective, it starts anew: the loss has changed.
         """
         logs = self.collectives.rank == 0
         self.set_weights(arrays)
         thawed = self.optimizer.restore(with_torch_names(self.network, arrays))
         if thawed and logs:
-            logging.info("their optimizer states start anew, as they were not trained before: %s", some(thawed))
+            logging.info("parameters that were frozen before, their optimizer states start anew: %s", some(thawed))
 
         def with_prefix(prefix: str) -> Arrays:
             return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
-        margin, saved = self.layer.margin, with_prefix(MARGIN)
-        state = margin.state_dict()
-        if {name: array.shape for name, array in saved.items()} == {name: value.shape for name, value in state.items()}:
-            margin.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in saved.items()})
-        elif state and logs:
-            logging.warning(
-                "the checkpoint has no state of %s (%s), but %s: the margin starts anew",
-                type(margin).__name__,
-                some(list(state)),
-                some(list(saved)) or "none",
+        for part in LOSS_PARTS:
+            module, saved = getattr(self.layer, part), with_prefix(f"{part}:")
+            state = module.state_dict()
+            shapes, saved_shapes = (
+                {name: tuple(each.shape) for name, each in values.items()} for values in (state, saved)
             )
+            if shapes == saved_shapes:
+                module.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in saved.items()})
+            elif state and logs:
+                logging.warning(
+                    "the checkpoint has no state of %s (%s), but %s: the %s starts anew",
+                    type(module).__name__,
+                    some(list(state)),
+                    some(list(saved)) or "none",
+                    part,
+                )
         average = with_prefix(AVERAGE)
         if self.averaged and average:
             with self.averaged.in_backbone() as backbone:

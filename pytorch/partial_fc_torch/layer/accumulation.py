@@ -36,7 +36,8 @@ class Accumulation:
         gathered = layer._exchange.gather_labels(labels, count, layer.device)
         self._drawn = layer._draw(gathered)
         self._columns = self._drawn.columns.view(len(gathered), count, -1, gathered.shape[2])
-        self._gradient, self._by_parameters = RowGradient(self._drawn.sampled), [0.0] * len(layer.optimizer.parameters)
+        self._gradient = RowGradient(self._drawn.sampled)
+        self._by_parameters = [torch.zeros_like(each) for each in layer.objective.parameters()]
 
     def step(self, features: torch.Tensor, labels) -> tuple[torch.Tensor, torch.Tensor]:
         """Computes both passes for the next micro-batch like ClassCenters.step, but changes no center.
@@ -60,5 +61,5 @@ class Accumulation:
     def update(self) -> None:
         """Updates the centers by the mean of the gradients."""
         _, gradient = self._gradient.in_order()
-        self._layer.optimizer.update_parameters([total / self._count for total in self._by_parameters])
+        self._layer._update_objective([total / self._count for total in self._by_parameters])
         self._layer._apply_gradient(self._drawn.sampled, gradient.mul_(1 / self._count))

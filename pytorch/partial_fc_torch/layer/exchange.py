@@ -17,7 +17,6 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.layer.label_encoding import DIGITS, RankFlags, check_labels, decode_labels, encode_labels
 from partial_fc.layer.nonfinite import nonfinite_loss
 from partial_fc.layer.softmax import MissingPositiveError
-
 from partial_fc.utils.text import plural
 
 from ..collectives import all_gather_rows, reduce_scatter_rows
@@ -91,8 +90,8 @@ class LayerExchange:
 
         Collectives: all-gather ``labels``, (1, B, P) -> (R, B, P). A rank whose labels have another shape than in the
         previous call sends REFUSED in the previous shape. In the first call, and if the shape has changed on all ranks,
-        also gathers ``status.micro_batches`` and ``micro_batches.sizes``. If it has changed on some ranks only, the
-        next step raises an error on all of them: until then the other ranks do not know, and may run collectives in
+        also gathers ``micro_batches``, the shapes and errors. If it has changed on some ranks only, the next step
+        raises an error on all of them: until then the other ranks do not know, and may run collectives in
         their backbone.
 
         Args:
@@ -101,22 +100,22 @@ class LayerExchange:
             device: the result's device.
 
         Raises:
-            JobError: On every rank, if B is not a multiple of ``count``.
-            ValueError: On every rank, if the shapes differ between ranks in the first call or after a change on all.
+            JobError: On every rank, if B is not a multiple of ``count``, or the shapes differ between ranks in the
+                first call or after a change on all ranks.
         """
         shape = len(labels), labels_per_item(labels)
         if self._agreed_labels is None:
             self.agree_on_labels(shape, count)
-        self._refusal = None
+        agreed, self._refusal = self._agreed_labels, None
         gathered = self._gather_labels(labels, shape, device)
-        if shape == self._agreed_labels:
+        if agreed is None or shape == agreed:
             return gathered
         with self._waiting("all-gather labels"):
             changed_on_all = bool((gathered == REFUSED).all())
         if changed_on_all:
             self.agree_on_labels(shape, count)
             return self._gather_labels(labels, shape, device)
-        before, now = (f"{items} items of {plural(count, 'label')}" for items, count in (self._agreed_labels, shape))
+        before, now = (f"{items} items of {plural(each, 'label')}" for items, each in (agreed, shape))
         self._refusal = ValueError(
             f"the ranks had {before} each in the previous update, but one has {now}: give all ranks the same number"
         )
@@ -131,20 +130,40 @@ class LayerExchange:
             return all_gather_rows(local, self.collectives.size)
 
     def agree_on_labels(self, shape: tuple[int, int], count: int) -> None:
-        """Checks that all ranks have labels of the same shape (B, P), see `gather_labels`."""
+        """Agrees on the shape (B, P) of the labels of an update, see `gather_labels`."""
         number, per_item = shape
-
-        def check() -> None:
-            if number == 0 or number % count:
-                raise ValueError(f"{number} items cannot be divided into gradient_acc={count} equal micro-batches")
-
-        self.collectives.run_on_all_ranks("micro_batches", check)
-        shapes = self.collectives.gather_object("micro_batches.sizes", shape)
-        if len(set(shapes)) > 1:
-            raise ValueError(f"the ranks have labels of shapes {shapes} in an update: give all ranks the same number")
-        self._agreed_labels = shape
+        error = None
+        if number == 0 or number % count:
+            error = ValueError(f"{number} items cannot be divided into gradient_acc={count} equal micro-batches")
+        self._agreed_labels = self._agreement("micro_batches", shape, error)
         if self._agreed:  # otherwise the first step will agree on it
             self._agreed = number // count, per_item
+
+    def agree(self, features: torch.Tensor, labels) -> None:
+        """Agrees with the other ranks on the shape of the batch.
+
+        Collectives: all-gather ``batch`` of shapes and errors.
+
+        Raises:
+            JobError: On every rank: the shapes differ, or a rank's features or labels have wrong shapes or values.
+            TypeError: On every rank, if a rank's labels are not integers.
+        """
+        error = self._error(features, labels)
+        shape = (0, 0) if error else (len(features), labels_per_item(labels))
+        self._agreed = self._agreement("batch", shape, error)
+
+    def _agreement(self, name: str, shape: tuple[int, int], error: Exception | None) -> tuple[int, int]:
+        """Returns the shape (items, labels per item), which all ranks have; otherwise raises the same error on all."""
+        shapes, errors = zip(*self.collectives.gather_object(name, (shape, error)))
+        failed = [rank for rank, each in enumerate(errors) if each is not None]
+        if failed:
+            where = "" if len(failed) == len(errors) else f" (rank {failed[0]} of {len(errors)})"
+            first = errors[failed[0]]
+            raise (TypeError if isinstance(first, TypeError) else JobError)(f"{first}{where}")
+        for noun, values in zip(("batch sizes", "numbers of labels per item"), zip(*shapes)):
+            if len(set(values)) > 1:
+                raise JobError(f"the ranks' {noun} are {list(values)}: all must be the same in a step")
+        return shape
 
     def gather_statistics(self, statistics: torch.Tensor) -> torch.Tensor:
         """Returns the statistics of all ranks (R, W, G) float64 on the device, given those of this rank (W, G).
@@ -234,28 +253,6 @@ class LayerExchange:
                 return result()
 
         return wait
-
-    def agree(self, features: torch.Tensor, labels) -> None:
-        """Agrees with the other ranks on the shape of the batch, or raises the same error on all of them.
-
-        Collectives: all-gather ``batch`` of shapes and errors.
-
-        Raises:
-            JobError: On every rank: the shapes differ, or a rank's features or labels have wrong shapes or values.
-            TypeError: On every rank, if a rank's labels are not integers.
-        """
-        error = self._error(features, labels)
-        shape = (0, 0) if error else (len(features), labels_per_item(labels))
-        shapes, errors = zip(*self.collectives.gather_object("batch", (shape, error)))
-        failed = [rank for rank, each in enumerate(errors) if each is not None]
-        if failed:
-            where = "" if len(failed) == len(errors) else f" (rank {failed[0]} of {len(errors)})"
-            first = errors[failed[0]]
-            raise (TypeError if isinstance(first, TypeError) else JobError)(f"{first}{where}")
-        for name, values in zip(("batch sizes", "numbers of labels per item"), zip(*shapes)):
-            if len(set(values)) > 1:
-                raise JobError(f"the ranks' {name} are {list(values)}: all must be the same in a step")
-        self._agreed = shapes[0]
 
     def _waiting(self, name: str) -> AbstractContextManager[None]:
         """See Collectives.waiting. NCCL runs in the background, so it is the copy to the host that waits for ranks."""

@@ -85,7 +85,7 @@ SUMS = [  # case; bytes by the beginning of a part's name and, after @, its plac
     (
         R50,
         {"activations": 64 * (18_114_560 + 802_816) * 4, "parameters and": (GRADIENTS + 37_120 + 2 * 512) * 4}
-        | {"float32 master": 0, "maps in oneDNN's": 0, "Horovod's fusion@device": 128 * MIB}
+        | {"float32 master": 0, "activations in oneDNN's": 0, "Horovod's fusion@device": 128 * MIB}
         | {"images of the next@host": 64 * 3 * 112 * 112 * 4},
         {"all-reduce": (2 * 7 * GRADIENTS * 4 // 8,) * 2},
     ),
@@ -95,7 +95,7 @@ SUMS = [  # case; bytes by the beginning of a part's name and, after @, its plac
         {"float32 master": 30_707_136 * 4, "activations": 64 * (18_114_560 + 802_816) * 2},
         {"all-reduce": (2 * 7 * (GRADIENTS * 4 - 30_707_136 * 2) // 8,) * 2},
     ),
-    (Case(1000, network="r18", device="cpu"), {"maps in oneDNN's": 64 * 11_942_912 * 4, "Horovod's": 0}, {}),
+    (Case(1000, network="r18", device="cpu"), {"activations in oneDNN's": 64 * 11_942_912 * 4, "Horovod's": 0}, {}),
 ]
 
 

@@ -242,5 +242,5 @@ def test_a_users_own_schedule(tmp_path, monkeypatch):
     own = {"schedule": "own_schedule:halved", "warmup_steps": 0, "num_epoch": 4}
     _, factor = resolved(Epochs(30, 10), schedule_options="every=2", **own)
     assert [factor(t) for t in range(1, 13)] == [1] * 6 + [0.5] * 6
-    with pytest.raises(ValueError, match="'own_schedule:halved', but cannot be made with {}: .*every"):
+    with pytest.raises(ValueError, match="'own_schedule:halved', but cannot be created with {}: .*every"):
         resolved(Epochs(30, 10), **own)

@@ -67,7 +67,7 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
     if layer.elsewhere and is_torch:
         yield "sampled centers and states, of this step and the next", "device", 2 * staged
         # "At least": PyTorch rounds pinned memory up to powers of two.
-        yield "the same on their way, in pinned memory (at least)", "host", staged
+        yield "sampled centers and states in pinned memory (at least)", "host", staged
     elif layer.elsewhere:
         yield "sampled centers" if layer.gathered else "centers on the GPU", "device", copied
         yield "a tile between host and GPU", "host", row * layer.tile * (1 + layer.gathered)
@@ -102,16 +102,17 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
 
 def _backbone(case: Case, layer: Layer, backbone: BackboneSizes) -> Iterator[tuple[str, str, int]]:
     place, on_gpu, items = layer.computes, layer.computes == "device", case.batch * backbone.item_bytes
-    gradients = FLOAT * backbone.parameters - 2 * backbone.half
+    gradients = FLOAT * backbone.parameters - 2 * backbone.half_parameters
     weights, states = gradients + FLOAT * backbone.statistics, BACKBONE_STATES[case.backbone_optimizer]
     yield "parameters and statistics", place, weights
     yield "gradients", place, gradients
     yield "momentum" if states == 1 else "moments of AdamW", place, FLOAT * states * backbone.parameters
     yield "moving average of the weights", place, weights * case.ema
-    yield "float32 master weights", place, FLOAT * backbone.half
+    yield "float32 master weights", place, FLOAT * backbone.half_parameters
     yield "float16 copies of the weights", place, backbone.copied_bytes
     yield "activations", place, case.batch * backbone.saved_bytes
-    yield "maps in oneDNN's layout (estimate)", "host", 0 if on_gpu else FLOAT * case.batch * backbone.relaid
+    relaid = 0 if on_gpu else FLOAT * case.batch * backbone.relaid_activations
+    yield "activations in oneDNN's layout (estimate)", "host", relaid
     # Allocated while most activations still exist: the gradient of the largest weight, usually the head's, before it is
     # copied to its bucket, or the gradient of the largest activation.
     first = max(backbone.largest_parameter, backbone.largest * case.batch)
@@ -126,7 +127,7 @@ def _backbone(case: Case, layer: Layer, backbone: BackboneSizes) -> Iterator[tup
 def _process(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterator[tuple[str, str, int]]:
     on_gpu = layer.computes == "device"
     if case.trainer == "mxnet" and backbone:
-        gradients = FLOAT * backbone.parameters - 2 * backbone.half
+        gradients = FLOAT * backbone.parameters - 2 * backbone.half_parameters
         fusion = FUSION_BUFFER if on_gpu else min(FUSION_BUFFER, gradients)
         yield "Horovod's fusion buffer", layer.computes, fusion * (case.ranks > 1)
         yield "convolutions' workspace (assumed)", "device", CONVOLUTION_WORKSPACE * on_gpu

@@ -83,7 +83,7 @@ def _backbone_work(planned: Plan) -> tuple[float, float]:
     nbytes += sum(
         part.nbytes for part in planned.parts if part.group == "backbone" and part.name.startswith(WRITTEN_AND_READ)
     )
-    products = (1 + BACKWARD) * backbone.trained + backbone.recomputed
+    products = (1 + BACKWARD) * backbone.training_products + backbone.recomputed
     return FLOPS * micro_batches * case.batch * products, 2 * nbytes
 
 

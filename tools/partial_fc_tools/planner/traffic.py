@@ -39,13 +39,15 @@ def _network(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterat
     images = others * case.gradient_acc * case.batch  # of this rank, times the ranks to send them to
     gradients = 0
     if backbone:
-        gradients = 2 * backbone.half + GRADIENT_BYTES[case.gradient_dtype] * (backbone.parameters - backbone.half)
+        gradients = 2 * backbone.half_parameters + GRADIENT_BYTES[case.gradient_dtype] * (
+            backbone.parameters - backbone.half_parameters
+        )
     for name, nbytes in (
         ("all-gather of all labels of the update (labels)", images * LABEL * (case.gradient_acc > 1)),
         ("all-gather of features and labels (features)", images * (case.embedding + DIGITS) * FLOAT),
         ("all-gather of the targets' cosines (targets)", images * case.ranks * layer.sloped * DOUBLE),
         ("all-gather of statistics (softmax_statistics)", images * case.ranks * STATISTICS * FLOAT),
-        ("reduce-scatter of their gradient (feature_gradient)", images * case.embedding * FLOAT),
+        ("reduce-scatter of features' gradient (feature_gradient)", images * case.embedding * FLOAT),
         ("all-reduce of the backbone's gradients", 2 * others * gradients // case.ranks),
     ):
         yield Transfer("network", name, nbytes, nbytes)

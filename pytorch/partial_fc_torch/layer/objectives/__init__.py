@@ -68,11 +68,10 @@ def as_objective(
                 objective = make(**sizes, **options)
             else:
                 objective = partial(make, **options) if options else make
-    if not isinstance(objective, Objective):
-        objective = FunctionObjective(objective)
-    objective = objective.to(device)
-    _try(objective, device)
-    return objective
+    assert not isinstance(objective, str)
+    module = objective if isinstance(objective, Objective) else FunctionObjective(objective)
+    _try(module.to(device), device)
+    return module
 
 
 def _try(objective: Objective, device: torch.device | str | None) -> None:

@@ -176,7 +176,7 @@ class Objective(torch.nn.Module):
                 raise ValueError(f"the objective returns {tuple(values.shape)}, not one loss per row")
             total = torch.where(labeled, values, 0.0).sum()
         by = torch.autograd.grad(total, (*variables, *parameters), materialize_grads=True)
-        return Losses(torch.where(labeled, values.detach(), unlabeled(negatives)), *by[:3], by[3:])
+        return Losses(torch.where(labeled, values.detach(), unlabeled(negatives)), by[0], by[1], by[2], by[3:])
 
 
 class OneVersusAll(Objective):
