@@ -58,7 +58,7 @@ SUMS = [  # case; bytes by the beginning of a part's name and, after @, its plac
     ),
     (
         TORCH._replace(sub_centers=2, bank="host"),
-        {"sampled centers and states": 2 * 2 * 50 * 16 * 4},
+        {"sampled centers and states, of": 2 * 2 * 50 * 16 * 4},
         {"centers and states": (2 * 50 * 16 * 4,) * 2},
     ),
     (SLOPED, {"slopes of the logits": 8 * 50 * 4}, {"all-gather of the targets' cosines": (64, 64)}),
