@@ -56,6 +56,11 @@ SUMS = [  # case; bytes by the beginning of a part's name and, after @, its plac
         | {"indices@device": 8 * 100, "features and their gradients": (4 * 8 + 4 * 4) * 8 * 4},
         {"class centers": (2 * 50 * 16 * 4 + 4 * 16 * 4, 50 * 16 * 4), "states": (50 * 16 * 4,) * 2},
     ),
+    (
+        TORCH._replace(sub_centers=2, bank="host"),
+        {"sampled centers and states, of": 2 * 2 * 50 * 16 * 4},
+        {"centers and states": (2 * 50 * 16 * 4,) * 2},
+    ),
     (SLOPED, {"slopes of the logits": 8 * 50 * 4}, {"all-gather of the targets' cosines": (64, 64)}),
     # Three micro-batches read the centers and exchange features each, and update the centers once.
     (
