@@ -18,7 +18,7 @@ class Accumulation:
     all micro-batches share one sample that contains all positives. A margin's batch statistics, such as AdaFace's
     norms, are computed per micro-batch.
 
-    Collectives: those of LayerExchange.gather_labels; in each step those of ClassCenters.
+    Collectives: those of UpdateLabels.gather; in each step those of ClassCenters.
 
     Args:
         layer: a layer that updates its centers itself, such as PartialFC.
@@ -26,17 +26,18 @@ class Accumulation:
         count: n.
 
     Raises:
-        ValueError, JobError: see LayerExchange.gather_labels.
+        ValueError, JobError: see UpdateLabels.gather.
     """
 
     def __init__(self, layer: ClassCenters, labels, count: int):
         self._layer, self._count, self._number = layer, count, 0
         self._margin = layer.margin_state()  # before the first micro-batch
         layer._prepare_sample()
-        gathered = layer._exchange.gather_labels(labels, count, layer.device)
+        gathered = layer._update_labels.gather(labels, count, layer.device)
         self._drawn = layer._draw(gathered)
         self._columns = self._drawn.columns.view(len(gathered), count, -1, gathered.shape[2])
-        self._gradient, self._by_parameters = RowGradient(self._drawn.sampled), [0.0] * len(layer.optimizer.parameters)
+        self._gradient = RowGradient(self._drawn.sampled)
+        self._by_parameters = [torch.zeros_like(each) for each in layer.objective.parameters()]
 
     def step(self, features: torch.Tensor, labels) -> tuple[torch.Tensor, torch.Tensor]:
         """Computes both passes for the next micro-batch like ClassCenters.step, but changes no center.
@@ -60,5 +61,5 @@ class Accumulation:
     def update(self) -> None:
         """Updates the centers by the mean of the gradients."""
         _, gradient = self._gradient.in_order()
-        self._layer.optimizer.update_parameters([total / self._count for total in self._by_parameters])
+        self._layer._update_objective([total / self._count for total in self._by_parameters])
         self._layer._apply_gradient(self._drawn.sampled, gradient.mul_(1 / self._count))

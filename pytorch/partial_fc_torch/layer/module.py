@@ -6,7 +6,7 @@ classes of this rank, K sub-centers, E embedding.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -45,6 +45,7 @@ from .rows import Centers
 from .step import Drawn, StepComputation, rows_of_classes
 from .stores import CenterStore, FileStore, HostStore, StepCenters
 from .torch_passes import TorchPasses
+from .update_labels import UpdateLabels
 
 MAX_SUB_CENTERS = 255
 
@@ -171,6 +172,7 @@ class ClassCenters(torch.nn.Module):
         self.copy_rows("weight", center_blocks(first, end, embedding_size, seed))
         self.margin, self.objective = margin, objective
         self._exchange = LayerExchange(self.collectives, num_classes, embedding_size)
+        self._update_labels = UpdateLabels(self._exchange)
         products = products_of(layer_type(layer_dtype, gpu_facts(device)), margin.scale)
         cache_bytes = None if logits_cache_mb is None else logits_cache_mb << 20
         of_torch = TorchPasses(margin, objective, products, tile_classes, cache_bytes)
@@ -398,11 +400,18 @@ class ClassCenters(torch.nn.Module):
         for buffer, before in zip(self.margin.buffers(), state):
             buffer.copy_(before)
 
-    def _backward_step(self, step: Step, factor: torch.Tensor | float = 1.0) -> tuple[torch.Tensor | None, ...]:
-        """Returns (R times the mean loss's gradient by the features (B, E), its dense gradient by the centers or None).
+    def _backward_step(
+        self, step: Step, factor: torch.Tensor | float = 1.0
+    ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+        """Computes the gradients of a step, and passes on or applies those that the layer itself uses.
 
-        ``factor`` multiplies both, and the gradient for `CenterOptimizer`, but not an update in the backward pass.
-        Gradients by the objective's parameters follow, if the layer does not update them itself.
+        Args:
+            step: result of `_forward_step`.
+            factor: factor of the loss; it does not multiply an update in the backward pass.
+
+        Returns:
+            R times the mean loss's gradient by the features (B, E), and the gradients of ``weight`` and the objective's
+            parameters, each None if the layer updates them.
         """
         sink: GradientSink
         if self.row_optimizer is None:
@@ -414,15 +423,15 @@ class ClassCenters(torch.nn.Module):
         parameters = [each * factor for each in step.by_parameters]
         if isinstance(sink, DenseGradient):
             self._end_update(step.sampled)
-            return d_features, sink.gradient.mul_(factor), *parameters
-        assert self.optimizer is not None
+            return d_features, [sink.gradient.mul_(factor), *parameters]
         if isinstance(sink, RowGradient):
+            assert self.optimizer is not None
             index, gradient = sink.in_order()
             self.optimizer.accumulate(index, gradient.mul_(factor), parameters)
         else:
-            self.optimizer.update_parameters(step.by_parameters)
+            self._update_objective(step.by_parameters)
             self._end_update(step.sampled)
-        return d_features, None, *(None for _ in parameters)
+        return d_features, [None] * (1 + len(parameters))
 
     def _open_store(self, folder: str | None, on_host: bool, make_store, device: torch.device) -> CenterStore:
         rows = self.num_local * self.sub_centers
@@ -455,6 +464,11 @@ class ClassCenters(torch.nn.Module):
         sampled = self._store.load(self._centers(), index)
         self.sampler.restore(self._sampler_after_step)
         self._apply_gradient(sampled, gradient)
+
+    def _update_objective(self, by_parameters: Sequence[torch.Tensor]) -> None:
+        """Updates the parameters of the objective, given the gradients of the mean loss."""
+        if self.optimizer is not None:
+            self.optimizer.update_parameters(by_parameters)
 
     def _apply_gradient(self, sampled: StepCenters, gradient: torch.Tensor) -> None:
         """Updates centers with their gradient, in order of their local rows; overwrites the gradient."""
@@ -535,7 +549,7 @@ class _MeanLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, d_loss):
         _ = ctx.saved_tensors  # reading it raises an error if the centers have changed since the forward pass
-        d_features, d_weight, *d_parameters = ctx.layer._backward_step(ctx.step, d_loss)
+        d_features, (d_weight, *d_parameters) = ctx.layer._backward_step(ctx.step, d_loss)
         return d_features, d_weight, None, None, *d_parameters
 
 

@@ -233,8 +233,8 @@ class StepComputation:
         missing = (batch.labels >= 0) & (logits == -torch.inf)
         present = (batch.labels >= 0) & ~missing
         sums = self.objective.term.combine(statistics[:, :width])
-        given = [torch.where(present, each, 0.0) for each in (logits, *(cosines or [logits]))]
-        losses = self.objective.losses(sums, *given, present)
+        logits, read = (torch.where(present, each, 0.0) for each in (logits, cosines[0] if cosines else logits))
+        losses = self.objective.losses(sums, logits, read, present)
         step.row_term = self.objective.term.row_term(self.objective.term.negatives(sums), losses.by_negatives)
         by_labels = losses.by_targets * targets.by_cosine
         if losses.by_cosines is not None:

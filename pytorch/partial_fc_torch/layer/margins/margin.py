@@ -68,6 +68,12 @@ class Margin(torch.nn.Module):
         """
         raise NotImplementedError
 
+    def take_options(self, other: "Margin") -> None:
+        """Takes the attributes of a margin that was made with other arguments; keeps parameters and buffers."""
+        of_module = vars(torch.nn.Module())
+        for module, source in zip(self.modules(), other.modules()):
+            vars(module).update((name, value) for name, value in vars(source).items() if name not in of_module)
+
     def of_labels(self, cosines: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:
         """Calls `targets` for any number of labels.
 
@@ -84,15 +90,16 @@ class Margin(torch.nn.Module):
         """
         if labels.shape[1] == 1:
             targets = self.targets(cosines[:, 0], norms, labels[:, 0])
-            of_labels = [None if each is None else each[:, None] for each in targets[:3]]
-            return Targets(*of_labels, *targets[3:])
+            by_norm = None if targets.by_norm is None else targets.by_norm[:, None]
+            return targets._replace(value=targets.value[:, None], by_cosine=targets.by_cosine[:, None], by_norm=by_norm)
         if self.needs_one_label:
             raise ValueError(
                 f"{type(self).__name__} changes negatives by the label of an item, so an item has only one"
             )
         targets = self.targets(cosines, norms[:, None], labels)
-        of_labels = [None if each is None else each.expand_as(cosines) for each in targets[:3]]
-        return Targets(*of_labels, *(None if each is None else each.flatten() for each in targets[3:5]))
+        value, by_cosine, by_norm = (None if each is None else each.expand_as(cosines) for each in targets[:3])
+        penalties = (None if each is None else each.flatten() for each in targets[3:5])
+        return Targets(value, by_cosine, by_norm, *penalties)
 
     def negatives(self, logits: torch.Tensor, targets: Targets) -> torch.Tensor | None:
         """Changes the logits of a tile in place; the targets among them are overwritten afterwards.

@@ -13,7 +13,8 @@ from partial_fc.utils.user_code import errors_of
 from .bce import BCE
 from .circle import Circle
 from .mlcd import MLCD
-from .objective import FunctionObjective, LogSumExp, Losses, Objective, OneVersusAll, SoftplusSum
+from .objective import FunctionObjective, LogSumExp, Losses, Objective
+from .one_versus_all import OneVersusAll, SoftplusSum
 from .softmax import Softmax
 from .softmax_shared import SharedSoftmax
 from .sphereface2 import SphereFace2
@@ -68,11 +69,10 @@ def as_objective(
                 objective = make(**sizes, **options)
             else:
                 objective = partial(make, **options) if options else make
-    if not isinstance(objective, Objective):
-        objective = FunctionObjective(objective)
-    objective = objective.to(device)
-    _try(objective, device)
-    return objective
+    assert not isinstance(objective, str)
+    module = objective if isinstance(objective, Objective) else FunctionObjective(objective)
+    _try(module.to(device), device)
+    return module
 
 
 def _try(objective: Objective, device: torch.device | str | None) -> None:
