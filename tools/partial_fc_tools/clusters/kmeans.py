@@ -38,8 +38,9 @@ def find_centers(
     order = np.random.Generator(np.random.PCG64(seed)).random(len(embeddings)).argsort(kind="stable")
     centers = np.array(embeddings[np.sort(order[:clusters])])
     rows = np.sort(order[: sampled(len(embeddings), clusters)])
+    sums, counts = np.empty_like(centers), np.empty(clusters, np.int64)
     for _ in range(iterations):
-        sums, counts = np.zeros_like(centers), np.zeros(clusters, np.int64)
+        sums[:], counts[:] = 0, 0
         for start in range(0, len(rows), BATCH):
             part = embeddings[rows[start : start + BATCH]]
             nearest = nearest_centers(part, centers, 1)[0][:, 0]
@@ -58,8 +59,8 @@ def move(centers: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> None:
     A center without embeddings moves beside that of a large cluster, with which it then shares these embeddings.
     """
     lengths = np.sqrt(np.einsum("ke,ke->k", sums, sums))
-    has_direction = lengths > 0  # a center whose embeddings cancel out stays
-    centers[has_direction] = sums[has_direction] / lengths[has_direction, None]
+    # A center whose embeddings cancel out stays. Without a copy: the centers may take gigabytes.
+    np.divide(sums, lengths[:, None], out=centers, where=lengths[:, None] > 0)
     empty = np.flatnonzero(counts == 0)
     largest = (-counts).argsort(kind="stable")[: len(empty)]
     largest = largest[counts[largest] > 1]
