@@ -93,9 +93,16 @@ class MXNetFramework:
             )
 
     def load_data(self, batches: Batches, threads: int) -> ImageIter:
-        return ImageIter(batches, threads)
+        data = ImageIter(batches, threads)
+        if data.label_shape:
+            data.close()
+            raise ValueError(
+                "the items of the set have several labels, which this trainer does not support: train with bash "
+                "pytorch/run.sh"
+            )
+        return data
 
-    def dummy_data(self, inputs: Inputs, num_classes: int, seed: int) -> DummyImages:
+    def dummy_data(self, inputs: Inputs, num_classes: int, seed: int, label_shape: tuple[int, ...] = ()) -> DummyImages:
         return DummyImages(inputs, DUMMY_BATCHES, num_classes, seed, self.collectives.rank)
 
     def read_pretrained(self, path: str, with_classes: bool) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import partial_fc.training
+from partial_fc.data.label_runs import MAX_LABELS
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
 from partial_fc.training.schedules import SCHEDULES
@@ -17,13 +18,15 @@ from .presets import NETWORKS, TRAINERS, dataset, loss, network
 # Read from the source, because importing the tasks needs OpenCV.
 TASKS = declared_keys(Path(partial_fc.training.__file__).parent / "tasks", "TASKS")
 OPTIMIZERS = ("sgd", "adamw")  # names in partial_fc_torch.optimizers, which cannot be imported without PyTorch
+# Names in partial_fc_torch.layer, which cannot be imported without PyTorch, either.
+OBJECTIVES = ("softmax", "softmax_shared", "mlcd", "circle", "sphereface2", "uniface", "bce")
 BACKENDS = ("", "gloo", "nccl")
 GRADIENT_DTYPES = ("float32", "bfloat16", "float16")
 NEW_CENTERS = ("random", "mean")
 
 
-def _options(name: str, help: str, part: str = "") -> Setting:
-    return Setting(name, "", help, options=OPTIONS.get(name, ()), part=part)
+def _options(name: str, help: str, part: str = "", trainer: str = "") -> Setting:
+    return Setting(name, "", help, options=OPTIONS.get(name, ()), part=part, trainer=trainer)
 
 
 SETTINGS = Schema(
@@ -68,6 +71,21 @@ SETTINGS = Schema(
     ),
     Setting(
         "data_root", "/train_tmp", "folder that holds the data sets as <data_root>/<data_name>/train.rec", path=True
+    ),
+    Setting(
+        "labels",
+        "",
+        "labels of the items, in place of those of the set: .npy file of integers (N,) or (N, P), -1 for none",
+        path=True,
+        trainer="torch",
+    ),
+    Setting(
+        "labels_per_item",
+        0,
+        "number of labels drawn anew per epoch from those of each item; 0 takes all",
+        at_least=0,
+        at_most=MAX_LABELS,
+        trainer="torch",
     ),
     Setting("data_name", "", "name of the data set's folder in data_root (default: set by dataset)"),
     Setting(
@@ -118,6 +136,14 @@ SETTINGS = Schema(
         "arguments of the margin, such as m1=1.0,m2=0.3,m3=0.2,interclass_filtering_threshold=0.4 for combined",
         "margin",
     ),
+    Setting(
+        "objective",
+        "softmax",
+        f"loss of an item from its target and negative logits: {', '.join(OBJECTIVES)}, or your own as "
+        "package.module:name",
+        trainer="torch",
+    ),
+    _options("objective_options", "arguments of the objective", "objective", trainer="torch"),
     "Class centers",
     Setting(
         "sample_ratio",
@@ -268,6 +294,7 @@ OBJECTS = {
     "optimizer": OPTIMIZERS,
     "center_optimizer": CENTER_STATES,
     "network": network,
+    "objective": OBJECTIVES,
     "task": TASKS,
     "trackers": TRACKERS,
 }

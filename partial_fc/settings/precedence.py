@@ -23,6 +23,7 @@ from .presets import PRESETS, TRAINERS
 
 Settings = dict[str, Any]
 OF_OPTIONS = {setting.name for setting in SETTINGS.settings.values() if setting.options is not None}
+IN_EVERY_VERSION = OF_OPTIONS - {"objective_options"}  # which a settings.json of an earlier version lacks
 # Part -> the setting with its options. Trackers are left out, because all of them share their options.
 PARTS = {
     setting.part: setting
@@ -75,7 +76,7 @@ def resolve_settings(
     check_loss(names["loss"], trainer)
     before = [TRAINERS[trainer].defaults, *(preset(kind, names[kind], trainer) for kind in PRESETS), user]
     # The settings.json of a run omits options at their defaults, but these defaults win over earlier sources, too.
-    if SETTINGS.names_in(document) >= OF_OPTIONS:
+    if SETTINGS.names_in(document) >= IN_EVERY_VERSION:
         saved = {**{key: None for key in merge(*before) if "." in key}, **saved}
     drop_replaced(saved, names, trainer)
     if path and not trust_code:

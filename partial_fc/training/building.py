@@ -9,6 +9,7 @@ import numpy as np
 from tqdm import tqdm
 
 import partial_fc
+from partial_fc.data.item_batches import ItemBatches
 from partial_fc.data.training_data import Batches, TrainingData
 from partial_fc.data.worker_batches import WorkerBatches
 from partial_fc.distributed.consistency import code_digest
@@ -60,6 +61,10 @@ def build_data(settings, task: Task, framework: Framework) -> TrainingData:
 def _open_data(settings, task: Task, framework: Framework) -> TrainingData:
     collectives = framework.collectives
     batches = task.batches(collectives.rank, collectives.size)
+    if not isinstance(batches, ItemBatches):
+        for name in ("labels", "labels_per_item"):
+            if settings[name]:
+                raise ValueError(f"task {settings.task} reads batches of its own, which do not take {name}: remove it")
     batches.check_labels(settings.num_classes)
     if task.pixels:
         task.check_pixels(batches.sample(1))
@@ -75,13 +80,20 @@ def open_share(settings, rank: int, size: int) -> Batches:
     return build_task(settings).batches(rank, size)
 
 
-def build_dummies(settings, task: Task, framework: Framework) -> TrainingData:
-    """Builds dummy batches in the shapes of the training data, which cost nothing to read."""
+def build_dummies(
+    settings, task: Task, framework: Framework, label_shape: tuple[int, ...] | None = None
+) -> TrainingData:
+    """Builds dummy batches in the shapes of the training data, which cost nothing to read.
+
+    ``label_shape``: see DataLoader; by default that of ``labels_per_item``.
+    """
     random = np.random.default_rng((settings.seed, framework.collectives.rank))
     inputs = task.dummy_inputs(items_of_update(settings), random)
     if task.pixels:
         task.check_pixels(inputs)
-    return framework.dummy_data(inputs, settings.num_classes, settings.seed)
+    if label_shape is None:
+        label_shape = (settings.labels_per_item,) if settings.labels_per_item else ()
+    return framework.dummy_data(inputs, settings.num_classes, settings.seed, label_shape)
 
 
 def _require_bank_memory(settings, framework: Framework) -> None:

@@ -71,7 +71,9 @@ class Framework(Protocol):
     def load_data(self, batches: Batches, threads: int) -> TrainingData:
         """Returns this rank's training data as batches of the framework, read by this number of threads."""
 
-    def dummy_data(self, inputs: Inputs, num_classes: int, seed: int) -> TrainingData:
+    def dummy_data(
+        self, inputs: Inputs, num_classes: int, seed: int, label_shape: tuple[int, ...] = ()
+    ) -> TrainingData:
         """Returns batches that repeat the same inputs, with labels from all classes, see DummyData."""
 
     def read_pretrained(self, path: str, with_classes: bool) -> Pretrained | None:

@@ -23,6 +23,7 @@ OBJECT_SETTINGS: dict[str, tuple[str, ...]] = {
     "center_optimizer": (),
     "margin": (),
     "network": ("timm:",),
+    "objective": (),
     "optimizer": ("torch.optim:",),
     "rec": ("hf:",),
     "schedule": (),

@@ -66,6 +66,14 @@ def build_margin(settings) -> Any:
     return margin_named(settings.margin, settings.loss_s, options)
 
 
+def objective_arguments(settings) -> dict[str, Any]:
+    """Returns the arguments of PartialFC for the objective of the settings."""
+    name, options = settings.objective, settings.objective_options
+    if (name, options) == ("softmax", ""):
+        return {}
+    return {"objective": name, "objective_options": parse_options("objective_options", options)}
+
+
 def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
     """Returns build_optimizer with the arguments of the settings; call it with a backbone."""
     return partial(
@@ -182,9 +190,12 @@ class TorchFramework:
         """Returns the training data of this rank, see Framework.load_data."""
         return tensor_data(batches, threads, pinned=self.device.type == "cuda")
 
-    def dummy_data(self, inputs: Inputs, num_classes: int, seed: int) -> DummyData[Batch]:
+    def dummy_data(
+        self, inputs: Inputs, num_classes: int, seed: int, label_shape: tuple[int, ...] = ()
+    ) -> DummyData[Batch]:
         """Returns dummy batches, see Framework.dummy_data."""
-        return dummy_tensors(inputs, num_classes, seed, self.collectives.rank, pinned=self.device.type == "cuda")
+        pinned = self.device.type == "cuda"
+        return dummy_tensors(inputs, num_classes, seed, self.collectives.rank, pinned, label_shape=label_shape)
 
     def build_engine(
         self, settings, task: Task, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
@@ -230,6 +241,7 @@ class TorchFramework:
         options = options_of(settings, "layer_options")
         return PartialFC(
             margin_softmax=build_margin(settings),
+            **objective_arguments(settings),
             num_classes=settings.num_classes,
             sample_rate=value_in_epoch(settings.sample_ratio, 0),
             sampling_correction=settings.sampling_correction,

@@ -87,6 +87,31 @@ def test_images_may_be_files_and_columns_may_have_other_names(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "kind", [pyarrow.list_(pyarrow.int64()), pyarrow.large_list(pyarrow.uint8()), pyarrow.list_(pyarrow.int32(), 2)]
+)
+def test_rows_may_have_several_labels(kind):
+    rows = [[4, 1], [3, 0], [2, 2]] if "fixed" in str(kind) else [[4, 1], [], [2]]
+    chunks = [pyarrow.array(part, kind) for part in (rows[:1], rows)]
+    encoded = pyarrow.array([b"0", b"1", b"2"])
+    labels = pyarrow.chunked_array(chunks).slice(1)
+    boxes = pyarrow.array([[1, 2]] * 3)
+    table = pyarrow.table({"image": encoded, "label": labels, "box": boxes, "person": pyarrow.array([5, 6, 7])})
+    expected = [[*row, *[-1] * (2 - len(row))] for row in rows]
+    assert ArrowImages("faces", table).labels(np.arange(3)).tolist() == expected
+    assert ArrowImages("faces", table, {"label": "person"}).labels(np.arange(3)).tolist() == [5, 6, 7]
+    assert ArrowImages("faces", table, {"label": "box"}).labels(np.arange(3)).tolist() == [[1, 2]] * 3
+    with pytest.raises(ValueError, match="expected one of integer labels"):  # without a name, lists may be anything
+        ArrowImages("faces", table.drop_columns(["label", "person"]))
+
+
+@pytest.mark.parametrize("rows", [[[1], None], [[1], [2, None]]])
+def test_rows_whose_lists_lack_a_label_are_refused(rows):
+    table = pyarrow.table({"image": pyarrow.array([b"0", b"1"]), "label": pyarrow.array(rows)})
+    with pytest.raises(ValueError, match="faces has 1 images without a label"):
+        ArrowImages("faces", table)
+
+
+@pytest.mark.parametrize(
     "columns, message",
     [
         ({"label": [0]}, r"has the columns label \(int64\), expected one of encoded images: .*#image="),

@@ -127,6 +127,20 @@ def test_centers_of_the_classes_of_any_items():
     data.close()
 
 
+def test_an_item_counts_for_each_of_its_labels(monkeypatch):
+    monkeypatch.setattr(new_centers, "BLOCK", 5)
+    images, draw = draw_images(sum(COUNTS)), np.random.default_rng(5)
+    lists = [draw.choice(len(COUNTS), count, replace=False).tolist() for count in draw.integers(0, 4, len(images))]
+    items = ArrayItems(images.transpose(0, 3, 1, 2), [[*each, *each[:1]] for each in lists])  # one is repeated
+    data = tensor_data(ItemBatches(items, BATCH, True, RANK, SIZE, labels_per_item=1), threads=2, pinned=False)
+    engine = build()
+    take_new_centers(SETTINGS, None, engine, data)
+    of_class = [images[[label in each for each in lists]] for label in range(len(COUNTS))]
+    assert sum(map(len, of_class)) > len(images) and all(map(len, of_class))
+    check(all_ranks(engine.layer.rows("weight")), of_class, range(len(COUNTS)))
+    data.close()
+
+
 def test_centers_of_the_classes_that_a_class_map_calls_new(folder):
     images = write(folder)
     class_map = np.array([0, -1, 1, 2, -1, -1, 3, 4, 5, 6, -1, 7])

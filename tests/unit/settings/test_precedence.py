@@ -239,6 +239,14 @@ def test_a_saved_configuration_gives_the_same_settings(kind, name, trainer, save
     assert [type(value) for value in again.values()] == [type(value) for value in config.values()]
 
 
+def test_a_configuration_of_an_earlier_version_gives_the_same_settings(saved, monkeypatch):
+    config, path = saved(trainer="torch")
+    new = ("labels", "labels_per_item", "objective", "objective_options")
+    write_settings(path, {name: value for name, value in config.items() if name not in new})
+    monkeypatch.setitem(default.user_config, "network_options", "dropout=0.4")  # the saved default wins
+    assert default.generate_config(config_file=path, trainer="torch") == config
+
+
 def test_a_saved_training_in_epochs_is_run_again_with_its_rates_and_not_its_updates(saved):
     config, path = saved(changes={"num_epoch": 4000, "lr_func": lambda epoch: 0.99**epoch}, trainer="torch")
     write_settings(path, {**config, "max_update": 777})  # follows from the number of ranks at that time

@@ -43,6 +43,10 @@ def refused(changes, words, trainer):
         ({"rec": "/sets/train.idx"}, "rec is /sets/train.idx ... .rec file"),
         ({"dropout": 0.4}, f"dropout is 0.4 ... {OTHER_TRAINER}"),
         ({"center_optimizer": "adamw"}, OTHER_TRAINER),
+        ({"labels": "labels.npy"}, OTHER_TRAINER),
+        ({"labels_per_item": 2}, OTHER_TRAINER),
+        ({"objective": "mlcd"}, OTHER_TRAINER),
+        ({"objective_options": "scale=2"}, OTHER_TRAINER),
         ({"dataset": "100w", "debug": False}, "dataset 100w has no images"),
         *(({"loss": name}, f"loss is '{name}' ... {OTHER_TRAINER}") for name in ("adaface", "own")),
         ({"margin": "own:Margin"}, OTHER_TRAINER),
@@ -74,6 +78,8 @@ def _options(setting, *options, **changes):
         ({"lr_func": lambda epoch: 1 / epoch, "num_epoch": 2}, "lr_func failed: ZeroDivisionError"),
         ({"lr_func": lambda epoch: None, "num_epoch": 2}, "lr_func failed: TypeError"),
         ({"lr_func": lambda epoch: 1 - epoch, "num_epoch": 3}, "lr_func contains -1.0"),
+        ({"objective": "mcld"}, "unknown objective 'mcld': did you mean 'mlcd'"),
+        ({"labels_per_item": 2000}, "labels_per_item is 2000, but must be at least 0 and at most 1024"),
         ({"center_optimizer": "adam"}, "unknown center_optimizer 'adam': did you mean 'adamw'"),
         ({"dataset": "emore", "schedule": "steps"}, "add steps=[...]"),
         ({"schedule": "epochs", "lr_steps": []}, "add epochs=[...]"),
@@ -91,7 +97,10 @@ def _options(setting, *options, **changes):
         ({"warmup": "quadratic", "warmup_steps": 5}, "set warmup_epoch"),
         *(({"optimizer": name, "optimizer_options": "params=5"}, "has params") for name in ("sgd", "own:Own")),
         *(({"optimizer": name}, f"'{name}'") for name in ("adam", "torch.optim:")),
-        *(({setting: "my-module:f"}, f"{setting} is") for setting in ("schedule", "center_optimizer", "network")),
+        *(
+            ({setting: "my-module:f"}, f"{setting} is")
+            for setting in ("schedule", "center_optimizer", "network", "objective")
+        ),
         *(({f"{part}_options": "0.4"}, "name=value, separated") for part in ("optimizer", "margin")),
         ({"loss": "own"}, "margin is ''"),
         ({"margin": "arcfase"}, "margin is 'arcfase'"),
