@@ -1,8 +1,9 @@
 """Trains on the characters without their labels: clusters of embeddings are the labels, see docs/clusters.md.
 
-Round 0 embeds the training images by their pixels. Each round clusters the latest embeddings with partial-fc cluster,
-trains with the P nearest clusters of each image as its labels, and embeds the images with the new model. A training
-that exists in FOLDER is not repeated: remove the folder after a change of the code.
+Round 0 embeds the training images by their pixels, or by a network that was trained with the labels of some characters.
+Each round clusters the latest embeddings with partial-fc cluster, trains with the P nearest clusters of each image as
+its labels, and embeds the images with the new model. A training that exists in FOLDER is not repeated: remove the
+folder after a change of the code.
 
 Shapes: N images, E embedding size, C characters, K clusters.
 """
@@ -113,19 +114,28 @@ class Study:
             figures.append(search_figures(scores, FARS)["rank1"])
         return [*cells, *map(percent, figures)]
 
-    def rows(self, rounds: int) -> Iterator[list[str]]:
-        """Yields the rows of the table."""
+    def train_labelled(self, count: int) -> str:
+        """Trains with the labels of ``count`` characters, all other images without a label; returns the name."""
+        path = self.folder / f"labels-of-{count}.npy"
+        np.save(path, np.where(self.characters < count, self.characters, -1)[:, None])
+        return self.train(f"labelled{count}", f"labels={path}", f"num_classes={count}")
+
+    def rows(self, rounds: int, labelled: int) -> Iterator[list[str]]:
+        """Yields the rows of the table. Round 0 is a network trained on ``labelled`` characters; 0: pixels."""
+        first, title = "pixels", "pixels"
+        if labelled:
+            first, title = self.train_labelled(labelled), f"characters, {labelled} of {self.characters.max() + 1}"
         random = np.random.default_rng(self.seed).integers(self.clusters, size=len(self.characters))
         yield ["random clusters", "", percent(Figure(mutual_information(random, self.characters), np.nan)), "", "", ""]
-        yield self.row("pixels", "pixels", "0")
+        yield self.row(first, title, "0")
         for labels in LABELS:
-            name = "pixels"
+            name = first
             for number in range(1, rounds + 1):
                 settings = [f"labels={self.cluster(name, labels)}", f"num_classes={self.clusters}"]
-                name = self.train(f"p{labels}-round{number}", *settings)
+                name = self.train(f"{first}-p{labels}-round{number}", *settings)
                 yield self.row(name, f"clusters, P = {labels}", str(number))
         classes = f"num_classes={self.train_records.num_identities}"
-        yield self.row(self.train("supervised", classes), "characters (supervised)", "")
+        yield self.row(self.train("supervised", classes), "characters, all", "")
 
 
 def mutual_information(left: np.ndarray, right: np.ndarray) -> float:
@@ -165,6 +175,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clusters", type=whole_number(1), help="number of clusters (default: the number of characters)"
     )
+    text = "characters whose labels train a first network (default: 0, pixels are the first embeddings)"
+    parser.add_argument("--labelled", type=whole_number(0), default=0, help=text)
     parser.add_argument("--rounds", type=whole_number(1), default=2, help="trainings for each P (default: 2)")
     add_seed(parser)
     parser.add_argument("--quick", action="store_true", help="run 20 updates per training")
@@ -175,7 +187,7 @@ def run(args: argparse.Namespace) -> int:
     schedule = QUICK if args.quick else SCHEDULE
     study = Study(args.root.resolve(), args.folder.resolve(), args.clusters, schedule, args.seed)
     columns = ["NMI", f"{NEIGHBORS}-NN", *(f"rank-1, {kind}" for kind in KINDS.values())]
-    print("\n".join(markdown_table(["labels", "round", *columns], list(study.rows(args.rounds)))))
+    print("\n".join(markdown_table(["labels", "round", *columns], list(study.rows(args.rounds, args.labelled)))))
     return 0
 
 

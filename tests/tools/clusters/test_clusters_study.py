@@ -50,18 +50,27 @@ def root(tmp_path):
 
 def test_each_round_trains_on_the_clusters_of_the_one_before(root, tmp_path):
     study = Study(root, tmp_path / "models", None, [], 0)
-    rows = {tuple(cells[:2]): cells[2:] for cells in study.rows(2)}
+    rows = {tuple(cells[:2]): cells[2:] for cells in study.rows(2, 0)}
     names = [f"clusters, P = {labels}" for labels in clusters.LABELS]
     expected = [("random clusters", ""), ("pixels", "0"), *((name, number) for name in names for number in "12")]
-    assert list(rows) == [*expected, ("characters (supervised)", "")]
+    assert list(rows) == [*expected, ("characters, all", "")]
     random, pixels, *trained = (float(cells[0]) for cells in rows.values())
     assert random < 70 < 90 < min(pixels, *trained)
     assert all(float(cell.split()[0]) > 90 for cells in list(rows.values())[1:] for cell in cells[1:])
     settings = {name: own[0] for name, own in study.trained.items()}
-    assert settings["p5-round1"] == f"labels={tmp_path}/models/pixels-labels5.npy"
-    assert settings["p5-round2"] == f"labels={tmp_path}/models/p5-round1-labels5.npy"
+    assert settings["pixels-p5-round1"] == f"labels={tmp_path}/models/pixels-labels5.npy"
+    assert settings["pixels-p5-round2"] == f"labels={tmp_path}/models/pixels-p5-round1-labels5.npy"
     assert settings["supervised"] == f"num_classes={CHARACTERS}"
     assert np.load(tmp_path / "models" / "pixels-labels5.npy").shape == (CHARACTERS * IMAGES, 5)
+
+
+def test_the_first_network_knows_the_labels_of_some_characters(root, tmp_path):
+    study = Study(root, tmp_path / "models", None, [], 0)
+    titles = [cells[0] for cells in study.rows(1, 5)]
+    assert titles[1] == f"characters, 5 of {CHARACTERS}"
+    labels = np.load(tmp_path / "models" / "labels-of-5.npy")
+    assert labels.shape == (CHARACTERS * IMAGES, 1)
+    assert labels[:, 0].tolist() == [*np.repeat(range(5), IMAGES), *[-1] * (CHARACTERS - 5) * IMAGES]
 
 
 def test_figures_of_known_labelings():
