@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder", type=Path, default=DATA.parent / "models" / "several-labels", help="folder of the trainings"
     )
-    parser.add_argument("--updates", type=whole_number(1), default=1500, help="updates per training (default: 1500)")
+    parser.add_argument("--updates", type=whole_number(1), default=1000, help="updates per training (default: 1000)")
     parser.add_argument("--unseen", type=whole_number(20), default=2000, help="unseen lexemes (default: 2000)")
     add_seed(parser)
     parser.add_argument("settings", nargs="*", metavar="name=value", help="further settings of all trainings")
