@@ -144,5 +144,5 @@ class Search(Evaluation):
         trained = lexemes.letters[lexemes.forms(self.task.split.trained)]
         for name, measure in baselines(trained).items():
             probes, gallery = (measure.represent(words) for words in (held.probes, held.gallery))
-            rank1[name] = search(measure.crossed, probes, gallery, held.mates, report_progress)["rank1"]
+            rank1[name] = search(measure.all_similarities, probes, gallery, held.mates, report_progress)["rank1"]
         return rank1

@@ -22,7 +22,7 @@ from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.layer.margins import COMBINED
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
-from partial_fc.training.schedule import RateFactor, learning_rates
+from partial_fc.training.schedule import Epochs, RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
 from partial_fc.training.tasks.task import Task
 from partial_fc.training.trackers.tensorboard import drawn_ending
@@ -112,7 +112,14 @@ class MXNetFramework:
         """Returns None, because this trainer reads no checkpoints of other programs."""
 
     def build_engine(
-        self, settings, task: Task, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
+        self,
+        settings,
+        task: Task,
+        rate_factor: RateFactor,
+        epochs: Epochs,
+        data,
+        folder: str,
+        model_format: ModelFormat,
     ) -> SampleDistributeModule:
         """See Framework.build_engine.
 

@@ -26,7 +26,7 @@ class FaceItems:
         image_size: (H, W).
         augmentation: its random numbers depend on (seed, epoch, position in the set) only.
         min_images_per_class: leave out identities with fewer images; class labels do not change.
-        seed: of the augmentation.
+        seed: seed of the augmentation.
 
     Attributes:
         records: the ImageSet.

@@ -66,7 +66,7 @@ class ImageSet:
             The encoded image, or its pixels (H, W, 3) uint8 RGB, which the caller may modify.
 
         Raises:
-            ValueError: this image is bad; names it.
+            ValueError: this image is bad; the message names it.
             OSError: the files cannot be read.
         """
         raise NotImplementedError

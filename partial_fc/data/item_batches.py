@@ -55,7 +55,7 @@ class Items(Protocol):
         An item with a NaN or infinite number is bad.
 
         Raises:
-            ValueError: an item is bad; names it. The items are then read one by one.
+            ValueError: an item is bad; the message names it. The items are then read one by one.
         """
 
     def close(self) -> None:
@@ -234,7 +234,7 @@ class ItemBatches:
             Inputs of the good items, None if there is none; (P,) bool, which items are good.
 
         Raises:
-            ValueError: an item is bad, and no more may be skipped; names it.
+            ValueError: an item is bad, and no more may be skipped; the message names it.
         """
         good_items, good = [], np.ones(len(positions), bool)
         for row, position in enumerate(positions.tolist()):
@@ -302,7 +302,7 @@ def read_counted(items: Items, positions: np.ndarray, epoch: int) -> tuple[Batch
     """Returns ``items.read``, the bytes read, and the seconds spent reading, see Items.
 
     Raises:
-        ValueError: an item is bad, or has a number that is not finite; names it.
+        ValueError: an item is bad, or has a number that is not finite; the message names it.
     """
     if hasattr(items, "read_counted"):
         counted: tuple[Batch, int, float] = items.read_counted(positions, epoch)

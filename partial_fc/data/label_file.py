@@ -16,7 +16,7 @@ from .batch import Batch
 from .item_batches import Items, describe, read_counted
 from .label_runs import NO_LABEL, each_label
 
-BLOCK = 1 << 20  # labels in memory at a time
+BLOCK = 1 << 22  # labels in memory at a time
 
 
 class FileLabels:
@@ -46,9 +46,9 @@ class FileLabels:
         if len(labels) != len(items):
             raise ValueError(f"{path} has labels of {plural(len(labels), 'item')}, but the set has {len(items)}")
         self._file = labels
-        digest, lowest, self.num_classes = hashlib.sha256(f"{items.digest} {labels.dtype}".encode()), 0, 0
+        digest, lowest, self.num_classes = hashlib.sha256(items.digest.encode()), 0, 0
         for start, block in self._blocks():
-            digest.update(np.ascontiguousarray(block).data)
+            digest.update(np.ascontiguousarray(block, "<i8").data)
             smallest, largest = int(block.min()), int(block.max())
             lowest, self.num_classes = min(lowest, smallest), max(self.num_classes, largest + 1)
             if smallest < NO_LABEL or largest >= num_classes:

@@ -107,7 +107,7 @@ class Batches(Protocol):
         """Reads this rank's part of the global batch that begins at ``first`` (0 .. N - G) of the epoch's order.
 
         Raises:
-            ValueError: an item is bad; names it.
+            ValueError: an item is bad; the message names it.
         """
 
     def sample(self, count: int) -> Inputs:
@@ -132,7 +132,7 @@ class DataLoader(BatchIterator[Batch]):
         batches, threads: as above.
 
     Raises, in ``next``:
-        ValueError: an item is bad; names it, for example by file, key and offset.
+        ValueError: an item is bad; the message names it, for example by file, key and offset.
     """
 
     def __init__(self, batches: Batches, threads: int, load: Callable[[Position], Batch]):

@@ -35,7 +35,7 @@ SETTINGS = Schema(
     Setting(
         "rec",
         "",
-        "training set: a train.rec, its folder, or another form of set, see data.md (default: the one of data_name)",
+        "training set: a train.rec, its folder, or another form of set, see data.md (default: found by data_name)",
         path=True,
     ),
     Setting(
@@ -99,7 +99,10 @@ SETTINGS = Schema(
     ),
     Setting("follow_links", False, "follow symbolic links that lead out of the folder of a set"),
     Setting(
-        "skip_bad_images", 0, "number of unreadable items that each rank skips before the training fails", at_least=0
+        "skip_bad_images",
+        0,
+        "number of unreadable images or items that each rank may skip before the training fails",
+        at_least=0,
     ),
     Setting(
         "decode_threads",
@@ -121,8 +124,8 @@ SETTINGS = Schema(
     "Network",
     Setting("embedding_size", 512, "dimension of the embeddings", at_least=1, at_most=65536),
     _options("network_options", "arguments of the network, such as dropout=0.4"),
-    Setting("fp16", False, "compute the backbone in float16 (GPUs only); head, layer and files stay float32"),
-    Setting("bf16", False, "compute the backbone in bfloat16; head, layer and files stay float32", trainer="torch"),
+    Setting("fp16", False, "compute the backbone in float16 (GPUs only); all else, and saved files, in float32"),
+    Setting("bf16", False, "compute the backbone in bfloat16; all else, and saved files, in float32", trainer="torch"),
     "Loss",
     Setting("loss_s", 64.0, "scale s of the logits", at_least=1, at_most=10**4),
     Setting(
@@ -133,7 +136,8 @@ SETTINGS = Schema(
     ),
     _options(
         "margin_options",
-        "arguments of the margin, such as m1=1.0,m2=0.3,m3=0.2,interclass_filtering_threshold=0.4 for combined",
+        "arguments of the margin, such as m1=1.0,m2=0.3,m3=0.2,interclass_filtering_threshold=0.4 for combined; in "
+        "PyTorch also one value per epoch, such as m2=[0.0,0.3], or a ramp of [epoch,value] pairs",
         "margin",
     ),
     Setting(
@@ -247,7 +251,7 @@ SETTINGS = Schema(
     Setting(
         "class_map",
         "",
-        "also load the pretrained class centers: file that maps the classes, or same for the same classes",
+        "also load the pretrained class centers: file that maps their classes to this set's, or same if they are equal",
         path=True,
     ),
     Setting(
@@ -271,7 +275,8 @@ SETTINGS = Schema(
     Setting(
         "checkpoint_every",
         -1,
-        "number of updates between two checkpoints; 0 disables this, -1 is 2000 updates, on GPUs about 10 minutes",
+        "number of updates between two checkpoints; 0 never saves by updates, -1 saves every 2000 updates, or on GPUs "
+        "about every 10 minutes",
         at_least=-1,
     ),
     _options("checkpoint_options", "further options of the checkpoints, such as minutes=30"),

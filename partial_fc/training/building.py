@@ -26,7 +26,14 @@ from .framework import Framework
 from .loop import LoopState
 from .new_centers import take_new_centers
 from .saved_training import NEW_WEIGHTS, ResumePlan, read_pretrained, take_pretrained
-from .schedule import Epochs, RateFactor, items_of_update, learning_rates, resolve_schedule
+from .schedule import (
+    Epochs,
+    RateFactor,
+    items_of_update,
+    learning_rates,
+    margin_options_by_update,
+    resolve_schedule,
+)
 from .tasks import Task, build_task
 from .trackers import Trackers
 from .verifying import CallBackVerification
@@ -97,7 +104,7 @@ def build_dummies(
 
 
 def _require_bank_memory(settings, framework: Framework) -> None:
-    """Raises ValueError if this rank's bank (float32) does not fit on its GPU, or the host's banks in its memory."""
+    """Raises ValueError if this rank's bank does not fit on its GPU, or a host's banks do not fit in host memory."""
     numbers_per_class = sum(framework.center_widths(settings).values())
     if settings.bank_folder:
         return  # the bank checks the space on the disk
@@ -142,7 +149,7 @@ def build_training(
         take_new_centers.
 
     Args:
-        settings, task, framework, data: of this rank.
+        settings, task, framework, data: this rank's parts of the training.
         folder: folder in which the class centers are saved.
         plan: how the training starts.
 
@@ -158,7 +165,7 @@ def build_training(
         with_classes, read_files = bool(settings.class_map), framework.read_pretrained
         pretrained = read_pretrained(plan.pretrained, with_classes, framework.collectives, read_files)
     model_format = plan.model_format(pretrained, framework.model_format)
-    engine = framework.build_engine(settings, task, rate_factor, data, folder, model_format)
+    engine = framework.build_engine(settings, task, rate_factor, epochs, data, folder, model_format)
     if pretrained is not None:
         class_map = take_pretrained(pretrained, settings, engine)
         take_new_centers(settings, class_map, engine, data)
@@ -180,6 +187,7 @@ def build_log(training: Training, trackers: Trackers, bar: tqdm, loop: LoopState
         engine=engine,
         max_update=settings.max_update,
         rate=lambda num_update: backbone_lr * training.rate_factor(num_update),
+        margin_options=margin_options_by_update(settings, training.epochs),
         loop=loop,
     )
 

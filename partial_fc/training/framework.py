@@ -11,7 +11,7 @@ from partial_fc.distributed.collectives import Collectives
 from .engine import Engine
 from .saved_training import ForeignCheckpoint, Pretrained
 from .saving import SaveCallback
-from .schedule import RateFactor
+from .schedule import Epochs, RateFactor
 from .tasks.task import Task
 from .trackers.tracker import ScalarWriter
 
@@ -20,7 +20,7 @@ class Framework(Protocol):
     """Builds the parts of a training from its settings.
 
     Attributes:
-        collectives: between the ranks.
+        collectives: the collectives between the ranks.
         source_folders: folders of the framework's part of this program.
         files: files that a training writes in the framework's own formats: description -> names.
         script: path of the script that trains on this host; empty if there is none.
@@ -109,6 +109,7 @@ class Framework(Protocol):
         settings: Any,
         task: Task,
         rate_factor: RateFactor,
+        epochs: Epochs,
         data: TrainingData,
         folder: str,
         model_format: ModelFormat,
@@ -116,9 +117,9 @@ class Framework(Protocol):
         """Builds the engine, with the same initial parameters on every rank.
 
         Args:
-            settings, task, rate_factor, data: see Training.
+            settings, task, rate_factor, epochs, data: see Training.
             folder: folder in which the class centers are saved.
-            model_format: format of what the training starts from.
+            model_format: format of the weights that the training starts from.
 
         Raises:
             JobError: On every rank, if one fails.

@@ -111,9 +111,10 @@ class TrainingResult(NamedTuple):
             "skipped_images": self.skipped,  # name in the first versions
             "skipped_samples": self.skipped,
             "final_loss": self.losses[-1].loss if self.losses else None,
-            "verification": {name: of_set.value for name, of_set in self.sets.items()},
+            "verification": {name: set_result.value for name, set_result in self.sets.items()},
             "verification_details": {
-                name: {**of_set.points[-1]._asdict(), "best": of_set.best_value} for name, of_set in self.sets.items()
+                name: {**set_result.points[-1]._asdict(), "best": set_result.best_value}
+                for name, set_result in self.sets.items()
             },
             "baselines": self.baselines,
             "problems": self.problems,

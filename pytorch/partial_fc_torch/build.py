@@ -18,11 +18,16 @@ from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.margins import COMBINED
 from partial_fc.settings.checks import check_batch_norms
 from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
-from partial_fc.training.schedule import RateFactor, learning_rates
-from partial_fc.training.schedules import value_in_epoch
+from partial_fc.training.schedule import (
+    Epochs,
+    RateFactor,
+    learning_rates,
+    lists_by_epoch,
+    margin_options_by_update,
+)
+from partial_fc.training.schedules import check_by_epoch, value_in_epoch
 from partial_fc.training.tasks.task import Task
 from partial_fc.training.trackers.tensorboard import drawn_ending
-from partial_fc.utils.config import parse_options
 from partial_fc.utils.options import options_of, other_options
 from partial_fc.utils.user_code import errors_of
 
@@ -30,14 +35,15 @@ from .arcface_checkpoint import read_checkpoint
 from .backbones import NETWORKS, Backbone, get_model
 from .backbones.recompute import recompute_blocks
 from .batches import dummy_tensors, tensor_data
+from .center_files import center_file
 from .code_cache import use_private_cache
 from .collectives import default_collectives, uses_gpu
 from .data_parallel import data_parallel
 from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
 from .device_report import device_line, precision_line
 from .engine import TorchEngine
-from .layer.center_files import center_file
-from .layer.margins import find_margin, margin_named
+from .layer.margins import Margin, as_margin, find_margin, margin_named
+from .layer.objectives import find_objective
 from .layer.optimizers import optimizer_named
 from .memory_format import takes_channels_last, use_channels_last
 from .onnx_export import OnnxExport
@@ -54,13 +60,14 @@ from .published_files import read_pretrained
 from .saving import save_model
 
 
-def build_margin(settings) -> Any:
-    """Returns the margin of the settings: any object that as_margin accepts.
+def build_margin(settings, epochs: Epochs, num_update: int = 1) -> Any:
+    """Returns the margin of the settings in an update, from 1: any object that as_margin accepts.
 
     Raises:
         ValueError: ``margin`` does not exist, or does not take ``margin_options``.
     """
-    options = parse_options("margin_options", settings.margin_options, find_margin(settings.margin))
+    options = other_options(settings, "margin_options", find_margin(settings.margin))
+    options |= margin_options_by_update(settings, epochs)(num_update)
     if settings.margin == "combined":
         options = {**COMBINED, **options}
     return margin_named(settings.margin, settings.loss_s, options)
@@ -68,10 +75,17 @@ def build_margin(settings) -> Any:
 
 def objective_arguments(settings) -> dict[str, Any]:
     """Returns the arguments of PartialFC for the objective of the settings."""
-    name, options = settings.objective, settings.objective_options
-    if (name, options) == ("softmax", ""):
-        return {}
-    return {"objective": name, "objective_options": parse_options("objective_options", options)}
+    options = other_options(settings, "objective_options", find_objective(settings.objective))
+    return {"objective": settings.objective, "objective_options": options}
+
+
+def check_margin(settings) -> None:
+    """Raises ValueError as `build_margin`, also for the options of later epochs."""
+    updates = 10**6  # of an epoch
+    changes = [check_by_epoch(name, values) for name, values in lists_by_epoch(settings).items()]
+    for epoch in sorted({1}.union(*changes)):
+        for num_update in ((epoch - 1) * updates, (epoch - 1) * updates + 1):  # before and after a change
+            build_margin(settings, Epochs(updates, 1), max(num_update, 1))
 
 
 def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
@@ -181,7 +195,9 @@ class TorchFramework:
 
     def center_widths(self, settings) -> dict[str, int]:
         """Returns the numbers per class of the centers and of each state of their optimizer."""
-        return center_widths(settings.embedding_size, optimizer_named(settings.center_optimizer, settings.wd).states)
+        widths = center_widths(settings.embedding_size, optimizer_named(settings.center_optimizer, settings.wd).states)
+        sub_centers = options_of(settings, "layer_options").sub_centers
+        return {field: sub_centers * width for field, width in widths.items()}
 
     def check_task(self, task: Task) -> None:
         """Accepts every task."""
@@ -198,7 +214,14 @@ class TorchFramework:
         return dummy_tensors(inputs, num_classes, seed, self.collectives.rank, pinned, label_shape=label_shape)
 
     def build_engine(
-        self, settings, task: Task, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
+        self,
+        settings,
+        task: Task,
+        rate_factor: RateFactor,
+        epochs: Epochs,
+        data,
+        folder: str,
+        model_format: ModelFormat,
     ) -> TorchEngine:
         """Builds the engine, see Framework.build_engine; its centers are saved to ``folder``.
 
@@ -218,12 +241,16 @@ class TorchFramework:
             factor = rate_factor(num_update)
             return backbone_lr * factor, center_lr * factor
 
+        def margins(num_update: int) -> Margin:
+            return as_margin(build_margin(settings, epochs, num_update))
+
         build = partial(
             TorchEngine,
             model,
             layer,
             rates,
             settings.network,
+            margins=margins if lists_by_epoch(settings) else None,
             optimizer=partial(optimizer_of(settings), fused=on_gpu, factors=factors, momentum_convention=convention),
             max_grad_norm=settings.max_grad_norm,
             gradient_acc=settings.gradient_acc,
@@ -240,7 +267,7 @@ class TorchFramework:
         """Builds the layer of this rank, which saves its centers to ``folder``."""
         options = options_of(settings, "layer_options")
         return PartialFC(
-            margin_softmax=build_margin(settings),
+            margin_softmax=build_margin(settings, Epochs(1, 1)),
             **objective_arguments(settings),
             num_classes=settings.num_classes,
             sample_rate=value_in_epoch(settings.sample_ratio, 0),
@@ -253,6 +280,7 @@ class TorchFramework:
             momentum_convention=model_format.momentum_convention,
             seed=settings.seed,
             collectives=self.collectives,
+            sub_centers=options.sub_centers,
             tile_classes=options.tile_classes,
             logits_cache_mb=None if options.logits_cache_mb < 0 else options.logits_cache_mb,
             layer_dtype=options.dtype,

@@ -27,6 +27,7 @@ from .bank import TorchBank
 from .batches import Tensors, as_tensors, micro_batches
 from .collectives import average_tensors
 from .layer.accumulation import Accumulation
+from .layer.margins import Margin
 from .loss_scaling import LossScaling
 from .memory_format import format_of
 from .optimizers import BackboneOptimizer, build_optimizer
@@ -36,10 +37,10 @@ from .pixels import normalized
 Arrays = dict[str, np.ndarray]
 Rates = tuple[float, float]
 
-MARGIN = "margin:"  # prefix of the margin's buffers in checkpoints
+LOSS_PARTS = "margin", "objective"  # attributes of the layer with a state; followed by a colon, prefixes in checkpoints
 
 
-def _of_layer(name: str) -> Any:
+def _layer_attribute(name: str) -> Any:
     """Returns a property of the engine that reads and sets an attribute of its layer."""
     return property(lambda self: getattr(self.layer, name), lambda self, value: setattr(self.layer, name, value))
 
@@ -54,6 +55,7 @@ class TorchEngine:
         model: the return value of ``data_parallel(backbone, layer)``.
         layer: PartialFC on the same device.
         rates: maps the number of an update, counted from 1, to the learning rates of backbone and centers.
+        margins: maps it to a margin, whose arguments the layer's margin then takes; None leaves them.
         network: name of the backbone; determines how MXNet's arrays are renamed.
         optimizer: builds the optimizer of the backbone, see build_optimizer.
         momentum_convention: whether SGD's momentum sums gradients or steps, for backbone and centers; see SGDParams.
@@ -76,9 +78,9 @@ class TorchEngine:
     """
 
     draws_random_numbers = True  # a user's backbone may use dropout
-    num_update = _of_layer("num_update")
-    rank_flags = _of_layer("rank_flags")
-    all_rank_flags = _of_layer("all_rank_flags")
+    num_update = _layer_attribute("num_update")
+    rank_flags = _layer_attribute("rank_flags")
+    all_rank_flags = _layer_attribute("all_rank_flags")
 
     def __init__(
         self,
@@ -87,6 +89,7 @@ class TorchEngine:
         rates: Callable[[int], Rates],
         network: str = "",
         *,
+        margins: Callable[[int], Margin] | None = None,
         optimizer: Callable[[nn.Module], BackboneOptimizer] = build_optimizer,
         momentum_convention: str = "gradients",
         max_grad_norm: float = 0.0,
@@ -99,7 +102,7 @@ class TorchEngine:
     ):
         self._parallel, self._forward = model, torch.compile(model) if compiled else model
         self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
-        self.layer, self.rates, self.network, self._frozen = layer, rates, network, frozen
+        self.layer, self.rates, self.margins, self.network, self._frozen = layer, rates, margins, network, frozen
         self.collectives, self.device = layer.collectives, layer.device
         if self.collectives.size > 1 and self.backbone is model:
             raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
@@ -138,6 +141,8 @@ class TorchEngine:
             ValueError: With several ranks, if a parameter receives no gradient.
         """
         learning_rate, self.layer.learning_rate = self.rates(self.num_update + 1)
+        if self.margins:
+            self.layer.margin.take_options(self.margins(self.num_update + 1))
         self._parallel.train()
         for module in self._frozen:
             module.eval()
@@ -249,10 +254,14 @@ class TorchEngine:
         torch.manual_seed(seed)
 
     def parameters(self) -> Arrays:
-        """Returns copies of parameters and states of optimizer and margin on the host, the same on every rank."""
-        margin = {f"{MARGIN}{name}": weights.to_array(value) for name, value in self.layer.margin.state_dict().items()}
+        """Returns copies of parameters and states of optimizer and loss on the host, the same on every rank."""
+        loss = {
+            f"{part}:{name}": weights.to_array(value)
+            for part in LOSS_PARTS
+            for name, value in getattr(self.layer, part).state_dict().items()
+        }
         average = self._average_arrays(weights.parameter_arrays)
-        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **margin, **average}
+        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **loss, **average}
 
     def statistics(self) -> Arrays:
         """Returns copies of this rank's running statistics on the host."""
@@ -271,30 +280,35 @@ class TorchEngine:
             self.averaged.reset()
 
     def restore(self, arrays: Arrays, num_update: int) -> None:
-        """Sets parameters, statistics, and states of optimizer and margin from ``arrays``, see Engine.restore.
+        """Sets parameters, statistics, and states of optimizer and loss from ``arrays``, see Engine.restore.
 
-        If ``arrays`` has no state of this margin, the margin starts anew: the training continues with another loss.
+        If ``arrays`` has no state of this margin or objective, it starts anew: the loss has changed.
         """
         logs = self.collectives.rank == 0
         self.set_weights(arrays)
         thawed = self.optimizer.restore(with_torch_names(self.network, arrays))
         if thawed and logs:
-            logging.info("their optimizer states start anew, as they were not trained before: %s", some(thawed))
+            logging.info("parameters that were frozen before, their optimizer states start anew: %s", some(thawed))
 
         def with_prefix(prefix: str) -> Arrays:
             return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
-        margin, saved = self.layer.margin, with_prefix(MARGIN)
-        state = margin.state_dict()
-        if {name: array.shape for name, array in saved.items()} == {name: value.shape for name, value in state.items()}:
-            margin.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in saved.items()})
-        elif state and logs:
-            logging.warning(
-                "the checkpoint has no state of %s (%s), but %s: the margin starts anew",
-                type(margin).__name__,
-                some(list(state)),
-                some(list(saved)) or "none",
+        for part in LOSS_PARTS:
+            module, saved = getattr(self.layer, part), with_prefix(f"{part}:")
+            state = module.state_dict()
+            shapes, saved_shapes = (
+                {name: tuple(each.shape) for name, each in values.items()} for values in (state, saved)
             )
+            if shapes == saved_shapes:
+                module.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in saved.items()})
+            elif state and logs:
+                logging.warning(
+                    "the checkpoint has no state of %s (%s), but %s: the %s starts anew",
+                    type(module).__name__,
+                    some(list(state)),
+                    some(list(saved)) or "none",
+                    part,
+                )
         average = with_prefix(AVERAGE)
         if self.averaged and average:
             with self.averaged.in_backbone() as backbone:

@@ -93,16 +93,16 @@ def test_both_passes_run_with_the_layers_gpu_as_the_current_device(monkeypatch):
     found = {}
     with fake_gpu(monkeypatch) as trace:
         layer = build()
-        passes = layer._softmax.passes.of_torch
+        passes = layer._computation.choose_passes.of_torch
 
         def noted(original, *arguments):
             found[original.__name__] = trace.current
             return original(*arguments)
 
-        for name in ("statistics", "begin_gradients", "gradients"):
+        for name in ("statistics", "add_feature_gradient", "add_center_gradient"):
             setattr(passes, name, partial(noted, getattr(passes, name)))
         step(layer, trace)
-        assert found == {"statistics": 1, "begin_gradients": 1, "gradients": 1}
+        assert found == {"statistics": 1, "add_feature_gradient": 1, "add_center_gradient": 1}
         assert trace.current == 0
 
 

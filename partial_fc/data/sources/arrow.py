@@ -296,7 +296,7 @@ def choose(
     if name in names:
         return columns[name]
     types = ", ".join(f"{name} ({column.type})" for name, column in columns.items())
-    expected = f"{name!r} to be one" if use in chosen or name in columns else "one"
+    expected = f"{name!r} to be a column" if use in chosen or name in columns else "a single column"
     encode = f"number its values by class_encode_column({name!r}) of datasets, or " if use == "label" else ""
     raise ValueError(
         f"{path} has the columns {types}, expected {expected} of {what}: {encode * (name in columns)}set "

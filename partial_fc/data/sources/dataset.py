@@ -63,12 +63,12 @@ class LabelledDataset:
 
     @cached_property
     def digest(self) -> str:
-        """The Dataset's attribute ``digest``, or else a digest of the labels: items may contain random numbers."""
+        """The Dataset's attribute ``digest``, or else a digest of the labels (the items may contain random numbers)."""
         digest = getattr(self.dataset, "digest", None)
         return str(digest) if digest else hashlib.sha256(self.labels.tobytes()).hexdigest()[:16]
 
     def read(self, position: int, convert: Callable[[Any], Result]) -> Result:
-        """Returns ``convert(inputs)`` of an item. Raises ValueError, which names it, if it is bad."""
+        """Returns ``convert(inputs)`` of an item. Raises ValueError, which names the item, if it is bad."""
         inputs, label = read_item(self.dataset, self.name, position)
         targets = self.labels[position]
         given, expected = (each[each != NO_LABEL].tolist() for each in map(np.atleast_1d, (label, targets)))
@@ -204,7 +204,7 @@ def open_dataset(dataset: Any, name: str) -> Any:
         try:
             dataset = dataset()
         except (Exception, SystemExit) as error:  # of the user's code
-            raise refusal(error, f"rec is {name}, which ends with ") from error
+            raise refusal(error, f"rec is {name}, which failed: ") from error
     try:
         count = len(dataset)
         dataset.__getitem__  # noqa: B018

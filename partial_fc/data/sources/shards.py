@@ -47,7 +47,7 @@ class ShardImages(ImageSet):
         pattern: of the shards, or their folder; see expand_shards.
 
     Raises:
-        OSError, ValueError: a shard cannot be read, or a sample has no image or no label; names both.
+        OSError, ValueError: a shard cannot be read, or a sample has no image or no label; the message names both.
     """
 
     advice = "write the shard again"
@@ -167,7 +167,9 @@ def index_shard(path: str) -> np.ndarray:
                 with tarfile.open(fileobj=file, mode="r:", tarinfo=BoundedMember) as tar:
                     samples = samples_of(path, tar)
                     if start and tar.offset == start:
-                        raise ValueError(f"{path} has data after its end, at offset {start}, that are no archive")
+                        raise ValueError(
+                            f"{path} ends at offset {start}, but is followed by data that is not an archive"
+                        )
                     start = next_archive(path, file, tar.offset)
                     for name, sample in samples.items():
                         for kind, what in (("image", "image"), ("label", ".cls, the class label in decimal digits")):
@@ -223,7 +225,7 @@ def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
         if kind and parts[2].count(".") > 1:
             if others.setdefault(name, kind) != kind:
                 raise ValueError(
-                    f"{path}: {name} is no sample, because the name of a sample ends at the first dot: write the shard "
+                    f"{path}: {name} is not a sample, as the name of a sample ends at the first dot: write the shard "
                     "again with names without dots"
                 )
         elif kind:

@@ -83,7 +83,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
         training,
         rank_hosts,
         engine.on_gpu,
-        readers="decode_processes" if settings.decode_processes else "decode_threads",
+        readers_setting="decode_processes" if settings.decode_processes else "decode_threads",
         python=not settings.decode_processes and (not task.source() or is_dataset(task.source())),
     )
     data.close()

@@ -109,7 +109,7 @@ class FacePairs(PairVerification):
     """Pairs in a ``.bin`` file. A rank keeps the encoded images of its own pairs in memory.
 
     Args:
-        path: of the file.
+        path: path of the file.
         image_size: H.
         mirrored: whether to add the embedding of the mirror image.
     """

@@ -16,7 +16,7 @@ from .evaluation import Evaluation
 
 
 class Task:
-    """A task; every rank has one. A subclass has `items`, and overrides what differs.
+    """A task; every rank has one. A subclass implements `items`, and overrides other methods where it differs.
 
     Args:
         settings: settings of the training.

@@ -101,6 +101,13 @@ def test_centers_of_all_classes(folder, store, monkeypatch, caplog):
     assert ("whose centers stay random: 1" in caplog.text) == (RANK == 0)
 
 
+def test_the_mean_is_the_first_sub_center(folder):
+    images = write(folder)
+    before, centers = (rows.reshape(CLASSES, 2, E) for rows in take(build(of_layer={"sub_centers": 2}), folder))
+    check(centers[:, 0], images, range(len(COUNTS)))
+    np.testing.assert_array_equal(centers[:, 1], before[:, 1])
+
+
 class Photos(ArrayItems):
     """The second item is bad."""
 

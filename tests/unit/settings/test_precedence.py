@@ -51,6 +51,18 @@ def test_another_margin_of_the_same_loss_has_none_of_the_saved_options(tmp_path)
     assert (config.margin, config.margin_options) == (changes["margin"], "")
 
 
+@pytest.mark.parametrize(
+    "preset, part, value, options",
+    [
+        ({"dataset_name": "emore"}, "schedule", "epochs", "epochs=[8,14]"),
+        ({"loss_name": "cosface"}, "margin", "combined", "m1=1.0,m2=0.0,m3=0.4"),
+    ],
+)
+def test_the_part_of_a_preset_keeps_its_options_when_it_is_named_again(preset, part, value, options):
+    config = default.generate_config(**preset, changes={part: value}, trainer="torch")
+    assert (config[part], config[f"{part}_options"]) == (value, options)
+
+
 def test_errors_name_their_source(monkeypatch):
     monkeypatch.setitem(default.user_config, "momentum", 2.0)
     with pytest.raises(SettingsError, match="^config.py: momentum is 2.0"):
@@ -177,15 +189,15 @@ def test_rec_is_a_file_or_its_folder(tmp_path):
 @pytest.mark.parametrize(
     "left_out, message",
     [
-        ("num_classes", "num_classes too"),
-        ("num_epoch", "num_epoch or max_update too"),
-        ("lr_epochs", r"schedule \(such as lr_epochs=\[8,14\]\) too"),
+        ("num_classes", "num_classes"),
+        ("num_epoch", "num_epoch or max_update"),
+        ("lr_epochs", r"schedule \(such as lr_epochs=\[8,14\]\)"),
     ],
 )
 def test_an_own_set_takes_nothing_from_the_demo(left_out, message):
     config = default.generate_config(changes=OWN)
     assert (config.dataset, config.embedding_size, config.val_targets, config.warmup_steps) == ("own", 512, [], 0)
-    with pytest.raises(SettingsError, match=f"^/sets/own/train.rec is a set of your own: set {message}"):
+    with pytest.raises(SettingsError, match=f"^/sets/own/train.rec is a set of your own: also set {message}"):
         default.generate_config(changes={name: value for name, value in OWN.items() if name != left_out})
 
 

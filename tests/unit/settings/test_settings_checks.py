@@ -24,7 +24,7 @@ def refused(changes, words, trainer):
         ({"sample_rate": 0.1, "sample_ratio": 0.3}, "sample_rate and sample_ratio set ... 0.1 and 0.3"),
         *(({"sampling_correction": True, "sample_ratio": each}, "sampling_correction") for each in (0, [0.1, 0.0])),
         ({"cutoff": -1}, "cutoff is -1"),
-        ({"batch_size": 1}, "batch norms of small need 2 items"),
+        ({"batch_size": 1}, "batch norms of small need at least 2 items"),
         *(({name: 1e300}, f"{name} is 1e+300") for name in ("lr", "backbone_lr", "memory_bank_lr")),
         ({"lr_func": [1e300], "num_epoch": 1}, "lr_func contains 1e+300"),
         ({"layer_options": "kept_mb=1"}, "layer_options: unknown option 'kept_mb': did you mean 'logits_cache_mb'"),
@@ -51,6 +51,9 @@ def refused(changes, words, trainer):
         *(({"loss": name}, f"loss is '{name}' ... {OTHER_TRAINER}") for name in ("adaface", "own")),
         ({"margin": "own:Margin"}, OTHER_TRAINER),
         *(({"network": name}, f"network is '{name}' ... {OTHER_TRAINER}") for name in ("vit_t", "own:network")),
+        ({"margin_options": "m2=[0.1,0.2]"}, f"m2, which {OTHER_TRAINER}"),
+        ({"margins": (1, [0.1, 0.2], 0)}, f"m2, which {OTHER_TRAINER}"),
+        ({"margin_options": "ramp=exponential"}, f"ramp is 'exponential' ... {OTHER_TRAINER}"),
         ({"bach_size": 1}, "unknown setting 'bach_size': did you mean 'batch_size'"),
     ],
 )
@@ -78,6 +81,7 @@ def _options(setting, *options, **changes):
         ({"lr_func": lambda epoch: 1 / epoch, "num_epoch": 2}, "lr_func failed: ZeroDivisionError"),
         ({"lr_func": lambda epoch: None, "num_epoch": 2}, "lr_func failed: TypeError"),
         ({"lr_func": lambda epoch: 1 - epoch, "num_epoch": 3}, "lr_func contains -1.0"),
+        ({"objective": "uniface", "objective_options": "weight=0"}, "weight is 0, but must be"),
         ({"objective": "mcld"}, "unknown objective 'mcld': did you mean 'mlcd'"),
         ({"labels_per_item": 2000}, "labels_per_item is 2000, but must be at least 0 and at most 1024"),
         ({"center_optimizer": "adam"}, "unknown center_optimizer 'adam': did you mean 'adamw'"),
@@ -85,7 +89,7 @@ def _options(setting, *options, **changes):
         ({"schedule": "epochs", "lr_steps": []}, "add epochs=[...]"),
         ({"schedule": "cosin"}, "unknown schedule 'cosin': did you mean 'cosine'"),
         *_options("schedule", "power=0", "power=1e300", schedule="polynomial"),
-        ({"schedule": "cosine", "schedule_options": "power=2"}, "cannot be made with"),
+        ({"schedule": "cosine", "schedule_options": "power=2"}, "cannot be created with"),
         *_options("schedule", "final=2", schedule="cosine"),
         *_options("margin", "m=-1", "m=nan", "h=0", "t_alpha=2", "t_alpha=0", "m=1e300", loss="adaface"),
         *_options("margin", "lambda_g=-5", "l_a=0", "u_a=1e300", "l_m=-0.1", "u_m=True", loss="magface"),
@@ -107,6 +111,24 @@ def _options(setting, *options, **changes):
         ({"loss": "cosface", "margin": "a:b"}, "loss cosface has 'combined': set loss=own"),
         ({"margin_options": "m=0.4"}, "'combined' takes m1, m2, m3, interclass_filtering_threshold"),
         ({"loss": "adaface", "margins": (1, 0, 0.4)}, "'adaface' takes m, h, t_alpha"),
+        *(
+            ({"margin_options": f"m2={text}"}, "m2 is [ ... one number per epoch")
+            for text in (
+                "[]",
+                "[0,'a']",
+                "[[1,0],2]",
+                "[[2,0],[2,1]]",
+                "[[2,0],[1,1]]",
+                "[[0,1]]",
+                "[[1.5,1]]",
+                "[1e999]",
+            )
+        ),
+        *(({"margin_options": f"m2={text}"}, "m2 is 11.0") for text in ("[0.1,11]", "[[1,0.1],[2,11]]")),
+        ({"margin_options": "m=[0.1,0.2]"}, "'combined' takes m1"),
+        ({"margin_options": "m2=[0.1,0.2],ramp=exponential"}, "no ramp"),
+        ({"margin_options": "m2=[[1,0.1]],ramp=cubic"}, "unknown ramp 'cubic'"),
+        ({"margin": "own:margin", "margin_options": "m=[0.1,[1]]"}, "one number per epoch"),
         ({"net_se": True}, "net_se is True ... only the mxnet trainer"),
         ({"network": "rx50"}, "only the mxnet trainer"),
     ],
@@ -124,6 +146,7 @@ def test_refused_settings_of_the_pytorch_trainer(changes, words):
         {"dataset": "emore", "task": "items", "rec": "own:Items"},
         {"schedule": "factors", "schedule_options": "factors=[1.0,0.1,0.01]", "num_epoch": 3},
         {"optimizer_options": "lr=5.0", "layer_options": "lr=0.5"},
+        {"margin": "own:margin", "margin_options": "ramp=exponential,m=[[1,-5],[9,5]],sizes=(1,2)"},
     ],
 )
 def test_settings_that_just_fit(changes):

@@ -70,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("PyTorch trainer").add_argument
     add("--task", metavar="MODULE:NAME", help="task that makes the network's inputs (default: images)")
     add("--task-options", metavar="NAME=VALUE", help="options of the task")
+    add("--sub-centers", type=count, help="centers per class (default: 1)")
     add("--backbone-optimizer", choices=BACKBONE_STATES, help="optimizer of the backbone (default: sgd)")
     add("--ema", action="store_true", help="average the backbone's weights (setting ema_decay)")
     add("--activation-checkpointing", action="store_true", help="recompute activations to save memory")
@@ -106,7 +107,8 @@ def _fields_of_config(options: dict[str, Any], trusts_code: bool) -> dict[str, A
     settings = todays_names(read_settings(options["config"]))
     fields = {field: settings[name] for field, name in SETTINGS.items() if name in settings}
     layer, network = options_of(settings, "layer_options"), options_of(settings, "network_options")
-    fields |= {"tile_classes": layer.tile_classes, "activation_checkpointing": network.activation_checkpointing}
+    fields |= {"tile_classes": layer.tile_classes, "sub_centers": layer.sub_centers}
+    fields |= {"activation_checkpointing": network.activation_checkpointing}
     if layer.logits_cache_mb >= 0:
         fields["logits_cache_mb"] = layer.logits_cache_mb
     if "sample_ratio" in settings:
