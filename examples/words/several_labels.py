@@ -26,9 +26,9 @@ from .lexemes import DATA, FILES, Lexemes, read_set, split_lexemes
 EXAMPLE = "--root data/words"
 PYTHON = ".venv-torch/bin/python"
 CASES = {
-    "an item for each lexeme": ["task_options=unseen={}"],
-    "one of the lexemes, drawn in each epoch": ["task_options=unseen={},several_labels=True", "labels_per_item=1"],
-    "all lexemes": ["task_options=unseen={},several_labels=True"],
+    "an item for each lexeme": ["several_labels=False"],
+    "one of the lexemes, drawn in each epoch": ["several_labels=True", "labels_per_item=1"],
+    "all lexemes": ["several_labels=True"],
 }
 FIGURES = {
     "rank-1": ("search", "rank1"),
@@ -101,15 +101,16 @@ def run(args: argparse.Namespace) -> int:
     trained = split_lexemes(lexemes, 0, args.unseen, seed=0).trained
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
-    for number, (name, of_case) in enumerate(CASES.items()):
+    for number, (name, (option, *settings)) in enumerate(CASES.items()):
         output = folder / f"case{number}-seed{args.seed}"
         if not (output / "summary.json").exists():
             command = [PYTHON, "train.py", "--config", "examples/words/settings.json", f"output={output}"]
             command += [f"data_root={root.parent}", f"data_name={root.name}", f"num_classes={len(trained)}"]
             command += ["batch_size=256", "baselines=False", "num_epoch=0", f"max_update={args.updates}"]
-            command += [f"seed={args.seed}", *(setting.format(args.unseen) for setting in of_case), *args.settings]
+            command += [f"task_options=unseen={args.unseen},pairs={3 * args.unseen},{option}", f"seed={args.seed}"]
             with open(f"{output}.log", "w") as log:
-                subprocess.run(command, check=True, stdout=log, stderr=log, cwd=DATA.parent)
+                words = [*command, *settings, *args.settings]
+                subprocess.run(words, check=True, stdout=log, stderr=log, cwd=DATA.parent)
         details = json.loads((output / "summary.json").read_text())["verification_details"]
         figures = [details[kind][figure] for kind, figure in FIGURES.values()]
         figures.append(recall(ItemModel.open(output), lexemes, trained))
