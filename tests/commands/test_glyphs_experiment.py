@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 
 import pytest
 from conftest import LIMIT, TORCH, needs_torch
@@ -87,3 +88,12 @@ def test_cleaning(output_of, data, tmp_path):
     rows = dict(line.strip("| ").split(" | ", 1) for line in printed.splitlines() if line.startswith("| "))
     assert "classes of a test set" in rows and "50.00 ± 1.00" in rows["20 % of the classes split, cleaned"]
     assert "50.00 ± 1.00" not in rows["20 % wrong labels"] and (folder / "flip" / "backbone.onnx").exists()
+
+
+def test_clusters(succeed, data, tmp_path):
+    pytest.importorskip("faiss", reason="pip install faiss-cpu")
+    words = ["--quick", "--root", data, "--folder", tmp_path / "clusters", "--rounds", "1", "--labelled", "30"]
+    printed = succeed(sys.executable, "-m", "examples.glyphs.clusters", *words).stdout
+    titles = [line.split(" | ")[0] for line in printed.splitlines() if line.startswith("| ")]
+    clusters = ["| clusters, P = 1", "| clusters, P = 5"]
+    assert titles == ["| labels", "| random clusters", "| characters, 30 of 60", *clusters, "| characters, all"]
