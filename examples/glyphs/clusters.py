@@ -104,9 +104,10 @@ class Study:
 
     def row(self, name: str, *cells: str) -> list[str]:
         """Returns a row of the table, beginning with ``cells``: the figures of a model, or of pixels."""
-        nmi = mutual_information(np.load(self.cluster(name, 1)), self.characters)
+        clusters = np.load(self.cluster(name, 1))
         embeddings, (labels, kinds) = self.embeddings(name, self.unseen_records), self.unseen
-        figures = [Figure(nmi, np.nan), Figure(neighbors_accuracy(embeddings, labels), np.nan)]
+        values = [mutual_information(clusters, self.characters), purity(clusters, self.characters)]
+        figures = [Figure(value, np.nan) for value in (*values, neighbors_accuracy(embeddings, labels))]
         gallery = embeddings[kinds == GALLERY]
         for kind in KINDS:
             own = kinds == kind
@@ -126,7 +127,8 @@ class Study:
         if labelled:
             first, title = self.train_labelled(labelled), f"characters, {labelled} of {self.characters.max() + 1}"
         random = np.random.default_rng(self.seed).integers(self.clusters, size=len(self.characters))
-        yield ["random clusters", "", percent(Figure(mutual_information(random, self.characters), np.nan)), "", "", ""]
+        shares = [measure(random, self.characters) for measure in (mutual_information, purity)]
+        yield ["random clusters", "", *(percent(Figure(share, np.nan)) for share in shares), "", "", ""]
         yield self.row(first, title, "0")
         for labels in LABELS:
             name = first
@@ -148,6 +150,14 @@ def mutual_information(left: np.ndarray, right: np.ndarray) -> float:
 def _entropy(labels: np.ndarray) -> float:
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     return float(-(shares * np.log(shares)).sum())
+
+
+def purity(clusters: np.ndarray, labels: np.ndarray) -> float:
+    """Returns the fraction of items whose label (N,) is the most frequent one in their cluster (N,)."""
+    pairs, counts = np.unique(np.stack([clusters, labels]), axis=1, return_counts=True)
+    highest = np.zeros(int(clusters.max()) + 1, np.int64)
+    np.maximum.at(highest, pairs[0], counts)
+    return float(highest.sum() / len(labels))
 
 
 def neighbors_accuracy(embeddings: np.ndarray, labels: np.ndarray) -> float:
@@ -186,7 +196,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     schedule = QUICK if args.quick else SCHEDULE
     study = Study(args.root.resolve(), args.folder.resolve(), args.clusters, schedule, args.seed)
-    columns = ["NMI", f"{NEIGHBORS}-NN", *(f"rank-1, {kind}" for kind in KINDS.values())]
+    columns = ["NMI", "purity", f"{NEIGHBORS}-NN", *(f"rank-1, {kind}" for kind in KINDS.values())]
     print("\n".join(markdown_table(["labels", "round", *columns], list(study.rows(args.rounds, args.labelled)))))
     return 0
 

@@ -56,7 +56,7 @@ def test_each_round_trains_on_the_clusters_of_the_one_before(root, tmp_path):
     assert list(rows) == [*expected, ("characters, all", "")]
     random, pixels, *trained = (float(cells[0]) for cells in rows.values())
     assert random < 70 < 90 < min(pixels, *trained)
-    assert all(float(cell.split()[0]) > 90 for cells in list(rows.values())[1:] for cell in cells[1:])
+    assert all(float(cell.split()[0]) > 90 for cells in list(rows.values())[1:] for cell in cells[2:])
     settings = {name: own[0] for name, own in study.trained.items()}
     assert settings["pixels-p5-round1"] == f"labels={tmp_path}/models/pixels-labels5.npy"
     assert settings["pixels-p5-round2"] == f"labels={tmp_path}/models/pixels-p5-round1-labels5.npy"
@@ -78,6 +78,7 @@ def test_figures_of_known_labelings():
     assert clusters.mutual_information(a, 1 - a) == pytest.approx(1)
     assert clusters.mutual_information(a, np.array([0, 1, 0, 1])) == pytest.approx(0, abs=1e-12)
     assert clusters.mutual_information(a, np.arange(4)) == pytest.approx(2 / 3)  # I = ln 2, H = ln 2 and ln 4
+    assert clusters.purity(np.array([4, 4, 4, 2, 2]), np.array([1, 1, 0, 0, 3])) == pytest.approx(3 / 5)
     angles = np.array([0.0, 0.1, 0.2, 0.3, 2.0, 2.1, 2.2, 2.3, 0.15])
     rows = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     labels = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1])  # the last one is wrong
