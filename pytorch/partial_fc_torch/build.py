@@ -3,7 +3,7 @@
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from partial_fc.data.training_data import Batches, DataLoader, DummyData
 from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.margins import COMBINED
 from partial_fc.settings.checks import check_batch_norms
+from partial_fc.training.heads import Head
 from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
 from partial_fc.training.schedule import RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
@@ -35,7 +36,7 @@ from .collectives import default_collectives, uses_gpu
 from .data_parallel import data_parallel
 from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
 from .device_report import device_line, precision_line
-from .engine import TorchEngine
+from .engine import LayerHead, TorchEngine
 from .layer.center_files import center_file
 from .layer.margins import find_margin, margin_named
 from .layer.optimizers import optimizer_named
@@ -52,6 +53,8 @@ from .optimizers import (
 from .partial_fc import PartialFC
 from .published_files import read_pretrained
 from .saving import save_model
+
+HEADS = "heads"  # folder in the output folder with the class centers of the heads after the first
 
 
 def build_margin(settings) -> Any:
@@ -187,25 +190,41 @@ class TorchFramework:
         return dummy_tensors(inputs, num_classes, seed, self.collectives.rank, pinned=self.device.type == "cuda")
 
     def build_engine(
-        self, settings, task: Task, rate_factor: RateFactor, data, folder: str, model_format: ModelFormat
+        self,
+        settings,
+        task: Task,
+        rate_factor: RateFactor,
+        data,
+        folder: str,
+        model_format: ModelFormat,
+        heads: Sequence[Head] = (),
     ) -> TorchEngine:
         """Builds the engine, see Framework.build_engine; its centers are saved to ``folder``.
 
         Collectives: all-gathers ``status.memory_bank`` and ``status.module``; the broadcasts of
         DistributedDataParallel; all-gather ``status.optimizer``.
         """
+        heads = heads or [Head("", settings)]
         collectives = self.collectives
         logging.info("%s", device_line(self.device))
         logging.info("%s", precision_line(settings, self.device, collectives.size))
-        layer = collectives.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder, model_format))
+
+        def build_heads() -> list[LayerHead]:
+            folders = [folder, *(os.path.join(folder, HEADS, head.name) for head in heads[1:])]
+            layers = [self.build_layer(head.settings, path, model_format) for head, path in zip(heads, folders)]
+            return [LayerHead(head.name, layer, head.weight) for head, layer in zip(heads, layers)]
+
+        layer_heads = collectives.run_on_all_ranks("memory_bank", build_heads)
+        layer = layer_heads[0].layer
         backbone = collectives.run_on_all_ranks("module", lambda: self.build_backbone(settings, task, model_format))
         model = data_parallel(backbone, layer, getattr(torch, settings.gradient_dtype))
         convention, factors = model_format.momentum_convention, read_factors(settings.part_rates)
-        on_gpu, (backbone_lr, center_lr) = self.device.type == "cuda", learning_rates(settings, collectives.size)
+        on_gpu, (backbone_lr, _) = self.device.type == "cuda", learning_rates(settings, collectives.size)
+        center_rates = [learning_rates(head.settings, collectives.size)[1] for head in heads]
 
-        def rates(num_update: int) -> tuple[float, float]:
+        def rates(num_update: int) -> tuple[float, ...]:
             factor = rate_factor(num_update)
-            return backbone_lr * factor, center_lr * factor
+            return tuple(rate * factor for rate in (backbone_lr, *center_rates))
 
         build = partial(
             TorchEngine,
@@ -222,6 +241,7 @@ class TorchFramework:
             pixels=task.pixels,
             compiled=options_of(settings, "network_options").compile,
             frozen=frozen_modules(backbone, factors),
+            heads=layer_heads,
         )
         return collectives.run_on_all_ranks("optimizer", build)
 
@@ -287,7 +307,7 @@ class TorchFramework:
         folder: str,
         examples: Inputs,
         metadata: Callable[..., Mapping[str, str]],
-    ) -> tuple[SaveCallback, CenterSave]:
+    ) -> tuple[SaveCallback, ...]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
 
         Collectives: all-gather ``status.export``, now and after the first update.
@@ -304,6 +324,10 @@ class TorchFramework:
         elif self.collectives.rank == 0:
             logging.warning("no ONNX files are written: the weights of %s exceed their 2 GiB", settings.network)
         model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, exports), validate)
-        names = [center_file(field) for field in engine.layer.widths]
-        center_save = CenterSave(engine.collectives, settings.save_every, engine.layer.save_params, folder, names)
-        return model_save, center_save
+        center_saves = []
+        for head in engine.heads:
+            layer, names = head.layer, [center_file(field) for field in head.layer.widths]
+            path = folder if layer is engine.layer else os.path.join(folder, HEADS, head.name)
+            save = CenterSave(engine.collectives, settings.save_every, layer.save_params, path, names)
+            center_saves.append(save)
+        return model_save, *center_saves
