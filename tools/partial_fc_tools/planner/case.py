@@ -4,7 +4,7 @@ Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L 
 samples per step, T classes per tile.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.layer.margins import MARGINS
@@ -48,6 +48,12 @@ class Case(NamedTuple):
     task: str = ""  # package.module:name of the task that makes the network's inputs; empty for images
     task_options: str = ""
     config: str = ""  # path of a settings.json with other settings that the task reads
+    # Heads after the first: name, and the fields that differ from the first's, as pairs.
+    heads: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
+
+    def of_heads(self) -> dict[str, "Case"]:
+        """Returns the case of each head after the first by name, as if it were trained alone."""
+        return {name: self._replace(heads=(), **dict(fields)) for name, fields in self.heads}
 
     @property
     def items(self) -> str:
@@ -55,7 +61,7 @@ class Case(NamedTuple):
         return "items" if self.task else "images"
 
 
-_ONLY_TORCH = Case._fields[Case._fields.index("optimizer") : Case._fields.index("task_options")]
+_ONLY_TORCH = (*Case._fields[Case._fields.index("optimizer") : Case._fields.index("task_options")], "heads")
 
 
 class Layer(NamedTuple):
