@@ -114,5 +114,5 @@ def _validate(case: Case) -> None:
         raise ValueError(f"task {case.task} needs a network: set --network package.module:function")
     for name in _ONLY_TORCH if case.trainer == "mxnet" else ():
         if getattr(case, name) != Case._field_defaults[name]:
-            option = f"{name.replace('_', '-')} {getattr(case, name)}"
+            option = "heads" if name == "heads" else f"{name.replace('_', '-')} {getattr(case, name)}"
             raise ValueError(f"the mxnet trainer has no {option}: plan it with --trainer torch")

@@ -36,7 +36,7 @@ def as_numbers(planned: Plan, verdict: Verdict | None, times: list[Time]) -> dic
     """Returns the plan for JSON, in bytes and seconds."""
     backbone = planned.backbone
     return {
-        "case": planned.case._asdict(),
+        "case": {**planned.case._asdict(), "heads": {name: dict(fields) for name, fields in planned.case.heads}},
         "backbone": backbone and {name: getattr(backbone, name) for name in ("parameters", "multiplications")},
         "layer": planned.layer._asdict(),
         "memory": [part._asdict() for part in planned.parts],
