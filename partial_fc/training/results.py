@@ -31,7 +31,8 @@ class LossPoint(NamedTuple):
 
 
 def some_points(points: Sequence[LossPoint], most: int) -> list[LossPoint]:
-    """Returns at most ``most`` points, evenly spaced and with the last one."""
+    """Returns at most ``most`` points, fewer if each has losses of heads; evenly spaced and with the last one."""
+    most //= 1 + max((len(point.head_losses) for point in points[-1:]), default=0)
     every = -(-len(points) // most) or 1
     return [*points[::-1][::every][::-1]]
 
