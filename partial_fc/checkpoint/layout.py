@@ -55,9 +55,10 @@ def files_of(ranks: int, fields: Collection[str], heads: Mapping[str, Collection
         fields: see center_file.
         heads: name of each further head -> its fields.
     """
+    all_heads = {"": fields, **heads}
     yield BACKBONE
     for rank in range(ranks):
         yield statistics_file(rank)
-        for head, of_head in {"": fields, **heads}.items():
+        for head, of_head in all_heads.items():
             for field in of_head:
                 yield center_file(field, rank, head)

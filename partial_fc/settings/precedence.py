@@ -85,13 +85,15 @@ def resolve_settings(
     if path and not trust_code:
         refuse_code(path, {name: value for name, value in saved.items() if name not in changed}, user, recipe or {})
     settings = complete(merge(*before, saved, changed), root)
-    for head in heads_of(settings):
+    heads = heads_of(settings)
+    for head in heads:
         if "heads" not in changed and path and not trust_code:
             refuse_code(settings["heads"] or path, head.own, user, recipe or {}, changed)
         with errors_in(settings["heads"], head.name):
             dataset_preset = preset("dataset", names["dataset"], trainer)
             check_settings(head.settings, named.union(head.own), typed, dataset_preset, trainer)
-    return settings
+    # The number of the first head stands for a training of heads alone, whose settings.json must be valid.
+    return {**settings, "num_classes": settings["num_classes"] or heads[0].settings["num_classes"]}
 
 
 def heads_of(settings: Any) -> list[Head]:
@@ -104,6 +106,7 @@ def heads_of(settings: Any) -> list[Head]:
         SettingsError: The file cannot be read, or a value is not allowed; names the file, the head and the key.
     """
     path, heads = settings["heads"], list[Head]()
+    of_all = {name: value for name, value in settings.items() if name != "num_classes" or value}
     for entry in read_heads(path) if path else ():
         name, own = entry[NAME], {key: value for key, value in entry.items() if key not in (NAME, WEIGHT.name)}
         with errors_in(path, name):
@@ -111,7 +114,7 @@ def heads_of(settings: Any) -> list[Head]:
             if "margin" in values:
                 values.setdefault("loss", "own")
             of_loss = preset("loss", values["loss"], "torch") if "loss" in values else {}
-            merged = merge(SETTINGS.translate(settings), of_loss, values)
+            merged = merge(SETTINGS.translate(of_all), of_loss, values)
             head_settings = type(settings)(complete(merged, os.path.dirname(path)))
         heads.append(Head(name, separated(head_settings, name) if heads else head_settings, entry[WEIGHT.name], own))
     return heads or [Head("", settings)]
