@@ -101,7 +101,7 @@ def open_array(path: str) -> np.ndarray:
     except OSError:
         raise
     except Exception as error:  # a damaged header, which is a Python literal, makes NumPy raise nearly anything
-        raise ValueError(f"{path} is damaged, or no array of numbers: {_first_line(error)}") from None
+        raise ValueError(f"{path} is damaged, or not an array of numbers: {_first_line(error)}") from None
 
 
 def writable_array(path: str, shape: tuple[int, ...], dtype: type, is_new: bool) -> np.memmap:
@@ -179,7 +179,7 @@ def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
         # Not read_array, which allocates what the header says. frombuffer refuses objects, and reshape a wrong size.
         return np.frombuffer(content, dtype, offset=header.tell()).reshape(shape, order="F" if fortran_order else "C")
     except Exception as error:
-        raise ValueError(f"{member.filename[:200]!r} is no array of numbers: {_first_line(error)}") from None
+        raise ValueError(f"{member.filename[:200]!r} is not an array of numbers: {_first_line(error)}") from None
 
 
 def _first_line(error: Exception) -> str:

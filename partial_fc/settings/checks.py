@@ -159,6 +159,7 @@ def _check_objects(settings: Settings, newly_set: Collection[str], trainer: str)
             "bash pytorch/run.sh"
         )
     check_optimizer_options(settings["optimizer"], options)
+    check_options(settings["objective"], other_options(settings, "objective_options"))
 
 
 def _check_named(setting: str, name: str, known: Collection[str]) -> None:

@@ -22,7 +22,7 @@ class Framework(Protocol):
     """Builds the parts of a training from its settings.
 
     Attributes:
-        collectives: between the ranks.
+        collectives: the collectives between the ranks.
         source_folders: folders of the framework's part of this program.
         files: files that a training writes in the framework's own formats: description -> names.
         script: path of the script that trains on this host; empty if there is none.
@@ -122,7 +122,7 @@ class Framework(Protocol):
         Args:
             settings, task, rate_factor, epochs, data: see Training.
             folder: folder in which the class centers are saved.
-            model_format: format of what the training starts from.
+            model_format: format of the weights that the training starts from.
             heads: all heads of the training, the first with ``settings``; none is one head. The PyTorch trainer alone
                 has several.
 

@@ -193,7 +193,7 @@ def number(name: str, value: Any, **bounds: Any) -> float:
     """Returns a number as float.
 
     Raises:
-        SettingsError: The value is no finite number, or is out of bounds.
+        SettingsError: The value is not a finite number, or is out of bounds.
     """
     checked_value: float = Setting(name, 0.0, "", **bounds).check(value)
     return checked_value

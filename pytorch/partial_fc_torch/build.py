@@ -85,7 +85,7 @@ def margins_by_update(settings, epochs: Epochs) -> Callable[[int], Margin] | Non
 
 def objective_arguments(settings) -> dict[str, Any]:
     """Returns the arguments of PartialFC for the objective of the settings."""
-    options = other_options(vars(settings), "objective_options", find_objective(settings.objective))
+    options = other_options(settings, "objective_options", find_objective(settings.objective))
     return {"objective": settings.objective, "objective_options": options}
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import default
 from own_items import CLASSES, N, Signals
@@ -12,9 +13,11 @@ from partial_fc.checkpoint import CheckpointFolder
 from partial_fc.data.item_batches import ItemBatches
 from partial_fc.data.sources.dataset import DatasetItems
 from partial_fc.distributed.errors import JobError
+from partial_fc.settings import declarations
 from partial_fc.training.tasks import Task
 from partial_fc.training.trainer import train
 from partial_fc_torch.build import TorchFramework
+from partial_fc_torch.layer.objectives import OBJECTIVES
 
 SETTINGS = {"task": "items", "rec": "own_items:Signals", "network": "own_items:network", "num_classes": CLASSES}
 SETTINGS |= {"embedding_size": 16, "batch_size": 8, "max_update": 14, "lr_steps": [], "trackers": "jsonl"}
@@ -28,6 +31,12 @@ class Shifted(Signals):
 
     def __getitem__(self, position):
         return Signals()[position][0], self.targets[position]
+
+
+def halved(negatives, targets, cosines, present, by):
+    """Half of the loss of mlcd."""
+    missing = torch.where(present, -targets, -torch.inf).logsumexp(dim=1)
+    return (torch.nn.functional.softplus(negatives) + torch.nn.functional.softplus(missing)) / by
 
 
 def settings_of(folder, **changes):
@@ -59,18 +68,26 @@ def test_labels_of_a_file_train_like_those_of_a_set(tmp_path):
     assert json.loads((tmp_path / "file" / "settings.json").read_text())["labels"] == labels
 
 
-@pytest.mark.parametrize("drawn", [1])
-def test_a_training_with_drawn_labels_is_resumed_to_the_same_bytes(drawn, tmp_path):
+def test_the_objectives_of_the_settings_are_those_of_the_layer():
+    assert set(declarations.OBJECTIVES) == set(OBJECTIVES)
+
+
+@pytest.mark.parametrize(
+    "drawn, objective, options",
+    [(1, "softmax", ""), (2, "softmax_shared", ""), (3, "uniface", "weight=0.5"), (4, f"{__name__}:halved", "by=2.0")],
+)
+def test_a_training_with_drawn_labels_is_resumed_to_the_same_bytes(drawn, objective, options, tmp_path, caplog):
     """Also with the other kind of reader, in the middle of an epoch of five updates."""
     labels = several()
-    labels[labels == -1] = 0
     changes = {"labels": saved(tmp_path, labels), "labels_per_item": drawn, "checkpoint_every": 7}
+    changes |= {"objective": objective, "objective_options": options, "sample_ratio": 0.5}
     train(settings_of(tmp_path / "whole", **changes), TorchFramework())
     path = dict(CheckpointFolder(str(tmp_path / "whole" / "checkpoints"), 2).complete())[7]
     train(settings_of(tmp_path / "resumed", resume=path, decode_processes=1, **changes), TorchFramework())
     same(tmp_path / "whole", tmp_path / "resumed")
+    assert "starts anew" not in caplog.text
     train(
-        settings_of(tmp_path / "first", **{**changes, "labels": saved(tmp_path, labels[:, :1], "first.npy")}),
+        settings_of(tmp_path / "first", **{**changes, "labels": saved(tmp_path, labels[:, :drawn], "first.npy")}),
         TorchFramework(),
     )
     assert (tmp_path / "first" / FILES[0]).read_bytes() != (tmp_path / "whole" / FILES[0]).read_bytes()
@@ -87,6 +104,7 @@ def test_a_training_with_drawn_labels_is_resumed_to_the_same_bytes(drawn, tmp_pa
         (np.zeros((N, 2), int), {"labels_per_item": 3}, "labels_per_item is 3, but the items of the set have 2 labels"),
         (None, {"labels_per_item": 2}, "labels_per_item is 2, but the items of the set have 1 label:"),
         (None, {"labels": "missing.npy"}, "missing.npy"),
+        (None, {"objective": "mlcd", "objective_options": "by=2"}, "objective is 'mlcd', but cannot be made with .*by"),
     ],
 )
 def test_what_does_not_fit_the_set_is_refused_before_the_training(labels, changes, message, tmp_path):
@@ -124,5 +142,5 @@ def test_a_task_with_batches_of_its_own_refuses_labels(tmp_path):
 
 
 def test_dummies_have_as_many_labels(tmp_path):
-    train(settings_of(tmp_path, debug=True, labels_per_item=1, max_update=2), TorchFramework())
+    train(settings_of(tmp_path, debug=True, labels_per_item=2, max_update=2), TorchFramework())
     assert (tmp_path / "backbone.pth").exists()

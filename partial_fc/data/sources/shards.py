@@ -225,7 +225,7 @@ def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
         if kind and parts[2].count(".") > 1:
             if others.setdefault(name, kind) != kind:
                 raise ValueError(
-                    f"{path}: {name} is no sample, because the name of a sample ends at the first dot: write the shard "
+                    f"{path}: {name} is not a sample, as the name of a sample ends at the first dot: write the shard "
                     "again with names without dots"
                 )
         elif kind:

@@ -18,7 +18,7 @@ class Accumulation:
     all micro-batches share one sample that contains all positives. A margin's batch statistics, such as AdaFace's
     norms, are computed per micro-batch.
 
-    Collectives: those of LayerExchange.gather_labels; in each step those of ClassCenters.
+    Collectives: those of UpdateLabels.gather; in each step those of ClassCenters.
 
     Args:
         layer: a layer that updates its centers itself, such as PartialFC.
@@ -26,14 +26,14 @@ class Accumulation:
         count: n.
 
     Raises:
-        ValueError, JobError: see LayerExchange.gather_labels.
+        ValueError, JobError: see UpdateLabels.gather.
     """
 
     def __init__(self, layer: ClassCenters, labels, count: int):
         self._layer, self._count, self._number = layer, count, 0
         self._margin = layer.margin_state()  # before the first micro-batch
         layer._prepare_sample()
-        gathered = layer._exchange.gather_labels(labels, count, layer.device)
+        gathered = layer._update_labels.gather(labels, count, layer.device)
         self._drawn = layer._draw(gathered)
         self._columns = self._drawn.columns.view(len(gathered), count, -1, gathered.shape[2])
         self._gradient = RowGradient(self._drawn.sampled)

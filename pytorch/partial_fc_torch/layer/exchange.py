@@ -17,7 +17,6 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.layer.label_encoding import DIGITS, RankFlags, check_labels, decode_labels, encode_labels
 from partial_fc.layer.nonfinite import nonfinite_loss
 from partial_fc.layer.softmax import MissingPositiveError
-from partial_fc.utils.text import plural
 
 from ..collectives import all_gather_rows, reduce_scatter_rows
 from .device import HostCopy, to_device
@@ -42,6 +41,8 @@ class LayerExchange:
     Attributes:
         rank_flags: RankFlags of this rank, sent to all ranks with the labels of the next step.
         all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
+        agreed: (B, P) of the batches, once the ranks have agreed on it.
+        refusal: why this rank refuses the next batch; None if it does not, see UpdateLabels.
     """
 
     def __init__(self, collectives: Collectives, num_classes: int, embedding_size: int):
@@ -50,9 +51,8 @@ class LayerExchange:
         self.embedding_size = embedding_size
         self.rank_flags = RankFlags(0)
         self.all_rank_flags = np.zeros(collectives.size, np.int64)
-        self._agreed: tuple[int, int] | None = None  # (B, P) of gather_batch
-        self._agreed_labels: tuple[int, int] | None = None  # the same of gather_labels
-        self._refusal: ValueError | None = None  # why gather_labels did not send this rank's labels
+        self.agreed: tuple[int, int] | None = None
+        self.refusal: ValueError | None = None
 
     def gather_batch(self, features: torch.Tensor, labels) -> GlobalBatch:
         """Gathers features, labels and flags of all ranks.
@@ -67,77 +67,23 @@ class LayerExchange:
         Raises:
             JobError, TypeError: see `agree`.
         """
-        if self._agreed is None:
+        if self.agreed is None:
             self.agree(features, labels)
-        batch, count = self._agreed or (0, 0)
+        batch, count = self.agreed or (0, 0)
         packed = features.new_full((batch, self.embedding_size + DIGITS * count), np.nan)
         if (
-            self._refusal is None
+            self.refusal is None
             and self._misfit(features, labels) is None
-            and (len(features), labels_per_item(labels)) == self._agreed
+            and (len(features), labels_per_item(labels)) == self.agreed
         ):
             packed[:, : self.embedding_size] = features
             packed[:, self.embedding_size :] = self._digits(labels, features)
-        with self._waiting("all-gather features"):
+        with self.waiting("all-gather features"):
             total = all_gather_rows(packed, self.collectives.size)
         digits = total[:, self.embedding_size :]
         # float32 represents all digits exactly. A digit of -1 yields a label out of range.
         gathered, _ = _decoded(torch.nan_to_num(digits, nan=-1.0).long(), self.collectives.size)
         return GlobalBatch(total[:, : self.embedding_size], digits, gathered)
-
-    def gather_labels(self, labels, count: int, device: torch.device) -> torch.Tensor:
-        """Gathers the labels of all ranks: (R, B, P) int64 on the device, negative where there is none in 0..C-1.
-
-        Collectives: all-gather ``labels``, (1, B, P) -> (R, B, P). A rank whose labels have another shape than in the
-        previous call sends REFUSED in the previous shape. In the first call, and if the shape has changed on all ranks,
-        also gathers ``micro_batches``, the shapes and errors. If it has changed on some ranks only, the next step
-        raises an error on all of them: until then the other ranks do not know, and may run collectives in
-        their backbone.
-
-        Args:
-            labels: (B,) or (B, P) integers.
-            count: number of micro-batches into which the labels are divided.
-            device: the result's device.
-
-        Raises:
-            JobError: On every rank, if B is not a multiple of ``count``, or the shapes differ between ranks in the
-                first call or after a change on all ranks.
-        """
-        shape = len(labels), labels_per_item(labels)
-        if self._agreed_labels is None:
-            self.agree_on_labels(shape, count)
-        agreed, self._refusal = self._agreed_labels, None
-        gathered = self._gather_labels(labels, shape, device)
-        if agreed is None or shape == agreed:
-            return gathered
-        with self._waiting("all-gather labels"):
-            changed_on_all = bool((gathered == REFUSED).all())
-        if changed_on_all:
-            self.agree_on_labels(shape, count)
-            return self._gather_labels(labels, shape, device)
-        before, now = (f"{items} items of {plural(each, 'label')}" for items, each in (agreed, shape))
-        self._refusal = ValueError(
-            f"the ranks had {before} each in the previous update, but one has {now}: give all ranks the same number"
-        )
-        return gathered
-
-    def _gather_labels(self, labels, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
-        assert self._agreed_labels is not None
-        local = torch.full((1, *self._agreed_labels), REFUSED, device=device)
-        if shape == self._agreed_labels:
-            local = self._clean(labels, device)[None]
-        with self._waiting("all-gather labels"):
-            return all_gather_rows(local, self.collectives.size)
-
-    def agree_on_labels(self, shape: tuple[int, int], count: int) -> None:
-        """Agrees on the shape (B, P) of the labels of an update, see `gather_labels`."""
-        number, per_item = shape
-        error = None
-        if number == 0 or number % count:
-            error = ValueError(f"{number} items cannot be divided into gradient_acc={count} equal micro-batches")
-        self._agreed_labels = self._agreement("micro_batches", shape, error)
-        if self._agreed:  # otherwise the first step will agree on it
-            self._agreed = number // count, per_item
 
     def agree(self, features: torch.Tensor, labels) -> None:
         """Agrees with the other ranks on the shape of the batch.
@@ -150,9 +96,9 @@ class LayerExchange:
         """
         error = self._error(features, labels)
         shape = (0, 0) if error else (len(features), labels_per_item(labels))
-        self._agreed = self._agreement("batch", shape, error)
+        self.agreed = self.agreement("batch", shape, error)
 
-    def _agreement(self, name: str, shape: tuple[int, int], error: Exception | None) -> tuple[int, int]:
+    def agreement(self, name: str, shape: tuple[int, int], error: Exception | None) -> tuple[int, int]:
         """Returns the shape (items, labels per item), which all ranks have; otherwise raises the same error on all."""
         shapes, errors = zip(*self.collectives.gather_object(name, (shape, error)))
         failed = [rank for rank, each in enumerate(errors) if each is not None]
@@ -170,7 +116,7 @@ class LayerExchange:
 
         Collectives: all-gather ``softmax_statistics``, (W, G) -> (RW, G).
         """
-        with self._waiting("all-gather softmax_statistics"):
+        with self.waiting("all-gather softmax_statistics"):
             gathered = all_gather_rows(statistics, self.collectives.size)
         return gathered.view(self.collectives.size, *statistics.shape).double()
 
@@ -204,7 +150,7 @@ class LayerExchange:
         Raises:
             MissingPositiveError, FloatingPointError: On every rank, see StepComputation.forward.
         """
-        with self._waiting("all-gather softmax_statistics"):
+        with self.waiting("all-gather softmax_statistics"):
             values = check.wait().numpy()
         rows, size = len(batch.labels), self.collectives.size
         digits = values[rows : rows + batch.digits.numel()].reshape(rows, -1)
@@ -228,14 +174,14 @@ class LayerExchange:
 
         Collectives: all-gather ``targets``, (1, G, P) -> (R, G, P).
         """
-        with self._waiting("all-gather targets"):
+        with self.waiting("all-gather targets"):
             return all_gather_rows(cosines[None], self.collectives.size).amax(dim=0)
 
     def to_host(self, labels: torch.Tensor) -> torch.Tensor:
         """Returns labels on the host; waits for the GPU, and so for the ranks that send them."""
         if labels.device.type == "cpu":
             return labels
-        with self._waiting("all-gather features"):
+        with self.waiting("all-gather features"):
             return labels.cpu()
 
     def sum_gradient(self, gradient: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -249,16 +195,16 @@ class LayerExchange:
         result = reduce_scatter_rows(gradient, self.collectives.size)
 
         def wait() -> torch.Tensor:
-            with self._waiting("reduce-scatter feature_gradient"):
+            with self.waiting("reduce-scatter feature_gradient"):
                 return result()
 
         return wait
 
-    def _waiting(self, name: str) -> AbstractContextManager[None]:
+    def waiting(self, name: str) -> AbstractContextManager[None]:
         """See Collectives.waiting. NCCL runs in the background, so it is the copy to the host that waits for ranks."""
         return self.collectives.waiting(name) if self.collectives.size > 1 else nullcontext()
 
-    def _clean(self, labels, device: torch.device) -> torch.Tensor:
+    def clean(self, labels, device: torch.device) -> torch.Tensor:
         """Returns labels (B, P) int64 on the device: REFUSED where out of range, NO_LABEL where repeated in a row."""
         local = to_device(labels, device).long()
         local = local.reshape(len(local), -1)
@@ -270,7 +216,7 @@ class LayerExchange:
 
     def _digits(self, labels, features: torch.Tensor) -> torch.Tensor:
         """Returns labels and flags (B, 2P) in the type of the features; NaN for a label that is out of range."""
-        labels = self._clean(labels, features.device)
+        labels = self.clean(labels, features.device)
         # NO_LABEL is sent as 0.
         digits = encode_labels(labels.flatten() + 1, self.rank_flags, torch).view(*labels.shape, DIGITS)
         return torch.where((labels != REFUSED)[..., None], digits.to(features.dtype), np.nan).flatten(1)
@@ -299,8 +245,8 @@ class LayerExchange:
 
     def _error(self, features: torch.Tensor, labels) -> Exception | None:
         """Returns the error of a batch; None if it is valid."""
-        if self._refusal is not None:
-            refusal, self._refusal = self._refusal, None  # only once: the next step may not use gather_labels
+        if self.refusal is not None:
+            refusal, self.refusal = self.refusal, None  # only once
             return refusal
         misfit = self._misfit(features, labels)
         try:

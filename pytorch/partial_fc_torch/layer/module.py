@@ -45,6 +45,7 @@ from .rows import Centers
 from .step import Drawn, StepComputation, rows_of_classes
 from .stores import CenterStore, FileStore, HostStore, StepCenters
 from .torch_passes import TorchPasses
+from .update_labels import UpdateLabels
 
 MAX_SUB_CENTERS = 255
 
@@ -171,6 +172,7 @@ class ClassCenters(torch.nn.Module):
         self.copy_rows("weight", center_blocks(first, end, embedding_size, seed))
         self.margin, self.objective = margin, objective
         self._exchange = LayerExchange(self.collectives, num_classes, embedding_size)
+        self._update_labels = UpdateLabels(self._exchange)
         products = products_of(layer_type(layer_dtype, gpu_facts(device)), margin.scale)
         cache_bytes = None if logits_cache_mb is None else logits_cache_mb << 20
         of_torch = TorchPasses(margin, objective, products, tile_classes, cache_bytes)

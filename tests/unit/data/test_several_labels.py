@@ -14,6 +14,7 @@ from partial_fc.data.label_runs import KeptImages, LabelRuns, class_labels, labe
 from partial_fc.data.order import draw_labels
 from partial_fc.data.sources.dataset import DatasetItems
 from partial_fc.data.training_data import DummyData
+from partial_fc.data.transforms import Augmentation
 
 N, CLASSES = 23, 9
 LISTS = [sorted({n % CLASSES, n * n % CLASSES, n // 3} - {0}) for n in range(N)]  # the first one is empty
@@ -331,9 +332,13 @@ def test_an_item_belongs_to_each_of_its_classes(beside, tmp_path):
 
 def test_images_with_labels_of_a_file_are_those_of_the_set(tmp_path):
     rec = write_records(tmp_path, {key: (float(key % 2), key, 0, jpeg(key)) for key in range(N)})
-    faces = face_batches(rec, 4, (16, 16), shuffle=True, seed=3)
+    augmented = Augmentation(rand_mirror=True, color_jittering=0.5)
+    faces = face_batches(rec, 4, (16, 16), shuffle=True, seed=3, augmentation=augmented)
     items = FileLabels(faces.items, saved(tmp_path, LABELS), CLASSES)
     batch = ItemBatches(items, 4, True, seed=3).batch(1, 8)
     np.testing.assert_array_equal(batch.inputs, faces.batch(1, 8).inputs)
+    plain = ItemBatches(items, 4).sample(4)
+    np.testing.assert_array_equal(plain, faces.sample(4))
+    assert (plain != ItemBatches(items, 4).batch(0, 0).inputs).any()
     with pytest.raises(ValueError, match=r"train\.rec: .*key 2 .*has the label 12"):
         FileLabels(faces.items, saved(tmp_path, np.where(np.arange(N) == 2, 12, 0)), CLASSES)

@@ -69,9 +69,9 @@ def test_a_stop_request_is_recorded_and_limited(rank):
 
 
 def test_a_rank_that_waits_for_a_save_on_another_rank_waits_after_a_stop_request(rank):
-    waits = "guard.mark('all-gather status.checkpoint.write', waiting=True, num_update=0)\nwatchdog.GRACE = 1.0\n"
+    waits = "guard.mark('all-gather status.checkpoint.write', waiting=True, num_update=0)\nwatchdog.GRACE = 2.0\n"
     waits += "guard.advance(watchdog.State.TRAINING)\nos.kill(os.getpid(), 15)\n"
-    waits += "wait_until(lambda: guard.state == watchdog.State.STOPPING)\nwait_for_checks(2 * watchdog.GRACE)\n"
+    waits += "wait_until(lambda: guard.state == watchdog.State.STOPPING)\nwait_for_checks(watchdog.GRACE + 0.5)\n"
     waiting = rank(waits + "print('waited', flush=True)\ntime.sleep(600)", 0, 2)
     rank("while True:\n    guard.mark('save')\n    time.sleep(0.01)", 1, 2)
     assert waiting.stdout.readline() == "waited\n", ends(waiting, 0)

@@ -121,7 +121,7 @@ def read_summary(path: str, names: Iterable[str]) -> tuple[int, dict[str, float]
             name: 100 * number(name, sets[name]) for name in names if name in sets
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is no summary of a training: {described(error)}") from None
+        raise ValueError(f"{path} is not a summary of a training: {described(error)}") from None
 
 
 def read_ijbc(path: str, required: bool) -> dict[str, float]:

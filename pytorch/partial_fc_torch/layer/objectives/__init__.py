@@ -13,7 +13,8 @@ from partial_fc.utils.user_code import errors_of
 from .bce import BCE
 from .circle import Circle
 from .mlcd import MLCD
-from .objective import FunctionObjective, LogSumExp, Losses, Objective, OneVersusAll, SoftplusSum
+from .objective import FunctionObjective, LogSumExp, Losses, Objective
+from .one_versus_all import OneVersusAll, SoftplusSum
 from .softmax import Softmax
 from .softmax_shared import SharedSoftmax
 from .sphereface2 import SphereFace2

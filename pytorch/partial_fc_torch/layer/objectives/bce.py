@@ -4,7 +4,8 @@ import math
 
 from torch.nn.functional import softplus
 
-from .objective import OneVersusAll, mean_of_present
+from .objective import mean_of_present
+from .one_versus_all import OneVersusAll
 
 
 class BCE(OneVersusAll):

@@ -10,7 +10,8 @@ from torch.nn.functional import softplus
 
 from partial_fc.utils.options import checked
 
-from .objective import OneVersusAll, mean_of_present
+from .objective import mean_of_present
+from .one_versus_all import OneVersusAll
 
 
 class SphereFace2(OneVersusAll):

@@ -6,7 +6,8 @@ from torch.nn.functional import softplus
 
 from partial_fc.utils.options import checked
 
-from .objective import OneVersusAll, mean_of_present
+from .objective import mean_of_present
+from .one_versus_all import OneVersusAll
 
 
 class UniFace(OneVersusAll):
