@@ -33,7 +33,7 @@ from .evaluate import KINDS, SEARCHED
 
 EXAMPLE = "--root data/glyphs"
 HALVES = 103  # random stream
-SCHEDULE = ["num_epoch=8", "lr_epochs=[7]", "warmup_steps=300"]
+SCHEDULE = ["num_epoch=4", "lr_epochs=[4]", "warmup_steps=200"]
 QUICK = ["num_epoch=0", "max_update=20", "lr_epochs=[]", "warmup_steps=5"]
 BATCH = 128  # images of an update, of all heads together
 WAYS = {"blind": "blind merge", "heads": "two heads", "true": "true merge"}

@@ -83,6 +83,7 @@ class TorchEngine:
 
     Attributes:
         backbone: the module without DistributedDataParallel.
+        heads: all layers; ``layer`` is the first one's.
         memory_bank: see TorchBank.
         banks: the TorchBank of each head, see Engine.
         loss_scale: the scale of float16, else None; see LossScaling and `wait_for_update`. An overflow

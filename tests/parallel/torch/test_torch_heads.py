@@ -27,7 +27,7 @@ from partial_fc_torch.engine import LayerHead, TorchEngine
 from partial_fc_torch.optimizers import build_optimizer
 from partial_fc_torch.pixels import normalized
 
-OTHER, WEIGHT = 7, 0.3  # classes and weight of the second head
+OTHER, WEIGHT = 40, 0.3  # classes and weight of the second head; more classes than a batch has images
 
 
 def rates(num_update):
