@@ -154,7 +154,7 @@ SETTINGS = Schema(
         "package.module:name",
         trainer="torch",
     ),
-    _options("objective_options", "arguments of the objective", "objective", trainer="torch"),
+    _options("objective_options", "arguments of the objective, such as weight=0.7", "objective", trainer="torch"),
     "Class centers",
     Setting(
         "sample_ratio",

@@ -18,7 +18,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from partial_fc_torch.layer import exchange, margins, module, update_labels
+from partial_fc_torch.layer import exchange, margins, module, objectives, update_labels
 from partial_fc_torch.layer.stores import host
 
 DEVICE = "cuda:1"
@@ -172,6 +172,7 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(exchange.LayerExchange, "agree", lambda of, rows, _: setattr(of, "agreed", (len(rows), 1)))
     monkeypatch.setattr(update_labels.UpdateLabels, "agree", lambda of, shape, _: setattr(of, "agreed", shape))
     monkeypatch.setattr(margins, "_try_forward", lambda *arguments: None)  # copies buffers, as fakes cannot be
+    monkeypatch.setattr(objectives, "_try", lambda *arguments: None)  # reads values
     monkeypatch.setattr(host, "ThreadPoolExecutor", Inline)
     for moved in ("_take", "_put"):
         monkeypatch.setattr(host, moved, lambda *arguments: None)

@@ -3,7 +3,9 @@
 Shapes: G global batch, P labels of an item, T classes of a tile, K sub-centers, E embedding.
 """
 
+import itertools
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
@@ -35,6 +37,14 @@ class Tile:
             self.slope = slope if self.slope is None else self.slope.mul_(slope)
 
 
+class TileLabels(NamedTuple):
+    """Labels of a tile, n of them, and perhaps others with a factor of 0."""
+
+    positions: torch.Tensor  # (n,) int64, of their centers in the tile
+    rows: torch.Tensor  # their unit rows (n, E), or the numbers of these rows in the batch (n,) int64
+    factors: torch.Tensor  # (n,), of the unit rows in the gradient with respect to the centers
+
+
 @dataclass
 class Kept:
     """Data that both passes of a step share."""
@@ -43,9 +53,10 @@ class Kept:
     # (tiles, width, G) float64, the sums of the tiles, see Objective.term
     sums: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     cached: list[Tile | None] = field(default_factory=list)  # the first tiles, whose logits need not be recomputed
-    # On a CPU, the labels sorted by position, and where each tile's labels begin among them.
-    order: torch.Tensor | None = None
-    borders: list[int] = field(default_factory=list)
+    # (tiles, G, P), the columns of the labels in each tile, and -inf where a label is in the tile, otherwise 0
+    columns: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    excluded: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    tile_labels: list[TileLabels] = field(default_factory=list)  # of each tile, in the backward pass
     # (G, E), sum of the gradients by the unit rows of the features so far
     d_unit: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     tile: Tile | None = None  # the tile whose feature gradient was added last, with the operands of its products
@@ -79,17 +90,14 @@ class TorchPasses:
         size = self.tile_classes or suitable_tile_classes(unit.device, len(unit), unit.shape[1])
         kept = step.kept = Kept(max(1, size // step.sub_centers))
         caching = self._cached_tiles(step, kept.size)
+        in_tile, inside = labels_by_tile(labels.columns, step.num_classes, kept.size)
+        kept.columns, kept.excluded = in_tile, torch.where(inside, -torch.inf, 0.0).to(unit.dtype)
         sums = []
         for number in range(self.num_tiles(step)):
             tile = self._logits(step, number)
             sums.append(self.objective.term.tile(tile.logits, self._log_weights(step, tile)))
             if number < caching:
                 kept.cached.append(tile)
-        if unit.is_cpu:
-            # Row by row of the batch in each tile, because a stable order makes sums reproducible.
-            positions, kept.order = torch.where(labels.held, labels.positions, -1).flatten().sort(stable=True)
-            starts = torch.arange(0, len(step.sampled) + kept.size * step.sub_centers, kept.size * step.sub_centers)
-            kept.borders = torch.searchsorted(positions, starts).tolist()
         kept.sums = torch.stack(sums).double()
         return self.objective.term.combine(kept.sums)
 
@@ -101,6 +109,7 @@ class TorchPasses:
         """See Passes.start_gradients."""
         self.logits_cache.stepped = True
         step.kept.d_unit = step.label_gradient()
+        step.kept.tile_labels = self._tile_labels(step)
 
     def add_feature_gradient(self, step: Step, number: int) -> None:
         """See Passes.add_feature_gradient."""
@@ -122,23 +131,31 @@ class TorchPasses:
         """See Passes.add_center_gradient."""
         tile, start = step.kept.tile, step.kept.tile.start * step.sub_centers
         raw = self.products.center_gradient(step.kept.operands, step.features, tile.inverse_norm)
-        self._add_labels(step, number, start, raw)
+        positions, rows, factors = step.kept.tile_labels[number]
+        features = step.features.unit[rows] if rows.ndim == 1 else rows
+        raw.index_add_(0, positions, features * factors[:, None])  # from float32 rows in all types
         sink.add(tile_gradient(step, start, start + len(raw), tile.inverse_norm, raw))
 
-    def _add_labels(self, step: Step, number: int, start: int, raw: torch.Tensor) -> None:
-        """Adds the labels' part of the gradient by the centers of a tile; from float32 rows in all types."""
-        labels, order, borders = step.labels, step.kept.order, step.kept.borders
-        positions, factors = labels.positions.flatten(), (step.d_labels * labels.inverse_norms).flatten()
-        if order is not None:
-            chosen = order[borders[number] : borders[number + 1]]
-            rows = step.features.unit[chosen // labels.held.shape[1]]
-            positions, factors = positions[chosen] - start, factors[chosen]
-        else:  # only the device knows which labels are in the tile, and waiting for it would leave it idle
-            rows = step.features.unit.repeat_interleave(labels.held.shape[1], dim=0)
-            positions = positions - start
-            inside = labels.held.flatten() & (positions >= 0) & (positions < len(raw))
-            positions, factors = positions.clamp(0, len(raw) - 1), torch.where(inside, factors, 0.0)
-        raw.index_add_(0, positions, rows * factors[:, None], alpha=self.margin.scale)
+    def _tile_labels(self, step: Step) -> list[TileLabels]:
+        """Returns the labels' part of the gradients by the centers of each tile."""
+        labels, count, unit = step.labels, step.labels.columns.shape[1], step.features.unit
+        size, total = step.kept.size * step.sub_centers, len(step.sampled)
+        positions = torch.where(labels.held, labels.positions, -1).flatten()
+        factors = (step.d_labels * labels.inverse_norms * self.margin.scale).flatten()
+        if unit.is_cpu:
+            # In the order of the batch within each center, so that the sums are reproducible.
+            positions, order = positions.sort(stable=True)
+            borders = torch.searchsorted(positions, torch.arange(0, total + size, size)).tolist()
+            parts = [slice(*pair) for pair in itertools.pairwise(borders)]
+            firsts = range(0, total, size)
+            return [
+                TileLabels(positions[p] - first, order[p] // count, factors[order[p]])
+                for p, first in zip(parts, firsts)
+            ]
+        # Only the device knows which labels are in a tile, and waiting for it would leave it idle.
+        in_tile, inside = labels_by_tile(positions, total, size)
+        rows = unit[:, None].expand(-1, count, -1).reshape(len(factors), -1)
+        return [TileLabels(at, rows, each) for at, each in zip(in_tile, torch.where(inside, factors, 0.0))]
 
     def _logits(self, step: Step, number: int) -> Tile:
         """Returns a tile with the logits of the negatives, without their weights."""
@@ -154,11 +171,8 @@ class TorchPasses:
             tile.winner = winner.to(torch.uint8)
         tile.multiply_by_slope(self.margin.negatives(tile.logits, step.targets))
         tile.multiply_by_slope(self.objective.change_negatives(tile.logits))
-        # Adding -inf, where the label is in the tile, has no order if several labels share a clamped column.
-        columns = step.labels.columns - start
-        inside = (columns >= 0) & (columns < stop - start)
-        excluded = torch.where(inside, -torch.inf, 0.0).to(logits.dtype)
-        tile.logits.scatter_add_(1, columns.clamp_(0, stop - start - 1), excluded)
+        # Adding needs no order where several labels share a column because they are in other tiles.
+        tile.logits.scatter_add_(1, step.kept.columns[number], step.kept.excluded[number])
         return tile
 
     def _probabilities(self, step: Step, number: int) -> Tile:
@@ -192,3 +206,19 @@ class TorchPasses:
         if fitting >= step.num_classes:
             return -(-step.num_classes // size)
         return 0 if weight.is_cpu else fitting // size
+
+
+def labels_by_tile(columns: torch.Tensor, total: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the columns of labels in each tile, and whether they are in it.
+
+    Args:
+        columns: int64 in any shape, below ``total``; -1 for none.
+        total, size: number of columns of the step and of a tile.
+
+    Returns:
+        (tiles, *shape of ``columns``): int64, arbitrary columns of the tile for labels in other tiles; and bool.
+    """
+    starts = torch.arange(0, total, size, device=columns.device)
+    in_tile = columns - starts.view(-1, *(1 for _ in columns.shape))
+    # The last tile may be smaller, but no column is beyond its end.
+    return in_tile.clamp(0, size - 1), (in_tile >= 0) & (in_tile < size)

@@ -81,7 +81,7 @@ def _options(setting, *options, **changes):
         ({"lr_func": lambda epoch: 1 / epoch, "num_epoch": 2}, "lr_func failed: ZeroDivisionError"),
         ({"lr_func": lambda epoch: None, "num_epoch": 2}, "lr_func failed: TypeError"),
         ({"lr_func": lambda epoch: 1 - epoch, "num_epoch": 3}, "lr_func contains -1.0"),
-        ({"objective": "uniface", "objective_options": "weight=0"}, "weight is 0, but must be"),
+        ({"objective": "uniface", "objective_options": "weight=0"}, "weight is 0.0, but must be"),
         ({"objective": "mcld"}, "unknown objective 'mcld': did you mean 'mlcd'"),
         ({"labels_per_item": 2000}, "labels_per_item is 2000, but must be at least 0 and at most 1024"),
         ({"center_optimizer": "adam"}, "unknown center_optimizer 'adam': did you mean 'adamw'"),

@@ -71,12 +71,13 @@ def as_objective(
                 objective = partial(make, **options) if options else make
     assert not isinstance(objective, str)
     module = objective if isinstance(objective, Objective) else FunctionObjective(objective)
-    _try(module.to(device), device)
-    return module
+    _try(module)
+    return module.to(device)
 
 
-def _try(objective: Objective, device: torch.device | str | None) -> None:
+def _try(objective: Objective) -> None:
     """Raises ValueError before the first step if an objective cannot compute losses."""
+    device = next((each.device for each in objective.state_dict().values()), "cpu")
     name = type(getattr(objective, "function", objective)).__name__
     rows = torch.tensor([[0.5], [-0.5]], dtype=torch.float64, device=device)
     with errors_of(f"the objective {name} cannot compute the losses of two rows in a trial"):
