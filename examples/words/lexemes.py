@@ -46,6 +46,10 @@ class Lexemes(NamedTuple):
         ends = np.cumsum(counts)
         return np.arange(counts.sum()) + np.repeat(firsts - (ends - counts), counts)
 
+    def words(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the letters of rows (n,) as one value each, (n,), which can be sorted and compared."""
+        return np.ascontiguousarray(self.letters[rows]).view(f"S{WIDTH}")[:, 0]
+
 
 class Split(NamedTuple):
     """A split of the lexemes, both parts in ascending order."""

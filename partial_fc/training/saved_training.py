@@ -352,8 +352,8 @@ def load_class_map(settings, num_saved: int) -> np.ndarray:
         return read_class_map(settings.class_map, settings.num_classes, num_saved)
     if num_saved < settings.num_classes:
         raise ValueError(
-            f"class_map is {SAME!r}, but the checkpoint has the centers of {num_saved} classes and this training "
-            f"needs {settings.num_classes}: give a class map, see partial-fc checkpoints map"
+            f"class_map is {SAME!r}, but the saved centers belong to {num_saved} classes and this training has "
+            f"{settings.num_classes}: give a class map, see partial-fc checkpoints map"
         )
     return np.arange(settings.num_classes)
 

@@ -49,7 +49,9 @@ class CenterOptimizer(EagerOptimizer):
             parameter.sub_(self.param_groups[0]["lr"] * gradient)
 
     @torch.no_grad()
-    def accumulate(self, index: torch.Tensor, gradient: torch.Tensor, by_parameters: Sequence[torch.Tensor]) -> None:
+    def accumulate(
+        self, index: torch.Tensor, gradient: torch.Tensor, by_parameters: Sequence[torch.Tensor] = ()
+    ) -> None:
         """Adds the gradient of a pass to the sum of earlier passes.
 
         Args:

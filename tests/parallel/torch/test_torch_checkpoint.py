@@ -120,8 +120,8 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
         ({"width": E + 1}, f"set embedding_size={E}"),
         ({"of_layer": SUB_CENTERS}, "have 1 center each, .* have 3: set layer_options=sub_centers=1"),
         ({"optimizer": "adagrad"}, "weight_mom of .* weight_sum: set "),
-        ({"momentum": 0.0}, "has no states, .* had momentum: set "),
-        ({"backbone_optimizer": "adamw"}, "has exp_avg, exp_avg_sq, step, .*: set optimizer"),
+        ({"momentum": 0.0}, "has no states, but .* had momentum: set "),
+        ({"backbone_optimizer": "adamw"}, "has exp_avg, exp_avg_sq, step, but .* had momentum: set optimizer"),
     ]
     checkpoint_cases.a_checkpoint_of_another_training_is_refused(Training, folder, cases)
 

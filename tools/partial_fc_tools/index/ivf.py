@@ -291,5 +291,5 @@ def load_faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise ImportError(f"an index needs the package faiss-cpu ({error}): {INSTALL}") from None
+        raise ImportError(f"this command needs the package faiss-cpu ({error}): {INSTALL}") from None
     return faiss
