@@ -87,8 +87,8 @@ def resolve_settings(
     settings = complete(merge(*before, saved, changed), root)
     heads = heads_of(settings)
     for head in heads:
-        if "heads" not in changed and path and not trust_code:
-            refuse_code(settings["heads"] or path, head.own, user, recipe or {}, changed)
+        if "heads" in saved and "heads" not in changed and path and not trust_code:
+            refuse_code(settings["heads"], head.own, user, recipe or {}, changed)
         with errors_in(settings["heads"], head.name):
             dataset_preset = preset("dataset", names["dataset"], trainer)
             check_settings(head.settings, named.union(head.own), typed, dataset_preset, trainer)
