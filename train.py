@@ -12,7 +12,7 @@ import os
 import sys
 
 from partial_fc.distributed.env import rank_info
-from partial_fc.distributed.interfaces import name_interface_to, name_loopback
+from partial_fc.distributed.interfaces import set_interface_to, set_loopback_interface
 from partial_fc.training.command_line import OPTIONS
 from partial_fc.training.program import TrainingProgram
 
@@ -48,17 +48,17 @@ class TorchTraining(TrainingProgram):
         """Chooses the network interface between the ranks: between the hosts, or within a single host."""
         ranks = rank_info(os.environ)
         if ranks.size > ranks.local_size and "MASTER_ADDR" in os.environ:
-            name_interface_to(os.environ, os.environ["MASTER_ADDR"])
+            set_interface_to(os.environ, os.environ["MASTER_ADDR"])
         elif 1 < ranks.size == ranks.local_size:
-            name_loopback(os.environ)
+            set_loopback_interface(os.environ)
 
     def load_framework(self, settings):
         """Imports PyTorch, and checks the margins and the optimizer of the settings."""
-        from partial_fc_torch.build import TorchFramework, build_margin, check_optimizer
+        from partial_fc_torch.build import TorchFramework, check_margin, check_optimizer
 
         # Reports an error in a user's own margin or optimizer before the data are read.
         for head in self.import_default().heads_of(settings):
-            build_margin(head.settings)
+            check_margin(head.settings)
         check_optimizer(settings)
         return TorchFramework(backend=settings.backend)
 

@@ -9,7 +9,7 @@ Run it again:    the same with --config models/small-arcface-demo/settings.json
 import os
 
 from partial_fc.distributed.env import deterministic_allreduce, use_shared_memory
-from partial_fc.distributed.interfaces import name_interfaces
+from partial_fc.distributed.interfaces import set_launcher_interfaces
 from partial_fc.training.program import TrainingProgram
 
 DESCRIPTION = __doc__  # in the body of a class, __doc__ is the docstring of the class
@@ -29,7 +29,7 @@ class MemoryTraining(TrainingProgram):
 
     def prepare_host(self, settings):
         """Sets the environment variables that MXNet and Horovod read once."""
-        name_interfaces(os.environ)
+        set_launcher_interfaces(os.environ)
         use_shared_memory(os.environ)
         os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would print a line about oneDNN on every rank
         from partial_fc_mxnet.ops.memory import rank_context

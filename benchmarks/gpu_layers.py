@@ -8,7 +8,7 @@ import torch
 from textbook_torch import TextbookPartialFC
 from torch.nn.functional import normalize
 
-from partial_fc_torch.layer import rank_centers
+from partial_fc_torch.layer import module
 
 
 class OtherLoss(TextbookPartialFC):
@@ -60,7 +60,7 @@ def product(dtype: str, kernel: str) -> Callable:
     """Returns PartialFC with centers drawn on the device, because NumPy takes a minute for ten million."""
 
     def build(classes: int, ratio: float, device):
-        with mock.patch.object(rank_centers, "center_blocks", lambda *_: iter(())):
+        with mock.patch.object(module, "center_blocks", lambda *_: iter(())):
             layer = layer_torch.partial_fc(classes, ratio, device, layer_dtype=dtype, layer_kernel=kernel)
         torch.nn.init.normal_(layer.weight, std=0.01)
         return layer

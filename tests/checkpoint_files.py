@@ -17,13 +17,17 @@ def centers(classes, seed=0):
     return np.random.default_rng(seed).standard_normal((2, classes, E)).astype(np.float32)
 
 
-def write_checkpoint(folder, num_update, classes=7, ranks=2, seed=0, commit=True, states=None):
+def write_checkpoint(folder, num_update, classes=7, ranks=2, seed=0, commit=True, states=None, weight=None):
     """Writes a checkpoint as `ranks` ranks do, with several pieces per center file; returns its path.
 
     `states` are name -> (C, width); by default, the checkpoint is of an earlier version, which has momentum.
+    `weight` replaces the random centers.
     """
-    weight, momentum = centers(classes, seed)
-    fields = {"weight": weight, **({"weight_mom": momentum} if states is None else states)}
+    random, momentum = centers(classes, seed)
+    fields = {
+        "weight": random if weight is None else weight,
+        **({"weight_mom": momentum} if states is None else states),
+    }
     shards = [shard_of(classes, rank, ranks) for rank in range(ranks)]
     folder = CheckpointFolder(str(folder), kept=1)
     path = folder.begin(num_update)

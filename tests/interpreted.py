@@ -12,7 +12,6 @@ import numpy as np
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from partial_fc_torch.layer.kernels.blocks import SMALLEST
-from partial_fc_torch.layer.kernels.choice import ChosenPasses
 from partial_fc_torch.layer.kernels.triton_passes import TritonPasses
 
 
@@ -74,8 +73,10 @@ InterpreterBuilder.create_dot = product
 
 def with_kernels(layer):
     """Returns the layer; with ``layer_kernel="triton"``, its first step does not compare the kernels with PyTorch."""
-    passes = layer._softmax.passes
-    if isinstance(passes, ChosenPasses) and passes.kernel == "triton":
-        of_torch = passes.of_torch
-        layer._softmax.passes = TritonPasses(of_torch.margin, of_torch.products, of_torch.tile_classes, SMALLEST)
+    choice = layer._computation.choose_passes
+    if choice.kernel == "triton":
+        of_torch = choice.of_torch
+        parts = of_torch.margin, of_torch.objective, of_torch.products, of_torch.tile_classes
+        fused = TritonPasses(*parts, SMALLEST)
+        layer._computation.choose_passes = lambda unit: fused
     return layer

@@ -6,6 +6,7 @@ import sys
 
 # If a test fails on one rank, the other ranks wait in a collective. They exit after this time.
 TIMEOUT = 120  # seconds
+TERMINAL = 2  # file descriptor; `silence` replaces it by a copy, because pytest captures this one during tests
 
 
 def select(config, items, size):
@@ -19,8 +20,8 @@ def select(config, items, size):
 
 
 def limited():
-    """Body of a fixture that ends the rank if a test takes longer than TIMEOUT."""
-    faulthandler.dump_traceback_later(TIMEOUT, exit=True)
+    """Body of a fixture that ends the rank, and shows where it is, if a test takes longer than TIMEOUT."""
+    faulthandler.dump_traceback_later(TIMEOUT, exit=True, file=TERMINAL)
     yield
     faulthandler.cancel_dump_traceback_later()
 
@@ -35,6 +36,11 @@ def end_if_failed(report, rank, size):
 
 
 def silence(rank):
-    """Lets only rank 0 report passed tests; end_if_failed reports a failed test on its rank."""
+    """Lets only rank 0 report passed tests; end_if_failed reports a failed test on its rank.
+
+    Called by pytest_configure, where pytest captures no output.
+    """
+    global TERMINAL
+    TERMINAL = os.dup(2)
     if rank != 0:
         sys.stdout = open(os.devnull, "w")

@@ -113,7 +113,7 @@ def found_rows(study: Study) -> Iterator[list[str]]:
     named = {key: row for key, row in changes.items() if row["reason"] == "wrong label"}
     yield score("wrong labels", set(named), wrong)
     right = [int(row["new_class"]) == true[key - 1] for key, row in named.items() if row["new_class"]]
-    yield ["of them with a new label", f"{len(right):,}", f"{100 * np.mean(right or [0]):.1f}", ""]
+    yield ["wrong labels that are replaced", f"{len(right):,}", f"{100 * np.mean(right or [0]):.1f}", ""]
 
     true, noisy = study.write_noise("split")
     study.train("split", "split")
@@ -140,10 +140,10 @@ def classes_of_persons(rows: Iterable[Mapping[str, str]]) -> set[int]:
     return {labels.most_common(1)[0][0] for labels in of_person.values()}
 
 
-def inverse(of: Mapping[int, int]) -> dict[int, set[int]]:
+def inverse(value_of: Mapping[int, int]) -> dict[int, set[int]]:
     """Returns the set of keys for each value."""
     result: dict[int, set[int]] = {}
-    for key, value in of.items():
+    for key, value in value_of.items():
         result.setdefault(int(value), set()).add(int(key))
     return result
 
@@ -156,7 +156,7 @@ def pairs_in(groups: Iterable[set[int]]) -> set[tuple[int, ...]]:
 def score(name: str, found: set, true: set) -> list[str]:
     """Returns a row with the number found, and precision and recall in percent."""
     right = len(found & true)
-    return [name, f"{len(found):,}", *(f"{100 * right / len(of):.1f}" if of else "-" for of in (found, true))]
+    return [name, f"{len(found):,}", *(f"{100 * right / len(keys):.1f}" if keys else "-" for keys in (found, true))]
 
 
 def trained_rows(study: Study) -> Iterator[list[str]]:

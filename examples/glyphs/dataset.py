@@ -140,7 +140,10 @@ def _reference(library: Library) -> int:
 
 
 def _write_pairs(path: Path, kind: str, plan: list, pictures: Sequence[Sequence[bytes]], size: Size) -> None:
-    chosen = [[image for (own, _), image in zip(images, drawn) if own == kind] for images, drawn in zip(plan, pictures)]
+    chosen = [
+        [image for (image_kind, _), image in zip(images, drawn) if image_kind == kind]
+        for images, drawn in zip(plan, pictures)
+    ]
     drawn, issame = draw_pairs([len(images) for images in chosen], size.pairs, size.seed)
     write_pairs(path, [chosen[identity][image] for identity, image in chain(*drawn)], issame)
 

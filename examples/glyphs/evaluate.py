@@ -52,7 +52,7 @@ def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
 
 def write_scores(path: Path, scores: Mapping[str, Scores]) -> None:
     """Writes the search scores for each kind of typefaces."""
-    arrays = {f"{kind}_{name}": array for kind, of in scores.items() for name, array in of._asdict().items()}
+    arrays = {f"{kind}_{name}": array for kind, score in scores.items() for name, array in score._asdict().items()}
     np.savez_compressed(path, **arrays)
 
 
@@ -85,10 +85,10 @@ def run(args: argparse.Namespace) -> int:
         images, issame = read_pairs(args.root / name)
         result = verify(embed(model, images, name), issame)
         accuracy = Figure(result.accuracy, STUDENT[FOLDS] * result.std / np.sqrt(FOLDS - 1))
-        own = kinds == kind
-        scores[kind] = search_scores(lambda a, b: a @ b.T, embeddings[own], gallery, labels[own], FARS)
+        is_kind = kinds == kind
+        scores[kind] = search_scores(lambda a, b: a @ b.T, embeddings[is_kind], gallery, labels[is_kind], FARS)
         figures[kind] = {"accuracy": accuracy, **search_figures(scores[kind], FARS)}
-    table = [[kind, *(percent(of[name]) for name in MEASURES)] for kind, of in figures.items()]
+    table = [[kind, *(percent(figure[name]) for name in MEASURES)] for kind, figure in figures.items()]
     print("\n".join(markdown_table(["typefaces", *MEASURES.values()], table)))
     if args.out:
         write_scores(Path(f"{args.out}.npz"), scores)

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     figures = {}
     for name, measure in measures.items():
         probes, gallery = map(measure.represent, (held.probes, held.gallery))
-        searched = search(measure.crossed, probes, gallery, held.mates)
+        searched = search(measure.all_similarities, probes, gallery, held.mates)
         figures[name] = {**verify_pairs(measure, held)._asdict(), **searched}
     rows = [[name, *(f"{100 * of[column]:.2f}" for column in COLUMNS)] for name, of in figures.items()]
     print("\n".join(markdown_table(["%", *COLUMNS.values()], rows)))

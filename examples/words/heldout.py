@@ -39,8 +39,10 @@ class Measure(NamedTuple):
     """A similarity of words, at most 1."""
 
     represent: Callable[[np.ndarray], Any]  # (n, W) uint8 -> representation of the n words, which can be sliced
-    paired: Callable[[Any, Any], np.ndarray]  # two representations of n words -> (n,) similarities
-    crossed: Callable[[Any, Any], np.ndarray]  # representations of n and of M words -> (n, M) float32 similarities
+    pair_similarities: Callable[[Any, Any], np.ndarray]  # two representations of n words -> (n,) similarities
+    all_similarities: Callable[
+        [Any, Any], np.ndarray
+    ]  # representations of n and of M words -> (n, M) float32 similarities
 
 
 def held_out(lexemes: Lexemes, unseen: np.ndarray, pairs: int, probes: int, seed: int) -> HeldOut:
@@ -58,16 +60,16 @@ def held_out(lexemes: Lexemes, unseen: np.ndarray, pairs: int, probes: int, seed
     """
     bounds = zip(lexemes.starts[unseen].tolist(), lexemes.starts[unseen + 1].tolist())
     rows = [start + np.flatnonzero(~lexemes.shared[start:stop]) for start, stop in bounds]
-    drawn, issame = draw_pairs([len(own) for own in rows], pairs, seed)
+    drawn, issame = draw_pairs([len(forms) for forms in rows], pairs, seed)
     chosen = []
-    for lexeme, own in zip(unseen.tolist(), rows):
-        order = random_stream(seed, PROBES, lexeme).random(len(own) - 1).argsort(kind="stable")
-        chosen.append(own[1:][order[:probes]])
+    for lexeme, forms in zip(unseen.tolist(), rows):
+        order = random_stream(seed, PROBES, lexeme).random(len(forms) - 1).argsort(kind="stable")
+        chosen.append(forms[1:][order[:probes]])
     return HeldOut(
         lexemes.letters[[rows[lexeme][form] for lexeme, form in chain(*drawn)]],
         np.array(issame),
         lexemes.letters[np.concatenate(chosen)],
-        np.repeat(np.arange(len(unseen)), [len(own) for own in chosen]),
+        np.repeat(np.arange(len(unseen)), [len(forms) for forms in chosen]),
         lexemes.letters[lexemes.starts[unseen]],
     )
 
@@ -75,15 +77,15 @@ def held_out(lexemes: Lexemes, unseen: np.ndarray, pairs: int, probes: int, seed
 def verify_pairs(measure: Measure, held: HeldOut) -> Verification:
     """Verifies the pairs."""
     left, right = (measure.represent(held.pairs[side::2]) for side in (0, 1))
-    return verify_distances(2 - 2 * measure.paired(left, right).astype(np.float64), held.issame)
+    return verify_distances(2 - 2 * measure.pair_similarities(left, right).astype(np.float64), held.issame)
 
 
 def search(
-    crossed: Callable[[Any, Any], np.ndarray],
+    all_similarities: Callable[[Any, Any], np.ndarray],
     probes: Any,
     gallery: Any,
     mates: np.ndarray,
     advance: Callable[[], object] = lambda: None,
 ) -> dict[str, float]:
     """Returns the FIGURES of a search, see search_scores()."""
-    return search_shares(search_scores(crossed, probes, gallery, mates, FARS, advance), FARS)
+    return search_shares(search_scores(all_similarities, probes, gallery, mates, FARS, advance), FARS)

@@ -46,6 +46,10 @@ class Lexemes(NamedTuple):
         ends = np.cumsum(counts)
         return np.arange(counts.sum()) + np.repeat(firsts - (ends - counts), counts)
 
+    def words(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the letters of rows (n,) as one value each, (n,), which can be sorted and compared."""
+        return np.ascontiguousarray(self.letters[rows]).view(f"S{WIDTH}")[:, 0]
+
 
 class Split(NamedTuple):
     """A split of the lexemes, both parts in ascending order."""
@@ -58,7 +62,7 @@ def encode(words: Sequence[str]) -> np.ndarray:
     """Returns (n, WIDTH) uint8, the position of each letter in ALPHABET from 1, padded with 0.
 
     Raises:
-        ValueError: a word has other characters, or more than WIDTH; names the word.
+        ValueError: a word has other characters, or more than WIDTH; the message names the word.
     """
     for word in words:
         if not is_usable(word):
@@ -132,13 +136,13 @@ def split_lexemes(lexemes: Lexemes, classes: int, unseen: int, seed: int) -> Spl
     """
     total = len(lexemes.starts) - 1
     order = random_stream(seed, SPLIT).random(total).argsort(kind="stable")
-    own = np.add.reduceat(~lexemes.shared, lexemes.starts[:-1], dtype=np.int64)
-    usable = (own >= LEAST_FORMS) & ~lexemes.shared[lexemes.starts[:-1]]
+    unshared = np.add.reduceat(~lexemes.shared, lexemes.starts[:-1], dtype=np.int64)
+    usable = (unshared >= LEAST_FORMS) & ~lexemes.shared[lexemes.starts[:-1]]
     drawn = order[usable[order]][:unseen]
     others = order[~np.isin(order, drawn)]
     if len(drawn) < unseen or len(others) < classes:
         raise ValueError(
-            f"{usable.sum():,} of {total:,} lexemes can be verified with; {unseen:,} of them and {classes:,} others "
-            "are needed: take fewer"
+            f"{usable.sum():,} of {total:,} lexemes have enough forms for a verification; {unseen:,} of them and "
+            f"{classes:,} others are needed: take fewer"
         )
     return Split(np.sort(others[: classes or None]), np.sort(drawn))

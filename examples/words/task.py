@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from partial_fc.data.item_batches import ArrayItems
+from partial_fc.data.label_runs import padded
 from partial_fc.data.synthetic.labels import flipped
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.training.embedder import Embedder
@@ -34,11 +35,13 @@ class Words(Task):
     options = (
         *SIZES,
         Setting("wrong_labels", 0.0, "fraction of the training forms with a wrong label", at_least=0, at_most=1),
+        Setting("several_labels", False, "make a form of several lexemes one item with several labels"),
     )
     unseen: int
     pairs: int
     probes: int
     wrong_labels: float
+    several_labels: bool
 
     @cached_property
     def lexemes(self) -> Lexemes:
@@ -60,11 +63,20 @@ class Words(Task):
         _ = self.split
 
     def items(self) -> ArrayItems:
-        """Returns all forms of the lexemes to train on. Wrong labels are drawn with seed 0, like the lexemes."""
+        """Returns all forms of the lexemes to train on, or with ``several_labels`` the different ones.
+
+        Wrong labels are drawn with seed 0, like the lexemes.
+        """
         trained = self.split.trained
         counts = self.lexemes.starts[trained + 1] - self.lexemes.starts[trained]
         labels = flipped(np.repeat(np.arange(len(trained)), counts), self.wrong_labels, seed=0)
-        return ArrayItems(self.lexemes.letters, labels, self.lexemes.forms(trained))
+        rows = self.lexemes.forms(trained)
+        if self.several_labels:
+            words = self.lexemes.words(rows)
+            order = words.argsort(kind="stable")
+            firsts = np.flatnonzero(np.append(True, words[order[1:]] != words[order[:-1]]))
+            rows, labels = rows[order[firsts]], padded(labels[order], np.diff(firsts, append=len(order)))
+        return ArrayItems(self.lexemes.letters, labels, rows)
 
     def evaluations(self) -> dict[str, Evaluation]:
         """Returns the search and the verification of pairs."""
@@ -132,5 +144,5 @@ class Search(Evaluation):
         trained = lexemes.letters[lexemes.forms(self.task.split.trained)]
         for name, measure in baselines(trained).items():
             probes, gallery = (measure.represent(words) for words in (held.probes, held.gallery))
-            rank1[name] = search(measure.crossed, probes, gallery, held.mates, report_progress)["rank1"]
+            rank1[name] = search(measure.all_similarities, probes, gallery, held.mates, report_progress)["rank1"]
         return rank1

@@ -23,7 +23,7 @@ from partial_fc.layer.margins import COMBINED
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
 from partial_fc.training.heads import Head
-from partial_fc.training.schedule import RateFactor, learning_rates
+from partial_fc.training.schedule import Epochs, RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
 from partial_fc.training.tasks.task import Task
 from partial_fc.training.trackers.tensorboard import drawn_ending
@@ -94,9 +94,16 @@ class MXNetFramework:
             )
 
     def load_data(self, batches: Batches, threads: int) -> ImageIter:
-        return ImageIter(batches, threads)
+        data = ImageIter(batches, threads)
+        if data.label_shape:
+            data.close()
+            raise ValueError(
+                "the items of the set have several labels, which this trainer does not support: train with bash "
+                "pytorch/run.sh"
+            )
+        return data
 
-    def dummy_data(self, inputs: Inputs, num_classes: int, seed: int) -> DummyImages:
+    def dummy_data(self, inputs: Inputs, num_classes: int, seed: int, label_shape: tuple[int, ...] = ()) -> DummyImages:
         return DummyImages(inputs, DUMMY_BATCHES, num_classes, seed, self.collectives.rank)
 
     def read_pretrained(self, path: str, with_classes: bool) -> None:
@@ -110,6 +117,7 @@ class MXNetFramework:
         settings,
         task: Task,
         rate_factor: RateFactor,
+        epochs: Epochs,
         data,
         folder: str,
         model_format: ModelFormat,

@@ -111,7 +111,7 @@ class EngineMethods:
             updater.states[index], updater.states_synced[index] = state, True
         if unused:
             raise ValueError(
-                f"it holds {some(sorted(unused))} of an optimizer that this training does not have: set momentum"
+                f"it holds {some(sorted(unused))}, which this training's optimizer lacks: set momentum as it was"
             )
         optimizer.num_update = num_update
 

@@ -46,10 +46,10 @@ class ClippedUpdater(mx.optimizer.Updater):
 class ScaledUpdater(mx.optimizer.Updater):
     """The updater of a Module whose gradients are multiplied by the factor of a LossScale.
 
-    It skips an update, on all ranks, if a summed gradient is not finite. Then no parameter and no momentum changes, but
-    the update counts, so the learning rates of backbone and centers still change at the same update. The check makes
-    Python wait for the backward pass, unlike training in float32. It clips gradients as ClippedUpdater does, but in the
-    float32 arithmetic of the update, because a clipped gradient could underflow in float16.
+    It skips an update, on all ranks, if a summed gradient is not finite: parameters and momentum stay as they are. A
+    skipped update still counts, so that the learning rates of backbone and centers change at the same update. Unlike
+    training in float32, the check makes Python wait for the backward pass. Gradients are clipped as in ClippedUpdater,
+    but in the float32 arithmetic of the update, because a clipped gradient could underflow in float16.
 
     Collectives, in the order they run: the all-reduces of DistributedOptimizer, all of them before any parameter
     changes; all-reduce ``gradient_norm``, because the bits of the sums may differ between ranks.

@@ -89,7 +89,7 @@ def open_array(path: str) -> np.ndarray:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The file holds no array of numbers, or has another size than its array; names the file.
+        ValueError: The file holds no array of numbers, or has another size than its array; the message names the file.
     """
     require_regular(path)
     size = os.path.getsize(path)
@@ -101,7 +101,7 @@ def open_array(path: str) -> np.ndarray:
     except OSError:
         raise
     except Exception as error:  # a damaged header, which is a Python literal, makes NumPy raise nearly anything
-        raise ValueError(f"{path} is damaged, or no array of numbers: {_first_line(error)}") from None
+        raise ValueError(f"{path} is damaged, or not an array of numbers: {_first_line(error)}") from None
 
 
 def writable_array(path: str, shape: tuple[int, ...], dtype: type, is_new: bool) -> np.memmap:
@@ -132,7 +132,7 @@ def open_rows(path: str, rows: int, width: int) -> np.ndarray:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The file has another shape or dtype, or is damaged; names the file.
+        ValueError: The file has another shape or dtype, or is damaged; the message names the file.
     """
     try:
         array = open_array(path)
@@ -150,8 +150,8 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     """Reads all arrays of a .npz file by name.
 
     Raises:
-        OSError: The file cannot be read, or its zip directory points outside it; names the file.
-        ValueError: The file is damaged or holds anything else; names the file.
+        OSError: The file cannot be read, or its zip directory points outside it; the message names the file.
+        ValueError: The file is damaged or holds anything else; the message names the file.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -179,7 +179,7 @@ def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
         # Not read_array, which allocates what the header says. frombuffer refuses objects, and reshape a wrong size.
         return np.frombuffer(content, dtype, offset=header.tell()).reshape(shape, order="F" if fortran_order else "C")
     except Exception as error:
-        raise ValueError(f"{member.filename[:200]!r} is no array of numbers: {_first_line(error)}") from None
+        raise ValueError(f"{member.filename[:200]!r} is not an array of numbers: {_first_line(error)}") from None
 
 
 def _first_line(error: Exception) -> str:

@@ -18,8 +18,9 @@ UNITS = {
 }
 SMALL_UNITS = (2, 2, 2)
 SHARED = (*UNITS, "small", "mobilefacenet")
-OF_MXNET = {"mbf": "mobilefacenet"}  # network of the MXNet trainer -> its name in the PyTorch trainer, if it differs
-# Stages of MobileFaceNet: MXNet's name of the block that halves the map, its name of residual blocks, their number.
+MXNET_TO_TORCH = {"mbf": "mobilefacenet"}  # network of the MXNet trainer -> its name in PyTorch, if it differs
+# For each stage of MobileFaceNet: MXNet's name of the block that halves the feature map, MXNet's prefix of the residual
+# blocks, and the number of residual blocks.
 MBF_STAGES = (("dconv_23", "res_3", 4), ("dconv_34", "res_4", 6), ("dconv_45", "res_5", 2))
 
 

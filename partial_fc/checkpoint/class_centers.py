@@ -12,6 +12,8 @@ from itertools import chain
 
 import numpy as np
 
+from partial_fc.utils.text import plural
+
 from .arrays import open_rows
 from .layout import center_file
 from .manifest import Manifest
@@ -44,18 +46,24 @@ class SavedClasses:
     """Centers of all classes and the states of their optimizer, read from files on request.
 
     Args:
-        shards: "weight" and the name of each state -> consecutive shards, each (rows, width) float32.
+        shards: "weight" and the name of each state -> consecutive shards, each (rows, width) float32. A row belongs to
+            a class: its sub-centers follow one another.
+        embedding_size: E; None if each class has one center.
 
     Attributes:
         num_classes: C.
         widths: numbers per class of the centers, "weight", and of each state.
+        embedding_size: E.
+        sub_centers: number of centers per class.
     """
 
-    def __init__(self, shards: Mapping[str, Shards]):
+    def __init__(self, shards: Mapping[str, Shards], embedding_size: int | None = None):
         self._shards = shards
         self._stops = np.cumsum([len(shard) for shard in shards["weight"]])
         self.num_classes = int(self._stops[-1])
         self.widths: dict[str, int] = {field: of_field[0].shape[1] for field, of_field in shards.items()}
+        self.embedding_size = embedding_size or self.widths["weight"]
+        self.sub_centers = self.widths["weight"] // self.embedding_size
 
     @classmethod
     def of_checkpoint(cls, path: str, manifest: Manifest, head: str = "") -> SavedClasses:
@@ -68,7 +76,8 @@ class SavedClasses:
                     for rank, (start, stop) in enumerate(manifest.shards)
                 ]
                 for field, width in manifest.center_widths.items()
-            }
+            },
+            manifest.embedding_size,
         )
 
     @classmethod
@@ -101,7 +110,7 @@ class SavedClasses:
             weight, weight_mom: shards of each rank; ``weight_mom`` may be empty.
 
         Raises:
-            ValueError: The files are not of one training; names the folder.
+            ValueError: The files are not of one training; the message names the folder.
         """
         fix = "copy the files of all ranks of one training again"
         rows, rows_mom = ([sum(map(len, shards)) for shards in arrays] for arrays in (weight, weight_mom))
@@ -112,7 +121,8 @@ class SavedClasses:
         # The first ranks may have one row more than the others.
         if max(rows) > min(rows) + 1 or sorted(rows, reverse=True) != rows:
             raise ValueError(
-                f"{folder}: the ranks' files of centers have {rows} rows, so they are not all of one training; {fix}"
+                f"{folder}: the ranks' files of centers have {rows} rows, so they are not all of one training, or have "
+                f"sub-centers, which only a checkpoint keeps by class; {fix}"
             )
         shards, shards_mom = (list(chain.from_iterable(arrays)) for arrays in (weight, weight_mom))
         if len({array.shape[1] for array in (*shards, *shards_mom)}) > 1:
@@ -121,18 +131,24 @@ class SavedClasses:
 
     def without_states(self) -> SavedClasses:
         """Returns the centers alone, to start a new training with."""
-        return SavedClasses({"weight": self._shards["weight"]})
+        return SavedClasses({"weight": self._shards["weight"]}, self.embedding_size)
 
-    def require_widths(self, widths: Mapping[str, int]) -> None:
+    def require_widths(self, widths: Mapping[str, int], sub_centers: int = 1) -> None:
         """Checks that a training with these widths can take the centers, and the states if there are any.
 
         Raises:
-            ValueError: The centers have another embedding size, or the states are of another optimizer.
+            ValueError: The centers have another embedding size, a class has another number of centers, or the states
+                are of another optimizer.
         """
-        saved, expected = self.widths["weight"], widths["weight"]
+        saved, expected = self.embedding_size, widths["weight"] // sub_centers
         if saved != expected:
             raise ValueError(
                 f"it holds centers of embedding size {saved}, expected {expected}: set embedding_size={saved}"
+            )
+        if self.sub_centers != sub_centers:
+            raise ValueError(
+                f"its classes have {plural(self.sub_centers, 'center')} each, but the classes of this training have "
+                f"{sub_centers}: set layer_options=sub_centers={self.sub_centers}"
             )
         if len(self.widths) > 1 and self.widths != widths:
             states, own_states = (", ".join(sorted(each.keys() - {"weight"})) for each in (self.widths, widths))
@@ -152,9 +168,9 @@ class SavedClasses:
             )
         rows = np.empty((len(classes), self.widths[field]), np.float32)
         shards = self._shards[field]
-        shard_of = np.searchsorted(self._stops, classes, side="right")
-        for number in np.unique(shard_of):  # opens each file once
-            selected, shard = shard_of == number, shards[number]
+        shard_numbers = np.searchsorted(self._stops, classes, side="right")
+        for number in np.unique(shard_numbers):  # opens each file once
+            selected, shard = shard_numbers == number, shards[number]
             rows[selected] = shard[classes[selected] - (self._stops[number] - len(shard))]
         finite = np.isfinite(rows).all(axis=1)
         if not finite.all():

@@ -42,7 +42,7 @@ class CheckpointFolder:
     def begin(self, num_update: int) -> str:
         """Creates the folder for the files of an incomplete checkpoint and returns its path; called on any rank."""
         path = self._path(num_update) + WRITING
-        self._refuse_of_others()
+        self._refuse_other_owners()
         try:
             os.makedirs(path, exist_ok=True)
             if os.path.islink(path):  # only another user of the folder can have made it
@@ -95,12 +95,12 @@ class CheckpointFolder:
         with self._opened() as folder:
             self._remove(folder, (WRITING, OLD))
 
-    def leave(self, num_update: int) -> list[str]:
+    def set_aside_newer(self, num_update: int) -> list[str]:
         """Renames the complete checkpoints newer than this update; returns their new paths, newest first.
 
         The training that resumes from this update will write checkpoints of the same names.
         """
-        self._refuse_of_others()
+        self._refuse_other_owners()
         renamed = []
         for number, path in self.complete():
             if number > num_update:
@@ -120,12 +120,12 @@ class CheckpointFolder:
             yield self
             return
         with opened_folder(os.path.realpath(self.path)) as opened:
-            self._refuse_of_others()
+            self._refuse_other_owners()
             if not os.path.samefile(opened, self.path):
                 raise PermissionError(f"another user is replacing {self.path}")
             yield CheckpointFolder(opened, self.kept)
 
-    def _refuse_of_others(self) -> None:
+    def _refuse_other_owners(self) -> None:
         if os.path.islink(self.path):  # a link to another disk is fine if root or the output folder's owner made it
             makers = (os.geteuid(), 0, os.stat(os.path.dirname(self.path) or ".").st_uid)
             if os.lstat(self.path).st_uid not in makers:
@@ -162,5 +162,5 @@ def steps_at(path: str) -> list[str]:
         return [path]
     steps = [step for _, step in CheckpointFolder(path, kept=1).complete()]
     if not steps:
-        raise FileNotFoundError(f"no complete checkpoint in {path}: give the folder checkpoints of a training")
+        raise FileNotFoundError(f"no complete checkpoint in {path}: give a training's folder named checkpoints")
     return steps

@@ -73,7 +73,7 @@ def read_manifest(path: str) -> Manifest:
 
     Raises:
         OSError: The manifest does not exist or cannot be read.
-        ValueError: The manifest is damaged or inconsistent; names the file.
+        ValueError: The manifest is damaged or inconsistent. The message names the file.
     """
     path = os.path.join(path, MANIFEST)
     if not os.path.isfile(path):
@@ -97,7 +97,7 @@ def _digest(content: dict) -> str:
 
 
 def _checked(content: dict) -> Manifest:
-    """Returns the manifest, after checks that its SHA-256 does not replace: a stranger may have written the file."""
+    """Checks and returns the manifest. A correct SHA-256 is not enough, as a stranger may have written the file."""
     fields = {name: value for name, value in content.items() if name not in ("format", "version")}
     files = {name: Entry(**entry) for name, entry in content["files"].items()}
     manifest = Manifest(**{**fields, "files": files, "shards": [(start, stop) for start, stop in content["shards"]]})

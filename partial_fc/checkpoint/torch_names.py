@@ -15,7 +15,7 @@ import numpy as np
 
 from partial_fc.utils.text import some
 
-from .backbone_layers import ARRAYS, OF_MXNET, SHARED, layers
+from .backbone_layers import ARRAYS, MXNET_TO_TORCH, SHARED, layers
 
 Arrays = dict[str, np.ndarray]
 
@@ -74,7 +74,7 @@ def with_mxnet_names(network: str, arrays: Mapping[str, np.ndarray]) -> Arrays:
         ValueError: The arrays are not of this network; the message has the first names that differ. Or the scale of the
             embedding's batch norm is not 1, which MXNet's network cannot compute.
     """
-    names = {} if OFFSET in arrays else torch_names(OF_MXNET.get(network, network))
+    names = {} if OFFSET in arrays else torch_names(MXNET_TO_TORCH.get(network, network))
     if f"arg:{names.get(OFFSET)}" not in arrays:
         return dict(arrays)
     keys = {mxnet: f"{mxnet.partition(':')[0]}:{key}" for mxnet, key in names.items()}
@@ -133,7 +133,7 @@ def require_same_names(
     if problems:
         network, owner = find_network(), "another network"
         if network:
-            owner = f"{network}: set network={network}, and output to the folder of a run to go on in it"
+            owner = f"{network}: set network={network}; to continue the run, also set output to its folder"
         raise ValueError(f"it {' and '.join(problems)}: these are weights of {owner}")
 
 

@@ -11,10 +11,10 @@ from .layout import is_file_name, step_number
 from .manifest import Manifest, read_manifest
 
 
-def verify_share(path: str, rank: int, size: int, alive: Callable[[], None]) -> Manifest:
+def verify_share(path: str, rank: int, size: int, report_progress: Callable[[], None]) -> Manifest:
     """Verifies a rank's share of a checkpoint's files, every ``size``-th one from ``rank`` on; returns the manifest.
 
-    ``alive`` is called every few MB.
+    ``report_progress`` is called every few MB.
 
     Raises:
         OSError: A file is missing or cannot be read.
@@ -31,11 +31,11 @@ def verify_share(path: str, rank: int, size: int, alive: Callable[[], None]) -> 
     if surplus:
         raise ValueError(f"{os.path.join(path, surplus[0])} is not in the manifest: move it to another folder")
     for name, entry in sorted(manifest.files.items())[rank::size]:
-        verify_file(path, name, entry, alive)
+        verify_file(path, name, entry, report_progress)
     return manifest
 
 
-def verify_file(path: str, name: str, entry: Entry, alive: Callable[[], None]) -> None:
+def verify_file(path: str, name: str, entry: Entry, report_progress: Callable[[], None]) -> None:
     """Reads a whole file of a checkpoint and compares its size and SHA-256."""
     path = os.path.join(path, name)
     digest = hashlib.sha256()
@@ -44,7 +44,7 @@ def verify_file(path: str, name: str, entry: Entry, alive: Callable[[], None]) -
         if size != entry.bytes:
             raise ValueError(f"{path} has {size} bytes, expected {entry.bytes}: use another checkpoint")
         while part := file.read(PART):
-            alive()
+            report_progress()
             digest.update(part)
     if digest.hexdigest() != entry.sha256:
         raise ValueError(f"{path} is damaged, its SHA-256 differs from the manifest's: use another checkpoint")

@@ -1,6 +1,6 @@
 """A batch on the host: the inputs of the backbone, one array or several by name, and labels.
 
-Shapes: N items, B local batch.
+Shapes: N items, B local batch, n labels of an item.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ class Batch(NamedTuple):
     """Inputs and labels."""
 
     inputs: Any  # Inputs (B, ...): arrays, or a framework's tensors on the host
-    labels: np.ndarray  # (B,) int64
+    labels: np.ndarray  # (B,) int64, or (B, n) with -1 for the labels that an item lacks
 
 
 def map_inputs(function: Callable[[Any], Any], inputs: Any) -> Any:

@@ -10,14 +10,14 @@ import numpy as np
 
 from .batch import Inputs
 from .item_batches import ItemBatches
-from .label_runs import LabelRuns
+from .label_runs import LabelRuns, each_label
 from .prefetch import Prefetcher
 
 AHEAD = 2  # batches read ahead, besides one in progress per thread
 
 
 class ClassImages:
-    """The items of each class, without augmentation.
+    """The items of each class, without augmentation; an item belongs to each of its labels.
 
     Args:
         batches: the set, whose items must have labels.
@@ -30,8 +30,10 @@ class ClassImages:
     def __init__(self, batches: ItemBatches, threads: int):
         self._batches, self._threads = batches, threads
         runs = LabelRuns.of_labels(batches.labels())
-        order = np.argsort(runs.labels, kind="stable")
-        self._labels, self._starts, self._lengths = runs.labels[order], runs.starts[order], runs.lengths()[order]
+        run, labels = each_label(runs.labels)
+        order = np.argsort(labels, kind="stable")
+        self._labels, run = labels[order], run[order]
+        self._starts, self._lengths = runs.starts[run], runs.lengths()[run]
 
     def of(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the items of some classes.

@@ -26,7 +26,7 @@ class FaceItems:
         image_size: (H, W).
         augmentation: its random numbers depend on (seed, epoch, position in the set) only.
         min_images_per_class: leave out identities with fewer images; class labels do not change.
-        seed: of the augmentation.
+        seed: seed of the augmentation.
 
     Attributes:
         records: the ImageSet.
@@ -81,7 +81,7 @@ class FaceItems:
 
     @property
     def labels(self) -> np.ndarray:
-        """Labels (N,) int64 of all images, in new memory."""
+        """Labels (N,) or (N, P) int64 of all images, in new memory."""
         return self._kept.labels()
 
     @property
@@ -97,8 +97,7 @@ class FaceItems:
 
     def read_counted(self, positions: np.ndarray, epoch: int) -> tuple[Batch, int, float]:
         """See Items; counts bytes as stored, and the time spent reading, without decoding."""
-        in_set = self._kept.positions(positions)
-        labels = self.records.labels(in_set)
+        in_set, labels = self._kept.at(positions)
         images = np.empty((len(positions), 3, *self.image_size), np.uint8)
         draws = uniform_draws(self.seed, epoch, in_set, DRAWS).tolist()
         num_bytes, seconds = 0, 0.0
@@ -122,7 +121,7 @@ class FaceItems:
 
     def describe(self, position: int) -> str:
         """Names an image in messages."""
-        return self.records.describe(int(self._kept.positions(np.array([position]))[0]))
+        return self.records.describe(int(self._kept.at(np.array([position]))[0][0]))
 
     def close(self) -> None:
         """Closes the files."""

@@ -118,7 +118,7 @@ class FaceRecords(ImageSet):
         image_size: (H, W) from `property`, None without that file.
 
     Raises:
-        OSError, ValueError: the set cannot be read; names the file and what to do.
+        OSError, ValueError: the set cannot be read; the message names the file and what to do.
     """
 
     advice = "write or download the set again (partial-fc sets check lists all bad images)"

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -58,14 +59,14 @@ class ImageSet:
         self.path, self.runs, self.num_identities = path, runs, num_identities
         self.num_images = runs.num_images
 
-    def read(self, position: int, label: int) -> bytes | np.ndarray:
-        """Reads the image at `position`, whose class label is `label`.
+    def read(self, position: int, label: Any) -> bytes | np.ndarray:
+        """Reads the image at `position`, whose class label is `label`; if images have several, it is a list of them.
 
         Returns:
             The encoded image, or its pixels (H, W, 3) uint8 RGB, which the caller may modify.
 
         Raises:
-            ValueError: this image is bad; names it.
+            ValueError: this image is bad; the message names it.
             OSError: the files cannot be read.
         """
         raise NotImplementedError
@@ -95,7 +96,7 @@ class ImageSet:
         """Closes the files; a second call has no effect."""
 
     def labels(self, positions) -> np.ndarray:
-        """Returns the class labels, int64, of an array of positions."""
+        """Returns the class labels (P,), or several of each image (P, n), int64, of an array of positions (P,)."""
         return self.runs.labels_at(positions)
 
     @cached_property
@@ -109,6 +110,6 @@ class ImageSet:
         digest.update(self.runs.labels.tobytes())
         for position in np.unique(np.linspace(0, self.num_images - 1, SAMPLES).astype(int)).tolist():
             with suppress(ValueError):
-                stored = self.read(position, int(self.labels(position)))
+                stored = self.read(position, self.labels(position).tolist())
                 digest.update(stored if isinstance(stored, bytes) else stored.data)
         return digest.hexdigest()[:16]

@@ -1,20 +1,21 @@
 """The batches of one rank, of any set whose items can be read by position; they resume at any number of ranks.
 
-Shapes: N items, B local batch, R ranks, G = B*R global batch, C classes, P positions.
+Shapes: N items, B local batch, R ranks, G = B*R global batch, C classes, P positions, n labels of an item.
 """
 
 import hashlib
 import time
 from contextlib import suppress
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
 from partial_fc.utils.text import plural
 
 from .batch import Batch, Inputs, arrays_of, joined, map_inputs
-from .label_runs import class_labels
-from .order import epoch_entries
+from .label_runs import NO_LABEL, class_labels, label_array
+from .order import draw_labels, epoch_entries
 from .read_log import ReadCounters, ReadLog
 
 DIGESTED = 1 << 16  # items hashed at a time
@@ -23,9 +24,11 @@ DIGESTED = 1 << 16  # items hashed at a time
 class Items(Protocol):
     """A set of N labelled items; ``len(items)`` is N. Several threads call ``read`` at the same time.
 
+    An item has one label, or as many as n; then labels are (..., n), and -1 stands for each that an item lacks.
+
     These attributes are optional:
 
-    - ``labels``, (N,) integers: the labels of all items, which ``new_centers=mean`` needs.
+    - ``labels``, (N,) or (N, n) integers: the labels of all items, which ``new_centers=mean`` needs.
     - ``describe(position)``: names an item in messages.
     - ``without_augmentation``: the same set without augmentation, for samples and ``new_centers=mean``.
     - ``order_entries``: JSON entries for how the items were selected; a checkpoint resumes with equal entries only.
@@ -44,7 +47,7 @@ class Items(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, positions: np.ndarray, epoch: int) -> Batch:
-        """Returns items and labels at positions (P,) int64.
+        """Returns items at positions (P,) int64 and their labels, (P,) or (P, n) with the same n in all calls.
 
         An item may depend on (seed, epoch, position) only, not on the others that are read with it, so that a resumed
         training reads the same items. For random numbers, see partial_fc.data.order.uniform_draws.
@@ -52,7 +55,7 @@ class Items(Protocol):
         An item with a NaN or infinite number is bad.
 
         Raises:
-            ValueError: an item is bad; names it. The items are then read one by one.
+            ValueError: an item is bad; the message names it. The items are then read one by one.
         """
 
     def close(self) -> None:
@@ -64,7 +67,7 @@ class ArrayItems:
 
     Args:
         inputs: (N, ...), one array or several by name.
-        labels: (N,) integers.
+        labels: (N,) integers, or (N, n) with -1 for those that an item lacks, or a list of up to n for each item.
         rows: (N,) integers, which rows of ``inputs`` (M, ...) are items; None for all. ``inputs`` are not copied, so
             that the ranks of a host can share a memory map.
 
@@ -72,14 +75,14 @@ class ArrayItems:
         ValueError: the lengths differ, there is no item, or a label is not a class number.
     """
 
-    def __init__(self, inputs: Inputs, labels: np.ndarray, rows: np.ndarray | None = None):
-        self.inputs, self.labels, self.rows = inputs, np.asarray(labels), rows
+    def __init__(self, inputs: Inputs, labels: Any, rows: np.ndarray | None = None):
+        self.inputs, self.labels, self.rows = inputs, label_array(labels), rows
         arrays = arrays_of(inputs)
         for name, array in arrays.items():
             count = len(array if rows is None else rows)
             if count != len(self.labels):
                 raise ValueError(f"{count} {name}, but {len(self.labels)} labels")
-        if not len(self.labels) or self.labels.dtype.kind not in "iu":
+        if not self.labels.size or self.labels.ndim > 2 or self.labels.dtype.kind not in "iu":
             raise ValueError(f"{len(self.labels)} labels of {self.labels.dtype}, expected one integer or more")
         self.labels = class_labels(self.labels, "labels")
         self.num_classes = int(self.labels.max()) + 1
@@ -113,10 +116,11 @@ class ItemBatches:
         rank, size: this rank, and R.
         seed: of the order.
         skip_bad_items: number of bad items that may be replaced by the following one, see ReadLog.
+        labels_per_item: number of labels that are drawn anew in every epoch from those of an item; 0 takes all.
 
     Attributes:
         num_images: N.
-        items, batch_size, shuffle, rank, size, seed: as above.
+        items, batch_size, shuffle, rank, size, seed, labels_per_item: as above.
         log: the ReadLog.
 
     Raises:
@@ -132,6 +136,7 @@ class ItemBatches:
         size: int = 1,
         seed: int = 0,
         skip_bad_items: int = 0,
+        labels_per_item: int = 0,
     ):
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} is out of range for {plural(size, 'rank')}")
@@ -146,7 +151,7 @@ class ItemBatches:
             )
         self.items, self.num_images, self.num_classes = items, len(items), items.num_classes
         self.batch_size, self.shuffle, self.rank, self.size, self.seed = batch_size, shuffle, rank, size, seed
-        self.log = ReadLog(skip_bad_items)
+        self.log, self.labels_per_item = ReadLog(skip_bad_items), labels_per_item
         self._without_augmentation: Items = getattr(items, "without_augmentation", items)
 
     @property
@@ -167,11 +172,15 @@ class ItemBatches:
 
     def batch(self, epoch: int, first: int) -> Batch:
         """See Batches."""
+        _ = self._shape_in_set  # reads an item in the first call, which is not counted
         start = time.perf_counter()
         indices = first + self.rank * self.batch_size + np.arange(self.batch_size)
         positions = epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices)
         batch, num_bytes, seconds = self._read(positions, epoch)
         batch = self._checked(batch, positions)
+        if self.labels_per_item:
+            labels = batch.labels.reshape(len(positions), -1)
+            batch = Batch(batch.inputs, draw_labels(labels, self.labels_per_item, self.seed, epoch, positions))
         self.log.count(ReadCounters(self.batch_size, num_bytes, seconds, time.perf_counter() - start))
         return batch
 
@@ -195,13 +204,24 @@ class ItemBatches:
             sum(seconds for _, _, _, seconds in read),
         )
 
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        """See DataLoader."""
+        return (self.labels_per_item,) if self.labels_per_item else self._shape_in_set
+
+    @cached_property
+    def _shape_in_set(self) -> tuple[int, ...]:
+        """The shape of the labels of the first good item."""
+        for position in range(self.num_images):
+            with suppress(ValueError):
+                return np.shape(read_counted(self._without_augmentation, np.array([position]), 0)[0][1])[1:]
+        return ()  # reading a batch tells what is wrong
+
     def labels(self) -> np.ndarray:
-        """Returns the labels (N,) int64 of all items. Raises ValueError if the set does not have them."""
+        """Returns the labels (N,) or (N, n) int64 of all items. Raises ValueError if the set does not have them."""
         labels = getattr(self.items, "labels", None)
         if labels is None:
-            raise ValueError(
-                "the set has no attribute labels (N,), which new_centers=mean reads: set new_centers=random"
-            )
+            raise ValueError("the set has no attribute labels, which new_centers=mean reads: set new_centers=random")
         return class_labels(np.asarray(labels), "the set")
 
     def read(self, positions: np.ndarray) -> tuple[Inputs | None, np.ndarray]:
@@ -214,7 +234,7 @@ class ItemBatches:
             Inputs of the good items, None if there is none; (P,) bool, which items are good.
 
         Raises:
-            ValueError: an item is bad, and no more may be skipped; names it.
+            ValueError: an item is bad, and no more may be skipped; the message names it.
         """
         good_items, good = [], np.ones(len(positions), bool)
         for row, position in enumerate(positions.tolist()):
@@ -233,31 +253,44 @@ class ItemBatches:
     def _checked(self, batch: Batch, positions: np.ndarray) -> Batch:
         """Returns the batch with int64 labels. Raises ValueError if it is not a batch of positions (P,)."""
         labels, arrays = np.asarray(batch[1]), arrays_of(batch[0])
-        fits = labels.shape == positions.shape and all(np.shape(array)[:1] == labels.shape for array in arrays.values())
-        if not fits or labels.dtype.kind not in "iu":
+        fits = all(np.shape(array)[:1] == positions.shape for array in (labels, *arrays.values()))
+        if not fits or labels.ndim > 2 or labels.dtype.kind not in "iu":
             every = {**arrays, "labels": labels}
             shapes = {name: f"{array.dtype} {np.shape(array)}" for name, array in every.items()}
             raise ValueError(
                 f"the set has read {shapes} at {plural(len(positions), 'position')}: each array must have an item for "
                 "each of them, and labels are integers"
             )
-        (wrong,) = np.nonzero((labels < 0) | (labels >= self.num_classes))
-        if len(wrong):
-            item, label = positions[wrong[0]], labels[wrong[0]]
-            raise ValueError(f"item {item} of the set has label {label}, expected 0 to {self.num_classes - 1}")
+        if labels.shape[1:] != self._shape_in_set:
+            raise ValueError(
+                f"the set has read labels {labels.shape[1:]} of each item, but {self._shape_in_set} of its first item: "
+                f"use one shape, with {NO_LABEL} for the labels that an item lacks"
+            )
+        wrong = (labels < (0 if labels.ndim == 1 else NO_LABEL)) | (labels >= self.num_classes)
+        if wrong.any():
+            row, label = wrong.nonzero()[0][0], labels[wrong][0]
+            raise ValueError(
+                f"item {positions[row]} of the set has label {label}, expected 0 to {self.num_classes - 1}"
+            )
         return Batch(batch[0], labels.astype(np.int64, copy=False))
 
     def check_labels(self, num_classes: int) -> None:
-        """Raises ValueError if a label is not below `num_classes`; names the first such item if it can."""
+        """See Batches; names the first item whose label is not below `num_classes` if it can."""
+        (in_set,) = self._shape_in_set or (1,)
+        if self.labels_per_item > in_set:
+            raise ValueError(
+                f"labels_per_item is {self.labels_per_item}, but the items of the set have {plural(in_set, 'label')}: "
+                "set a smaller number, or 0 for all"
+            )
         if self.num_classes <= num_classes:
             return
         what = f"the set has {self.num_classes} classes"
         if getattr(self.items, "labels", None) is not None:
             labels = self.labels()
-            position = int((labels >= num_classes).argmax())
-            if labels[position] < num_classes:
+            wrong = labels >= num_classes
+            if not wrong.any():
                 return  # the last classes have no items
-            what = f"{describe(self.items, position)} has label {labels[position]}"
+            what = f"{describe(self.items, int(wrong.nonzero()[0][0]))} has label {labels[wrong][0]}"
         raise ValueError(f"{what}, but the network has {num_classes} classes: set num_classes={self.num_classes}")
 
     def close(self) -> None:
@@ -269,7 +302,7 @@ def read_counted(items: Items, positions: np.ndarray, epoch: int) -> tuple[Batch
     """Returns ``items.read``, the bytes read, and the seconds spent reading, see Items.
 
     Raises:
-        ValueError: an item is bad, or has a number that is not finite; names it.
+        ValueError: an item is bad, or has a number that is not finite; the message names it.
     """
     if hasattr(items, "read_counted"):
         counted: tuple[Batch, int, float] = items.read_counted(positions, epoch)

@@ -1,9 +1,9 @@
-"""The order of images in an epoch, and the random numbers of their augmentation.
+"""The order of images in an epoch, the random numbers of their augmentation, and the choice among their labels.
 
-Both are pure functions of (seed, epoch, position): every rank computes its part of the order without communication, and
+All are pure functions of (seed, epoch, position): every rank computes its part of the order without communication, and
 the pixels of an image do not depend on the number of ranks.
 
-Shapes: N images, B local batch, P indices.
+Shapes: N images, B local batch, P indices, n labels of an image.
 """
 
 import math
@@ -11,6 +11,8 @@ import math
 import numpy as np
 
 from partial_fc.utils.hashing import GOLDEN, mix, stream
+
+from .label_runs import NO_LABEL, distinct
 
 # Rounds of the Feistel network. Four are enough for large N (Luby, Rackoff); small sets need more, so that odd and even
 # permutations are equally likely.
@@ -33,6 +35,18 @@ def uniform_draws(seed: int, epoch: int, positions: np.ndarray, count: int) -> n
     image = mix(stream(seed, epoch) + np.asarray(positions).astype(np.uint64))
     draws = mix(image[:, None] + GOLDEN * np.arange(1, count + 1, dtype=np.uint64))
     return (draws >> np.uint64(11)) * 2.0**-53
+
+
+def draw_labels(labels: np.ndarray, count: int, seed: int, epoch: int, positions: np.ndarray) -> np.ndarray:
+    """Returns (B, count), labels that are drawn from those of each image, (B, n), without replacement in this epoch.
+
+    An image with fewer labels than ``count`` keeps all of them; NO_LABEL fills the places of the missing ones.
+    """
+    labels = distinct(labels)
+    # No training has this seed, so that the draws are independent of the augmentation.
+    draws = uniform_draws(seed + 2**31, epoch, positions, labels.shape[1])
+    chosen = np.where(labels == NO_LABEL, 1, draws).argsort(axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(labels, chosen, axis=1)
 
 
 class Permutation:

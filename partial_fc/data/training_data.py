@@ -107,14 +107,14 @@ class Batches(Protocol):
         """Reads this rank's part of the global batch that begins at ``first`` (0 .. N - G) of the epoch's order.
 
         Raises:
-            ValueError: an item is bad; names it.
+            ValueError: an item is bad; the message names it.
         """
 
     def sample(self, count: int) -> Inputs:
         """Returns the first ``count`` good items of the set without augmentation, or all if there are fewer."""
 
     def check_labels(self, num_classes: int) -> None:
-        """Raises ValueError, which names the item, if a label is not below ``num_classes``."""
+        """Raises ValueError if a label is not below ``num_classes``, or items have too few labels to draw from."""
 
     def close(self) -> None:
         """Closes the files."""
@@ -132,7 +132,7 @@ class DataLoader(BatchIterator[Batch]):
         batches, threads: as above.
 
     Raises, in ``next``:
-        ValueError: an item is bad; names it, for example by file, key and offset.
+        ValueError: an item is bad; the message names it, for example by file, key and offset.
     """
 
     def __init__(self, batches: Batches, threads: int, load: Callable[[Position], Batch]):
@@ -159,6 +159,12 @@ class DataLoader(BatchIterator[Batch]):
     def classes_of_set(self) -> int | None:
         """Number of classes in the set; None if it is unknown."""
         return getattr(self._local, "num_classes", None)
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        """Shape of an item's labels in a batch: () if items have one label each, else (n,)."""
+        shape: tuple[int, ...] = getattr(self._local, "label_shape", ())
+        return shape
 
     @property
     def _local(self) -> Any:
@@ -198,14 +204,15 @@ class DummyData(BatchIterator[Batch]):
 
     Args:
         inputs: (B, ...), of every batch.
-        make_batch: labels (B,) int64 -> batch.
+        make_batch: labels (B, *label_shape) int64 -> batch.
         batches: number of batches in an epoch.
         num_classes: C.
         seed: of the labels.
         rank: rank of this process.
+        label_shape: see DataLoader.
 
     Attributes:
-        inputs: as above.
+        inputs, label_shape: as above.
         cursor: counts batches instead of items, so that it is valid at any number of ranks and any batch size.
 
     Raises:
@@ -222,6 +229,7 @@ class DummyData(BatchIterator[Batch]):
         num_classes: int,
         seed: int,
         rank: int,
+        label_shape: tuple[int, ...] = (),
     ):
         self.inputs, self.batch_size, self.num_classes = inputs, batch.num_items(inputs), num_classes
         for name, value in (("batch_size", self.batch_size), ("batches", batches), ("num_classes", num_classes)):
@@ -229,6 +237,7 @@ class DummyData(BatchIterator[Batch]):
                 raise ValueError(f"{name} must be at least 1, got {value}")
         self.cursor = Cursor(batches, 1)
         self._key, self._make_batch = (seed, rank), make_batch
+        self.label_shape = label_shape
 
     def sample(self, count: int) -> Inputs:
         """Returns the first of the inputs."""
@@ -237,7 +246,7 @@ class DummyData(BatchIterator[Batch]):
     def _batch_at(self, position: Position) -> Batch:
         # Without the constant, this would be the stream of the negative classes, which is seeded by (seed, rank), too.
         random = np.random.default_rng((*self._key, 0xD0, position[1]))
-        return self._make_batch(random.integers(0, self.num_classes, (self.batch_size,)))
+        return self._make_batch(random.integers(0, self.num_classes, (self.batch_size, *self.label_shape)))
 
 
 TrainingData = DataLoader[Any] | DummyData[Any]

@@ -1,7 +1,7 @@
 """Batches that worker processes read, for items whose Python code holds the interpreter's lock.
 
-Each worker opens the set itself, receives positions over a socket, and answers with arrays. The kernel copies them
-twice, 0.2 s of processor time per gigabyte and side. Shared memory takes 0.15 s, but can leave files behind.
+Each worker opens the set itself, receives positions over a socket, and answers with arrays. Copying a gigabyte through
+the socket takes each side 0.2 s of processor time. Shared memory would take 0.15 s, but can leave files behind.
 """
 
 import os
@@ -193,7 +193,7 @@ def serve(connection: Connection, open_batches: Callable[[], Batches], order: di
 
 
 def used(counters: ReadCounters) -> ReadCounters:
-    """Adds what the system has counted for this process."""
+    """Returns the counters with the processor time and disk bytes of this process, which the system has counted."""
     return counters._replace(cpu_seconds=time.process_time(), disk_bytes=disk_bytes() or 0)
 
 
@@ -216,7 +216,7 @@ def attempt(function: Callable[[], Any]) -> Any:
     except Exception as error:  # including those of the user's code
         try:
             pickle.loads(pickle.dumps(error))
-        except Exception:  # an exception class whose arguments differ from those of __init__
+        except Exception:  # a class whose __init__ takes other arguments than it passes to Exception
             error = RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
         return ExceptionWithTraceback(error, error.__traceback__)
 

@@ -112,7 +112,7 @@ class Collectives:
         """Checks that ``facts``, JSON values by name, are the same on all ranks (all-gather ``agree``).
 
         Raises:
-            JobError: a fact differs; names the fact and the ranks, and is raised on all ranks.
+            JobError: a fact differs; raised on all ranks. The message names the fact and the ranks.
         """
         message = differences(self.gather_object("agree", facts))
         if message:
@@ -124,7 +124,7 @@ class Collectives:
         Collectives: all-gather of the errors, named ``status.<name>``.
 
         Raises:
-            JobError: ``work`` failed on some rank; the error and number of the lowest failed rank.
+            JobError: ``work`` failed on some rank. The message has the error and number of the lowest such rank.
         """
         results: list[Result] = []
         error_message = None
@@ -184,7 +184,7 @@ class Collectives:
 
     @contextlib.contextmanager
     def waiting(self, name: str) -> Iterator[None]:
-        """Context manager for code that waits for other ranks; ``name`` is for reports: ``all-gather features``."""
+        """Context manager for code that waits for other ranks; reports show ``name``, such as "all-gather features"."""
         if self.watchdog is None:
             yield
             return

@@ -15,8 +15,8 @@ def missing(records: Sequence[Record], size: int) -> list[int]:
     return sorted(set(range(size)) - {record.rank for record in records})
 
 
-def stalled_rank(records: Sequence[Record]) -> Record | None:
-    """Returns the rank that the others wait for: the one outside of collectives that is idle the longest."""
+def longest_idle(records: Sequence[Record]) -> Record | None:
+    """Returns the record of the rank that the others wait for: outside of collectives, and idle the longest."""
     busy = [record for record in records if not record.waiting and not record.ended]
     return min(busy, key=lambda record: (record.progress_time, record.rank)) if busy else None
 
@@ -56,7 +56,7 @@ def no_progress_message(
         stopped: ranks that SIGSTOP or a debugger has stopped.
     """
     halted = [record for record in records if record.rank in stopped]
-    stalled = halted[0] if halted else stalled_rank(records)
+    stalled = halted[0] if halted else longest_idle(records)
     waits = [f"rank {each.rank} in {each.doing}" for each in records if each.waiting and each is not stalled]
     waiting = ", ".join(waits[:SHOWN]) + (f" and {len(waits) - SHOWN} more" if len(waits) > SHOWN else "")
     if stalled is not None:

@@ -15,9 +15,9 @@ SHARED_BYTES = 16 << 20  # the most that a rank uses of /dev/shm under Open MPI
 class RankInfo(NamedTuple):
     """The rank of this process and the size of the job; rank 0 of 1 without a launcher."""
 
-    rank: int  # of this process in the job
+    rank: int  # rank of this process in the job
     size: int  # number of ranks in the job
-    local_rank: int  # of this process on its host
+    local_rank: int  # index of this process on its host
     local_size: int  # number of ranks on this host
 
 

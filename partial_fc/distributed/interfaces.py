@@ -56,12 +56,12 @@ def job_addresses(environment: Mapping[str, str]) -> list[str]:
         ValueError: this host has no interface in the networks that the launcher has chosen.
     """
     chosen = networks(environment)
-    gloo = [] if chosen else _split(environment.get("GLOO_SOCKET_IFNAME", ""))  # set by name_interface_to
+    gloo = [] if chosen else _split(environment.get("GLOO_SOCKET_IFNAME", ""))  # set by set_interface_to
     by_name = addresses_in(chosen)
     return [address for name, addresses in by_name.items() if not gloo or name in gloo for address in addresses]
 
 
-def name_interfaces(environment: MutableMapping[str, str]) -> None:
+def set_launcher_interfaces(environment: MutableMapping[str, str]) -> None:
     """Sets NCCL_SOCKET_IFNAME, unless it is set, to the interfaces in the launcher's networks.
 
     NCCL accepts no subnets, and interface names differ between hosts.
@@ -74,7 +74,7 @@ def name_interfaces(environment: MutableMapping[str, str]) -> None:
         environment["NCCL_SOCKET_IFNAME"] = "=" + ",".join(addresses_in(chosen))
 
 
-def name_interface_to(environment: MutableMapping[str, str], host: str) -> None:
+def set_interface_to(environment: MutableMapping[str, str], host: str) -> None:
     """Sets GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, unless they are set, to the interface on the route to ``host``.
 
     By default Gloo uses the address of this host's own name, which is often 127.0.1.1, and NCCL uses the first
@@ -87,7 +87,7 @@ def name_interface_to(environment: MutableMapping[str, str], host: str) -> None:
             environment.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
 
 
-def name_loopback(environment: MutableMapping[str, str]) -> None:
+def set_loopback_interface(environment: MutableMapping[str, str]) -> None:
     """Sets GLOO_ and NCCL_SOCKET_IFNAME, unless set, to the loopback interface, for a job on one host.
 
     Raises:

@@ -17,8 +17,8 @@ import sys
 import threading
 
 SECOND = 1.0
-SHOW = signal.SIGUSR2  # prints the stacks of all threads
-LIMIT = struct.Struct("d")
+SHOW_STACKS = signal.SIGUSR2  # prints the stacks of all threads
+LIMIT_FORMAT = struct.Struct("d")  # a time limit in seconds, in the pipe to the helper
 
 
 class LockWatch:
@@ -41,7 +41,7 @@ class LockWatch:
             try:
                 if self._process is None:
                     self._start()
-                os.write(self._pipe, LIMIT.pack(seconds))
+                os.write(self._pipe, LIMIT_FORMAT.pack(seconds))
             except BlockingIOError:  # the pipe is full, because the helper is suspended; or no process can be started
                 self._closed = self._process is None
             except OSError:  # the helper was killed: training goes on without this last resort
@@ -58,8 +58,8 @@ class LockWatch:
                 self._process.wait()
 
     def _start(self) -> None:
-        chain = signal.getsignal(SHOW) is not signal.SIG_DFL  # the user's code may have a handler of its own
-        faulthandler.register(SHOW, file=2, all_threads=True, chain=chain)
+        chain = signal.getsignal(SHOW_STACKS) is not signal.SIG_DFL  # the user's code may have a handler of its own
+        faulthandler.register(SHOW_STACKS, file=2, all_threads=True, chain=chain)
         # -I -S skips the user's environment and all packages. Python starts in 20 ms, but cannot import partial_fc.
         command = [sys.executable, "-I", "-S", __file__, str(os.getpid())]
         read, self._pipe = os.pipe()
@@ -83,14 +83,14 @@ def watch(pid: int) -> None:
             received = os.read(0, 1 << 16)
             if not received:
                 return
-            (limit,), waited = LIMIT.unpack(received[-LIMIT.size :]), 0.0
+            (limit,), waited = LIMIT_FORMAT.unpack(received[-LIMIT_FORMAT.size :]), 0.0
         elif not _is_suspended(pid):
             waited += SECOND
         if limit and waited > limit:
             text = f"error: process {pid} has held Python's lock for {waited:.0f} s and is killed. Its threads:"
             with contextlib.suppress(OSError):  # the reader may be gone, or the disk full
                 os.write(2, f"{text}\n".encode())
-            os.kill(pid, SHOW)
+            os.kill(pid, SHOW_STACKS)
             if select.select([0], [], [], SECOND)[0]:  # the parent continues after all, or has ended
                 continue
             os.kill(pid, signal.SIGKILL)

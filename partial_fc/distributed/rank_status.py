@@ -32,7 +32,7 @@ from .processes import boot_id, has_ended, pid_namespace, process_state, since_b
 
 PREFIX = ".job-"
 REPORTED = "error_reported"  # created by the rank that reports why the job ends; contains its exit code
-WRITTEN_WITHIN = 20  # hundredths of a second that reported_code waits for content in REPORTED
+REPORT_READS = 20  # attempts of reported_code to read REPORTED, 0.01 s apart
 UNWRITTEN = 7 * 86400.0  # seconds without a change after which a folder counts as left over from a killed job
 LENGTH = 1024  # size of a record in bytes; readers read no more
 # Files may be hostile: do not follow links or block on pipes.
@@ -48,7 +48,7 @@ class Record(NamedTuple):
     pid: int
     started: int  # start time of the process, as a later process may have the same id
     attempt: str  # random name of the attempt; "" until the ranks are connected
-    met: float  # when the ranks connected, in seconds since boot; 0 until then
+    connected: float  # when the ranks connected, in seconds since boot; 0 until then
     num_update: int  # last update; -1 before training
     doing: str  # current operation of the main thread
     waiting: bool  # whether the main thread waits for other ranks
@@ -101,7 +101,7 @@ class RankStatusStore:
         self._boot, self._namespace, self._pid = boot_id(), pid_namespace(), os.getpid()
         self._started = process_state(self._pid)[1]
         self._started_at = self._started / os.sysconf("SC_CLK_TCK")  # seconds since boot
-        self._attempt, self._met = "", 0.0
+        self._attempt, self._connected = "", 0.0
         self._claimed = self._ended = False
         self._folder = self._file = -1  # descriptors; using -1 raises OSError
         self._lock = threading.Lock()
@@ -145,7 +145,7 @@ class RankStatusStore:
 
     def join(self, attempt: str) -> None:
         """Enters the attempt with this random name: the ranks are connected, and other records no longer count."""
-        self._attempt, self._met = attempt, since_boot()
+        self._attempt, self._connected = attempt, since_boot()
         self.update()
 
     def update(self, doing: str | None = None, waiting: bool | None = None, num_update: int | None = None) -> None:
@@ -173,11 +173,12 @@ class RankStatusStore:
         records, joined = [], self._key_repeats and self._attempt
         for name, record in self._read_all().items():
             # Once joined, the name of the attempt decides; until then, a record counts once it has changed.
-            if record.attempt != self._attempt if joined else record == self._earlier.get(name):
+            is_earlier = record.attempt != self._attempt if joined else record == self._earlier.get(name)
+            if is_earlier:
                 continue
             if not self.is_here(record):
                 # Clocks since boot differ between hosts. The moment when the ranks connected is known on both.
-                record = record._replace(progress_time=record.progress_time - record.met + self._met)
+                record = record._replace(progress_time=record.progress_time - record.connected + self._connected)
             records.append(record)
         return sorted(records)
 
@@ -243,7 +244,7 @@ class RankStatusStore:
 
     def reported_code(self) -> int | None:
         """Returns the exit code of the rank that has claimed the report; None if none has."""
-        for _ in range(WRITTEN_WITHIN):
+        for _ in range(REPORT_READS):
             try:
                 return int(self._read_report()[0])
             except OSError:
@@ -275,7 +276,7 @@ class RankStatusStore:
 
     def _write(self) -> None:
         with self._lock, suppress(OSError):  # both threads write
-            process = (self.rank, self.host, self._boot, self._pid, self._started, self._attempt, self._met)
+            process = (self.rank, self.host, self._boot, self._pid, self._started, self._attempt, self._connected)
             status = (self.num_update, self.doing[:99], self.waiting, self._ended, since_boot(), self._namespace)
             os.pwrite(self._file, json.dumps(Record(*process, *status)).encode().ljust(LENGTH), 0)
 
@@ -288,20 +289,20 @@ class RankStatusStore:
             return {}
         return {name: record for name, record in records.items() if record is not None}
 
-    def _remove_old_jobs(self, now: os.stat_result) -> None:
+    def _remove_old_jobs(self, new_file: os.stat_result) -> None:
         """Removes the folders of killed jobs, which had no rank left to do it.
 
         Args:
-            now: status of a file written just now, which shows its owner and the file server's current time.
+            new_file: status of a file written just now, which shows its owner and the file server's current time.
         """
         for path in (os.path.join(self._root, name) for name in os.listdir(self._root) if name.startswith(PREFIX)):
             with suppress(OSError):
                 folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | FLAGS)
                 try:
                     names = os.listdir(folder)
-                    if _is_owned_by(folder, now.st_uid) and all("@" in name or name == REPORTED for name in names):
+                    if _is_owned_by(folder, new_file.st_uid) and all("@" in name or name == REPORTED for name in names):
                         files = [os.stat(name, dir_fd=folder, follow_symlinks=False) for name in names]
-                        if now.st_mtime - max(file.st_mtime for file in (os.fstat(folder), *files)) > UNWRITTEN:
+                        if new_file.st_mtime - max(file.st_mtime for file in (os.fstat(folder), *files)) > UNWRITTEN:
                             _remove(path, folder)
                 finally:
                     os.close(folder)

@@ -129,8 +129,8 @@ def _message(collectives: Collectives, error: BaseException) -> str:
     if isinstance(error, USER_ERRORS + backend.user_errors):
         text = str(error) if isinstance(error, USER_ERRORS) else backend.error_message(error)
         return with_user_place(f"{place}: {text} ({place_of(error)})", error)
-    trace, users = "".join(traceback.format_exception(error)), place_in_user_code(error)
-    where = f"in {users}" if users else "a bug in this program or in a library"
+    trace, user_place = "".join(traceback.format_exception(error)), place_in_user_code(error)
+    where = f"in {user_place}" if user_place else "a bug in this program or in a library"
     return f"{place}: unexpected error, {where}:\n{trace}"
 
 

@@ -59,7 +59,7 @@ REMOTE_DELAY = 0.5  # ranks on other hosts report this much later than those on 
 REPORT_TIMEOUT = 5.0  # for the main thread to end the process after its report
 STORE_TIMEOUT = 2.0  # for the rank status store, whose disk may fail together with a host
 MPIRUN_DETECTS = 60.0  # for mpirun to detect that a host is down, see env.sh
-START = 300.0  # for all ranks to connect, and for each phase of the setup; see start_limit
+START_TIMEOUT = 300.0  # for all ranks to connect, and for each phase of the setup, see start_limit
 REFUSAL = 5.0  # for the reporter of a refusal, before another rank reports it
 
 Result = TypeVar("Result")
@@ -67,7 +67,7 @@ Result = TypeVar("Result")
 
 def start_limit(environment: Mapping[str, str]) -> float:
     """Returns the seconds for all ranks to connect, and for each phase before the first update."""
-    return float(environment.get("PARTIAL_FC_START_SECONDS", START))
+    return float(environment.get("PARTIAL_FC_START_SECONDS", START_TIMEOUT))
 
 
 class State(enum.IntEnum):
@@ -307,7 +307,7 @@ class Watchdog(threading.Thread):
         if not self.timeout or now - self._progress_at < limit:
             return None
         records = self.rank_status.records()
-        stalled = diagnosis.stalled_rank(records)
+        stalled = diagnosis.longest_idle(records)
         stalled_here = stalled is not None and stalled.rank == self.ranks.rank
         # This rank may wait for one that is busy, with a large file for example, but reports progress.
         if not stalled_here and self._idle_seconds(now, records) <= limit + PRECEDENCE:
@@ -323,7 +323,7 @@ class Watchdog(threading.Thread):
 
     def _idle_seconds(self, now: float, records: Sequence[Record]) -> float:
         """Seconds since the last progress of this rank or the rank it waits for, whichever is more recent."""
-        stalled = diagnosis.stalled_rank(records)
+        stalled = diagnosis.longest_idle(records)
         idle = now - self._progress_at
         if stalled is None or stalled.rank == self.ranks.rank:
             return idle

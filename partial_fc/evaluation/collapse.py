@@ -22,7 +22,7 @@ def find_problems(point: VerificationPoint, different: str = "different people")
     if not point.dimensions >= MIN_DIMENSIONS:
         return [
             f"the embeddings of {different} span {point.dimensions:.1f} dimensions (expected at least "
-            f"{MIN_DIMENSIONS:g}): they have collapsed into a cone, or have not spread out yet"
+            f"{MIN_DIMENSIONS:g}): the embeddings have collapsed into a cone, or have not spread out yet"
         ]
     # Checked second, because a collapse lowers the agreement as well.
     if not point.agreement >= MIN_AGREEMENT:

@@ -120,21 +120,21 @@ def tar_differs(tar_at_far: float, tar_interpolated: float | None) -> bool:
     return tar_interpolated is not None and f"{tar_interpolated:.5f}" != f"{tar_at_far:.5f}"
 
 
-def describe_tar(figures: Verification | VerificationPoint, different: int) -> str:
-    """Returns the TAR as text, with the FAR measured on ``different`` pairs of different people."""
+def describe_tar(figures: Verification | VerificationPoint, impostor_pairs: int) -> str:
+    """Returns the TAR as text, with the FAR measured on this number of impostor pairs."""
     notes = [f"measured FAR {figures.measured_far:.5f}"]
     if tar_differs(figures.tar_at_far, figures.tar_interpolated):
         notes.append(f"insightface's TAR {figures.tar_interpolated:.5f}")
-    if few := too_few(different, figures.far):
+    if few := too_few(impostor_pairs, figures.far):
         notes.append(few)
     return f"TAR@FAR={figures.far:g}: {figures.tar_at_far:.5f} ({', '.join(notes)})"
 
 
-def too_few(different: int, far: float) -> str:
-    """Returns a warning if a number of different pairs is too small to measure a FAR, else an empty text."""
-    if max_accepted(far, different):
+def too_few(impostor_pairs: int, far: float) -> str:
+    """Returns a warning if the number of impostor pairs is too small to measure a FAR, else an empty text."""
+    if max_accepted(far, impostor_pairs):
         return ""
-    return f"too few impostor pairs for FAR {far:g}: {different:,}, and it needs {math.ceil(1 / far):,}"
+    return f"too few impostor pairs for FAR {far:g}: {impostor_pairs:,} instead of at least {math.ceil(1 / far):,}"
 
 
 def check_kinds(issame: np.ndarray, name: str, folds: int = FOLDS) -> None:

@@ -288,8 +288,8 @@ def _pixel_range(session: onnxruntime.InferenceSession, model: onnx.ModelProto, 
     expected = expected_range(respond, (node.name for node in first.graph.node))
     if expected is None:
         say(
-            f"warning: {name}: its first operators do not tell which pixels it takes: it gets {NORMALIZED}; write "
-            f"{' or '.join(RANGES)} into its metadata as {PIXELS!r}",
+            f"warning: the first operators of {name} do not show which pixel range it takes; {NORMALIZED} is assumed. "
+            f"Otherwise, write the range ({' or '.join(RANGES)}) into its metadata as {PIXELS!r}",
             sys.stderr,
         )
     return expected or NORMALIZED

@@ -43,7 +43,7 @@ def to_onnx(
         metadata: metadata of the ONNX file.
 
     Raises:
-        ValueError: an operator cannot be exported or a parameter is missing; names it.
+        ValueError: an operator cannot be exported or a parameter is missing; the message names it.
     """
     graph = Graph(parameters)
     values: list[Tensor | str] = []
@@ -83,7 +83,7 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[list[Node], dict[str, np.n
 
     Raises:
         OSError: a file is missing.
-        ValueError: a file is damaged; names it.
+        ValueError: a file is damaged; the message names it.
     """
     symbol, params = find_checkpoint(path)
     nodes = read_symbol(read_regular(symbol, LARGEST_SYMBOL), symbol)

@@ -76,12 +76,13 @@ def convert(graph: Graph, node: Node, inputs: Inputs) -> Tensor:
     """Adds the ONNX nodes for an MXNet node.
 
     Raises:
-        ValueError: the operator or one of its attributes is not supported; names the node.
+        ValueError: the operator or one of its attributes is not supported; the message names the node.
     """
     if node.op not in OPERATORS:
         raise ValueError(
             f"{node.name}: operator {node.op} cannot be exported; supported operators: {', '.join(OPERATORS)}"
         )
+    # One operand of an addition may be a parameter; the data of every other operator must come from the images.
     if not any(isinstance(value, Tensor) for value in inputs[: 2 if node.op in ARITHMETIC else 1]):
         raise ValueError(f"{node.name} depends on the parameter {inputs[0]} but not on images: it cannot be exported")
     return OPERATORS[node.op](graph, node, inputs)

@@ -56,9 +56,9 @@ def check_export(
 ) -> None:
     """Checks that an ONNX file computes the same embeddings as the framework, both one by one and in one batch.
 
-    If the framework's embeddings are not finite, or change as much when pixels change by STEP, they cannot be compared,
-    and a warning is logged instead. This happens to deep networks before training, because of their initial running
-    statistics.
+    If the framework's embeddings are not finite, or move by more than the allowed distance when pixels change by STEP,
+    they cannot be compared, and a warning is logged instead. This happens to deep networks before training, because of
+    their initial running statistics.
 
     Args:
         content: content of the file.

@@ -99,7 +99,7 @@ def rate_limited(
         num_local: L.
         flush: waits until the written blocks are on disk.
         progress: reports that this rank makes progress.
-        start: row of the rank that blocks count from.
+        start: this rank's row that the blocks call row 0.
     """
     unflushed, logged = 0, time.monotonic()
     for row, values in blocks:

@@ -43,8 +43,8 @@ def target_logit(cosine: Array, margins: tuple[float, float, float], xp: ModuleT
     m1, m2, m3 = margins
     if m1 == 1 and m2 == 0:
         return cosine - m3, xp.ones_like(cosine)
-    value, fall = psi(m1 * angle(cosine, xp) + m2, xp)
-    return value - m3, m1 * fall / sine(cosine, xp)
+    value, minus_derivative = psi(m1 * angle(cosine, xp) + m2, xp)
+    return value - m3, m1 * minus_derivative / sine(cosine, xp)
 
 
 def psi(angle: Array, xp: ModuleType = np) -> tuple[Array, Array]:

@@ -29,7 +29,7 @@ class GlobalSoftmax(NamedTuple):
 
 
 def combine_tiles(maxima: Array, sums: Array, xp: ModuleType = np) -> tuple[Array, Array]:
-    """Combines the row maxima and the sums of exp(logit - maximum) of all tiles, (tiles, G) float64, to (G,) each."""
+    """Combines the tiles' row maxima and sums of exp(logit - maximum), each (tiles, G) float64, to one (G,) each."""
     maximum = xp.amax(maxima, 0)
     return maximum, (sums * xp.exp(maxima - maximum)).sum(0)
 

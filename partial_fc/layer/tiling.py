@@ -44,12 +44,12 @@ def bytes_of_class(batch: int, embedding_size: int) -> int:
     return 4 * (2 * embedding_size + batch)
 
 
-def tiles_of(local_index: np.ndarray, every: bool, piece_rows: int, size: int) -> list[Tile]:
+def tiles_of(local_index: np.ndarray, contiguous: bool, piece_rows: int, size: int) -> list[Tile]:
     """Divides the centers of a step into tiles, each in a single piece of the bank.
 
     Args:
         local_index: (S,) sorted local indices.
-        every: whether the indices are 0 .. S-1. Then the rows of a tile are a slice.
+        contiguous: whether the indices are 0 .. S-1. Then the rows of a tile are a slice.
         piece_rows: rows per piece of the bank; the last piece may have fewer.
         size: T, the maximum number of centers per tile.
     """
@@ -60,7 +60,7 @@ def tiles_of(local_index: np.ndarray, every: bool, piece_rows: int, size: int) -
         start, stop = np.searchsorted(local_index, [first_row, first_row + piece_rows]).tolist()
         for low in range(start, stop, size):
             high = min(low + size, stop)
-            rows = slice(low - first_row, high - first_row) if every else local_index[low:high] - first_row
+            rows = slice(low - first_row, high - first_row) if contiguous else local_index[low:high] - first_row
             tiles.append(Tile(low, high, piece, rows))
     return tiles
 

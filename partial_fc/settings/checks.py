@@ -7,8 +7,9 @@ from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, is_of_a_rank
 from partial_fc.data.sources.forms import is_record_set
 from partial_fc.layer.margins import COMBINED, MARGINS
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
-from partial_fc.training.schedules import SCHEDULES, build_schedule
-from partial_fc.utils.config import SettingsError, choose, parse_options
+from partial_fc.training.schedule import lists_by_epoch
+from partial_fc.training.schedules import SCHEDULES, build_schedule, check_by_epoch, is_ramp
+from partial_fc.utils.config import SettingsError, choose
 from partial_fc.utils.imports import check_object_name
 from partial_fc.utils.options import BOUNDS, check_optimizer_options, check_options, options_of, other_options
 
@@ -25,7 +26,7 @@ OWN_SET = {
 
 
 def check_settings(
-    settings: Settings, named: Collection[str], typed: Collection[str], dataset_preset: Settings, trainer: str
+    settings: Settings, named: Collection[str], newly_set: Collection[str], dataset_preset: Settings, trainer: str
 ) -> None:
     """Refuses values that are allowed one by one, but not together.
 
@@ -33,8 +34,8 @@ def check_settings(
 
     Args:
         settings: All settings by name.
-        named: Names of the settings that the user has set.
-        typed: The names among them that no saved configuration has set.
+        named: Names of the settings that the user has set, in a saved configuration or newly.
+        newly_set: Those names that the user has set in config.py or on the command line.
         dataset_preset: Settings that the data set's preset has set.
         trainer: A key of NETWORKS.
 
@@ -43,8 +44,8 @@ def check_settings(
     """
     try:
         _check_schedule(settings)
-        _check_margin(settings)
-        _check_objects(settings, typed, trainer)
+        _check_margin(settings, trainer)
+        _check_objects(settings, newly_set, trainer)
     except ValueError as error:  # also raised by a user's object
         raise SettingsError(str(error)) from None
     _check_data(settings, named, dataset_preset)
@@ -74,7 +75,7 @@ def check_batch_norms(settings: Settings) -> None:
     """Refuses a batch of one item if a batch norm of the embedding would then give 0."""
     if settings["batch_size"] < 2:
         raise SettingsError(
-            f"batch_size is 1, but the batch norms of {settings['network']} need 2 items or more of each rank: set "
+            f"batch_size is 1, but the batch norms of {settings['network']} need at least 2 items per rank: set "
             "batch_size=2"
         )
 
@@ -115,15 +116,24 @@ def _check_schedule(settings: Settings) -> None:
     build_schedule(settings, updates=1, of_epoch=1)
 
 
-def _check_margin(settings: Settings) -> None:
+def _check_margin(settings: Settings, trainer: str) -> None:
     """Refuses a margin that does not exist, is not the loss's, or does not take its options."""
     name, margin = settings["loss"], settings["margin"]
     if name != "own" and margin != loss[name]["margin"]:
         raise SettingsError(f"margin is {margin!r}, but loss {name} has {loss[name]['margin']!r}: set loss=own")
+    lists = lists_by_epoch(settings)
+    if lists and trainer == "mxnet":
+        raise SettingsError(
+            f"margin_options has a list for {', '.join(lists)}, which only the torch trainer takes: set a number, or "
+            "train with bash pytorch/run.sh"
+        )
+    if options_of(settings, "margin_options").ramp != "linear" and not any(map(is_ramp, lists.values())):
+        raise SettingsError("margin_options has ramp, but no ramp such as m2=[[1,0.0],[5,0.3]]: add one, or remove it")
+    by_epoch = {option: tuple(check_by_epoch(option, values).values()) for option, values in lists.items()}
     if margin not in MARGINS:
         check_object_name(margin, "margin")
         return
-    options = parse_options("margin_options", settings["margin_options"])
+    options = {**other_options(settings, "margin_options"), **by_epoch}
     known = COMBINED if margin == "combined" else BOUNDS[margin]
     for option in options.keys() - known.keys():
         raise SettingsError(
@@ -132,7 +142,7 @@ def _check_margin(settings: Settings) -> None:
     check_options(margin, options)
 
 
-def _check_objects(settings: Settings, typed: Collection[str], trainer: str) -> None:
+def _check_objects(settings: Settings, newly_set: Collection[str], trainer: str) -> None:
     """Refuses unknown names of objects, and options and a momentum that the optimizers do not take."""
     for setting, names in OBJECTS.items():
         value = settings[setting]
@@ -140,7 +150,7 @@ def _check_objects(settings: Settings, typed: Collection[str], trainer: str) -> 
             _check_named(setting, name, names)
     momentum, optimizers = settings["momentum"], {settings["optimizer"], settings["center_optimizer"]}
     default = SETTINGS.settings["momentum"].default
-    if "momentum" in typed and momentum != default and "sgd" not in optimizers:
+    if "momentum" in newly_set and momentum != default and "sgd" not in optimizers:
         raise SettingsError(f"momentum is {momentum}, which only sgd takes: remove it, or set optimizer_options")
     options = other_options(settings, "optimizer_options")
     if options and trainer == "mxnet":
@@ -149,6 +159,7 @@ def _check_objects(settings: Settings, typed: Collection[str], trainer: str) -> 
             "bash pytorch/run.sh"
         )
     check_optimizer_options(settings["optimizer"], options)
+    check_options(settings["objective"], other_options(settings, "objective_options"))
 
 
 def _check_named(setting: str, name: str, known: Collection[str]) -> None:
@@ -175,8 +186,8 @@ def _check_data(settings: Settings, named: Collection[str], dataset_preset: Sett
     missing = [words for words, names in OWN_SET.items() if not set(names).intersection(named)]
     if settings["dataset"] == "own" and missing:
         raise SettingsError(
-            f"{path or 'dataset own'} is a set of your own: set {', '.join(missing)} too, or dataset to one whose "
-            "preset has them"
+            f"{path or 'dataset own'} is a set of your own: also set {', '.join(missing)}, or set dataset to a preset "
+            "that has them"
         )
 
 
@@ -198,6 +209,6 @@ def _check_start(settings: Settings, trainer: str) -> None:
             )
     elif resume.endswith((".pt", ".pth", ".params")):
         raise SettingsError(
-            f"resume is {resume}, which holds weights, not a checkpoint of this trainer: start with --pretrained and "
-            "that path; add --class-map same to load its class centers, too"
+            f"resume is {resume}, which holds weights, not a checkpoint of this trainer: set --pretrained to this path "
+            "instead, and --class-map same to also load the class centers"
         )

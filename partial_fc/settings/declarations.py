@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import partial_fc.training
+from partial_fc.data.label_runs import MAX_LABELS
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
 from partial_fc.training.schedules import SCHEDULES
@@ -17,13 +18,15 @@ from .presets import NETWORKS, TRAINERS, dataset, loss, network
 # Read from the source, because importing the tasks needs OpenCV.
 TASKS = declared_keys(Path(partial_fc.training.__file__).parent / "tasks", "TASKS")
 OPTIMIZERS = ("sgd", "adamw")  # names in partial_fc_torch.optimizers, which cannot be imported without PyTorch
+# Names in partial_fc_torch.layer, which cannot be imported without PyTorch, either.
+OBJECTIVES = ("softmax", "softmax_shared", "mlcd", "circle", "sphereface2", "uniface", "bce")
 BACKENDS = ("", "gloo", "nccl")
 GRADIENT_DTYPES = ("float32", "bfloat16", "float16")
 NEW_CENTERS = ("random", "mean")
 
 
-def _options(name: str, help: str, part: str = "") -> Setting:
-    return Setting(name, "", help, options=OPTIONS.get(name, ()), part=part)
+def _options(name: str, help: str, part: str = "", trainer: str = "") -> Setting:
+    return Setting(name, "", help, options=OPTIONS.get(name, ()), part=part, trainer=trainer)
 
 
 SETTINGS = Schema(
@@ -32,7 +35,7 @@ SETTINGS = Schema(
     Setting(
         "rec",
         "",
-        "training set: a train.rec, its folder, or another form of set, see data.md (default: the one of data_name)",
+        "training set: a train.rec, its folder, or another form of set, see data.md (default: found by data_name)",
         path=True,
     ),
     Setting(
@@ -69,6 +72,21 @@ SETTINGS = Schema(
     Setting(
         "data_root", "/train_tmp", "folder that holds the data sets as <data_root>/<data_name>/train.rec", path=True
     ),
+    Setting(
+        "labels",
+        "",
+        "labels of the items, in place of those of the set: .npy file of integers (N,) or (N, P), -1 for none",
+        path=True,
+        trainer="torch",
+    ),
+    Setting(
+        "labels_per_item",
+        0,
+        "number of labels drawn anew per epoch from those of each item; 0 takes all",
+        at_least=0,
+        at_most=MAX_LABELS,
+        trainer="torch",
+    ),
     Setting("data_name", "", "name of the data set's folder in data_root (default: set by dataset)"),
     Setting(
         "image_size", 112, "height and width of the input images, in pixels", at_least=16, at_most=1024, multiple_of=16
@@ -81,7 +99,10 @@ SETTINGS = Schema(
     ),
     Setting("follow_links", False, "follow symbolic links that lead out of the folder of a set"),
     Setting(
-        "skip_bad_images", 0, "number of unreadable items that each rank skips before the training fails", at_least=0
+        "skip_bad_images",
+        0,
+        "number of unreadable images or items that each rank may skip before the training fails",
+        at_least=0,
     ),
     Setting(
         "decode_threads",
@@ -110,8 +131,8 @@ SETTINGS = Schema(
     "Network",
     Setting("embedding_size", 512, "dimension of the embeddings", at_least=1, at_most=65536),
     _options("network_options", "arguments of the network, such as dropout=0.4"),
-    Setting("fp16", False, "compute the backbone in float16 (GPUs only); head, layer and files stay float32"),
-    Setting("bf16", False, "compute the backbone in bfloat16; head, layer and files stay float32", trainer="torch"),
+    Setting("fp16", False, "compute the backbone in float16 (GPUs only); all else, and saved files, in float32"),
+    Setting("bf16", False, "compute the backbone in bfloat16; all else, and saved files, in float32", trainer="torch"),
     "Loss",
     Setting("loss_s", 64.0, "scale s of the logits", at_least=1, at_most=10**4),
     Setting(
@@ -122,9 +143,18 @@ SETTINGS = Schema(
     ),
     _options(
         "margin_options",
-        "arguments of the margin, such as m1=1.0,m2=0.3,m3=0.2,interclass_filtering_threshold=0.4 for combined",
+        "arguments of the margin, such as m1=1.0,m2=0.3,m3=0.2,interclass_filtering_threshold=0.4 for combined; in "
+        "PyTorch also one value per epoch, such as m2=[0.0,0.3], or a ramp of [epoch,value] pairs",
         "margin",
     ),
+    Setting(
+        "objective",
+        "softmax",
+        f"loss of an item from its target and negative logits: {', '.join(OBJECTIVES)}, or your own as "
+        "package.module:name",
+        trainer="torch",
+    ),
+    _options("objective_options", "arguments of the objective, such as weight=0.7", "objective", trainer="torch"),
     "Class centers",
     Setting(
         "sample_ratio",
@@ -228,7 +258,7 @@ SETTINGS = Schema(
     Setting(
         "class_map",
         "",
-        "also load the pretrained class centers: file that maps the classes, or same for the same classes",
+        "also load the pretrained class centers: file that maps their classes to this set's, or same if they are equal",
         path=True,
     ),
     Setting(
@@ -252,7 +282,8 @@ SETTINGS = Schema(
     Setting(
         "checkpoint_every",
         -1,
-        "number of updates between two checkpoints; 0 disables this, -1 is 2000 updates, on GPUs about 10 minutes",
+        "number of updates between two checkpoints; 0 never saves by updates, -1 saves every 2000 updates, or on GPUs "
+        "about every 10 minutes",
         at_least=-1,
     ),
     _options("checkpoint_options", "further options of the checkpoints, such as minutes=30"),
@@ -275,6 +306,7 @@ OBJECTS = {
     "optimizer": OPTIMIZERS,
     "center_optimizer": CENTER_STATES,
     "network": network,
+    "objective": OBJECTIVES,
     "task": TASKS,
     "trackers": TRACKERS,
 }

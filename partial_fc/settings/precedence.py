@@ -25,7 +25,10 @@ from .heads import NAME, WEIGHT, read_heads, separated
 from .presets import PRESETS, TRAINERS
 
 Settings = dict[str, Any]
-OF_OPTIONS = {setting.name for setting in SETTINGS.settings.values() if setting.options is not None}
+OPTIONS_SETTINGS = {  # names of the settings that hold options
+    setting.name for setting in SETTINGS.settings.values() if setting.options is not None
+}
+IN_EVERY_VERSION = OPTIONS_SETTINGS - {"objective_options"}  # which a settings.json of an earlier version lacks
 # Part -> the setting with its options. Trackers are left out, because all of them share their options.
 PARTS = {
     setting.part: setting
@@ -68,20 +71,20 @@ def resolve_settings(
         SETTINGS.read(source, without_empty_schedule(values), trainer)
         for source, values in (("config.py", user_config), (path, document), ("", changes))
     )
-    typed = SETTINGS.names_in({**user_config, **changes})
-    named = typed | SETTINGS.names_in(document)  # without the defaults that `read` adds
-    names = {**SETTINGS.defaults(), **user, **saved, **changed}
-    has_own_set = names["rec"] or names["data_name"] or names["heads"] or names["task"] != "faces"
+    newly_set = SETTINGS.names_in({**user_config, **changes})
+    named = newly_set | SETTINGS.names_in(document)  # without the defaults that `read` adds
+    combined = {**SETTINGS.defaults(), **user, **saved, **changed}
+    has_own_set = combined["rec"] or combined["data_name"] or combined["heads"] or combined["task"] != "faces"
     if "dataset" not in named and has_own_set:
-        names["dataset"] = changed["dataset"] = "own"
+        combined["dataset"] = changed["dataset"] = "own"
     if "loss" not in named and "margin" in named:
-        names["loss"] = changed["loss"] = "own"
-    check_loss(names["loss"], trainer)
-    before = [TRAINERS[trainer].defaults, *(preset(kind, names[kind], trainer) for kind in PRESETS), user]
+        combined["loss"] = changed["loss"] = "own"
+    check_loss(combined["loss"], trainer)
+    before = [TRAINERS[trainer].defaults, *(preset(kind, combined[kind], trainer) for kind in PRESETS), user]
     # The settings.json of a run omits options at their defaults, but these defaults win over earlier sources, too.
-    if SETTINGS.names_in(document) >= OF_OPTIONS:
+    if SETTINGS.names_in(document) >= IN_EVERY_VERSION:
         saved = {**{key: None for key in merge(*before) if "." in key}, **saved}
-    drop_replaced(saved, names, trainer)
+    drop_replaced(saved, combined, trainer)
     if path and not trust_code:
         refuse_code(path, {name: value for name, value in saved.items() if name not in changed}, user, recipe or {})
     settings = complete(merge(*before, saved, changed), root)
@@ -90,8 +93,8 @@ def resolve_settings(
         if "heads" in saved and "heads" not in changed and path and not trust_code:
             refuse_code(settings["heads"], head.own, user, recipe or {}, changed)
         with errors_in(settings["heads"], head.name):
-            dataset_preset = preset("dataset", names["dataset"], trainer)
-            check_settings(head.settings, named.union(head.own), typed, dataset_preset, trainer)
+            dataset_preset = preset("dataset", combined["dataset"], trainer)
+            check_settings(head.settings, named.union(head.own), newly_set, dataset_preset, trainer)
     # The number of the first head stands for a training of heads alone, whose settings.json must be valid.
     return {**settings, "num_classes": settings["num_classes"] or heads[0].settings["num_classes"]}
 
@@ -135,19 +138,19 @@ def merge(*layers: Mapping[str, Any]) -> Settings:
     Options given as "" clear the earlier ones. When the part changes, such as the optimizer, the options that a layer
     has set together with the former part are dropped. Factors of the rates also replace an earlier warm-up.
     """
-    settings = {name: value for name, value in SETTINGS.defaults().items() if name not in OF_OPTIONS}
+    settings = {name: value for name, value in SETTINGS.defaults().items() if name not in OPTIONS_SETTINGS}
     set_with_part: set[str] = set()  # keys of options
     for values in layers:
         if values.get("schedule") == "factors":
             settings.update(warmup_epoch=-1, warmup_steps=0)
         for name, value in values.items():
             dropped: set[str] = set()
-            if name in OF_OPTIONS:
+            if name in OPTIONS_SETTINGS:
                 dropped = {key for key in settings if key.startswith(f"{name}.")}
             elif name in PARTS and value != settings[name]:
                 dropped = {key for key in set_with_part if belongs_to_part(key, name)}
             settings = {key: current for key, current in settings.items() if key not in dropped}
-        settings.update((name, value) for name, value in values.items() if name not in OF_OPTIONS)
+        settings.update((name, value) for name, value in values.items() if name not in OPTIONS_SETTINGS)
         for key in values:
             if "." in key:
                 with_part = SETTINGS.settings[key.partition(".")[0]].part in values
@@ -161,18 +164,18 @@ def belongs_to_part(key: str, part: str) -> bool:
     return setting == PARTS[part].name and option not in {each.name for each in PARTS[part].options or ()}
 
 
-def drop_replaced(saved: Settings, names: Mapping[str, Any], trainer: str) -> None:
-    """Removes from saved settings what belongs to a preset other than the ones in ``names``."""
+def drop_replaced(saved: Settings, combined: Mapping[str, Any], trainer: str) -> None:
+    """Removes from saved settings what belongs to a preset other than the ones in ``combined``."""
     for kind in PRESETS:
-        if saved.get(kind, names[kind]) == names[kind]:
+        if saved.get(kind, combined[kind]) == combined[kind]:
             continue
-        replaced = {**preset(kind, saved[kind], trainer), **preset(kind, names[kind], trainer)}
+        replaced = {**preset(kind, saved[kind], trainer), **preset(kind, combined[kind], trainer)}
         parts = PARTS.keys() & replaced.keys()
         for key in list(saved):
             is_part_option = any("." in key and belongs_to_part(key, part) for part in parts)
             if key in replaced or is_part_option or (kind, key) == ("dataset", "rec"):
                 del saved[key]
-    for name in OF_OPTIONS:
+    for name in OPTIONS_SETTINGS:
         saved.pop(name, None)  # "" would also clear the options of a new preset
 
 

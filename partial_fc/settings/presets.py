@@ -8,7 +8,8 @@ from easydict import EasyDict as edict
 from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.imports import declared_keys, trainer_root
 
-# The MXNet trainer has only the losses whose margin is "combined".
+# The presets of losses; `network` and `dataset` below are those of networks and data sets, as in the original's
+# default.py. The MXNet trainer has only the losses whose margin is "combined".
 loss = edict(
     arcface=edict(margin="combined", margin_options=""),
     cosface=edict(margin="combined", margin_options="m1=1.0,m2=0.0,m3=0.4"),

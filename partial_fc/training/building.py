@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 import partial_fc
 from partial_fc.data.head_data import HeadData, JobData
+from partial_fc.data.item_batches import ItemBatches
 from partial_fc.data.training_data import Batches, TrainingData
 from partial_fc.data.worker_batches import WorkerBatches
 from partial_fc.distributed.consistency import code_digest
@@ -28,7 +29,14 @@ from .heads import Head
 from .loop import LoopState
 from .new_centers import take_new_centers
 from .saved_training import NEW_WEIGHTS, ResumePlan, read_pretrained, take_pretrained
-from .schedule import Epochs, RateFactor, items_of_update, learning_rates, resolve_schedule
+from .schedule import (
+    Epochs,
+    RateFactor,
+    items_of_update,
+    learning_rates,
+    margin_options_by_update,
+    resolve_schedule,
+)
 from .tasks import Task, build_task
 from .trackers import Trackers
 from .verifying import CallBackVerification
@@ -77,6 +85,10 @@ def build_data(settings, task: Task, framework: Framework, heads: Sequence[Head]
 def _open_data(settings, task: Task, framework: Framework) -> TrainingData:
     collectives = framework.collectives
     batches = task.batches(collectives.rank, collectives.size)
+    if not isinstance(batches, ItemBatches):
+        for name in ("labels", "labels_per_item"):
+            if settings[name]:
+                raise ValueError(f"task {settings.task} reads batches of its own, which do not take {name}: remove it")
     batches.check_labels(settings.num_classes)
     if task.pixels:
         task.check_pixels(batches.sample(1))
@@ -92,17 +104,24 @@ def open_share(settings, rank: int, size: int) -> Batches:
     return build_task(settings).batches(rank, size)
 
 
-def build_dummies(settings, task: Task, framework: Framework) -> TrainingData:
-    """Builds dummy batches in the shapes of the training data, which cost nothing to read."""
+def build_dummies(
+    settings, task: Task, framework: Framework, label_shape: tuple[int, ...] | None = None
+) -> TrainingData:
+    """Builds dummy batches in the shapes of the training data, which cost nothing to read.
+
+    ``label_shape``: see DataLoader; by default that of ``labels_per_item``.
+    """
     random = np.random.default_rng((settings.seed, framework.collectives.rank))
     inputs = task.dummy_inputs(items_of_update(settings), random)
     if task.pixels:
         task.check_pixels(inputs)
-    return framework.dummy_data(inputs, settings.num_classes, settings.seed)
+    if label_shape is None:
+        label_shape = (settings.labels_per_item,) if settings.labels_per_item else ()
+    return framework.dummy_data(inputs, settings.num_classes, settings.seed, label_shape)
 
 
 def _require_bank_memory(by_head: Sequence[Any], framework: Framework) -> None:
-    """Raises ValueError if this rank's banks (float32) do not fit on its GPU, or the host's banks in its memory."""
+    """Raises ValueError if this rank's banks do not fit on its GPU, or a host's banks do not fit in host memory."""
     settings, collectives = by_head[0], framework.collectives
     if settings.bank_folder:
         return  # the bank checks the space on the disk
@@ -155,7 +174,7 @@ def build_training(
         take_new_centers.
 
     Args:
-        settings, task, framework, data: of this rank.
+        settings, task, framework, data: this rank's parts of the training.
         folder: folder in which the class centers are saved.
         plan: how the training starts.
         heads: see build_data.
@@ -172,7 +191,7 @@ def build_training(
         with_classes, read_files = bool(settings.class_map), framework.read_pretrained
         pretrained = read_pretrained(plan.pretrained, with_classes, framework.collectives, read_files)
     model_format = plan.model_format(pretrained, framework.model_format)
-    engine = framework.build_engine(settings, task, rate_factor, data, folder, model_format, heads)
+    engine = framework.build_engine(settings, task, rate_factor, epochs, data, folder, model_format, heads)
     if pretrained is not None:
         class_map = take_pretrained(pretrained, settings, engine)
         take_new_centers(settings, class_map, engine, data)
@@ -184,6 +203,15 @@ def build_log(training: Training, trackers: Trackers, bar: tqdm, loop: LoopState
     settings, engine = training.settings, training.engine
     collectives = engine.collectives
     backbone_lr, _ = learning_rates(settings, collectives.size)
+    margins = {head.name: margin_options_by_update(head.settings, training.epochs) for head in training.heads}
+
+    def margin_options(num_update: int) -> dict[str, float]:
+        return {
+            f"{option}.{name}" if name else option: value
+            for name, options in margins.items()
+            for option, value in options(num_update).items()
+        }
+
     return CallBackLogging(
         settings.log_every,
         collectives.rank,
@@ -194,6 +222,7 @@ def build_log(training: Training, trackers: Trackers, bar: tqdm, loop: LoopState
         engine=engine,
         max_update=settings.max_update,
         rate=lambda num_update: backbone_lr * training.rate_factor(num_update),
+        margin_options=margin_options,
         loop=loop,
     )
 

@@ -7,7 +7,7 @@ Shapes: B local batch, R ranks.
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ from .loop import BatchEndParam, LoopState, engine_loop
 from .results import LossPoint, some_points
 from .trackers import Trackers
 
-SAVED = 30_000  # maximum number of lines in a checkpoint: 4 MB of its manifest, and 16 MB of memory to read it
+MAX_SAVED_LINES = 30_000  # lines in a checkpoint: 4 MB of its manifest, and 16 MB of memory to read it
 
 
 class CallBackLogging:
@@ -37,6 +37,7 @@ class CallBackLogging:
         max_update: Length of the training, to log the time left; 0 if not known.
         rate: (number of the update, from 1) -> backbone's learning rate; None if not known.
         loop: State of the training's loop; None for ``engine.fit``'s own.
+        margin_options: (number of the update, from 1) -> options of the margin that change during the training.
 
     Attributes:
         points: A LossPoint for each line.
@@ -55,13 +56,14 @@ class CallBackLogging:
         max_update: int = 0,
         rate: Callable[[int], float] | None = None,
         loop: LoopState | None = None,
+        margin_options: Callable[[int], Mapping[str, float]] = lambda num_update: {},
     ):
         self.frequent = frequent
         self.rank = rank
         self.global_batch = size * batch_size
         self.trackers = trackers
         self.bar = bar
-        self.max_update, self.rate = max_update, rate
+        self.max_update, self.rate, self.margin_options = max_update, rate, margin_options
         self.points: list[LossPoint] = []
         self.seconds = 0.0
         self._losses: list[float] = []  # since the last line
@@ -111,7 +113,7 @@ class CallBackLogging:
         """Returns the state for a checkpoint, as JSON."""
         seconds = (self._excluded_since or time.perf_counter()) - self._since
         return {
-            "points": [list(point) for point in some_points(self.points, SAVED)],
+            "points": [list(point) for point in some_points(self.points, MAX_SAVED_LINES)],
             "losses": list(self._losses),
             "head_losses": dict(self._head_losses),
             "since_last_line": {"seconds": seconds, "waited": self._loop.waited_for_data - self._waited_before},
@@ -153,6 +155,7 @@ class CallBackLogging:
         """Writes a point to the log, the progress bar and the trackers."""
         update, speed, rate = point.num_update, point.samples_per_second, point.learning_rate
         scale = None if self._engine is None else self._engine.loss_scale
+        options = self.margin_options(update)
         # Extrapolates the speed of this point, without verification and saving.
         left = (self.max_update - update) * self.global_batch / speed if self.max_update else None
         parts = (
@@ -165,6 +168,7 @@ class CallBackLogging:
             None if left is None else f"Required: {left / 3600:1.0f} hours",
             None if point.waiting is None else f"Waiting for data: {100 * point.waiting:.1f} %",
             None if rate is None else f"Learning rate: {rate:.4g}",
+            *(f"Margin {name}: {value:.4g}" for name, value in options.items()),
             # More precise than the tutorial's hours above.
             None if left is None else f"Time left: {timedelta(seconds=round(left))}",
         )
@@ -177,6 +181,7 @@ class CallBackLogging:
             "waiting_for_data": point.waiting,
             "learning_rate": rate,
             "seconds_left": left,
+            **{f"margin_{name}": value for name, value in options.items()},
             **{f"loss.{name}": loss for name, loss in point.head_losses.items()},
         }
         if self.trackers is not None:
@@ -194,7 +199,7 @@ class CallBackFinite:
         frequent: Number of updates between two checks.
 
     Raises:
-        FloatingPointError: In a call, on every rank; names a parameter.
+        FloatingPointError: In a call, on every rank; the message names a parameter.
     """
 
     def __init__(self, engine: Engine, frequent: int):

@@ -82,7 +82,7 @@ class CallBackCheckpoint:
         self._loop = loop or engine_loop(engine)
         self._extra_state, self._origin = extra_state, dict(origin or {})
         self._saved_at, self._begun_at = saved_at, monotonic()
-        self._save: _Save | None = None
+        self._pending: _PendingCheckpoint | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=_lower_priority)
         self._published: Future | None = None
 
@@ -93,7 +93,7 @@ class CallBackCheckpoint:
         flags = self.engine.all_rank_flags
         if self._published is not None and self._published.done():
             self._published.result()  # raises an error of the thread
-        if self._save is not None and (flags & RankFlags.CHECKPOINT_WRITTEN).all():
+        if self._pending is not None and (flags & RankFlags.CHECKPOINT_WRITTEN).all():
             self._publish()
         if (flags & RankFlags.STOP_REQUESTED).any():
             self.save(param.num_update)
@@ -102,11 +102,11 @@ class CallBackCheckpoint:
         if due and param.num_update != self._saved_at:
             self._begin()
         own_flags = RankFlags(0)  # the next step sends them to all ranks
-        if self._save is not None and self._save.written.done():
+        if self._pending is not None and self._pending.written.done():
             own_flags |= RankFlags.CHECKPOINT_WRITTEN
         if self.engine.collectives.stop_requested():
             own_flags |= RankFlags.STOP_REQUESTED
-        if self.minutes and self._save is None and self.engine.collectives.rank == 0:
+        if self.minutes and self._pending is None and self.engine.collectives.rank == 0:
             if monotonic() - self._begun_at >= 60 * self.minutes:
                 own_flags |= RankFlags.CHECKPOINT_DUE
         self.engine.rank_flags = own_flags
@@ -128,15 +128,15 @@ class CallBackCheckpoint:
         copy_fits = not in_files and needed < free_memory()
         background = not collectives.max("checkpoint.memory", 0.0 if copy_fits else 1.0)
         # A copy, because the training goes on before the manifest is written.
-        state = copy.deepcopy({**progress(engine, self._loop), **self._extra_state()})
-        begin = partial(_Save, engine, self.folder, state, self._thread if background else None)
-        self._save = collectives.run_on_all_ranks("checkpoint.copy", begin)
+        state = copy.deepcopy({**training_state(engine, self._loop), **self._extra_state()})
+        begin = partial(_PendingCheckpoint, engine, self.folder, state, self._thread if background else None)
+        self._pending = collectives.run_on_all_ranks("checkpoint.copy", begin)
         if not background:
             self._publish()
 
     def _finish(self) -> None:
         """Waits for the current save, if there is one."""
-        if self._save is not None:
+        if self._pending is not None:
             self._publish()
         self.engine.collectives.run_on_all_ranks(
             "checkpoint.publish", lambda: self._published and self._published.result()
@@ -144,7 +144,7 @@ class CallBackCheckpoint:
 
     def _publish(self) -> None:
         """Exchanges sizes and hashes of the written files; rank 0 then completes the checkpoint in its thread."""
-        save, self._save = self._save, None
+        save, self._pending = self._pending, None
         assert save is not None, "no save has begun"
         save.blocks_training = True  # if its files are not written yet, the training waits for them here
         collectives = self.engine.collectives
@@ -160,7 +160,7 @@ class CallBackCheckpoint:
             self._published = self._thread.submit(complete)
 
 
-class _Save:
+class _PendingCheckpoint:
     """This rank's part of a checkpoint that is being written.
 
     Args:
@@ -224,17 +224,17 @@ class _Save:
             while self._files:  # frees each copy when it is written
                 name, chunks = self._files.pop()
                 try:
-                    entries[name] = write_file(os.path.join(opened, name), chunks(), self._alive)
+                    entries[name] = write_file(os.path.join(opened, name), chunks(), self._report_when_blocking)
                 except FloatingPointError as error:
                     raise ValueError(f"{name} of update {self.num_update} is not saved: {error}") from None
         return entries
 
-    def _alive(self) -> None:
+    def _report_when_blocking(self) -> None:
         if self.blocks_training:  # otherwise this thread would hide that the training has stalled
             self._report_progress()
 
 
-def progress(engine: Engine, loop: LoopState) -> dict[str, Any]:
+def training_state(engine: Engine, loop: LoopState) -> dict[str, Any]:
     """Returns counters, position in the data, loss scale, model format and widths of the centers as JSON."""
     engine.wait_for_update()  # which may change the loss scale
     widths = {name: {"center_widths": dict(bank.widths)} for name, bank in engine.banks.items()}

@@ -69,7 +69,7 @@ class Embedder:
         )
 
     def embed_share(
-        self, count: int, read: Read, work: Callable[[Inputs], np.ndarray], whole: int = 1
+        self, count: int, read: Read, work: Callable[[Inputs], np.ndarray], group_size: int = 1
     ) -> list[np.ndarray]:
         """Returns ``work(inputs)`` for this rank's items, about B at a time; a thread reads the next ones meanwhile.
 
@@ -79,14 +79,14 @@ class Embedder:
             count: n, which may be 0.
             read: (start, stop) in 0 .. n -> items of this rank.
             work: inputs -> the result to keep; it embeds the inputs by calling this object.
-            whole: number of consecutive items that must stay together.
+            group_size: number of consecutive items that must stay in one batch, such as 2 for pairs.
 
         Raises:
             JobError: On every rank, if one fails.
             StopRequested: On every rank, if one was asked to stop.
         """
         results: list[np.ndarray] = []
-        step = self.step(whole)
+        step = self.step(group_size)
         with closing(_read_ahead(count, read, step)) as batches:
             length = -(-len(range(0, count, step)) // PARTS)
             for _ in range(PARTS):
@@ -94,13 +94,13 @@ class Embedder:
                 results += self.collectives.run_on_all_ranks(
                     f"embed.{self.name}", lambda: [work(inputs) for inputs in islice(batches, length)]
                 )
-                # A whole set takes minutes on a CPU; a stop request can wait only seconds.
+                # A group_size set takes minutes on a CPU; a stop request can wait only seconds.
                 self.collectives.end_if_stopped()
         return results
 
-    def step(self, whole: int = 1) -> int:
-        """Returns the number of items that embed_share reads at a time: at most B, but at least ``whole``."""
-        return max(whole, self.batch_size // whole * whole)
+    def step(self, group_size: int = 1) -> int:
+        """Returns the number of items that embed_share reads at a time: at most B, but at least ``group_size``."""
+        return max(group_size, self.batch_size // group_size * group_size)
 
     def compare_modes(self, inputs: Inputs) -> np.ndarray:
         """Returns (B,) float64, the cosine between each item's embeddings in evaluation and in training mode.

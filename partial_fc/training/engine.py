@@ -22,7 +22,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class CenterBank(Protocol):
-    """This rank's class centers and the states of their optimizer.
+    """This rank's class centers and the states of their optimizer, one row per class.
 
     Attributes:
         class_start: first class of this rank.
@@ -78,7 +78,7 @@ class CenterBank(Protocol):
         """
 
     def set_centers(self, rows: np.ndarray, centers: np.ndarray) -> None:
-        """Sets some centers, before the first update.
+        """Sets the centers of some classes, before the first update.
 
         Args:
             rows: (n,) int64, ascending row numbers on this rank.
@@ -186,7 +186,8 @@ class Engine(Protocol):
         """Returns host copies of parameters and optimizer states, which are the same on every rank.
 
         Returns:
-            ``arg:<name>`` -> float32 array, ``state:<name>:<place>`` and ``margin:<name>`` -> array.
+            ``arg:<name>`` -> float32 array, ``state:<name>:<place>``, ``margin:<name>`` and ``objective:<name>`` ->
+                array.
         """
 
     def statistics(self) -> Arrays:

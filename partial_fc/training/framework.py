@@ -13,7 +13,7 @@ from .engine import Engine
 from .heads import Head
 from .saved_training import ForeignCheckpoint, Pretrained
 from .saving import SaveCallback
-from .schedule import RateFactor
+from .schedule import Epochs, RateFactor
 from .tasks.task import Task
 from .trackers.tracker import ScalarWriter
 
@@ -22,7 +22,7 @@ class Framework(Protocol):
     """Builds the parts of a training from its settings.
 
     Attributes:
-        collectives: between the ranks.
+        collectives: the collectives between the ranks.
         source_folders: folders of the framework's part of this program.
         files: files that a training writes in the framework's own formats: description -> names.
         script: path of the script that trains on this host; empty if there is none.
@@ -73,7 +73,9 @@ class Framework(Protocol):
     def load_data(self, batches: Batches, threads: int) -> TrainingData:
         """Returns this rank's training data as batches of the framework, read by this number of threads."""
 
-    def dummy_data(self, inputs: Inputs, num_classes: int, seed: int) -> TrainingData:
+    def dummy_data(
+        self, inputs: Inputs, num_classes: int, seed: int, label_shape: tuple[int, ...] = ()
+    ) -> TrainingData:
         """Returns batches that repeat the same inputs, with labels from all classes, see DummyData."""
 
     def read_pretrained(self, path: str, with_classes: bool) -> Pretrained | None:
@@ -109,6 +111,7 @@ class Framework(Protocol):
         settings: Any,
         task: Task,
         rate_factor: RateFactor,
+        epochs: Epochs,
         data: JobData,
         folder: str,
         model_format: ModelFormat,
@@ -117,9 +120,9 @@ class Framework(Protocol):
         """Builds the engine, with the same initial parameters on every rank.
 
         Args:
-            settings, task, rate_factor, data: see Training.
+            settings, task, rate_factor, epochs, data: see Training.
             folder: folder in which the class centers are saved.
-            model_format: format of what the training starts from.
+            model_format: format of the weights that the training starts from.
             heads: all heads of the training, the first with ``settings``; none is one head. The PyTorch trainer alone
                 has several.
 

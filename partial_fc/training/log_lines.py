@@ -18,10 +18,10 @@ from .verifying import describe_baselines
 
 TodaysNames = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # settings of any version -> with today's names
 
-_OF_SETTING = "setting "  # prefix of settings among the facts of a job
+_SETTING_PREFIX = "setting "  # prefix of settings among the facts of a job
 _SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
 # Settings that select how a training starts, which differ in a resumed training.
-_START_SETTINGS = {_OF_SETTING + name for name in ("resume", "pretrained", "class_map", "new_centers")}
+_START_SETTINGS = {_SETTING_PREFIX + name for name in ("resume", "pretrained", "class_map", "new_centers")}
 
 _FILES = {
     "report for any browser": "report.html",
@@ -75,10 +75,14 @@ def changes_since(
     ``facts`` are the facts of this training. The checkpoint's are in the manifest's ``origin``, with the setting names
     of its version; invalid settings are compared unchanged.
     """
-    saved = {name[len(_OF_SETTING) :]: value for name, value in manifest.origin.items() if name.startswith(_OF_SETTING)}
+    saved = {
+        name[len(_SETTING_PREFIX) :]: value
+        for name, value in manifest.origin.items()
+        if name.startswith(_SETTING_PREFIX)
+    }
     with suppress(SettingsError):
         saved = dict(todays_names(saved))
-    origin = {**manifest.origin, **{_OF_SETTING + name: value for name, value in saved.items()}}
+    origin = {**manifest.origin, **{_SETTING_PREFIX + name: value for name, value in saved.items()}}
     pairs = {name: (origin.get(name, value), value) for name, value in facts.items()}
     return {
         name: (before, value)
@@ -97,7 +101,7 @@ def warn_empty_classes(classes_in_set: int | None, num_classes: int) -> None:
     """Warns if the set has fewer classes than the training; ``classes_in_set`` is None if its classes are not known."""
     if classes_in_set is not None and classes_in_set < num_classes:
         logging.warning(
-            "num_classes is %d, but the set has %d: %s without items, set num_classes=%d unless that is meant",
+            "num_classes is %d, but the set has %d: %s without items; set num_classes=%d unless this is intended",
             num_classes,
             classes_in_set,
             plural(num_classes - classes_in_set, "class", "classes"),
@@ -109,10 +113,10 @@ def log_summary(result: TrainingResult, framework_files: Mapping[str, str], scri
     """Logs the last lines: accuracies, problems, files and `next_commands`."""
     if result.skipped:
         logging.warning("bad samples skipped on all ranks: %d", result.skipped)
-    for name, of_set in result.sets.items():
-        figure = of_set.evaluation.figures[0]
-        logging.info("[%s] final %s %.5f, best %.5f", name, figure, of_set.value, of_set.best_value)
-        for problem in of_set.problems:
+    for name, set_result in result.sets.items():
+        figure = set_result.evaluation.figures[0]
+        logging.info("[%s] final %s %.5f, best %.5f", name, figure, set_result.value, set_result.best_value)
+        for problem in set_result.problems:
             logging.warning("[%s] %s", name, problem)
     if result.problems:
         logging.warning("%s", result.suggestion)

@@ -51,7 +51,7 @@ def set_mean_centers(engine: Engine, images: ClassImages, classes: np.ndarray, b
 
     Its norm is the expected norm of an initial center. A class without a readable item keeps its initial center. The
     ranks share the items of BLOCK classes at a time, embed them in evaluation mode without augmentation, and add up
-    their sums, so that the result depends on the number of ranks by rounding only.
+    their sums, so that the number of ranks affects the result by rounding only.
 
     Collectives: those of Engine.average_statistics; for each block all-gathers ``status.mean_embeddings``,
     ``mean_embeddings`` and ``status.new_centers``.
@@ -109,7 +109,7 @@ def _sum_embeddings(engine: Engine, images: ClassImages, classes: np.ndarray, ba
         return sums
 
     sums = collectives.run_on_all_ranks("mean_embeddings", embed_share)
-    touched = np.unique(rows_of_items[share])  # sends only these rows; consecutive items have few classes
+    touched = np.unique(rows_of_items[share])  # the only rows to send: consecutive items have few classes
     total = np.zeros_like(sums)
     for rows, values in collectives.gather_object("mean_embeddings", (touched, sums[touched])):
         total[rows] += values

@@ -33,7 +33,7 @@ def next_commands(result: TrainingResult, script: str) -> list[str]:
 def _trainings(result: TrainingResult, script: str) -> list[str]:
     """Returns commands for the same training with another loss, and with sampled classes, in new folders."""
     settings, losses = result.settings, ["arcface", "cosface"]
-    if settings["resume"] not in ("", "auto"):  # a new run would also resume from that checkpoint, at its end
+    if settings["resume"] not in ("", "auto"):  # a new run would resume from the same checkpoint instead of starting
         return []
     again = f"NP={result.ranks} bash {quote(script)} --config {quote(os.path.join(result.folder, 'settings.json'))}"
     if any(code_in(settings)):

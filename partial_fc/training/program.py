@@ -175,8 +175,8 @@ class TrainingProgram:
             if args.profile_io:
                 if settings.debug:
                     raise ValueError(
-                        f"--profile-io measures the reading of a set, but {settings.dataset} with debug=True has "
-                        "dummies: name a data set with --dataset, or set debug=False and rec=<path of a train.rec>"
+                        f"--profile-io measures how a set is read, but {settings.dataset} with debug=True has only "
+                        "dummy data: set --dataset to a data set, or debug=False and rec=<path of a train.rec>"
                     )
                 from .profiling.io_profile import SECONDS, profile
 

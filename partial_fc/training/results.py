@@ -123,9 +123,10 @@ class TrainingResult(NamedTuple):
             "skipped_samples": self.skipped,
             "final_loss": self.losses[-1].loss if self.losses else None,
             **({"final_losses": dict(self.losses[-1].head_losses)} if self.head_losses and self.losses else {}),
-            "verification": {name: of_set.value for name, of_set in self.sets.items()},
+            "verification": {name: set_result.value for name, set_result in self.sets.items()},
             "verification_details": {
-                name: {**of_set.points[-1]._asdict(), "best": of_set.best_value} for name, of_set in self.sets.items()
+                name: {**set_result.points[-1]._asdict(), "best": set_result.best_value}
+                for name, set_result in self.sets.items()
             },
             "baselines": self.baselines,
             "problems": self.problems,

@@ -41,7 +41,7 @@ def output_folder(settings) -> str:
     try:
         folder.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"the output folder {folder} is no UTF-8: set another output or models_root") from None
+        raise ValueError(f"the output folder {folder} is not valid UTF-8: set another output or models_root") from None
     return folder
 
 
@@ -183,7 +183,9 @@ def _lock(file, kind: int) -> None:
             f"another training is writing to {folder}: wait until it ends, or set output or models_root"
         ) from error
     except OSError as error:
-        logging.warning("cannot lock %s (%s): a second training could write beside it", file.name, error.strerror)
+        logging.warning(
+            "cannot lock %s (%s): a second training could write to the same folder", file.name, error.strerror
+        )
 
 
 def _create(folder: str) -> None:

@@ -118,7 +118,7 @@ class SavedTraining:
             read_foreign, gradient_acc: see Framework.read_checkpoint.
 
         Raises:
-            JobError: On every rank, if a file is missing or damaged, or this is no checkpoint; names the file.
+            JobError: On every rank, if a file, which the message names, is missing or damaged, or no checkpoint.
         """
         foreign = collectives.run_on_all_ranks("checkpoint.read", lambda: read_foreign(path, gradient_acc))
         return cls.open(path, collectives) if foreign is None else cls(path, foreign.manifest, foreign=foreign)
@@ -130,7 +130,7 @@ class SavedTraining:
         Collectives: all-gather ``status.checkpoint.verify``.
 
         Raises:
-            JobError: On every rank, if a file is missing or damaged, or this is no checkpoint; names the file.
+            JobError: On every rank, if a file, which the message names, is missing or damaged, or no checkpoint.
         """
         rank, size = collectives.rank, collectives.size
         return collectives.run_on_all_ranks(
@@ -352,7 +352,7 @@ def load_class_map(settings, num_saved: int) -> np.ndarray:
         return read_class_map(settings.class_map, settings.num_classes, num_saved)
     if num_saved < settings.num_classes:
         raise ValueError(
-            f"class_map is {SAME!r}, but the saved centers are of {num_saved} classes and this training has "
+            f"class_map is {SAME!r}, but the saved centers belong to {num_saved} classes and this training has "
             f"{settings.num_classes}: give a class map, see partial-fc checkpoints map"
         )
     return np.arange(settings.num_classes)

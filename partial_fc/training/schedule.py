@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from partial_fc.data.cursor import Position
-from partial_fc.utils.options import options_of
+from partial_fc.utils.options import options_of, other_options
 
-from .schedules import Length, Moment, build_schedule
+from .schedules import Length, Moment, build_schedule, is_ramp, value_in_epoch, value_on_ramp
 from .schedules.functions import linear_warm_up, steps
 
 
@@ -95,11 +95,34 @@ def resolve_schedule(settings: Any, epochs: Epochs) -> tuple[Any, RateFactor]:
 
     def factor(num_update: int) -> float:
         place = epochs.place_of(num_update)
-        if not by_epochs and place >= warm_up:  # from here on, the schedule counts actual updates
+        # A length in updates counts actual updates, a warm-up in epochs counts places. The two differ after a resume
+        # with another batch size; without the maximum, a completed warm-up could then begin again.
+        if not by_epochs and place >= warm_up:
             place = max(num_update, warm_up)
         return schedule(Moment(num_update, epochs.epoch_of(num_update), place))
 
     return type(settings)({**settings, "max_update": max_update}), factor
+
+
+def lists_by_epoch(settings: Any) -> dict[str, list[Any]]:
+    """Returns the options of the margin that change during the training, see schedules/ramps.py."""
+    options = other_options(settings, "margin_options")
+    return {name: value for name, value in options.items() if isinstance(value, list)}
+
+
+def margin_options_by_update(settings: Any, epochs: Epochs) -> Callable[[int], dict[str, float]]:
+    """Returns a function from the number of an update, from 1, to the margin's options that change, with their values.
+
+    They depend only on the update's place in the data, so that a resumed training has the same ones.
+    """
+    lists, growth = lists_by_epoch(settings), options_of(settings, "margin_options").ramp
+
+    def value(values: list[Any], num_update: int) -> float:
+        if is_ramp(values):
+            return float(value_on_ramp(values, growth, epochs.place_of(num_update) - 1, epochs.updates))
+        return float(value_in_epoch(values, epochs.epoch_of(num_update)))
+
+    return lambda num_update: {name: value(values, num_update) for name, values in lists.items()}
 
 
 def step_factor(lr_steps: Sequence[int], warmup_steps: int) -> RateFactor:

@@ -252,7 +252,7 @@ class Trainer:
         """
         folder, resumed_update = self.run_folder, self.plan.resumed_update
         if resumed_update is not None:
-            for path in self.checkpoint.folder.leave(resumed_update):
+            for path in self.checkpoint.folder.set_aside_newer(resumed_update):
                 logging.warning("not resumed from a newer checkpoint; it is kept as %s", path)
         begin_run(folder.path, os.environ.get(RUN, ""), folder.earlier)
         write_settings(os.path.join(folder.path, "settings.json"), self.given_settings)

@@ -189,7 +189,7 @@ class CallBackVerification:
                     raise TypeError("it must be a list or tuple of names")
                 namedtuple("Point", ["num_update", *figures, "seconds", "best"])  # checks the names
             except (TypeError, ValueError) as error:
-                raise ValueError(f"figures of evaluation {name} is {figures!r}: {error}") from error
+                raise ValueError(f"the evaluation {name!r} has figures {figures!r}: {error}") from error
             if self.engine.averages_weights and f"{name}{AVERAGED}" in self.evaluations:
                 raise ValueError(
                     f"{name}{AVERAGED} is the name of a set, and of the results of {name} with the averaged weights: "

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO, NamedTuple
 
-# Bytes between two calls of fsync. A single call at the end of a large file would block too long without `alive`.
+# Bytes between two calls of fsync. A single call at the end of a large file would report no progress for too long.
 SYNC_INTERVAL = 256 << 20
-PART = 4 << 20  # bytes per write, after which `alive` is called
+PART = 4 << 20  # bytes per write; `report_progress` is called before each
 
 Chunk = bytes | memoryview
 
@@ -28,11 +28,11 @@ class FileWriter:
 
     Args:
         descriptor: an open file descriptor.
-        alive: called every few MB to report progress.
+        report_progress: called every few MB.
     """
 
-    def __init__(self, descriptor: int, alive: Callable[[], None]):
-        self._descriptor, self._alive = descriptor, alive
+    def __init__(self, descriptor: int, report_progress: Callable[[], None]):
+        self._descriptor, self._report_progress = descriptor, report_progress
         self._digest, self._size, self._unsynced = hashlib.sha256(), 0, 0
 
     def write(self, data: Chunk) -> int:
@@ -41,7 +41,7 @@ class FileWriter:
         view = view.cast("B") if view.nbytes else view
         for start in range(0, view.nbytes, PART):
             part = view[start : start + PART]
-            self._alive()
+            self._report_progress()
             self._digest.update(part)
             self._size, self._unsynced = self._size + len(part), self._unsynced + len(part)
             while len(part):  # a full disk accepts the first bytes, and the next call raises the error
@@ -68,36 +68,36 @@ class FileWriter:
         self._unsynced = 0
 
 
-def write_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
+def write_file(path: str, chunks: Iterable[Chunk], report_progress: Callable[[], None] = lambda: None) -> Entry:
     """Writes a file and waits until it is on disk.
 
     Args:
         path: file to overwrite, which must not be a symbolic link. After an error the incomplete file remains.
         chunks: the content, as C-contiguous buffers.
-        alive: see FileWriter.
+        report_progress: see FileWriter.
 
     Returns:
         The size and SHA-256 of the content.
 
     Raises:
-        OSError: the file could not be written completely; names the path and the reason.
+        OSError: the file could not be written completely; the message names the path and the reason.
     """
     with named_in_errors(path), open(path, "wb", opener=no_follow) as file:
-        writer = FileWriter(file.fileno(), alive)
+        writer = FileWriter(file.fileno(), report_progress)
         writer.writelines(chunks)
         return writer.finish()
 
 
-def replace_file(path: str, chunks: Iterable[Chunk], alive: Callable[[], None] = lambda: None) -> Entry:
+def replace_file(path: str, chunks: Iterable[Chunk], report_progress: Callable[[], None] = lambda: None) -> Entry:
     """Like write_file, but keeps an existing file until the new one is complete and on disk."""
-    return replace_file_by(path, lambda writer: writer.writelines(chunks), alive)
+    return replace_file_by(path, lambda writer: writer.writelines(chunks), report_progress)
 
 
-def replace_file_by(path: str, write: Callable[[FileWriter], object], alive: Callable[[], None]) -> Entry:
+def replace_file_by(path: str, write: Callable[[FileWriter], object], report_progress: Callable[[], None]) -> Entry:
     """Like replace_file, but ``write(writer)`` writes the content."""
     with named_in_errors(path):
         with replacing(path) as file:
-            writer = FileWriter(file.fileno(), alive)
+            writer = FileWriter(file.fileno(), report_progress)
             write(writer)
             entry = writer.finish()
         sync_folder(os.path.dirname(path) or ".")

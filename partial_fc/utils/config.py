@@ -60,7 +60,8 @@ class Setting:
     length: int | None = None  # number of items; None for any number
     path: bool = False  # whether the value is the path of a file or folder
     function: bool = False  # whether config.py may set a function instead
-    by_epoch: bool = False  # whether a list may give a value for each epoch, the last one for all later epochs
+    # Whether a list, also as an item of a list, may give a value for each epoch, the last one for all later epochs.
+    by_epoch: bool = False
     options: tuple["Setting", ...] | None = None  # for a setting whose value is name=value,...: the declared options
     part: str = ""  # setting that selects the part that the options are for, which may take more; empty for none
     trainer: str = ""  # the only trainer that has the setting, a key of TRAINERS in presets.py; empty for both
@@ -108,7 +109,7 @@ class Setting:
         kind = type(self.default)
         if self.function and callable(value):
             return value
-        if self.by_epoch and isinstance(value, (list, tuple)) and value:
+        if self.by_epoch and not self.item and isinstance(value, (list, tuple)) and value:
             return [self._check_one(each, kind) for each in value]
         if not self.item:
             return self._check_one(value, kind)
@@ -123,7 +124,9 @@ class Setting:
             raise SettingsError(f"{self.name} is {quoted(value)}, but must be {expected}")
         if self.length not in (None, len(value)):
             raise self._error(value, f"{self.length} values, such as {self.default!r}")
-        return kind(self._check_one(item, self.item) for item in value)
+        return kind(
+            item if self.by_epoch and isinstance(item, list) else self._check_one(item, self.item) for item in value
+        )
 
     def _check_one(self, value: Any, kind: type) -> Any:
         numbers = {int: Integral, float: Real}.get(kind)

@@ -18,6 +18,6 @@ def mix(numbers: np.ndarray) -> np.ndarray:
     return numbers ^ (numbers >> np.uint64(31))
 
 
-def stream(seed: int, epoch: int) -> np.ndarray:
-    """Returns the random stream of an epoch, (1,) uint64."""
-    return mix(mix(np.array([seed], np.uint64)) + np.uint64(epoch))
+def stream(seed: int, number: int) -> np.ndarray:
+    """Returns the random stream with this number, such as an epoch or a rank, (1,) uint64."""
+    return mix(mix(np.array([seed], np.uint64)) + np.uint64(number))

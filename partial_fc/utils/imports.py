@@ -23,6 +23,7 @@ OBJECT_SETTINGS: dict[str, tuple[str, ...]] = {
     "center_optimizer": (),
     "margin": (),
     "network": ("timm:",),
+    "objective": (),
     "optimizer": ("torch.optim:",),
     "rec": ("hf:",),
     "schedule": (),
@@ -75,8 +76,8 @@ def refuse_code(path: str, settings: Mapping[str, Any], *trusted: Mapping[str, A
     for setting, name in code_in(settings):
         if name not in allowed:
             raise SettingsError(
-                f"{path} sets {setting} to {quoted(name)}, which would be imported and run: if you trust it, add "
-                f"{TRUST}, or set {setting} to it on the command line, too"
+                f"{path} sets {setting} to {quoted(name)}, which would be imported and run: if you trust this code, "
+                f"add {TRUST}, or set {setting} to the same value on the command line"
             )
 
 

@@ -51,8 +51,8 @@ class RowFile:
         except OSError as error:
             raise OSError(f"cannot create a file of {size} bytes in {folder}: {error.strerror}") from error
         self._map = mmap.mmap(self._file.fileno(), size)
-        self._usual = mmap.MADV_RANDOM
-        self._map.madvise(self._usual)
+        self._usual_advice = mmap.MADV_RANDOM
+        self._map.madvise(self._usual_advice)
         self.rows = np.frombuffer(self._map, np.float32).reshape(num_rows, width)
 
     @property
@@ -73,8 +73,8 @@ class RowFile:
 
     def expect_all_rows(self) -> None:
         """Enables read-ahead, for programs that read and write all rows in order."""
-        self._usual = mmap.MADV_SEQUENTIAL
-        self._map.madvise(self._usual)
+        self._usual_advice = mmap.MADV_SEQUENTIAL
+        self._map.madvise(self._usual_advice)
 
     def flush(self) -> None:
         """Waits until all changes are on disk."""
@@ -87,7 +87,7 @@ class RowFile:
         try:
             yield
         finally:
-            self._map.madvise(self._usual)
+            self._map.madvise(self._usual_advice)
             self.drop_pages()
 
     def drop_pages(self) -> None:

@@ -34,7 +34,8 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
         Setting(
             "output",
             "",
-            "head that makes the embedding; E is FC with dropout (default: the network's own)",
+            "head: fully connected (FC), with dropout before (E), global average (GAP) or depthwise (GDC) pooling "
+            "(default: the network's own)",
             choices=HEADS,
             trainer="mxnet",
         ),
@@ -42,8 +43,25 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
             "bn_mom", 0.9, "momentum of the running statistics of batch norm", at_least=0, below=1, trainer="mxnet"
         ),
     ),
+    "margin_options": (
+        Setting(
+            "ramp",
+            "linear",
+            "growth between the [epoch,value] pairs of an option",
+            choices=("linear", "exponential"),
+            trainer="torch",
+        ),
+    ),
     "layer_options": (
         Setting("lr", 0.0, "learning rate of the class centers, for any batch size; 0 follows lr", **RATE),
+        Setting(
+            "sub_centers",
+            1,
+            "centers per class; an item is compared with the nearest one",
+            at_least=1,
+            at_most=255,
+            trainer="torch",
+        ),
         Setting(
             "tile_classes",
             0,
@@ -68,8 +86,8 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
         Setting(
             "kernel",
             "auto",
-            "implementation of the layer: torch for PyTorch's operators, triton for fused kernels; auto uses these on "
-            "GPUs that support them",
+            "implementation of the layer: torch for PyTorch's operators, triton for fused kernels; auto uses "
+            "triton on GPUs that support it",
             choices=LAYER_KERNELS,
             trainer="torch",
         ),
@@ -93,7 +111,7 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
         ),
     ),
     "checkpoint_options": (
-        Setting("minutes", 0.0, "minutes between two checkpoints; 0 saves none by time", at_least=0),
+        Setting("minutes", 0.0, "minutes between two checkpoints; 0 never saves by time", at_least=0),
         Setting("kept", 2, "number of checkpoints to keep, the newest ones", at_least=1),
     ),
 }
@@ -113,6 +131,13 @@ BOUNDS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "adaface": {"m": ANGLE, "h": {"above": 0, "at_most": 10}, "t_alpha": {"above": 0, "at_most": 1}},
     "magface": {"l_a": NORM, "u_a": NORM, "l_m": ANGLE, "u_m": ANGLE, "lambda_g": {"at_least": 0, "at_most": 10**4}},
     "curricularface": {"m": ANGLE},
+    "sphereface2": {
+        "m": {"at_least": 0, "at_most": 2},
+        "t": {"at_least": 1, "at_most": 100},
+        "weight": {"above": 0, "below": 1},
+        "loss_weight": {"above": 0, "at_most": 10**4},
+    },
+    "uniface": {"weight": {"above": 0, "at_most": 10**4}},
     "polynomial": {"power": {"above": 0, "at_most": 100}},
     "cosine": {"final": SHARE},
     "torch.optim": {  # for all of its classes
@@ -168,7 +193,7 @@ def number(name: str, value: Any, **bounds: Any) -> float:
     """Returns a number as float.
 
     Raises:
-        SettingsError: The value is no finite number, or is out of bounds.
+        SettingsError: The value is not a finite number, or is out of bounds.
     """
     checked_value: float = Setting(name, 0.0, "", **bounds).check(value)
     return checked_value

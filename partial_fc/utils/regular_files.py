@@ -38,7 +38,7 @@ def require_regular(path: str | os.PathLike) -> None:
     open_regular(path).close()
 
 
-def open_list(path: str | os.PathLike) -> io.BufferedReader:
+def open_text(path: str | os.PathLike) -> io.BufferedReader:
     """Opens a text file for reading, or a pipe of the shell such as ``/dev/fd/63``.
 
     Raises:
@@ -52,7 +52,7 @@ def open_list(path: str | os.PathLike) -> io.BufferedReader:
         hole = os.lseek(file.fileno(), 0, os.SEEK_HOLE)
         if hole < os.fstat(file.fileno()).st_size:
             file.close()
-            raise ValueError(f"{os.fspath(path)} is no text: it has nothing but zeros from byte {hole} on")
+            raise ValueError(f"{os.fspath(path)} is not text: it has only zeros from byte {hole} on")
     file.seek(0)
     return io.BufferedReader(file)  # type: ignore[arg-type]
 
@@ -68,7 +68,7 @@ def _open(path: str | os.PathLike, root: str | os.PathLike | None) -> tuple[int,
             if not _is_below(os.readlink(name), realpath(os.fspath(root))):
                 raise _outside(path, root)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
         try:
             return os.open(name, FLAGS), status.st_size
         except OSError as error:

@@ -28,8 +28,8 @@ def resolved(path: str | os.PathLike) -> str:
         folder, owner = os.stat(prefix), os.lstat(inner).st_uid
         if folder.st_mode & stat.S_IWOTH and owner not in (os.geteuid(), 0, folder.st_uid):
             raise PermissionError(
-                f"{inner} is a link that another user (uid {owner}) has made in a folder of all users: name another "
-                "folder"
+                f"{inner} is a link that another user (uid {owner}) has made in a folder that all users can write to: "
+                "name another folder"
             )
         target = os.readlink(inner)
         parts, prefix = target.split("/") + parts, "/" if target.startswith("/") else prefix

@@ -28,7 +28,7 @@ def staged_files(folder: str | os.PathLike, names: Sequence[str], force: bool) -
 
     Raises:
         FileExistsError: a file exists and `force` is not set; raised before the block runs.
-        OSError: a file cannot be written, or all users can write to `folder`; names the folder.
+        OSError: a file cannot be written, or all users can write to `folder`; the message names the folder.
     """
     folder = os.fspath(folder) or "."
     for name in names:
@@ -66,7 +66,7 @@ def staged_folder(folder: str | os.PathLike, force: bool | None = None, own: Ite
 
     Raises:
         FileExistsError: `folder` is not empty and `force` is not set, or it contains other files.
-        OSError: the folder cannot be written, or all users can write to its parent; names the folder.
+        OSError: the folder cannot be written, or all users can write to its parent; the message names the folder.
     """
     folder = resolved(folder)
     if os.path.lexists(folder) and not os.path.isdir(folder):

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from .atomic_io import no_follow
 
-_lost: list[str] = []  # reasons
+_lost: list[str] = []  # why output was lost
 
 
 class BestEffortFile(io.FileIO):

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from .regular_files import open_list
+from .regular_files import open_text
 
 
 def plural(count: int, singular: str, plural: str = "") -> str:
@@ -42,14 +42,14 @@ def read_lines(path: str | os.PathLike, any_bytes: bool = False) -> Iterator[str
     """Yields the lines of a text file without line ends. Empty lines at the end are skipped.
 
     Args:
-        path: a file or pipe, see open_list, in UTF-8 or in UTF-16 with a byte order mark, with LF or CRLF line ends.
+        path: a file or pipe, see open_text, in UTF-8 or in UTF-16 with a byte order mark, with LF or CRLF line ends.
         any_bytes: decode invalid UTF-8 with surrogateescape, as in file names, instead of refusing it.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: a line is not valid text; names the file and the line.
+        ValueError: a line is not valid text; the message names the file and the line.
     """
-    with open_list(path) as file:
+    with open_text(path) as file:
         encoding = encoding_of(file.peek(2))
         wide, empty = encoding == "utf-16", 0
         text = io.TextIOWrapper(file, encoding, "replace" if wide else "surrogateescape", newline="\n")

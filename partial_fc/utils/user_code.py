@@ -32,7 +32,7 @@ def errors_of(what: str, advice: str = "") -> Iterator[None]:
 
 def make(setting: str, name: str, maker: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """Calls the class or function that a setting names; its errors become SettingsError, see errors_of()."""
-    with errors_of(f"{setting} is {name!r}, but cannot be made with {options}"):
+    with errors_of(f"{setting} is {name!r}, but cannot be created with {options}"):
         return maker(*arguments, **options)
 
 

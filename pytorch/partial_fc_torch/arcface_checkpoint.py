@@ -28,9 +28,9 @@ from partial_fc.checkpoint.torch_names import COUNTER
 from partial_fc.training.saved_training import ForeignCheckpoint
 from partial_fc.utils.text import plural
 
-from .layer.center_files import load_tensors
+from .center_files import load_tensors
 from .optimizers.backbone_optimizer import MOMENTUM, STATE
-from .published_files import IN_ARCFACE_CHECKPOINT, center_rows
+from .published_files import CENTERS_KEYS, center_rows
 from .weights import to_array
 
 Arrays = dict[str, np.ndarray]
@@ -71,7 +71,7 @@ def read_checkpoint(path: str, gradient_acc: int) -> ForeignCheckpoint | None:
     moments = sorted({(state["epoch"], state["global_step"]) for state in states})
     if len(moments) > 1:
         raise ValueError(f"{folder}: its files are of different (epoch, global_step): {moments}")
-    weight = [center_rows(each, state, *IN_ARCFACE_CHECKPOINT) for each, state in zip(paths, states)]
+    weight = [center_rows(each, state, *CENTERS_KEYS) for each, state in zip(paths, states)]
     SavedClasses.of_ranks(folder, [[rows] for rows in weight], [])  # checks that they belong to one training
     by_rank = [_checked(each, _center_states, state) for each, state in zip(paths, states)]
     has_states = all(of_rank.keys() == by_rank[0].keys() for of_rank in by_rank)

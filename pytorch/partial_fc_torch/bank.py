@@ -1,6 +1,6 @@
 """TorchBank: access to the centers of PartialFC for checkpoints.
 
-Shapes: C classes, L classes of this rank, E embedding.
+Shapes: C classes, L classes of this rank, K sub-centers of a class, E embedding.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,13 +20,18 @@ PART_BYTES = 16 << 20  # size of the parts in which a GPU copies rows to the hos
 
 
 class TorchBank:
-    """Implements partial_fc.training.engine.CenterBank for a layer."""
+    """Implements partial_fc.training.engine.CenterBank for a layer.
+
+    A row of the bank belongs to a class: it joins the K rows of the layer, so that they are saved, mapped and divided
+    among the ranks together.
+    """
 
     def __init__(self, layer: PartialFC):
-        self._layer = layer
+        self._layer, self._sub_centers = layer, layer.sub_centers
         self.in_files = layer.in_files
         self.class_start, self.num_local = layer.class_start, layer.num_local
-        self.embedding_size, self.widths = layer.embedding_size, layer.widths
+        self.embedding_size = layer.embedding_size
+        self.widths = {field: self._sub_centers * width for field, width in layer.widths.items()}
         self.sampler: WeightIndexSampler = layer.sampler
 
     def set_sample_ratio(self, ratio: float) -> None:
@@ -39,7 +44,7 @@ class TorchBank:
 
     def host_rows(self, field: str, copied: bool) -> Iterable[np.ndarray]:
         """Returns the rows of the centers or of a state on the host, see CenterBank.host_rows."""
-        rows = self._layer.rows(field)
+        rows = self._rows(field)
         if not copied:
             return _in_parts(rows)
         if rows.device.type == "cpu":
@@ -49,20 +54,30 @@ class TorchBank:
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
         """Loads centers and states, see CenterBank.load_classes."""
-        saved.require_widths(self.widths)
+        saved.require_widths(self.widths, self._sub_centers)
         classes = np.arange(self.class_start, self.class_start + self.num_local)
         saved_classes = classes if class_map is None else class_map[classes]
         for field in saved.widths:
-            rows = self._layer.rows(field)
+            rows = self._rows(field)
 
             def current(part: slice, rows: torch.Tensor = rows) -> np.ndarray:
                 return rows[part].to("cpu", copy=True).numpy()
 
-            self._layer.copy_rows(field, saved.blocks(field, saved_classes, current))
+            blocks, count = saved.blocks(field, saved_classes, current), self._sub_centers
+            self._layer.copy_rows(
+                field, ((count * row, values.reshape(count * len(values), -1)) for row, values in blocks)
+            )
 
     def set_centers(self, rows: np.ndarray, centers: np.ndarray) -> None:
-        """Sets the centers of some rows, see CenterBank.set_centers."""
-        self._layer.copy_rows("weight", consecutive(rows, centers))
+        """Sets the first sub-center of some classes, see CenterBank.set_centers; the others stay.
+
+        Equal sub-centers would never part, because a step updates one of them only, the first one.
+        """
+        self._layer.copy_rows("weight", consecutive(self._sub_centers * rows, centers))
+
+    def _rows(self, field: str) -> torch.Tensor:
+        """Returns the rows of the centers or of a state by class."""
+        return self._layer.rows(field).view(self.num_local, self.widths[field])
 
 
 def _in_parts(rows: torch.Tensor) -> Iterator[np.ndarray]:

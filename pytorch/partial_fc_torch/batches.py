@@ -45,8 +45,14 @@ def tensor_data(batches: Batches, threads: int, pinned: bool) -> DataLoader[Batc
 
 
 def dummy_tensors(
-    inputs: Inputs, num_classes: int, seed: int, rank: int, pinned: bool, batches: int = DUMMY_BATCHES
+    inputs: Inputs,
+    num_classes: int,
+    seed: int,
+    rank: int,
+    pinned: bool,
+    batches: int = DUMMY_BATCHES,
+    label_shape: tuple[int, ...] = (),
 ) -> DummyData[Batch]:
     """Returns dummy batches, see DummyData and as_tensors."""
     tensors = as_tensors(inputs, pinned)
-    return DummyData(inputs, lambda labels: Batch(tensors, labels), batches, num_classes, seed, rank)
+    return DummyData(inputs, lambda labels: Batch(tensors, labels), batches, num_classes, seed, rank, label_shape)

@@ -19,11 +19,16 @@ from partial_fc.layer.margins import COMBINED
 from partial_fc.settings.checks import check_batch_norms
 from partial_fc.training.heads import Head
 from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
-from partial_fc.training.schedule import RateFactor, learning_rates
-from partial_fc.training.schedules import value_in_epoch
+from partial_fc.training.schedule import (
+    Epochs,
+    RateFactor,
+    learning_rates,
+    lists_by_epoch,
+    margin_options_by_update,
+)
+from partial_fc.training.schedules import check_by_epoch, value_in_epoch
 from partial_fc.training.tasks.task import Task
 from partial_fc.training.trackers.tensorboard import drawn_ending
-from partial_fc.utils.config import parse_options
 from partial_fc.utils.options import options_of, other_options
 from partial_fc.utils.user_code import errors_of
 
@@ -31,14 +36,15 @@ from .arcface_checkpoint import read_checkpoint
 from .backbones import NETWORKS, Backbone, get_model
 from .backbones.recompute import recompute_blocks
 from .batches import dummy_tensors, tensor_data
+from .center_files import center_file
 from .code_cache import use_private_cache
 from .collectives import default_collectives, uses_gpu
 from .data_parallel import data_parallel
 from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
 from .device_report import device_line, precision_line
 from .engine import LayerHead, TorchEngine
-from .layer.center_files import center_file
-from .layer.margins import find_margin, margin_named
+from .layer.margins import Margin, as_margin, find_margin, margin_named
+from .layer.objectives import find_objective
 from .layer.optimizers import optimizer_named
 from .memory_format import takes_channels_last, use_channels_last
 from .onnx_export import OnnxExport
@@ -57,16 +63,39 @@ from .saving import save_model
 HEADS = "heads"  # folder in the output folder with the class centers of the heads after the first
 
 
-def build_margin(settings) -> Any:
-    """Returns the margin of the settings: any object that as_margin accepts.
+def build_margin(settings, epochs: Epochs, num_update: int = 1) -> Any:
+    """Returns the margin of the settings in an update, from 1: any object that as_margin accepts.
 
     Raises:
         ValueError: ``margin`` does not exist, or does not take ``margin_options``.
     """
-    options = parse_options("margin_options", settings.margin_options, find_margin(settings.margin))
+    options = other_options(settings, "margin_options", find_margin(settings.margin))
+    options |= margin_options_by_update(settings, epochs)(num_update)
     if settings.margin == "combined":
         options = {**COMBINED, **options}
     return margin_named(settings.margin, settings.loss_s, options)
+
+
+def margins_by_update(settings, epochs: Epochs) -> Callable[[int], Margin] | None:
+    """Returns a function from the number of an update, from 1, to its margin; None if the margin does not change."""
+    if not lists_by_epoch(settings):
+        return None
+    return lambda num_update: as_margin(build_margin(settings, epochs, num_update))
+
+
+def objective_arguments(settings) -> dict[str, Any]:
+    """Returns the arguments of PartialFC for the objective of the settings."""
+    options = other_options(settings, "objective_options", find_objective(settings.objective))
+    return {"objective": settings.objective, "objective_options": options}
+
+
+def check_margin(settings) -> None:
+    """Raises ValueError as `build_margin`, also for the options of later epochs."""
+    updates = 10**6  # of an epoch
+    changes = [check_by_epoch(name, values) for name, values in lists_by_epoch(settings).items()]
+    for epoch in sorted({1}.union(*changes)):
+        for num_update in ((epoch - 1) * updates, (epoch - 1) * updates + 1):  # before and after a change
+            build_margin(settings, Epochs(updates, 1), max(num_update, 1))
 
 
 def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
@@ -176,7 +205,9 @@ class TorchFramework:
 
     def center_widths(self, settings) -> dict[str, int]:
         """Returns the numbers per class of the centers and of each state of their optimizer."""
-        return center_widths(settings.embedding_size, optimizer_named(settings.center_optimizer, settings.wd).states)
+        widths = center_widths(settings.embedding_size, optimizer_named(settings.center_optimizer, settings.wd).states)
+        sub_centers = options_of(settings, "layer_options").sub_centers
+        return {field: sub_centers * width for field, width in widths.items()}
 
     def check_task(self, task: Task) -> None:
         """Accepts every task."""
@@ -185,15 +216,19 @@ class TorchFramework:
         """Returns the training data of this rank, see Framework.load_data."""
         return tensor_data(batches, threads, pinned=self.device.type == "cuda")
 
-    def dummy_data(self, inputs: Inputs, num_classes: int, seed: int) -> DummyData[Batch]:
+    def dummy_data(
+        self, inputs: Inputs, num_classes: int, seed: int, label_shape: tuple[int, ...] = ()
+    ) -> DummyData[Batch]:
         """Returns dummy batches, see Framework.dummy_data."""
-        return dummy_tensors(inputs, num_classes, seed, self.collectives.rank, pinned=self.device.type == "cuda")
+        pinned = self.device.type == "cuda"
+        return dummy_tensors(inputs, num_classes, seed, self.collectives.rank, pinned, label_shape=label_shape)
 
     def build_engine(
         self,
         settings,
         task: Task,
         rate_factor: RateFactor,
+        epochs: Epochs,
         data,
         folder: str,
         model_format: ModelFormat,
@@ -212,7 +247,10 @@ class TorchFramework:
         def build_heads() -> list[LayerHead]:
             folders = [folder, *(os.path.join(folder, HEADS, head.name) for head in heads[1:])]
             layers = [self.build_layer(head.settings, path, model_format) for head, path in zip(heads, folders)]
-            return [LayerHead(head.name, layer, head.weight) for head, layer in zip(heads, layers)]
+            return [
+                LayerHead(head.name, layer, head.weight, margins_by_update(head.settings, epochs))
+                for head, layer in zip(heads, layers)
+            ]
 
         layer_heads = collectives.run_on_all_ranks("memory_bank", build_heads)
         layer = layer_heads[0].layer
@@ -249,7 +287,8 @@ class TorchFramework:
         """Builds the layer of this rank, which saves its centers to ``folder``."""
         options = options_of(settings, "layer_options")
         return PartialFC(
-            margin_softmax=build_margin(settings),
+            margin_softmax=build_margin(settings, Epochs(1, 1)),
+            **objective_arguments(settings),
             num_classes=settings.num_classes,
             sample_rate=value_in_epoch(settings.sample_ratio, 0),
             sampling_correction=settings.sampling_correction,
@@ -261,6 +300,7 @@ class TorchFramework:
             momentum_convention=model_format.momentum_convention,
             seed=settings.seed,
             collectives=self.collectives,
+            sub_centers=options.sub_centers,
             tile_classes=options.tile_classes,
             logits_cache_mb=None if options.logits_cache_mb < 0 else options.logits_cache_mb,
             layer_dtype=options.dtype,

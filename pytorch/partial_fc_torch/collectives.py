@@ -184,11 +184,11 @@ def _group_of(tensor: torch.Tensor):
 def _cpu_group():
     """Returns a process group for CPU tensors; if the job has only NCCL, all ranks create one in the same call."""
     world = dist.group.WORLD
-    return world if "cpu:" in dist.get_backend_config(world) else gloo_beside(world)
+    return world if "cpu:" in dist.get_backend_config(world) else gloo_group(world)
 
 
 @functools.lru_cache(maxsize=1)
-def gloo_beside(world):
+def gloo_group(world):
     """Creates a process group over Gloo beside a ``world`` that has only NCCL."""
     return dist.new_group(backend="gloo")
 

@@ -27,6 +27,7 @@ from .bank import TorchBank
 from .batches import Tensors, as_tensors, micro_batches
 from .collectives import average_tensors
 from .layer.accumulation import Accumulation
+from .layer.margins import Margin
 from .loss_scaling import LossScaling
 from .memory_format import format_of
 from .optimizers import BackboneOptimizer, build_optimizer
@@ -36,7 +37,7 @@ from .pixels import normalized
 Arrays = dict[str, np.ndarray]
 Rates = tuple[float, ...]  # of the backbone, and of the centers of each head
 
-MARGIN = "margin:"  # prefix of the margin's buffers in checkpoints
+LOSS_PARTS = "margin", "objective"  # attributes of the layer with a state; followed by a colon, prefixes in checkpoints
 
 
 class LayerHead(NamedTuple):
@@ -45,9 +46,11 @@ class LayerHead(NamedTuple):
     name: str
     layer: PartialFC
     weight: float = 1.0  # factor of the gradient that the backbone gets from it
+    # Maps the number of an update, counted from 1, to a margin, whose arguments the layer's margin then takes.
+    margins: Callable[[int], Margin] | None = None
 
 
-def _of_layer(name: str) -> Any:
+def _layer_attribute(name: str) -> Any:
     """Returns a property of the engine that reads and sets an attribute of its layer."""
     return property(lambda self: getattr(self.layer, name), lambda self, value: setattr(self.layer, name, value))
 
@@ -90,8 +93,8 @@ class TorchEngine:
     """
 
     draws_random_numbers = True  # a user's backbone may use dropout
-    rank_flags = _of_layer("rank_flags")
-    all_rank_flags = _of_layer("all_rank_flags")
+    rank_flags = _layer_attribute("rank_flags")
+    all_rank_flags = _layer_attribute("all_rank_flags")
 
     def __init__(
         self,
@@ -167,7 +170,8 @@ class TorchEngine:
             ValueError: With several ranks, if a parameter receives no gradient.
         """
         batches = batch if isinstance(batch, list) else [batch]
-        learning_rate, *center_rates = self.rates(self.num_update + 1)
+        num_update = self.num_update + 1
+        learning_rate, *center_rates = self.rates(num_update)
         self._parallel.train()
         for module in self._frozen:
             module.eval()
@@ -175,6 +179,8 @@ class TorchEngine:
         losses = []
         for number, (head, of_head, center_rate) in enumerate(zip(self.heads, batches, center_rates, strict=True), 1):
             head.layer.learning_rate = center_rate
+            if head.margins:
+                head.layer.margin.take_options(head.margins(num_update))
             losses.append(self._train_head(head, of_head, is_last=number == len(batches)))
         self._update(learning_rate)
         if self.averaged:
@@ -289,14 +295,14 @@ class TorchEngine:
         torch.manual_seed(seed)
 
     def parameters(self) -> Arrays:
-        """Returns copies of parameters and states of optimizer and margin on the host, the same on every rank."""
-        margin = {
+        """Returns copies of parameters and states of optimizer and losses on the host, the same on every rank."""
+        loss = {
             f"{prefix}{name}": weights.to_array(value)
-            for prefix, layer in self._margins()
-            for name, value in layer.margin.state_dict().items()
+            for prefix, _, module in self._loss_parts()
+            for name, value in module.state_dict().items()
         }
         average = self._average_arrays(weights.parameter_arrays)
-        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **margin, **average}
+        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **loss, **average}
 
     def statistics(self) -> Arrays:
         """Returns copies of this rank's running statistics on the host."""
@@ -315,31 +321,33 @@ class TorchEngine:
             self.averaged.reset()
 
     def restore(self, arrays: Arrays, num_update: int) -> None:
-        """Sets parameters, statistics, and states of optimizer and margin from ``arrays``, see Engine.restore.
+        """Sets parameters, statistics, and states of optimizer and loss from ``arrays``, see Engine.restore.
 
-        If ``arrays`` has no state of this margin, the margin starts anew: the training continues with another loss.
+        If ``arrays`` has no state of this margin or objective, it starts anew: the loss has changed.
         """
         logs = self.collectives.rank == 0
         self.set_weights(arrays)
         thawed = self.optimizer.restore(with_torch_names(self.network, arrays))
         if thawed and logs:
-            logging.info("their optimizer states start anew, as they were not trained before: %s", some(thawed))
+            logging.info("parameters that were frozen before, their optimizer states start anew: %s", some(thawed))
 
         def with_prefix(prefix: str) -> Arrays:
             return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
-        for prefix, layer in self._margins():
-            margin, saved = layer.margin, with_prefix(prefix)
-            state = margin.state_dict()
-            shapes = {name: array.shape for name, array in saved.items()}
-            if shapes == {name: value.shape for name, value in state.items()}:
-                margin.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in saved.items()})
+        for prefix, part, module in self._loss_parts():
+            state, saved = module.state_dict(), with_prefix(prefix)
+            shapes, saved_shapes = (
+                {name: tuple(each.shape) for name, each in values.items()} for values in (state, saved)
+            )
+            if shapes == saved_shapes:
+                module.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in saved.items()})
             elif state and logs:
                 logging.warning(
-                    "the checkpoint has no state of %s (%s), but %s: the margin starts anew",
-                    type(margin).__name__,
+                    "the checkpoint has no state of %s (%s), but %s: the %s starts anew",
+                    type(module).__name__,
                     some(list(state)),
                     some(list(saved)) or "none",
+                    part,
                 )
         average = with_prefix(AVERAGE)
         if self.averaged and average:
@@ -348,7 +356,8 @@ class TorchEngine:
         elif self.averaged and logs:
             logging.warning("the checkpoint has no averaged weights: the average starts at update %d", num_update)
 
-    def _margins(self) -> Iterator[tuple[str, PartialFC]]:
-        """Yields the prefix of a margin's buffers in checkpoints, and its layer, for each head."""
+    def _loss_parts(self) -> Iterator[tuple[str, str, nn.Module]]:
+        """Yields the prefix in checkpoints, the name and the module of each part of the losses with a state."""
         for name, head in zip(self.banks, self.heads):
-            yield f"{name}.{MARGIN}" if name else MARGIN, head.layer
+            for part in LOSS_PARTS:
+                yield f"{name}.{part}:" if name else f"{part}:", part, getattr(head.layer, part)

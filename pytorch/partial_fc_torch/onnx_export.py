@@ -96,11 +96,11 @@ class OnnxExport:
             content, warning = self._content(model, 0)
         if warning:
             logging.warning("%s", warning)
-        form = (
+        exported = (
             parity.check_form(content, raw_pixels=False) if self.pixels else parity.open_named(content, self.examples)
         )
         # Two items: the exporter has seen one, and a forward pass may have turned that number into a constant.
-        run_session(form.session, map_inputs(torch.Tensor.numpy, _by_name(self._example_items(2))), parity.NAME)
+        run_session(exported.session, map_inputs(torch.Tensor.numpy, _by_name(self._example_items(2))), parity.NAME)
 
     def _content(self, model: nn.Module, num_update: int) -> tuple[bytes, str]:
         """Returns the content of the file and a warning about its opset, which may be empty."""

@@ -9,8 +9,8 @@ import torch
 
 from partial_fc.distributed.env import rank_info
 
+from .center_files import center_file, load_rows, save_rows
 from .device_defaults import gpu_of_rank
-from .layer.center_files import center_file, load_rows, save_rows
 from .layer.center_optimizer import CenterOptimizer
 from .layer.module import ClassCenters
 from .layer.optimizers import SGD, RowOptimizer, optimizer_named

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from partial_fc.distributed.env import rank_info
 from partial_fc.distributed.watchdog import start_limit
 
-from .collectives import default_collectives, gloo_beside, uses_gpu
+from .collectives import default_collectives, gloo_group, uses_gpu
 from .device_defaults import gpu_of_rank, require_different_gpus
 from .errors import error_message
 
@@ -61,9 +61,11 @@ def _rendezvous(limit: datetime.timedelta) -> tuple[dist.Store, int, int]:
     ranks = rank_info(os.environ)
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
     folder = os.path.dirname(os.path.dirname(error_file))
-    is_torchruns = error_file == os.path.join(folder, str(ranks.local_rank), "error.json") and os.path.isdir(folder)
+    started_by_torchrun = error_file == os.path.join(folder, str(ranks.local_rank), "error.json") and os.path.isdir(
+        folder
+    )
     # Other launchers set no error file, nor does torchrun --log-dir=/dev/null.
-    if ranks.size > ranks.local_size or not is_torchruns:
+    if ranks.size > ranks.local_size or not started_by_torchrun:
         return next(dist.rendezvous("env://", timeout=limit))
     store = dist.FileStore(os.path.join(folder, "store"))
     store.set_timeout(limit)
@@ -82,7 +84,7 @@ def end_process_group() -> None:
     """Destroys the process group if one exists."""
     if dist.is_initialized():
         dist.destroy_process_group()
-        gloo_beside.cache_clear()  # a group that is still referenced is not destroyed
+        gloo_group.cache_clear()  # a group that is still referenced is not destroyed
 
 
 def _store_of_attempt(store: dist.Store, rank: int, size: int, seconds: float) -> dist.Store:

@@ -24,13 +24,13 @@ from partial_fc.export.torch_files import ENDINGS
 from partial_fc.training.saved_training import Pretrained
 from partial_fc.utils.text import some
 
-from .layer.center_files import center_file, load_tensors
+from .center_files import center_file, load_tensors
 from .weights import to_array
 
 STATE_DICTS = ("backbone.pth", "model.pt")  # here and in the tutorial; in later versions of arcface_torch
 # Keys of the state_dict in checkpoints of arcface_torch, Lightning and others.
-WITHIN = ("state_dict_backbone", "state_dict", "model_state_dict", "model", "backbone")
-IN_ARCFACE_CHECKPOINT = ("state_dict_softmax_fc", "weight")  # keys of the centers
+STATE_DICT_KEYS = ("state_dict_backbone", "state_dict", "model_state_dict", "model", "backbone")
+CENTERS_KEYS = ("state_dict_softmax_fc", "weight")  # keys of the centers
 
 
 def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
@@ -53,12 +53,12 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
         return None
     state = content = load_tensors(path)
     if isinstance(content, Mapping):
-        state = next((content[key] for key in WITHIN if isinstance(content.get(key), Mapping)), content)
+        state = next((content[key] for key in STATE_DICT_KEYS if isinstance(content.get(key), Mapping)), content)
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         keys = f", but has the keys {some(list(map(str, state)))}" if isinstance(state, Mapping) else ""
         raise ValueError(
             f"{path} is not a state_dict, which has a tensor for every key, or a dictionary with one under "
-            f"{' or '.join(WITHIN)}{keys}: save model.state_dict()"
+            f"{' or '.join(STATE_DICT_KEYS)}{keys}: save model.state_dict()"
         )
     weights = {f"arg:{without_wrappers(key)}": to_array(value) for key, value in state.items()}
     if not with_classes:
@@ -70,7 +70,7 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
     )
     if not weight:
         files = files_of_ranks(folder, ARCFACE_CHECKPOINT)
-        weight = [[center_rows(file, load_tensors(file), *IN_ARCFACE_CHECKPOINT)] for file in files]
+        weight = [[center_rows(file, load_tensors(file), *CENTERS_KEYS)] for file in files]
     if not weight:
         expected = f"{center_file('weight').format(0)} or {ARCFACE_CHECKPOINT.format(0)}"
         raise ValueError(

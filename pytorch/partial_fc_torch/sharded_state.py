@@ -1,6 +1,6 @@
 """The layer in torch.distributed.checkpoint.
 
-Shapes: R ranks, C classes, L classes of this rank, E embedding.
+Shapes: R ranks, C classes, L classes of this rank, K sub-centers of a class, E embedding.
 """
 
 import json
@@ -26,7 +26,7 @@ class ShardedState:
         self._layer = layer
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns centers and row states (C, E) or (C, 1), sharded by rows, and the state of margin and samplers.
+        """Returns centers and row states, (C, E) or (C, 1) times K, sharded by rows, and margin's and samplers' states.
 
         Collectives: all-gather ``samplers``.
         """
@@ -35,6 +35,7 @@ class ShardedState:
         return {
             **{name: self._sharded(layer.rows(name)) for name in layer.widths},
             **{f"margin.{name}": value for name, value in layer.margin.state_dict().items()},
+            **{f"objective.{name}": value for name, value in layer.objective.state_dict().items()},
             "progress": json.dumps({"num_update": layer.num_update, "samplers": samplers}),
         }
 
@@ -49,7 +50,8 @@ class ShardedState:
             layer.sampler.restart(layer.num_update)
 
     def _sharded(self, rows: torch.Tensor) -> torch.Tensor:
-        ranks, width = self._layer.collectives.size, rows.shape[1]
+        ranks, width = self._layer.collectives.size, self._layer.sub_centers * rows.shape[1]
+        rows = rows.view(self._layer.num_local, width)  # by class, so that sub-centers stay together
         if ranks == 1:
             return rows
         # Imported here, because it takes half a second.

@@ -37,7 +37,7 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
 
     Args:
         model: the backbone.
-        arrays: named as above or as in MXNet; arrays that are not weights, such as optimizer states, are
+        arrays: weights with the names of this module or of MXNet; other arrays, such as optimizer states, are
             ignored. The keys may have a prefix, see prefix_of.
         network: name of the backbone, which determines the names of MXNet's arrays.
 

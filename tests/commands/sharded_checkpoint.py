@@ -21,6 +21,7 @@ layer = PartialFC(
     margin_softmax=CosFace(),
     num_classes=CLASSES,
     sample_rate=0.5,
+    sub_centers=2,
     embedding_size=E,
     optimizer=AdamW(),
     seed=len(before),

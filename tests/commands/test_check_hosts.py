@@ -121,7 +121,7 @@ def test_differences_between_hosts(hosts, check, arguments, faces, tmp_path):
         code, blocks, text = check(*arguments)
     for what, problem, fix in (
         ("hostname", "hosta has the same hostname, hosta", "set-hostname"),
-        ("code", "not as here: default.py", "git pull on both, or: .*rsync"),
+        ("code", "differs from this host: default.py", "git pull on both, or: .*rsync"),
         ("versions", "horovod missing, here 0.28.1; ", r"rm -rf \S+/\.venv"),
         ("data", rf"{faces}: 11 bytes, on hosta {faces.stat().st_size:,} bytes", "on hosta: rsync"),
         ("outputs", "the output folder is not shared with this host", "models_root="),
@@ -178,7 +178,7 @@ def test_hosts_that_do_not_answer(hosts, check, arguments, faces, tmp_path):
     for name, problem in (
         ("no-sshd", "ssh: connect to host hostb port 2300: Connection refused"),
         ("silent", "timed out|no answer in 12 s"),
-        ("hostc", "no answer in 12 s; reading the fact data"),
+        ("hostc", "no answer in 12 s; while checking: data"),
     ):
         assert has(blocks[name], "ssh", problem, f"ssh {name} true"), text
     assert "ready" in blocks["hosta"] and "ready" in blocks["hostb"], text

@@ -41,9 +41,9 @@ def test_a_collapse_is_reported_with_what_to_change(succeed, demo, tmp_path):
     words = [*demo, "lr=0.8", "warmup_steps=0", "max_grad_norm=0", "verify_every=50"]
     summary, output = outcome(succeed, tmp_path, [sys.executable, "train_memory.py"], *words, OMP_NUM_THREADS="2")
     problem, *_ = summary["problems"]["demo_val"]
-    assert "they have collapsed into a cone" in problem
+    assert "the embeddings have collapsed into a cone" in problem
     assert summary["suggestion"].endswith(f"start again with warmup_steps={UPDATES // 2} lr=0.2 max_grad_norm=5")
     assert f"[demo_val][{UPDATES}] {problem}" in output
     assert f"[demo_val][{UPDATES}] {summary['suggestion']}" in output
     page = (tmp_path / "small-arcface-demo" / "report.html").read_text()
-    assert "they have collapsed into a cone" in page and summary["suggestion"] in page
+    assert "the embeddings have collapsed into a cone" in page and summary["suggestion"] in page

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 
 import pytest
 from conftest import LIMIT, TORCH, needs_torch
@@ -103,3 +104,12 @@ def test_heads(output_of, data, tmp_path):
     rows = dict(line.strip("| ").split(" | ", 1) for line in printed.splitlines() if line.startswith("| "))
     assert rows["blind merge"].startswith("50.00") and not rows["two heads"].startswith("50.00")
     assert (folder / "heads-seed0" / "heads" / "second").is_dir()
+
+
+def test_clusters(succeed, data, tmp_path):
+    pytest.importorskip("faiss", reason="pip install faiss-cpu")
+    words = ["--quick", "--root", data, "--folder", tmp_path / "clusters", "--rounds", "1", "--labelled", "30"]
+    printed = succeed(sys.executable, "-m", "examples.glyphs.clusters", *words).stdout
+    titles = [line.split(" | ")[0] for line in printed.splitlines() if line.startswith("| ")]
+    clusters = ["| clusters, P = 1", "| clusters, P = 5"]
+    assert titles == ["| labels", "| random clusters", "| characters, 30 of 60", *clusters, "| characters, all"]

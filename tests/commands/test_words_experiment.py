@@ -53,3 +53,15 @@ def test_the_share_of_the_layer(succeed):
     rows = [line.strip("| ").split(" | ") for line in shares.stdout.splitlines()[3:]]
     assert [row[:2] for row in rows] == [["200", ratio] for ratio in ("1", "0.3", "0.1", "0.03")]
     assert all(0 < float(row[3].split()[0]) < 100 for row in rows)
+
+
+@pytest.mark.slow
+@needs_torch
+def test_forms_of_several_lexemes(succeed, tmp_path):
+    succeed(TORCH / "python", "-m", "examples.words", "--quick", "--root", tmp_path / "words")
+    where = ["--root", tmp_path / "words", "--folder", tmp_path / "models", "--updates", "10", "--unseen", "20"]
+    words = ["-m", "examples.words.several_labels", *where, "batch_size=16", "embedding_size=16"]
+    table = succeed(TORCH / "python", *words).stdout.splitlines()[-5:]
+    assert table[0].startswith("| labels of a form | rank-1 |") and "| all lexemes | " in table[-1]
+    shapes = [json.loads((tmp_path / "models" / f"case{n}-seed0" / "settings.json").read_text()) for n in range(3)]
+    assert [each["labels_per_item"] for each in shapes] == [0, 1, 0]

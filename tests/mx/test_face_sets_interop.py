@@ -88,7 +88,7 @@ def test_all_tools_read_what_insightface_writes(label_of, packed, tmp_path, caps
     theirs = write_as_insightface(str(tmp_path / "theirs"), PEOPLE, label_of)
     check = SetCheck(os.path.join(theirs, "train.rec"))
     assert [problem.text for problem in check.problems()] == []
-    assert (check.set.num_images, check.set.num_identities) == (6, 3)
+    assert (check.face_records.num_images, check.face_records.num_identities) == (6, 3)
     facts = describe_set(theirs)
     assert (facts["images"], facts["identities"], facts["ranges"]) == (6, 3, "float32")
     call(unpack, theirs, tmp_path / "tree2")

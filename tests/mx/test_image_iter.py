@@ -11,8 +11,10 @@ from mxnet import recordio
 
 from face_sets import face_batches, overwrite
 from partial_fc.data.face_records import write_face_set
+from partial_fc.data.item_batches import ArrayItems, ItemBatches
 from partial_fc.data.recordio.format import MAGIC_BYTES, RecordWriter
 from partial_fc.data.transforms import Augmentation
+from partial_fc_mxnet.build import MXNetFramework
 from partial_fc_mxnet.image_iter import DummyIter, FaceImageIter
 
 SHAPE = (3, 16, 12)
@@ -37,6 +39,12 @@ def rec(tmp_path):
 
     write_face_set(str(tmp_path), [[encoded(label)] * 3 for label in range(7)], SHAPE[1:])
     return str(tmp_path / "train.rec")
+
+
+def test_sets_with_several_labels_are_refused():
+    items = ArrayItems(np.zeros((4, *SHAPE), np.uint8), [[0, 1], [2], [], [1]])
+    with pytest.raises(ValueError, match="several labels, which this trainer does not support: .*pytorch/run.sh"):
+        MXNetFramework.load_data(None, ItemBatches(items, 2), 1)
 
 
 def test_both_writers_write_the_same_bytes(tmp_path):

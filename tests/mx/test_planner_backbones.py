@@ -26,7 +26,7 @@ def test_backbones_are_those_of_the_symbols(network):
     types, _, _ = symbol.infer_type(data="float32")
     half = {name for name, kind in zip(symbol.list_arguments(), types) if kind == np.float16}
     planned = SYMBOLS[network].sizes(embedding, fp16=True)
-    assert planned.half == sum(sizes[name] for name in half) and planned.parameters == sum(sizes.values())
+    assert planned.half_parameters == sum(sizes[name] for name in half) and planned.parameters == sum(sizes.values())
     assert SYMBOLS[network].prelu == (NETWORKS[network].net_act == "prelu")
     assert planned.statistics == sum(statistics.values())
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from symbol_arrays import embed, random_parameters, shapes_of
 
-from partial_fc.checkpoint.backbone_layers import OF_MXNET, UNITS
+from partial_fc.checkpoint.backbone_layers import MXNET_TO_TORCH, UNITS
 from partial_fc.checkpoint.torch_names import torch_names
 from partial_fc.export.parity import random_faces
 from partial_fc_mxnet.symbol import get_symbol
@@ -31,7 +31,7 @@ def embeddings(network):
 def test_the_table_has_every_name_of_the_symbol(network):
     parameters, statistics = shapes_of(get_symbol(network))
     names = {*(f"arg:{name}" for name in parameters), *(f"aux:{name}" for name in statistics)}
-    assert set(torch_names(OF_MXNET.get(network, network))) == names
+    assert set(torch_names(MXNET_TO_TORCH.get(network, network))) == names
 
 
 @pytest.mark.parametrize("network", ["r18", "mbf", "small"])

@@ -94,7 +94,7 @@ def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_pa
             f"cannot read the settings in {ROOT}/none\\x1b[2J.json: ",
         ),
         ("train_memory.py", ["--profile-seconds", "3"], "--profile-seconds is 3.0, "),
-        ("train.py", [os.fsdecode(b"output=/a\xff")], "the output folder /a\\udcff is no UTF-8: "),
+        ("train.py", [os.fsdecode(b"output=/a\xff")], "the output folder /a\\udcff is not valid UTF-8: "),
     ],
 )
 def test_what_is_refused_ends_with_one_line_and_without_a_folder(program, arguments, message, tmp_path):

@@ -35,6 +35,7 @@ WRITES = {
     "sets sheet": ("set OUT.png", "OUT.png"),
     "embed": ("faces --model backbone.onnx --out OUT", "OUT.json OUT.npy OUT.txt"),
     "index build": ("known --out OUT", "OUT"),
+    "cluster": ("known --classes 5 --labels 2 --out OUT.npy", "OUT.npy"),
     "verify": ("backbone.onnx val.bin --out OUT", "OUT.json OUT_roc.png"),
     "checkpoints map": ("set/identities.txt set/identities.txt OUT", "OUT"),
     "export": ("run --half --pairs val.bin --limit 1 --out OUT.onnx", "OUT.onnx"),

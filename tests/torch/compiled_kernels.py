@@ -22,6 +22,7 @@ from triton.runtime.driver import driver
 from partial_fc_torch import ArcFace, CombinedMarginLoss, CurricularFace
 from partial_fc_torch.layer.kernels import selfcheck, triton_passes
 from partial_fc_torch.layer.kernels.blocks import blocks_for
+from partial_fc_torch.layer.objectives import Softmax
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
 from partial_fc_torch.layer.products import products_of
 
@@ -84,7 +85,7 @@ def main(capability, types, cases):
     for dtype in types:
         for margin, optimizer, every in cases:
             blocks = blocks_for(divmod(capability, 10), 132, dtype == "bfloat16", margin.slopes_negatives)
-            fused = triton_passes.TritonPasses(margin, products_of(dtype, margin.scale), 0, blocks)
+            fused = triton_passes.TritonPasses(margin, Softmax(), products_of(dtype, margin.scale), 0, blocks)
             problem = selfcheck._Problem(fused, torch.device("cpu"), 512, every)
             problem.require_update(fused, optimizer, problem.gradients(fused)["gradient by the centers"])
     for kernel in found.values():

@@ -18,7 +18,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from partial_fc_torch.layer import exchange, margins, rank_centers
+from partial_fc_torch.layer import exchange, margins, module, objectives, update_labels
 from partial_fc_torch.layer.stores import host
 
 DEVICE = "cuda:1"
@@ -133,7 +133,7 @@ def guarded_devices():
 def fake_gpu(monkeypatch):
     """A context with fake GPUs; this process is rank 1 of 8 and has the second one. Yields its Trace.
 
-    The host reads the values of a batch with labels 0, a loss of log(8), and no overflow.
+    The host reads the values of a batch with labels 0, a loss of 0, and no overflow.
     """
     trace = Trace()
 
@@ -142,9 +142,7 @@ def fake_gpu(monkeypatch):
         with _disable_current_modes():
             if not copy._copy.dim():
                 return 0.0
-            values = torch.zeros(copy._copy.shape)
-            values[: -2 * (len(values) // (3 * RANKS + 2))] = 1.0
-            return values
+            return torch.zeros(copy._copy.shape, dtype=copy._copy.dtype)
 
     def numpy(tensor, original=torch.Tensor.numpy):
         with _disable_current_modes():  # of a tensor that is none of theirs they would make a fake
@@ -171,13 +169,14 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "numpy", numpy)
     monkeypatch.setattr(exchange.HostCopy, "wait", statistics)
     monkeypatch.setattr(exchange.LayerExchange, "to_host", labels)
-    monkeypatch.setattr(exchange.LayerExchange, "agree", lambda of, rows, _: setattr(of, "_batch", len(rows)))
-    monkeypatch.setattr(exchange.LayerExchange, "agree_on_labels", lambda of, number, _: setattr(of, "_labels", number))
+    monkeypatch.setattr(exchange.LayerExchange, "agree", lambda of, rows, _: setattr(of, "agreed", (len(rows), 1)))
+    monkeypatch.setattr(update_labels.UpdateLabels, "agree", lambda of, shape, _: setattr(of, "agreed", shape))
     monkeypatch.setattr(margins, "_try_forward", lambda *arguments: None)  # copies buffers, as fakes cannot be
+    monkeypatch.setattr(objectives, "_try", lambda *arguments: None)  # reads values
     monkeypatch.setattr(host, "ThreadPoolExecutor", Inline)
     for moved in ("_take", "_put"):
         monkeypatch.setattr(host, moved, lambda *arguments: None)
-    monkeypatch.setattr(rank_centers, "center_blocks", lambda *arguments: iter(()))
+    monkeypatch.setattr(module, "center_blocks", lambda *arguments: iter(()))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*CUDA is not available")  # autocast, which stays in float32
         torch.distributed.init_process_group("fake", store=FakeStore(), rank=RANK, world_size=RANKS)

@@ -87,14 +87,45 @@ def test_images_may_be_files_and_columns_may_have_other_names(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "kind", [pyarrow.list_(pyarrow.int64()), pyarrow.large_list(pyarrow.uint8()), pyarrow.list_(pyarrow.int32(), 2)]
+)
+def test_rows_may_have_several_labels(kind):
+    rows = [[4, 1], [3, 0], [2, 2]] if "fixed" in str(kind) else [[4, 1], [], [2]]
+    chunks = [pyarrow.array(part, kind) for part in (rows[:1], rows)]
+    encoded = pyarrow.array([b"0", b"1", b"2"])
+    labels = pyarrow.chunked_array(chunks).slice(1)
+    boxes = pyarrow.array([[1, 2]] * 3)
+    table = pyarrow.table({"image": encoded, "label": labels, "box": boxes, "person": pyarrow.array([5, 6, 7])})
+    expected = [[*row, *[-1] * (2 - len(row))] for row in rows]
+    assert ArrowImages("faces", table).labels(np.arange(3)).tolist() == expected
+    assert ArrowImages("faces", table, {"label": "person"}).labels(np.arange(3)).tolist() == [5, 6, 7]
+    assert ArrowImages("faces", table, {"label": "box"}).labels(np.arange(3)).tolist() == [[1, 2]] * 3
+    with pytest.raises(ValueError, match="expected a single column of integer labels"):  # without a name, lists may be anything
+        ArrowImages("faces", table.drop_columns(["label", "person"]))
+
+
+@pytest.mark.parametrize("rows", [[[1], None], [[1], [2, None]]])
+def test_rows_whose_lists_lack_a_label_are_refused(rows):
+    table = pyarrow.table({"image": pyarrow.array([b"0", b"1"]), "label": pyarrow.array(rows)})
+    with pytest.raises(ValueError, match="faces has 1 images without a label"):
+        ArrowImages("faces", table)
+
+
+@pytest.mark.parametrize(
     "columns, message",
     [
-        ({"label": [0]}, r"has the columns label \(int64\), expected one of encoded images: .*#image="),
-        ({"a": [b"1"], "b": [b"2"], "label": [0]}, "expected one of encoded images"),
-        ({"a": [[b"1"]], "b": [[{"bytes": b"1"}]], "c": [{"bytes": [b"1"]}], "label": [0]}, "one of encoded images"),
-        ({"image": [b"1"]}, "expected one of integer labels: .*#label="),
-        *(({"image": [b"1"], "label": [wrong]}, "'label' to be one .* class_encode_column") for wrong in ("a", True)),
-        ({"image": ["text"], "photo": [b"1"], "label": [0]}, r"expected 'image' to be one of encoded .*#image="),
+        ({"label": [0]}, r"has the columns label \(int64\), expected a single column of encoded images: .*#image="),
+        ({"a": [b"1"], "b": [b"2"], "label": [0]}, "expected a single column of encoded images"),
+        (
+            {"a": [[b"1"]], "b": [[{"bytes": b"1"}]], "c": [{"bytes": [b"1"]}], "label": [0]},
+            "a single column of encoded images",
+        ),
+        ({"image": [b"1"]}, "expected a single column of integer labels: .*#label="),
+        *(
+            ({"image": [b"1"], "label": [wrong]}, "'label' to be a column .* class_encode_column")
+            for wrong in ("a", True)
+        ),
+        ({"image": ["text"], "photo": [b"1"], "label": [0]}, r"expected 'image' to be a column of encoded .*#image="),
         ({"image": [b"1", b"2"], "label": [0, None]}, "has 1 images without a label"),
         ({"image": [b"1", b"2"], "label": np.array([0, 2**63 + 5], np.uint64)}, f"item 1 has the label {2**63 + 5}: "),
         ({"image": np.zeros(0, "S1"), "label": np.zeros(0, int)}, "has no rows"),
@@ -132,7 +163,7 @@ def test_columns_are_chosen_by_rec(tmp_path):
             images = open_images(f"{path}{chosen}")
             assert images.read(0, labels[0]) == read and images.labels([0, 1]).tolist() == labels
     for wrong, message in (
-        ("image=crops", r"crops \(list.*'crops' to be one of encoded images"),
+        ("image=crops", r"crops \(list.*'crops' to be a column of encoded images"),
         ("label=name", "'name'.*integer labels"),
     ):
         with pytest.raises(ValueError, match=f"a.parquet has the columns .*{message}"):
@@ -274,11 +305,11 @@ def test_damaged_arrow_files_are_refused_or_read(saved):
 def test_named_pipes_are_refused(saved):
     os.remove(saved / "dataset_info.json")
     os.mkfifo(saved / "dataset_info.json")
-    with pytest.raises(ValueError, match="no regular file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         open_images(str(saved))
     (saved.parent / "parquet").mkdir()
     os.mkfifo(saved.parent / "parquet" / "a.parquet")
-    with pytest.raises(ValueError, match="no regular file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         open_images(str(saved.parent / "parquet"))
 
 

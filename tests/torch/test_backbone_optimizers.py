@@ -240,7 +240,7 @@ def test_an_optimizer_that_fails_in_an_update_is_refused_at_the_start(name, mess
     [
         ("torch.optim:Adamm", {}, "torch.optim has no Adamm"),
         ("torch.nn:Linear", {}, "name a subclass of torch.optim"),
-        ("adamw", {"beta": 1}, "cannot be made with {'beta': 1}"),
+        ("adamw", {"beta": 1}, "cannot be created with {'beta': 1}"),
         ("adamw", {"eps": -1.0}, "eps is -1.0"),
         ("torch.optim:RAdam", {"betas": (0.9, 2)}, "betas is 2.0"),
         ("sgd", {"momentum": 10**400}, "momentum is inf"),

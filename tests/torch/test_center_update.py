@@ -69,7 +69,7 @@ def takes_nothing():
     [
         ("adam", "'adam', but must be a known name"),
         ("nothing.here:Adam", "nothing.here cannot be imported"),
-        (f"{__name__}:takes_nothing", "cannot be made with {'weight_decay': 0.0}"),
+        (f"{__name__}:takes_nothing", "cannot be created with {'weight_decay': 0.0}"),
         (f"{__name__}:described", "makes a dict"),
         ("builtins:dict", "name a subclass of partial_fc_torch.*RowOptimizer"),
     ],

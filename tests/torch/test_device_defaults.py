@@ -96,7 +96,9 @@ def test_some_tiles_may_be_cached_and_others_not(monkeypatch):
     """As on a GPU; a CPU caches all tiles or none."""
     features, results = torch.randn(6, 4), []
     for cached in (0, 2, 5):
-        monkeypatch.setattr("partial_fc_torch.layer.torch_passes.cached_tiles", lambda *_, cached=cached: cached)
+        monkeypatch.setattr(
+            "partial_fc_torch.layer.torch_passes.TorchPasses._cached_tiles", lambda *_, cached=cached: cached
+        )
         layer, local = PartialFC_V2(ArcFace(), 4, 14, tile_classes=3), features.clone().requires_grad_()
         loss = layer(local, torch.arange(6))
         loss.backward()

@@ -100,4 +100,4 @@ def test_classes_without_items_are_a_warning(tmp_path, caplog):
     train(settings_of(tmp_path / "more", rec="own_items:Signals", num_classes=CLASSES + 3), TorchFramework())
     train(settings_of(tmp_path / "same", rec="own_items:Signals"), TorchFramework())
     warnings = [record.getMessage() for record in caplog.records if "without items" in record.getMessage()]
-    assert len(warnings) == 1 and f"3 classes without items, set num_classes={CLASSES}" in warnings[0]
+    assert len(warnings) == 1 and f"3 classes without items; set num_classes={CLASSES}" in warnings[0]

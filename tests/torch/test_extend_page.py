@@ -45,13 +45,14 @@ def batches(steps):
 
 
 def test_every_program_of_the_page_has_a_file_name():
-    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 8
+    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 9
 
 
 @pytest.mark.parametrize(
     "name, printed",
     [
         ("mv.py", r"loss \d+\.\d{4}"),
+        ("focal.py", r"loss \d+\.\d{4}"),
         ("lion.py", r"momentum \(1000, 128\)"),
         ("mixer.py", r"\d+ weights, loss \d+\.\d{4}"),
         ("signum.py", r"states of 25 parameters"),
@@ -65,6 +66,16 @@ def test_a_program_runs(name, printed, folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     runpy.run_path(str(folder / name), run_name="__main__")
     assert re.fullmatch(printed, capsys.readouterr().out.strip())
+
+
+def test_the_objective_matches_its_formula_in_float64(folder):
+    layer = PartialFC_V2(CosFace(8.0), objective="focal:focal", objective_options={"gamma": 1.5}, **SIZES)
+    features, labels = next(batches(1))
+    loss = layer(features, labels)
+    cosine = linear(normalize(features.double()), normalize(layer.weight.detach().double()))
+    cosine[range(16), labels] -= 0.4
+    ce = cross_entropy(8 * cosine, labels, reduction="none")
+    assert loss.item() == pytest.approx(((1 - (-ce).exp()) ** 1.5 * ce).mean().item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("tiling", [{}, {"tile_classes": 7, "logits_cache_mb": 0}])

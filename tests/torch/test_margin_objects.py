@@ -217,6 +217,37 @@ def test_only_a_step_changes_the_state(make):
         assert state() == {"margin.function.calls": 2}
 
 
+class Smoothed(torch.nn.Module):
+    """A user's margin with a value computed from its option, and a state."""
+
+    def __init__(self, s, m):
+        super().__init__()
+        self.scale, self.half = s, m / 2
+        self.register_buffer("mean", torch.tensor(0.0, dtype=torch.float64))
+
+    def forward(self, cosine, norms, labels):
+        self.mean += 0.5 * (cosine.detach().mean() - self.mean)
+        return self.scale * (cosine - self.half - self.mean)
+
+
+@pytest.mark.parametrize(
+    "name, option",
+    [
+        *(("adaface", "m"), ("curricularface", "m"), ("magface", "l_m"), ("combined", "m3")),
+        *(("test_margin_objects:with_option", "m"), ("test_margin_objects:Smoothed", "m")),
+    ],
+)
+def test_a_margin_takes_the_options_of_another_and_keeps_its_state(name, option):
+    fixed = {"m1": 1.0, "m2": 0.3} if name == "combined" else {}
+    before, after = (as_margin(margin_named(name, 8.0, {**fixed, option: value})) for value in (0.1, 0.3))
+    batch = torch.tensor([0.5, 0.1, -0.2]).double(), torch.tensor([10.0, 20.0, 30.0]).double(), torch.tensor([0, 1, 2])
+    before.targets(*batch)
+    after.load_state_dict(before.state_dict())
+    before.take_options(as_margin(margin_named(name, 8.0, {**fixed, option: 0.3})))
+    torch.testing.assert_close(before.targets(*batch), after.targets(*batch), rtol=0, atol=0)
+    assert str(before.state_dict()) == str(after.state_dict())
+
+
 def test_adaface_accepts_a_batch_of_one():
     margin, one = AdaFace(), torch.tensor([0.5], dtype=torch.float64)
     assert torch.isfinite(margin.targets(one, one, torch.tensor([0])).value)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from drawn_weights import mxnet_weights
-from partial_fc.checkpoint.backbone_layers import OF_MXNET, SHARED
+from partial_fc.checkpoint.backbone_layers import MXNET_TO_TORCH, SHARED
 from partial_fc.checkpoint.model_format import MXNET, TORCH
 from partial_fc.checkpoint.torch_names import torch_names
 from partial_fc.export.parity import random_faces
@@ -16,7 +16,7 @@ from partial_fc_torch.weights import set_weights
 from paths import ROOT
 
 RECORDED = {
-    OF_MXNET.get(network, network): embeddings
+    MXNET_TO_TORCH.get(network, network): embeddings
     for network, embeddings in json.loads((ROOT / "tests" / "assets" / "mxnet_embeddings.json").read_text()).items()
 }
 

@@ -8,7 +8,7 @@ import torch
 
 from oracle import MARGINS
 from partial_fc_torch import CombinedMarginLoss, CosFace, PartialFC_V2
-from partial_fc_torch.layer import mean_loss
+from partial_fc_torch.layer import module
 
 B, E, CLASSES = 5, 3, 11
 
@@ -54,9 +54,9 @@ def test_half_precision_embeddings_and_autocast_leave_the_layer_in_float32(dtype
 @pytest.mark.parametrize("optimize", [0, 1])
 def test_changed_centers_are_an_error_in_the_backward_pass(optimize, monkeypatch):
     """Even with python -O, which removes assertions."""
-    names, source = {"__name__": "recompiled"}, inspect.getsource(mean_loss)
-    exec(compile(source, mean_loss.__file__, "exec", optimize=optimize), names)
-    monkeypatch.setattr("partial_fc_torch.layer.module.MeanLoss", names["MeanLoss"])
+    names, source = dict(vars(module)), inspect.getsource(module._MeanLoss)
+    exec(compile(source, module.__file__, "exec", optimize=optimize), names)
+    monkeypatch.setattr(module, "_MeanLoss", names["_MeanLoss"])
     layer, (features, labels) = PartialFC_V2(CosFace(), E, CLASSES), batch(torch.float32)
     loss = layer(features, labels)
     with torch.no_grad():

@@ -30,8 +30,8 @@ def test_sizes_of_a_module(network):
     (sizes, mixed), same = map(backbone_sizes, (case, case._replace(fp16=True))), symbol.sizes(512, fp16=False)
     all_full, half, full = SAVED[network]
     assert (sizes.saved_bytes, mixed.saved_bytes) == (4 * all_full, 2 * half + 4 * full)
-    assert (sizes.copied_bytes, mixed.copied_bytes, sizes.largest) == (0, 2 * symbol.half, symbol.largest)
-    for name in ("parameters", "statistics", "multiplications", "trained"):
+    assert (sizes.copied_bytes, mixed.copied_bytes, sizes.largest) == (0, 2 * symbol.half_parameters, symbol.largest)
+    for name in ("parameters", "statistics", "multiplications", "training_products"):
         assert getattr(sizes, name) == getattr(same, name), name
     assert sizes.largest_parameter == 512 * symbol.head_inputs
 

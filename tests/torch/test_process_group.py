@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch.distributed as dist
 
-from partial_fc.distributed.watchdog import PRECEDENCE, START
+from partial_fc.distributed.watchdog import PRECEDENCE, START_TIMEOUT
 from partial_fc_torch import process_group
 from partial_fc_torch.process_group import _store_of_attempt, collective_limit
 
@@ -44,7 +44,7 @@ def meet(connect, ranks, early=()):
 def test_a_collective_may_take_longer_than_the_watchdog_waits(step_timeout, start):
     limit = collective_limit(step_timeout, {"PARTIAL_FC_START_SECONDS": str(start)})
     assert limit > max(step_timeout, start) + 2 * PRECEDENCE
-    assert collective_limit(3, {}) > START + 2 * PRECEDENCE
+    assert collective_limit(3, {}) > START_TIMEOUT + 2 * PRECEDENCE
 
 
 def test_the_processes_of_an_attempt_share_a_part_of_their_own(connect):

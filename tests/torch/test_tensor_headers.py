@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from damage import check_damaged, memory_below
-from partial_fc_torch.layer import center_files
-from partial_fc_torch.layer.center_files import load_tensors
-from partial_fc_torch.layer.tensor_headers import check_header
+from partial_fc_torch import center_files
+from partial_fc_torch.center_files import load_tensors
+from partial_fc_torch.tensor_headers import check_header
 
 HUGE = 10**13
 UNSUPPORTED = {

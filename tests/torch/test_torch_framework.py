@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -21,6 +22,7 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.run_rank import run_rank
 from partial_fc.export.model import FaceModel
 from partial_fc.training import trainer
+from partial_fc.training.schedule import Epochs
 from partial_fc.training.tasks import build_task
 from partial_fc.training.trainer import train
 from partial_fc_torch import build, get_model
@@ -76,27 +78,37 @@ def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
     layers, engines = recorded(monkeypatch, build, "PartialFC"), recorded(monkeypatch, build, "TorchEngine")
     common = {"sampling_correction": True, "momentum": 0.8, "seed": 5, "tile_classes": 64, "logits_cache_mb": 7}
     common |= {"layer_dtype": "bfloat16", "layer_kernel": "torch"}
+    of_layer = {"layer_options": "sub_centers=2", "objective": "uniface", "objective_options": "weight=2.0"}
     same = {"max_grad_norm": 3.0, "gradient_acc": 2, "ema_decay": 0.75}
     of_margin = {"loss": "own", "margin": "combined", "margins": [1.1, 0.3, 0.2], "loss_s": 30.0}
     changes = {"wd": 0.002, "sample_ratio": [0.5, 0.2], "bank_folder": str(tmp_path), "bf16": True, "debug": True}
     changes |= {"backbone_lr": 0.3, "memory_bank_lr": 0.7, "decay_on": "weights", "image_size": 16}
     changes |= {"part_rates": ["embed=0", "pool=0.25"], "interclass_filtering_threshold": 0.4}
-    settings = settings_of(tmp_path, **common, **same, **of_margin, **changes)
+    settings = settings_of(tmp_path, **common, **of_layer, **same, **of_margin, **changes)
+    assert TorchFramework().center_widths(settings) == {"weight": 2 * 16, "weight_mom": 2 * 16}
     backbone = nn.Sequential()
     backbone.pool, backbone.last = nn.Linear(4, 5), nn.Linear(5, 16)
     backbone.embed = nn.BatchNorm2d(3)
     model_format = TORCH._replace(momentum_convention="steps")
     engine = TorchFramework(backbone).build_engine(
-        settings, build_task(settings), lambda update: update / 10, None, str(tmp_path / "centers"), model_format
+        settings,
+        build_task(settings),
+        lambda update: update / 10,
+        Epochs(20, 10),
+        None,
+        str(tmp_path / "centers"),
+        model_format,
     )
     (layer,), (trained,) = layers, engines
     margin = layer.pop("margin_softmax")
     assert (margin.scale, margin.margins, margin.interclass_filtering_threshold) == (30, (1.1, 0.3, 0.2), 0.4)
+    assert [head.margins for head in engine.heads] == [None]
     assert layer == {
         **common,
         **{"num_classes": 10, "sample_rate": 0.5, "embedding_size": 16, "optimizer": "sgd", "weight_decay": 0.002},
         **{"prefix": str(tmp_path / "centers"), "momentum_convention": "steps", "collectives": default_collectives},
-        **{"folder": str(tmp_path), "on_host": False, "device": torch.device("cpu")},
+        **{"folder": str(tmp_path), "on_host": False, "device": torch.device("cpu"), "sub_centers": 2},
+        **{"objective": "uniface", "objective_options": {"weight": 2.0}},
     }
     optimizer = engine.layer.row_optimizer
     assert (optimizer.momentum, optimizer.weight_decay, optimizer.momentum_convention) == (0.8, 0.002, "steps")
@@ -258,6 +270,47 @@ def test_the_sample_ratio_changes_with_the_epoch_also_after_resuming(tmp_path, f
     assert update == 6 and resumed.sampled == whole.sampled[6:]
     ((_, again),) = CheckpointFolder(str(tmp_path / "again" / "checkpoints"), 2).complete()
     assert read_manifest(again).files == read_manifest(last).files  # sizes and SHA-256
+
+
+class Margins(TorchFramework):
+    """Records AdaFace's m and h in each step."""
+
+    def build_layer(self, *arguments):
+        layer = super().build_layer(*arguments)
+        self.options, targets = [], layer.margin.targets
+
+        def recorded(*batch):
+            self.options.append((layer.margin.m, layer.margin.h))
+            return targets(*batch)
+
+        layer.margin.targets = recorded
+        return layer
+
+
+def test_the_margin_changes_with_each_update_also_after_resuming(tmp_path, faces):
+    plain = {"rec": faces, "loss": "adaface", "margin_options": "m=[[1,0.0],[3,0.4]],h=[0.3,0.2],t_alpha=0.5"}
+    plain |= {"max_update": 12, "checkpoint_every": 6, "trackers": ["jsonl"]}
+    whole, resumed = Margins(OwnBackbone()), Margins(OwnBackbone())
+    train(settings_of(tmp_path, **plain), whole)  # 5 updates of 8 images in an epoch
+    (_, last), (update, path) = CheckpointFolder(str(tmp_path / "out" / "checkpoints"), 2).complete()
+    train(settings_of(tmp_path, **plain, resume=path, output=str(tmp_path / "again")), resumed)
+    m, h = [min(0.04 * each, 0.4) for each in range(12)], 5 * [0.3] + 7 * [0.2]
+    assert whole.options == [(pytest.approx(each), other) for each, other in zip(m, h)]
+    assert update == 6 and resumed.options == whole.options[6:]
+    ((_, again),) = CheckpointFolder(str(tmp_path / "again" / "checkpoints"), 2).complete()
+    assert read_manifest(again).files == read_manifest(last).files  # sizes and SHA-256, also of AdaFace's averages
+    figures = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    logged = {each["num_update"]: each["margin_m"] for each in figures if "margin_m" in each}
+    assert logged == {number: whole.options[number - 1][0] for number in range(2, 13, 2)}
+    assert "Margin m: 0.04   Margin h: 0.3" in (tmp_path / "out" / "training.log").read_text()
+    assert json.loads((tmp_path / "out" / "settings.json").read_text())["margin_options"] == plain["margin_options"]
+
+
+@pytest.mark.parametrize("u_m, fits", [("[0.6,0.6,0.6,0.55]", False), ("[0.6,0.6,0.55,0.6]", False), ("0.6", True)])
+def test_options_that_do_not_fit_in_a_later_epoch_are_refused(tmp_path, u_m, fits):
+    settings = settings_of(tmp_path, debug=True, loss="magface", margin_options=f"l_m=[[1,0.1],[4,0.6]],u_m={u_m}")
+    with nullcontext() if fits else pytest.raises(ValueError, match="u_m=0.55"):
+        build.check_margin(settings)
 
 
 def test_a_training_with_an_average_and_a_schedule_is_verified_saved_and_resumed(tmp_path, faces):

@@ -163,7 +163,7 @@ def test_a_refusal_is_a_warning_and_the_next_values_come(tmp_path, capfd):
         for update in range(6):
             trackers.log({"loss": 1.0}, update)
     first, last = capfd.readouterr().err.splitlines()
-    assert "values to mine" in first and "odd updates are refused" in first and "3 times" in last
+    assert f"values of {tmp_path} to mine" in first and "odd updates are refused" in first and "3 times" in last
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 3
 
 
@@ -208,7 +208,7 @@ def test_a_tracker_that_hangs_is_named_and_the_others_go_on(tmp_path, capfd, mon
     ended.set()
     assert (tmp_path / "metrics.jsonl").read_text() == LINE
     errors = capfd.readouterr().err
-    assert errors.count("\n") == 8 and "curves of mine 7" in errors and "0.5 s" in errors
+    assert errors.count("\n") == 8 and "to mine 7" in errors and "0.5 s" in errors
 
 
 class LibraryThread(threading.Thread):
@@ -248,4 +248,4 @@ def test_an_error_in_a_librarys_thread_ends_its_tracker(tmp_path, monkeypatch, c
             while not (first.logged and second.logged):  # otherwise the failure may come first
                 time.sleep(0.01)
     assert threading.excepthook == hook and [type(failure.exc_value) for failure in reported] == [ValueError]
-    assert (first.logged, second.logged) == ([1], [1, 1]) and "curves of first" in capfd.readouterr().err
+    assert (first.logged, second.logged) == ([1], [1, 1]) and "to first (disk full)" in capfd.readouterr().err

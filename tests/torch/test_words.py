@@ -9,7 +9,7 @@ import torch
 import default
 from command_line import call, exit_code
 from examples.words import __main__ as making
-from examples.words import evaluate
+from examples.words import evaluate, several_labels
 from examples.words.baselines import baselines
 from examples.words.dictionary import read_lexemes
 from examples.words.heldout import held_out, search, verify_pairs
@@ -77,7 +77,7 @@ def test_more_classes_contain_those_of_fewer_and_none_is_unseen(root):
     for lexeme in small.unseen:
         shared = lexemes.shared[lexemes.starts[lexeme] : lexemes.starts[lexeme + 1]]
         assert not shared[0] and np.sum(~shared) >= LEAST_FORMS
-    with pytest.raises(ValueError, match="of 1,344 lexemes can be verified with"):
+    with pytest.raises(ValueError, match="of 1,344 lexemes have enough forms"):
         split_lexemes(lexemes, 0, 1300, 0)
 
 
@@ -91,7 +91,7 @@ def test_the_probes_are_other_forms_of_the_entries(root, held):
 
 def test_the_baselines_find_most_forms(held):
     for measure in baselines(held.gallery).values():
-        found = search(measure.crossed, *map(measure.represent, (held.probes, held.gallery)), held.mates)
+        found = search(measure.all_similarities, *map(measure.represent, (held.probes, held.gallery)), held.mates)
         assert 0.7 < found["rank1"] <= 1 and 0.7 < verify_pairs(measure, held).accuracy <= 1
 
 
@@ -125,6 +125,63 @@ def test_a_share_of_the_forms_has_wrong_labels(root, tmp_path):
     np.testing.assert_array_equal(wrong.rows, right.rows)
     assert np.sum(wrong.labels != right.labels) == round(0.2 * len(right))
     assert wrong.labels.max() < 50 and wrong.digest != right.digest
+
+
+def lexemes_of_forms(lexemes, trained):
+    """{form: the positions of its lexemes in ``trained``}."""
+    of_form = {}
+    for position, lexeme in enumerate(trained.tolist()):
+        for word in decode(lexemes.letters[lexemes.starts[lexeme] : lexemes.starts[lexeme + 1]]):
+            of_form.setdefault(word, set()).add(position)
+    return of_form
+
+
+def test_a_form_of_several_lexemes_can_be_one_item_with_several_labels(root, tmp_path):
+    settings = settings_of(root, tmp_path, num_classes=1000)
+    apart, joined = (Words(settings, unseen=60, several_labels=several) for several in (False, True))
+    expected = lexemes_of_forms(apart.lexemes, apart.split.trained)
+    items = joined.items()
+    assert len(items) == len(expected) < len(apart.items())
+    words = decode(items.inputs[items.rows])
+    assert {word: set(own) - {-1} for word, own in zip(words, items.labels.tolist())} == expected
+
+
+def test_the_recall_of_the_lexemes_of_ambiguous_forms(root):
+    folder = several_labels.ambiguous_set(root)
+    lexemes = read_set(folder)
+    trained = split_lexemes(lexemes, 0, 20, 0).trained
+    chosen = trained[~lexemes.shared[lexemes.starts[trained]]]
+    of_form = lexemes_of_forms(lexemes, chosen)
+    expected = {word: own for word, own in of_form.items() if len(own) > 1}
+    rows, groups = several_labels.ambiguous_forms(lexemes, chosen)
+    assert expected and dict(zip(decode(lexemes.letters[rows]), map(set, groups))) == expected
+
+    class Model:
+        """Embeds a word between its lexemes, and an ambiguous one between others."""
+
+        def __init__(self, shift):
+            self.shift = shift
+
+        def embed(self, letters, batch_size):
+            rows = np.zeros((len(letters), len(chosen)), np.float32)
+            for row, word in zip(rows, decode(letters)):
+                row[(np.array(sorted(of_form[word])) + self.shift * (word in expected)) % len(chosen)] = 1
+            return rows
+
+    assert several_labels.recall(Model(0), lexemes, trained) == 1
+    assert several_labels.recall(Model(50), lexemes, trained) < 0.1
+
+
+def test_only_lexemes_that_share_forms_are_in_the_set_of_ambiguous_forms(root):
+    every, ambiguous = (read_set(folder) for folder in (root, several_labels.ambiguous_set(root)))
+
+    def lists(lexemes):
+        return [
+            (decode(lexemes.letters[start:stop]), lexemes.shared[start:stop].tolist())
+            for start, stop in zip(lexemes.starts[:-1], lexemes.starts[1:])
+        ]
+
+    assert lists(ambiguous) == [(forms, shared) for forms, shared in lists(every) if any(shared)]
 
 
 def test_they_are_trained_resumed_exported_and_searched_as_faces(root, tmp_path, capfd):

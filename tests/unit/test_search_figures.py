@@ -73,7 +73,7 @@ def test_an_interval_includes_the_variation_of_the_threshold():
     scores[np.arange(800), mates] = 4 * random.random(800)
     kept = search_scores(lambda probes, _: scores[probes].copy(), np.arange(800), None, mates, {"tar": 0.009})
     refused = search_shares(kept, {"tar": 0.009})["tar"]
-    of_classes = (kept.own > np.quantile(kept.own, 1 - refused)).reshape(200, 4).mean(axis=1)
+    of_classes = (kept.mate_scores > np.quantile(kept.mate_scores, 1 - refused)).reshape(200, 4).mean(axis=1)
     fixed = 1.96 * of_classes.std() / 200**0.5  # at one threshold
     assert half_width(redrawn_shares(kept, {"tar": 0.009})["tar"]) > 3 * fixed
 

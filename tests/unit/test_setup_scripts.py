@@ -132,6 +132,24 @@ def test_second_install_is_quick(venv, script):
     assert time.perf_counter() - began < 2
 
 
+@pytest.mark.parametrize(
+    "script, changed",
+    [
+        ("install.sh", "setup-utils/requirements/training.txt"),
+        ("install-torch.sh", "requirement.txt"),
+        ("install-torch.sh", "setup-utils/requirements/dev.txt"),
+    ],
+)
+def test_a_change_of_the_required_packages_installs_again(clone, script, changed):
+    path = clone / "setup-utils" / script
+    path.write_text(path.read_text().replace('\ninstall "$@"\n', "\ncurrent_key\n"))
+    keys = [bash(path).stdout, bash(path).stdout]
+    with open(clone / changed, "a") as file:
+        file.write("numpy>=9\n")
+    keys.append(bash(path).stdout)
+    assert keys[0].startswith(f"{clone} ") and keys[0] == keys[1] != keys[2]
+
+
 def fake_venv(clone, mpi_bin="", wheel="mxnet"):
     """The parts of a .venv that env.sh reads."""
     state = clone / ".venv" / ".partial_fc"
@@ -295,7 +313,7 @@ def test_the_newest_cpu_build_of_the_index_is_chosen(clone, tmp_path):
     assert '"PyTorch" failed' in done.stderr and "bash setup-utils/install-torch.sh again" in done.stderr
     assert (clone / ".venv-torch" / "install.log").exists() and not (clone / ".venv").exists()
     done = bash(clone / "setup-utils" / "install-torch.sh", TORCH="torch==9.7.1+cpu", **pip)
-    assert "PyTorch: torch==9.7.1+cpu (as TORCH says)" in done.stdout
+    assert "PyTorch: torch==9.7.1+cpu (named by TORCH)" in done.stdout
 
 
 @pytest.mark.slow  # it makes an environment

@@ -63,7 +63,7 @@ KNOWN = {  # write to known names
     "rank": lambda folder: check_writable(str(folder), 1),
     "sets clean": work,
     **{name: lambda folder, name=name: getattr(checkpoints(folder), name)() for name in ("clean", "prune")},
-    **{name: lambda folder, name=name: getattr(checkpoints(folder), name)(9) for name in ("begin", "leave")},
+    **{name: lambda folder, name=name: getattr(checkpoints(folder), name)(9) for name in ("begin", "set_aside_newer")},
     "tensorboard": lambda folder: TensorBoard(lambda path, update: None).begin(run_of(folder.parent)),
 }
 
@@ -278,9 +278,9 @@ def test_special_files_are_not_read(folder, plant):
         plant(folder / name) if name != "tree" else (folder / name).mkdir()
     plant(folder / "tree" / MARKER)
     assert not begun_by(str(folder), "abc")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         Trackers({}).begin(str(folder), {})
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         read_runs([str(folder)])
     write_words(str(folder / "words"), np.ones(3, "<i8"), np.ones(3, "<i8"))
     assert read_words(str(folder / "words"), np.ones(3, "<i8")) is None
@@ -312,7 +312,10 @@ WRITING = {  # modules that may write by path, and where their folder comes from
     **dict.fromkeys(
         (
             *("partial_fc.data.names", "partial_fc.data.synthetic.writer", "partial_fc.utils.staging"),
-            *(f"partial_fc_tools.{name}" for name in ("checkpoints.map", "export.command", "inference.index")),
+            *(
+                f"partial_fc_tools.{name}"
+                for name in ("checkpoints.map", "clusters.command", "export.command", "inference.index")
+            ),
             *(f"partial_fc_tools.cleaning.{name}" for name in ("new_set", "page")),
             *(f"partial_fc_tools.ijb.{name}" for name in ("report", "synthetic")),
             *(f"partial_fc_tools.report.{name}" for name in ("card", "compare")),

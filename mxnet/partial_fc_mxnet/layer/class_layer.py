@@ -21,8 +21,8 @@ class ClassLayer:
     """Loss and gradients over the centers of a step.
 
     Args:
-        fc7_model: MarginLoss, which TiledMarginSoftmax computes; or any other object with the same ``forward``,
-            including a subclass of MarginLoss that overrides it, which autograd differentiates.
+        fc7_model: the loss. TiledMarginSoftmax computes a MarginLoss; any other object with the same ``forward``
+            method, or a subclass that overrides it, is differentiated by autograd.
         bank: the centers of this rank.
         context: where the step computes.
         tile_classes, logits_cache_mb: see TiledMarginSoftmax; the cache in MiB.
@@ -81,7 +81,7 @@ class ClassLayer:
         """Updates the centers of the last forward pass.
 
         Returns:
-            (G, E) float32, this rank's summand of the feature gradient of the summed loss; None if this rank has no
-            centers.
+            (G, E) float32, the contribution of this rank's centers to the gradient of the summed loss with respect to
+            the features; None if this rank has no centers.
         """
         return None if self._empty else self._loss.backward(softmax.log_sum_exp, optimizer, learning_rate)

@@ -99,8 +99,8 @@ class TiledMarginSoftmax:
         """
         batch, embedding_size = features.shape
         size = self.size or tile_classes(batch, embedding_size, self.context.device_type)
-        every = len(local_index) == self.bank.num_local
-        tiles = tiles_of(local_index, every, self.bank.centers.piece_rows, size)
+        contiguous = len(local_index) == self.bank.num_local
+        tiles = tiles_of(local_index, contiguous, self.bank.centers.piece_rows, size)
         unit, inverse_norm = features.copy(), self._arithmetic.inverse_norms(features)
         self._arithmetic.scale_rows(unit, inverse_norm)
         target_logits, target_slope = self._compute_targets(unit, columns, local_index)

@@ -102,8 +102,8 @@ class RecordWriter:
             start = end + len(MAGIC_BYTES)
             if len(piece) > MAX_PART:
                 raise ValueError(
-                    f"{self.rec_path}: record {key} has {len(piece)} bytes, RecordIO allows at most {MAX_PART}: store "
-                    "less"
+                    f"{self.rec_path}: record {key} has {len(piece)} bytes, RecordIO allows at most {MAX_PART}: "
+                    "shorten it"
                 )
             flag = WHOLE if len(ends) == 1 else FIRST + (number > 0) + (number == len(ends) - 1)
             padding = -len(piece) % 4

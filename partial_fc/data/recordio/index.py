@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from partial_fc.data.stamped_words import file_stamp, read_words, write_words
-from partial_fc.utils.regular_files import open_list
+from partial_fc.utils.regular_files import open_text
 
 CHUNK = 256 << 10  # bytes of text parsed at once; invalid lines take up to 200 times as much memory
 MAX_INVALID = 1 << 16  # invalid lines that are listed
@@ -104,7 +104,7 @@ def parse_index(idx_path: str) -> RecordIndex:
 def count_lines(idx_path: str) -> int:
     """Returns the number of lines; the last one may lack its line feed."""
     count, last = 0, b"\n"
-    with open_list(idx_path) as file:
+    with open_text(idx_path) as file:
         for text in iter(lambda: file.read(CHUNK), b""):
             count, last = count + text.count(b"\n"), text[-1:]
     return count + (last != b"\n")
@@ -139,7 +139,7 @@ def read_lines(idx_path: str, bad: list[tuple[int, bytes]] | None = None) -> Ite
     Appends (number from 1, text) of each invalid line to `bad`; raises ValueError if it is None or gets too long.
     """
     first = 1
-    with open_list(idx_path) as file:
+    with open_text(idx_path) as file:
         for text in iter(lambda: file.read(CHUNK), b""):
             text += file.readline()
             table = parse_plain(text)

@@ -28,7 +28,7 @@ class RecordReader:
         index: the RecordIndex.
 
     Raises:
-        OSError, ValueError: a file is missing or empty, or the two do not belong together; names the file and a fix.
+        OSError, ValueError: a file is missing or empty, or the files do not belong together; the message has a fix.
     """
 
     def __init__(self, rec_path: str | os.PathLike, idx_path: str | os.PathLike):

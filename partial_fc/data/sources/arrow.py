@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from partial_fc.data.image_set import ImageSet
-from partial_fc.data.label_runs import LabelRuns, class_labels
+from partial_fc.data.label_runs import LabelRuns, class_labels, padded
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.regular_files import read_regular, require_links_inside, require_regular
 from partial_fc.utils.staging import NO_SPACE
@@ -28,6 +30,7 @@ MAX_RATIO = 32  # bytes that a byte of a small Parquet file may unpack to
 CHECKED_ROWS = 16  # rows unpacked at a time
 BINARY = re.compile(r"(?:large_|fixed_size_)?binary(?:_view)?(?:\[\d+\])?")  # type names of pyarrow
 INTEGER = re.compile(r"u?int\d+")
+INTEGERS = re.compile(r"(?:large_|fixed_size_)?list<\w+: u?int\d+(?: not null)?>(?:\[\d+\])?")
 TEXT = re.compile(r"(?:large_)?string(?:_view)?")
 
 
@@ -207,7 +210,7 @@ class ArrowImages(ImageSet):
     """The images of a table of pyarrow or `datasets`. See ImageSet.
 
     Images are a binary column, or one of type `datasets.Image`; labels an integer column. If several columns fit, those
-    named image and label are used.
+    named image and label are used. The column named label or chosen for it may have a list of labels in each row.
 
     Args:
         chosen: names of the columns for ``image`` and ``label``; by default they are found as above.
@@ -219,7 +222,9 @@ class ArrowImages(ImageSet):
     def __init__(self, path: str, table: Any, chosen: Mapping[str, str] | None = None, roots: tuple[str, ...] = (".",)):
         columns = {name: table.column(name) for name in table.column_names}
         images = choose(path, "image", "encoded images", is_image, columns, chosen or {})
-        labels = choose(path, "label", "integer labels", is_integer, columns, chosen or {})
+        labels = columns.get((chosen or {}).get("label", "label"))
+        if labels is None or not is_list(labels.type):
+            labels = choose(path, "label", "integer labels", is_integer, columns, chosen or {})
         self._files, self._roots = None, roots
         if str(images.type).startswith("struct"):
             fields = dict(zip((field.name for field in images.type), images.flatten()))
@@ -228,9 +233,7 @@ class ArrowImages(ImageSet):
         self._images = images
         if not len(labels):
             raise ValueError(f"{path} contains no images")
-        if labels.null_count:
-            raise ValueError(f"{path} has {labels.null_count} images without a label: remove them")
-        numbers = class_labels(labels.to_numpy(), path)
+        numbers = class_labels(numbers_in(path, labels), path)
         super().__init__(path, LabelRuns.of_labels(numbers), int(numbers.max()) + 1)
 
     def read(self, position: int, label: int) -> bytes:
@@ -262,6 +265,24 @@ def is_integer(kind: Any) -> bool:
     return INTEGER.fullmatch(str(kind)) is not None
 
 
+def is_list(kind: Any) -> bool:
+    """Whether a pyarrow type holds lists of integers."""
+    return INTEGERS.fullmatch(str(kind)) is not None
+
+
+def numbers_in(path: str, labels: Any) -> np.ndarray:
+    """Returns a column of integers as (N,), or one of lists as padded(). Raises ValueError if one is missing."""
+    lengths = None
+    if is_list(labels.type) and not labels.null_count:
+        from pyarrow import compute
+
+        lengths, labels = compute.list_value_length(labels).to_numpy(), compute.list_flatten(labels)
+    if labels.null_count:
+        raise ValueError(f"{path} has {labels.null_count} images without a label: remove them")
+    numbers: np.ndarray = labels.to_numpy()
+    return numbers if lengths is None else padded(numbers, lengths)
+
+
 def choose(
     path: str, use: str, what: str, fits: Callable[[Any], bool], columns: Mapping[str, Any], chosen: Mapping[str, str]
 ) -> Any:
@@ -275,7 +296,7 @@ def choose(
     if name in names:
         return columns[name]
     types = ", ".join(f"{name} ({column.type})" for name, column in columns.items())
-    expected = f"{name!r} to be one" if use in chosen or name in columns else "one"
+    expected = f"{name!r} to be a column" if use in chosen or name in columns else "a single column"
     encode = f"number its values by class_encode_column({name!r}) of datasets, or " if use == "label" else ""
     raise ValueError(
         f"{path} has the columns {types}, expected {expected} of {what}: {encode * (name in columns)}set "

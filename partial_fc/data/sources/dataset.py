@@ -1,9 +1,10 @@
 """A user's map-style Dataset: an object with `__len__` and `__getitem__`, such as one of PyTorch.
 
-An item is a pair (inputs, class label). Threads call a Dataset one at a time, because it may hold an open file, and
-PyTorch calls it from one thread only. Each worker process (`decode_processes`) makes a Dataset of its own.
+An item is a pair (inputs, class label), or (inputs, list or array of up to P class labels). Threads call a Dataset one
+at a time, because it may hold an open file, and PyTorch calls it from one thread only. Each worker process
+(`decode_processes`) makes a Dataset of its own.
 
-Shapes: N items, H, W image size.
+Shapes: N items, P labels of an item, H, W image size.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from PIL import Image
 
 from partial_fc.data.batch import Batch, Inputs, map_inputs
 from partial_fc.data.image_set import ImageSet
-from partial_fc.data.label_runs import LabelRuns, class_labels
+from partial_fc.data.label_runs import NO_LABEL, LabelRuns, class_labels, label_array
 from partial_fc.data.transforms import rgb_of, upright
 from partial_fc.utils.imports import import_object
 from partial_fc.utils.text import plural
@@ -49,7 +50,7 @@ class LabelledDataset:
     Attributes:
         name: for messages.
         dataset: the Dataset.
-        labels: (N,) int64.
+        labels: (N,) or (N, P) int64, padded with NO_LABEL.
 
     Raises:
         ValueError: it cannot be imported or created, has no items, or its labels are not class numbers.
@@ -62,17 +63,17 @@ class LabelledDataset:
 
     @cached_property
     def digest(self) -> str:
-        """The Dataset's attribute ``digest``, or else a digest of the labels: items may contain random numbers."""
+        """The Dataset's attribute ``digest``, or else a digest of the labels (the items may contain random numbers)."""
         digest = getattr(self.dataset, "digest", None)
         return str(digest) if digest else hashlib.sha256(self.labels.tobytes()).hexdigest()[:16]
 
     def read(self, position: int, convert: Callable[[Any], Result]) -> Result:
-        """Returns ``convert(inputs)`` of an item. Raises ValueError, which names it, if it is bad."""
+        """Returns ``convert(inputs)`` of an item. Raises ValueError, which names the item, if it is bad."""
         inputs, label = read_item(self.dataset, self.name, position)
-        if label != self.labels[position]:
-            raise ValueError(
-                f"{self.name}[{position}] has the label {label}, but targets have {self.labels[position]}: {ADVICE}"
-            )
+        targets = self.labels[position]
+        given, expected = (each[each != NO_LABEL].tolist() for each in map(np.atleast_1d, (label, targets)))
+        if given != expected:
+            raise ValueError(f"{self.name}[{position}] has the label {label}, but targets have {targets}: {ADVICE}")
         try:
             return convert(inputs)
         except Exception as error:  # the inputs are the user's
@@ -203,7 +204,7 @@ def open_dataset(dataset: Any, name: str) -> Any:
         try:
             dataset = dataset()
         except (Exception, SystemExit) as error:  # of the user's code
-            raise refusal(error, f"rec is {name}, which ends with ") from error
+            raise refusal(error, f"rec is {name}, which failed: ") from error
     try:
         count = len(dataset)
         dataset.__getitem__  # noqa: B018
@@ -218,7 +219,7 @@ def open_dataset(dataset: Any, name: str) -> Any:
 
 
 def labels_of(dataset: Any, name: str) -> np.ndarray:
-    """Returns labels (N,) int64 of a Dataset: its ``targets``, or the label of each item of a small Dataset."""
+    """Returns labels (N,) or (N, P) int64 of a Dataset: its ``targets``, or those of the items of a small Dataset."""
     targets = getattr(dataset, "targets", None)
     if targets is None:
         what = plural(len(dataset), "item")
@@ -232,17 +233,17 @@ def labels_of(dataset: Any, name: str) -> np.ndarray:
             targets = [read_item(dataset, name, position)[1] for position in range(len(dataset))]
         except ValueError as error:
             raise ValueError(f"{error}; {name} has no targets, so each item is read for its label") from error
-    labels = np.asarray(targets)
-    if labels.shape != (len(dataset),) or labels.dtype.kind not in "iu":
+    labels = label_array(targets)
+    if labels.shape[:1] != (len(dataset),) or labels.ndim > 2 or not labels.size or labels.dtype.kind not in "iu":
         raise ValueError(
             f"{name} has {len(dataset)} items, but targets of shape {labels.shape} and type {labels.dtype}: expected "
-            "an integer from 0 for each"
+            "an integer from 0 for each, or a list of them"
         )
     return class_labels(labels, name)
 
 
-def read_item(dataset: Any, name: str, position: int) -> tuple[Any, int]:
-    """Returns (inputs, label) of an item. Raises ValueError, which names the item, if it cannot be read."""
+def read_item(dataset: Any, name: str, position: int) -> tuple[Any, int | np.ndarray]:
+    """Returns (inputs, label or labels (P,)) of an item. Raises ValueError, which names it, if it cannot be read."""
     try:
         with READING:
             item = dataset[position]
@@ -253,9 +254,13 @@ def read_item(dataset: Any, name: str, position: int) -> tuple[Any, int]:
                 "of Hugging Face, set rec to the folder that its save_to_disk writes"
             )
         inputs, label = item
-        if not hasattr(label, "__index__"):
-            raise TypeError(f"its label is of type {type(label).__name__}, expected an integer from 0")
-        return inputs, operator.index(label)
+        if np.ndim(label) == 1:
+            labels = label_array([label])[0]
+            if labels.dtype.kind in "iu":
+                return inputs, labels
+        elif hasattr(label, "__index__"):
+            return inputs, operator.index(label)
+        raise TypeError(f"its label is of type {type(label).__name__}, expected an integer from 0, or a list of them")
     except Exception as error:  # of the user's code: a missing file, a damaged image, not a pair
         # The message says where it failed, because a worker process sends it without the traceback.
         where = f" in {place}" if (place := place_in_user_code(error)) else ""

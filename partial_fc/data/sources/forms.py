@@ -44,7 +44,7 @@ def open_images(rec: str | os.PathLike) -> ImageSet:
             `datasets`; hf:NAME for a data set that `datasets` loads; package.module:name for a map-style Dataset.
 
     Raises:
-        OSError, ValueError, ImportError: the set cannot be read; names it and what to do.
+        OSError, ValueError, ImportError: the set cannot be read; the message names it and what to do.
     """
     rec = os.fspath(rec)
     images: ImageSet = resolve_name(form_of(rec).opener)(rec)

@@ -1,11 +1,11 @@
 """WebDataset shards: .tar files of samples, which an index makes readable in any order.
 
 The files of a sample have the same name up to the first dot of the base name: 0001.jpg (or another image) and 0001.cls,
-the class label in decimal digits; others are ignored. Images are numbered in the order of the sorted shards. The index
-of a shard is written next to it once (shard.tar.index, layout in stamped_words.py: K, a checksum, and offset, size and
-label of each image); it can be deleted.
+the class label in decimal digits, or several labels with white space between them; others are ignored. Images are
+numbered in the order of the sorted shards. The index of a shard is written next to it once (shard.tar.index, layout in
+stamped_words.py: K, a checksum, and offset, size and labels of each image); it can be deleted.
 
-Shapes: N images, K images of a shard.
+Shapes: N images, K images of a shard, P labels of an image.
 """
 
 import glob
@@ -19,7 +19,7 @@ import numpy as np
 
 from partial_fc.data.folder import IMAGE_ENDINGS
 from partial_fc.data.image_set import ImageSet
-from partial_fc.data.label_runs import LabelRuns
+from partial_fc.data.label_runs import NO_LABEL, LabelRuns, label_array
 from partial_fc.data.stamped_words import file_stamp, read_words, write_words
 from partial_fc.utils.regular_files import require_links_inside, require_regular
 
@@ -34,6 +34,7 @@ RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 FORMAT = 0x58444954_43465002
 ENDING = ".index"
 HEADER_WORDS = 2
+LONGEST_LABELS = 1 << 14  # bytes of a .cls
 HELD_OPEN = 256  # shards kept open, as a process may open few files; other shards are opened for each image
 BLOCK = tarfile.BLOCKSIZE
 ZEROS = 1 << 20  # bytes of padding read at once; a sparse file can have any amount of padding
@@ -46,7 +47,7 @@ class ShardImages(ImageSet):
         pattern: of the shards, or their folder; see expand_shards.
 
     Raises:
-        OSError, ValueError: a shard cannot be read, or a sample has no image or no label; names both.
+        OSError, ValueError: a shard cannot be read, or a sample has no image or no label; the message names both.
     """
 
     advice = "write the shard again"
@@ -57,10 +58,15 @@ class ShardImages(ImageSet):
             require_regular(shard)
         parts = [open_shard(shard) for shard in self.shards]
         self._ends = np.cumsum([len(part) for part in parts])
-        self._offsets, self._sizes, labels = np.concatenate(parts).T
+        self._offsets, self._sizes = np.concatenate([part[:, :2] for part in parts]).T
+        width = max(part.shape[1] for part in parts) - 2
+        labels = np.full((len(self._sizes), width), NO_LABEL)
+        for part, end in zip(parts, self._ends):
+            labels[end - len(part) : end, : part.shape[1] - 2] = part[:, 2:]
+        labels = labels if width > 1 else labels[:, 0]
         self._descriptors = [os.open(shard, os.O_RDONLY) for shard in self.shards[:HELD_OPEN]]
         self._close = weakref.finalize(self, close_all, self._descriptors)
-        super().__init__(pattern, LabelRuns.of_labels(np.ascontiguousarray(labels)), int(labels.max()) + 1)
+        super().__init__(pattern, LabelRuns.of_labels(labels), int(labels.max()) + 1)
 
     def read(self, position: int, label: int) -> bytes:
         """See ImageSet."""
@@ -132,11 +138,12 @@ def expand_shards(pattern: str, ending: str) -> list[str]:
 
 
 def open_shard(path: str) -> np.ndarray:
-    """Returns offset, size and label of each image, (K, 3) int64, from the index file or from the shard."""
+    """Returns offset, size and labels of each image, (K, 2 + P) int64, from the index file or from the shard."""
     stamp = file_stamp(path, FORMAT)
     words = read_words(path + ENDING, stamp)
-    if words is not None and len(words) > HEADER_WORDS and len(words) == HEADER_WORDS + 3 * words[0]:
-        images = np.array(words[HEADER_WORDS:]).reshape(-1, 3)  # a copy, because each memory map keeps a file open
+    width = 0 if words is None or len(words) <= HEADER_WORDS else (len(words) - HEADER_WORDS) // max(1, words[0])
+    if words is not None and width > 2 and len(words) == HEADER_WORDS + width * words[0]:
+        images = np.array(words[HEADER_WORDS:]).reshape(-1, width)  # a copy, because each memory map keeps a file open
         if images.sum() == words[1] and lie_inside(path, images):
             return images
     images = index_shard(path)
@@ -145,12 +152,13 @@ def open_shard(path: str) -> np.ndarray:
 
 
 def index_shard(path: str) -> np.ndarray:
-    """Returns offset, size and label of each image, (K, 3) int64, from the headers of one or more joined .tar files.
+    """Returns what open_shard does, from the headers of one or more joined .tar files.
 
     Raises:
         OSError, ValueError: see ShardImages.
     """
-    images: list[tuple[int, int, int]] = []
+    images: list[tuple[int, int]] = []
+    labels: list[list[int]] = []
     start: int | None = 0
     try:
         with open(path, "rb") as file:
@@ -159,13 +167,16 @@ def index_shard(path: str) -> np.ndarray:
                 with tarfile.open(fileobj=file, mode="r:", tarinfo=BoundedMember) as tar:
                     samples = samples_of(path, tar)
                     if start and tar.offset == start:
-                        raise ValueError(f"{path} has data after its end, at offset {start}, that are no archive")
+                        raise ValueError(
+                            f"{path} ends at offset {start}, but is followed by data that is not an archive"
+                        )
                     start = next_archive(path, file, tar.offset)
                     for name, sample in samples.items():
                         for kind, what in (("image", "image"), ("label", ".cls, the class label in decimal digits")):
                             if kind not in sample:
                                 raise ValueError(f"{path}: sample {name} has no {what}: {ShardImages.advice}")
-                        images.append((*sample["image"], sample["label"]))
+                        images.append(sample["image"])
+                        labels.append(sample["label"])
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
     # Chains of headers and impossible sizes raise other errors than TarError.
@@ -176,21 +187,23 @@ def index_shard(path: str) -> np.ndarray:
         raise ValueError(f"{path} is no .tar file, or is damaged ({error}): copy or write it again") from None
     if not images:
         raise ValueError(f"{path} contains no samples, expected NAME.jpg and NAME.cls: remove it")
-    table = np.array(images, np.int64)
+    table = np.column_stack([np.array(images, np.int64), label_array(labels)])
     if not lie_inside(path, table):
         raise ValueError(f"{path} is damaged or truncated: an image ends after the file: copy or write it again")
     return table
 
 
 def lie_inside(path: str, images: np.ndarray) -> bool:
-    """Whether all images (K, 3), see open_shard, are inside the file. Headers and indexes can contain any numbers."""
+    """Whether all images, see open_shard, are inside the file. Headers and indexes can contain any numbers."""
     end = os.path.getsize(path)
     # Offset and size are compared one by one first, because their sum can overflow.
-    return bool((images >= 0).all() and (images[:, :2] <= end).all() and (images[:, :2].sum(axis=1) <= end).all())
+    places, lowest = images[:, :2], NO_LABEL if images.shape[1] > 3 else 0
+    fit = (places >= 0).all() and (places <= end).all() and (places.sum(axis=1) <= end).all()
+    return bool(fit and (images[:, 2:] >= lowest).all())
 
 
 def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
-    """Returns the samples of an archive by name: "image" -> (offset, size), and "label" -> label, if they exist.
+    """Returns the samples of an archive by name: "image" -> (offset, size), and "label" -> labels, if they exist.
 
     Raises:
         ValueError: a sample is ambiguous.
@@ -212,7 +225,7 @@ def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
         if kind and parts[2].count(".") > 1:
             if others.setdefault(name, kind) != kind:
                 raise ValueError(
-                    f"{path}: {name} is no sample, because the name of a sample ends at the first dot: write the shard "
+                    f"{path}: {name} is not a sample, as the name of a sample ends at the first dot: write the shard "
                     "again with names without dots"
                 )
         elif kind:
@@ -222,10 +235,12 @@ def samples_of(path: str, tar: tarfile.TarFile) -> dict[str, dict[str, Any]]:
                 sample[kind] = member.offset_data, member.size
             else:
                 file = tar.extractfile(member)
-                text = b"" if file is None else file.read(32).strip()
-                if not text.isdigit() or len(text) > 18:
-                    raise ValueError(f"{path}: {member.name} is {text!r}, expected a class label: {ShardImages.advice}")
-                sample[kind] = int(text)
+                text = b"" if file is None else file.read(LONGEST_LABELS).strip()
+                numbers = text.split() if member.size <= LONGEST_LABELS else []
+                if not numbers or not all(number.isdigit() and len(number) <= 18 for number in numbers):
+                    what = f"{path}: {member.name} is {text[:40]!r}"
+                    raise ValueError(f"{what}, expected a class label, or several: {ShardImages.advice}")
+                sample[kind] = list(map(int, numbers))
     return samples
 
 

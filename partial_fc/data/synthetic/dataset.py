@@ -50,8 +50,8 @@ class DemoSize(NamedTuple):
             )
         if self.held_out < 2 * FOLDS or self.pairs < 2 * FOLDS or self.pairs % (2 * FOLDS):
             raise ValueError(
-                f"validation pairs come in {FOLDS} folds of half same, half different: held_out must be at least "
-                f"{2 * FOLDS} and pairs a multiple of {2 * FOLDS}, got {self.held_out} and {self.pairs}"
+                f"each of {FOLDS} validation folds has as many pairs of one person as of two: held_out must be at "
+                f"least {2 * FOLDS} and pairs a multiple of {2 * FOLDS}, got {self.held_out} and {self.pairs}"
             )
 
 

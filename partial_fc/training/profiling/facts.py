@@ -69,7 +69,7 @@ class Profile(NamedTuple):
     training: Phase
     rank_hosts: tuple[RankHost, ...]  # per rank
     gpu: bool  # whether the network runs on a GPU
-    readers: str = "decode_threads"  # name of the setting for the number of readers
+    readers_setting: str = "decode_threads"  # name of the setting for the number of readers
     python: bool = False  # whether Python code, such as a Dataset, reads the items: its threads wait for each other
 
     @property

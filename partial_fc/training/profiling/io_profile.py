@@ -65,7 +65,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     network = settings.network.rpartition(":")[2]
     folder = os.path.join(settings.models_root, f"io-profile-{network}-{data_name(settings)}")
     collectives.on_rank_zero("output", check_writable, folder, collectives.rank)
-    dummies = build_dummies(settings, task, framework)
+    dummies = build_dummies(settings, task, framework, data.label_shape)
     engine = build_training(settings, task, framework, data, folder).engine
     batch_size = items_of_update(settings)
     tallies = (
@@ -83,7 +83,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
         training,
         rank_hosts,
         engine.on_gpu,
-        readers="decode_processes" if settings.decode_processes else "decode_threads",
+        readers_setting="decode_processes" if settings.decode_processes else "decode_threads",
         python=not settings.decode_processes and (not task.source() or is_dataset(task.source())),
     )
     data.close()

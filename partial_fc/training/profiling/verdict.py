@@ -21,7 +21,7 @@ OTHER_CONDITIONS, RESERVE = 1.1, 1.2
 DISTURBED = 0.1
 # Python code that holds the interpreter's lock, or the lock around a Dataset, keeps at most the second number of cores
 # busy. Below the first number, with idle cores left, it is not the lock: the code waits for files or a network.
-LOCKED = (0.5, 1.3)
+FEWEST_LOCKED_CORES, MOST_LOCKED_CORES = 0.5, 1.3
 # Idle cores per rank that are enough for another thread.
 FREE_CORE = 0.5
 # A rank stands out if its threads are busier than the ranks' mean by this factor.
@@ -98,8 +98,8 @@ def _slower(profile: Profile, loss: float, files: SetFiles | None, costly: tuple
     from_disk = (tally.disk_bytes or 0) >= tally.bytes / 2
     if profile.python and not from_disk:
         cores = alone.cpu_seconds / alone.seconds
-        waits_for_files = cores < LOCKED[0] and profile.idle_cores(reader, rank) >= FREE_CORE
-        if cores <= LOCKED[1] and not waits_for_files:
+        waits_for_files = cores < FEWEST_LOCKED_CORES and profile.idle_cores(reader, rank) >= FREE_CORE
+        if cores <= MOST_LOCKED_CORES and not waits_for_files:
             return _python(profile, loss, idle)
     busy_share = profile.busy_share(training, rank)
     saturated = busy_share >= SATURATED * profile.busy_share(reader, rank)
@@ -113,7 +113,7 @@ def _slower(profile: Profile, loss: float, files: SetFiles | None, costly: tuple
         limit = "." if needed <= threads else f": this uses all idle cores; {needed} would be needed."
         text = (
             f"I/O-bound: training loses {lost} to reading, and decoding{_of_rank(profile)} is the bottleneck, while "
-            f"only {busy} cores are busy. Set {profile.readers}={threads} (now {host.threads}){limit}"
+            f"only {busy} cores are busy. Set {profile.readers_setting}={threads} (now {host.threads}){limit}"
         )
         return Verdict("threads", text, [], loss, threads)
     # Decoding takes cores from the network; a thread that reads waits without using a core.
@@ -127,7 +127,7 @@ def _slower(profile: Profile, loss: float, files: SetFiles | None, costly: tuple
         }
         text = (
             f"I/O-bound: training loses {lost} to reading: decoding and the network share too few cores "
-            f"({busy} busy, {profile.readers}={host.threads} per rank). "
+            f"({busy} busy, {profile.readers_setting}={host.threads} per rank). "
             f"Possible improvements: {', '.join(option for option, applies in options.items() if applies)}."
         )
         return Verdict("cores", text, [], loss)
@@ -166,8 +166,8 @@ def _storage(profile: Profile, loss: float, files: SetFiles | None, threads: int
         )
     elif threads:
         advice = (
-            f"Try {profile.readers}={threads} (now {profile.rank_hosts[rank].threads}): waiting uses no core, and more "
-            f"threads request more files at once. Otherwise {advice.lower()}"
+            f"Try {profile.readers_setting}={threads} (now {profile.rank_hosts[rank].threads}): waiting uses no core, "
+            f"and more threads request more files at once. Otherwise {advice.lower()}"
         )
     text = (
         f"I/O-bound: training loses {percent(loss)} to reading, and the storage is the bottleneck: the decoding threads"

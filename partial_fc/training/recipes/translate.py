@@ -128,7 +128,7 @@ def translate(recipe: Recipe, ranks: int) -> Translation:
             refused.append(str(error))
             continue
         except (TypeError, ValueError):
-            refused.append(f"{key} is {quoted(value)}, which has another type")
+            refused.append(f"{key} is {quoted(value)}, which is not of the type that {key} takes")
             continue
         settings.update(translated)
         if not translated and key not in recipe.config:

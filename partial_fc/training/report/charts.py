@@ -24,7 +24,7 @@ class Line(NamedTuple):
     name: str  # shown in the legend
     x: np.ndarray  # (N,) float64, ascending
     y: np.ndarray  # (N,) float64; NaN interrupts the line
-    look: int  # selects the color and the dash pattern
+    style: int  # selects the color and the dash pattern
 
 
 class Chart(NamedTuple):
@@ -120,20 +120,20 @@ def over_updates(
     """Returns a chart of values, or of shares in ``percent``; an empty list if nothing was measured."""
     factor, top = (100.0, 100.0) if percent else (1.0, math.inf)
     lines = []
-    for look, (name, points) in enumerate(points_by_name.items()):
+    for style, (name, points) in enumerate(points_by_name.items()):
         x, y = np.array(points, np.float64).reshape(-1, 2).T  # None (not measured) becomes NaN
         if np.isfinite(y).any():
-            lines.append(Line(name, x, factor * y, look))
+            lines.append(Line(name, x, factor * y, style))
     return [Chart(key, title, y_name, lines, top=top, **options)] if lines else []
 
 
 def roc_charts(title: str, pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], fars: Sequence[float]) -> list[Chart]:
     """Returns the ROC chart of sets, each with distances and labels (P,); an empty list without sets."""
     lines = []
-    for look, (name, (distance, issame)) in enumerate(pairs.items()):
+    for style, (name, (distance, issame)) in enumerate(pairs.items()):
         far, tar = roc_curve(distance, issame)
         first = np.searchsorted(far, 0.0, side="right") - 1  # the highest TAR at FAR 0
-        lines.append(Line(name, far[first:], 100 * tar[first:], look))
+        lines.append(Line(name, far[first:], 100 * tar[first:], style))
     marks = {f"FAR {far:g}": far for far in fars}
     return [Chart("roc", title, "true accept rate (TAR), %", lines, top=100, marks=marks, roc=True)] if lines else []
 

@@ -22,10 +22,10 @@ from .formatting import number, setting
 PAIR_FIGURES = {"accuracy", "far", "tar_at_far"}  # that every point of PairVerification has
 CURVES, SETTINGS = "curves.json", "settings.json"
 # The files may come from strangers. These limits bound the size of the tables and the work of matplotlib.
-LARGEST = 64 << 20  # bytes of a file
+LARGEST_FILE = 64 << 20  # bytes
 MOST_LINES = 200_000  # of the log, 25 MB
-MOST_NAMES, MOST_SETS, LONGEST = 1000, 100, 1000  # settings; validation sets; characters of a cell
-LARGEST_NUMBER, HUGE = 1e15, 1e100  # of updates and seconds; of losses and other figures
+MOST_NAMES, MOST_SETS, LONGEST_CELL = 1000, 100, 1000  # settings; validation sets; characters of a cell
+LARGEST_NUMBER, LARGEST_FIGURE = 1e15, 1e100  # of updates and seconds; of losses and other figures
 
 
 class Run(NamedTuple):
@@ -68,7 +68,7 @@ def _read(folder: str, name: str, check: Callable[[dict[str, Any]], dict[str, An
     if os.path.isdir(folder) and not os.path.exists(path):
         raise FileNotFoundError(f"{folder} has no {name}: give an output folder; the first verification writes it")
     try:
-        return check(read_object(path, LARGEST))
+        return check(read_object(path, LARGEST_FILE))
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged or was written by another version: {error!r}") from None
 
@@ -81,11 +81,13 @@ def _curves(curves: dict[str, Any]) -> dict[str, Any]:
     for key in ("final_loss", "samples_per_second"):
         number(summary[key])  # raises unless it can be shown; NaN and infinity can, as after a diverged training
     summary["problems"] = {  # runs of earlier versions have none
-        name: [setting(problem)[:LONGEST] for problem in problems]
+        name: [setting(problem)[:LONGEST_CELL] for problem in problems]
         for name, problems in (summary.get("problems") or {}).items()
     }
-    if len(sets) > MOST_SETS or any(len(name) > LONGEST for name in [*sets, *summary["problems"]]):
-        raise ValueError(f"it has more than {MOST_SETS} validation sets, or names of more than {LONGEST} characters")
+    if len(sets) > MOST_SETS or any(len(name) > LONGEST_CELL for name in [*sets, *summary["problems"]]):
+        raise ValueError(
+            f"it has more than {MOST_SETS} validation sets, or names of more than {LONGEST_CELL} characters"
+        )
     for points in sets.values():
         for point in points:
             _check_number("num_update", point["num_update"], 0, LARGEST_NUMBER)
@@ -96,7 +98,7 @@ def _curves(curves: dict[str, Any]) -> dict[str, Any]:
                 if key in PAIR_FIGURES and is_of_pairs(point):
                     _check_number(key, value, 0, 1)
                 elif value is not None and value == value:  # NaN is a figure; None is not measured
-                    _check_number(key, value, -HUGE, HUGE)
+                    _check_number(key, value, -LARGEST_FIGURE, LARGEST_FIGURE)
     return {**curves, **{key: _series(key, curves[key]) for key in SERIES}}
 
 
@@ -113,7 +115,10 @@ def figures_of(point: Mapping[str, Any]) -> dict[str, Any]:
 def _series(key: str, points: Any) -> np.ndarray:
     series = np.array(points, np.float64).reshape(-1, 2)  # None (not measured) becomes NaN
     updates, values = series.T
-    if not ((updates >= 0) & (updates <= LARGEST_NUMBER)).all() or (np.abs(values[np.isfinite(values)]) > HUGE).any():
+    if (
+        not ((updates >= 0) & (updates <= LARGEST_NUMBER)).all()
+        or (np.abs(values[np.isfinite(values)]) > LARGEST_FIGURE).any()
+    ):
         raise ValueError(f"{key} has points that no training writes")
     return series
 
@@ -121,7 +126,7 @@ def _series(key: str, points: Any) -> np.ndarray:
 def _texts(values: dict[str, Any]) -> dict[str, str]:
     if len(values) > MOST_NAMES:
         raise ValueError(f"it has {len(values)} names, expected at most {MOST_NAMES}")
-    return {name[:LONGEST]: setting(value)[:LONGEST] for name, value in values.items()}
+    return {name[:LONGEST_CELL]: setting(value)[:LONGEST_CELL] for name, value in values.items()}
 
 
 def _check_number(key: str, value: Any, lowest: float, highest: float) -> None:

@@ -96,7 +96,7 @@ def write_png(path: str, title: str, charts: Sequence[Chart]) -> None:
             figure.savefig(file, dpi=120, format="png")
 
 
-def look(number: int) -> tuple[str, Any]:
+def line_style(number: int) -> tuple[str, Any]:
     """Returns the color and the dash pattern of a line; the first 24 combinations differ."""
     rounds, color = divmod(number, len(LINES))
     return LINES[color], DASHES[(color // COLORS_PER_DASH + rounds) % len(DASHES)]
@@ -158,7 +158,7 @@ def draw(axes: Any, chart: Chart) -> list[str]:
 
 
 def _draw_line(axes: Any, chart: Chart, line: Line, start: float) -> list[str]:
-    color, dashes = look(line.look)
+    color, dashes = line_style(line.style)
     x, style = np.maximum(line.x, start), {"color": color, "linestyle": dashes, "clip_on": False}
     if is_noisy(chart, line):
         axes.plot(x, line.y, linewidth=1, alpha=0.4, **style)

@@ -3,7 +3,7 @@
 from typing import Any
 
 NOT_MEASURED = "not measured"  # how None is shown
-HUGE = 1e12
+GROUPED_BELOW = 1e12
 SPACE = "\N{NARROW NO-BREAK SPACE}"  # between a number and its unit
 
 
@@ -11,7 +11,7 @@ def number(value: float | None, digits: int = 0) -> str:
     """Formats a number: "1,604.6"; "1e+30" for huge ones."""
     if value is None:
         return NOT_MEASURED
-    return f"{value:,.{digits}f}" if abs(value) < HUGE else f"{value:.4g}"
+    return f"{value:,.{digits}f}" if abs(value) < GROUPED_BELOW else f"{value:.4g}"
 
 
 def percent(share: float | None, digits: int = 2) -> str:

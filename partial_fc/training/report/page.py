@@ -121,7 +121,7 @@ def figures(charts: Sequence[Chart]) -> Content:
 
 
 def _figure(chart: Chart) -> Element:
-    names = [tag("li", _swatch(*drawing.look(line.look)), line.name) for line in chart.lines]
+    names = [tag("li", _swatch(*drawing.line_style(line.style)), line.name) for line in chart.lines]
     legend = tag("ul", names, class_="legend") if len(names) > 1 else ()
     note = tag("p", NOISY, class_="soft") if any(drawing.is_noisy(chart, line) for line in chart.lines) else ()
     return tag("figure", tag("figcaption", tag("h3", chart.title), legend), drawing.svg(chart), note, class_="chart")

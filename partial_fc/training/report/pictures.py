@@ -54,7 +54,7 @@ def hardest(result: SetResult, max_bytes: int) -> Content:
         groups.append(tag("div", group))
     text = (
         f"{plural(counts[0], 'pair')} of the {evaluation.kinds[0]} and {counts[1]} of {evaluation.kinds[1]}, "
-        f"of {len(issame):,}; judged the same below {threshold:.3f}."
+        f"out of {len(issame):,}. A pair whose distance is below {threshold:.3f} is judged the same."
     )
     return [tag("p", text, class_="soft"), tag("div", groups, class_="kinds")]
 

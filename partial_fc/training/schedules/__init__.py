@@ -19,9 +19,21 @@ from .functions import (
     tabulate_rates,
     value_in_epoch,
 )
+from .ramps import check_by_epoch, is_ramp, value_on_ramp
 from .schedule import LARGEST_FACTOR, Length, Moment, Schedule
 
-__all__ = ["SCHEDULES", "Length", "Moment", "Schedule", "build_schedule", "tabulate_rates", "value_in_epoch"]
+__all__ = [
+    "SCHEDULES",
+    "Length",
+    "Moment",
+    "Schedule",
+    "build_schedule",
+    "check_by_epoch",
+    "is_ramp",
+    "tabulate_rates",
+    "value_in_epoch",
+    "value_on_ramp",
+]
 
 # Name in the setting ``schedule`` -> function that makes the schedule from its Length and ``schedule_options``.
 SCHEDULES: dict[str, Callable[..., Schedule]] = {

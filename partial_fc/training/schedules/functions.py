@@ -14,7 +14,7 @@ FACTORS = Setting("factors", [], "", item=float, **RATE)
 
 
 def constant(length: Length) -> Schedule:
-    """Always 1."""
+    """The factor is always 1."""
     return lambda moment: 1.0
 
 

@@ -19,7 +19,7 @@ def find_task(name: str) -> type[Task]:
     """Returns the class of a task: a key of TASKS, or the user's own as ``package.module:name``.
 
     Raises:
-        ValueError: The class cannot be imported, or is no subclass of Task.
+        ValueError: The class cannot be imported, or is not a subclass of Task.
     """
     task: type[Task] = import_object(TASKS.get(name, name), "task", Task, by_function=False)
     return task

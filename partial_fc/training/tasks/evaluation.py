@@ -35,7 +35,7 @@ class Evaluation:
 
         Args:
             name: name of the set.
-            collectives: between the ranks.
+            collectives: the collectives between the ranks.
         """
 
     def measure(self, embedder: Embedder) -> Mapping[str, float]:

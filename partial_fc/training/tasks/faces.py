@@ -79,14 +79,14 @@ class Faces(Task):
             record_path(settings),
             (settings.image_size, settings.image_size),
             Augmentation(settings.rand_mirror, self.cutout, self.color_jittering, self.jpeg_compression),
-            self.min_images_per_class,
+            0 if settings.labels else self.min_images_per_class,  # else by the labels of the file
             settings.seed,
         )
 
     def batches(self, rank: int, size: int) -> Batches:
         """See Task."""
         batches: Any = super().batches(rank, size)
-        records = batches.items.records
+        records = getattr(batches.items, "items", batches.items).records
         if records.left_out and rank == 0 and multiprocessing.parent_process() is None:  # not in worker processes
             logging.warning("%s: %s", records.path, others_text(records.left_out))
         return batches
@@ -109,7 +109,7 @@ class FacePairs(PairVerification):
     """Pairs in a ``.bin`` file. A rank keeps the encoded images of its own pairs in memory.
 
     Args:
-        path: of the file.
+        path: path of the file.
         image_size: H.
         mirrored: whether to add the embedding of the mirror image.
     """

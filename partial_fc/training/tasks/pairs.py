@@ -65,7 +65,7 @@ class PairVerification(Evaluation):
         """Returns and checks this rank's share of the pairs; both items of a pair are in the same share.
 
         Raises:
-            OSError, ValueError: The pairs cannot be read; names the set.
+            OSError, ValueError: The pairs cannot be read; the message names the set.
         """
         raise NotImplementedError
 
@@ -96,8 +96,8 @@ class PairVerification(Evaluation):
         ``status.verify.<name>``.
         """
         name, collectives, share = embedder.name, embedder.collectives, self.share
-        parts = embedder.embed_share(share.num_items, share.read, partial(self._compare, embedder), whole=2)
-        first = min(embedder.step(whole=2), share.num_items)
+        parts = embedder.embed_share(share.num_items, share.read, partial(self._compare, embedder), group_size=2)
+        first = min(embedder.step(group_size=2), share.num_items)
         compared = collectives.run_on_all_ranks(f"compare.{name}", lambda: embedder.compare_modes(share.read(0, first)))
         of_rank = (np.concatenate([np.empty((0, 2)), *parts]), compared)  # a rank may have no pairs
         shares, agreements = zip(*collectives.gather_object(f"pairs.{name}", of_rank))

@@ -7,6 +7,7 @@ import numpy as np
 
 from partial_fc.data.batch import Inputs, arrays_of, map_inputs, num_items
 from partial_fc.data.item_batches import ItemBatches, Items, first_items
+from partial_fc.data.label_file import FileLabels
 from partial_fc.data.training_data import Batches
 from partial_fc.training.schedule import items_of_update
 from partial_fc.utils.config import Schema, Setting, SettingsError
@@ -15,7 +16,7 @@ from .evaluation import Evaluation
 
 
 class Task:
-    """A task; every rank has one. A subclass has `items`, and overrides what differs.
+    """A task; every rank has one. A subclass implements `items`, and overrides other methods where it differs.
 
     Args:
         settings: settings of the training.
@@ -74,15 +75,18 @@ class Task:
         Raises:
             OSError, ValueError: The set is missing, damaged, or does not fit the settings.
         """
-        settings = self.settings
+        settings, items = self.settings, self.items()
+        if settings.labels:
+            items = FileLabels(items, settings.labels, settings.num_classes, getattr(self, "min_images_per_class", 0))
         return ItemBatches(
-            self.items(),
+            items,
             items_of_update(settings),
             settings.shuffle,
             rank,
             size,
             settings.seed,
             skip_bad_items=settings.skip_bad_images,
+            labels_per_item=settings.labels_per_item,
         )
 
     def dummy_inputs(self, count: int, random: np.random.Generator) -> Inputs:

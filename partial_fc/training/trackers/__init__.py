@@ -43,7 +43,7 @@ def build_trackers(
     makers = {name: find_tracker(name) for name in names}
     accepted = {}
     for name, maker in makers.items():
-        with errors_of(f"trackers has {name}, which is no class or function"):
+        with errors_of(f"trackers has {name}, which is not a class or function"):
             accepted[name] = inspect.signature(maker).parameters.keys()
     for option in options:
         if not any(option in parameters for parameters in accepted.values()):

@@ -134,14 +134,14 @@ class _Member:
                 if self.threads_of and isinstance(error, OSError):  # its thread has ended, and the next call may block
                     self.fail(error)
                 elif not self._refusals:  # later refusals may have the same cause
-                    warn_without(f"values to {self._name} of {self._folder}", error)
+                    warn_without(f"values of {self._folder} to {self._name}", error)
                 self._refusals += 1
 
     def fail(self, error: BaseException) -> None:
         """Reports the first error that ends the tracker; no more calls are made."""
         with self._failing:  # a thread of the library may fail at the same time as a call
             if not self._failed:
-                warn_without(f"the curves of {self._name} of {self._folder}", error)
+                warn_without(f"the curves of {self._folder} to {self._name}", error)
             self._failed = True
 
     def wait_until(self, end: float) -> None:

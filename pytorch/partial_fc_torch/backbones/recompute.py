@@ -30,14 +30,12 @@ def recompute_blocks(backbone: nn.Module) -> None:
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:
-    is_row = isinstance(module, (nn.Sequential, nn.ModuleList))
+    is_container = isinstance(module, (nn.Sequential, nn.ModuleList))
     for child in module.children():
-        if not is_row:
+        if not is_container:
             yield from _blocks(child)
-        elif any(
-            True for _ in child.children()
-        ):  # a single layer would save nothing: its output is the next layer's input
-            yield child
+        elif next(child.children(), None) is not None:
+            yield child  # but not a single layer, which would save nothing: its output is the next layer's input
 
 
 class Recomputed:

@@ -1,9 +1,9 @@
 """Vision transformers for faces (Dosovitskiy et al. 2021, arXiv 2010.11929), as in arcface_torch.
 
-Patches of 9 x 9 pixels; blocks of LayerNorm - attention and LayerNorm - MLP with ReLU6; no class token: the head, FC -
-BN - FC - BN, reads all patches. In training, each branch of a block is dropped for some images (drop path, arXiv
-1603.09382), and some patches skip the blocks: a learned token replaces them before the head. Layers have the names of
-the published state_dicts.
+An image is divided into patches of 9 x 9 pixels. Each block consists of LayerNorm - attention and LayerNorm - MLP with
+ReLU6. There is no class token: the head (FC - BN - FC - BN) reads all patches. In training, each branch of a block is
+dropped for some images (drop path, arXiv 1603.09382), and some patches skip the blocks: a learned token replaces them
+before the head. Layers have the names of the published state_dicts.
 
 Shapes: B images, N patches, D width, H heads, E embedding.
 """
@@ -114,7 +114,7 @@ class VisionTransformer(Backbone):
     def __init__(self, options: Options, size: Size, drop_path: float, mask: float):
         super().__init__(options)
         patches = (options.image_size // PATCH) ** 2
-        self.unmasked = int(patches * (1 - mask))
+        self.num_unmasked = int(patches * (1 - mask))
         self.patch_embed = PatchEmbed(size.width)
         self.pos_embed = nn.Parameter(torch.empty(1, patches, size.width))
         last = size.depth - 1
@@ -128,7 +128,7 @@ class VisionTransformer(Backbone):
             nn.BatchNorm1d(options.num_features, eps=HEAD_EPS),
         )
         # Unused without a mask, but published files contain it.
-        self.mask_token = nn.Parameter(torch.empty(1, 1, size.width), requires_grad=self.unmasked < patches)
+        self.mask_token = nn.Parameter(torch.empty(1, 1, size.width), requires_grad=self.num_unmasked < patches)
         nn.init.normal_(self.mask_token, std=STD)
         nn.init.trunc_normal_(self.pos_embed, std=STD)
         for module in self.modules():
@@ -143,16 +143,16 @@ class VisionTransformer(Backbone):
         """(B, 3, S, S) -> (B, N, D)."""
         tokens = self.patch_embed(images) + self.pos_embed
         order = None
-        if self.training and self.unmasked < tokens.shape[1]:
+        if self.training and self.num_unmasked < tokens.shape[1]:
             # (B, N), a random order of each image's patches, of which the first ones go through the blocks.
             order = torch.rand(tokens.shape[:2], device=tokens.device).argsort(dim=1)
-            tokens = _rows(tokens, order[:, : self.unmasked])
+            tokens = _rows(tokens, order[:, : self.num_unmasked])
         for block in self.blocks:
             tokens = block(tokens)
         tokens = self.norm(tokens.float())
         if order is None:
             return tokens
-        masked = self.mask_token.expand(len(tokens), order.shape[1] - self.unmasked, -1)
+        masked = self.mask_token.expand(len(tokens), order.shape[1] - self.num_unmasked, -1)
         return _rows(torch.cat([tokens, masked], dim=1), order.argsort(dim=1))
 
     def head(self, maps: torch.Tensor) -> torch.Tensor:

@@ -18,25 +18,26 @@ class Accumulation:
     all micro-batches share one sample that contains all positives. A margin's batch statistics, such as AdaFace's
     norms, are computed per micro-batch.
 
-    Collectives: those of LayerExchange.gather_labels; in each step those of ClassCenters.
+    Collectives: those of UpdateLabels.gather; in each step those of ClassCenters.
 
     Args:
         layer: a layer that updates its centers itself, such as PartialFC.
-        labels: (nB,) integers, this rank's labels of all micro-batches.
+        labels: (nB,) or (nB, P) integers, this rank's labels of all micro-batches.
         count: n.
 
     Raises:
-        ValueError, JobError: see LayerExchange.gather_labels.
+        ValueError, JobError: see UpdateLabels.gather.
     """
 
     def __init__(self, layer: ClassCenters, labels, count: int):
         self._layer, self._count, self._number = layer, count, 0
-        self._margin = [buffer.clone() for buffer in layer.margin.buffers()]
+        self._margin = layer.margin_state()  # before the first micro-batch
         layer._prepare_sample()
-        gathered = layer._exchange.gather_labels(labels, count, layer.device)
-        self._drawn = layer._draw(gathered.flatten())
-        self._columns = self._drawn.columns.view(len(gathered), count, -1)
+        gathered = layer._update_labels.gather(labels, count, layer.device)
+        self._drawn = layer._draw(gathered)
+        self._columns = self._drawn.columns.view(len(gathered), count, -1, gathered.shape[2])
         self._gradient = RowGradient(self._drawn.sampled)
+        self._by_parameters = [torch.zeros_like(each) for each in layer.objective.parameters()]
 
     def step(self, features: torch.Tensor, labels) -> tuple[torch.Tensor, torch.Tensor]:
         """Computes both passes for the next micro-batch like ClassCenters.step, but changes no center.
@@ -46,20 +47,19 @@ class Accumulation:
                 the update are the sum over its micro-batches.
             loss: the micro-batch's mean loss over the ranks; the loss of the update is the mean over its micro-batches.
         """
-        layer, columns = self._layer, self._columns[:, self._number].flatten()
+        layer, columns = self._layer, self._columns[:, self._number].flatten(0, 1)
         drawn = Drawn(self._drawn.sampled, columns, self._drawn.positives)
         self._number += 1
-        try:
+        with layer.restored_on_error(self._margin):
             step = layer._forward_step(layer._on_device(features.detach()), labels, ahead=True, draw=lambda _: drawn)
-        except Exception:
-            layer._restore_margin(self._margin)  # to its state before the first micro-batch
-            raise
         with layer._full_precision():
-            gradient = layer._softmax.backward(step, self._gradient).mul_(1 / self._count)
+            gradient = layer._computation.backward(step, self._gradient).mul_(1 / self._count)
+        self._by_parameters = [total + each for total, each in zip(self._by_parameters, step.by_parameters)]
         return gradient.to(features.device), torch.tensor(step.loss, dtype=gradient.dtype)
 
     @torch.no_grad()
     def update(self) -> None:
         """Updates the centers by the mean of the gradients."""
         _, gradient = self._gradient.in_order()
+        self._layer._update_objective([total / self._count for total in self._by_parameters])
         self._layer._apply_gradient(self._drawn.sampled, gradient.mul_(1 / self._count))

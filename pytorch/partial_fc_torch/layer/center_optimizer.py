@@ -4,7 +4,7 @@ Shapes: S centers of a step of this rank, E embedding.
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -14,7 +14,8 @@ from ..eager_optimizer import EagerOptimizer
 class CenterOptimizer(EagerOptimizer):
     """Applies the gradient accumulated by the backward passes of PartialFC with ``update_in_backward=False``.
 
-    It has one group with one parameter, ``rows``. Schedulers may change the group's ``lr``. Gradient clipping,
+    It has one group with the parameter ``rows`` and those of the objective, if it has any, which take plain steps of
+    gradient descent. Schedulers may change the group's ``lr``. Gradient clipping,
     torch.amp.GradScaler and `zero_grad` find the gradient of this rank's sampled centers in its ``grad``. A step also
     draws new negatives for the following forward passes; all passes between two steps share the same negatives. If the
     backward pass updates the centers itself, there is never a gradient here, and `step` does nothing.
@@ -22,23 +23,44 @@ class CenterOptimizer(EagerOptimizer):
     Args:
         update: a method of the layer that updates the centers, given their sorted local indices (S,) int64 and their
             gradient (S, E), which it may overwrite.
+        parameters: of the objective, the same on all ranks.
 
     Attributes:
         rows: parameter whose ``grad`` is (S, E), or None before the first backward pass and after a step. Its values
             have no meaning.
         index: (S,) int64, the sorted local indices of these centers.
+        parameters: as above.
     """
 
-    def __init__(self, update: Callable[[torch.Tensor, torch.Tensor], None]):
+    def __init__(
+        self, update: Callable[[torch.Tensor, torch.Tensor], None], parameters: Sequence[torch.nn.Parameter] = ()
+    ):
         # The layer owns this object: a reference back would keep its arrays until the garbage collector runs.
         self._update = weakref.WeakMethod(update)
         self.rows = torch.nn.Parameter(torch.empty(0))
         self.index = torch.empty(0, dtype=torch.int64)
-        super().__init__([self.rows], {"lr": None})
+        self.parameters = list(parameters)
+        super().__init__([self.rows, *self.parameters], {"lr": None})
 
     @torch.no_grad()
-    def accumulate(self, index: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Adds the gradient (S, E) of the centers with sorted local indices (S,) to the sum of earlier passes."""
+    def update_parameters(self, gradients: Sequence[torch.Tensor]) -> None:
+        """Updates the parameters of the objective."""
+        for parameter, gradient in zip(self.parameters, gradients):
+            parameter.sub_(self.param_groups[0]["lr"] * gradient)
+
+    @torch.no_grad()
+    def accumulate(
+        self, index: torch.Tensor, gradient: torch.Tensor, by_parameters: Sequence[torch.Tensor] = ()
+    ) -> None:
+        """Adds the gradient of a pass to the sum of earlier passes.
+
+        Args:
+            index: (S,) int64, sorted local indices of the centers.
+            gradient: (S, E), with respect to these centers.
+            by_parameters: gradients with respect to the parameters of the objective.
+        """
+        for parameter, added in zip(self.parameters, by_parameters):
+            parameter.grad = added.clone() if parameter.grad is None else parameter.grad + added
         earlier, self.rows.grad = self.rows.grad, None
         if earlier is not None and torch.equal(self.index, index):
             gradient += earlier
@@ -70,5 +92,7 @@ class CenterOptimizer(EagerOptimizer):
             update = self._update()
             assert update is not None, "the layer still exists"
             update(self.index, self.rows.grad)
+            if self.parameters:
+                self.update_parameters([parameter.grad for parameter in self.parameters])
             self.zero_grad()
         return loss

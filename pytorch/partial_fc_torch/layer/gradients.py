@@ -1,9 +1,10 @@
-"""The gradient of the centers of a step, for an optimizer that runs later.
+"""What a step does with the gradient of its centers: collect it, or update the centers (optimizers/optimizer.py).
 
-Shapes: L classes of this rank, S centers of the step, E embedding.
+Shapes: L centers of this rank, S centers of the step, E embedding.
 """
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 
@@ -11,6 +12,13 @@ from .rows import TileGradient, gather_rows, inverse_norms
 from .stores import StepCenters
 
 UPDATE_ROWS = 4096  # rows of a tile in an update outside of the backward pass
+
+
+class GradientSink(Protocol):
+    """Takes the gradients of the tiles of a step in order."""
+
+    def add(self, tile: TileGradient) -> None:
+        """Takes the gradient of a tile, and may update its centers."""
 
 
 class DenseGradient:
@@ -23,8 +31,8 @@ class DenseGradient:
     def __init__(self, weight: torch.Tensor):
         self.gradient = torch.zeros_like(weight)
 
-    def __call__(self, tile: TileGradient) -> None:
-        """Takes the gradient of a tile."""
+    def add(self, tile: TileGradient) -> None:
+        """See GradientSink."""
         self.gradient[tile.rows] = tile.values()
 
 
@@ -36,8 +44,8 @@ class RowGradient:
         self._values = sampled.centers.weight.new_empty(len(sampled), sampled.centers.weight.shape[1])
         self._filled, self._earlier = 0, False
 
-    def __call__(self, tile: TileGradient) -> None:
-        """Takes the gradient of a tile; the tiles of a step come in order."""
+    def add(self, tile: TileGradient) -> None:
+        """See GradientSink."""
         values = tile.values()
         part = self._values[self._filled : self._filled + len(values)]
         part.add_(values) if self._earlier else part.copy_(values)
@@ -46,7 +54,7 @@ class RowGradient:
             self._filled, self._earlier = 0, True
 
     def in_order(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the sorted local indices (S,) int64 and their gradient (S, E)."""
+        """Returns the sorted local rows (S,) int64 of the centers and their gradient (S, E)."""
         index, values, sampled = self._sampled.rows, self._values, self._sampled
         if sampled.classes is not None:
             index = torch.from_numpy(sampled.classes)

@@ -1,46 +1,65 @@
 """The layer of one rank as a module; the base of PartialFC and PartialFC_V2.
 
-Shapes: B local batch, R ranks, G = B*R global batch, C classes, L classes of this rank, S sampled classes of this rank,
-E embedding.
+Shapes: B local batch, R ranks, G = B*R global batch, P labels of an item, C classes, L classes of this rank, S sampled
+classes of this rank, K sub-centers, E embedding.
 """
 
-from collections.abc import Callable
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd.function import once_differentiable
+from torch.autograd.graph import increment_version
 
 from partial_fc.distributed.collectives import Collectives
+from partial_fc.distributed.env import cores_of_rank, rank_info
+from partial_fc.layer.bank_files import Blocks, rate_limited
+from partial_fc.layer.center_states import center_widths
+from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.sampling import (
+    NOTHING_TO_CORRECT,
     UNKNOWN_PROBABILITIES,
+    WeightIndexSampler,
     insert_positives,
 )
+from partial_fc.layer.sharding import num_sampled, shard_of
 
+from ..collectives import default_collectives
 from ..device_defaults import gpu_facts, layer_type
+from .center_optimizer import CenterOptimizer
 from .device import to_device
 from .exchange import LayerExchange
-from .gradients import DenseGradient, RowGradient
-from .kernels.choice import passes_of
+from .gradients import DenseGradient, GradientSink, RowGradient, tiles_of_gradient
+from .kernels.choice import PassesChoice
 from .margins import as_margin
-from .mean_loss import MeanLoss
-from .optimizers import RowOptimizer
+from .objectives import Objective, as_objective
+from .optimizers import RowOptimizer, RowUpdate
+from .passes import Step
 from .products import products_of
-from .rank_centers import RankCenters
-from .rows import TileGradient
-from .step import Drawn, MarginSoftmax, Step
-from .stores import CenterStore
+from .rows import Centers
+from .step import Drawn, StepComputation, rows_of_classes
+from .stores import CenterStore, FileStore, HostStore, StepCenters
 from .torch_passes import TorchPasses
+from .update_labels import UpdateLabels
+
+MAX_SUB_CENTERS = 255
 
 
-class ClassCenters(RankCenters):
-    """This rank's centers with their sampler, margin and optimizer.
+class ClassCenters(torch.nn.Module):
+    """This rank's centers with their sampler, margin, objective and optimizer; ``state_dict`` contains all of it.
 
     Collectives of a step, in order:
-        1. all-gather ``features``: (B, E + 2) -> (G, E + 2), features, labels and rank flags;
-        2. all-gather ``targets``, only if the margin needs the targets of all ranks: (1, G) -> (R, G);
-        3. all-gather ``softmax_statistics``: (3, G) -> (3R, G), maximum, sum and target logit of every row;
+        1. all-gather ``features``: (B, E + 2P) -> (G, E + 2P), features, labels and rank flags;
+        2. all-gather ``targets``, only if the margin needs the targets of all ranks: (1, G, P) -> (R, G, P);
+        3. all-gather ``softmax_statistics``: (2 + P, G) -> (2R + PR, G), the sum of the negatives of every row as two
+           numbers, see Objective.term, and the logits of its labels; also their cosines if the objective reads them;
         4. reduce-scatter ``feature_gradient``: (G, E) -> (B, E), the sum over the ranks.
-    The first step, and a step with another B, also gather ``batch``, see LayerExchange.gather_batch.
+    The first step, and a step with another B or P, also gather ``batch``, see LayerExchange.gather_batch.
 
     Args:
         margin_loss: a Margin, or another object that `as_margin` accepts.
@@ -48,6 +67,11 @@ class ClassCenters(RankCenters):
         num_classes: C, of all ranks together.
         sample_rate: fraction of class centers sampled per step, at most 1. With 0, only the centers of the batch are
             used; their number depends on the labels, so the host waits for the GPU in the middle of a step.
+        objective: the loss as a function of negatives and labels: "softmax", "softmax_shared", "mlcd", "circle",
+            "sphereface2", "uniface", "bce", or another object that `as_objective` accepts.
+        objective_options: arguments of an objective given by name.
+        sub_centers: K, at most 255. The cosine of a class is the largest of its sub-centers, which alone gets a
+            gradient (Deng et al., Sub-center ArcFace, ECCV 2020).
         optimizer: updates the centers of a step; None gives ``weight`` a dense gradient instead.
         update_in_backward: whether the backward pass updates the centers. If False, backward passes accumulate the
             gradient of the sampled rows, and ``layer.optimizer.step()`` applies it, see CenterOptimizer.
@@ -68,17 +92,18 @@ class ClassCenters(RankCenters):
             with a small sample_rate.
         on_host: keeps centers and states in host memory. From there, and from files, a step on a GPU copies the rows
             of its sample, see HostStore.
-        store: function (L, device of the arrays) -> CenterStore for centers and states; unused if ``folder`` is set.
+        store: function (number of rows, device of the arrays) -> CenterStore for centers and states; unused if
+            ``folder`` is set.
         device: where the layer computes, and where it keeps the centers without ``folder`` and ``on_host``; None is
             PyTorch's default.
 
     Attributes:
-        weight: (L, E) float32 parameter on the device, the host or in a file. Initially normal with standard deviation
-            0.01; depends on the seed and the class, not on R.
+        weight: (L*K, E) float32 parameter on the device, the host or in a file; the K rows of a class are adjacent.
+            Initially normal with standard deviation 0.01; depends on the seed and the class, not on R.
         Others: the states of the optimizer, by name.
         class_start: first class of this rank.
         num_local: L; 0 on the last ranks if R > C.
-        margin, update_in_backward: as above.
+        margin, objective, sub_centers, update_in_backward: as above.
         row_optimizer: the ``optimizer`` argument.
         optimizer: CenterOptimizer, for learning rate schedulers and explicit steps; None without ``row_optimizer``.
         sample_rate: as above; may be set between two steps.
@@ -99,6 +124,9 @@ class ClassCenters(RankCenters):
         num_classes: int,
         sample_rate: float = 1.0,
         *,
+        objective: str | Objective | Callable[..., torch.Tensor] = "softmax",
+        objective_options: Mapping[str, Any] | None = None,
+        sub_centers: int = 1,
         optimizer: RowOptimizer | None = None,
         update_in_backward: bool = True,
         sampling_correction: bool = False,
@@ -113,43 +141,99 @@ class ClassCenters(RankCenters):
         store: Callable[[int, torch.device], CenterStore] = CenterStore,
         device: torch.device | str | None = None,
     ):
+        super().__init__()
         device = torch.empty(0, device=device).device
+        if not 1 <= sub_centers <= MAX_SUB_CENTERS:
+            raise ValueError(f"sub_centers is {sub_centers}, but must be from 1 to {MAX_SUB_CENTERS}")
         margin = as_margin(margin_loss, device)
-        super().__init__(
-            embedding_size,
-            num_classes,
-            sample_rate,
-            optimizer=optimizer,
-            sampling_correction=sampling_correction,
-            seed=seed,
-            collectives=collectives,
-            folder=folder,
-            on_host=on_host,
-            store=store,
-            device=device,
-            requires_grad=optimizer is None or not update_in_backward,
-        )
-        self.margin, self.update_in_backward = margin, update_in_backward or optimizer is None
+        objective = as_objective(objective, margin.scale, num_classes, objective_options, device)
+        if collectives is None:
+            _require_process_group()
+        self.collectives = default_collectives if collectives is None else collectives
+        rank, size = self.collectives.rank, self.collectives.size
+        if seed is None:
+            seed = int(self.collectives.broadcast("seed", torch.randint(2**63 - 1, (), device="cpu").item()))
+        shard = shard_of(num_classes, rank, size)
+        self.num_classes, self.embedding_size, self.sub_centers = num_classes, embedding_size, sub_centers
+        self.class_start, self.num_local = shard.start, shard.size
+        self.row_optimizer, self.update_in_backward = optimizer, update_in_backward or optimizer is None
+        self.optimizer = CenterOptimizer(self._update_rows, list(objective.parameters())) if optimizer else None
+        self.sampling_correction = sampling_correction
+        self.sampler = WeightIndexSampler(shard.size, shard.size, rank, shard.start, seed)
+        self.sample_rate = sample_rate
+        self.num_update, self._sampler_after_step = 0, self.sampler.state()
+        self.in_files = bool(folder) and shard.size > 0
+        self._store = self._open_store(folder, on_host, store, device)
+        weight, *states = [self._store.allocate(name, width) for name, width in self.widths.items()]
+        self.weight = torch.nn.Parameter(weight, requires_grad=optimizer is None or not update_in_backward)
+        for name, state in zip(self.states, states):
+            self.register_buffer(name, state)
+        first, end = shard.start * sub_centers, shard.stop * sub_centers
+        self.copy_rows("weight", center_blocks(first, end, embedding_size, seed))
+        self.margin, self.objective = margin, objective
         self._exchange = LayerExchange(self.collectives, num_classes, embedding_size)
-        self._softmax = self._build_softmax(device, layer_dtype, layer_kernel, tile_classes, logits_cache_mb)
+        self._update_labels = UpdateLabels(self._exchange)
+        products = products_of(layer_type(layer_dtype, gpu_facts(device)), margin.scale)
+        cache_bytes = None if logits_cache_mb is None else logits_cache_mb << 20
+        of_torch = TorchPasses(margin, objective, products, tile_classes, cache_bytes)
+        self._computation = StepComputation(
+            self._exchange,
+            self._store,
+            self.class_start,
+            margin,
+            objective,
+            products,
+            PassesChoice(layer_kernel, of_torch, optimizer, sub_centers),
+            sub_centers,
+            self.num_local if sampling_correction else 0,
+        )
 
-    def _build_softmax(
-        self, device: torch.device, dtype: torch.dtype | str, kernel: str, tile_classes: int, cache_mb: int | None
-    ) -> MarginSoftmax:
-        products = products_of(layer_type(dtype, gpu_facts(device)), self.margin.scale)
-        cache_bytes = None if cache_mb is None else cache_mb << 20
-        passes = passes_of(kernel, TorchPasses(self.margin, products, tile_classes, cache_bytes), self.row_optimizer)
-        weighted = self.num_local if self.sampling_correction else 0
-        return MarginSoftmax(self._exchange, self._store, self.class_start, self.margin, products, passes, weighted)
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The names of the optimizer's states, which are attributes of the layer."""
+        return tuple(self.row_optimizer.states) if self.row_optimizer else ()
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Number of columns of ``weight`` and of each state, by name."""
+        return center_widths(self.embedding_size, self.row_optimizer.states if self.row_optimizer else {})
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The ``lr`` of ``optimizer``; must be set before the first update of the centers."""
+        return self.optimizer.param_groups[0]["lr"] if self.optimizer else None
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        if self.optimizer is None:
+            raise AttributeError("PartialFC_V2 has no learning rate: set it in the optimizer of its weight")
+        self.optimizer.param_groups[0]["lr"] = value
+
+    @property
+    def device(self) -> torch.device:
+        """Where the layer computes."""
+        return self.weight.device if self._store.movable else self._store.device
+
+    @property
+    def sample_rate(self) -> float:
+        """Fraction of class centers that the next step samples."""
+        return self._sample_rate
+
+    @sample_rate.setter
+    def sample_rate(self, value: float) -> None:
+        if self.sampling_correction and value == 0:
+            raise ValueError(NOTHING_TO_CORRECT)
+        self.sampler.resize(num_sampled(self.num_local, value))
+        self._sample_rate = value
 
     @property
     def requires_positives(self) -> bool:
         """Whether every label's center must be among the centers of the step, see `sample`; by default True."""
-        return self._softmax.requires_positives
+        return self._computation.requires_positives
 
     @requires_positives.setter
     def requires_positives(self, value: bool) -> None:
-        self._softmax.requires_positives = value
+        self._computation.requires_positives = value
 
     @property
     def rank_flags(self) -> RankFlags:
@@ -166,14 +250,16 @@ class ClassCenters(RankCenters):
         return self._exchange.all_rank_flags
 
     def sample(self, global_label: torch.Tensor) -> torch.Tensor:
-        """Samples the centers of a step. Users may replace this method.
+        """Samples the classes of a step. Users may replace this method.
 
-        The sample must contain every positive, unless ``requires_positives`` is set to False: rows without their
-        positive then have no loss and no gradient, but still count in the mean over the G rows.
+        The sample must contain every positive, unless ``requires_positives`` is set to False: labels whose center is
+        missing are then ignored, and rows without any label have no loss and no gradient, but still count in the mean
+        over the G rows.
 
         Args:
-            global_label: (G,) int64 on the device of the centers. Some are out of range if a batch is invalid or its
-                size has changed: the ranks find out later, and then raise an error or repeat the step.
+            global_label: (G*P,) int64 on the device of the centers. Some are out of range if an item has fewer than P
+                labels, or if a batch is invalid or its size has changed: the ranks find out later, and then raise an
+                error or repeat the step.
 
         Returns:
             Sorted local indices (S,) int64 on the same device.
@@ -200,37 +286,66 @@ class ClassCenters(RankCenters):
 
         Args:
             local_embeddings: (B, E) of this rank; B must be the same on all ranks.
-            local_labels: (B,) or (B, 1) integers in 0..C-1.
+            local_labels: (B,) integers in 0..C-1; or (B, P) for items with several labels, -1 where an item has fewer.
+                Repeated labels of an item count once. An item without any label has no loss and no gradient, but
+                counts in the mean.
 
         Returns:
             Scalar, the same on every rank.
 
         Raises:
-            ValueError, TypeError, MissingPositiveError, FloatingPointError: On every rank, see MarginSoftmax.forward.
+            ValueError, TypeError, MissingPositiveError, FloatingPointError: On every rank, see StepComputation.forward.
             TypeError: ``weight`` was converted to a type other than float32 or float64.
         """
-        return MeanLoss.apply(self._on_device(local_embeddings), self.weight, local_labels, self)
+        parameters = tuple(self.objective.parameters())
+        return _MeanLoss.apply(self._on_device(local_embeddings), self.weight, local_labels, self, *parameters)
 
     def step(self, features: torch.Tensor, labels) -> tuple[torch.Tensor, torch.Tensor]:
         """Trains the centers on one batch.
 
         Args:
             features: (B, E) of this rank; B must be the same on all ranks. Need not be detached from its graph.
-            labels: (B,) or (B, 1) integers in 0..C-1.
+            labels: (B,) or (B, P), see `forward`.
 
         Returns:
-            gradient: (B, E), R times the gradient of the mean loss by ``features``, in the type of the centers. Call
-                ``features.backward(gradient)``; DistributedDataParallel's average over the ranks is then the gradient
-                of the mean loss.
+            gradient: (B, E), R times the gradient of the mean loss with respect to ``features``, in the type of the
+                centers. Call ``features.backward(gradient)``; DistributedDataParallel's average over the ranks is then
+                the gradient of the mean loss.
             loss: mean loss over the global batch, a scalar on the CPU.
 
         Raises:
-            ValueError, TypeError, MissingPositiveError, FloatingPointError: On every rank, see MarginSoftmax.forward;
+            ValueError, TypeError, MissingPositiveError, FloatingPointError: On every rank, see StepComputation.forward;
                 no center has changed.
         """
         step = self._forward_step(self._on_device(features.detach()), labels, ahead=True)
         gradient = self._backward_step(step)[0].to(features.device)
         return gradient, torch.tensor(step.loss, dtype=gradient.dtype)  # on the CPU, so that reading it never waits
+
+    def synchronize(self) -> None:
+        """Waits until ``weight`` and the states contain the last update.
+
+        With ``on_host``, or with ``folder`` and a GPU, call it before reading them outside of a step; ``state_dict``
+        does. Change them only with `copy_rows` or ``load_state_dict``, because rows of the next step may already have
+        been copied.
+        """
+        self._store.synchronize()
+
+    def sequential_access(self) -> AbstractContextManager[None]:
+        """Returns a context for reading all rows in order."""
+        return self._store.sequential_access()
+
+    def rows(self, field: str) -> torch.Tensor:
+        """Returns "weight" or a state, detached, after the last update."""
+        self.synchronize()
+        rows: torch.Tensor = getattr(self, field).detach()
+        return rows
+
+    def copy_rows(self, field: str, blocks: Blocks) -> None:
+        """Writes blocks of consecutive rows to "weight" or a state, see rate_limited."""
+        self._store.invalidate()
+        rows, progress = getattr(self, field).detach(), self.collectives.report_progress
+        for row, values in rate_limited(blocks, field, len(rows), lambda: self._store.flush(field), progress):
+            rows[row : row + len(values)] = torch.from_numpy(values)
 
     def _prepare_sample(self) -> None:
         if self.sampling_correction and getattr(self.sample, "__func__", None) is not ClassCenters.sample:
@@ -239,8 +354,8 @@ class ClassCenters(RankCenters):
             self._prefetch()  # before the first step, too, so that a resumed training has its rows in the same order
 
     def _draw(self, labels: torch.Tensor) -> Drawn:
-        """Samples the centers of a step for the labels (G,) of all ranks."""
-        return self._softmax.draw(self._centers(), self.sample, labels)
+        """Samples the centers of a step for the labels of all ranks."""
+        return self._computation.draw(self._centers(), self.sample, labels)
 
     def _forward_step(
         self,
@@ -251,49 +366,197 @@ class ClassCenters(RankCenters):
     ) -> Step:
         if draw is None:
             self._prepare_sample()
-        sampler, margin = self.sampler.state(), [buffer.clone() for buffer in self.margin.buffers()]
+        sampler, margin = self.sampler.state(), self.margin_state()
         arguments = features, labels, draw or self._draw, self.num_update + 1, ahead
-        try:
-            with self._full_precision():
-                step = self._softmax.forward(*arguments)
+        with self.restored_on_error(margin), self._full_precision():
+            step = self._computation.forward(*arguments)
             if step is None:
                 # The ranks have agreed on another batch size. The repetition must be the step that a training resumed
                 # here would make: it draws the same classes and counts the batch once in the margin's statistics.
                 self.sampler.restore(sampler)
                 self._restore_margin(margin)
-                with self._full_precision():
-                    step = self._softmax.forward(*arguments)
-                assert step is not None, "the ranks have agreed on the batch"
-        except Exception:
-            self._restore_margin(margin)  # NaN features may have made its buffers NaN
-            raise
+                step = self._computation.forward(*arguments)
+        if step is None:
+            raise RuntimeError("the ranks have agreed on the batch, but a rank's batch is still another one")
         if not self.update_in_backward:  # accumulated gradients share one sample of negatives
             self._sampler_after_step = self.sampler.state()
             self.sampler.restore(sampler)
         return step
 
-    def _restore_margin(self, buffers: list[torch.Tensor]) -> None:
-        for buffer, before in zip(self.margin.buffers(), buffers):
+    def margin_state(self) -> list[torch.Tensor]:
+        """Returns copies of the margin's buffers, for `restored_on_error`."""
+        return [buffer.clone() for buffer in self.margin.buffers()]
+
+    @contextmanager
+    def restored_on_error(self, state: list[torch.Tensor]) -> Iterator[None]:
+        """A context that restores the margin's state after an error: NaN features may have made its buffers NaN."""
+        try:
+            yield
+        except Exception:
+            self._restore_margin(state)
+            raise
+
+    def _restore_margin(self, state: list[torch.Tensor]) -> None:
+        for buffer, before in zip(self.margin.buffers(), state):
             buffer.copy_(before)
 
     def _backward_step(
         self, step: Step, factor: torch.Tensor | float = 1.0
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns (R times the mean loss's gradient by the features (B, E), its dense gradient by the centers or None).
+    ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+        """Computes the gradients of a step, and passes on or applies those that the layer itself uses.
 
-        ``factor`` multiplies both, and the gradient for `CenterOptimizer`, but not an update in the backward pass.
+        Args:
+            step: result of `_forward_step`.
+            factor: factor of the loss; it does not multiply an update in the backward pass.
+
+        Returns:
+            R times the mean loss's gradient by the features (B, E), and the gradients of ``weight`` and the objective's
+            parameters, each None if the layer updates them.
         """
-        receive: DenseGradient | RowGradient | Callable[[TileGradient], None]
+        sink: GradientSink
         if self.row_optimizer is None:
-            receive = DenseGradient(self.weight.detach())
+            sink = DenseGradient(self.weight.detach())
         else:
-            receive = self._update(step.sampled) if self.update_in_backward else RowGradient(step.sampled)
+            sink = self._update(step.sampled) if self.update_in_backward else RowGradient(step.sampled)
         with self._full_precision():
-            d_features = self._softmax.backward(step, receive).mul_(factor)
-        if isinstance(receive, RowGradient):
-            assert self.optimizer is not None
-            index, gradient = receive.in_order()
-            self.optimizer.accumulate(index, gradient.mul_(factor))
-        else:
+            d_features = self._computation.backward(step, sink).mul_(factor)
+        parameters = [each * factor for each in step.by_parameters]
+        if isinstance(sink, DenseGradient):
             self._end_update(step.sampled)
-        return d_features, receive.gradient.mul_(factor) if isinstance(receive, DenseGradient) else None
+            return d_features, [sink.gradient.mul_(factor), *parameters]
+        if isinstance(sink, RowGradient):
+            assert self.optimizer is not None
+            index, gradient = sink.in_order()
+            self.optimizer.accumulate(index, gradient.mul_(factor), parameters)
+        else:
+            self._update_objective(step.by_parameters)
+            self._end_update(step.sampled)
+        return d_features, [None] * (1 + len(parameters))
+
+    def _open_store(self, folder: str | None, on_host: bool, make_store, device: torch.device) -> CenterStore:
+        rows = self.num_local * self.sub_centers
+        if not rows:
+            return CenterStore(0, device)
+        store: CenterStore = make_store(rows, torch.device("cpu") if on_host else device)
+        if folder:
+            store = FileStore(rows, folder, self.widths, self.collectives.local_size)
+        if not on_host and store.device == device:
+            return store
+        return HostStore(store, device, cores_of_rank(self.collectives.local_size))
+
+    def _centers(self) -> Centers:
+        return Centers(self.weight.detach(), {name: getattr(self, name) for name in self.states})
+
+    def _on_device(self, features: torch.Tensor) -> torch.Tensor:
+        if self.weight.dtype not in (torch.float32, torch.float64):
+            raise TypeError(
+                f"the centers are {self.weight.dtype}, but must be float32 or float64, in which the labels are sent, "
+                "too: set layer_dtype for faster products"
+            )
+        return features.to(self.device, self.weight.dtype)
+
+    def _full_precision(self) -> AbstractContextManager[None]:
+        """Returns a context that disables the caller's autocast, which would change the type of the products."""
+        return torch.autocast(self.device.type, enabled=False)
+
+    def _update_rows(self, index: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Updates the centers of an explicit step, see CenterOptimizer."""
+        sampled = self._store.load(self._centers(), index)
+        self.sampler.restore(self._sampler_after_step)
+        self._apply_gradient(sampled, gradient)
+
+    def _update_objective(self, by_parameters: Sequence[torch.Tensor]) -> None:
+        """Updates the parameters of the objective, given the gradients of the mean loss."""
+        if self.optimizer is not None:
+            self.optimizer.update_parameters(by_parameters)
+
+    def _apply_gradient(self, sampled: StepCenters, gradient: torch.Tensor) -> None:
+        """Updates centers with their gradient, in order of their local rows; overwrites the gradient."""
+        update = self._update(sampled)
+        for tile in tiles_of_gradient(sampled, gradient):
+            update.add(tile)
+        self._end_update(sampled)
+
+    def _end_update(self, sampled: StepCenters) -> None:
+        if sampled.classes is not None:  # the updated rows are copies, which are written back
+            increment_version(self.weight)  # makes the backward pass of an earlier forward pass raise an error
+            self._store.save(self._centers(), sampled)
+        self.num_update += 1
+        self._prefetch()  # runs while the backbone computes
+
+    def _prefetch(self) -> None:
+        """Starts to draw the classes of the next step, if not already done, and announces their rows to the store."""
+        if self.sampler.num_sample < self.num_local or self._store.samples_on_host:
+            drawn, count = self.sampler.begin_draw(), self.sub_centers
+            self._store.prefetch(self._centers(), lambda: rows_of_classes(drawn.result(), count))
+
+    def _update(self, sampled: StepCenters) -> RowUpdate:
+        """Returns the update of the centers of a step."""
+        if self.row_optimizer is None or self.learning_rate is None:
+            raise ValueError("the layer has no learning rate: set its attribute learning_rate before the first update")
+        return RowUpdate(self.row_optimizer, sampled.centers, self.learning_rate)
+
+    def _apply(self, *arguments, **options):
+        if not self._store.movable:
+            raise ValueError("the centers are on the host: the layer cannot move to another device or type")
+        return super()._apply(*arguments, **options)
+
+    def get_extra_state(self) -> torch.Tensor:
+        """Returns the part of this rank's ``state_dict`` that is not an array, as JSON in uint8."""
+        state = {"classes": self._classes(), "num_update": self.num_update, "sampler": self.sampler.state()}
+        return torch.frombuffer(bytearray(json.dumps(state).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Continues from the return value of `get_extra_state`.
+
+        Raises:
+            ValueError: The state is of another rank, or of another number of ranks.
+        """
+        saved = json.loads(state.cpu().numpy().tobytes())
+        if saved["classes"] != self._classes():
+            raise ValueError(
+                "the state_dict has {} centers from class {} of {}".format(*saved["classes"])
+                + ", this rank has {} from class {} of {}".format(*self._classes())
+                + ": load the state_dict of this rank, or use ShardedState to change the number of ranks"
+            )
+        self.num_update = saved["num_update"]
+        self.sampler.restore(saved["sampler"])
+
+    def _classes(self) -> list[int]:
+        return [self.num_local, self.class_start, self.num_classes]
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, *arguments):
+        self._store.invalidate()
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, *arguments)
+        if prefix + "_extra_state" in missing_keys:  # arcface_torch saves only the centers
+            missing_keys.remove(prefix + "_extra_state")
+
+    def _save_to_state_dict(self, *arguments):
+        self.synchronize()
+        super()._save_to_state_dict(*arguments)
+
+
+class _MeanLoss(torch.autograd.Function):
+    """The mean loss of a step, with its gradients by the features and, for PartialFC_V2, by centers and parameters."""
+
+    @staticmethod
+    def forward(ctx, features, weight, labels, layer, *parameters):
+        ctx.layer, ctx.step = layer, layer._forward_step(features, labels)
+        ctx.save_for_backward(weight)
+        return features.new_full((), ctx.step.loss)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_loss):
+        _ = ctx.saved_tensors  # reading it raises an error if the centers have changed since the forward pass
+        d_features, (d_weight, *d_parameters) = ctx.layer._backward_step(ctx.step, d_loss)
+        return d_features, d_weight, None, None, *d_parameters
+
+
+def _require_process_group() -> None:
+    started = rank_info(os.environ).size
+    if started > 1 and default_collectives.size == 1:
+        raise ValueError(
+            f"the launcher started {started} processes, but there is no process group: call "
+            "torch.distributed.init_process_group before the layer is built"
+        )

@@ -1,22 +1,36 @@
-"""The interface of both passes over the centers of a step, as step.py calls them.
+"""A step between its forward and its backward pass, and the interface of the computations that depend on the device.
 
-Shapes: G global batch, S centers of the step, E embedding.
+Two kinds of indices occur:
+
+* A class has a *column* among the S classes of the step, 0 .. S-1. The K sub-centers of a class, usually one, have the
+  *positions* column * K .. column * K + K-1 among the S*K centers of the step.
+* ``StepCenters.rows`` maps positions to rows of the arrays that contain the centers.
+
+Shapes: G global batch, P labels of an item, S classes of the step, K sub-centers, T classes of a tile, E embedding.
 """
 
-import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 
+from .gradients import GradientSink
 from .margins import Targets
 from .products import Features
-from .rows import TileGradient
+from .rows import TileGradient, gather_rows
 from .stores import StepCenters
 
-Result = TypeVar("Result")
+
+@dataclass
+class Labels:
+    """The labels of the batch whose centers are on this rank. The values of others are arbitrary."""
+
+    columns: torch.Tensor  # (G, P) int64, -1 where another rank has the class, or there is no label
+    held: torch.Tensor  # (G, P) bool, whether this rank has the class
+    positions: torch.Tensor  # (G, P) int64, of the sub-center with the largest cosine
+    inverse_norms: torch.Tensor  # (G, P), 1 / |W| of this center
+    cosines: torch.Tensor  # (G, P) float64
 
 
 @dataclass
@@ -25,62 +39,73 @@ class Step:
 
     sampled: StepCenters  # the centers of the step
     features: Features  # (G, E) of all ranks
-    # (G,) int64, column of each row's target among the centers of the step; -1 if this rank does not have it
-    columns: torch.Tensor
-    held: torch.Tensor  # (G,) bool, whether this rank has the row's target
-    targets: Targets  # the batch's targets
-    target_logits: torch.Tensor  # (G,) float64, -inf where ``held`` is False
-    # (S,), added to the logits after the margin, see `negative_weights`; None for 0
+    labels: Labels
+    targets: Targets  # the margin's results for the labels
+    sub_centers: int = 1  # K
+    # (S,), added to the logits after the margin, see `negative_weights` in step.py; None for 0
     log_weights: torch.Tensor | None = None
     kept: Any = None  # data that an implementation keeps from the first pass to the second
     loss: float = math.nan  # mean over the global batch
-    # (G,) float64, over the logits of all ranks
-    log_sum_exp: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    started: bool = False  # whether the gradient by the features of the first tile has been added
+    # The following are set once the statistics of all ranks are known.
+    row_term: torch.Tensor = field(default_factory=lambda: torch.empty(0))  # (G,) float64, see Objective.term
+    # (G, P) gradient of the summed loss with respect to s times the labels' cosines, 0 where ``held`` is False
+    d_labels: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    # (G,) gradient of the summed loss with respect to the norms of the features; None for 0
+    d_norms: torch.Tensor | None = None
+    by_parameters: tuple[torch.Tensor, ...] = ()  # gradients of the mean loss by the objective's parameters
 
-    @functools.cached_property
-    def d_target_logits(self) -> torch.Tensor:
-        """(G,) float64, p - 1: gradient of each row's loss by its target logit."""
-        return torch.expm1(self.target_logits - self.log_sum_exp)
+    @property
+    def num_classes(self) -> int:
+        """S."""
+        return len(self.sampled) // self.sub_centers
 
-    @functools.cached_property
-    def d_targets(self) -> torch.Tensor:
-        """(G,) gradient of the summed loss by s times the targets' cosines, 0 where ``held`` is False."""
-        by_cosine = torch.where(self.held, self.targets.by_cosine, 0.0)
-        return (by_cosine * self.d_target_logits).to(self.features.unit.dtype)
+    def label_gradient(self) -> torch.Tensor:
+        """Returns the labels' part of the gradient by the unit rows of the features, divided by s: (G, E)."""
+        labels, weight = self.labels, self.sampled.centers.weight
+        gradient = torch.zeros_like(self.features.unit)
+        for number in range(labels.columns.shape[1]):
+            positions = labels.positions[:, number]
+            centers = weight[positions if self.sampled.rows is None else self.sampled.rows[positions]]
+            factors = self.d_labels[:, number] * labels.inverse_norms[:, number]
+            gradient.addcmul_(centers, torch.where(labels.held[:, number], factors, 0.0)[:, None])
+        return gradient
 
 
 class Passes(Protocol):
-    """An implementation of both passes."""
+    """An implementation of both passes over the centers of a step, which are divided into tiles."""
 
-    def statistics(self, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns (row maxima of the logits, sums of exp(logit - maximum)), both (parts, G) float64.
+    def statistics(self, step: Step) -> torch.Tensor:
+        """Returns the sums of the negatives (width, G) float64, see Objective.term. There is at least one center."""
+        raise NotImplementedError
 
-        An implementation divides the centers, of which there is at least one, into any number of parts.
+    def num_tiles(self, step: Step) -> int:
+        """Returns the number of tiles of the backward pass, after `statistics`."""
+        raise NotImplementedError
+
+    def start_gradients(self, step: Step) -> None:
+        """Prepares a backward pass, in which the calls below are made for each tile in order.
+
+        A second backward pass of a step recomputes the logits.
         """
 
-    def begin_gradients(self, step: Step) -> None:
-        """Queues the first part of `gradients`, which changes no center, to keep the device busy during the loss check.
+    def add_feature_gradient(self, step: Step, number: int) -> None:
+        """Adds a tile's gradient by the features; changes no center, so it may come before the loss is checked."""
 
-        Args:
-            step: after `statistics`, with its ``log_sum_exp``; or a step without centers.
-        """
+    def feature_gradient(self, step: Step) -> torch.Tensor:
+        """Returns the gradient (G, E) by the unit rows of the features, divided by s, after the last tile was added.
 
-    def gradients(
-        self, step: Step, receive: Callable[[TileGradient], None], complete: Callable[[torch.Tensor], Result]
-    ) -> Result:
-        """Computes the gradients of the summed loss; a second call with the same step recomputes the logits.
-
-        The last update overlaps with the reduce-scatter of the feature gradient, which takes less time. Overlapping it
-        with more updates would require the gradients of all tiles in memory, or a second pass over the logits.
-
-        Args:
-            step: after `statistics`, with its ``log_sum_exp``; or a step without centers.
-            receive: see MarginSoftmax.backward.
-            complete: is called once, before the last update if possible, with the gradient (G, E) by the unit rows of
-                the features, divided by s. The component along each row, which is not part of the gradient, is not yet
-                removed. ``complete`` may overwrite its argument.
-
-        Returns:
-            The return value of ``complete``.
+        The component along each row, which is not part of the gradient, is not yet removed.
         """
         raise NotImplementedError
+
+    def add_center_gradient(self, step: Step, number: int, sink: GradientSink) -> None:
+        """Gives ``sink`` the gradient of the summed loss by the centers of a tile whose feature gradient was added."""
+
+
+def tile_gradient(step: Step, start: int, stop: int, inverse_norm: torch.Tensor, raw: torch.Tensor) -> TileGradient:
+    """Returns the gradient of the centers at positions start .. stop-1, see TileGradient."""
+    sampled = step.sampled
+    rows = slice(start, stop) if sampled.rows is None else sampled.rows[start:stop]
+    weight = gather_rows(sampled.centers.weight, rows)
+    return TileGradient(rows, weight, inverse_norm, raw, 1 / len(step.labels.held))

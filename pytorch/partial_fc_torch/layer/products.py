@@ -1,7 +1,7 @@
 """The three matrix products of a tile: float32 rows (on a GPU also in TF32), or unit rows in half precision.
 
-Half precision rounds the elements of both unit rows, and the probabilities; sums are float32. The G targets are
-excluded: their logits and gradients are computed from the float32 rows.
+Half precision rounds the elements of both unit rows, and the probabilities; sums are float32. The labels' logits and
+their part of the gradients are computed from float32 rows elsewhere, see step.py.
 
 Error bounds. Let u be the unit roundoff (2^-8 for bfloat16, 2^-11 for float16) and |x| = |w| = 1. Rounding the elements
 changes a dot product by at most (2u + u^2) sum |x_i w_i| <= 2u + u^2 (Cauchy-Schwarz), and a logit by at most s (2u +
@@ -13,10 +13,8 @@ holds for the errors of the gradients by the centers' unit rows, summed over the
 rounding of float32 sums, float16 values below 2^-14, and margins that change negatives.
 
 TF32 has the exponents of float32 and 10 bits of its mantissa. Hardware may truncate, so the roundoff is u = 2^-10. A
-GPU rounds only the elements of both operands of a product, so a logit is off by at most d = s (2u + u^2), and the loss
-by d. The products of the gradients include the targets, so their rows, and p - 1 times the slope m of the margin,
-are rounded, too. The bound is s (exp(2d) (1 + u)^2 - 1) for the probabilities plus m s (2u + u^2) for the targets; m is
-1 for CosFace.
+GPU rounds only the elements of both operands of a product, so a logit is off by at most d = s (2u + u^2), the loss by
+d, and a gradient by at most s (exp(2d) (1 + u)^2 - 1).
 
 Shapes: G global batch, T centers of a tile, E embedding.
 """
@@ -25,11 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 
 from .rows import inverse_norms
-from .tiles import Tile
 
 TYPES = ("float32", "tf32", "bfloat16", "float16")
 
@@ -50,6 +48,13 @@ class Features:
         self.inverse_norm = inverse_norms(features)
         self.unit = features * self.inverse_norm[:, None]
         self.operand = products.operand(self.unit)
+
+
+class Operands(NamedTuple):
+    """The operands of the gradient products of a tile."""
+
+    d_logits: torch.Tensor  # (G, T)
+    centers: torch.Tensor  # (T, E)
 
 
 class Float32Products:
@@ -78,23 +83,24 @@ class Float32Products:
         with _in_tf32(self.tf32):
             return torch.mm(features.operand, weight.t()).mul_(inverse_norm)
 
-    def gradients(self, tile: Tile, features: Features, d_targets: torch.Tensor, d_unit: torch.Tensor) -> torch.Tensor:
-        """Computes the gradients of a tile by the features and by the centers.
+    def prepare(self, d_logits: torch.Tensor, weight: torch.Tensor, inverse_norm: torch.Tensor) -> Operands:
+        """Returns the operands of both gradient products of a tile.
 
         Args:
-            tile: its logits hold the gradient by s times the cosines; the targets' elements are ignored. Overwritten.
-            features: features of the batch.
-            d_targets: (G,) gradient by s times the targets' cosines, including targets in other tiles.
-            d_unit: (G, E) float32; the gradient by the unit rows of the features, divided by s, is added to it.
-
-        Returns:
-            (T, E) float32, the gradient by the centers plus a component along each center, see TileGradient.
+            d_logits: (G, T) gradient with respect to s times the cosines; overwritten.
+            weight, inverse_norm: see `logits`.
         """
-        tile.targets.scatter(tile.logits, d_targets)
-        d_logits = tile.logits.mul_(tile.inverse_norm)
+        return Operands(d_logits.mul_(inverse_norm), weight)
+
+    def add_feature_gradient(self, operands: Operands, d_unit: torch.Tensor) -> None:
+        """Adds the gradient with respect to the unit rows of the features, divided by s, to d_unit (G, E) float32."""
         with _in_tf32(self.tf32):
-            d_unit.addmm_(d_logits, tile.weight)
-            return torch.mm(d_logits.t(), features.operand)
+            d_unit.addmm_(operands.d_logits, operands.centers)
+
+    def center_gradient(self, operands: Operands, features: Features, inverse_norm: torch.Tensor) -> torch.Tensor:
+        """Returns the gradient with respect to the centers (T, E) float32, see TileGradient.raw."""
+        with _in_tf32(self.tf32):
+            return torch.mm(operands.d_logits.t(), features.operand)
 
 
 class HalfProducts:
@@ -120,19 +126,18 @@ class HalfProducts:
         """See Float32Products.logits."""
         return _float32_product(features.operand, self._unit_centers(weight, inverse_norm).t()).mul_(self.scale)
 
-    def gradients(self, tile: Tile, features: Features, d_targets: torch.Tensor, d_unit: torch.Tensor) -> torch.Tensor:
-        """See Float32Products.gradients."""
-        tile.targets.scatter(tile.logits, torch.zeros_like(d_targets))
-        d_half = tile.logits.mul_(self._factor).to(self.dtype)
-        unit_centers = self._unit_centers(tile.weight, tile.inverse_norm)
-        d_unit.add_(_float32_product(d_half, unit_centers), alpha=1 / self._factor)
-        gradient = _float32_product(d_half.t(), features.operand)
-        gradient.mul_((self.scale / self._factor * tile.inverse_norm)[:, None])
-        # The targets contribute most of the gradient, so their part is computed from float32 rows.
-        inside, columns = tile.targets.inside, tile.targets.columns
-        factor = torch.where(inside, d_targets * tile.inverse_norm[columns], 0.0)[:, None]
-        d_unit.addcmul_(tile.weight[columns], factor)
-        return gradient.index_add_(0, columns, features.unit * factor, alpha=self.scale)
+    def prepare(self, d_logits: torch.Tensor, weight: torch.Tensor, inverse_norm: torch.Tensor) -> Operands:
+        """See Float32Products.prepare."""
+        return Operands(d_logits.mul_(self._factor).to(self.dtype), self._unit_centers(weight, inverse_norm))
+
+    def add_feature_gradient(self, operands: Operands, d_unit: torch.Tensor) -> None:
+        """See Float32Products.add_feature_gradient."""
+        d_unit.add_(_float32_product(operands.d_logits, operands.centers), alpha=1 / self._factor)
+
+    def center_gradient(self, operands: Operands, features: Features, inverse_norm: torch.Tensor) -> torch.Tensor:
+        """See Float32Products.center_gradient."""
+        gradient = _float32_product(operands.d_logits.t(), features.operand)
+        return gradient.mul_((self.scale / self._factor * inverse_norm)[:, None])
 
     def _unit_centers(self, weight, inverse_norm):
         # Rows of any norm may exceed the range of float16. For bfloat16, dividing the norms out of the products instead

@@ -72,6 +72,6 @@ def build_optimizer(
         arguments.setdefault("fused", True)
     groups = parameter_groups(backbone, arguments.pop("weight_decay", weight_decay), decay_on, factors or {})
     make = optimizer_class(name)
-    with errors_of(f"optimizer is {name!r}, but cannot be made with {dict(options or {})}"):
+    with errors_of(f"optimizer is {name!r}, but cannot be created with {dict(options or {})}"):
         check_optimizer_options(name, options or {})
         return BackboneOptimizer(make(groups, **arguments), backbone)

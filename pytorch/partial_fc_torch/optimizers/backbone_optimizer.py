@@ -104,9 +104,9 @@ class BackboneOptimizer:
         same_optimizer = bool(entries) <= bool(all_saved) and (kinds <= saved_kinds or kinds >= saved_kinds)
         if kept.keys() != saved.keys() or not same_optimizer:
             raise ValueError(
-                f"it holds {_described(saved_kinds)} of the backbone's optimizer, this training's has "
-                f"{_described(kinds)}: set optimizer, optimizer_options and momentum as they were, or load only the "
-                "weights with --pretrained"
+                f"the backbone's optimizer has {_described(kinds)}, but the checkpoint's had "
+                f"{_described(saved_kinds)}: set optimizer, optimizer_options and momentum as they were, or load only "
+                "the weights with --pretrained"
             )
         if is_new:
             for name in thawed:

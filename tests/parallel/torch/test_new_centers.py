@@ -101,6 +101,13 @@ def test_centers_of_all_classes(folder, store, monkeypatch, caplog):
     assert ("whose centers stay random: 1" in caplog.text) == (RANK == 0)
 
 
+def test_the_mean_is_the_first_sub_center(folder):
+    images = write(folder)
+    before, centers = (rows.reshape(CLASSES, 2, E) for rows in take(build(of_layer={"sub_centers": 2}), folder))
+    check(centers[:, 0], images, range(len(COUNTS)))
+    np.testing.assert_array_equal(centers[:, 1], before[:, 1])
+
+
 class Photos(ArrayItems):
     """The second item is bad."""
 
@@ -124,6 +131,20 @@ def test_centers_of_the_classes_of_any_items():
     del items.labels
     with pytest.raises(JobError, match="no attribute labels"):
         take_new_centers(SETTINGS, None, engine, data)
+    data.close()
+
+
+def test_an_item_counts_for_each_of_its_labels(monkeypatch):
+    monkeypatch.setattr(new_centers, "BLOCK", 5)
+    images, draw = draw_images(sum(COUNTS)), np.random.default_rng(5)
+    lists = [draw.choice(len(COUNTS), count, replace=False).tolist() for count in draw.integers(0, 4, len(images))]
+    items = ArrayItems(images.transpose(0, 3, 1, 2), [[*each, *each[:1]] for each in lists])  # one is repeated
+    data = tensor_data(ItemBatches(items, BATCH, True, RANK, SIZE, labels_per_item=1), threads=2, pinned=False)
+    engine = build()
+    take_new_centers(SETTINGS, None, engine, data)
+    of_class = [images[[label in each for each in lists]] for label in range(len(COUNTS))]
+    assert sum(map(len, of_class)) > len(images) and all(map(len, of_class))
+    check(all_ranks(engine.layer.rows("weight")), of_class, range(len(COUNTS)))
     data.close()
 
 

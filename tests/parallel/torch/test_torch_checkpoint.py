@@ -2,15 +2,16 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from easydict import EasyDict as edict
-from torch_layer import RANK, E
-from torch_training import Training, small_transformer
+from torch_layer import RANK, E, all_ranks
+from torch_training import Training, build_engine, small_backbone, small_transformer
 
 import checkpoint_cases
 from checkpoint_cases import CLASSES
-from partial_fc.checkpoint import CheckpointFolder
+from partial_fc.checkpoint import CheckpointFolder, SavedClasses
 from partial_fc.training.saved_training import find_checkpoint
 from partial_fc_torch import AdaFace, CurricularFace
 from partial_fc_torch.collectives import default_collectives
@@ -19,6 +20,9 @@ from partial_fc_torch.collectives import default_collectives
 @pytest.fixture
 def folder(folder):
     return CheckpointFolder(folder, kept=9)
+
+
+SUB_CENTERS = {"sub_centers": 3}
 
 
 # The initial loss scale of float16 overflows in these steps.
@@ -31,6 +35,7 @@ def folder(folder):
         {"optimizer": "adamw"},
         {"optimizer": "adagrad"},
         {"gradient_acc": 3},
+        {"of_layer": SUB_CENTERS},
     ],
 )
 def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, changes):
@@ -113,17 +118,35 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
     cases = [
         ({"classes": CLASSES + 1}, f"{CLASSES} classes, this training has {CLASSES + 1}"),
         ({"width": E + 1}, f"set embedding_size={E}"),
+        ({"of_layer": SUB_CENTERS}, "have 1 center each, .* have 3: set layer_options=sub_centers=1"),
         ({"optimizer": "adagrad"}, "weight_mom of .* weight_sum: set "),
-        ({"momentum": 0.0}, "it holds momentum of .* no states: set "),
-        ({"backbone_optimizer": "adamw"}, "has exp_avg, exp_avg_sq, step: set optimizer"),
+        ({"momentum": 0.0}, "has no states, but .* had momentum: set "),
+        ({"backbone_optimizer": "adamw"}, "has exp_avg, exp_avg_sq, step, but .* had momentum: set optimizer"),
     ]
     checkpoint_cases.a_checkpoint_of_another_training_is_refused(Training, folder, cases)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(folder, optimizer):
-    make = partial(Training, optimizer=optimizer)
+@pytest.mark.parametrize(
+    "changes", [{"optimizer": "sgd"}, {"optimizer": "adamw"}, {"optimizer": "adagrad", "of_layer": SUB_CENTERS}]
+)
+def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(folder, changes):
+    make = partial(Training, **changes)
     checkpoint_cases.mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(make, folder)
+
+
+def test_the_sub_centers_of_a_class_move_together_to_another_number_of_ranks(monkeypatch):
+    monkeypatch.setattr("partial_fc.checkpoint.class_centers.ROWS", 2)  # classes that are read at a time
+    engine = build_engine(small_backbone(), optimizer="adagrad", of_layer=SUB_CENTERS)
+    rows = np.random.default_rng(0).standard_normal((CLASSES, 3, E)).astype(np.float32)
+    sums = np.abs(rows[:, :, 0])
+    shards = {"weight": rows.reshape(CLASSES, 3 * E), "weight_sum": sums}
+    saved = SavedClasses({field: np.split(values, [6, 11]) for field, values in shards.items()}, E)
+    engine.memory_bank.load_classes(saved)
+    np.testing.assert_array_equal(all_ranks(engine.layer.rows("weight")), rows.reshape(3 * CLASSES, E))
+    np.testing.assert_array_equal(all_ranks(engine.layer.rows("weight_sum")), sums.reshape(3 * CLASSES, 1))
+    (copied,) = engine.memory_bank.host_rows("weight", copied=True)
+    start, stop = engine.memory_bank.class_start, engine.memory_bank.class_start + engine.memory_bank.num_local
+    np.testing.assert_array_equal(copied, shards["weight"][start:stop])
 
 
 @ONE_RANK

@@ -84,13 +84,13 @@ OF_RANK = rf" \(rank {LAST} of {SIZE}\)$" if SIZE > 1 else "$"
 @pytest.mark.parametrize(
     "wrong, error, message",
     [
-        ({"labels": torch.full((B,), -1)}, JobError, f"label -1 .*{OF_RANK}"),
+        ({"labels": torch.full((B,), -2)}, JobError, f"label -2 .*{OF_RANK}"),
         ({"labels": torch.tensor([5] * (B - 1) + [31])}, JobError, "label 31 "),
         ({"labels": torch.zeros(B)}, TypeError, "torch.float32, expected integers"),
         ({"labels": np.arange(B)[::-1]}, TypeError, "negative"),
         ({"labels": torch.zeros(B, dtype=torch.bool)}, TypeError, "torch.bool, expected integers"),
         ({"labels": torch.zeros(B + 1, dtype=torch.int64)}, JobError, rf"labels have shape \({B + 1},\)"),
-        ({"labels": torch.zeros(B, B + 1, dtype=torch.int64)}, JobError, rf"labels have shape \({B}, {B + 1}\)"),
+        ({"labels": torch.zeros(B, 2, 2, dtype=torch.int64)}, JobError, rf"labels have shape \({B}, 2, 2\)"),
         ({"features": torch.ones(B, E + 1)}, JobError, rf"embeddings have shape \({B}, 5\)"),
         ({"features": torch.ones(0, E), "labels": torch.arange(0)}, JobError, r"embeddings have shape \(0, 4\)"),
     ],
@@ -124,6 +124,22 @@ def test_batches_of_different_sizes_are_refused_on_all_ranks(first):
     with unchanged(layer):
         with pytest.raises(JobError, match=rf"batch sizes are \[{B}, .*{B - 1}\]"):
             layer.step(features[:size], labels[:size])
+
+
+@pytest.mark.world_size(2, 3)
+@pytest.mark.parametrize("first", [True, False])
+def test_different_numbers_of_labels_are_refused_on_all_ranks(first):
+    layer, (features, labels) = build(31), local_batch()
+    if not first:
+        layer.step(features, labels)
+    with unchanged(layer), pytest.raises(JobError, match=r"numbers of labels per item are \[1, .*2\]"):
+        layer.step(features, labels[:, None].expand(-1, 2 if RANK == LAST else 1))
+
+
+def test_the_number_of_labels_may_change_on_all_ranks():
+    layer, (features, labels) = build(31), local_batch()
+    for count in (1, 3, 2, 1):
+        assert layer.step(features, labels[:, None].expand(-1, count))[1].isfinite()
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.4])

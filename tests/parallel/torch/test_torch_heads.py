@@ -127,6 +127,16 @@ def test_the_ranks_average_the_gradients_once_in_an_update(count):
     assert counts.get("gloo:all_reduce", 0) == reductions
 
 
+def test_the_margin_of_each_head_is_that_of_the_update():
+    engine = build_engine(plain_backbone(), margin=AdaFace(SCALE))
+    engine.heads[1] = engine.heads[1]._replace(margins=lambda num_update: AdaFace(SCALE, m=0.1 * num_update))
+    first, second = dummy_batches(2)
+    for update in (1, 2, 3):
+        engine.step([first, second._replace(labels=second.labels % OTHER)])
+        assert engine.heads[1].layer.margin.m == 0.1 * update
+    assert engine.layer.margin.margins == MARGINS
+
+
 @pytest.mark.parametrize("changes", [{}, {"gradient_acc": 3}, {"autocast": torch.float16}])
 def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, changes):
     folder = CheckpointFolder(folder, kept=9)

@@ -17,6 +17,7 @@ from partial_fc_torch import AdaFace, ArcFace, CombinedMarginLoss, CosFace, Curr
 from partial_fc_torch.layer.kernels import selfcheck, triton_passes
 from partial_fc_torch.layer.kernels.blocks import SMALLEST
 from partial_fc_torch.layer.kernels.triton_passes import TritonPasses
+from partial_fc_torch.layer.objectives import Softmax
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
 from partial_fc_torch.layer.products import products_of
 from partial_fc_torch.layer.torch_passes import TorchPasses
@@ -24,8 +25,8 @@ from partial_fc_torch.layer.torch_passes import TorchPasses
 
 def compare(margin, dtype, optimizer, change=lambda fused: None):
     """Runs the comparison of the first step after a change of the kernels; 10 is no multiple of a block size."""
-    of_torch = TorchPasses(margin, products_of(dtype, margin.scale), 0, 0)
-    fused = TritonPasses(margin, of_torch.products, 0, SMALLEST)
+    of_torch = TorchPasses(margin, Softmax(), products_of(dtype, margin.scale), 0, 0)
+    fused = TritonPasses(margin, of_torch.objective, of_torch.products, 0, SMALLEST)
     change(fused)
     selfcheck.require_agreement(of_torch, fused, torch.device("cpu"), 10, optimizer)
 
@@ -45,20 +46,20 @@ def test_a_step_with_kernels_agrees_with_pytorch(margin, dtype, optimizer):
 
 
 def forget_a_target(fused):
-    sort = fused._sorted_targets
+    sort = fused._sorted_labels
 
     def without_first(step):
-        targets = sort(step)
-        targets["sorted_columns"][0] = -1
-        return targets
+        labels = sort(step)
+        labels["sorted_columns"][0] = -1
+        return labels
 
-    fused._sorted_targets = without_first
+    fused._sorted_labels = without_first
 
 
 def scale_sums(factor):
     def change(fused):
         statistics = fused.statistics
-        fused.statistics = lambda step: (statistics(step)[0], factor * statistics(step)[1])
+        fused.statistics = lambda step: statistics(step) * torch.tensor([[1.0], [factor]])
 
     return change
 
@@ -132,7 +133,7 @@ def test_parts_that_do_not_divide_evenly(monkeypatch, batch, size, classes, rati
     labels[:2] = classes - 1, 0
     sizes = {"embedding_size": size, "tile_classes": tile_classes, "optimizer": optimizer, "device": "cpu"}
     layers = [build(classes, ratio, **sizes, **kernels) for kernels in ({}, {"layer_kernel": "triton"})]
-    assert isinstance(layers[1]._softmax.passes, TritonPasses)
+    assert isinstance(layers[1]._computation.choose_passes(features), TritonPasses)
     for _ in range(2):
         expected, found = ([*layer.step(features, labels), *map(layer.rows, layer.widths)] for layer in layers)
         for one, other in zip(found, expected):
@@ -173,7 +174,7 @@ def test_the_choice_on_a_cpu(kernel, chosen, caplog):
     with caplog.at_level(logging.INFO):
         layer = layer_of(kernel)
         steps(layer)
-    assert [type(passes) for passes in layer._softmax.passes._chosen.values()] == [chosen]
+    assert [type(passes) for passes in layer._computation.choose_passes._chosen.values()] == [chosen]
     assert ("the layer computes with fused kernels" in caplog.text) == (kernel == "triton")
     with pytest.raises(ValueError, match="layer_kernel is 'cuda'"):
         layer_of("cuda")

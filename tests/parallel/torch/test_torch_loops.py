@@ -220,13 +220,13 @@ class Margin(torch.nn.Module):
         return 8 * (cosine - 0.1)
 
 
-@pytest.mark.parametrize("optimizer", [SGD, Adagrad])
+@pytest.mark.parametrize("optimizer, sub_centers", [(SGD, 1), (Adagrad, 2)])
 @pytest.mark.parametrize("classes", [CLASSES, 2])
-def test_a_distributed_checkpoint_continues_the_training(folder, optimizer, classes):
+def test_a_distributed_checkpoint_continues_the_training(folder, optimizer, sub_centers, classes):
     """With 3 ranks, 31 classes make uneven shards, and 2 classes leave one empty."""
 
     def make():
-        sizes = {"num_classes": classes, "sample_rate": 0.5, "embedding_size": E}
+        sizes = {"num_classes": classes, "sample_rate": 0.5, "embedding_size": E, "sub_centers": sub_centers}
         layer = PartialFC(margin_softmax=Margin(), optimizer=optimizer(), **sizes)
         layer.learning_rate = LR
         return layer

@@ -11,11 +11,12 @@ from torch_training import build_engine
 
 import verification_cases
 from partial_fc.distributed.errors import JobError
+from partial_fc.training.embedder import Embedder
 from partial_fc.training.tasks import Evaluation
 from partial_fc.training.verifying import CallBackVerification
 from partial_fc_torch.averaged import AveragedBackbone
 from partial_fc_torch.pixels import normalized
-from verification_cases import PAIRS, SIDE, E
+from verification_cases import PAIRS, SIDE, E, draw_images
 
 
 def backbone():
@@ -47,6 +48,14 @@ def expected_embeddings(images):
 @pytest.mark.parametrize("pairs, batch", PAIRS)
 def test_distances_are_those_of_one_rank(pairs, batch, folder):
     verification_cases.distances_are_those_of_one_rank(build(), expected_embeddings, folder, pairs, batch)
+
+
+@pytest.mark.parametrize("count", [11, 2])  # with three ranks, one has none of two
+def test_every_rank_has_the_embeddings_of_all_items(count):
+    engine, images = build(), draw_images(count)
+    engine.average_statistics()
+    found = Embedder(engine, 2, "set").embed_all(count, lambda start, stop: images[start:stop].transpose(0, 3, 1, 2))
+    np.testing.assert_allclose(found, expected_embeddings(images)[0], atol=1e-5)
 
 
 def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):
@@ -90,7 +99,7 @@ def test_a_wrong_result_on_one_rank_is_an_error_on_all(measured, message):
 def test_figures_without_proper_names_are_refused_before_the_training(figures):
     evaluation = Measured({})
     evaluation.figures = figures
-    with pytest.raises(JobError, match="figures of evaluation set is "):
+    with pytest.raises(JobError, match="evaluation .set. has figures "):
         CallBackVerification(build(), 6, {"set": evaluation}, 5).prepare()
 
 

@@ -47,7 +47,7 @@ def study(tmp_path, monkeypatch):
 
 def test_known_errors_are_found_and_counted(study):
     rows = {name: cells for name, *cells in cleaning.found_rows(study)}
-    assert float(rows.pop("of them with a new label")[1]) > 90
+    assert float(rows.pop("wrong labels that are replaced")[1]) > 90
     assert list(rows) == ["wrong labels", "pairs of split classes", "near-duplicates", "classes of a test set"]
     for _, precision, recall in rows.values():
         assert float(precision) > 90 and float(recall) > 60

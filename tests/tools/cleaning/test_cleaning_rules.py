@@ -85,11 +85,11 @@ def test_centers_are_the_means_of_typical_images(memory):
     x[np.flatnonzero(labels == 8)[0]] = 0  # an image that cannot be decoded
     classes = Classes.of(labels)
     found = fit(x, classes, 0.05, memory)
-    assert classes.names.tolist() == [0, 2, 3, 7, 8]
+    assert classes.labels.tolist() == [0, 2, 3, 7, 8]
     assert not found.typical[np.flatnonzero(labels == 3)[4]] and not found.typical[np.flatnonzero(labels == 8)[0]]
     own = [slow_own(x, labels, found.typical, image) for image in range(len(x))]
     np.testing.assert_allclose(found.statistics.own_cosine, own, atol=1e-6)
-    for row, name in enumerate(classes.names):
+    for row, name in enumerate(classes.labels):
         images = np.flatnonzero((labels == name) & found.typical)
         if len(images):
             np.testing.assert_allclose(found.statistics.centers[row], unit(x[images].sum(axis=0)), atol=1e-6)
@@ -143,7 +143,9 @@ def test_wrong_labels(own, best, second, result):
     changes = Changes(np.array([3]))
     other = Nearest(np.array([5]), np.array([best]), np.array([second]))
     changes.correct_labels(np.array([own]), other, LIMITS, relabel=True)
-    assert (changes.rows.tolist(), changes.reasons.tolist()) == (([3], [0]) if result is None else ([result], [WRONG]))
+    assert (changes.new_rows.tolist(), changes.reasons.tolist()) == (
+        ([3], [0]) if result is None else ([result], [WRONG])
+    )
 
 
 def slow_gap(x, labels, found, one, other):
@@ -206,12 +208,12 @@ def test_the_earliest_of_near_duplicates_stays(memory):
 
 def test_images_and_persons_of_test_sets():
     changes = Changes(np.array([4, 6, 6]))
-    of_images = Nearest(np.array([4, 1, 0]), np.array([0.95, 0.89, 0.1]), np.zeros(3))
+    nearest_tests = Nearest(np.array([4, 1, 0]), np.array([0.95, 0.89, 0.1]), np.zeros(3))
     # Test images 0 and 2 show class 6, and 2 is nearer; 1 is not certain, 3 not near.
-    of_tests = Nearest(np.array([6, 4, 6, 4]), np.array([0.75, 0.8, 0.9, 0.6]), np.array([0.6, 0.75, 0.1, 0.1]))
-    changes.remove_tested(of_images, of_tests, LIMITS)
+    nearest_classes = Nearest(np.array([6, 4, 6, 4]), np.array([0.75, 0.8, 0.9, 0.6]), np.array([0.6, 0.75, 0.1, 0.1]))
+    changes.remove_tests(nearest_tests, nearest_classes, LIMITS)
     assert changes.reasons.tolist() == [TEST_IMAGE, TEST_PERSON, TEST_PERSON]
-    assert (changes.rows.tolist(), changes.other.tolist()) == ([-1, -1, -1], [4, 2, 2])
+    assert (changes.new_rows.tolist(), changes.other.tolist()) == ([-1, -1, -1], [4, 2, 2])
 
 
 def test_a_new_set_has_the_names_and_labels_of_the_old_one(tmp_path):
@@ -238,10 +240,10 @@ def test_the_rules_follow_each_other():
     centers = people(np.arange(5))
     changes.merge_classes([[2, 1]], np.bincount(classes), centers)
     changes.remove_duplicates(np.array([3]), np.array([2]), np.array([0.9]))
-    of_images = Nearest(np.full(10, 1), np.where(np.arange(10) == 4, 0.95, 0), second)
-    changes.remove_tested(of_images, Nearest(np.array([3, 0]), np.array([0.7, 0.6]), np.zeros(2)), LIMITS)
+    nearest_tests = Nearest(np.full(10, 1), np.where(np.arange(10) == 4, 0.95, 0), second)
+    changes.remove_tests(nearest_tests, Nearest(np.array([3, 0]), np.array([0.7, 0.6]), np.zeros(2)), LIMITS)
     assert classes.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 3, 4]
-    assert changes.rows.tolist() == [-1, 1, 1, -1, -1, -1, 1, 1, -1, 4]
+    assert changes.new_rows.tolist() == [-1, 1, 1, -1, -1, -1, 1, 1, -1, 4]
     reasons = [UNREADABLE, WRONG, 0, DUPLICATE, TEST_IMAGE, WRONG, SPLIT, SPLIT, TEST_PERSON, 0]
     assert changes.reasons.tolist() == reasons and changes.merged.tolist() == [0, 1, 1, 3, 4]
     assert changes.other.tolist() == [-1, 2, -1, 2, 1, 2, 1, 1, 0, -1]

@@ -43,12 +43,13 @@ def test_digests_cover_only_programs(tmp_path):
     (tmp_path / "partial_fc" / "__pycache__").mkdir(parents=True)
     for name in (".a.py.swp", "a.py~", "a.py.orig", "__pycache__/a.pyc"):
         (tmp_path / "partial_fc" / name).write_text("no code")
-    (tmp_path / "partial_fc" / "a.py").write_text("a")
-    (tmp_path / "config.sh").write_text("b")
-    expected = {"partial_fc/a.py": b"a", "config.sh": b"b"}
-    assert facts.digests(str(tmp_path)) == {
-        name: hashlib.sha256(text).hexdigest()[:12] for name, text in expected.items()
-    }
+    names = ["partial_fc/a.py", "mxnet/b.py", "pytorch/c.py", "setup-utils/d.sh"]
+    names += ["config.sh", "config.py", "default.py", "train_memory.py", "train.py"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    expected = {name: hashlib.sha256(name.encode()).hexdigest()[:12] for name in names}
+    assert facts.digests(str(tmp_path)) == expected
 
 
 def test_versions_of_a_finished_installation(tmp_path):

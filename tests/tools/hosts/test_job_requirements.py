@@ -35,14 +35,14 @@ def test_a_real_set_and_the_folder_of_checkpoints(clone):
 @pytest.mark.parametrize("arguments", [[], ["--dataset", "100w"]], ids=["the demo", "dummy images"])
 def test_images_that_each_host_draws_need_no_files(clone, arguments):
     found = job_requirements.read(str(clone), MXNET, arguments)
-    assert (found.needed, found.beside) == ((), ())
+    assert (found.needed, found.optional) == ((), ())
 
 
 def test_the_files_of_sets_in_other_forms_are_not_compared(clone, tmp_path):
     (tmp_path / "faces" / "a").mkdir(parents=True)
     for words in ([f"rec={tmp_path / 'faces'}"], ["rec=hf:faces"], [f"data_root={tmp_path}", "data_name=faces"]):
         found = job_requirements.read(str(clone), MXNET, ["--dataset", "emore", *words])
-        assert (found.needed, found.beside) == ((), ())
+        assert (found.needed, found.optional) == ((), ())
 
 
 def test_nothing_is_required_without_venv_and_with_help(clone):

@@ -113,7 +113,7 @@ def test_wrong_arguments(folder, arguments):
         (np.diag(np.float32([1, 2, 1])), "known.npy: row 1 has length 2 instead of 1"),
         (np.diag(np.float32([1, 1, np.nan])), "known.npy: row 2 has length nan"),
         (np.eye(3, dtype=np.float32), "of dimension 3, backbone.onnx computes dimension 16"),
-        (np.array([{"not": "numbers"}]), "no array of numbers"),
+        (np.array([{"not": "numbers"}]), "not an array of numbers"),
         (None, "known.npy: No such file"),
     ],
 )

@@ -440,7 +440,7 @@ def test_no_search_shows_what_was_not_stored(dtype, size):
 @pytest.mark.parametrize("lists", [256, 257])
 def test_a_search_that_reads_the_last_list_sees_its_damage(monkeypatch, lists):
     """faiss encodes the number of a list in one byte for up to 256 lists, otherwise in two."""
-    monkeypatch.setattr("partial_fc_tools.index.ivf.OF_A_LIST", 2)
+    monkeypatch.setattr("partial_fc_tools.index.ivf.ENTRIES_PER_LIST", 2)
     rows = embeddings(2 * lists)
     build(rows=rows, dtype="float32")
     opened = IndexFolder("index")
@@ -651,7 +651,7 @@ def test_int8_stores_every_added_embedding_outside_of_its_ranges(capsys, monkeyp
         assert np.abs(np.concatenate(cosines) - 1).max() < 0.02, folder
         capsys.readouterr()
         assert index("check", folder, "--queries", "1000") == 0
-        assert float(capsys.readouterr().out.split("what was added is ")[1].split(" ")[0]) > 0.98
+        assert float(capsys.readouterr().out.split("that was added is ")[1].split(" ")[0]) > 0.98
 
 
 def test_check_finds_entries_unlike_those_that_were_added(capsys, monkeypatch):
@@ -660,7 +660,7 @@ def test_check_finds_entries_unlike_those_that_were_added(capsys, monkeypatch):
     assert index("check", "index") == 0
     write("b", embeddings(100))  # too few to retrain the lists
     assert index("add", "index", "b") == 0 and index("check", "index") == 1
-    assert "is not the embedding that was added" in capsys.readouterr().out
+    assert "differs from the embedding that was added" in capsys.readouterr().out
 
 
 def test_the_sample_of_added_embeddings_follows_all_changes():
@@ -685,7 +685,7 @@ def test_an_index_is_checked_and_grows_after_its_whole_sample_was_removed(capsys
     capsys.readouterr()
     assert index("check", "index", "--queries", 1000) == 0
     printed = capsys.readouterr()
-    assert "(200 of 200 entries)" in printed.out and "have been removed" in printed.err
+    assert "(200 of 200 entries)" in printed.out and "have all been removed" in printed.err
     assert index("add", "index", "b") == index("check", "index") == 0 and not capsys.readouterr().err
     opened, left = IndexFolder("index"), np.setdiff1d(np.arange(1200), kept)
     assert sorted(opened.added["number"]) == [*left, *range(1200, 1200 + COUNT)]

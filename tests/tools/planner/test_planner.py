@@ -48,6 +48,19 @@ SUMS = [  # case; bytes by the beginning of a part's name and, after @, its plac
         | {"features and their gradients": (4 * 8 + 4 * 4) * 8 * 4},
         {"reduce-scatter": (4 * 8 * 4,) * 2},
     ),
+    # Two sub-centers: twice the rows, in tiles of half as many classes; a logit is the larger of two cosines.
+    (
+        TORCH._replace(sub_centers=2),
+        {"class centers@device": 501 * 16 * 4, "states of their": 501 * 16 * 4, "logits of 1 tile": (8 + 2) * 10 * 4}
+        | {"cosines of a tile's sub-centers": 8 * 20 * 4 + 8 * 10, "sampled centers": 10 * 16 * 4}
+        | {"indices@device": 8 * 100, "features and their gradients": (4 * 8 + 4 * 4) * 8 * 4},
+        {"class centers": (2 * 50 * 16 * 4 + 4 * 16 * 4, 50 * 16 * 4), "states": (50 * 16 * 4,) * 2},
+    ),
+    (
+        TORCH._replace(sub_centers=2, bank="host"),
+        {"sampled centers and states, of": 2 * 2 * 50 * 16 * 4},
+        {"centers and states": (2 * 50 * 16 * 4,) * 2},
+    ),
     (SLOPED, {"slopes of the logits": 8 * 50 * 4}, {"all-gather of the targets' cosines": (64, 64)}),
     # Three micro-batches read the centers and exchange features each, and update the centers once.
     (
@@ -72,7 +85,7 @@ SUMS = [  # case; bytes by the beginning of a part's name and, after @, its plac
     (
         R50,
         {"activations": 64 * (18_114_560 + 802_816) * 4, "parameters and": (GRADIENTS + 37_120 + 2 * 512) * 4}
-        | {"float32 master": 0, "maps in oneDNN's": 0, "Horovod's fusion@device": 128 * MIB}
+        | {"float32 master": 0, "activations in oneDNN's": 0, "Horovod's fusion@device": 128 * MIB}
         | {"images of the next@host": 64 * 3 * 112 * 112 * 4},
         {"all-reduce": (2 * 7 * GRADIENTS * 4 // 8,) * 2},
     ),
@@ -82,7 +95,7 @@ SUMS = [  # case; bytes by the beginning of a part's name and, after @, its plac
         {"float32 master": 30_707_136 * 4, "activations": 64 * (18_114_560 + 802_816) * 2},
         {"all-reduce": (2 * 7 * (GRADIENTS * 4 - 30_707_136 * 2) // 8,) * 2},
     ),
-    (Case(1000, network="r18", device="cpu"), {"maps in oneDNN's": 64 * 11_942_912 * 4, "Horovod's": 0}, {}),
+    (Case(1000, network="r18", device="cpu"), {"activations in oneDNN's": 64 * 11_942_912 * 4, "Horovod's": 0}, {}),
 ]
 
 
@@ -209,7 +222,7 @@ OF_LAYER = {"ranks": 2, "batch": 3, "embedding": 64, "ratio": 0.5, "tile_classes
 CASES = [
     {"trainer": "torch", "optimizer": "adagrad", "margin": "magface", "bank": "host", **OF_LAYER},
     {"trainer": "torch", "backbone_optimizer": "adamw", "ema": True, "gradient_dtype": "bfloat16", "gradient_acc": 2},
-    {"trainer": "torch", "activation_checkpointing": True},
+    {"trainer": "torch", "activation_checkpointing": True, "sub_centers": 3},
     {"trainer": "mxnet", "network": "small", "fp16": True},
     {"trainer": "mxnet", "network": "small", "device": "cpu", "bank": "file"},
 ]
@@ -243,9 +256,10 @@ def test_every_setting_reaches_the_case_unless_an_option_replaces_it(tmp_path, m
     settings = {"num_classes": 1000, "batch_size": 3, "embedding_size": 64, "center_optimizer": "adagrad"}
     settings |= {"optimizer": "adamw", "margin": "magface", "activation_checkpointing": True, "tile_classes": 10}
     settings |= {"gradient_dtype": "bfloat16", "gradient_acc": 2, "logits_cache_mb": 0, "sample_ratio": [0.1, 0.5, 0.2]}
-    settings |= {"ema_decay": 0.9, "bank_on_gpu": False, "task": "faces"}
+    settings |= {"ema_decay": 0.9, "bank_on_gpu": False, "task": "faces", "layer_options": "sub_centers=3"}
     fields = {"batch": 3, "embedding": 64, "optimizer": "adagrad", "backbone_optimizer": "adamw", "margin": "magface"}
     fields |= {"activation_checkpointing": True, "tile_classes": 10, "gradient_dtype": "bfloat16", "gradient_acc": 2}
+    fields |= {"sub_centers": 3}
     case = Case(1000, trainer="torch", logits_cache_mb=0, ratio=0.5, ema=True, bank="host", **fields)
     words = ["--config", "settings.json", "--trainer", "torch"]
     other = {"bank_folder": "/disk", "ema_decay": 0.0, "logits_cache_mb": -1}

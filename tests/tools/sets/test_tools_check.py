@@ -164,7 +164,7 @@ def test_invalid_offsets(rec):
     write_lines(rec, lines)
     texts, _ = problems(rec)
     assert texts[0] == f"key 4 at offset {10**15}: the file ends at {os.path.getsize(rec)}"
-    assert texts[1].startswith(f"key 6 at offset {at[6] + 1}: is not a multiple of 4")
+    assert texts[1].startswith(f"key 6 at offset {at[6] + 1}: the offset is not a multiple of 4")
     assert f"offset {at[4]} to {at[5]}: 1 record that the index does not list" in texts and len(texts) == 4
 
 

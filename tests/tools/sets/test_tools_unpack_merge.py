@@ -84,7 +84,7 @@ def test_memory_does_not_follow_from_a_large_label(tmp_path):
     call(unpack, path, tmp_path / "tree")
     facts = describe_set(path)
     with closing(FaceRecords(os.path.join(path, "train.rec"))) as records:
-        assert KeptImages(records.runs, 1).positions(np.arange(2)).tolist() == [0, 1]
+        assert KeptImages(records.runs, 1).at(np.arange(2))[0].tolist() == [0, 1]
     assert tracemalloc.get_traced_memory()[1] < 20 << 20
     tracemalloc.stop()
     assert read_names(tmp_path / "out" / "train.rec", 4)[:2] == ["large/00000003", f"large/{largest}"]

@@ -86,14 +86,14 @@ def float16_pixels(model):
 
 def failing(folder, limits=EASY):
     """Returns the failed rules: name -> figure."""
-    return {rule.name: rule.figure for rule in check_submission(str(folder), limits) if not rule.passed}
+    return {rule.name: rule.result for rule in check_submission(str(folder), limits) if not rule.passed}
 
 
 @pytest.mark.parametrize("normalizes, text", [(True, "by the model"), (False, "(x - 127.5) / 127.5 before the model")])
 def test_a_model_that_passes_all_rules(tmp_path, normalizes, text):
     path = TinyModel(normalizes=normalizes).write(tmp_path / "backbone.onnx")
     rules = check_submission(str(tmp_path), EASY)
-    figures = {rule.name: rule.figure for rule in rules}
+    figures = {rule.name: rule.result for rule in rules}
     assert all(rule.passed for rule in rules) and len(figures) == len(rules) == 15
     assert text in figures["normalization"] and "[1, 16] for one face" in figures["feature"]
     assert figures["size"].startswith(f"{os.path.getsize(path) / 2**20:.1f} MB")
@@ -162,7 +162,7 @@ def test_the_last_file_by_name_is_used(tmp_path):
     TinyModel(features=600).write(tmp_path / "a.onnx")
     TinyModel().write(tmp_path / "b.onnx")
     rules = check_submission(str(tmp_path), EASY)
-    assert all(rule.passed for rule in rules) and rules[1].figure == "b.onnx, the last of 2 by name"
+    assert all(rule.passed for rule in rules) and rules[1].result == "b.onnx, the last of 2 by name"
 
 
 def test_no_model(tmp_path):
@@ -181,7 +181,7 @@ def test_pixel_files_of_the_cfat_track(tmp_path):
     (tmp_path / "crop.txt").write_text("8\n16\n88\n112\n80\n96\n")  # width before height
     (tmp_path / "pixel_norm.txt").write_text("127.5\n128\n")
     assert failing(tmp_path, CFAT) == {}
-    figures = {rule.name: rule.figure for rule in check_submission(str(tmp_path), CFAT)}
+    figures = {rule.name: rule.result for rule in check_submission(str(tmp_path), CFAT)}
     assert figures["crop.txt"] == "8, 16, 88, 112, 80, 96" and "pixel_norm.txt" in figures["normalization"]
     assert list(failing(tmp_path)) == ["image"]  # the other tracks ignore the files
 

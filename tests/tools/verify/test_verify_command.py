@@ -45,7 +45,7 @@ def test_figures_are_those_of_the_definition(place, capsys):
     assert {name: second[name] for name in other._fields} == pytest.approx(other._asdict()) != expected._asdict()
     out, warned = capsys.readouterr()
     assert f"{expected.accuracy:.5f}" in out and len(out.splitlines()) == 3
-    assert "set.bin: too few impostor pairs for FAR 0.001: 10, and it needs 1,000" in warned
+    assert "set.bin: too few impostor pairs for FAR 0.001: 10 instead of at least 1,000" in warned
     picture = cv2.imread(str(place / "all_roc.png"))
     assert picture.shape == (720, 960, 3) and len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
 

@@ -175,11 +175,14 @@ GOOD = header(described())
 BAD_ARCHIVES = {
     "empty": (b"", "not a zip file"),
     "cut short": (archive([("a.npy", GOOD)])[:-30], "not a zip file"),
-    "other file": (archive([("a.txt", b"x")]), "'a.txt' is no array of numbers"),
+    "other file": (archive([("a.txt", b"x")]), "'a.txt' is not an array of numbers"),
     "flipped": (archive([("a.npy", GOOD)]).replace(bytes(48), bytes(47) + b"\1"), "Bad CRC-32 for file 'a.npy'"),
-    "claims more": (archive([("a.npy", header(described(shape="(4, 4)")))]), "'a.npy' is no array of numbers"),
-    "claims huge": (archive([("a.npy", header(described(shape=f"({10**17},)")))]), "'a.npy' is no array of numbers"),
-    "objects": (archive([("x.npy", HOSTILE["objects"])]), "'x.npy' is no array of numbers"),
+    "claims more": (archive([("a.npy", header(described(shape="(4, 4)")))]), "'a.npy' is not an array of numbers"),
+    "claims huge": (
+        archive([("a.npy", header(described(shape=f"({10**17},)")))]),
+        "'a.npy' is not an array of numbers",
+    ),
+    "objects": (archive([("x.npy", HOSTILE["objects"])]), "'x.npy' is not an array of numbers"),
     "false size": (with_false_size(), "its arrays are larger than the file"),
     "one name": (archive([("a.npy", GOOD), ("a.npy", GOOD)]), "two arrays have the same name"),
     "compressed": (archive([("a.npy", GOOD)], zipfile.ZIP_LZMA) + bytes(1000), "its arrays are compressed"),

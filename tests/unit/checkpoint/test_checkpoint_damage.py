@@ -23,7 +23,7 @@ def step(tmp_path):
 
 def verify(path):
     """As a training does that resumes from it."""
-    verify_share(path, 0, 1, alive=lambda: None)
+    verify_share(path, 0, 1, report_progress=lambda: None)
 
 
 def refused(step, file, message, capsys):
@@ -59,7 +59,7 @@ def test_a_file_without_end(plant, step, capsys):
     write_manifest(step, replace(manifest, files=files))
     os.remove(f"{step}/{KINDS[0]}")
     plant(f"{step}/{KINDS[0]}")
-    with pytest.raises(OSError, match=f"no regular file: .*{KINDS[0]}"):
+    with pytest.raises(OSError, match=f"not a regular file: .*{KINDS[0]}"):
         verify(step)
     assert check(step) == 1 and KINDS[0] in capsys.readouterr().out
 
@@ -98,11 +98,11 @@ def test_a_shard_of_another_shape_with_the_right_hash(shape, step, capsys):
 def test_large_files_are_read_to_the_last_byte_and_progress_is_reported(size, parts, step):
     signs, path = [], Path(step, "large")
     entry = write_file(str(path), [bytes(size)])
-    verify_file(step, "large", entry, alive=lambda: signs.append(1))
+    verify_file(step, "large", entry, report_progress=lambda: signs.append(1))
     assert len(signs) == parts
     path.write_bytes(bytes(size - 1) + b"1")
     with pytest.raises(ValueError, match="large is damaged"):
-        verify_file(step, "large", entry, alive=lambda: None)
+        verify_file(step, "large", entry, report_progress=lambda: None)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 20])
@@ -114,7 +114,7 @@ def test_each_file_is_read_by_one_of_the_ranks_that_share_a_checkpoint(ranks, st
         refusing = []
         for rank in range(ranks):
             try:
-                verify_share(step, rank, ranks, alive=lambda: None)
+                verify_share(step, rank, ranks, report_progress=lambda: None)
             except ValueError as error:
                 assert f"{step}/{name} is damaged" in str(error)
                 refusing.append(rank)

@@ -63,7 +63,7 @@ def test_a_checkpoint_is_on_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "rmtree", lambda path: removed.append(disk.has(tmp_path)) or rmtree(path))
     folder.prune()
     assert not disk.early and removed == [True] and updates(folder) == [2]
-    assert folder.leave(1) and disk.has(tmp_path)
+    assert folder.set_aside_newer(1) and disk.has(tmp_path)
 
 
 @pytest.fixture
@@ -149,12 +149,12 @@ def test_clean_removes_incomplete_checkpoints(tmp_path):
 
 def test_newer_checkpoints_are_kept_under_another_name(tmp_path):
     folder = CheckpointFolder(str(tmp_path), kept=1)
-    assert folder.leave(0) == []
+    assert folder.set_aside_newer(0) == []
     for seed in range(3):  # the training resumes from update 1 three times
         for number in (1, 2, 3) if not seed else (2, 3):
             write_checkpoint(tmp_path, number, seed=seed)
         ending = ".left" + (f"-{seed + 1}" if seed else "")
-        assert folder.leave(1) == [str(tmp_path / f"step-000000000{number}{ending}") for number in (3, 2)]
+        assert folder.set_aside_newer(1) == [str(tmp_path / f"step-000000000{number}{ending}") for number in (3, 2)]
         assert updates(folder) == [1]
     folder.clean()
     folder.prune()
@@ -208,7 +208,7 @@ def test_killed_in_each_phase_of_a_save(module, name, count, complete, tmp_path)
     assert check(str(tmp_path)) == 0
     # The next training cleans up and saves the same update again.
     folder.clean()
-    folder.leave(1)
+    folder.set_aside_newer(1)
     write_checkpoint(tmp_path, 2, seed=2)
     folder.prune()
     assert updates(folder) == [2]
@@ -236,7 +236,7 @@ def test_a_folder_that_becomes_a_link_after_it_was_looked_at_loses_nothing(metho
         for update in (1, 2):
             write_checkpoint(path, update)
         (Path(path) / "step-0000000003.writing").mkdir()
-    checked = folder._refuse_of_others
+    checked = folder._refuse_other_owners
 
     def check_and_swap():
         checked()
@@ -251,7 +251,7 @@ def test_a_folder_that_becomes_a_link_after_it_was_looked_at_loses_nothing(metho
 
         monkeypatch.setattr(os.path, "samefile", samefile)
 
-    monkeypatch.setattr(folder, "_refuse_of_others", check_and_swap)
+    monkeypatch.setattr(folder, "_refuse_other_owners", check_and_swap)
     getattr(folder, method)()
     names = ["step-0000000001", "step-0000000002", "step-0000000003.writing"]
     assert sorted(os.listdir(victim)) == names

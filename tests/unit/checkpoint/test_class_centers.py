@@ -68,6 +68,20 @@ def test_states_of_another_optimizer(ranks, tmp_path):
             saved.require_widths(own)
 
 
+def test_a_class_has_all_its_sub_centers_in_a_row(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((7, 2 * E)).astype(np.float32)
+    path = write_checkpoint(tmp_path, 5, weight=rows, states={"weight_mom": -rows})
+    saved = of(path)
+    same(saved, weight=rows, weight_mom=-rows)
+    assert (saved.embedding_size, saved.sub_centers) == (E, 2)
+    saved.require_widths({"weight": 2 * E, "weight_mom": 2 * E}, sub_centers=2)
+    for each in (saved, saved.without_states()):
+        with pytest.raises(ValueError, match="2 centers each, .* have 1: set layer_options=sub_centers=2"):
+            each.require_widths({"weight": E, "weight_mom": E})
+        with pytest.raises(ValueError, match=f"set embedding_size={E}"):
+            each.require_widths({"weight": 2 * E, "weight_mom": 2 * E})
+
+
 @pytest.mark.parametrize("classes", [[-1], [0, 7]])
 def test_classes_out_of_range(classes, tmp_path):
     saved = of(write_checkpoint(tmp_path, 5))

@@ -43,7 +43,7 @@ def test_an_invalid_text_map_names_the_line(lines, message, tmp_path):
         (np.zeros(3), "holds float64 of shape"),
         (np.zeros((3, 1), np.int64), r"holds int64 of shape \(3, 1\)"),
         (np.array([0, 0, 1]), "lines 1 and 2: class 0"),
-        (np.array([None, 1, 2], object), "no array of numbers"),
+        (np.array([None, 1, 2], object), "not an array of numbers"),
     ],
 )
 def test_an_invalid_npy_map(array, message, tmp_path):

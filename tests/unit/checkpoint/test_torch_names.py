@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from partial_fc.checkpoint.backbone_layers import OF_MXNET, SHARED
+from partial_fc.checkpoint.backbone_layers import MXNET_TO_TORCH, SHARED
 from partial_fc.checkpoint.torch_names import prefix_of, torch_names, with_mxnet_names, with_torch_names
 
 # MXNet name -> PyTorch name.
-NETWORKS = {**{name: name for name in SHARED if name not in OF_MXNET.values()}, **OF_MXNET}
+NETWORKS = {**{name: name for name in SHARED if name not in MXNET_TO_TORCH.values()}, **MXNET_TO_TORCH}
 
 
 def arrays_of(network, momentum=True):

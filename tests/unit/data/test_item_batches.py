@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_refused(make, message):
     "changes, message",
     [
         ({"labels": LABELS + 0.5}, "labels are integers"),
-        ({"labels": LABELS[:, None]}, "an item for each"),
+        ({"labels": LABELS[:, None, None]}, "an item for each"),
         ({"labels": LABELS + 1}, "of the set has label 5, expected 0 to 4"),
         ({"labels": LABELS - 1}, "of the set has label -1, expected 0 to 4"),
         ({"values": INPUTS["values"][:, 0].sum()}, "an item for each"),

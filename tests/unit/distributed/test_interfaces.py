@@ -8,9 +8,9 @@ import pytest
 from partial_fc.distributed.interfaces import (
     addresses_in,
     job_addresses,
-    name_interface_to,
-    name_interfaces,
-    name_loopback,
+    set_interface_to,
+    set_launcher_interfaces,
+    set_loopback_interface,
 )
 from paths import ROOT
 
@@ -26,7 +26,7 @@ from paths import ROOT
     ],
 )
 def test_nccl_gets_the_interfaces_of_this_host(given, named):
-    name_interfaces(given)
+    set_launcher_interfaces(given)
     assert given.get("NCCL_SOCKET_IFNAME") == named
 
 
@@ -50,10 +50,10 @@ def test_the_command_checks_networks(networks, code, error):
 def test_the_interface_that_leads_to_a_host():
     (name, (address, *_)), *_ = addresses_in([]).items()
     environment = {}
-    name_interface_to(environment, address)
+    set_interface_to(environment, address)
     assert environment == {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}
     given = {"GLOO_SOCKET_IFNAME": "eth7"}
-    name_interface_to(given, address)
+    set_interface_to(given, address)
     assert given == {"GLOO_SOCKET_IFNAME": "eth7", "NCCL_SOCKET_IFNAME": f"={name}"}
 
 
@@ -67,7 +67,7 @@ def test_the_addresses_of_the_job():
 def test_one_host_uses_the_loopback_unless_the_user_has_chosen():
     environment, given, other = {}, {"NCCL_SOCKET_IFNAME": "eth7"}, {"GLOO_SOCKET_IFNAME": "eth7"}
     for each in (environment, given, other):
-        name_loopback(each)
+        set_loopback_interface(each)
     assert environment == {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
     assert given == {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "eth7"}
     assert other == {"GLOO_SOCKET_IFNAME": "eth7", "NCCL_SOCKET_IFNAME": "=lo"}

@@ -148,7 +148,7 @@ def test_progress_on_another_host_is_converted_to_this_hosts_clock(tmp_path, mon
         patched.setattr(rank_status, "since_boot", lambda: now + 86400 + 7)
         other.update("batch")
     record = store.records()[1]
-    assert record.progress_time - store._met == pytest.approx(7, abs=1)
+    assert record.progress_time - store._connected == pytest.approx(7, abs=1)
 
 
 # What is removed ------------------------------------------------------------------------------------

@@ -68,6 +68,16 @@ def test_a_stop_request_is_recorded_and_limited(rank):
     assert ends(rank(lines), 1) == "error: stop requested 1 s ago, but no step has ended since: exits without saving\n"
 
 
+def test_a_rank_that_waits_for_a_save_on_another_rank_waits_after_a_stop_request(rank):
+    waits = "guard.mark('all-gather status.checkpoint.write', waiting=True, num_update=0)\nwatchdog.GRACE = 2.0\n"
+    waits += "guard.advance(watchdog.State.TRAINING)\nos.kill(os.getpid(), 15)\n"
+    waits += "wait_until(lambda: guard.state == watchdog.State.STOPPING)\nwait_for_checks(watchdog.GRACE + 0.5)\n"
+    waiting = rank(waits + "print('waited', flush=True)\ntime.sleep(600)", 0, 2)
+    rank("while True:\n    guard.mark('save')\n    time.sleep(0.01)", 1, 2)
+    assert waiting.stdout.readline() == "waited\n", ends(waiting, 0)
+    assert waiting.poll() is None
+
+
 def test_the_thread_that_reports_also_ends_the_process(rank):
     lines = "guard.report('error: a name\\x1b[2J', 3)\nos.kill(os.getpid(), 15)\n"
     lines += "time.sleep(1)\nprint('by the main thread', file=sys.stderr)\nguard.exit(1)"

@@ -15,6 +15,7 @@ from partial_fc.utils.config import SettingsError
 OWN = {"rec": "/sets/own", "num_classes": 70, "num_epoch": 3}
 MIN_IMAGES, FILTER = ("images_filter", "min_images_per_class"), "interclass_filtering_threshold"
 FACTORS = {"schedule": "factors"}
+BY_EPOCH = "m2=[0.0,0.3],m3=[[1,0.0],[4,0.2]]"
 WEBFACE = {"dataset": "webface"}  # its preset has options of the network
 # (trainer, other settings, settings by an earlier name, by today's)
 CASES = [
@@ -34,6 +35,7 @@ CASES = [
     *(("mxnet", {}, {name: 3}, {"task_options": "min_images_per_class=3"}) for name in MIN_IMAGES),
     ("mxnet", {}, {"margins": (1.0, 0.3, 0.2)}, {"margin_options": "m1=1.0,m2=0.3,m3=0.2"}),
     ("mxnet", {}, {"margin_list": [1, 0.3, 0.2]}, {"margin_options": "m1=1.0,m2=0.3,m3=0.2"}),
+    ("torch", {}, {"margins": (1.0, [0.0, 0.3], [[1, 0.0], [4, 0.2]])}, {"margin_options": f"m1=1.0,{BY_EPOCH}"}),
     ("mxnet", {"loss": "cosface"}, {"margins": (1.0, 0.5, 0.0)}, {"margin_options": ""}),
     ("torch", {"loss": "cosface"}, {FILTER: 0.4}, {"margin_options": f"{FILTER}=0.4"}),
     ("mxnet", {}, {"backbone_lr": 0.2}, {"optimizer_options": "lr=0.2"}),

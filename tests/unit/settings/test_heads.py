@@ -83,7 +83,7 @@ BAD = [
     ([A, {**B, "loss": "arcfac"}], "head b: unknown loss 'arcfac'"),
     ([A, {**B, "loss": "adaface", "margin_options": "m1=2"}], "head b: margin_options has m1"),
     ([A, {**B, "margin_options": "m3"}], "head b: margin_options is 'm3'"),
-    ([A, {"name": "b", "rec": "/b"}], "head b: /b/train.rec is a set of your own: set num_classes"),
+    ([A, {"name": "b", "rec": "/b"}], "head b: /b/train.rec is a set of your own: also set num_classes"),
     ([], "has 0 heads, but must have 1 to 64"),
     ({"head": [A]}, "has no list of heads"),
     ([A, 3], "has no list of heads"),

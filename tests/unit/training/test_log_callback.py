@@ -15,7 +15,7 @@ from partial_fc.checkpoint.layout import files_of
 from partial_fc.checkpoint.manifest import LARGEST
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.training.building import Training, build_log, build_verification
-from partial_fc.training.callbacks import SAVED, CallBackLogging
+from partial_fc.training.callbacks import MAX_SAVED_LINES, CallBackLogging
 from partial_fc.training.heads import Head
 from partial_fc.training.loop import BatchEndParam, LoopState
 from partial_fc.training.results import LossPoint
@@ -125,7 +125,14 @@ def test_a_line_after_a_resume_counts_all_its_updates(end, caplog, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "lines, kept", [(0, 0), (1, 1), (SAVED, SAVED), (SAVED + 1, SAVED // 2 + 1), (100_000, 25_000)]
+    "lines, kept",
+    [
+        (0, 0),
+        (1, 1),
+        (MAX_SAVED_LINES, MAX_SAVED_LINES),
+        (MAX_SAVED_LINES + 1, MAX_SAVED_LINES // 2 + 1),
+        (100_000, 25_000),
+    ],
 )
 def test_a_checkpoint_of_a_long_training_can_be_read(lines, kept, tmp_path):
     log = CallBackLogging(1, 0, 1, 1)

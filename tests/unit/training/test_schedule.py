@@ -12,6 +12,7 @@ from partial_fc.training.schedule import (
     describe_rates,
     items_of_update,
     learning_rates,
+    margin_options_by_update,
     resolve_schedule,
     step_factor,
 )
@@ -104,6 +105,43 @@ def test_a_function_of_the_user():
 def test_a_setting_of_one_value_or_of_one_for_each_epoch():
     assert [value_in_epoch(0.3, epoch) for epoch in (0, 7)] == [0.3, 0.3]
     assert [value_in_epoch([0.1, 0.2, 1.0], epoch) for epoch in range(5)] == [0.1, 0.2, 1.0, 1.0, 1.0]
+
+
+def wespeaker(update, start_epoch, fix_epoch, of_epoch, initial, final, growth):
+    """The margin of WeSpeaker's MarginScheduler (wespeaker/utils/schedulers.py) in an update, from 1."""
+    start, fix, iteration = (start_epoch - 1) * of_epoch, (fix_epoch - 1) * of_epoch, update - 1
+    if iteration < start or iteration >= fix:
+        return initial if iteration < start else final
+    share = (iteration - start) / (fix - start)
+    ratio = share if growth == "linear" else 1 - math.exp(share * math.log(1e-3 / (1 + 1e-6)))
+    return initial + (final - initial) * ratio
+
+
+def margin_options(options, epochs):
+    settings, _ = resolved(epochs, margin_options=options)
+    return margin_options_by_update(settings, epochs)
+
+
+@pytest.mark.parametrize("growth", ["linear", "exponential"])
+def test_the_margin_grows_with_each_update_as_in_wespeaker(growth):
+    value = margin_options(f"m2=[[3,0.1],[6,0.5]],m1=1.0,ramp={growth}", Epochs(40, 10))
+    expected = [wespeaker(update, 3, 6, 4, 0.1, 0.5, growth) for update in range(1, 41)]
+    assert [value(update) for update in range(1, 41)] == [{"m2": pytest.approx(each, rel=1e-12)} for each in expected]
+    assert len(set(expected)) == 13 and expected[8] == 0.1 and expected[20] == 0.5
+
+
+def test_a_margin_by_epoch_and_a_ramp_of_three_points():
+    value = margin_options("m1=[1,2,4],m2=[[2,0],[3,0.2],[5,0.1]]", Epochs(20, 10))
+    assert [value(update)["m1"] for update in range(1, 9)] == [1, 1, 2, 2, 4, 4, 4, 4]
+    m2 = [0, 0, 0, 0.1, 0.2, 0.175, 0.15, 0.125, 0.1, 0.1]
+    assert [value(update)["m2"] for update in range(1, 11)] == pytest.approx(m2, rel=1e-12)
+    assert margin_options("m1=2.0", Epochs(20, 10))(7) == {}
+
+
+def test_a_ramp_follows_the_images_if_the_batch_size_changes():
+    whole = margin_options("m2=[[1,0.0],[3,0.4]]", Epochs(40, 10))
+    half = margin_options("m2=[[1,0.0],[3,0.4]]", Epochs(40, 5, 2, (0, 20)))  # after 2 updates of 10 images
+    assert [half(update) for update in (3, 5, 7)] == [whole(update) for update in (3, 4, 5)]
 
 
 def test_warm_up_in_updates_and_divisions_in_updates_or_epochs():
@@ -204,5 +242,5 @@ def test_a_users_own_schedule(tmp_path, monkeypatch):
     own = {"schedule": "own_schedule:halved", "warmup_steps": 0, "num_epoch": 4}
     _, factor = resolved(Epochs(30, 10), schedule_options="every=2", **own)
     assert [factor(t) for t in range(1, 13)] == [1] * 6 + [0.5] * 6
-    with pytest.raises(ValueError, match="'own_schedule:halved', but cannot be made with {}: .*every"):
+    with pytest.raises(ValueError, match="'own_schedule:halved', but cannot be created with {}: .*every"):
         resolved(Epochs(30, 10), **own)

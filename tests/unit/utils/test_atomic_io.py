@@ -20,7 +20,7 @@ def test_chunks_of_any_size_and_kind(tmp_path):
     expected = b"abcdefg" + big.tobytes() + np.int64(7).tobytes()
     (tmp_path / "a").write_bytes(b"longer" + expected)
     calls = []
-    entry = write_file(str(tmp_path / "a"), chunks, alive=lambda: calls.append(1))
+    entry = write_file(str(tmp_path / "a"), chunks, report_progress=lambda: calls.append(1))
     assert (tmp_path / "a").read_bytes() == expected
     assert entry == (len(expected), hashlib.sha256(expected).hexdigest())
     assert len(calls) == 2 + 4 + 1  # none longer than PART

@@ -31,7 +31,7 @@ def test_pipes_devices_and_folders_are_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zero").symlink_to("/dev/zero")
     for path in (tmp_path / "pipe", tmp_path / "zero", tmp_path):
-        with pytest.raises(OSError, match="no regular file|directory"):
+        with pytest.raises(OSError, match="not a regular file|directory"):
             read_regular(path, 100)
 
 
@@ -86,7 +86,7 @@ def test_a_pipe_instead_of_a_file_is_refused_at_once(tmp_path, name, read):
     (tmp_path / "a-0001.params").touch()
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-    with pytest.raises(OSError, match="no regular file|does not exist") as error:
+    with pytest.raises(OSError, match="not a regular file|does not exist") as error:
         read(str(path))
     assert str(path) in str(error.value)
 
@@ -97,7 +97,7 @@ def test_a_list_may_be_a_pipe_of_the_shell(tmp_path, folder):
     os.write(write, b"a\r\nb")
     os.close(write)
     os.symlink(f"{folder}/{read}", tmp_path / "list")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         list(read_lines(tmp_path / "list"))
     assert list(read_lines(f"{folder}/{read}")) == ["a", "b"]
     os.close(read)
@@ -108,5 +108,5 @@ def test_a_list_may_be_a_pipe_of_the_shell(tmp_path, folder):
 def test_a_list_with_a_hole_is_refused(content, size, read, tmp_path):
     (tmp_path / "list").write_bytes(content)
     os.truncate(tmp_path / "list", size)
-    with pytest.raises(ValueError, match=f"list is no text: .* zeros from byte {len(content)} on"):
+    with pytest.raises(ValueError, match=f"list is not text: .* zeros from byte {len(content)} on"):
         list(read(str(tmp_path / "list")))

@@ -106,7 +106,7 @@ def test_other_text_is_refused_by_line(tmp_path, read, lines, whole):
 def test_a_pipe_instead_of_a_list_is_refused_at_once(tmp_path, read, lines):
     path = tmp_path / "pixel_norm.txt"
     os.mkfifo(path)
-    with pytest.raises(OSError, match="no regular file") as error:
+    with pytest.raises(OSError, match="not a regular file") as error:
         read(str(path))
     assert str(path) in str(error.value)
 

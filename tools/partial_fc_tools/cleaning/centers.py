@@ -23,16 +23,16 @@ COPIES = 12  # float32 copies of a block of embeddings that are in memory at onc
 class Classes(NamedTuple):
     """Which images belong to which class."""
 
-    names: np.ndarray  # (C,) int64, ascending, the labels that have images
-    rows: np.ndarray  # (N,) int64, the class of each image, an index into ``names``
+    labels: np.ndarray  # (C,) int64, ascending, the labels that have images
+    class_of: np.ndarray  # (N,) int64, the class of each image, an index into ``labels``
     order: np.ndarray  # (N,) int64, the images class by class
     bounds: np.ndarray  # (C + 1,) int64, where the classes begin in ``order``
 
     @classmethod
     def of(cls, labels: np.ndarray) -> "Classes":
         """Groups images by their labels (N,)."""
-        names, rows, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        return cls(names, rows, np.argsort(rows, kind="stable"), np.append(0, np.cumsum(counts)))
+        used, class_of, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        return cls(used, class_of, np.argsort(class_of, kind="stable"), np.append(0, np.cumsum(counts)))
 
 
 class ClassStatistics(NamedTuple):
@@ -66,7 +66,7 @@ def fit(embeddings: np.ndarray, classes: Classes, far_share: float, memory: int)
         far_share: fraction of the images of other classes whose cosine to a class reaches ``far``.
         memory: bytes to use in addition to the results.
     """
-    if len(classes.names) < 2:
+    if len(classes.labels) < 2:
         raise ValueError("the set has images of one class only: nothing can be compared")
     block = max(1, memory // (4 * COPIES * embeddings.shape[1]))
     usable = np.concatenate([embeddings[i : i + block].any(axis=1) for i in range(0, len(embeddings), block)])
@@ -146,7 +146,7 @@ def between_classes(
     if not len(positions):
         raise ValueError("no image of the set can be decoded: see partial-fc sets check")
     shift = 1 + (mix(positions.astype(np.uint64)) % np.uint64(len(centers) - 1)).astype(np.int64)
-    other = (classes.rows[positions] + shift) % len(centers)
+    other = (classes.class_of[positions] + shift) % len(centers)
     parts = (slice(start, start + block) for start in range(0, len(positions), block))
     return np.concatenate(
         [np.einsum("ne,ne->n", embeddings[positions[p]].astype(np.float32), centers[other[p]]) for p in parts]
@@ -155,7 +155,7 @@ def between_classes(
 
 def _all_statistics(embeddings: np.ndarray, classes: Classes, counts: np.ndarray, block: int) -> ClassStatistics:
     """Returns the statistics of all classes, ``own_cosine`` in the order of the images."""
-    number, size = len(classes.names), embeddings.shape[1]
+    number, size = len(classes.labels), embeddings.shape[1]
     mean_length, mean_own_cosine = np.empty((2, number), np.float32)
     own_cosine = np.empty(len(counts), np.float32)
     result = ClassStatistics(np.empty((number, size), np.float32), mean_length, mean_own_cosine, own_cosine)
@@ -174,7 +174,7 @@ def _blocks(
     Each item is the slice of the classes, the positions of their images, and the arguments of `class_statistics`.
     """
     bounds, first = classes.bounds, 0
-    while first < len(classes.names):
+    while first < len(classes.labels):
         last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + block, side="right")) - 1)
         positions = classes.order[bounds[first] : bounds[last]]
         x = embeddings[positions].astype(np.float32)

@@ -76,7 +76,7 @@ class Changes:
         rows: (N,) int64, the class row of each image in the old set.
 
     Attributes:
-        rows: (N,) int64, the class row of each image in the new set, REMOVED for a removed image.
+        new_rows: (N,) int64, the class row of each image in the new set, REMOVED for a removed image.
         reasons: (N,) uint8, a key of REASONS; 0 for an unchanged image.
         near: (N,) float32, cosine to ``other``; NaN without one.
         other: (N,) int64, what the image is near: a class row, an image's position, or a test image's number.
@@ -84,7 +84,7 @@ class Changes:
     """
 
     def __init__(self, rows: np.ndarray):
-        self.rows = rows.copy()
+        self.new_rows = rows.copy()
         self.reasons = np.zeros(len(rows), np.uint8)
         self.near = np.full(len(rows), np.nan, np.float32)
         self.other = np.full(len(rows), -1)
@@ -92,7 +92,7 @@ class Changes:
 
     def remove_unreadable(self, unreadable: np.ndarray) -> None:
         """Removes images (N,) bool."""
-        self.rows[unreadable], self.reasons[unreadable] = REMOVED, UNREADABLE
+        self.new_rows[unreadable], self.reasons[unreadable] = REMOVED, UNREADABLE
 
     def correct_labels(self, own_cosine: np.ndarray, nearest_other: Nearest, limits: Limits, relabel: bool) -> None:
         """Moves images with wrong labels to their classes; removes those of unknown class, or all without ``relabel``.
@@ -110,10 +110,10 @@ class Changes:
         """Merges the classes of each group into the one with the most images, by ``sizes`` (C,)."""
         for group in groups:
             self.merged[list(group)] = max(group, key=lambda row: (sizes[row], -row))
-        moved = np.flatnonzero((self.rows >= 0) & (self.merged[self.rows] != self.rows))
-        before, after = self.rows[moved], self.merged[self.rows[moved]]
+        moved = np.flatnonzero((self.new_rows >= 0) & (self.merged[self.new_rows] != self.new_rows))
+        before, after = self.new_rows[moved], self.merged[self.new_rows[moved]]
         cosine = np.einsum("ne,ne->n", centers[before], centers[after])
-        self.rows[moved] = after
+        self.new_rows[moved] = after
         is_first = self.reasons[moved] == 0  # a wrong label stays the reason of its image
         self._set(moved[is_first], after[is_first], SPLIT, cosine[is_first], after[is_first])
 
@@ -121,23 +121,25 @@ class Changes:
         """Removes near-duplicates (D,); ``kept`` are the images that stay instead."""
         self._set(images, REMOVED, DUPLICATE, cosines, kept)
 
-    def remove_tested(self, of_images: Nearest, of_tests: Nearest, limits: Limits) -> None:
+    def remove_tests(self, nearest_tests: Nearest, nearest_classes: Nearest, limits: Limits) -> None:
         """Removes test images and test persons.
 
-        ``of_images`` has the nearest test image of each of the N images, ``of_tests`` the nearest class row of each of
-        the T test images.
+        Args:
+            nearest_tests: the nearest test image of each of the N images.
+            nearest_classes: the nearest class row of each of the T test images.
+            limits: the limits of the rules.
         """
-        is_person = (of_tests.best >= limits.person) & (of_tests.best - of_tests.second >= limits.sure)
-        tests = np.flatnonzero(is_person)
-        tests = tests[np.argsort(-of_tests.best[tests], kind="stable")][::-1]  # the nearest one overwrites the others
+        row, cosine, second = nearest_classes
+        tests = np.flatnonzero((cosine >= limits.person) & (cosine - second >= limits.sure))
+        tests = tests[np.argsort(-cosine[tests], kind="stable")][::-1]  # the nearest one overwrites the others
         test_of = np.full(len(self.merged), -1)
-        test_of[of_tests.center[tests]] = tests
-        images = np.flatnonzero((self.rows >= 0) & (test_of[self.rows] >= 0))
-        tests = test_of[self.rows[images]]
-        self._set(images, REMOVED, TEST_PERSON, of_tests.best[tests], tests)
-        images = np.flatnonzero(of_images.best >= limits.duplicate)
-        self._set(images, REMOVED, TEST_IMAGE, of_images.best[images], of_images.center[images])
+        test_of[row[tests]] = tests
+        images = np.flatnonzero((self.new_rows >= 0) & (test_of[self.new_rows] >= 0))
+        tests = test_of[self.new_rows[images]]
+        self._set(images, REMOVED, TEST_PERSON, cosine[tests], tests)
+        images = np.flatnonzero(nearest_tests.best >= limits.duplicate)
+        self._set(images, REMOVED, TEST_IMAGE, nearest_tests.best[images], nearest_tests.center[images])
 
     def _set(self, images: np.ndarray, rows, reason: int, near: np.ndarray, other: np.ndarray) -> None:
-        self.rows[images], self.reasons[images] = rows, reason
+        self.new_rows[images], self.reasons[images] = rows, reason
         self.near[images], self.other[images] = near, other

@@ -21,10 +21,10 @@ EXAMPLE = """/train_tmp/mine /train_tmp/mine_clean --model models/r50-arcface-mi
 data/mine data/mine_clean --model backbone.onnx --wrong remove --split keep"""
 # Each limit is a quantile of a distribution in the set: option -> its default, and the values beyond the limit.
 SHARES = {
-    "far": (0.02, "images of other classes above the limit below which an image is far from its class"),
-    "near": (0.02, "typical images below the limit from which on an image is near another class"),
-    "sure": (0.25, "typical images whose lead over the next class is below the limit for a new label"),
-    "split": (0.98, "random halves of one class that the limit for split classes would merge"),
+    "far": (0.02, "images of other classes that come as near to a class as its typical images"),
+    "near": (0.02, "typical images that do not count as near their own class"),
+    "sure": (0.25, "typical images whose own class leads the next one by too little for a new label"),
+    "split": (0.98, "classes whose two random halves are recognized as one person"),
     "copy": (0.05, "altered copies below the limit for near-duplicates"),
     "person": (0.5, "typical images below the limit for test persons"),
 }
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     from partial_fc.utils.staging import staged_files
     from partial_fc_tools.sets.source import open_set
 
-    from .find import find
+    from .find import find_changes
     from .new_set import CHANGES, CLASS_MAP, write_changes, write_set
     from .page import REPORT, write_page
     from .stored import working_folder
@@ -95,9 +95,9 @@ def run(args: argparse.Namespace) -> int:
         work = args.work or f"{os.path.abspath(args.out)}.work"
         stack.enter_context(working_folder(work))
         shares = {name: getattr(args, f"{name}_share") for name in SHARES}
-        findings = find(records, work, shares, args)
+        findings = find_changes(records, work, shares, args)
         write_changes(stage, records, findings)
-        images, identities = write_set(stage, records, findings.classes, findings.changes.rows)
+        images, identities = write_set(stage, records, findings.classes, findings.changes.new_rows)
         write_page(os.path.join(stage, REPORT), records, findings)
     for name, counts in findings.summary():
         say(f"{name}: {counts}")

@@ -50,15 +50,15 @@ def near_earlier(
     Returns:
         (n,) int64 indices into ``positions``, -1 for an image that stays; (n,) float32.
     """
-    kept, cosine = np.full(len(positions), -1), np.zeros(len(positions), np.float32)
+    kept_for, cosine = np.full(len(positions), -1), np.zeros(len(positions), np.float32)
     for start, stop in spans(len(positions), side):
         x = embeddings[positions[start:stop]].astype(np.float32)
         for first, last in spans(stop, side):
             cosines = x @ embeddings[positions[first:last]].astype(np.float32).T
             near = np.tril(cosines >= limit, start - first - 1)  # to earlier images only
             # In order, because a row depends on which earlier images stay.
-            for row in np.flatnonzero(near.any(axis=1) & (kept[start:stop] < 0)).tolist():
-                staying = np.flatnonzero(near[row] & (kept[first:last] < 0))
+            for row in np.flatnonzero(near.any(axis=1) & (kept_for[start:stop] < 0)).tolist():
+                staying = np.flatnonzero(near[row] & (kept_for[first:last] < 0))
                 if len(staying):
-                    kept[start + row], cosine[start + row] = first + staying[0], cosines[row, staying[0]]
-    return kept, cosine
+                    kept_for[start + row], cosine[start + row] = first + staying[0], cosines[row, staying[0]]
+    return kept_for, cosine

@@ -55,7 +55,7 @@ class Findings(NamedTuple):
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """Yields the name and the counts of each kind of change."""
-        reasons, removed = self.changes.reasons, self.changes.rows == REMOVED
+        reasons, removed = self.changes.reasons, self.changes.new_rows == REMOVED
         wrong, persons = reasons == WRONG, reasons == TEST_PERSON
         yield "wrong labels", f"{wrong.sum():,} images, of which {(wrong & removed).sum():,} are left out"
         merged = plural(sum(map(len, self.groups)), "class", "classes")
@@ -69,7 +69,9 @@ class Findings(NamedTuple):
             yield REASONS[UNREADABLE], f"{(reasons == UNREADABLE).sum():,} images left out"
 
 
-def find(records: FaceRecords, work_folder: str, shares: Mapping[str, float], args: argparse.Namespace) -> Findings:
+def find_changes(
+    records: FaceRecords, work_folder: str, shares: Mapping[str, float], args: argparse.Namespace
+) -> Findings:
     """Decides what becomes of the images of a set.
 
     Raises:
@@ -82,10 +84,10 @@ def find(records: FaceRecords, work_folder: str, shares: Mapping[str, float], ar
     fitted = fit(stored.images, classes, shares["far"], work.memory)
     check_model(fitted, stored.copies, args.model)
     centers = fitted.statistics.centers
-    changes = Changes(classes.rows)
+    changes = Changes(classes.class_of)
     changes.remove_unreadable(~np.asarray(stored.images).any(axis=1))
     merged: list[list[int]] = []
-    with saved(work_folder, centers=centers, rows=classes.rows) as paths:
+    with saved(work_folder, centers=centers, rows=classes.class_of) as paths:
         nearest_other = nearest(stored.path, paths["centers"], paths["rows"], work, "comparing with classes")
         limits = limits_of(fitted, nearest_other, stored.copies, shares)
         if args.wrong != "keep":
@@ -94,15 +96,15 @@ def find(records: FaceRecords, work_folder: str, shares: Mapping[str, float], ar
             merged = groups(*split_pairs(paths["centers"], fitted.statistics, limits.split, work))
             changes.merge_classes(merged, np.diff(classes.bounds), centers)
     if args.duplicates == "remove":
-        changes.remove_duplicates(*near_duplicates(stored.images, changes.rows, limits.duplicate, work.memory))
+        changes.remove_duplicates(*near_duplicates(stored.images, changes.new_rows, limits.duplicate, work.memory))
     if tests:
         # One center per person: two equally near centers of one person would both lack a lead.
         persons = np.unique(changes.merged)
         test_rows = np.concatenate(stored.tests).astype(np.float32)
         with saved(work_folder, tests=test_rows, persons=centers[persons]) as paths:
-            of_images = nearest(stored.path, paths["tests"], None, work, "comparing with test sets")
-            of_tests = nearest(paths["tests"], paths["persons"], None, work, "comparing test sets with classes")
-        changes.remove_tested(of_images, of_tests._replace(center=persons[of_tests.center]), limits)
+            nearest_tests = nearest(stored.path, paths["tests"], None, work, "comparing with test sets")
+            nearest_classes = nearest(paths["tests"], paths["persons"], None, work, "comparing test sets with classes")
+        changes.remove_tests(nearest_tests, nearest_classes._replace(center=persons[nearest_classes.center]), limits)
     return Findings(classes, fitted, nearest_other, limits, stored.copies, changes, merged, tests)
 
 
@@ -122,5 +124,5 @@ def check_model(fitted: Fit, copies: np.ndarray, model: str) -> None:
             f"{model} cannot clean this set: an image is nearer to its class than to another one in "
             f"{fitted.separation:.0%} of comparisons (expected: at least {MIN_SEPARATION:.0%}), the embeddings span "
             f"{dimensions:.1f} dimensions (expected: {MIN_DIMENSIONS:g}), and altered copies of an image are nearer to "
-            f"it than its class in {nearer:.0%} (expected: {MIN_NEARER:.0%}): use another model"
+            f"it than its class in {nearer:.0%} of cases (expected: {MIN_NEARER:.0%}): use another model"
         )

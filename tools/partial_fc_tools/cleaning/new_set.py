@@ -51,7 +51,7 @@ def write_set(stage: str, records: FaceRecords, classes: Classes, rows: np.ndarr
                 bar.update(1)
 
         counts = write_face_set(stage, map(images_of, new.bounds[:-1], new.bounds[1:]), image_size_of(records))
-    labels = classes.names[new.names]
+    labels = classes.labels[new.labels]
     write_names(stage, names_of(records.rec_path, labels, records.num_identities))
     Path(stage, CLASS_MAP).write_text("".join(f"{label}\n" for label in labels), encoding="ascii")
     return counts
@@ -63,22 +63,23 @@ def write_changes(stage: str, records: FaceRecords, findings: Findings) -> None:
     ``class`` and ``new_class`` are labels of the old set, the latter empty for a removed image; ``own`` and ``near``
     are cosines; ``other`` is what the image is near: a class, the key of an image, or a test image.
     """
-    changes, names = findings.changes, findings.classes.names
+    changes, labels = findings.changes, findings.classes.labels
     changed = np.flatnonzero(changes.reasons)
     with open(os.path.join(stage, CHANGES), "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = CsvWriter(file)
         writer.writerow(("key", "class", "new_class", "reason", "own", "near", "other"))
         for image, key in zip(changed.tolist(), records.keys(changed).tolist()):
-            row, reason, other = changes.rows[image], int(changes.reasons[image]), int(changes.other[image])
+            row, reason, other = changes.new_rows[image], int(changes.reasons[image]), int(changes.other[image])
             if reason == DUPLICATE:
                 what = f"key {records.keys([other])[0]}"
             elif reason in (TEST_IMAGE, TEST_PERSON):
                 what = findings.test_name(other)
             else:
-                what = "" if other < 0 else f"class {names[other]}"
+                what = "" if other < 0 else f"class {labels[other]}"
             cosines = (
                 f"{value:.4f}" if np.isfinite(value) else ""
                 for value in (findings.fit.statistics.own_cosine[image], changes.near[image])
             )
-            new_class = "" if row == REMOVED else names[row]
-            writer.writerow((key, names[findings.classes.rows[image]], new_class, REASONS[reason], *cosines, what))
+            new_class = "" if row == REMOVED else labels[row]
+            old_class = labels[findings.classes.class_of[image]]
+            writer.writerow((key, old_class, new_class, REASONS[reason], *cosines, what))

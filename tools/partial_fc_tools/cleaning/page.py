@@ -25,12 +25,13 @@ LIMITS = {
     "far": "An image is far from its class below this cosine.",
     "near": "It is near another class from this cosine on.",
     "sure": "It gets the label of that class if the next class trails by at least this.",
-    "split": "Two classes are one person if their images are nearer to their own class by at most this much.",
+    "split": "Two classes are one person if their images are at most this much nearer to their own class than to the "
+    "other one.",
     "duplicate": "Two images of a class are near-duplicates from this cosine on.",
     "person": "A test image shows the person of a class from this cosine on.",
 }
 TEXTS = {
-    WRONG: "Left: the image. Middle: a typical image of its class. Right: a typical image of the nearest other.",
+    WRONG: "Left: the image. Middle: a typical image of its class. Right: a typical image of the nearest other class.",
     SPLIT: "Left: an image of the class that is merged. Right: a typical image of the class that it is merged into.",
     DUPLICATE: "Left: the image that is left out. Right: the one that stays.",
     TEST_IMAGE: "Left: the image that is left out. Right: the test image.",
@@ -46,7 +47,7 @@ def write_page(path: str, records: FaceRecords, findings: Findings) -> None:
         "header",
         tag("p", "Cleaning of a set", class_="kind"),
         tag("h1", name),
-        tag("p", f"{total} of {plural(len(findings.classes.names), 'class', 'classes')}.", class_="lead"),
+        tag("p", f"{total} of {plural(len(findings.classes.labels), 'class', 'classes')}.", class_="lead"),
     )
     limits = [(f"{name}: {LIMITS[name]}", f"{value:.4f}") for name, value in findings.limits._asdict().items()]
     chart = picture(draw_cosines(findings), "histograms of the cosines, with the limits", WIDTH, HEIGHT)
@@ -63,7 +64,7 @@ def _changes(records: FaceRecords, findings: Findings) -> list[Element]:
     """Returns a section for each kind of change, with pictures from the most to the least certain one."""
     classes, changes = findings.classes, findings.changes
     typical = classes.order[findings.fit.typical[classes.order]]
-    rows, first = np.unique(classes.rows[typical], return_index=True)
+    rows, first = np.unique(classes.class_of[typical], return_index=True)
     typical_of = dict(zip(rows.tolist(), typical[first].tolist()))  # the first typical image of each class
 
     def show(image: int | None) -> Element:
@@ -76,7 +77,7 @@ def _changes(records: FaceRecords, findings: Findings) -> list[Element]:
         return tag("span")
 
     def item(image: int, reason: int) -> Element:
-        row, other, new_row = (int(array[image]) for array in (classes.rows, changes.other, changes.rows))
+        row, other, new_row = (int(array[image]) for array in (classes.class_of, changes.other, changes.new_rows))
         shown = [show(image)]
         if reason == WRONG:
             shown += [show(typical_of.get(row)), show(typical_of.get(other))]
@@ -87,11 +88,11 @@ def _changes(records: FaceRecords, findings: Findings) -> list[Element]:
         else:
             test, number = findings.test(other)
             shown += [picture(test.read(number), findings.test_name(other))]
-        target = "left out" if new_row == REMOVED else str(classes.names[new_row])
+        target = "left out" if new_row == REMOVED else str(classes.labels[new_row])
         key = records.keys([image])[0]
         caption: Content = [
             tag("b", f"{changes.near[image]:.3f}"),
-            f" key {key}, class {classes.names[row]} \N{RIGHTWARDS ARROW} {target}",
+            f" key {key}, class {classes.labels[row]} \N{RIGHTWARDS ARROW} {target}",
         ]
         return tag("li", tag("span", shown, class_="images"), tag("span", caption, class_="caption"))
 

@@ -25,7 +25,7 @@ from partial_fc_tools.sets.source import image_size_of, open_set
 from .copies import ALTERATION, altered, sampled
 from .embeddings import Images, embedded, opened_model
 
-SEARCHED = 256  # first embeddings, searched for a nonzero one before all are read
+SEARCHED = 256  # embeddings at the beginning that are searched for a nonzero one before all are read
 
 
 class Stored(NamedTuple):

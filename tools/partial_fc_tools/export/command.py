@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     small = parser.add_mutually_exclusive_group()
     small.add_argument("--half", action="store_true", help="store weights in float16: half the size")
     small.add_argument("--int8", action="store_true", help="use int8, calibrated on --pairs: a quarter of the size")
-    limit, text = number_above_0("a fall", 1), "maximum fall of accuracy and TAR (default: 0.005)"
+    limit, text = number_above_0("a drop", 1), "maximum drop of accuracy and TAR (default: 0.005)"
     parser.add_argument("--limit", type=limit, default=0.005, help=text)
     parser.add_argument("--image-size", type=whole_number(1), default=112, help="H = W in pixels (default: 112)")
     add_force(parser)
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if not os.path.exists(args.model):
         raise FileNotFoundError(f"{args.model} does not exist: give a model that MXNet or PyTorch has saved")
     if (args.half or args.int8) and not args.pairs:
-        raise ValueError("--half and --int8 write only a file that verifies nearly as well: give --pairs")
+        raise ValueError("--half and --int8 compare the smaller model with MODEL on validation pairs: give --pairs")
     folder = args.model if os.path.isdir(args.model) else os.path.dirname(args.model)
     smaller = HALF_NAME if args.half else INT8_NAME if args.int8 else ""
     folder, name = os.path.split(args.out or os.path.join(folder, smaller or ONNX_NAME))

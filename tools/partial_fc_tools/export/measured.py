@@ -50,13 +50,15 @@ def make_smaller(content: bytes, kind: str, pairs: str, limit: float) -> tuple[b
     original.check_independent()
     images, issame = read_pairs(pairs)
     if len(issame) < FEWEST:
-        raise ValueError(f"{pairs} has {plural(len(issame), 'pair')}, too few to measure a fall: give {FEWEST} or more")
+        raise ValueError(
+            f"{pairs} has {plural(len(issame), 'pair')}, too few to measure a drop in accuracy: give {FEWEST} or more"
+        )
     before, distance, expected = verify_model(original, images, issame, pairs)
     chance = max(issame.mean(), 1 - issame.mean())
     if not correct_pairs(distance, issame, FOLDS).interval[0] > chance:
         raise ValueError(
             f"the original has accuracy {before.accuracy:.5f} on {pairs}, where chance is {chance:.5f}: give pairs "
-            "that it can tell apart, otherwise a fall cannot be measured"
+            "that it can tell apart, otherwise a drop in accuracy cannot be measured"
         )
     if kind == HALF:
         smaller = to_half(content)

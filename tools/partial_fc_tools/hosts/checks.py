@@ -52,7 +52,7 @@ def _software(probe: Probe, job: Job, install: str) -> Iterator[tuple[str, str, 
     here, there = job.local.facts, probe.facts
     if different := sorted(_different(here["code"], there["code"])):
         copy = f"cd {job.clone} && rsync -aR {' '.join(CODE)} {probe.host.name}:{job.clone}/"
-        yield "code", f"not as here: {some(different)}", f"git pull on both, or: {copy}"
+        yield "code", f"differs from this host: {some(different)}", f"git pull on both, or: {copy}"
     if not there["versions"]:
         yield "versions", f"{job.software.venv}: missing, or its installation did not finish", f"there: {install}"
     elif different := _different(here["versions"] or there["versions"], there["versions"]):

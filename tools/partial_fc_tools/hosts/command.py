@@ -106,7 +106,7 @@ def make_request(training: Training, software: Software, port: int) -> Iterator[
         if training.shared:
             marker.touch()
     try:
-        yield {**request, "data": [*training.needed, *training.beside], "port": port, "first": []}
+        yield {**request, "data": [*training.needed, *training.optional], "port": port, "first": []}
     finally:
         with contextlib.suppress(OSError):
             marker.unlink()

@@ -88,15 +88,15 @@ def network(address: str) -> str:
 class Listener(socketserver.ThreadingTCPServer):
     """Connects back to each host that connects and sends a port; answers with the error, or a blank line for success.
 
-    The first success sets the result of ``first``, and its connection stays open until ``finished`` is set.
+    The first success sets the result of ``first_address``, and its connection stays open until ``finished`` is set.
     """
 
     daemon_threads = True
     request_queue_size = 128  # many hosts connect at once
 
-    def __init__(self, first: Any = None):
+    def __init__(self, first_address: Any = None):
         super().__init__(("", 0), self._Handler)
-        self.first, self.finished = first, threading.Event()
+        self.first_address, self.finished = first_address, threading.Event()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     class _Handler(socketserver.StreamRequestHandler):
@@ -112,8 +112,8 @@ class Listener(socketserver.ThreadingTCPServer):
                     self.wfile.write(f"{message}: {error.strerror or error}\n".encode())
                 else:
                     self.wfile.write(b"\n")
-                    if self.server.first and not self.server.first.done():
-                        self.server.first.set_result(target)
+                    if self.server.first_address and not self.server.first_address.done():
+                        self.server.first_address.set_result(target)
                         self.server.finished.wait()
 
 
@@ -155,7 +155,7 @@ def main() -> None:
     }
     facts = {}
     for name, source in sources.items():
-        print(f"reading the fact {name}", file=sys.stderr, flush=True)  # if it hangs or fails, this says where
+        print(f"while checking: {name}", file=sys.stderr, flush=True)  # if it hangs or fails, this says where
         facts[name] = source()
     print(f"\n{request['token']} {json.dumps(facts)}", flush=True)
 

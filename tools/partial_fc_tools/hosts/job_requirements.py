@@ -30,7 +30,7 @@ class Training(NamedTuple):
     """The requirements of a training."""
 
     needed: Sequence[str] = ()  # record files that it cannot start without
-    beside: Sequence[str] = ()  # optional files, which must be the same on all hosts
+    optional: Sequence[str] = ()  # optional files, which must be the same on all hosts
     shared: str = ""  # folder for checkpoints, which all hosts must share; empty if it saves none
 
 
@@ -63,5 +63,5 @@ def read(clone: str, software: Software, arguments: Sequence[str]) -> Training:
     if is_synthetic or not is_record_set(rec):  # only record files are compared
         return Training(shared=shared)
     names = ["property", *(f"{name}.bin" for name in settings["val_targets"])]
-    beside = [os.path.join(os.path.dirname(rec), name) for name in names]
-    return Training([rec, f"{os.path.splitext(rec)[0]}.idx"], beside, shared)
+    optional = [os.path.join(os.path.dirname(rec), name) for name in names]
+    return Training([rec, f"{os.path.splitext(rec)[0]}.idx"], optional, shared)

@@ -28,7 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=whole_number(1), default=128, help="faces per batch (default: 128)")
     add("--no-flip", dest="flip", action="store_false", help="do not add the embedding of the mirror image")
     add("--no-detector-score", dest="detector_score", action="store_false", help="do not weight images by their score")
-    add("--no-norm-score", dest="norm_score", action="store_false", help="normalize image embeddings to length 1 first")
+    add(
+        "--no-norm-score",
+        dest="norm_score",
+        action="store_false",
+        help="normalize image embeddings before summing them",
+    )
     add_follow_links(parser)
     add_force(parser)
     workers = decode_threads(1)

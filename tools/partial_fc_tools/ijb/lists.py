@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from partial_fc.utils.regular_files import open_list
+from partial_fc.utils.regular_files import open_text
 from partial_fc.utils.text import encoding_of, read_lines
 
 MAX_DIGITS = 9  # digits of an id, which then fits into int32; the largest id of IJB-C has six digits
@@ -187,7 +187,7 @@ def read_pairs(path: str | os.PathLike, template_ids: np.ndarray) -> Pairs:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about an empty file, which is an error below
             warnings.simplefilter("error", DeprecationWarning)  # for 0.5, which would become 0
-            with open_list(path) as file:
+            with open_text(path) as file:
                 encoding = encoding_of(file.read(2))
             table = np.loadtxt(path, np.int32, comments=None, ndmin=2, encoding=encoding).reshape(-1, 3)
         left, right = (rows_of(column, template_ids) for column in table.T[:2])

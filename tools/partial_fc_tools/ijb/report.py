@@ -70,7 +70,7 @@ def markdown(title: str, results: Results) -> str:
     lines = [f"# {title}", "", *_percent_table(["TAR (%) at FAR", *map(far_text, FARS)], pair_rows.items()), ""]
     lines.append(
         f"{plural(genuine, 'genuine pair')}, {plural(impostor, 'impostor pair')}. "
-        f'"{AT_MOST}": TAR at a FAR of at most the given one; "nearest point": as insightface reads the curve.'
+        f'"{AT_MOST}": highest TAR whose FAR does not exceed the given one; "nearest point": as in insightface.'
     )
     for name, reading in ((AT_MOST, results.roc.at_most), (NEAREST, results.roc.nearest)):
         lines += ["", f'Measured FAR of "{name}": {", ".join(f"{reading(far).far:.3g}" for far in FARS)}.']

@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
         unknown = "it has no checksums of its embeddings and no record of what was added"
         say(f"{args.index} was made by an earlier version: {unknown}; build it again", sys.stderr)
     elif not index.keeps_added:
-        reason = "all uncompressed embeddings that it kept have been removed: the entries are compared instead"
-        say(f"{args.index}: {reason}", sys.stderr)
+        reason = "the entries whose uncompressed embeddings were kept have all been removed"
+        say(f"{args.index}: {reason}; the check searches with compressed embeddings instead", sys.stderr)
     sample = np.random.default_rng(args.seed).choice(index.added, min(args.queries, len(index.added)), replace=False)
     ids, queries = sample["number"], sample["embedding"]
     cosines = np.einsum("ne,ne->n", lists.rows(ids), queries)
@@ -60,9 +60,9 @@ def run(args: argparse.Namespace) -> int:
             bar.update(1)
     say(f"{args.index}: recall of rank 1 is {hits / len(sample):.4f} ({hits} of {len(sample)} entries)")
     worst = cosines.argmin()
-    say(f"{args.index}: cosine of an entry to what was added is {cosines[worst]:.4f} or more")
+    say(f"{args.index}: cosine between an entry and the embedding that was added is {cosines[worst]:.4f} or more")
     if not cosines[worst] >= SAME:
-        say(f"{index.names[ids[worst]]} is not the embedding that was added: build the index again")
+        say(f"{index.names[ids[worst]]} differs from the embedding that was added: build the index again")
         return 1
     return 0
 

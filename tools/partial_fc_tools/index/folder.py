@@ -24,7 +24,7 @@ from partial_fc_tools.inference.index import Origin
 
 from .ivf import DTYPES, Lists, checksum, damaged
 from .names import ENDINGS, Names, write_names
-from .writer import Writer, added_type, drawn
+from .writer import Writer, added_dtype, sample_positions
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "partial_fc index", 2
@@ -90,7 +90,7 @@ class IndexFolder:
 
     names: Names
     lists: Lists
-    _added: np.ndarray | None  # of `added_type`; None in version 1
+    _added: np.ndarray | None  # of `added_dtype`; None in version 1
 
     def __init__(self, folder: str):
         self.folder = folder
@@ -115,7 +115,7 @@ class IndexFolder:
         path = self._path(manifest.file("lists"))
         if manifest.version > 1:
             self._added = open_array(self._path(manifest.file("added")))
-            if (self._added.ndim, self._added.dtype) != (1, added_type(manifest.dimension)):
+            if (self._added.ndim, self._added.dtype) != (1, added_dtype(manifest.dimension)):
                 raise damaged(self._path(manifest.file("added")))
             checksums = open_array(self._path(manifest.file("checksums")))
             if checksum(checksums) != manifest.checksums["lists"]:
@@ -148,8 +148,8 @@ class IndexFolder:
         if self._added is not None and self.keeps_added:
             return self._added
         ids = np.sort(np.concatenate(list(self.lists.ids())))
-        ids = ids[drawn(ids)]
-        added = np.empty(len(ids), added_type(self.manifest.dimension))
+        ids = ids[sample_positions(ids)]
+        added = np.empty(len(ids), added_dtype(self.manifest.dimension))
         added["number"], added["embedding"] = ids, self.lists.rows(ids)
         return added
 

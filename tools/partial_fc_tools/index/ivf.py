@@ -20,7 +20,7 @@ from partial_fc.utils.regular_files import open_regular
 INSTALL = "pip install faiss-cpu"
 DTYPES = {"int8": 1, "float32": 4}  # bytes per component
 LISTS = 4096  # maximum number of lists; this one and the next two were tuned with benchmarks/index.py
-OF_A_LIST = 40  # entries per list, below the maximum number of lists
+ENTRIES_PER_LIST = 40  # entries per list, below the maximum number of lists
 EFFORT = 512  # lists that a search reads
 MARGIN = 0.05  # of the sample's range, added on either side for components outside the sample
 CUT = 0.1  # length that quantization may clip off an embedding, which costs 0.005 of a cosine
@@ -267,7 +267,7 @@ def replace_lists(index: Any, lists: Any) -> None:
 
 def wanted_lists(count: int) -> int:
     """Returns the number of lists for a number of entries."""
-    return min(LISTS, max(1, count // OF_A_LIST))
+    return min(LISTS, max(1, count // ENTRIES_PER_LIST))
 
 
 def empty_index(dimension: int, dtype: str, lists: int, quantizer: Any = None) -> Any:
@@ -291,5 +291,5 @@ def load_faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise ImportError(f"an index needs the package faiss-cpu ({error}): {INSTALL}") from None
+        raise ImportError(f"this command needs the package faiss-cpu ({error}): {INSTALL}") from None
     return faiss

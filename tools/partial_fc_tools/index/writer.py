@@ -18,8 +18,8 @@ from partial_fc.utils.progress import progress
 
 from .ivf import (
     CUT,
+    ENTRIES_PER_LIST,
     LISTS,
-    OF_A_LIST,
     Lists,
     checksum,
     decoded,
@@ -32,7 +32,7 @@ from .ivf import (
     wanted_lists,
 )
 
-SAMPLE = LISTS * OF_A_LIST  # maximum number of embeddings that centroids are trained on
+SAMPLE = LISTS * ENTRIES_PER_LIST  # maximum number of embeddings that centroids are trained on
 ADDED = 1_000  # maximum number of embeddings that are kept as they were added
 PART = 20_000  # embeddings that are added between two checks for Ctrl-C
 HELD = 1 << 29  # bytes of new entries in memory; faiss allocates up to twice as many
@@ -51,7 +51,7 @@ class Writer:
         added: the old value of the attribute ``added``.
 
     Attributes:
-        added: sample of all embeddings as they were added, (K,) of `added_type`, with which `check` compares the lists.
+        added: (K,) of `added_dtype`, a sample of the uncompressed embeddings, with which `check` compares the lists.
 
     Raises:
         ImportError: faiss is missing.
@@ -71,7 +71,7 @@ class Writer:
             self._memory.is_trained = True
             self._sources, self._stored = [old.index.invlists], len(old)
         self._removed = np.zeros(0, bool)  # by ID
-        self.added = np.empty(0, added_type(dimension)) if added is None else added
+        self.added = np.empty(0, added_dtype(dimension)) if added is None else added
 
     def __len__(self) -> int:
         return self._stored - int(self._removed.sum())
@@ -104,11 +104,11 @@ class Writer:
                 self._add(part, np.arange(first + start, first + start + len(part)))
                 bar.update(len(part))
         self._store()
-        chosen = drawn(np.arange(first, first + count))
+        chosen = sample_positions(np.arange(first, first + count))
         new = np.empty(len(chosen), self.added.dtype)
         new["number"], new["embedding"] = first + chosen, rows(chosen)
         candidates = np.concatenate([self.added, new])
-        self.added = candidates[drawn(candidates["number"])]
+        self.added = candidates[sample_positions(candidates["number"])]
 
     def save(self, path: str) -> np.ndarray:
         """Writes all entries in the format of faiss; returns each list's checksum (uint32). Raises OSError."""
@@ -199,12 +199,12 @@ class Writer:
         index.ntotal = 0
 
 
-def added_type(dimension: int) -> np.dtype:
+def added_dtype(dimension: int) -> np.dtype:
     """Returns the dtype of `Writer.added`: the ID of an entry, and its embedding."""
     return np.dtype([("number", "<i8"), ("embedding", "<f4", (dimension,))])
 
 
-def drawn(ids: np.ndarray) -> np.ndarray:
+def sample_positions(ids: np.ndarray) -> np.ndarray:
     """Returns the sorted positions of at most ADDED entries, drawn by a hash of their IDs.
 
     Changes of an index therefore keep the sample, except for entries that are removed or displaced.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from partial_fc.export.model import FaceModel
 
 THRESHOLD, SET = "verification_threshold", "verification_set"  # metadata keys of ONNX models
-squared_distance = number_above_0("a squared distance", 4)  # argparse type; of unit vectors
+squared_distance = number_above_0("a squared distance", 4)  # argparse type; unit vectors are at most 4 apart
 EXAMPLE = "a.jpg b.jpg --model backbone.onnx"
 
 

@@ -139,6 +139,26 @@ def read_index(path: str) -> Index:
         ValueError: A file is damaged, or the numbers of embeddings and names differ. The message names the file.
     """
     array, text, about = index_paths(path)
+    embeddings = read_embeddings(path)
+    names = read_names(text)
+    if len(names) != len(embeddings):
+        raise ValueError(f"{text} has {len(names)} lines for the {len(embeddings)} embeddings of {array}")
+    if not os.path.exists(about):
+        return Index(embeddings, names)
+    try:
+        return Index(embeddings, names, Origin.read(read_object(about, LARGEST_ORIGIN)))
+    except ValueError as error:
+        raise ValueError(f"{about} cannot be used ({error}): make it again with partial-fc embed") from None
+
+
+def read_embeddings(path: str) -> np.ndarray:
+    """Maps the embeddings of an index into memory, (N, E) float32; reads them once to check their lengths.
+
+    Raises:
+        OSError: The file is missing.
+        ValueError: The file is damaged, or its rows are not of length 1; names the file.
+    """
+    array = index_paths(path)[0]
     embeddings = np.asarray(open_array(array))
     if embeddings.ndim != 2 or embeddings.dtype != np.float32:
         raise ValueError(f"{array} holds {embeddings.dtype} {embeddings.shape}, expected float32 embeddings (N, E)")
@@ -149,15 +169,7 @@ def read_index(path: str) -> Index:
             f"{array}: row {wrong[0]} has length {lengths[wrong[0]]:.4g} instead of 1: make the index with "
             "partial-fc embed"
         )
-    names = read_names(text)
-    if len(names) != len(embeddings):
-        raise ValueError(f"{text} has {len(names)} lines for the {len(embeddings)} embeddings of {array}")
-    if not os.path.exists(about):
-        return Index(embeddings, names)
-    try:
-        return Index(embeddings, names, Origin.read(read_object(about, LARGEST_ORIGIN)))
-    except ValueError as error:
-        raise ValueError(f"{about} cannot be used ({error}): make it again with partial-fc embed") from None
+    return embeddings
 
 
 def read_names(path: str) -> list[str]:

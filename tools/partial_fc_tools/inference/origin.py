@@ -25,21 +25,21 @@ class Origin(NamedTuple):
             raise ValueError("the origin of the embeddings is invalid")
         return origin
 
-    def check(self, what: str, other: "Origin", where: str) -> None:
-        """Raises ValueError if the embeddings of ``what`` cannot be compared with ``where``, whose origin is ``other``.
+    def check(self, source: str, other: "Origin", other_source: str) -> None:
+        """Raises ValueError if the embeddings of ``source`` cannot be compared with embeddings of ``other`` origin.
 
-        Two models can be compared only if both are ONNX files.
+        ``other_source`` names the latter in the message. Two models can be compared only if both are ONNX files.
         """
         if self.model and other.model and self.model != other.model:
             raise ValueError(
-                f"{where} was made with another model file than {what} (SHA-256 {other.model[:12]}, "
+                f"{other_source} was made with another model file than {source} (SHA-256 {other.model[:12]}, "
                 f"{self.model[:12]}): use the same one"
             )
         if self.mirrored != other.mirrored:
             ways = {True: "with", False: "without"}
             raise ValueError(
-                f"{where} was made {ways[other.mirrored]} mirror images, {what} {ways[self.mirrored]}: use --no-flip "
-                "with both or with none"
+                f"{other_source} was made {ways[other.mirrored]} mirror images, {source} {ways[self.mirrored]}: use "
+                "--no-flip with both or with none"
             )
 
 

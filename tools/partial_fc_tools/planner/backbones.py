@@ -30,10 +30,12 @@ class BackboneSizes(NamedTuple):
     multiplications: int  # per item, in the forward pass of inference; the literature calls them FLOPs
     saved_bytes: int  # activations that a training step keeps per item (an image, or an item of a task)
     item_bytes: int  # size of an item when it is copied to the device
-    trained: int  # multiplications per item in training, fewer than in inference if the network masks parts of an image
+    training_products: (
+        int  # multiplications per item in training, fewer than in inference if the network masks parts of an image
+    )
     recomputed: int = 0  # multiplications per item that the backward pass repeats
-    half: int = 0  # parameters that are stored and sent in float16
-    relaid: int = 0  # activations per item that oneDNN copies to a second layout on a CPU
+    half_parameters: int = 0  # parameters that are stored and sent in float16
+    relaid_activations: int = 0  # activations per item that oneDNN copies to a second layout on a CPU
     copied_bytes: int = 0  # 16-bit copies of the weights
     largest_parameter: int = 0
     largest: int = 0  # size of the largest activation per item
@@ -42,7 +44,7 @@ class BackboneSizes(NamedTuple):
 class Symbol(NamedTuple):
     """Sizes of an MXNet backbone, as numbers of elements."""
 
-    half: int  # parameters of convolutions and PReLUs, which fp16 trains in float16
+    half_parameters: int  # parameters of convolutions and PReLUs, which fp16 trains in float16
     full: int  # other parameters, without the head's FullyConnected and the batch norm after it
     head_inputs: int  # inputs of the head's FullyConnected
     running: int  # statistics of the batch norms, without the one after the head
@@ -56,14 +58,14 @@ class Symbol(NamedTuple):
         head = embedding * (self.head_inputs + _HEAD_VECTORS)
         multiplications = self.convolved + embedding * self.head_inputs
         return BackboneSizes(
-            parameters=self.half + self.full + head,
+            parameters=self.half_parameters + self.full + head,
             statistics=self.running + 2 * embedding,
             multiplications=multiplications,
             saved_bytes=(2 if fp16 else FLOAT) * (self.kept + self.largest),
             item_bytes=FLOAT * IMAGE_NUMBERS,
-            trained=multiplications,
-            half=self.half * fp16,
-            relaid=self.kept * self.prelu,
+            training_products=multiplications,
+            half_parameters=self.half_parameters * fp16,
+            relaid_activations=self.kept * self.prelu,
         )
 
 

@@ -1,7 +1,7 @@
 """The settings of a training to plan, and the sizes of its classification layer.
 
 Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L classes per rank, S classes that a rank
-samples per step, T classes per tile.
+samples per step, T classes per tile, K sub-centers of a class.
 """
 
 from typing import Any, NamedTuple
@@ -39,6 +39,7 @@ class Case(NamedTuple):
     trainer: str = "mxnet"
     # The remaining settings exist only in the PyTorch trainer.
     optimizer: str = "sgd"  # optimizer of the centers, a key of CENTER_STATES
+    sub_centers: int = 1  # K
     margin: str = MARGINS[0]
     backbone_optimizer: str = "sgd"  # a key of BACKBONE_STATES
     ema: bool = False  # whether to keep a moving average of the backbone's weights
@@ -77,6 +78,7 @@ class Layer(NamedTuple):
     elsewhere: bool  # whether the computing GPU does not hold the bank, so that a step copies centers to it
     gathered: bool  # whether classes are sampled, so that the rows of a tile are gathered from the bank
     keeps: bool  # whether the forward pass keeps logits, slopes and copied centers for the backward pass
+    center_width: int  # K * E, numbers of the centers of a class
     state_width: int  # optimizer states per class
     sloped: bool  # whether the margin is one of SLOPED
 
@@ -91,18 +93,22 @@ def lay_out(case: Case) -> Layer:
     batch, classes = case.batch * case.ranks, shard_of(case.classes, 0, case.ranks).size
     # With ratio 0 a step samples only the classes of its images.
     sampled = num_sampled(classes, case.ratio) or min(case.gradient_acc * batch, classes)
-    tile = min(sampled, case.tile_classes or tile_classes(batch, case.embedding, case.device))
+    rows = case.tile_classes or tile_classes(batch, case.embedding, case.device)
+    tile, center_width = min(sampled, max(1, rows // case.sub_centers)), case.sub_centers * case.embedding
     computes = "device" if case.device == "gpu" else "host"
     bank = computes if case.bank == "gpu" else case.bank
     elsewhere, gathered = computes == "device" and bank != "device", sampled < classes
     # From a bank elsewhere, PyTorch copies all rows of a step in advance, MXNet the rows of one tile at a time.
     copied = gathered and not elsewhere if case.trainer == "torch" else gathered or elsewhere
     sloped = case.margin in SLOPED
-    kept = batch * (1 + sloped) + (case.embedding if copied else 0)  # numbers per class
-    keeps = FLOAT * kept * sampled <= case.logits_cache_mb * MIB
+    kept = FLOAT * (batch * (1 + sloped) + (center_width if copied else 0))  # bytes per class
+    kept += batch * (case.sub_centers > 1)  # the number of the nearest sub-center
+    keeps = kept * sampled <= case.logits_cache_mb * MIB
     state_width = sum(center_widths(case.embedding, CENTER_STATES[case.optimizer]).values()) - case.embedding
     sizes = batch, classes, sampled, tile, -(-sampled // tile)
-    return Layer(*sizes, computes, bank, elsewhere, gathered, keeps, state_width, sloped)
+    return Layer(
+        *sizes, computes, bank, elsewhere, gathered, keeps, center_width, case.sub_centers * state_width, sloped
+    )
 
 
 def _validate(case: Case) -> None:

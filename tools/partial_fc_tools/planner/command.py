@@ -72,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--heads", metavar="FILE", help="TOML or JSON file with several heads (setting heads)")
     add("--task", metavar="MODULE:NAME", help="task that makes the network's inputs (default: images)")
     add("--task-options", metavar="NAME=VALUE", help="options of the task")
+    add("--sub-centers", type=count, help="centers per class (default: 1)")
     add("--backbone-optimizer", choices=BACKBONE_STATES, help="optimizer of the backbone (default: sgd)")
     add("--ema", action="store_true", help="average the backbone's weights (setting ema_decay)")
     add("--activation-checkpointing", action="store_true", help="recompute activations to save memory")
@@ -108,7 +109,7 @@ def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
     fields = {field: settings[name] for field, name in SETTINGS.items() if name in settings}
     if "layer_options" in settings:
         layer = options_of(settings, "layer_options")
-        fields["tile_classes"] = layer.tile_classes
+        fields |= {"tile_classes": layer.tile_classes, "sub_centers": layer.sub_centers}
         if layer.logits_cache_mb >= 0:
             fields["logits_cache_mb"] = layer.logits_cache_mb
     if "sample_ratio" in settings:

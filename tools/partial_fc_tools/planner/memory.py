@@ -68,7 +68,7 @@ def with_head(parts: list[Part], of_head: list[Part], name: str) -> list[Part]:
 
 def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
     is_torch, computes, on_gpu = case.trainer == "torch", layer.computes, layer.computes == "device"
-    row = FLOAT * case.embedding  # bytes of a center
+    row = FLOAT * layer.center_width  # bytes of the centers of a class
     yield "class centers", layer.bank, row * layer.classes
     yield "states of their optimizer", layer.bank, FLOAT * layer.state_width * layer.classes
     if layer.keeps:
@@ -76,14 +76,17 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
     else:
         tiles = 1 if is_torch else min(2, layer.tiles)  # MXNet holds a tile while it computes the next one
         columns, name = tiles * layer.tile, f"logits of {plural(tiles, 'tile')}"
-    yield name, computes, FLOAT * (layer.batch + 1) * columns  # a row more for 1 / |center|
+    yield name, computes, FLOAT * (layer.batch + case.sub_centers) * columns  # more rows for 1 / |center|
+    if case.sub_centers > 1:
+        cosines = FLOAT * layer.batch * case.sub_centers * layer.tile
+        yield "cosines of a tile's sub-centers, and the nearest ones", computes, cosines + layer.batch * columns
     yield "slopes of the logits", computes, FLOAT * layer.batch * columns * layer.sloped
     copied = row * (layer.sampled if layer.keeps else layer.tile)
     staged = (row + FLOAT * layer.state_width) * layer.sampled
     if layer.elsewhere and is_torch:
         yield "sampled centers and states, of this step and the next", "device", 2 * staged
         # "At least": PyTorch rounds pinned memory up to powers of two.
-        yield "the same on their way, in pinned memory (at least)", "host", staged
+        yield "sampled centers and states in pinned memory (at least)", "host", staged
     elif layer.elsewhere:
         yield "sampled centers" if layer.gathered else "centers on the GPU", "device", copied
         yield "a tile between host and GPU", "host", row * layer.tile * (1 + layer.gathered)
@@ -102,10 +105,15 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
     elif is_torch:
         yield "workspace of the products", "host", PRODUCT_WORKSPACE
     of_all, of_rank = FEATURE_ARRAYS[case.trainer]
-    yield "features and their gradients", computes, row * (of_all * layer.batch + of_rank * case.batch)
+    yield (
+        "features and their gradients",
+        computes,
+        FLOAT * case.embedding * (of_all * layer.batch + of_rank * case.batch),
+    )
     if is_torch:  # int64, for all tiles and for the current one
-        yield "indices", "host", 2 * 8 * layer.sampled * layer.gathered
-        yield "indices on the GPU", "device", 8 * layer.sampled * on_gpu
+        rows = case.sub_centers * layer.sampled
+        yield "indices", "host", 2 * 8 * rows * layer.gathered
+        yield "indices on the GPU", "device", 8 * rows * on_gpu
     else:
         indices = 8 * layer.sampled * (1 + layer.gathered)
         yield "indices and statistics", "host", indices + STATISTICS_BYTES * layer.tiles * layer.batch
@@ -113,16 +121,17 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
 
 def _backbone(case: Case, layer: Layer, backbone: BackboneSizes) -> Iterator[tuple[str, str, int]]:
     place, on_gpu, items = layer.computes, layer.computes == "device", case.batch * backbone.item_bytes
-    gradients = FLOAT * backbone.parameters - 2 * backbone.half
+    gradients = FLOAT * backbone.parameters - 2 * backbone.half_parameters
     weights, states = gradients + FLOAT * backbone.statistics, BACKBONE_STATES[case.backbone_optimizer]
     yield "parameters and statistics", place, weights
     yield "gradients", place, gradients
     yield "momentum" if states == 1 else "moments of AdamW", place, FLOAT * states * backbone.parameters
     yield "moving average of the weights", place, weights * case.ema
-    yield "float32 master weights", place, FLOAT * backbone.half
+    yield "float32 master weights", place, FLOAT * backbone.half_parameters
     yield "float16 copies of the weights", place, backbone.copied_bytes
     yield "activations", place, case.batch * backbone.saved_bytes
-    yield "maps in oneDNN's layout (estimate)", "host", 0 if on_gpu else FLOAT * case.batch * backbone.relaid
+    relaid = 0 if on_gpu else FLOAT * case.batch * backbone.relaid_activations
+    yield "activations in oneDNN's layout (estimate)", "host", relaid
     # Allocated while most activations still exist: the gradient of the largest weight, usually the head's, before it is
     # copied to its bucket, or the gradient of the largest activation.
     first = max(backbone.largest_parameter, backbone.largest * case.batch)
@@ -137,7 +146,7 @@ def _backbone(case: Case, layer: Layer, backbone: BackboneSizes) -> Iterator[tup
 def _process(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterator[tuple[str, str, int]]:
     on_gpu = layer.computes == "device"
     if case.trainer == "mxnet" and backbone:
-        gradients = FLOAT * backbone.parameters - 2 * backbone.half
+        gradients = FLOAT * backbone.parameters - 2 * backbone.half_parameters
         fusion = FUSION_BUFFER if on_gpu else min(FUSION_BUFFER, gradients)
         yield "Horovod's fusion buffer", layer.computes, fusion * (case.ranks > 1)
         yield "convolutions' workspace (assumed)", "device", CONVOLUTION_WORKSPACE * on_gpu

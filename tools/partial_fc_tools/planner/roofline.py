@@ -84,7 +84,7 @@ def _backbone_work(planned: Plan) -> tuple[float, float]:
     nbytes += sum(
         part.nbytes for part in planned.parts if part.group == "backbone" and part.name.startswith(WRITTEN_AND_READ)
     )
-    products = (1 + BACKWARD) * backbone.trained + backbone.recomputed
+    products = (1 + BACKWARD) * backbone.training_products + backbone.recomputed
     return FLOPS * _items(planned) * products, 2 * nbytes
 
 
@@ -100,8 +100,9 @@ def _layer_work(planned: Plan) -> tuple[float, float]:
     products = 1 + BACKWARD + (not layer.keeps)
     passes = LOGIT_PASSES[case.trainer] + RECOMPUTE_PASSES[case.trainer] * (not layer.keeps)
     logits = case.gradient_acc * layer.batch * layer.sampled
+    cosines = FLOAT * passes * logits * case.sub_centers
     rows = 0 if layer.elsewhere else sum(_moved(planned, "bank"))
-    return FLOPS * products * logits * case.embedding, FLOAT * passes * logits + rows
+    return FLOPS * products * logits * layer.center_width, cosines + rows
 
 
 def _moved(planned: Plan, way: str) -> tuple[int, int]:

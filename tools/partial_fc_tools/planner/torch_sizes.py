@@ -105,7 +105,7 @@ def _measure(model: nn.Module, inputs: Any, item_bytes: int, fp16: bool, recompu
         multiplications=counter.get_total_flops() // FLOPS // ITEMS,
         saved_bytes=saved_bytes // ITEMS,
         item_bytes=item_bytes,
-        trained=sum(products) // ITEMS,
+        training_products=sum(products) // ITEMS,
         recomputed=sum(products[1:]) // ITEMS,
         copied_bytes=copied_bytes,
         largest_parameter=max(parameters),

@@ -40,25 +40,27 @@ def _network(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterat
     images = others * case.gradient_acc * case.batch  # of this rank, times the ranks to send them to
     gradients = 0
     if backbone:
-        gradients = 2 * backbone.half + GRADIENT_BYTES[case.gradient_dtype] * (backbone.parameters - backbone.half)
+        gradients = 2 * backbone.half_parameters + GRADIENT_BYTES[case.gradient_dtype] * (
+            backbone.parameters - backbone.half_parameters
+        )
     for name, nbytes in (
         ("all-gather of all labels of the update (labels)", images * LABEL * (case.gradient_acc > 1)),
         ("all-gather of features and labels (features)", images * (case.embedding + DIGITS) * FLOAT),
         ("all-gather of the targets' cosines (targets)", images * case.ranks * layer.sloped * DOUBLE),
         ("all-gather of statistics (softmax_statistics)", images * case.ranks * STATISTICS * FLOAT),
-        ("reduce-scatter of their gradient (feature_gradient)", images * case.embedding * FLOAT),
+        ("reduce-scatter of features' gradient (feature_gradient)", images * case.embedding * FLOAT),
         ("all-reduce of the backbone's gradients", 2 * others * gradients // case.ranks),
     ):
         yield Transfer("network", name, nbytes, nbytes)
 
 
 def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
-    read = rows = FLOAT * case.embedding * layer.sampled
+    read = rows = FLOAT * layer.center_width * layer.sampled
     if case.trainer == "mxnet" or not layer.elsewhere:
         # Centers are read in each pass, unless the forward pass has kept a copy, and again for the update if this copy
         # is on the GPU.
         passes = (1 if (layer.gathered or layer.elsewhere) and layer.keeps else 2) + layer.elsewhere
-        read = passes * rows + FLOAT * case.embedding * min(case.batch, layer.sampled)
+        read = passes * rows + FLOAT * layer.center_width * min(case.batch, layer.sampled)
         # The update after several micro-batches reads the centers again.
         read = case.gradient_acc * read + rows * (case.gradient_acc > 1)
     states = FLOAT * layer.state_width * layer.sampled
@@ -69,7 +71,7 @@ def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
 def _bus(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterator[Transfer]:
     if layer.computes == "host":
         return
-    rows = FLOAT * case.embedding * layer.sampled
+    rows = FLOAT * layer.center_width * layer.sampled
     if layer.elsewhere and case.trainer == "torch":
         staged = rows + FLOAT * layer.state_width * layer.sampled
         yield Transfer("bus", "centers and states", staged, staged)

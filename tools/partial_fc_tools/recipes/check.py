@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from partial_fc.settings.precedence import OF_OPTIONS, todays_names
+from partial_fc.settings.precedence import OPTIONS_SETTINGS, todays_names
 from partial_fc.training.recipes.config_file import our_recipe, read_recipe
 from partial_fc.training.recipes.translate import translate
 from partial_fc.utils.config import Setting, parse_options, read_settings
@@ -91,7 +91,7 @@ def differences(recipe: Mapping[str, Any], trained: Mapping[str, Any]) -> list[s
 def flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the settings by today's names, and each option as a setting of its own."""
     for name, value in todays_names(settings).items():
-        if name in OF_OPTIONS:
+        if name in OPTIONS_SETTINGS:
             yield from ((f"{name}={option}", each) for option, each in parse_options(name, value).items())
         else:
             yield name, list(value) if isinstance(value, tuple) else value
@@ -121,7 +121,7 @@ def read_summary(path: str, names: Iterable[str]) -> tuple[int, dict[str, float]
             name: 100 * number(name, sets[name]) for name in names if name in sets
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is no summary of a training: {described(error)}") from None
+        raise ValueError(f"{path} is not a summary of a training: {described(error)}") from None
 
 
 def read_ijbc(path: str, required: bool) -> dict[str, float]:

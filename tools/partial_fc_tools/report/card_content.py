@@ -35,7 +35,7 @@ SMALL = 100  # pairs of a kind: for 0 errors in 100 pairs, the interval of 95 % 
 REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # shares of the images
 NOT_GIVEN = "not given"
 UNTESTED_ITEMS = (
-    "Items that differ from the items of these sets, and the exported file itself: the training measured the figures."
+    "Items that differ from those of these sets, and the exported file itself: all figures are of the trained weights."
 )
 RATES = ("pairs of one person", "false rejects", CONFIDENCE, "pairs of two people", "false accepts", CONFIDENCE)
 INTERVALS = (
@@ -222,14 +222,14 @@ def _rejection(sets: Sets, threshold: float) -> Content:
         )
     ]
     lines: dict[str, list[Line]] = {"False rejects": [], "False accepts": []}
-    for look, (name, (images, issame, distance, norms, _)) in enumerate(sets.items()):
+    for style, (name, (images, issame, distance, norms, _)) in enumerate(sets.items()):
         by_share = rates_by_rejection(distance, issame, norms, images, threshold, REJECTED)
         rows = [[percent(share, 0), *_cells(rates)] for share, rates in by_share.items()]
         content.append(_table(f"images rejected of {name}", ("rejected", *RATES), rows))
         for rates_of_kind, kind_lines in zip(zip(*by_share.values()), lines.values()):
             y = np.array([np.nan if rate.share is None else 100 * rate.share for rate in rates_of_kind])
             if np.isfinite(y).any():
-                kind_lines.append(Line(name, 100 * np.array(REJECTED), y, look))
+                kind_lines.append(Line(name, 100 * np.array(REJECTED), y, style))
     charts = [
         Chart(title.lower().replace(" ", "-"), title, "% of the pairs left", drawn, True, x_name="% of images rejected")
         for title, drawn in lines.items()
@@ -248,8 +248,8 @@ def _untested(training: Run, sets: Sets, groups: GroupRates, missing: Sequence[s
         )
         if name in training.curves["sets"]:
             lines.append(
-                f"{name} again: the training was verified on a set of this name. If it is the same set, choices made "
-                "on it make its figures optimistic."
+                f"{name}, independently of the training: the training was verified on a set of this name. If it is the "
+                "same set, its figures are optimistic, because the model may have been chosen by them."
             )
     if not groups:
         lines.append("Whether errors differ between groups of people: no groups were given.")

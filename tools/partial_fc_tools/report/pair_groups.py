@@ -28,7 +28,7 @@ def read_groups(path: str, columns: Sequence[str], issame: np.ndarray) -> dict[s
     try:
         (_, names), *rows = _split(lines) or [(1, [])]
     except (csv.Error, ValueError) as error:
-        raise ValueError(f"{path} is no valid CSV file: {error}") from None
+        raise ValueError(f"{path} is not a valid CSV file: {error}") from None
     twice = [name for name, count in Counter(names).items() if name and count > 1]
     if twice:
         raise ValueError(f"{path} has two columns with the name {some(twice)}: rename one")

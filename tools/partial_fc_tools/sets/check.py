@@ -79,7 +79,7 @@ class SetCheck:
         self.size = require_file(self.rec_path, "the records")
         require_file(self.idx_path, "the index of the records")
         self.records = 0
-        self.set: FaceRecords | None = None
+        self.face_records: FaceRecords | None = None
 
     def problems(self) -> Iterator[Problem]:
         """Reads the set and yields its problems."""
@@ -100,8 +100,8 @@ class SetCheck:
         yield from structural
         labels, error = np.full(len(lines.keys), UNKNOWN), ""
         try:
-            self.set = FaceRecords(self.rec_path)
-            labels = self.set.labels_of_keys(lines.keys, UNKNOWN)
+            self.face_records = FaceRecords(self.rec_path)
+            labels = self.face_records.labels_of_keys(lines.keys, UNKNOWN)
         except (ValueError, KeyError, OSError) as refusal:
             error = refusal.args[0] if isinstance(refusal, KeyError) else str(refusal)
         # A damaged file or index explains why the set cannot be opened.
@@ -111,8 +111,10 @@ class SetCheck:
             yield problem
         if error and not explained:
             yield Problem(IDENTITY, error)
-        if self.set is not None and stated is not None and stated[0] != self.set.num_identities:
-            yield Problem(IDENTITY, f"property has {stated[0]} identities, the records have {self.set.num_identities}")
+        if self.face_records is not None and stated is not None and stated[0] != self.face_records.num_identities:
+            yield Problem(
+                IDENTITY, f"property has {stated[0]} identities, the records have {self.face_records.num_identities}"
+            )
 
     def _sampled_size(self, offsets: np.ndarray) -> tuple | None:
         """Returns the most frequent (H, W) of some images; None if none of them can be decoded."""
@@ -147,9 +149,9 @@ class SetCheck:
     def summary(self, parts: Counter) -> str:
         """Returns the last line of the output: what was checked, the number of problems, and advice."""
         text = f"{self.rec_path}: {plural(self.records, 'record')}"
-        if self.set is not None:
-            identities = plural(self.set.num_identities, "identity", "identities")
-            text += f", {plural(self.set.num_images, 'image')} of {identities}"
+        if self.face_records is not None:
+            identities = plural(self.face_records.num_identities, "identity", "identities")
+            text += f", {plural(self.face_records.num_images, 'image')} of {identities}"
         text += f"; {'structure only' if self.fast else 'every image decoded'}: "
         if not parts:
             return text + "no problems"

@@ -59,7 +59,7 @@ class IndexLines:
             )
         for row in np.flatnonzero(self.invalid(rec_size)).tolist():
             if self.offsets[row] % 4:
-                yield problem(row, "is not a multiple of 4, where no record can begin")
+                yield problem(row, "the offset is not a multiple of 4, where no record begins")
             else:
                 yield problem(row, f"the file ends at {rec_size}", FILE)
         for row, first in repeats(self.keys):

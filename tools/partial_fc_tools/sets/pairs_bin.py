@@ -100,7 +100,9 @@ def listed_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
     pairs = read_pairs_list(args.pairs, args.images)
     issame = [same for _, same in pairs]
     if all(issame) or not any(issame):
-        raise ValueError(f"{args.pairs} lists pairs of one kind: verification needs pairs of one person and of two")
+        raise ValueError(
+            f"{args.pairs} lists pairs of one kind: verification needs pairs of the same person and pairs of two people"
+        )
     return encode_each([path for paths, _ in pairs for path in paths], args), issame
 
 

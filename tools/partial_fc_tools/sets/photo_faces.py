@@ -123,7 +123,9 @@ def crop(photo: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
     if scale < 0.5:  # a bilinear warp reads 2 x 2 pixels for each output pixel, and would skip others
         small = cv2.resize(photo, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
         stretch = np.array(photo.shape[1::-1]) / small.shape[1::-1]
-        similarity[:, 2] += similarity[:, :2] @ (stretch / 2 - 0.5)  # photo = stretch * small + (stretch / 2 - 0.5)
+        # The similarity maps pixels of the photo to the aligned face. To map those of the smaller photo instead, insert
+        # photo = stretch * small + (stretch / 2 - 0.5), which keeps the corner of the first pixel, (-0.5, -0.5).
+        similarity[:, 2] += similarity[:, :2] @ (stretch / 2 - 0.5)
         similarity[:, :2] *= stretch
         photo = small
     return align(photo, similarity)

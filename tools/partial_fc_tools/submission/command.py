@@ -32,9 +32,9 @@ def run(args: argparse.Namespace) -> int:
         limits = limits._replace(milliseconds=args.time_limit)
     rules = check_submission(args.model_root, limits)
     for rule in rules:
-        say(f"{'pass' if rule.passed else 'FAIL'}  {rule.name:<14}  {rule.figure}")
+        say(f"{'pass' if rule.passed else 'FAIL'}  {rule.name:<14}  {rule.result}")
     time = rules[-1]
-    if args.time_limit is None and not time.passed and time.figure != NOT_CHECKED:
+    if args.time_limit is None and not time.passed and time.result != NOT_CHECKED:
         say(f"the time limit is for {REFERENCE_DEVICE}: --time-limit MS sets another")
     failed = sum(not rule.passed for rule in rules)
     result = f"{failed} of {len(rules)} rules failed" if failed else "all rules passed"

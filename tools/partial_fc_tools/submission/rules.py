@@ -35,11 +35,11 @@ TRACKS = {
 
 
 class Rule(NamedTuple):
-    """Result of a rule; ``figure`` describes the measured value and the limit."""
+    """Outcome of a rule; ``result`` describes the measured value and the limit."""
 
     name: str
     passed: bool
-    figure: str
+    result: str
 
 
 class PixelSettings(NamedTuple):

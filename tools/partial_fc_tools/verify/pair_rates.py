@@ -63,9 +63,9 @@ def rates_by_group(
     distance: np.ndarray, issame: np.ndarray, groups: Sequence[str], threshold: float
 ) -> dict[str, PairRates]:
     """Returns the rates of each group, sorted by name; ``groups`` has the group of each of the P pairs."""
-    names, of_pair = np.unique(np.array(groups), return_inverse=True)
+    names, group_of = np.unique(np.array(groups), return_inverse=True)
     return {
-        str(name): pair_rates(distance[of_pair == group], issame[of_pair == group], threshold)
+        str(name): pair_rates(distance[group_of == group], issame[group_of == group], threshold)
         for group, name in enumerate(names)
     }
 

@@ -19,11 +19,10 @@ def logit_gradients_kernel(
     features,
     centers,
     index,
-    target_columns,
-    target_logits,
+    label_columns,
     of_negatives,
     log_weights,
-    log_sum_exp,
+    row_term,
     d_logits,
     operand_scale,
     scale,
@@ -34,6 +33,7 @@ def logit_gradients_kernel(
     start,
     E: tl.constexpr,
     GATHERED: tl.constexpr,
+    LABELS: tl.constexpr,
     NEGATIVES: tl.constexpr,
     WEIGHTED: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -41,10 +41,10 @@ def logit_gradients_kernel(
     BC: tl.constexpr,
     BK: tl.constexpr,
 ):
-    """Recomputes a tile's logits, and writes probability times slope / norm of the center; 0 for targets.
+    """Recomputes a tile's logits l, and writes exp(l - u) times slope / norm of the center; 0 for labels of the row.
 
     Args:
-        log_sum_exp: (G,) float32, over the logits of all ranks.
+        row_term: (G,) float32, u of LogSumExp.row_term.
         d_logits: (H, T) output in the type of ``features``; 0 beyond the batch and the step.
         start: column of the step where the chunk begins; like T, a multiple of BC.
         Others: see statistics_kernel.
@@ -55,22 +55,22 @@ def logit_gradients_kernel(
     columns = tl.minimum(start + chunk_columns, S - 1)
     rows = center_rows(index, columns, GATHERED)
     cosines, inverse = tile_cosines(features, centers, batch, rows, E, BG, BC, BK, PRECISION)
-    logits, slopes, are_targets = with_margin(
+    logits, slopes = with_margin(
         cosines * operand_scale,
         batch,
         columns,
-        target_columns,
-        target_logits,
+        label_columns,
         of_negatives,
         log_weights,
         scale,
         threshold,
         G,
+        LABELS,
         NEGATIVES,
         WEIGHTED,
     )
-    gradients = tl.exp(logits - tl.load(log_sum_exp + batch)[:, None]) * slopes * inverse[None, :]
-    counted = (rows_of_batch < G)[:, None] & (start + chunk_columns < S)[None, :] & (are_targets == 0)
+    gradients = tl.exp(logits - tl.load(row_term + batch)[:, None]) * slopes * inverse[None, :]
+    counted = (rows_of_batch < G)[:, None] & (start + chunk_columns < S)[None, :]
     gradients = tl.where(counted, gradients, 0.0)
     pointers = d_logits + rows_of_batch[:, None].to(tl.int64) * T + chunk_columns[None, :]
     tl.store(pointers, gradients.to(d_logits.dtype.element_ty))

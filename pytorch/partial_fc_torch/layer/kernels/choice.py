@@ -2,68 +2,44 @@
 
 import importlib.util
 import logging
-from collections.abc import Callable
 
 import torch
-from torch.cuda import device_of
 
 from ...device_defaults import gpu_facts
+from ..objectives import LogSumExp, Objective
 from ..optimizers import RowOptimizer
-from ..passes import Passes, Result, Step
+from ..passes import Passes
 from ..products import Float32Products
-from ..rows import TileGradient
 from ..torch_passes import TorchPasses
 
 KERNELS = ("auto", "torch", "triton")
 LEAST_CAPABILITY = (8, 0)  # the first one with TF32 and bfloat16
 
 
-def passes_of(kernel: str, of_torch: TorchPasses, optimizer: RowOptimizer | None) -> Passes:
-    """Returns the passes of a layer.
+class PassesChoice:
+    """Chooses the passes of a layer in the first step on a device, because only then the layer's device is known.
 
     Args:
         kernel: "torch" uses PyTorch's operators; "triton" uses the kernels if they support the layer; "auto" is
             "triton" on GPUs.
         of_torch: the passes with PyTorch's operators.
         optimizer: the centers' optimizer, compared with the kernels' update; None for a dense gradient.
+        sub_centers: number of centers of a class.
 
     Raises:
         ValueError: ``kernel`` is none of these.
     """
-    if kernel not in KERNELS:
-        raise ValueError(f"layer_kernel is {kernel!r}, expected one of {', '.join(KERNELS)}")
-    return of_torch if kernel == "torch" else ChosenPasses(kernel, of_torch, optimizer)
 
-
-class ChosenPasses:
-    """Chooses the passes in the first step on a device, because only then the layer's device is known.
-
-    Makes the layer's GPU the current device, on which Triton launches kernels.
-    """
-
-    def __init__(self, kernel: str, of_torch: TorchPasses, optimizer: RowOptimizer | None):
-        self.kernel, self.of_torch, self.optimizer = kernel, of_torch, optimizer
+    def __init__(self, kernel: str, of_torch: TorchPasses, optimizer: RowOptimizer | None, sub_centers: int = 1):
+        if kernel not in KERNELS:
+            raise ValueError(f"layer_kernel is {kernel!r}, expected one of {', '.join(KERNELS)}")
+        self.kernel, self.of_torch, self.optimizer, self.sub_centers = kernel, of_torch, optimizer, sub_centers
         self._chosen: dict[tuple[torch.device, torch.dtype], Passes] = {}
 
-    def statistics(self, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Passes.statistics."""
-        with device_of(step.features.unit):
-            return self._of(step).statistics(step)
-
-    def begin_gradients(self, step: Step) -> None:
-        """See Passes.begin_gradients."""
-        with device_of(step.features.unit):
-            self._of(step).begin_gradients(step)
-
-    def gradients(
-        self, step: Step, receive: Callable[[TileGradient], None], complete: Callable[[torch.Tensor], Result]
-    ) -> Result:
-        """See Passes.gradients."""
-        with device_of(step.features.unit):
-            return self._of(step).gradients(step, receive, complete)
-
-    def _of(self, step: Step) -> Passes:
-        unit = step.features.unit
+    def __call__(self, unit: torch.Tensor) -> Passes:
+        """Returns the passes for unit rows of features on this device and of this type."""
+        if self.kernel == "torch":
+            return self.of_torch
         key = unit.device, unit.dtype
         if key not in self._chosen:
             self._chosen[key] = self._choose(unit)
@@ -72,7 +48,7 @@ class ChosenPasses:
     def _choose(self, unit: torch.Tensor) -> Passes:
         if unit.device.type != "cuda" and self.kernel == "auto":
             return self.of_torch
-        reason = why_not(self.of_torch, unit)
+        reason = why_not(self.of_torch, unit, self.sub_centers)
         if not reason:
             try:
                 return self._fused(unit)
@@ -92,13 +68,13 @@ class ChosenPasses:
         half = not isinstance(of_torch.products, Float32Products)
         slopes = of_torch.margin.slopes_negatives
         blocks = SMALLEST if gpu is None else blocks_for(gpu.capability, gpu.processors, half, slopes)
-        fused = TritonPasses(of_torch.margin, of_torch.products, of_torch.tile_classes, blocks)
+        fused = TritonPasses(of_torch.margin, of_torch.objective, of_torch.products, of_torch.tile_classes, blocks)
         require_agreement(of_torch, fused, unit.device, unit.shape[1], self.optimizer)
         logging.info("the layer computes with fused kernels, which agree with PyTorch's operators")
         return fused
 
 
-def why_not(of_torch: TorchPasses, unit: torch.Tensor) -> str:
+def why_not(of_torch: TorchPasses, unit: torch.Tensor, sub_centers: int) -> str:
     """Returns why the kernels do not support a layer; "" if they do."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
@@ -115,6 +91,11 @@ def why_not(of_torch: TorchPasses, unit: torch.Tensor) -> str:
     products = of_torch.products
     if not products.tf32 if isinstance(products, Float32Products) else products.dtype != torch.bfloat16:
         return "layer_dtype is neither tf32 nor bfloat16"
+    if sub_centers > 1:
+        return "the kernels do not have sub-centers"
+    objective = of_torch.objective
+    if objective.term is not LogSumExp or type(objective).change_negatives is not Objective.change_negatives:
+        return f"the kernels do not have the negatives of {type(objective).__name__}"
     from .triton_passes import NEGATIVES
 
     if type(of_torch.margin).negatives not in NEGATIVES:

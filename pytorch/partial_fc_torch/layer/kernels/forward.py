@@ -14,8 +14,7 @@ def statistics_kernel(
     features,
     centers,
     index,
-    target_columns,
-    target_logits,
+    label_columns,
     of_negatives,
     log_weights,
     inverse_norms,
@@ -28,6 +27,7 @@ def statistics_kernel(
     S,
     E: tl.constexpr,
     GATHERED: tl.constexpr,
+    LABELS: tl.constexpr,
     NEGATIVES: tl.constexpr,
     WEIGHTED: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -43,8 +43,7 @@ def statistics_kernel(
         features: (G, E) operand of the products; multiplied by ``operand_scale`` it is s x.
         centers: (N, E) float32.
         index: (S,) int64, the rows of the step, if GATHERED.
-        target_columns: (G,) int32, -1 for none.
-        target_logits: (G,) float32.
+        label_columns: (G, LABELS) int32, columns of the labels in the step, -1 for none.
         of_negatives: (2, G) float32, if NEGATIVES is CURRICULAR.
         log_weights: (S,) float32, if WEIGHTED.
         inverse_norms: (S,) float32 output.
@@ -64,17 +63,17 @@ def statistics_kernel(
         cosines, inverse = tile_cosines(features, centers, batch, rows, E, BG, BC, BK, PRECISION)
         if tl.program_id(0) == 0:
             tl.store(inverse_norms + unclamped, inverse, mask=unclamped < S)
-        logits, _, _ = with_margin(
+        logits, _ = with_margin(
             cosines * operand_scale,
             batch,
             columns,
-            target_columns,
-            target_logits,
+            label_columns,
             of_negatives,
             log_weights,
             scale,
             threshold,
             G,
+            LABELS,
             NEGATIVES,
             WEIGHTED,
         )

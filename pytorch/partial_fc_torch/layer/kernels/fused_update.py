@@ -4,10 +4,11 @@ Shapes: N centers, E embedding.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
+from ..gradients import GradientSink
 from ..optimizers import SGD, Adagrad, AdamW, RowUpdate
 from . import update
 
@@ -25,11 +26,11 @@ class FusedUpdate(NamedTuple):
 GRADIENT_ALONE = FusedUpdate(update.NONE.value, (None, None, None), (0.0,) * 7)
 
 
-def fused_update(receive: Any) -> FusedUpdate:
-    """Returns the kernel's arguments for a receiver of gradients; GRADIENT_ALONE if the kernel lacks its update."""
-    if not isinstance(receive, RowUpdate):
+def fused_update(sink: GradientSink) -> FusedUpdate:
+    """Returns the kernel's arguments for a sink; GRADIENT_ALONE if the kernel lacks its update."""
+    if not isinstance(sink, RowUpdate):
         return GRADIENT_ALONE
-    optimizer, rate, states = receive.optimizer, receive.learning_rate, receive.centers.states
+    optimizer, rate, states = sink.optimizer, sink.learning_rate, sink.centers.states
     rates: tuple[float, ...]
     if type(optimizer) is SGD:  # a subclass may have another update
         sums_gradients = optimizer.momentum_convention == "gradients"

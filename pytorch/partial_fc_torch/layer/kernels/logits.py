@@ -4,13 +4,13 @@ A tile may extend beyond the batch and the step. Addresses are clamped instead o
 callers exclude the elements outside from their sums.
 
 Shapes: BG rows of the batch and BC centers of a tile, BK elements that a product sums at a time, S centers of the step,
-E embedding.
+LABELS labels of an item, E embedding.
 """
 
 import triton
 import triton.language as tl
 
-LOWEST = tl.constexpr(-3.4028234663852886e38)  # lowest float32: a logit that is excluded from the softmax
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # lowest float32: a logit that is excluded from the sum
 NORM_EPSILON = tl.constexpr(1e-10)  # as in rows.py
 
 # A margin's change of the negatives: none, the filter of CombinedMarginLoss, the weights of CurricularFace.
@@ -68,17 +68,17 @@ def with_margin(
     logits,
     batch,
     columns,
-    target_columns,
-    target_logits,
+    label_columns,
     of_negatives,
     log_weights,
     scale,
     threshold,
     G,
+    LABELS: tl.constexpr,
     NEGATIVES: tl.constexpr,
     WEIGHTED: tl.constexpr,
 ):
-    """Returns the logits with margin and weights, their slopes, and whether they are targets, all (BG, BC)."""
+    """Returns the logits with margin and weights, LOWEST for labels of the row, and their slopes, both (BG, BC)."""
     slopes = tl.full(logits.shape, 1.0, tl.float32)
     if NEGATIVES == FILTER:
         logits = tl.where(logits > threshold, LOWEST, logits)
@@ -90,6 +90,7 @@ def with_margin(
         slopes = tl.where(hard, t + 2 * cosines, 1.0)
     if WEIGHTED:
         logits += tl.load(log_weights + columns)[None, :]
-    are_targets = tl.load(target_columns + batch)[:, None] == columns[None, :]
-    logits = tl.where(are_targets, tl.load(target_logits + batch)[:, None], logits)
-    return logits, slopes, are_targets
+    for number in tl.static_range(LABELS):
+        are_labels = tl.load(label_columns + batch * LABELS + number)[:, None] == columns[None, :]
+        logits = tl.where(are_labels, LOWEST, logits)
+    return logits, slopes

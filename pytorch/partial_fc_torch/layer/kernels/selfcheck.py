@@ -12,15 +12,14 @@ import copy
 import torch
 
 from partial_fc.layer.center_states import center_widths
-from partial_fc.layer.softmax import combine_tiles
 
-from ..gradients import DenseGradient
+from ..gradients import DenseGradient, GradientSink
 from ..optimizers import RowOptimizer, RowUpdate
-from ..passes import Passes, Step
+from ..passes import Labels, Passes, Step
 from ..products import Features, Float32Products
 from ..rows import Centers, TileGradient, inverse_norms
+from ..step import negative_weights
 from ..stores import StepCenters
-from ..tiles import negative_weights
 from ..torch_passes import TorchPasses
 from .triton_passes import TritonPasses
 
@@ -51,7 +50,7 @@ def require_agreement(
     roundoff = 2.0**-10 if single else 2.0**-8
     bound = 4 * roundoff * (1 + of_torch.margin.scale / embedding_size**0.5)
     # Without a logits cache, whose size is determined by the first step of the training.
-    reference = TorchPasses(of_torch.margin, of_torch.products, of_torch.tile_classes, 0)
+    reference = TorchPasses(of_torch.margin, of_torch.objective, of_torch.products, of_torch.tile_classes, 0)
     for every in (True, False):
         problem = _Problem(fused, device, embedding_size, every)
         results, expected = (problem.gradients(passes) for passes in (fused, reference))
@@ -89,28 +88,42 @@ class _Problem:
 
     def begin(self, passes: TorchPasses | TritonPasses, states: dict[str, torch.Tensor]) -> Step:
         """Returns the step after its forward pass."""
-        margin = copy.deepcopy(passes.margin).eval()
+        margin, objective = copy.deepcopy(passes.margin).eval(), passes.objective
         sampled = StepCenters(Centers(self.weight.clone(), states), self.rows)
         features = Features(self.features, passes.products)
-        unit = self.weight * inverse_norms(self.weight)[:, None]
-        cosine = (features.unit * unit[self.columns if self._every else 2 * self.columns]).sum(dim=1).double()
-        norms = features.inverse_norm.double().reciprocal()
-        targets = margin.targets(cosine, norms, self.columns)
-        held, number = torch.ones_like(self.columns, dtype=torch.bool), len(sampled)
-        weights = None if self._every else negative_weights(self.columns, number, 2 * number)
-        logits = margin.scale * targets.value
-        step = Step(sampled, features, self.columns, held, targets, target_logits=logits, log_weights=weights)
-        maximum, total = combine_tiles(*passes.statistics(step), torch)
-        step.log_sum_exp = maximum + total.log()
+        columns = self.columns[:, None]
+        inverse = inverse_norms(self.weight)[self.columns if self._every else 2 * self.columns]
+        centers = self.weight[self.columns if self._every else 2 * self.columns]
+        cosine = ((features.unit * centers).sum(dim=1) * inverse).double()[:, None]
+        held, number = torch.ones_like(columns, dtype=torch.bool), len(sampled)
+        labels = Labels(columns, held, columns, inverse[:, None], cosine)
+        targets = margin.of_labels(cosine, features.inverse_norm.double().reciprocal(), columns)
+        weights = None if self._every else negative_weights(columns, number, 2 * number)
+        step = Step(sampled, features, labels, targets, log_weights=weights)
+        sums, logits = passes.statistics(step), margin.scale * targets.value
+        self.negatives = objective.term.negatives(sums)
+        losses = objective.losses(sums, logits, margin.scale * cosine, held)
+        step.row_term = objective.term.row_term(self.negatives, losses.by_negatives)
+        by_labels = losses.by_targets * targets.by_cosine
+        by_cosines = 0.0 if losses.by_cosines is None else losses.by_cosines
+        step.d_labels = (by_labels + by_cosines).to(features.unit.dtype)
         return step
+
+    def backward(self, passes: Passes, step: Step, sink: GradientSink) -> torch.Tensor:
+        """Returns the gradient by the features."""
+        passes.start_gradients(step)
+        for number in range(passes.num_tiles(step)):
+            passes.add_feature_gradient(step, number)
+            passes.add_center_gradient(step, number, sink)
+        return passes.feature_gradient(step)
 
     def gradients(self, passes: TorchPasses | TritonPasses) -> dict[str, torch.Tensor]:
         """Returns the results of both passes, by name."""
         step = self.begin(passes, {})
         by_centers = DenseGradient(self.weight)
-        by_features = passes.gradients(step, by_centers, torch.clone)
+        by_features = self.backward(passes, step, by_centers)
         return {
-            "log_sum_exp": step.log_sum_exp,
+            "log_sum_exp": self.negatives,
             "gradient by the features": by_features,
             "gradient by the centers": by_centers.gradient,
         }
@@ -122,12 +135,12 @@ class _Problem:
         states = {name: 0.01 * self._normal(len(self.weight), width).square() for name, width in widths}
         step = self.begin(fused, {name: state.clone() for name, state in states.items()})
         updated = step.sampled.centers
-        fused.gradients(step, RowUpdate(optimizer, updated, 0.1), torch.clone)
+        self.backward(fused, step, RowUpdate(optimizer, updated, 0.1))
         expected, rows = Centers(self.weight.clone(), states), self.rows
         index = slice(0, len(self.weight)) if rows is None else rows
         at = expected.weight[index]
         tile = TileGradient(index, at, inverse_norms(at), gradient[index], scale=1.0)
-        RowUpdate(optimizer, expected, 0.1)(tile)
+        RowUpdate(optimizer, expected, 0.1).add(tile)
         update = expected.weight - self.weight
         _require("update of the centers", updated.weight - expected.weight, update, UPDATE_BOUND)
         for name, state in updated.states.items():

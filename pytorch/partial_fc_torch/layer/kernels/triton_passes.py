@@ -7,23 +7,23 @@ used immediately, and stay in the L2 cache if it is large enough.
 Shapes: G global batch, H = G rounded up to whole tiles, S centers of the step, T centers of a chunk, E embedding.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
 from torch.nn.functional import pad
 
+from ..gradients import GradientSink
 from ..margins import CombinedMarginLoss, CurricularFace, Margin
-from ..passes import Result, Step
+from ..objectives import LogSumExp, Objective
+from ..passes import Step, tile_gradient
 from ..products import Float32Products, HalfProducts
-from ..rows import RowIndex, TileGradient, gather_rows
 from . import logits
 from .backward import feature_gradient_kernel, logit_gradients_kernel
 from .blocks import Blocks
 from .forward import statistics_kernel
-from .fused_update import GRADIENT_ALONE, FusedUpdate, fused_update
+from .fused_update import GRADIENT_ALONE, fused_update
 from .update import center_gradient_kernel
 
 # A margin's ``negatives`` method -> the kernels' equivalent.
@@ -43,7 +43,10 @@ class Kept:
     inverse_norms: torch.Tensor  # (S,) of the centers, from the forward pass
     d_logits: torch.Tensor  # (H, T), gradients by the logits of a chunk
     parts: torch.Tensor  # (n, G, E), whose sum is the gradient by the unit rows of the features so far
-    begun: bool = False  # whether d_logits and parts have been computed for the first chunk
+    # Of the backward pass: the transposed operand, the labels sorted by column, and the gradient of a chunk's centers.
+    transposed: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    labels: dict[str, torch.Tensor] = field(default_factory=dict)
+    raw: torch.Tensor = field(default_factory=lambda: torch.empty(0))
 
 
 class TritonPasses:
@@ -51,59 +54,50 @@ class TritonPasses:
 
     Args:
         margin: a margin whose ``negatives`` is in NEGATIVES.
+        objective: an objective whose term is LogSumExp, and which does not change negatives.
         products: Float32Products select TF32, HalfProducts select bfloat16.
         tile_classes: T, which is rounded up; 0 chooses.
         blocks: block sizes of the kernels.
     """
 
-    def __init__(self, margin: Margin, products: Float32Products | HalfProducts, tile_classes: int, blocks: Blocks):
-        self.margin, self.products = margin, products
+    def __init__(
+        self,
+        margin: Margin,
+        objective: Objective,
+        products: Float32Products | HalfProducts,
+        tile_classes: int,
+        blocks: Blocks,
+    ):
+        self.margin, self.objective, self.products = margin, objective, products
         self.tile_classes, self.blocks = tile_classes, blocks
 
-    def statistics(self, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
+    def statistics(self, step: Step) -> torch.Tensor:
         """See Passes.statistics."""
         kept = step.kept = self._prepare(step)
-        batch, tiles = -(-len(step.held) // self.blocks.batch), -(-len(step.sampled) // self.blocks.classes)
+        rows = len(step.features.unit)
+        batch, tiles = -(-rows // self.blocks.batch), -(-len(step.sampled) // self.blocks.classes)
         splits = min(tiles, -(-2 * self.blocks.processors // batch))
-        maxima, sums = step.features.unit.new_empty(2, splits, len(step.held))
+        maxima, sums = step.features.unit.new_empty(2, splits, rows)
         statistics_kernel[batch, splits](
             inverse_norms=kept.inverse_norms, maxima=maxima, sums=sums, **kept.tile, **self.blocks.options
         )
-        return maxima.double(), sums.double()
+        return LogSumExp.combine(torch.stack([maxima, sums], dim=1).double())
 
-    def begin_gradients(self, step: Step) -> None:
-        """See Passes.begin_gradients."""
-        if step.kept:
-            step.kept.parts = self._target_parts(step)
-            self._features_of_chunk(step, 0)
-            step.kept.begun = True
+    def num_tiles(self, step: Step) -> int:
+        """See Passes.num_tiles."""
+        return -(-len(step.sampled) // step.kept.d_logits.shape[1])
 
-    def gradients(
-        self, step: Step, receive: Callable[[TileGradient], None], complete: Callable[[torch.Tensor], Result]
-    ) -> Result:
-        """See Passes.gradients."""
-        kept: Kept | None = step.kept
-        if kept is None:
-            return complete(torch.zeros_like(step.features.unit))
-        if not kept.begun:
-            self.begin_gradients(step)
-        kept.begun = False
-        update, sampled = fused_update(receive), step.sampled
-        size, targets = kept.d_logits.shape[1], self._sorted_targets(step)
-        raw = kept.operand.new_empty(size, kept.operand.shape[1], dtype=torch.float32)
-        operand = kept.operand.t().contiguous()
-        for start in range(0, len(sampled), size):
-            if start:
-                self._features_of_chunk(step, start)
-            if start + size >= len(sampled):
-                result = complete(kept.parts.sum(dim=0))
-            self._centers_of_chunk(step, start, operand, targets, raw, update)
-            if update is GRADIENT_ALONE:
-                receive(self._tile_gradient(step, start, raw))
-        if update is not GRADIENT_ALONE:  # PyTorch does not see the kernel's writes
-            for array in (sampled.centers.weight, *sampled.centers.states.values()):
-                increment_version(array)
-        return result
+    def start_gradients(self, step: Step) -> None:
+        """See Passes.start_gradients."""
+        kept = step.kept
+        kept.parts = self._label_parts(step)
+        kept.transposed, kept.labels = kept.operand.t().contiguous(), self._sorted_labels(step)
+        kept.raw = kept.operand.new_empty(kept.d_logits.shape[1], kept.operand.shape[1], dtype=torch.float32)
+
+    def feature_gradient(self, step: Step) -> torch.Tensor:
+        """See Passes.feature_gradient."""
+        summed: torch.Tensor = step.kept.parts.sum(dim=0)
+        return summed
 
     def _prepare(self, step: Step) -> Kept:
         """Converts the kernels' arguments to the types that they read."""
@@ -119,8 +113,7 @@ class TritonPasses:
             "features": operand,
             "centers": sampled.centers.weight,
             "index": sampled.rows,
-            "target_columns": step.columns.int(),
-            "target_logits": step.target_logits.float(),
+            "label_columns": step.labels.columns.int(),
             "of_negatives": None if of_negatives is None else of_negatives.float(),
             "log_weights": step.log_weights,
             "operand_scale": self._operand_scale,
@@ -130,6 +123,7 @@ class TritonPasses:
             "S": number,
             "E": embedding_size,
             "GATHERED": sampled.rows is not None,
+            "LABELS": step.labels.columns.shape[1],
             "NEGATIVES": kind if kind != logits.FILTER.value or threshold else logits.PLAIN.value,
             "WEIGHTED": step.log_weights is not None,
             "PRECISION": "tf32",
@@ -146,32 +140,30 @@ class TritonPasses:
         """The factor s, if the operand does not include it, see `Float32Products.operand`; otherwise 1."""
         return 1.0 if isinstance(self.products, Float32Products) else self.products.scale
 
-    def _target_parts(self, step: Step) -> torch.Tensor:
-        """Returns the parts of the gradient by the features; the first one has the targets' contribution."""
+    def _label_parts(self, step: Step) -> torch.Tensor:
+        """Returns the parts of the gradient by the features; the first one has the labels' contribution."""
         batch, embedding_size = step.features.unit.shape
         tiles = -(-batch // self.blocks.batch) * -(-embedding_size // self.blocks.embedding)
         splits = max(1, min(self.blocks.processors // tiles, step.kept.d_logits.shape[1] // self.blocks.inner))
         parts = step.features.unit.new_zeros(splits, batch, embedding_size)
-        columns, weight = step.columns.clamp(min=0), step.sampled.centers.weight
-        rows = columns if step.sampled.rows is None else step.sampled.rows[columns]
-        factors = torch.where(step.held, step.d_targets * step.kept.inverse_norms[columns], 0.0)
-        torch.mul(weight[rows], factors[:, None], out=parts[0])
+        parts[0] = step.label_gradient()
         return parts
 
-    def _sorted_targets(self, step: Step) -> dict[str, torch.Tensor]:
-        """Returns the targets sorted by column, for center_gradient_kernel."""
-        columns, order = step.columns.sort(stable=True)
+    def _sorted_labels(self, step: Step) -> dict[str, torch.Tensor]:
+        """Returns the labels sorted by column, for center_gradient_kernel."""
+        columns, order = step.labels.columns.flatten().sort(stable=True)
         starts = torch.arange(0, len(step.sampled) + self.blocks.centers, self.blocks.centers, device=columns.device)
         borders = torch.searchsorted(columns, starts)
         return {"order": order.int(), "sorted_columns": columns.int(), "borders": borders.int()}
 
-    def _features_of_chunk(self, step: Step, start: int) -> None:
-        """Computes the gradients by the logits of a chunk, and adds its gradient by the features."""
+    def add_feature_gradient(self, step: Step, number: int) -> None:
+        """See Passes.add_feature_gradient; computes the gradients by the logits of a chunk, too."""
         kept, blocks = step.kept, self.blocks
         (rows, size), (splits, batch, embedding_size) = kept.d_logits.shape, kept.parts.shape
+        start = number * size
         tiles = -(-min(size, len(step.sampled) - start) // blocks.classes)
         logit_gradients_kernel[rows // blocks.batch, tiles](
-            log_sum_exp=step.log_sum_exp.float(),
+            row_term=step.row_term.float(),
             d_logits=kept.d_logits,
             T=size,
             start=start,
@@ -192,52 +184,46 @@ class TritonPasses:
             BG=blocks.batch,
         )
 
-    def _centers_of_chunk(
-        self,
-        step: Step,
-        start: int,
-        operand: torch.Tensor,
-        targets: dict[str, torch.Tensor],
-        raw: torch.Tensor,
-        update: FusedUpdate,
-    ) -> None:
-        """Computes the gradient by the centers of a chunk, and updates them."""
-        kept, blocks, number = step.kept, self.blocks, len(step.sampled)
-        rows, size = kept.d_logits.shape
-        # The targets' rows must include s if and only if the operand does.
+    def add_center_gradient(self, step: Step, number: int, sink: GradientSink) -> None:
+        """See Passes.add_center_gradient; updates the centers itself if the kernel has the sink's update."""
+        kept, blocks, sampled, update = step.kept, self.blocks, step.sampled, fused_update(sink)
+        (rows, size), centers = kept.d_logits.shape, len(sampled)
+        start = number * size
+        # The labels' rows must include s if and only if the operand does.
         in_float32 = kept.operand if isinstance(self.products, Float32Products) else step.features.unit
-        center_gradient_kernel[(-(-min(size, number - start) // blocks.centers),)](
+        center_gradient_kernel[(-(-min(size, centers - start) // blocks.centers),)](
             kept.d_logits,
-            operand,
+            kept.transposed,
             in_float32,
-            step.sampled.centers.weight,
-            step.sampled.rows,
+            sampled.centers.weight,
+            sampled.rows,
             kept.inverse_norms,
-            *(targets[name] for name in ("order", "sorted_columns", "borders")),
-            step.d_targets,
-            raw,
+            *(kept.labels[name] for name in ("order", "sorted_columns", "borders")),
+            step.d_labels,
+            kept.raw,
             *update.states,
             self._operand_scale,
-            1 / len(step.held),
+            1 / len(step.features.unit),
             *update.rates,
             rows,
-            number,
+            centers,
             size,
             start,
+            LABELS=step.labels.columns.shape[1],
             OPTIMIZER=update.optimizer,
             **self._constants(step),
             BC=blocks.centers,
             BU=blocks.update,
         )
+        if update is GRADIENT_ALONE:
+            stop = min(start + size, centers)
+            raw = kept.raw[: stop - start]
+            sink.add(tile_gradient(step, start, stop, kept.inverse_norms[start:stop], raw))
+        elif start + size >= centers:  # PyTorch does not see the kernel's writes
+            for array in (sampled.centers.weight, *sampled.centers.states.values()):
+                increment_version(array)
 
     def _constants(self, step: Step) -> dict[str, Any]:
         """Returns the compile-time arguments that both gradient kernels share."""
         shared = {name: step.kept.tile[name] for name in ("E", "GATHERED", "PRECISION")}
         return {**shared, "BE": self.blocks.embedding, "BK": self.blocks.inner, **self.blocks.options}
-
-    def _tile_gradient(self, step: Step, start: int, raw: torch.Tensor) -> TileGradient:
-        """Returns the gradient of a chunk for a receiver whose update the kernel lacks."""
-        part, sampled = slice(start, min(start + len(raw), len(step.sampled))), step.sampled
-        rows: RowIndex = part if sampled.rows is None else sampled.rows[part]
-        weight, inverse_norms = gather_rows(sampled.centers.weight, rows), step.kept.inverse_norms[part]
-        return TileGradient(rows, weight, inverse_norms, raw[: len(weight)], 1 / len(step.held))

@@ -27,7 +27,7 @@ def center_gradient_kernel(
     order,
     sorted_columns,
     borders,
-    d_targets,
+    d_labels,
     raw,
     first,
     second,
@@ -47,6 +47,7 @@ def center_gradient_kernel(
     start,
     E: tl.constexpr,
     GATHERED: tl.constexpr,
+    LABELS: tl.constexpr,
     OPTIMIZER: tl.constexpr,
     PRECISION: tl.constexpr,
     BC: tl.constexpr,
@@ -66,10 +67,10 @@ def center_gradient_kernel(
         centers: (N, E) float32.
         index: (S,) int64, the rows of the step, if GATHERED.
         inverse_norms: (S,) float32, of the centers.
-        order: (G,) int32, the rows of the batch sorted by the column of their target.
-        sorted_columns: (G,) int32, these columns.
-        borders: (ceil(S / BC) + 1,) int32, the position in ``order`` where the targets of each BC columns begin.
-        d_targets: (G,) float32, gradient by s times the cosines of the targets.
+        order: (G * LABELS,) int32, the labels of the batch, row by row, sorted by column.
+        sorted_columns: (G * LABELS,) int32, these columns.
+        borders: (ceil(S / BC) + 1,) int32, the position in ``order`` where the labels of each BC columns begin.
+        d_labels: (G, LABELS) float32, gradient with respect to s times the cosines of the labels.
         raw: (T, E) float32 output; if OPTIMIZER is NONE, it is TileGradient.raw.
         first, second: (N, E) float32, states of the optimizer, which are updated.
         updates: (N,) float32, a state of AdamW or Adagrad.
@@ -83,8 +84,8 @@ def center_gradient_kernel(
     columns = tl.minimum(start + chunk_columns, S - 1)
     rows = center_rows(index, columns, GATHERED)
     inverse = tl.load(inverse_norms + columns)
-    first_target = tl.load(borders + start // BC + tl.program_id(0))
-    after_targets = tl.load(borders + start // BC + tl.program_id(0) + 1)
+    first_label = tl.load(borders + start // BC + tl.program_id(0))
+    after_labels = tl.load(borders + start // BC + tl.program_id(0) + 1)
     raw_row = raw + chunk_columns[:, None].to(tl.int64) * E
     row = centers + rows[:, None] * E
     for begin in range(0, E, BE):
@@ -99,11 +100,11 @@ def center_gradient_kernel(
             else:
                 x = tl.load(pointers, mask=(at < E)[None, :], other=0.0)
             gradient = tl.dot(tl.trans(d), x, gradient, input_precision=PRECISION)
-        for number in range(first_target, after_targets):
-            number_of_row = tl.load(order + number)
-            x = tl.load(rows_of_features + number_of_row * E + at, mask=at < E, other=0.0)
+        for number in range(first_label, after_labels):
+            label = tl.load(order + number)
+            x = tl.load(rows_of_features + label // LABELS * E + at, mask=at < E, other=0.0)
             factor = tl.where(columns == tl.load(sorted_columns + number), inverse, 0.0)
-            gradient += (factor * tl.load(d_targets + number_of_row))[:, None] * x[None, :]
+            gradient += (factor * tl.load(d_labels + label))[:, None] * x[None, :]
         tl.store(raw_row + at[None, :], gradient * operand_scale, mask=(at < E)[None, :])
     if OPTIMIZER != NONE:
         tl.debug_barrier()  # the threads of the program exchange elements of raw

@@ -28,6 +28,7 @@ class CurricularFace(Margin):
         t: float64 scalar.
     """
 
+    needs_one_label = True
     needs_all_targets = True
     slopes_negatives = True
     t: torch.Tensor

@@ -34,7 +34,7 @@ class FunctionMargin(Margin):
     def targets(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:
         """See Margin.targets."""
         with torch.enable_grad():
-            cosine, norms = cosine.detach().requires_grad_(), norms.detach().requires_grad_()
+            cosine, norms = (each.detach().clone().requires_grad_() for each in (cosine, norms.expand_as(cosine)))
             value = self.function(cosine, norms, labels) / self.scale
             total = value.sum()  # a target depends only on its row, so the sum has the derivatives of all targets
         if value.shape != cosine.shape:

@@ -1,6 +1,6 @@
 """The interface of margins, which change the logit of a row's class, and possibly the other logits.
 
-Shapes: G global batch, T classes of a tile.
+Shapes: G global batch, P labels of an item, T classes of a tile.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from partial_fc.utils.options import checked
 
 
 class Targets(NamedTuple):
-    """The targets of a batch. The values of a row whose center is on another rank are arbitrary.
+    """The targets of a batch, usually one per row. The values of those whose center is on another rank are arbitrary.
 
     Attributes:
         value: (G,) float64, target logit / s.
@@ -29,18 +29,6 @@ class Targets(NamedTuple):
     penalty_by_norm: torch.Tensor | None = None
     of_negatives: torch.Tensor | None = None
 
-    def gradient_by_norms(self, d_target_logits: torch.Tensor, scale: float) -> torch.Tensor | None:
-        """Returns the derivatives (G,) of the rows' losses by the norms of their features; None for 0.
-
-        Args:
-            d_target_logits: (G,) float64, derivatives of the losses by the target logits.
-            scale: s.
-        """
-        if self.by_norm is None:
-            return self.penalty_by_norm
-        by_norm = scale * self.by_norm * d_target_logits
-        return by_norm if self.penalty_by_norm is None else by_norm + self.penalty_by_norm
-
 
 class Margin(torch.nn.Module):
     """The margin of a margin softmax; a subclass defines `targets`.
@@ -52,11 +40,13 @@ class Margin(torch.nn.Module):
         scale: s; a logit without a margin is s times the cosine.
 
     Attributes:
+        needs_one_label: whether items may have only one label, because `negatives` depends on its logit.
         needs_all_targets: whether `targets` needs the cosines of all rows, including those whose centers are on other
             ranks; costs another all-gather of (G,).
         slopes_negatives: whether `negatives` returns slopes, which take as much memory as the logits.
     """
 
+    needs_one_label = False
     needs_all_targets = False
     slopes_negatives = False
 
@@ -67,7 +57,9 @@ class Margin(torch.nn.Module):
     def targets(self, cosine: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:
         """Computes the target logits of a step, and updates the state if the module is in training mode.
 
-        Called once per step. No operation may wait for the device.
+        Called once per step. No operation may wait for the device. If items have P > 1 labels, cosines and labels are
+        (G, P), -1 for a missing label, and norms (G, 1); the result has the shape of the cosines, or one that expands
+        to it.
 
         Args:
             cosine: (G,) float64, cosines of features and the centers of their labels; see ``needs_all_targets``.
@@ -75,6 +67,39 @@ class Margin(torch.nn.Module):
             labels: (G,) int64, the same on all ranks.
         """
         raise NotImplementedError
+
+    def take_options(self, other: "Margin") -> None:
+        """Takes the attributes of a margin that was made with other arguments; keeps parameters and buffers."""
+        of_module = vars(torch.nn.Module())
+        for module, source in zip(self.modules(), other.modules()):
+            vars(module).update((name, value) for name, value in vars(source).items() if name not in of_module)
+
+    def of_labels(self, cosines: torch.Tensor, norms: torch.Tensor, labels: torch.Tensor) -> Targets:
+        """Calls `targets` for any number of labels.
+
+        Args:
+            cosines: (G, P) float64.
+            norms: (G,) float64.
+            labels: (G, P) int64.
+
+        Returns:
+            The targets: penalties (G,), ``of_negatives`` as it is, the rest (G, P).
+
+        Raises:
+            ValueError: Items have several labels, and the margin needs one.
+        """
+        if labels.shape[1] == 1:
+            targets = self.targets(cosines[:, 0], norms, labels[:, 0])
+            by_norm = None if targets.by_norm is None else targets.by_norm[:, None]
+            return targets._replace(value=targets.value[:, None], by_cosine=targets.by_cosine[:, None], by_norm=by_norm)
+        if self.needs_one_label:
+            raise ValueError(
+                f"{type(self).__name__} changes negatives by the label of an item, so an item has only one"
+            )
+        targets = self.targets(cosines, norms[:, None], labels)
+        value, by_cosine, by_norm = (None if each is None else each.expand_as(cosines) for each in targets[:3])
+        penalties = (None if each is None else each.flatten() for each in targets[3:5])
+        return Targets(value, by_cosine, by_norm, *penalties)
 
     def negatives(self, logits: torch.Tensor, targets: Targets) -> torch.Tensor | None:
         """Changes the logits of a tile in place; the targets among them are overwritten afterwards.

@@ -68,7 +68,7 @@ class RowOptimizer:
 
 @dataclass
 class RowUpdate:
-    """Updates the centers of one step; is called with the gradients of its tiles.
+    """Updates the centers of one step, tile by tile.
 
     Attributes:
         optimizer: the centers' optimizer.
@@ -80,9 +80,9 @@ class RowUpdate:
     centers: Centers
     learning_rate: float
 
-    def __call__(self, gradient: TileGradient) -> None:
-        """Updates a tile, see RowOptimizer.update."""
-        self.optimizer.update(self.centers, gradient, self.learning_rate)
+    def add(self, tile: TileGradient) -> None:
+        """See GradientSink; updates the centers of the tile, see RowOptimizer.update."""
+        self.optimizer.update(self.centers, tile, self.learning_rate)
 
 
 def _split(rows: RowIndex, size: int) -> Sequence[RowIndex]:

@@ -3,8 +3,7 @@
 Shapes: L classes of this rank, S centers of a step.
 """
 
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -39,9 +38,9 @@ class FileStore(CenterStore):
         """See CenterStore.allocate."""
         return torch.from_numpy(self._files.file(0, name).rows)
 
-    def prefetch(self, centers: Centers, drawn: Future[np.ndarray]) -> None:
+    def prefetch(self, centers: Centers, drawn: Callable[[], np.ndarray]) -> None:
         """See CenterStore.prefetch."""
-        self._read(drawn.result())
+        self._read(drawn())
 
     def _read(self, index: np.ndarray) -> None:
         """Starts to read the rows from the disk; if they are all rows, reads ahead of the rows in use."""

@@ -11,7 +11,7 @@ transferred. PyTorch's own threads do not help, because torchrun sets OMP_NUM_TH
 Shapes: L classes of this rank, S centers of a step, E embedding.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 
@@ -56,12 +56,12 @@ class HostStore(CenterStore):
         """See CenterStore.sequential_access."""
         return self._store.sequential_access()
 
-    def prefetch(self, centers: Centers, drawn: Future[np.ndarray]) -> None:
+    def prefetch(self, centers: Centers, drawn: Callable[[], np.ndarray]) -> None:
         """Starts to copy rows to the device, once the last update has been written back, unless already started."""
 
         def fetch_drawn() -> StepCenters:
             self._store.prefetch(centers, drawn)
-            return self._fetch(centers, drawn.result().copy())
+            return self._fetch(centers, drawn().copy())
 
         if self._ahead is None:
             self._ahead = self._thread.submit(fetch_drawn)

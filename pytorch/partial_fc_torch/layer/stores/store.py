@@ -3,7 +3,7 @@
 Shapes: L classes of this rank, S centers of a step, N rows, E embedding.
 """
 
-from concurrent.futures import Future
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -51,10 +51,10 @@ class CenterStore:
         """Returns zeros (L, width) float32 for the centers or one of their states."""
         return torch.zeros(self.num_local, width, dtype=torch.float32, device=self.device)
 
-    def prefetch(self, centers: Centers, drawn: Future[np.ndarray]) -> None:
-        """Announces the sorted local indices (S,) of the next step; most of them will be passed to `load`.
+    def prefetch(self, centers: Centers, drawn: Callable[[], np.ndarray]) -> None:
+        """Announces the sorted local rows (S,) of the next step; most of them will be passed to `load`.
 
-        ``drawn`` is a future, because a thread may still be drawing them, and waiting would leave a GPU idle.
+        ``drawn`` returns them. A thread may still be drawing them, and waiting would leave a GPU idle.
         """
 
     def load(self, centers: Centers, index: torch.Tensor) -> StepCenters:

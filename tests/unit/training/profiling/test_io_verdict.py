@@ -61,7 +61,7 @@ CASES = {  # profile; kind, decode_threads, what the text has, and what it lacks
         ("threads", 4, ["loses 75 % to", "only 3.0 of 8 cores", "(now 1): this uses all idle cores; 5 would be"], []),
     ),
     "read in worker processes": (
-        profile(tally(260), tally(1000), DECODING)._replace(readers="decode_processes"),
+        profile(tally(260), tally(1000), DECODING)._replace(readers_setting="decode_processes"),
         ("threads", 4, ["Set decode_processes=4 (now 1)"], ["decode_threads"]),
     ),
     "by Python code, of which one thread runs at a time": (

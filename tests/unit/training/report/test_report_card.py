@@ -108,7 +108,7 @@ def test_a_card_has_the_figures_of_the_embeddings(place, images, measured):
         interval(correct_pairs(distance, ISSAME, 10)),
     ]
     assert row[3] == f"{100 * verification.tar_at_far:.2f} %" and row[-1] == f"{norms.mean():.2f}"
-    assert "val: too few impostor pairs for FAR 0.001: 60" in text and "val again" not in text
+    assert "val: too few impostor pairs for FAR 0.001: 60" in text and "val, independently" not in text
     for group, rates in rates_by_group(distance, ISSAME, GROUPS, threshold).items():
         assert rows[re.sub("([<>|])", r"\\\1", group)] == [*cells(rates), "small"]
     for share, rates in rates_by_rejection(distance, ISSAME, norms, images, threshold, [0, 0.2, 0.5]).items():
@@ -160,7 +160,7 @@ def test_every_figure_is_in_its_cell(place, tmp_path):
         x = "at % of images rejected"
         assert f"val: {100 * all_pairs.share:.6g} {x} 0, {100 * half.share:.6g} {x} 50;" in page
     untested = text.partition("## Not tested")[2]
-    assert "gone.bin" in untested and "val again" in untested and "below 0.005, which 199 pairs" in untested
+    assert "gone.bin" in untested and "val, independently" in untested and "below 0.005, which 199 pairs" in untested
     assert "groups young of age" in untested and "no groups" not in untested
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from made_up_training import TWO_POINTS, a_set, a_training
 from partial_fc.training.report.charts import Chart, Line, roc_curve, training_charts
-from partial_fc.training.report.drawing import LINE_WIDTH, look, svg, write_png
+from partial_fc.training.report.drawing import LINE_WIDTH, line_style, svg, write_png
 from partial_fc.training.report.pictures import hardest_pairs
 from partial_fc.training.results import LossPoint, SetResult
 from partial_fc.training.tasks import Evaluation
@@ -94,10 +94,12 @@ def test_a_gap_interrupts_the_line_and_an_isolated_point_has_a_dot():
 
 
 def test_lines_of_one_chart_differ():
-    assert len({str(look(number)) for number in range(24)}) == 24
+    assert len({str(line_style(number)) for number in range(24)}) == 24
     line = Line("dotted", np.arange(2.0), np.arange(2.0), 6)
     drawn = svg(Chart("loss", "Loss", "", [line]))
-    assert any("stroke-dasharray" in path.keys() for path in drawn.iter("path") if path.get("stroke") == look(6)[0])
+    assert any(
+        "stroke-dasharray" in path.keys() for path in drawn.iter("path") if path.get("stroke") == line_style(6)[0]
+    )
 
 
 def test_only_what_was_measured_is_drawn():

@@ -10,7 +10,7 @@ import pytest
 from command_line import exit_code
 from made_up_training import a_set, a_training, point
 from partial_fc.training.report import curves_json, write_report
-from partial_fc.training.report.curves_json import LARGEST, MOST_LINES, MOST_NAMES, Run, read_runs
+from partial_fc.training.report.curves_json import LARGEST_FILE, MOST_LINES, MOST_NAMES, Run, read_runs
 from partial_fc.training.results import SERIES, LossPoint
 from partial_fc_tools.report.compare import differing, render, results
 
@@ -160,7 +160,7 @@ def test_as_many_sets_and_settings_as_the_limits(tmp_path):
     (tmp_path / "settings.json").write_text(json.dumps({**names, "last": 0}))
     with pytest.raises(ValueError, match=f"{MOST_NAMES + 1} names"):
         read_runs([str(tmp_path)])
-    os.truncate(tmp_path / "settings.json", LARGEST + 1)
+    os.truncate(tmp_path / "settings.json", LARGEST_FILE + 1)
     with pytest.raises(ValueError, match="bytes"):
         read_runs([str(tmp_path)])
 
@@ -172,7 +172,7 @@ def test_the_curves_of_a_long_training_can_be_read(lines, kept, tmp_path, monkey
     write_report(a_training(folder=str(tmp_path), losses=points))
     # With as many lines as are kept, the file is far below the size that is read.
     empty = len(json.dumps(a_training().summary()))
-    assert (os.path.getsize(tmp_path / "curves.json") - empty) / kept < LARGEST / MOST_LINES
+    assert (os.path.getsize(tmp_path / "curves.json") - empty) / kept < LARGEST_FILE / MOST_LINES
     (tmp_path / "settings.json").write_text("{}")
     (run,) = read_runs([str(tmp_path)])
     for name, field in SERIES.items():

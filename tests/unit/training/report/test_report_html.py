@@ -60,7 +60,7 @@ def test_all_figures_are_on_the_page(tmp_path):
         "best 95.00 % at update 500 XNorm 21.50 dimensions 14.2 train/eval agreement 0.953 pairs 40",
         "final loss 3.0000 samples per second 1,600.0 waiting for data 5.6 % updates 32,000 time 2 h 03 min",
         "bad samples skipped 0 raw pixels 60.10 %",
-        "lfw: too few impostor pairs for FAR 0.001: 20, and it needs 1,000.",
+        "lfw: too few impostor pairs for FAR 0.001: 20 instead of at least 1,000.",
         "1,000 90.000 % 1.250 % 87.60 % 0.001 0.067 % 88.10 % 1.200 21.50 14.2 0.953 0.8",
         "wd 0.0005 lr_steps [1, 2] fp16 False net_act (empty) bank_folder",
         "mxnet 1.9.1",
@@ -141,7 +141,7 @@ def test_only_wrong_pairs_are_shown_as_wrong(tmp_path):
     nearest = "Judged correctly, closest to the threshold:"
     assert f"Same person, judged different 1.500 pair 2 {nearest} 1.100 pair 0 Different people" in page.text
     assert f"Different people, judged the same None. {nearest} 1.200 pair 3 1.900 pair 1" in page.text
-    assert "2 pairs of the same person and 2 of different people, of 4; judged the same below 1.200." in page.text
+    assert "2 pairs of the same person and 2 of different people, out of 4." in page.text
     assert [image["alt"] for image in page.all("img")[:2]] == ["pair 2, left", "pair 2, right"]
     assert page.all("img")[1]["src"].endswith(base64.b64encode(PNG).decode())
 

@@ -87,9 +87,15 @@ def test_every_setting_reaches_the_data(tmp_path, monkeypatch):
     rec = write_records(str(tmp_path), {key: (key % 4, key, 0, jpeg(key)) for key in range(24)})
     changes = {"rec": rec, "num_classes": 4, "batch_size": 3, "gradient_acc": 2, "image_size": 16, "seed": 7}
     changes |= {"shuffle": False, "skip_bad_images": 5, "min_images_per_class": 2, "cutout": 9}
-    changes |= {"rand_mirror": False, "color_jittering": 0.3, "jpeg_compression": 20, "val_targets": ["b", "a"]}
+    changes |= {
+        "labels_per_item": 2,
+        "rand_mirror": False,
+        "color_jittering": 0.3,
+        "jpeg_compression": 20,
+        "val_targets": ["b", "a"],
+    }
     settings = default.generate_config(changes={**changes, "max_update": 4, "lr_steps": []}, trainer="torch")
-    common = {"shuffle": False, "rank": 1, "size": 2, "seed": 7, "batch_size": 6}
+    common = {"labels_per_item": 2, "shuffle": False, "rank": 1, "size": 2, "seed": 7, "batch_size": 6}
     of_set = build_task(settings)
     of_set.batches(1, 2)
     augmentation = Augmentation(False, 9, 0.3, 20)
@@ -103,3 +109,12 @@ def test_every_setting_reaches_the_data(tmp_path, monkeypatch):
     OfSignals(settings).batches(1, 2)
     (found,) = of_items
     assert len(found.pop("items")) == len(Signals()) and found == {**common, "skip_bad_items": 5}
+
+
+def test_classes_are_left_out_by_the_labels_of_a_file(tmp_path):
+    rec = write_records(str(tmp_path), {key: (key // 2, key, 0, jpeg(key)) for key in range(24)})
+    np.save(tmp_path / "labels.npy", [0, 1, 1, 1, *[2] * 20])
+    changes = {"rec": rec, "num_classes": 3, "batch_size": 4, "image_size": 16, "min_images_per_class": 3}
+    changes |= {"labels": str(tmp_path / "labels.npy"), "max_update": 4, "lr_steps": [], "shuffle": False}
+    batches = build_task(default.generate_config(changes=changes, trainer="torch")).batches(0, 1)
+    assert batches.num_images == 23 and batches.batch(0, 0).labels.tolist() == [1, 1, 1, 2]

@@ -13,7 +13,7 @@ import torch
 from partial_fc.utils.atomic_io import replace_file_by
 from partial_fc.utils.regular_files import open_regular
 
-from ..errors import error_message
+from .errors import error_message
 from .tensor_headers import StandIn, UnsupportedTensorError, check_header
 
 

@@ -1,0 +1,339 @@
+"""Objectives, several labels and sub-centers against a dense formulation in float64 with autograd."""
+
+import numpy as np
+import pytest
+import torch
+from test_torch_layer_oracle import TOLERANCE, record_samples
+from torch.nn.functional import normalize, softplus
+from torch_layer import FUSED, LOCAL, LR, SIZE, E, G, all_ranks, build, build_v2, random_batch
+
+import oracle
+from partial_fc.layer.sharding import shard_of
+from partial_fc_torch import AdaFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace
+from partial_fc_torch.layer.accumulation import Accumulation
+from partial_fc_torch.layer.objectives import OBJECTIVES, Objective
+from partial_fc_torch.layer.stores import CenterStore, HostStore
+
+CLASSES, SCALE = 31, 8.0
+# Item by item: three labels, two, one, one that is repeated, none, and two again.
+LABELS = np.array([[3, 30, 11], [11, -1, 4], [-1, 20, -1], [7, 7, 7], [-1, -1, -1], [30, 3, -1]])
+TILES = {"tile_classes": 3, "logits_cache_mb": 0}
+
+
+def own(negatives, targets, cosines, present):
+    """An objective of a user that reads everything."""
+    gap = torch.where(present, softplus(negatives[:, None] - targets) + 0.1 * cosines**2, 0.0)
+    return gap.sum(dim=1)
+
+
+def g(cosine):
+    return 2 * ((cosine + 1) / 2) ** 3 - 1
+
+
+def loss_of_row(name, negatives, t, z, b):
+    """The formulas of the papers for a row with the logits of its negatives (n,), and those of its labels (p,)."""
+    total = negatives.exp().sum()
+    return {
+        "softmax": lambda: ((total + t.exp()).log() - t).mean(),
+        "softmax_shared": lambda: torch.stack(
+            [(total + each.exp() + (z.exp().sum() - other.exp())).log() - each for each, other in zip(t, z)]
+        ).mean(),
+        "mlcd": lambda: (1 + total).log() + (1 + (-t).exp().sum()).log(),
+        "circle": lambda: (1 + total * (-t).exp().sum()).log(),
+        "bce": lambda: (1 + (-t - b).exp()).log().mean() + (1 + (negatives + b).exp()).log().sum(),
+        "uniface": lambda: (1 + (-t - b).exp()).log().mean() + (1 + (negatives + b).exp()).log().sum(),
+        "sphereface2": lambda: (
+            0.7 / SCALE * (1 + (-SCALE * (g(z / SCALE) - 0.4) - b).exp()).log().mean()
+            + 0.3 / SCALE * (1 + (SCALE * (g(negatives / SCALE) + 0.4) + b).exp()).log().sum()
+        ),
+        own: lambda: (((total + t.exp()).log() - t) + 0.1 * z**2).sum(),
+    }[name]()
+
+
+class Reference:
+    """Loss and gradients of the dense formulation; ``target`` maps cosines and the norm of a row to its t / s."""
+
+    def __init__(self, name, features, centers, labels, classes, target, sub_centers=1, bias=0.0, counts=None):
+        rows, columns = (torch.from_numpy(each).double().requires_grad_() for each in (features, centers))
+        b = torch.tensor(bias, dtype=torch.float64, requires_grad=True)
+        cosine = (normalize(rows) @ normalize(columns).T).view(len(rows), -1, sub_centers).amax(dim=2)
+        losses, one_versus_all = [], name in ("bce", "uniface", "sphereface2")
+        for row, found in enumerate(labels.reshape(len(rows), -1)):
+            present = sorted(set(found[found >= 0].tolist()) & set(classes))
+            if not present:
+                continue
+            others = sorted(set(classes) - set(present))
+            negatives = SCALE * cosine[row, others]
+            if counts is not None:
+                weights = torch.tensor([counts.get(each, 1.0) for each in others]).double()
+                negatives = negatives if one_versus_all else negatives + weights.log()
+            value, penalty = target(cosine[row, present], rows[row].norm())
+            losses.append(loss_of_row(name, negatives, SCALE * value, SCALE * cosine[row, present], b) + penalty)
+        self.loss = torch.stack(losses).sum() / len(rows)
+        wanted = torch.autograd.grad(self.loss, (rows, columns, b), materialize_grads=True)
+        self.d_features, self.d_centers, self.d_bias = (each.numpy() for each in wanted)
+        self.loss = self.loss.item()
+
+
+def cosface(cosine, norm):
+    return cosine - 0.4, 0.0
+
+
+def arcface(cosine, norm):
+    angle = cosine.acos() + 0.5
+    return torch.where(angle > torch.pi, -angle.cos() - 2, angle.cos()), 0.0
+
+
+def straight_through(cosine, norm):
+    """The value of ArcFace with the derivative 1, as in arcface_torch."""
+    return cosine + (arcface(cosine, norm)[0] - cosine).detach(), 0.0
+
+
+def magface(cosine, norm):
+    a = norm.clip(1.6, 2.2)
+    angle = cosine.acos() + 0.45 + 0.35 / 0.6 * (a - 1.6)
+    return torch.where(angle > torch.pi, -angle.cos() - 2, angle.cos()), 35 * (1 / a + a / 2.2**2)
+
+
+def adaface(cosine, norm):
+    z = (0.333 * (norm.detach() - 2.0) / 0.401).clip(-1, 1)
+    return (cosine.acos() - 0.4 * z).clip(0, torch.pi).cos() - 0.4 - 0.4 * z, 0.0
+
+
+def adaface_module():
+    margin = AdaFace(SCALE).eval()  # the state is not part of this test
+    margin.norm_mean.fill_(2.0)
+    margin.norm_std.fill_(0.4)
+    return margin
+
+
+MARGINS = {
+    cosface: lambda: CosFace(SCALE),
+    arcface: lambda: CombinedMarginLoss(SCALE, 1.0, 0.5, 0.0),
+    straight_through: lambda: CombinedMarginLoss(SCALE, 1.0, 0.5, 0.0, straight_through=True),
+    magface: lambda: MagFace(SCALE, 1.6, 2.2),
+    adaface: adaface_module,
+}
+
+
+def gradients_of(layer, labels, between=lambda: None):
+    """Loss and gradients of a step of PartialFC_V2 over all ranks, and the classes of the step."""
+    samples = [] if layer.sampling_correction else record_samples(layer)
+    features = random_batch(layer.num_classes)[0]
+    local = torch.from_numpy(features[LOCAL]).requires_grad_()
+    loss = layer(local, torch.from_numpy(labels[LOCAL]))
+    loss.backward()
+    by_centers = all_ranks(layer.weight.grad)
+    classes = samples[0] if samples else np.flatnonzero(by_centers.reshape(layer.num_classes, -1).any(axis=1))
+    bias = getattr(layer.objective, "bias", None)
+    by_bias = 0.0 if bias is None else bias.grad.item()
+    return features, classes.tolist(), (loss.item(), all_ranks(local.grad / SIZE), by_centers, by_bias)
+
+
+def assert_equal(found, expected):
+    loss, by_features, by_centers, by_bias = found
+    np.testing.assert_allclose(loss, expected.loss, rtol=1e-5, atol=1e-12)
+    np.testing.assert_allclose(by_features, expected.d_features, **TOLERANCE)
+    np.testing.assert_allclose(by_centers, expected.d_centers, rtol=2e-4, atol=2e-4)  # divided by norms of 0.02
+    np.testing.assert_allclose(by_bias, expected.d_bias, rtol=1e-4, atol=1e-6)
+
+
+def bias_of(layer):
+    return layer.objective.bias.item() if hasattr(layer.objective, "bias") else 0.0
+
+
+ALL = [*OBJECTIVES, own]
+ONE_VERSUS_ALL = "bce", "uniface", "sphereface2"
+
+
+@pytest.mark.parametrize(
+    "name, ratio, tiling",
+    [
+        (name, ratio, tiling)
+        for name in ALL
+        for ratio in (1.0, 0.3, 0.1, 0.0)
+        for tiling in ({}, TILES, FUSED)
+        if tiling is not FUSED or name not in ONE_VERSUS_ALL and ratio in (1.0, 0.3)
+    ],
+)
+@pytest.mark.parametrize("labels", [LABELS, np.array([3, 11, -1, 3, 30, 0])], ids=["several", "one"])
+def test_objectives_match_the_dense_form(name, ratio, tiling, labels):
+    layer = build_v2(CLASSES, ratio, CosFace(SCALE), SCALE, objective=name, **tiling)
+    bias = bias_of(layer)
+    features, classes, found = gradients_of(layer, labels)
+    assert set(labels[labels >= 0]) <= set(classes)
+    assert_equal(found, Reference(name, features, all_ranks(layer.weight), labels, classes, cosface, bias=bias))
+
+
+@pytest.mark.parametrize("target", [each for each in MARGINS if each is not cosface])
+@pytest.mark.parametrize("name", ["softmax", "softmax_shared", "uniface"])
+def test_margins_act_on_each_label(name, target):
+    layer = build_v2(CLASSES, 0.5, MARGINS[target](), SCALE, objective=name, tile_classes=3)
+    features, classes, found = gradients_of(layer, LABELS)
+    expected = Reference(name, features, all_ranks(layer.weight), LABELS, classes, target, bias=bias_of(layer))
+    assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("tiling", [{}, TILES])
+@pytest.mark.parametrize("name", ["softmax", "circle", "bce"])
+@pytest.mark.parametrize("labels", [LABELS, LABELS[:, :1]], ids=["several", "one"])
+@pytest.mark.parametrize("ratio", [1.0, 0.3])
+def test_sub_centers_match_the_dense_form(name, tiling, labels, ratio):
+    layer = build_v2(CLASSES, ratio, CosFace(SCALE), SCALE, objective=name, sub_centers=3, **tiling)
+    assert len(all_ranks(layer.weight)) == 3 * CLASSES
+    features, classes, found = gradients_of(layer, labels)
+    expected = Reference(name, features, all_ranks(layer.weight), labels, classes, cosface, 3, bias_of(layer))
+    assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("tiling", [{}, TILES, FUSED])
+@pytest.mark.parametrize("name", ["softmax", "mlcd"])
+def test_sampled_negatives_count_for_all(name, tiling):
+    layer = build_v2(CLASSES, 0.5, CosFace(SCALE), SCALE, objective=name, sampling_correction=True, **tiling)
+    features, classes, found = gradients_of(layer, LABELS)
+    shards = [shard_of(CLASSES, rank, SIZE) for rank in range(SIZE)]
+    counts = oracle.negative_counts(np.array(classes), LABELS[LABELS >= 0], shards)
+    assert max(counts.values()) > 1.2
+    expected = Reference(name, features, all_ranks(layer.weight), LABELS, classes, cosface, counts=counts)
+    assert_equal(found, expected)
+
+
+@pytest.mark.world_size(1)
+@pytest.mark.parametrize("tiling", [{}, TILES])
+def test_the_sum_of_corrected_binary_losses_is_unbiased(tiling):
+    def loss_of(layer):
+        with torch.no_grad():
+            return layer(torch.ones(2, E), torch.full((2,), 5)).item()
+
+    full = loss_of(build_v2(30, objective="bce"))
+    layer = build_v2(30, 0.4, objective="bce", sampling_correction=True, **tiling)
+    found = np.array([loss_of(layer) for _ in range(400)])
+    assert abs(found.mean() - full) < 4 * found.std() / np.sqrt(len(found)) and found.std() > 0.01 * full
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("tiling", [{}, FUSED])
+def test_a_row_whose_labels_are_all_classes_has_no_negatives(name, tiling):
+    layer = build_v2(2, 1.0, CosFace(SCALE), SCALE, objective=name, **({} if name in ONE_VERSUS_ALL else tiling))
+    labels = np.tile([[0, 1]], (G, 1))
+    features, classes, found = gradients_of(layer, labels)
+    assert np.isfinite(found[0]) and np.isfinite(found[1]).all() and np.isfinite(found[2]).all()
+    expected = Reference(name, features, all_ranks(layer.weight), labels, classes, cosface, bias=bias_of(layer))
+    assert_equal(found, expected)
+
+
+def trained(name, labels, ratio=0.5, steps=3, **arguments):
+    """Losses of some steps of PartialFC, then centers, momentum and bias of all ranks."""
+    layer = build(CLASSES, ratio, CosFace(SCALE), SCALE, objective=name, **arguments)
+    losses = []
+    for seed in range(steps):
+        features, here = torch.from_numpy(random_batch(CLASSES, seed)[0][LOCAL]), torch.from_numpy(labels[LOCAL])
+        losses.append(layer.step(features, here)[1].item())
+        if not layer.update_in_backward:
+            layer.optimizer.step()
+    return [np.array(losses), *(all_ranks(layer.rows(field)) for field in layer.widths), bias_of(layer)]
+
+
+def staged(rows, device):
+    return HostStore(CenterStore(rows, device), device, cores=2)
+
+
+@pytest.mark.parametrize("sub_centers", [1, 2])
+@pytest.mark.parametrize("name", ["softmax", "bce"])
+@pytest.mark.parametrize("ratio", [1.0, 0.5])
+@pytest.mark.parametrize("change", [{"store": staged}, {"folder": ""}, {"update_in_backward": False}, FUSED])
+def test_stores_and_explicit_steps_train_the_same(name, ratio, change, sub_centers, tmp_path):
+    if change is FUSED and (sub_centers > 1 or name == "bce"):
+        return
+    change = {**change, "folder": str(tmp_path)} if "folder" in change else change
+    expected = trained(name, LABELS, ratio, sub_centers=sub_centers)
+    for one, other in zip(trained(name, LABELS, ratio, sub_centers=sub_centers, **change), expected):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=3e-4)  # centers and momentum are up to 50
+
+
+@pytest.mark.parametrize("name", ["softmax_shared", "bce"])
+def test_micro_batches_of_several_labels_equal_one_batch(name):
+    """The bias is updated once, and the same on all ranks."""
+    features = torch.from_numpy(random_batch(CLASSES)[0])
+    layers = [build(CLASSES, 0.9, CosFace(SCALE), SCALE, objective=name) for _ in range(2)]
+    here, labels = features[LOCAL], torch.from_numpy(LABELS[LOCAL])
+    count = len(here)
+    _, loss = layers[0].step(here, labels)
+    update = Accumulation(layers[1], labels, count)
+    losses = [update.step(here[each : each + 1], labels[each : each + 1])[1] for each in range(count)]
+    update.update()
+    np.testing.assert_allclose(torch.stack(losses).mean(), loss, rtol=1e-5)
+    np.testing.assert_allclose(*(layer.weight.detach() for layer in layers), rtol=3e-4, atol=3e-5)
+    if name == "bce":
+        biases = [layers[0].collectives.gather_object("bias", bias_of(layer)) for layer in layers]
+        assert len(set(biases[0])) == 1 and biases[0][0] != -np.log(CLASSES - 1)
+        np.testing.assert_allclose(*biases, rtol=1e-6)
+
+
+def test_the_bias_takes_a_step_of_gradient_descent_and_is_saved():
+    layer = build(CLASSES, 1.0, CosFace(SCALE), SCALE, objective="bce")
+    before, centers = bias_of(layer), all_ranks(layer.weight)
+    features = random_batch(CLASSES)[0]
+    layer.step(torch.from_numpy(features[LOCAL]), torch.from_numpy(LABELS[LOCAL]))
+    expected = Reference("bce", features, centers, LABELS, list(range(CLASSES)), cosface, bias=before)
+    assert bias_of(layer) == pytest.approx(before - LR * expected.d_bias, rel=1e-6)
+    other = build(CLASSES, 1.0, CosFace(SCALE), SCALE, objective="bce")
+    other.load_state_dict(layer.state_dict())
+    assert bias_of(other) == bias_of(layer) != before
+
+
+def test_a_label_among_eight_trains_as_one_label():
+    alone = trained("softmax", LABELS[:, 1], 1.0)
+    repeated = trained("softmax", np.repeat(LABELS[:, 1:2], 8, axis=1), 1.0)
+    for one, other in zip(alone, repeated):
+        np.testing.assert_allclose(one, other, rtol=3e-4, atol=3e-5)
+
+
+def test_eight_softmaxes_over_all_classes_are_softmax_shared():
+    """As OneVision-Encoder trains: the labels of an item one after the other, each against all other classes."""
+    labels = np.random.default_rng(1).permuted(np.tile(np.arange(CLASSES), (G, 1)), axis=1)[:, :8]
+    layer = build_v2(CLASSES, 1.0, CosFace(SCALE), SCALE, objective="softmax_shared")
+    features, classes, found = gradients_of(layer, labels)
+    single = [Reference("softmax", features, all_ranks(layer.weight), labels[:, p], classes, cosface) for p in range(8)]
+    for number, each in enumerate(("loss", "d_features", "d_centers")):
+        mean = np.mean([getattr(reference, each) for reference in single], axis=0)
+        np.testing.assert_allclose(found[number], mean, rtol=2e-4, atol=2e-4)
+
+
+def test_a_margin_that_reads_the_label_needs_one():
+    layer = build(CLASSES, 1.0, CurricularFace(SCALE), SCALE)
+    with pytest.raises(ValueError, match="CurricularFace changes negatives by the label"):
+        layer.step(torch.ones(len(LABELS[LOCAL]), E), torch.from_numpy(LABELS[LOCAL]))
+
+
+class Decreasing(Objective):
+    def forward(self, negatives, targets, cosines, present):
+        return -negatives
+
+
+@pytest.mark.parametrize(
+    "objective, message",
+    [
+        (Decreasing(), "Decreasing .*decreases with the negatives"),
+        (lambda *rows: rows[1], r"returns \(2, 1\), not one loss per row"),
+        ("hinge", "objective is 'hinge', but must be a known name"),
+    ],
+)
+def test_objectives_that_cannot_be_trained_are_refused(objective, message):
+    with pytest.raises(ValueError, match=message):
+        build(CLASSES, objective=objective)
+
+
+def test_options_of_objectives():
+    layer = build(CLASSES, objective="uniface", objective_options={"weight": 0.5})
+    assert layer.objective.weight == 0.5 and bias_of(layer) == pytest.approx(-np.log(10 * CLASSES))
+    with pytest.raises(ValueError, match="weight is -1.0, but must be above 0"):
+        build(CLASSES, objective="uniface", objective_options={"weight": -1})
+
+
+def test_unlabeled_items_do_not_hide_features_that_are_not_finite():
+    layer = build(CLASSES)
+    labels = torch.full((len(LABELS[LOCAL]),), -1)
+    layer.step(torch.ones(len(labels), E), labels)
+    with pytest.raises(FloatingPointError):
+        layer.step(torch.full((len(labels), E), torch.nan), labels)

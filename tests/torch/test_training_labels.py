@@ -1,0 +1,146 @@
+"""Trainings on the labels of a file: drawn anew in every epoch, resumed to the same bytes, checked before the start."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import default
+from own_items import CLASSES, N, Signals
+from partial_fc.checkpoint import CheckpointFolder
+from partial_fc.data.item_batches import ItemBatches
+from partial_fc.data.sources.dataset import DatasetItems
+from partial_fc.distributed.errors import JobError
+from partial_fc.settings import declarations
+from partial_fc.training.tasks import Task
+from partial_fc.training.trainer import train
+from partial_fc_torch.build import TorchFramework
+from partial_fc_torch.layer.objectives import OBJECTIVES
+
+SETTINGS = {"task": "items", "rec": "own_items:Signals", "network": "own_items:network", "num_classes": CLASSES}
+SETTINGS |= {"embedding_size": 16, "batch_size": 8, "max_update": 14, "lr_steps": [], "trackers": "jsonl"}
+FILES = ("backbone.pth", "backbone.onnx", "rank_0_softmax_weight.pt")
+
+
+class Shifted(Signals):
+    """The signals with the labels that the tests write into a file."""
+
+    targets = (np.arange(N) + 3) % CLASSES
+
+    def __getitem__(self, position):
+        return Signals()[position][0], self.targets[position]
+
+
+def halved(negatives, targets, cosines, present, by):
+    """Half of the loss of mlcd."""
+    missing = torch.where(present, -targets, -torch.inf).logsumexp(dim=1)
+    return (torch.nn.functional.softplus(negatives) + torch.nn.functional.softplus(missing)) / by
+
+
+def settings_of(folder, **changes):
+    return default.generate_config(changes={**SETTINGS, "output": str(folder), **changes}, trainer="torch")
+
+
+def saved(tmp_path, labels, name="labels.npy"):
+    np.save(tmp_path / name, labels)
+    return str(tmp_path / name)
+
+
+def several():
+    """Up to five labels of each item; the last ten items have none."""
+    labels = np.random.default_rng(0).permuted(np.tile(np.arange(-1, CLASSES), (N, 1)), axis=1)[:, :5]
+    labels[-10:] = -1
+    return labels
+
+
+def same(*folders):
+    for name in FILES:
+        assert len({(folder / name).read_bytes() for folder in folders}) == 1, name
+
+
+def test_labels_of_a_file_train_like_those_of_a_set(tmp_path):
+    labels = saved(tmp_path, Shifted.targets.astype(np.uint16))
+    train(settings_of(tmp_path / "file", labels=labels), TorchFramework())
+    train(settings_of(tmp_path / "set", rec=f"{__name__}:Shifted"), TorchFramework())
+    same(tmp_path / "file", tmp_path / "set")
+    assert json.loads((tmp_path / "file" / "settings.json").read_text())["labels"] == labels
+
+
+def test_the_objectives_of_the_settings_are_those_of_the_layer():
+    assert set(declarations.OBJECTIVES) == set(OBJECTIVES)
+
+
+@pytest.mark.parametrize(
+    "drawn, objective, options",
+    [(1, "softmax", ""), (2, "softmax_shared", ""), (3, "uniface", "weight=0.5"), (4, f"{__name__}:halved", "by=2.0")],
+)
+def test_a_training_with_drawn_labels_is_resumed_to_the_same_bytes(drawn, objective, options, tmp_path, caplog):
+    """Also with the other kind of reader, in the middle of an epoch of five updates."""
+    labels = several()
+    changes = {"labels": saved(tmp_path, labels), "labels_per_item": drawn, "checkpoint_every": 7}
+    changes |= {"objective": objective, "objective_options": options, "sample_ratio": 0.5}
+    train(settings_of(tmp_path / "whole", **changes), TorchFramework())
+    path = dict(CheckpointFolder(str(tmp_path / "whole" / "checkpoints"), 2).complete())[7]
+    train(settings_of(tmp_path / "resumed", resume=path, decode_processes=1, **changes), TorchFramework())
+    same(tmp_path / "whole", tmp_path / "resumed")
+    assert "starts anew" not in caplog.text
+    train(
+        settings_of(tmp_path / "first", **{**changes, "labels": saved(tmp_path, labels[:, :drawn], "first.npy")}),
+        TorchFramework(),
+    )
+    assert (tmp_path / "first" / FILES[0]).read_bytes() != (tmp_path / "whole" / FILES[0]).read_bytes()
+    other = saved(tmp_path, labels[::-1], "other.npy")
+    with pytest.raises(JobError, match="the position in the data was saved with data_set="):
+        train(settings_of(tmp_path / "other", **{**changes, "labels": other, "resume": path}), TorchFramework())
+
+
+@pytest.mark.parametrize(
+    "labels, changes, message",
+    [
+        (np.zeros(3, int), {}, "labels.npy has labels of 3 items, but the set has 40"),
+        (np.full(N, CLASSES), {}, r"labels.npy: own_items:Signals\[0\] has the label 10, expected -1 .*num_classes"),
+        (np.zeros((N, 2), int), {"labels_per_item": 3}, "labels_per_item is 3, but the items of the set have 2 labels"),
+        (None, {"labels_per_item": 2}, "labels_per_item is 2, but the items of the set have 1 label:"),
+        (None, {"labels": "missing.npy"}, "missing.npy"),
+        (None, {"objective": "mlcd", "objective_options": "by=2"}, "objective is 'mlcd', but cannot be made with .*by"),
+    ],
+)
+def test_what_does_not_fit_the_set_is_refused_before_the_training(labels, changes, message, tmp_path):
+    changes = changes if labels is None else {"labels": saved(tmp_path, labels), **changes}
+    with pytest.raises(JobError, match=message):
+        train(settings_of(tmp_path / "run", **changes), TorchFramework())
+    assert not (tmp_path / "run" / "backbone.pth").exists()
+
+
+class OwnBatches(Task):
+    """Has batches that do not read the settings of labels."""
+
+    def batches(self, rank, size):
+        batches = ItemBatches(DatasetItems(Signals()), 8)
+        names = (
+            "num_images",
+            "batch_size",
+            "size",
+            "log",
+            "digest",
+            "order",
+            "batch",
+            "sample",
+            "check_labels",
+            "close",
+        )
+        return SimpleNamespace(**{name: getattr(batches, name) for name in names})
+
+
+def test_a_task_with_batches_of_its_own_refuses_labels(tmp_path):
+    changes = {"task": f"{__name__}:OwnBatches", "max_update": 1, "labels": saved(tmp_path, np.zeros(N, int))}
+    with pytest.raises(JobError, match="OwnBatches reads batches of its own, which do not take labels: remove it"):
+        train(settings_of(tmp_path / "run", **changes), TorchFramework())
+    train(settings_of(tmp_path / "run", **{**changes, "labels": ""}), TorchFramework())
+
+
+def test_dummies_have_as_many_labels(tmp_path):
+    train(settings_of(tmp_path, debug=True, labels_per_item=2, max_update=2), TorchFramework())
+    assert (tmp_path / "backbone.pth").exists()
