@@ -90,8 +90,8 @@ def resolve_settings(
     settings = complete(merge(*before, saved, changed), root)
     heads = heads_of(settings)
     for head in heads:
-        if "heads" not in changed and path and not trust_code:
-            refuse_code(settings["heads"] or path, head.own, user, recipe or {}, changed)
+        if "heads" in saved and "heads" not in changed and path and not trust_code:
+            refuse_code(settings["heads"], head.own, user, recipe or {}, changed)
         with errors_in(settings["heads"], head.name):
             dataset_preset = preset("dataset", combined["dataset"], trainer)
             check_settings(head.settings, named.union(head.own), newly_set, dataset_preset, trainer)

@@ -17,11 +17,14 @@ OTHERS = 14  # classes of the second set
 
 @pytest.fixture(scope="session")
 def heads(faces):
-    """Path of a file with two heads, whose sets are beside it."""
+    """Path of a file with two heads, whose sets are beside it; items of the second have up to two labels."""
     folder = faces.parent.parent
     write_demo(folder / "others", DemoSize(seed=2, identities=OTHERS, images_per_identity=6, held_out=20, pairs=40))
+    labels = np.repeat(np.arange(OTHERS), 6)
+    np.save(folder / "labels.npy", np.stack([labels, np.where(labels % 3, -1, (labels + 1) % OTHERS)], axis=1))
     first = {"name": "faces", "rec": "faces", "num_classes": CLASSES, "sample_ratio": 0.5}
     second = {"name": "others", "rec": "others", "num_classes": OTHERS, "loss": "adaface"}
+    second |= {"labels": "labels.npy", "objective": "softmax_shared"}
     path = folder / "heads.json"
     path.write_text(json.dumps({"heads": [first, {**second, "weight": 0.5, "batch_size": 4}]}))
     return path

@@ -299,6 +299,8 @@ def test_heads_add_their_banks_and_transfers_and_share_what_a_step_frees(tmp_pat
     own = [{move.name: (move.out, move.back) for move in each.traffic} for each in alone]
     assert moves == own[0] | {f"{name}, head b": moved for name, moved in own[1].items()}
     assert exit_code("plan", *words) == 2 and "the mxnet trainer has no heads" in capsys.readouterr().err
+    (tmp_path / "heads.json").write_text(json.dumps([HEADS[0], {"name": "b"}]))
+    assert exit_code("plan", *words) == 2 and "head b: num_classes is missing" in capsys.readouterr().err
 
 
 def test_every_rate_has_its_own_unit(capsys):

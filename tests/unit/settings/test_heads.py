@@ -7,6 +7,7 @@ import pytest
 
 import default
 from default import heads_of
+from partial_fc.training.run_folder import output_folder
 from partial_fc.utils.config import SettingsError, write_settings
 
 A, B = {"name": "a", "rec": "/sets/a", "num_classes": 20}, {"name": "b", "rec": "sub/b", "num_classes": 9}
@@ -30,6 +31,7 @@ def test_a_head_has_the_training_s_settings_and_its_own(tmp_path):
     first, second = heads_of(settings)
     assert (first.name, first.weight, second.name, second.weight) == ("a", 1.0, "b", 2.0)
     assert (settings.num_classes, settings.dataset, settings.rec) == (20, "own", "")
+    assert output_folder(settings).endswith("/small-cosface-heads")  # the name of the file
     one, two = first.settings, second.settings
     assert type(one) is type(settings) and one.heads == two.heads == path
     assert (one.rec, one.num_classes, one.loss, one.batch_size) == ("/sets/a/train.rec", 20, "cosface", 12)

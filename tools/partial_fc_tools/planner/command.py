@@ -128,7 +128,11 @@ def _fields_of_heads(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
         by_name[head["name"]] = _fields({**of_loss, **head})
     (_, first), *others = by_name.items()
     common = {field: options.get(field, Case._field_defaults.get(field)) for field in first}
-    return {**first, "heads": tuple((name, tuple({**common, **fields}.items())) for name, fields in others)}
+    heads = {name: {**common, **fields} for name, fields in others}
+    for name, fields in heads.items():
+        if not fields.get("classes", options.get("classes")):
+            raise ValueError(f"{path}: head {name}: num_classes is missing")
+    return {**first, "heads": tuple((name, tuple(fields.items())) for name, fields in heads.items())}
 
 
 def _fields_of_config(options: dict[str, Any], trusts_code: bool) -> dict[str, Any]:
