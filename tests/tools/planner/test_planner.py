@@ -272,15 +272,23 @@ def test_every_setting_reaches_the_case_unless_an_option_replaces_it(tmp_path, m
 
 HEADS = [
     {"name": "a", "num_classes": 1000, "sample_ratio": 0.5},
-    {"name": "b", "num_classes": 200, "batch_size": 12, "loss": "curricularface", "weight": 0.3},
+    {
+        "name": "b",
+        "num_classes": 200,
+        "batch_size": 12,
+        "loss": "curricularface",
+        "weight": 0.3,
+        "layer_options": "sub_centers=2",
+    },
 ]
 
 
 def test_heads_add_their_banks_and_transfers_and_share_what_a_step_frees(tmp_path, capsys):
     (tmp_path / "heads.json").write_text(json.dumps(HEADS))
-    common = {"ranks": 2, "embedding": 16, "trainer": "torch", "bank": "host"}
-    alone = plan(Case(1000, batch=8, ratio=0.5, **common)), plan(Case(200, batch=12, margin="curricularface", **common))
-    words = ["--ranks", "2", "--batch", "8", "--embedding", "16", "--bank", "host"]
+    common = {"ranks": 2, "embedding": 16, "trainer": "torch", "bank": "host", "tile_classes": 64}
+    second_alone = Case(200, batch=12, margin="curricularface", sub_centers=2, **common)
+    alone = plan(Case(1000, batch=8, ratio=0.5, **common)), plan(second_alone)
+    words = ["--ranks", "2", "--batch", "8", "--embedding", "16", "--bank", "host", "--tile-classes", "64"]
     words += ["--heads", str(tmp_path / "heads.json")]
     both = printed(capsys, *words, "--trainer", "torch")
     total = {(part["name"], part["place"]): part["nbytes"] for part in both["memory"]}
@@ -294,7 +302,7 @@ def test_heads_add_their_banks_and_transfers_and_share_what_a_step_frees(tmp_pat
             assert (total[name, place], total[f"{name}, head b", place]) == values
         else:
             assert total[name, place] == max(values)
-    assert (total["class centers", "host"], total["class centers, head b", "host"]) == (500 * 16 * 4, 100 * 16 * 4)
+    assert (total["class centers", "host"], total["class centers, head b", "host"]) == (500 * 16 * 4, 100 * 2 * 16 * 4)
     moves = {move["name"]: (move["out"], move["back"]) for move in both["moves"]}
     own = [{move.name: (move.out, move.back) for move in each.traffic} for each in alone]
     assert moves == own[0] | {f"{name}, head b": moved for name, moved in own[1].items()}

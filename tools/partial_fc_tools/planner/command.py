@@ -14,7 +14,7 @@ import numpy as np
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.cli import number_above_0, whole_number
-from partial_fc.utils.config import read_settings
+from partial_fc.utils.config import read_settings, split_options
 from partial_fc.utils.imports import TRUST, TRUST_HELP, refuse_code
 from partial_fc.utils.options import options_of
 
@@ -108,8 +108,8 @@ def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns fields of Case from settings by name, which may lack some."""
     fields = {field: settings[name] for field, name in SETTINGS.items() if name in settings}
     if "layer_options" in settings:
-        layer = options_of(settings, "layer_options")
-        fields |= {"tile_classes": layer.tile_classes, "sub_centers": layer.sub_centers}
+        layer, named = options_of(settings, "layer_options"), split_options("layer_options", settings["layer_options"])
+        fields |= {name: getattr(layer, name) for name in named if name in ("tile_classes", "sub_centers")}
         if layer.logits_cache_mb >= 0:
             fields["logits_cache_mb"] = layer.logits_cache_mb
     if "sample_ratio" in settings:
