@@ -216,7 +216,10 @@ class SavedTraining:
             engine.loss_scale.restore(manifest.state["loss_scale"])
         for head, bank in engine.banks.items():
             classes = foreign.classes if foreign else SavedClasses.of_checkpoint(self.path, manifest, head)
-            bank.load_classes(classes, None if head else self.class_map)
+            try:
+                bank.load_classes(classes, None if head else self.class_map)
+            except ValueError as error:
+                raise ValueError(f"head {head}: {error}" if head else str(error)) from None
             if manifest.ranks == size and not foreign:
                 bank.sampler.restore(manifest.of_head(head).rank_states[rank].get("sampler"))
             else:  # another number of ranks divides the classes differently, so saved generator states do not apply
