@@ -30,7 +30,7 @@ STATISTICS_BYTES = 48  # per row and tile in MXNet: maxima and sums, twice in fl
 
 GROUPS = ("layer", "backbone", "process")
 # Beginnings of the names of parts that each head keeps between steps; it frees or reuses the others in each step.
-KEPT = ("class centers", "states of their optimizer", "sampled centers and states", "the same on their way")
+KEPT = ("class centers", "states of their optimizer", "sampled centers and states")
 
 
 class Part(NamedTuple):
