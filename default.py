@@ -9,7 +9,7 @@ import os
 from easydict import EasyDict as edict
 
 from partial_fc.settings.declarations import SETTINGS, describe_settings
-from partial_fc.settings.precedence import resolve_settings, todays_names, value_of
+from partial_fc.settings.precedence import heads_of, resolve_settings, todays_names, value_of
 from partial_fc.settings.presets import dataset, loss, network
 from partial_fc.utils.user_code import errors_of
 
@@ -23,6 +23,7 @@ __all__ = [
     "dataset",
     "describe_settings",
     "generate_config",
+    "heads_of",
     "loss",
     "network",
     "todays_names",

@@ -53,11 +53,12 @@ class TorchTraining(TrainingProgram):
             set_loopback_interface(os.environ)
 
     def load_framework(self, settings):
-        """Imports PyTorch, and checks the margin and the optimizer of the settings."""
+        """Imports PyTorch, and checks the margins and the optimizer of the settings."""
         from partial_fc_torch.build import TorchFramework, check_margin, check_optimizer
 
         # Reports an error in a user's own margin or optimizer before the data are read.
-        check_margin(settings)
+        for head in self.import_default().heads_of(settings):
+            check_margin(head.settings)
         check_optimizer(settings)
         return TorchFramework(backend=settings.backend)
 

@@ -30,7 +30,8 @@ class SmallTraining:
         self.prepare()
 
         def prepare_step(num_update):  # as Trainer does
-            self.engine.memory_bank.set_sample_ratio(value_in_epoch(RATIOS, num_update // EPOCH))
+            for bank in self.engine.banks.values():
+                bank.set_sample_ratio(value_in_epoch(RATIOS, num_update // EPOCH))
             seed_step(self.engine.seed_generators, 0, self.engine.collectives.rank, num_update)
 
         prepare_step(saved.manifest.num_update if saved else self.engine.num_update)
@@ -52,17 +53,19 @@ class SmallTraining:
         """Trains until `steps` updates are done."""
         raise NotImplementedError
 
-    def rows(self, field):
+    def rows(self, field, head=""):
         """Returns this rank's centers or one of their states, (L, width); ``field`` is a key of the bank's widths."""
-        return np.concatenate(self.engine.memory_bank.host_rows(field, copied=True))
+        return np.concatenate(self.engine.banks[head].host_rows(field, copied=True))
 
-    def rows_of_all(self, field):
-        return np.concatenate(self.engine.collectives.gather_object(field, self.rows(field)))
+    def rows_of_all(self, field, head=""):
+        return np.concatenate(self.engine.collectives.gather_object(field, self.rows(field, head)))
 
     def everything(self):
         """Returns all arrays of this rank by name."""
         arrays = {**self.engine.parameters(), **self.engine.statistics()}
-        return {**arrays, **{field: self.rows(field) for field in self.engine.memory_bank.widths}}
+        for head, bank in self.engine.banks.items():
+            arrays |= {f"{head}{field}": self.rows(field, head) for field in bank.widths}
+        return arrays
 
 
 def equal(first, second):
@@ -84,7 +87,8 @@ def a_resumed_training_equals_an_uninterrupted_one(make, folder):
         saved = SavedTraining.open(saved_at[stop], again.engine.collectives)
         assert saved.manifest.num_update == stop
         # So that only the checkpoint's state can make it draw the same negatives.
-        again.engine.memory_bank.sampler.restart(99)
+        for bank in again.engine.banks.values():
+            bank.sampler.restart(99)
         again.fit(STEPS, saved=saved)
         assert again.losses == whole.losses[stop:]
         equal(again.everything(), whole.everything())

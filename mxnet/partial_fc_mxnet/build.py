@@ -7,7 +7,7 @@ Shapes: B local batch, R ranks, C classes, L classes of one rank, E embedding.
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 
 import horovod
@@ -22,6 +22,7 @@ from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.layer.margins import COMBINED
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
+from partial_fc.training.heads import Head
 from partial_fc.training.schedule import Epochs, RateFactor, learning_rates
 from partial_fc.training.schedules import value_in_epoch
 from partial_fc.training.tasks.task import Task
@@ -120,6 +121,7 @@ class MXNetFramework:
         data,
         folder: str,
         model_format: ModelFormat,
+        heads: Sequence[Head] = (),
     ) -> SampleDistributeModule:
         """See Framework.build_engine.
 

@@ -40,6 +40,7 @@ class EngineMethods:
         return self.context.device_type == "gpu"
 
     averages_weights = False
+    head_losses: dict[str, mx.nd.NDArray] = {}  # only the PyTorch trainer has heads
 
     @property
     def draws_random_numbers(self) -> bool:

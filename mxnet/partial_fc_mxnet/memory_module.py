@@ -97,6 +97,11 @@ class SampleDistributeModule(DataParallelModule):
         self._statistics = np.empty((0, 0), np.float32)
         self._layer = ClassLayer(fc7_model, memory_bank, self.context, tile_classes, logits_cache_mb)
 
+    @property
+    def banks(self) -> dict[str, MemoryBank]:
+        """See Engine; this trainer has one head."""
+        return {"": self.memory_bank}
+
     def fit(
         self,
         train_data,

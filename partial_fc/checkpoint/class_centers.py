@@ -66,13 +66,13 @@ class SavedClasses:
         self.sub_centers = self.widths["weight"] // self.embedding_size
 
     @classmethod
-    def of_checkpoint(cls, path: str, manifest: Manifest) -> SavedClasses:
-        """Opens the centers of a checkpoint in the folder ``path``; errors name the file."""
-        opened = lru_cache(HELD_OPEN)(open_rows)
+    def of_checkpoint(cls, path: str, manifest: Manifest, head: str = "") -> SavedClasses:
+        """Opens the centers of a head in the checkpoint's folder ``path``; errors name the file."""
+        opened, manifest = lru_cache(HELD_OPEN)(open_rows), manifest.of_head(head)
         return cls(
             {
                 field: [
-                    FileRows(partial(opened, os.path.join(path, center_file(field, rank)), stop - start, width))
+                    FileRows(partial(opened, os.path.join(path, center_file(field, rank, head)), stop - start, width))
                     for rank, (start, stop) in enumerate(manifest.shards)
                 ]
                 for field, width in manifest.center_widths.items()

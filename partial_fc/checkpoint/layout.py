@@ -8,13 +8,14 @@ step-0000000500/            a complete checkpoint; only complete ones have such 
     momentum-00000.npy      (L, E) float32, momentum of the centers; one file per rank
     state-<name>-00000.npy  (L, width) float32, another optimizer state of the centers; one file per rank
                             With K sub-centers, a row has the K rows of its class one after another.
+    <head>.centers-...      the same files of each further head; the first head's are those above
 step-0000001000.writing/    an incomplete checkpoint
 step-0000000100.old/        a checkpoint that is being removed
 step-0000002000.left/       a checkpoint newer than the one that the training resumed from
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 MANIFEST = "manifest.json"
 BACKBONE = "backbone.npz"
@@ -24,13 +25,16 @@ step_name = "step-{:010}".format  # number of updates -> name of a checkpoint; n
 statistics_file = "rank-{:05}.npz".format  # rank -> name of its file
 
 _STEP = re.compile(r"step-(\d{10,18})")
-_FILE = re.compile(r"backbone\.npz|rank-\d{5,9}\.npz|(centers|momentum|state-\w+)-\d{5,9}\.npy", re.ASCII)
+_FILE = re.compile(r"backbone\.npz|rank-\d{5,9}\.npz|(\w{1,40}\.)?(centers|momentum|state-\w+)-\d{5,9}\.npy", re.ASCII)
 
 
-def center_file(field: str, rank: int) -> str:
-    """Returns the name of a rank's file of centers (field "weight") or of an optimizer state of the centers."""
+def center_file(field: str, rank: int, head: str = "") -> str:
+    """Returns the name of a rank's file of centers (field "weight") or of an optimizer state of the centers.
+
+    ``head`` is empty for the first head.
+    """
     kind = {"weight": "centers", "weight_mom": "momentum"}.get(field, f"state-{field}")
-    return f"{kind}-{rank:05}.npy"
+    return f"{head and f'{head}.'}{kind}-{rank:05}.npy"
 
 
 def step_number(name: str) -> int | None:
@@ -44,10 +48,18 @@ def is_file_name(name: str) -> bool:
     return _FILE.fullmatch(name) is not None
 
 
-def files_of(ranks: int, fields: Collection[str]) -> Iterator[str]:
-    """Yields the names of all files of a checkpoint but the manifest; for ``fields`` see center_file."""
+def files_of(ranks: int, fields: Collection[str], heads: Mapping[str, Collection[str]] = {}) -> Iterator[str]:
+    """Yields the names of all files of a checkpoint but the manifest.
+
+    Args:
+        ranks: number of ranks.
+        fields: see center_file.
+        heads: name of each further head -> its fields.
+    """
+    all_heads = {"": fields, **heads}
     yield BACKBONE
     for rank in range(ranks):
         yield statistics_file(rank)
-        for field in fields:
-            yield center_file(field, rank)
+        for head, of_head in all_heads.items():
+            for field in of_head:
+                yield center_file(field, rank, head)

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 
 from partial_fc.layer.center_states import CENTER_STATES, center_widths
@@ -36,6 +37,24 @@ class Manifest:
         sgd_widths = center_widths(self.embedding_size, CENTER_STATES["sgd"])  # earlier versions had only SGD
         widths: dict[str, int] = self.state.get("center_widths", sgd_widths)
         return widths
+
+    @property
+    def heads(self) -> Collection[str]:
+        """Names of the heads after the first."""
+        heads: dict[str, dict] = self.state.get("heads", {})
+        return heads.keys()
+
+    def of_head(self, name: str) -> "Manifest":
+        """Returns the manifest with the classes of a head and with the ranks' states of its sampler; "" is the first.
+
+        Raises KeyError if there is no such head.
+        """
+        if not name:
+            return self
+        head, states = self.state["heads"][name], [{"sampler": state["heads"][name]} for state in self.rank_states]
+        shards = [(start, stop) for start, stop in head["shards"]]
+        state = {**self.state, "center_widths": head["center_widths"]}
+        return replace(self, num_classes=shards[-1][1] if shards else 0, shards=shards, state=state, rank_states=states)
 
 
 def write_manifest(folder: str, manifest: Manifest) -> None:
@@ -82,33 +101,42 @@ def _checked(content: dict) -> Manifest:
     fields = {name: value for name, value in content.items() if name not in ("format", "version")}
     files = {name: Entry(**entry) for name, entry in content["files"].items()}
     manifest = Manifest(**{**fields, "files": files, "shards": [(start, stop) for start, stop in content["shards"]]})
-    ranks = manifest.ranks
+    ranks, heads = manifest.ranks, [manifest.of_head(name) for name in ("", *manifest.heads)]
     sizes = [entry.bytes for entry in files.values()]
     counts = (ranks, manifest.num_update, manifest.num_classes, manifest.embedding_size, *sizes)
-    if any(type(count) is not int or not 0 <= count < 2**63 for count in (*counts, *chain(*manifest.shards))):
+    shards = chain.from_iterable(head.shards for head in heads)
+    if any(type(count) is not int or not 0 <= count < 2**63 for count in (*counts, *chain(*shards))):
         raise ValueError("it has a number that is not a count")
     if any(type(state) is not dict for state in (manifest.state, manifest.origin, *manifest.rank_states)):
         raise ValueError("it has a state that is not a JSON object")
-    if not len(manifest.shards) == len(manifest.rank_states) == ranks or ranks < 1:
-        states = len(manifest.rank_states)
-        raise ValueError(f"it has {len(manifest.shards)} shards and {states} rank_states of {ranks} ranks")
-    starts, stops = zip(*manifest.shards)
-    if (0, *stops) != (*starts, manifest.num_classes) or any(start > stop for start, stop in manifest.shards):
-        raise ValueError(f"its shards do not hold each of {manifest.num_classes} classes once, in order")
+    for head in heads:
+        _check_classes(head)
     position = manifest.state.get("data")
     is_dict = type(position) is dict
     if position is not None and not (is_dict and type(position.get("epoch")) is type(position.get("images")) is int):
         raise ValueError(f"its position in the data is {str(position)[:100]}")
-    widths = manifest.center_widths
-    if type(widths) is not dict or any(type(width) is not int or width < 1 for width in widths.values()):
-        raise ValueError(f"its center_widths {str(widths)[:100]} are not numbers by name")
+    first, *others = (head.center_widths for head in heads)
     surplus = set(files)
-    for name in files_of(ranks, widths):  # one at a time, because a hostile manifest may claim any number of ranks
+    # One at a time, because a hostile manifest may claim any number of ranks.
+    for name in files_of(ranks, first, dict(zip(manifest.heads, others))):
         if not is_file_name(name):
-            raise ValueError(f"its center_widths {str(widths)[:100]} have invalid names of states")
+            raise ValueError(f"it has invalid names of states or heads, such as in {name[:80]!r}")
         if name not in files:
             raise ValueError(f"the file {name[:80]!r} is missing for {ranks} ranks")
         surplus.remove(name)
     if surplus:
         raise ValueError(f"the file {min(surplus)[:80]!r} is surplus for {ranks} ranks")
     return manifest
+
+
+def _check_classes(head: Manifest) -> None:
+    """Checks the shards and the widths of a head's centers."""
+    if not len(head.shards) == len(head.rank_states) == head.ranks or head.ranks < 1:
+        states = len(head.rank_states)
+        raise ValueError(f"it has {len(head.shards)} shards and {states} rank_states of {head.ranks} ranks")
+    starts, stops = zip(*head.shards)
+    if (0, *stops) != (*starts, head.num_classes) or any(start > stop for start, stop in head.shards):
+        raise ValueError(f"its shards do not hold each of {head.num_classes} classes once, in order")
+    widths = head.center_widths
+    if type(widths) is not dict or any(type(width) is not int or width < 1 for width in widths.values()):
+        raise ValueError(f"its center_widths {str(widths)[:100]} are not numbers by name")

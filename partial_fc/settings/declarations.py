@@ -118,6 +118,13 @@ SETTINGS = Schema(
         at_least=0,
         at_most=256,
     ),
+    Setting(
+        "heads",
+        "",
+        "TOML or JSON file with several heads, each with its own set, classes and loss, over one backbone",
+        path=True,
+        trainer="torch",
+    ),
     Setting("debug", False, "train on dummy images instead of the data set"),
     Setting("val_targets", [], "names of the validation sets, read from <name>.bin beside train.rec", item=str),
     Setting("baselines", False, "also verify raw pixels and the untrained network on the first validation set"),

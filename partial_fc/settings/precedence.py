@@ -8,17 +8,20 @@ Options of a setting are merged one by one: each has its own key until the end, 
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from partial_fc.data.sources.forms import is_name, set_path
+from partial_fc.training.heads import Head
 from partial_fc.training.schedules import tabulate_rates
-from partial_fc.utils.config import read_settings, split_options, to_option
+from partial_fc.utils.config import SettingsError, read_settings, split_options, to_option
 from partial_fc.utils.imports import refuse_code
 
 from .aliases import LR_FUNC
 from .checks import check_loss, check_settings
 from .declarations import SETTINGS
+from .heads import NAME, WEIGHT, read_heads, separated
 from .presets import PRESETS, TRAINERS
 
 Settings = dict[str, Any]
@@ -71,7 +74,8 @@ def resolve_settings(
     newly_set = SETTINGS.names_in({**user_config, **changes})
     named = newly_set | SETTINGS.names_in(document)  # without the defaults that `read` adds
     combined = {**SETTINGS.defaults(), **user, **saved, **changed}
-    if "dataset" not in named and (combined["rec"] or combined["data_name"] or combined["task"] != "faces"):
+    has_own_set = combined["rec"] or combined["data_name"] or combined["heads"] or combined["task"] != "faces"
+    if "dataset" not in named and has_own_set:
         combined["dataset"] = changed["dataset"] = "own"
     if "loss" not in named and "margin" in named:
         combined["loss"] = changed["loss"] = "own"
@@ -84,8 +88,48 @@ def resolve_settings(
     if path and not trust_code:
         refuse_code(path, {name: value for name, value in saved.items() if name not in changed}, user, recipe or {})
     settings = complete(merge(*before, saved, changed), root)
-    check_settings(settings, named, newly_set, preset("dataset", combined["dataset"], trainer), trainer)
-    return settings
+    heads = heads_of(settings)
+    for head in heads:
+        if "heads" in saved and "heads" not in changed and path and not trust_code:
+            refuse_code(settings["heads"], head.own, user, recipe or {}, changed)
+        with errors_in(settings["heads"], head.name):
+            dataset_preset = preset("dataset", combined["dataset"], trainer)
+            check_settings(head.settings, named.union(head.own), newly_set, dataset_preset, trainer)
+    # The number of the first head stands for a training of heads alone, whose settings.json must be valid.
+    return {**settings, "num_classes": settings["num_classes"] or heads[0].settings["num_classes"]}
+
+
+def heads_of(settings: Any) -> list[Head]:
+    """Returns the heads of a training, in order; without the setting ``heads``, one of all settings.
+
+    A head has the training's settings and, in their place, the file's and those of the loss that the file names.
+    Relative paths in the file start at its folder.
+
+    Raises:
+        SettingsError: The file cannot be read, or a value is not allowed; names the file, the head and the key.
+    """
+    path, heads = settings["heads"], list[Head]()
+    of_all = {name: value for name, value in settings.items() if name != "num_classes" or value}
+    for entry in read_heads(path) if path else ():
+        name, own = entry[NAME], {key: value for key, value in entry.items() if key not in (NAME, WEIGHT.name)}
+        with errors_in(path, name):
+            values = SETTINGS.translate(own, "torch")
+            if "margin" in values:
+                values.setdefault("loss", "own")
+            of_loss = preset("loss", values["loss"], "torch") if "loss" in values else {}
+            merged = merge(SETTINGS.translate(of_all), of_loss, values)
+            head_settings = type(settings)(complete(merged, os.path.dirname(path)))
+        heads.append(Head(name, separated(head_settings, name) if heads else head_settings, entry[WEIGHT.name], own))
+    return heads or [Head("", settings)]
+
+
+@contextmanager
+def errors_in(path: str, name: str) -> Iterator[None]:
+    """Adds the file and the head to the errors of a head; a training without heads has no name."""
+    try:
+        yield
+    except SettingsError as error:
+        raise SettingsError(f"{path}: head {name}: {error}" if name else str(error)) from None
 
 
 def merge(*layers: Mapping[str, Any]) -> Settings:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 import partial_fc
+from partial_fc.data.head_data import HeadData, JobData
 from partial_fc.data.item_batches import ItemBatches
 from partial_fc.data.training_data import Batches, TrainingData
 from partial_fc.data.worker_batches import WorkerBatches
@@ -23,6 +25,7 @@ from partial_fc.utils.text import plural
 from .callbacks import CallBackLogging
 from .engine import Engine
 from .framework import Framework
+from .heads import Head
 from .loop import LoopState
 from .new_centers import take_new_centers
 from .saved_training import NEW_WEIGHTS, ResumePlan, read_pretrained, take_pretrained
@@ -47,11 +50,14 @@ class Training(NamedTuple):
     rate_factor: RateFactor
     epochs: Epochs
     engine: Engine  # with initial or pretrained parameters
-    data: TrainingData  # this rank's share
+    data: JobData  # this rank's share
+    heads: Sequence[Head]  # the first has these settings
 
 
-def build_data(settings, task: Task, framework: Framework) -> TrainingData:
+def build_data(settings, task: Task, framework: Framework, heads: Sequence[Head] = ()) -> JobData:
     """Builds this rank's training data, after checking its device and the memory for the class centers.
+
+    ``heads``: all heads, the first with ``settings``; none is one head.
 
     Collectives: all-gathers ``status.context``, ``status.memory`` and ``status.data``.
 
@@ -59,10 +65,21 @@ def build_data(settings, task: Task, framework: Framework) -> TrainingData:
         JobError: On every rank, if one cannot train on the data.
     """
     run_on_all_ranks = framework.collectives.run_on_all_ranks
-    run_on_all_ranks("context", lambda: framework.require_device(settings))
-    run_on_all_ranks("memory", lambda: _require_bank_memory(settings, framework))
-    build = build_dummies if settings.debug else _open_data
-    return run_on_all_ranks("data", lambda: build(settings, task, framework))
+    by_head = [head.settings for head in heads] or [settings]
+
+    def check_device() -> None:
+        for each in by_head:
+            framework.require_device(each)
+
+    def build() -> JobData:
+        build_one = build_dummies if settings.debug else _open_data
+        sets = [build_one(settings, task, framework)]
+        sets += [build_one(each, build_task(each), framework) for each in by_head[1:]]
+        return HeadData(dict(zip([head.name for head in heads], sets))) if len(sets) > 1 else sets[0]
+
+    run_on_all_ranks("context", check_device)
+    run_on_all_ranks("memory", lambda: _require_bank_memory(by_head, framework))
+    return run_on_all_ranks("data", build)
 
 
 def _open_data(settings, task: Task, framework: Framework) -> TrainingData:
@@ -103,14 +120,15 @@ def build_dummies(
     return framework.dummy_data(inputs, settings.num_classes, settings.seed, label_shape)
 
 
-def _require_bank_memory(settings, framework: Framework) -> None:
-    """Raises ValueError if this rank's bank does not fit on its GPU, or a host's banks do not fit in host memory."""
-    numbers_per_class = sum(framework.center_widths(settings).values())
+def _require_bank_memory(by_head: Sequence[Any], framework: Framework) -> None:
+    """Raises ValueError if this rank's banks do not fit on its GPU, or a host's banks do not fit in host memory."""
+    settings, collectives = by_head[0], framework.collectives
     if settings.bank_folder:
         return  # the bank checks the space on the disk
-    collectives = framework.collectives
-    shard = shard_of(settings.num_classes, collectives.rank, collectives.size)
-    needed = 4 * shard.size * numbers_per_class
+    needed = 0
+    for head in by_head:
+        shard = shard_of(head.num_classes, collectives.rank, collectives.size)
+        needed += 4 * shard.size * sum(framework.center_widths(head).values())
     free = framework.free_gpu_bytes() if settings.bank_on_gpu else None
     if free is not None:
         hint = "start more ranks, or set bank_on_gpu=False"
@@ -122,10 +140,11 @@ def _require_bank_memory(settings, framework: Framework) -> None:
     memory.require_memory(local_size * needed, memory.free_memory(), place, hint)
 
 
-def job_facts(settings, data: TrainingData, framework: Framework) -> dict[str, Any]:
+def job_facts(settings, data: JobData, framework: Framework, heads: Sequence[Head] = ()) -> dict[str, Any]:
     """Returns the facts that must be the same on every rank of a job, by name."""
     return {
         **{f"setting {name}": value for name, value in settings.items()},
+        **{f"head {head.name}": {**head.own, "weight": head.weight} for head in heads if head.name},
         "code": code_digest([os.path.dirname(partial_fc.__file__), *framework.source_folders]),
         "data set": data.digest,
         **{f"version of {name}": version for name, version in versions(framework).items()},
@@ -139,7 +158,13 @@ def versions(framework: Framework) -> dict[str, str]:
 
 @infrequent_gc()
 def build_training(
-    settings, task: Task, framework: Framework, data: TrainingData, folder: str, plan: ResumePlan = NEW_WEIGHTS
+    settings,
+    task: Task,
+    framework: Framework,
+    data: JobData,
+    folder: str,
+    plan: ResumePlan = NEW_WEIGHTS,
+    heads: Sequence[Head] = (),
 ) -> Training:
     """Builds the engine, and loads pretrained weights if the training starts from them.
 
@@ -152,6 +177,7 @@ def build_training(
         settings, task, framework, data: this rank's parts of the training.
         folder: folder in which the class centers are saved.
         plan: how the training starts.
+        heads: see build_data.
 
     Raises:
         JobError: On every rank, if one fails.
@@ -165,11 +191,11 @@ def build_training(
         with_classes, read_files = bool(settings.class_map), framework.read_pretrained
         pretrained = read_pretrained(plan.pretrained, with_classes, framework.collectives, read_files)
     model_format = plan.model_format(pretrained, framework.model_format)
-    engine = framework.build_engine(settings, task, rate_factor, epochs, data, folder, model_format)
+    engine = framework.build_engine(settings, task, rate_factor, epochs, data, folder, model_format, heads)
     if pretrained is not None:
         class_map = take_pretrained(pretrained, settings, engine)
         take_new_centers(settings, class_map, engine, data)
-    return Training(settings, task, rate_factor, epochs, engine, data)
+    return Training(settings, task, rate_factor, epochs, engine, data, heads or [Head("", settings)])
 
 
 def build_log(training: Training, trackers: Trackers, bar: tqdm, loop: LoopState) -> CallBackLogging:
@@ -177,17 +203,26 @@ def build_log(training: Training, trackers: Trackers, bar: tqdm, loop: LoopState
     settings, engine = training.settings, training.engine
     collectives = engine.collectives
     backbone_lr, _ = learning_rates(settings, collectives.size)
+    margins = {head.name: margin_options_by_update(head.settings, training.epochs) for head in training.heads}
+
+    def margin_options(num_update: int) -> dict[str, float]:
+        return {
+            f"{option}.{name}" if name else option: value
+            for name, options in margins.items()
+            for option, value in options(num_update).items()
+        }
+
     return CallBackLogging(
         settings.log_every,
         collectives.rank,
         collectives.size,
-        items_of_update(settings),
+        sum(items_of_update(head.settings) for head in training.heads),
         trackers,
         bar,
         engine=engine,
         max_update=settings.max_update,
         rate=lambda num_update: backbone_lr * training.rate_factor(num_update),
-        margin_options=margin_options_by_update(settings, training.epochs),
+        margin_options=margin_options,
         loop=loop,
     )
 

@@ -67,6 +67,7 @@ class CallBackLogging:
         self.points: list[LossPoint] = []
         self.seconds = 0.0
         self._losses: list[float] = []  # since the last line
+        self._head_losses: dict[str, float] = {}  # their sums over the same updates by head
         self._resumed = {"seconds": 0.0, "waited": 0.0}  # spent by an earlier process on these updates
         self._engine, self._waited_before, self._waiting_seconds = engine, 0.0, 0.0
         self._loop = LoopState() if engine is None else loop or engine_loop(engine)
@@ -76,6 +77,8 @@ class CallBackLogging:
     def __call__(self, param: BatchEndParam) -> None:
         """Records the loss of an update, and writes a line every ``frequent`` updates."""
         self._losses.append(param.loss_value)
+        for name, loss in self._engine.head_losses.items() if self._engine else ():
+            self._head_losses[name] = self._head_losses.get(name, 0.0) + float(loss)
         if self.bar is not None:
             self.bar.update(1)
         if param.num_update % self.frequent == 0:
@@ -90,8 +93,9 @@ class CallBackLogging:
             return
         speed = len(self._losses) * self.global_batch / elapsed
         loss, rate = sum(self._losses) / len(self._losses), None if self.rate is None else self.rate(num_update)
-        point = LossPoint(num_update, loss, speed, self._waiting(elapsed), rate)
-        self._losses = []
+        head_losses = {name: total / len(self._losses) for name, total in self._head_losses.items()}
+        point = LossPoint(num_update, loss, speed, self._waiting(elapsed), rate, head_losses)
+        self._losses, self._head_losses = [], {}
         self.points.append(point)
         if self.rank == 0:
             self._report(epoch, point)
@@ -111,6 +115,7 @@ class CallBackLogging:
         return {
             "points": [list(point) for point in some_points(self.points, MAX_SAVED_LINES)],
             "losses": list(self._losses),
+            "head_losses": dict(self._head_losses),
             "since_last_line": {"seconds": seconds, "waited": self._loop.waited_for_data - self._waited_before},
             "seconds": self.seconds,
             "waiting_seconds": self._waiting_seconds,
@@ -120,6 +125,7 @@ class CallBackLogging:
         """Restores the state that `state` returned."""
         self.points = [LossPoint(*point) for point in state["points"]]
         self._losses = list(map(float, state["losses"]))
+        self._head_losses = {name: float(total) for name, total in state.get("head_losses", {}).items()}
         # Earlier versions' ``seconds`` include the time since the last line.
         resumed = state.get("since_last_line", self._resumed)
         self._resumed = {name: float(resumed[name]) for name in self._resumed}
@@ -155,6 +161,7 @@ class CallBackLogging:
         parts = (
             f"Speed {speed:.2f} samples/sec",
             f"Loss {point.loss:.4f}",
+            *(f"Loss of {name} {loss:.4f}" for name, loss in point.head_losses.items()),
             f"Epoch: {epoch}",
             f"Global Step: {update}",
             None if scale is None else f"Fp16 Grad Scale: {scale.scale:2.0f}",
@@ -175,6 +182,7 @@ class CallBackLogging:
             "learning_rate": rate,
             "seconds_left": left,
             **{f"margin_{name}": value for name, value in options.items()},
+            **{f"loss.{name}": loss for name, loss in point.head_losses.items()},
         }
         if self.trackers is not None:
             self.trackers.log({name: value for name, value in figures.items() if value is not None}, update)

@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -123,7 +124,8 @@ class CallBackCheckpoint:
         # All ranks decide alike: without a thread they exchange hashes now, and with one in a later step. A copy takes
         # as much memory as the bank; the host must have twice as much.
         needed = 2 * collectives.local_size * _bank_bytes(engine)
-        copy_fits = not engine.memory_bank.in_files and needed < free_memory()
+        in_files = any(bank.in_files for bank in engine.banks.values())
+        copy_fits = not in_files and needed < free_memory()
         background = not collectives.max("checkpoint.memory", 0.0 if copy_fits else 1.0)
         # A copy, because the training goes on before the manifest is written.
         state = copy.deepcopy({**training_state(engine, self._loop), **self._extra_state()})
@@ -147,7 +149,7 @@ class CallBackCheckpoint:
         save.blocks_training = True  # if its files are not written yet, the training waits for them here
         collectives = self.engine.collectives
         entries = collectives.run_on_all_ranks("checkpoint.write", save.written.result)
-        shards = collectives.gather_object("checkpoint.shards", (save.shard, entries, save.rank_state))
+        shards = collectives.gather_object("checkpoint.shards", (save.shards, entries, save.rank_state))
         if collectives.rank == 0:
             manifest = save.manifest(shards, self._origin)
 
@@ -168,16 +170,19 @@ class _PendingCheckpoint:
 
     Attributes:
         written: Future of {file: Entry}.
-        shard: (first class, last class + 1) of this rank.
+        shards: (first class, last class + 1) of this rank for each head, by the names of Engine.banks.
         rank_state: this rank's state, except arrays.
         blocks_training: whether the training waits for the files.
     """
 
     def __init__(self, engine: Engine, folder: CheckpointFolder, state: dict, thread: ThreadPoolExecutor | None):
-        bank = engine.memory_bank
-        self.num_update, self.embedding_size = engine.num_update, bank.embedding_size
-        self.shard = (bank.class_start, bank.class_start + bank.num_local)
-        self.rank_state = {"sampler": bank.sampler.state()}
+        banks = engine.banks
+        self.num_update, self.embedding_size = engine.num_update, engine.memory_bank.embedding_size
+        self.shards = {name: (bank.class_start, bank.class_start + bank.num_local) for name, bank in banks.items()}
+        samplers = {name: bank.sampler.state() for name, bank in banks.items()}
+        self.rank_state: dict[str, Any] = {"sampler": samplers.pop("")}
+        if samplers:
+            self.rank_state["heads"] = samplers
         self.blocks_training = thread is None
         self._state, self._path = state, folder.begin(engine.num_update)
         self._files = _files(engine, copied=thread is not None)
@@ -186,20 +191,26 @@ class _PendingCheckpoint:
             self.written = thread.submit(self._write)
         else:
             self.written = Future()
-            with bank.sequential_access():
+            with ExitStack() as stack:
+                for bank in banks.values():
+                    stack.enter_context(bank.sequential_access())
                 self.written.set_result(self._write())
 
     def manifest(self, shards: list, origin: dict) -> Manifest:
-        """Makes the manifest from (shard, entries, rank_state) of all ranks."""
+        """Makes the manifest from (shards, entries, rank_state) of all ranks."""
         files: dict[str, Entry] = {}
         for _, entries, _ in shards:
             files.update(entries)
+        by_head = {name: [of_rank[name] for of_rank, _, _ in shards] for name in self.shards}
+        of_first = by_head.pop("")
+        for name, of_head in by_head.items():
+            self._state["heads"][name]["shards"] = of_head
         return Manifest(
             num_update=self.num_update,
-            num_classes=shards[-1][0][1],
+            num_classes=of_first[-1][1],
             embedding_size=self.embedding_size,
             ranks=len(shards),
-            shards=[shard for shard, _, _ in shards],
+            shards=of_first,
             files=files,
             state=self._state,
             rank_states=[state for _, _, state in shards],
@@ -226,27 +237,30 @@ class _PendingCheckpoint:
 def training_state(engine: Engine, loop: LoopState) -> dict[str, Any]:
     """Returns counters, position in the data, loss scale, model format and widths of the centers as JSON."""
     engine.wait_for_update()  # which may change the loss scale
+    widths = {name: {"center_widths": dict(bank.widths)} for name, bank in engine.banks.items()}
     return {
         "num_update": engine.num_update,
         "num_epoch": loop.num_epoch,
         "data": loop.data_state,
         "loss_scale": engine.loss_scale and engine.loss_scale.state(),
         "conventions": engine.model_format.to_json(),
-        "center_widths": dict(engine.memory_bank.widths),
+        **widths.pop(""),
+        **({"heads": widths} if widths else {}),
     }
 
 
 def _files(engine: Engine, copied: bool) -> list[tuple[str, Chunks]]:
     """Returns the name of each of this rank's files, and a function that yields its content."""
-    rank, bank = engine.collectives.rank, engine.memory_bank
+    rank = engine.collectives.rank
     statistics = engine.statistics()
     files: list[tuple[str, Chunks]] = [(statistics_file(rank), lambda: npz_chunks(statistics))]
     if rank == 0:
         backbone = engine.parameters()
         files.append((BACKBONE, lambda: npz_chunks(backbone)))
-    for field in bank.widths:
-        rows = bank.host_rows(field, copied)
-        files.append((center_file(field, rank), partial(array_chunks, rows, bank.num_local)))
+    for head, bank in engine.banks.items():
+        for field in bank.widths:
+            rows = bank.host_rows(field, copied)
+            files.append((center_file(field, rank, head), partial(array_chunks, rows, bank.num_local)))
     return files
 
 
@@ -272,8 +286,7 @@ def suitable_interval(on_gpu: bool, bank_bytes: int, minutes: float = 0) -> tupl
 
 
 def _bank_bytes(engine: Engine) -> int:
-    bank = engine.memory_bank
-    return 4 * bank.num_local * sum(bank.widths.values())
+    return sum(4 * bank.num_local * sum(bank.widths.values()) for bank in engine.banks.values())
 
 
 def _lower_priority() -> None:

@@ -95,6 +95,8 @@ class Engine(Protocol):
     Attributes:
         collectives: between the ranks.
         memory_bank: see CenterBank.
+        banks: the bank of each head by its name, which is empty for the first head, whose bank is ``memory_bank``.
+        head_losses: loss of each head in the last step by name, as `step` returns the loss; empty without names.
         device: this rank's device, for the log.
         on_gpu: whether the device is a GPU.
         num_classes: C, on all ranks together.
@@ -120,6 +122,12 @@ class Engine(Protocol):
     def memory_bank(self) -> CenterBank: ...
 
     @property
+    def banks(self) -> Mapping[str, CenterBank]: ...
+
+    @property
+    def head_losses(self) -> Mapping[str, Any]: ...
+
+    @property
     def device(self) -> object: ...
 
     @property
@@ -137,8 +145,10 @@ class Engine(Protocol):
     def step(self, batch: Any) -> Any:
         """Trains on one batch and increments ``num_update``; may return before the device is done.
 
+        With several heads, ``batch`` is a list with a batch of each, see HeadData.
+
         Returns:
-            The mean loss over the global batch, see BatchEndParam.
+            The mean loss over the global batch, see BatchEndParam; with several heads, the weighted sum of theirs.
 
         Raises:
             FloatingPointError: On every rank, if the loss is infinite or NaN.

@@ -5,10 +5,12 @@ from typing import Any, Protocol
 
 from partial_fc.checkpoint import ModelFormat
 from partial_fc.data.batch import Inputs
+from partial_fc.data.head_data import JobData
 from partial_fc.data.training_data import Batches, TrainingData
 from partial_fc.distributed.collectives import Collectives
 
 from .engine import Engine
+from .heads import Head
 from .saved_training import ForeignCheckpoint, Pretrained
 from .saving import SaveCallback
 from .schedule import Epochs, RateFactor
@@ -110,9 +112,10 @@ class Framework(Protocol):
         task: Task,
         rate_factor: RateFactor,
         epochs: Epochs,
-        data: TrainingData,
+        data: JobData,
         folder: str,
         model_format: ModelFormat,
+        heads: Sequence[Head] = (),
     ) -> Engine:
         """Builds the engine, with the same initial parameters on every rank.
 
@@ -120,6 +123,8 @@ class Framework(Protocol):
             settings, task, rate_factor, epochs, data: see Training.
             folder: folder in which the class centers are saved.
             model_format: format of the weights that the training starts from.
+            heads: all heads of the training, the first with ``settings``; none is one head. The PyTorch trainer alone
+                has several.
 
         Raises:
             JobError: On every rank, if one fails.

@@ -10,6 +10,7 @@ from partial_fc.checkpoint import Manifest
 from partial_fc.utils.config import SettingsError
 from partial_fc.utils.text import plural
 
+from .heads import Head
 from .next_commands import next_commands
 from .results import TrainingResult
 from .run_folder import data_name
@@ -48,6 +49,15 @@ def log_start(settings: Mapping[str, Any], ranks: int, device: object, rates: st
     logging.info("%s", rates)
     if settings["debug"]:
         logging.info("debug mode: training on dummy data, so the speed below excludes I/O")
+
+
+def log_heads(heads: Sequence[Head]) -> None:
+    """Logs what each head trains on; nothing for a training without ``heads``."""
+    for head in heads:
+        if head.name:
+            names = ("loss", "num_classes", "batch_size", "sample_ratio")
+            shown = ", ".join(f"{name} {head.settings[name]}" for name in names)
+            logging.info("head %s: weight %g, %s, %s", head.name, head.weight, head.settings["rec"] or "dummies", shown)
 
 
 def log_resume(path: str, manifest: Manifest, facts: Mapping[str, Any], todays_names: TodaysNames = dict) -> None:

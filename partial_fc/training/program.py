@@ -162,11 +162,13 @@ class TrainingProgram:
             if settings.follow_links:
                 os.environ[FOLLOW_LINKS] = "1"
             self.prepare_host(settings)
-            task = build_task(settings)
-            if ranks.local_rank == 0:
+            heads = self.import_default().heads_of(settings)
+            tasks = [build_task(head.settings) for head in heads]
+            for task in tasks if ranks.local_rank == 0 else ():
                 task.prepare(self.import_default().HERE)
             framework = self.load_framework(settings)
-            framework.check_task(task)
+            for task in tasks:
+                framework.check_task(task)
             # Tries the last update of a long training, so that an error of a user's schedule is reported now.
             build_schedule(settings, updates=10**6, of_epoch=10**4)(Moment(update=10**6, epoch=99, place=10**6))
             work: Callable[[], None]
@@ -178,11 +180,11 @@ class TrainingProgram:
                     )
                 from .profiling.io_profile import SECONDS, profile
 
-                work = partial(profile, settings, framework, args.profile_seconds or SECONDS)
+                work = partial(profile, heads[0].settings, framework, args.profile_seconds or SECONDS)
             else:
                 from .trainer import train
 
-                work = partial(train, settings, framework, self.import_default().todays_names)
+                work = partial(train, settings, framework, self.import_default().todays_names, heads)
             framework.collectives.watchdog = watchdog
             with framework.collectives.waiting("the start of the ranks"):
                 self.connect(settings)

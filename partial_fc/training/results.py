@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from partial_fc.utils.text import plural
 
+from .heads import Head
 from .schedule import items_of_update
 from .tasks.evaluation import Evaluation
 
@@ -26,10 +27,12 @@ class LossPoint(NamedTuple):
     samples_per_second: float  # items of all ranks per second
     waiting: float | None  # fraction of the time that the slowest rank waited for data; None if not measured
     learning_rate: float | None = None  # learning rate of the backbone in the last of these updates; None if not known
+    head_losses: Mapping[str, float] = {}  # mean loss of each head by name; empty without heads
 
 
 def some_points(points: Sequence[LossPoint], most: int) -> list[LossPoint]:
-    """Returns at most ``most`` points, evenly spaced and with the last one."""
+    """Returns at most ``most`` points, fewer if each has losses of heads; evenly spaced and with the last one."""
+    most //= 1 + max((len(point.head_losses) for point in points[-1:]), default=0)
     every = -(-len(points) // most) or 1
     return [*points[::-1][::every][::-1]]
 
@@ -74,6 +77,7 @@ class TrainingResult(NamedTuple):
     skipped: int  # number of bad items skipped on all ranks together
     missing: Sequence[str]  # paths of held-out sets that do not exist
     versions: Mapping[str, str]  # versions of the software that affects the numbers
+    heads: Sequence[Head] = ()  # all heads; none or one without a name if the training has no ``heads``
 
     @property
     def title(self) -> str:
@@ -92,11 +96,18 @@ class TrainingResult(NamedTuple):
             name: [(point.num_update, getattr(point, field)) for point in self.losses] for name, field in SERIES.items()
         }
 
+    @property
+    def head_losses(self) -> dict[str, list[tuple[int, float | None]]]:
+        """(update, loss) of each log line by head; empty without heads."""
+        names = [head.name for head in self.heads if head.name]
+        return {name: [(point.num_update, point.head_losses.get(name)) for point in self.losses] for name in names}
+
     def summary(self) -> dict[str, Any]:
         """Returns the content of ``summary.json``."""
         settings = self.settings
         timed = self.losses[-1].num_update if self.losses else 0  # updates within training_seconds
-        items = timed * items_of_update(settings) * self.ranks
+        of_update = sum(items_of_update(head.settings) for head in self.heads) or items_of_update(settings)
+        items = timed * of_update * self.ranks
         return {
             "dataset": settings["dataset"],
             "task": settings["task"],
@@ -111,6 +122,7 @@ class TrainingResult(NamedTuple):
             "skipped_images": self.skipped,  # name in the first versions
             "skipped_samples": self.skipped,
             "final_loss": self.losses[-1].loss if self.losses else None,
+            **({"final_losses": dict(self.losses[-1].head_losses)} if self.head_losses and self.losses else {}),
             "verification": {name: set_result.value for name, set_result in self.sets.items()},
             "verification_details": {
                 name: {**set_result.points[-1]._asdict(), "best": set_result.best_value}

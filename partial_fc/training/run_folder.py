@@ -48,7 +48,8 @@ def output_folder(settings) -> str:
 def data_name(settings: Mapping[str, Any]) -> str:
     """Returns the name of a training set; a user's own set has its own name."""
     task = settings["task"].rpartition(":")[2] if ":" in settings["task"] else ""
-    own_name = settings["data_name"] or set_name(settings["rec"]) or task
+    heads = os.path.splitext(os.path.basename(settings.get("heads", "")))[0]
+    own_name = settings["data_name"] or set_name(settings["rec"]) or heads or task
     return (settings["dataset"] == "own" and own_name) or settings["dataset"]
 
 

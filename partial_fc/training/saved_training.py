@@ -29,10 +29,11 @@ from partial_fc.checkpoint.layout import MANIFEST
 from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.checkpoint.mxnet_params import named_arrays
 from partial_fc.data.cursor import Position
-from partial_fc.data.training_data import TrainingData
+from partial_fc.data.head_data import JobData
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.consistency import arrays_digest
 from partial_fc.distributed.errors import JobError
+from partial_fc.layer.sharding import shard_of
 from partial_fc.utils.options import options_of
 
 from .engine import Engine
@@ -167,7 +168,7 @@ class SavedTraining:
             )
         return None
 
-    def restore(self, engine: Engine, train_data: TrainingData | None, loop: LoopState | None = None) -> None:
+    def restore(self, engine: Engine, train_data: JobData | None, loop: LoopState | None = None) -> None:
         """Restores the engine, its memory bank, the position in the data and the state of the loop.
 
         Collectives: all-gather ``status.resume``.
@@ -207,19 +208,42 @@ class SavedTraining:
                 f"it holds {manifest.num_classes} classes, this training has {engine.num_classes}: set "
                 f"num_classes={manifest.num_classes}, or map them to each other with --class-map"
             )
+        self._check_heads(engine)
         arrays = foreign.backbone(rank, size) if foreign else read_backbone(self.path, manifest, rank, size)
         engine.restore(arrays, manifest.num_update)
         engine.num_update = manifest.num_update
         if engine.loss_scale is not None and manifest.state.get("loss_scale"):
             engine.loss_scale.restore(manifest.state["loss_scale"])
-        classes = foreign.classes if foreign else SavedClasses.of_checkpoint(self.path, manifest)
-        bank.load_classes(classes, self.class_map)
-        if manifest.ranks == size and not foreign:
-            bank.sampler.restore(manifest.rank_states[rank].get("sampler"))
-        else:  # another number of ranks divides the classes differently, so saved generator states do not apply
-            bank.sampler.restart(manifest.num_update)
+        for head, bank in engine.banks.items():
+            classes = foreign.classes if foreign else SavedClasses.of_checkpoint(self.path, manifest, head)
+            try:
+                bank.load_classes(classes, None if head else self.class_map)
+            except ValueError as error:
+                raise ValueError(f"head {head}: {error}" if head else str(error)) from None
+            if manifest.ranks == size and not foreign:
+                bank.sampler.restore(manifest.of_head(head).rank_states[rank].get("sampler"))
+            else:  # another number of ranks divides the classes differently, so saved generator states do not apply
+                bank.sampler.restart(manifest.num_update)
 
-    def _restore_data(self, train_data: TrainingData | None, loop: LoopState) -> None:
+    def _check_heads(self, engine: Engine) -> None:
+        """Refuses other heads, or another number of classes, than those of the training; the first is checked above."""
+        _, *heads = engine.banks
+        if set(self.manifest.heads) != set(heads):
+            saved, own = (", ".join(sorted(names)) or "none" for names in (self.manifest.heads, heads))
+            raise ValueError(
+                f"its heads after the first are {saved}, but this training's are {own}: set heads to the same names, "
+                "or take the weights alone with --pretrained"
+            )
+        for head in heads:
+            bank, saved_classes = engine.banks[head], self.manifest.of_head(head).num_classes
+            shard = shard_of(saved_classes, engine.collectives.rank, engine.collectives.size)
+            if (shard.start, shard.size) != (bank.class_start, bank.num_local):
+                raise ValueError(
+                    f"it holds {saved_classes} classes of head {head}, and this training has another number: set "
+                    f"num_classes={saved_classes} for this head"
+                )
+
+    def _restore_data(self, train_data: JobData | None, loop: LoopState) -> None:
         position = self.manifest.state.get("data")
         if position is None or train_data is None or not hasattr(train_data, "restore"):
             return

@@ -25,7 +25,17 @@ from .building import Training, build_data, build_log, build_training, build_ver
 from .callbacks import CallBackFinite
 from .checkpointing import CallBackCheckpoint
 from .framework import Framework
-from .log_lines import TodaysNames, changes_since, log_resume, log_start, log_summary, warn_empty_classes, warn_missing
+from .heads import Head
+from .log_lines import (
+    TodaysNames,
+    changes_since,
+    log_heads,
+    log_resume,
+    log_start,
+    log_summary,
+    warn_empty_classes,
+    warn_missing,
+)
 from .loop import LoopState, seed_step, updates
 from .new_centers import take_new_centers
 from .report import try_report, write_results
@@ -50,22 +60,25 @@ from .trackers import Trackers, build_trackers, find_tracker
 EXAMPLES = 4  # number of items on which the ONNX file is compared with the framework
 
 
-def train(settings, framework: Framework, todays_names: TodaysNames = dict) -> None:
+def train(settings, framework: Framework, todays_names: TodaysNames = dict, heads: Sequence[Head] = ()) -> None:
     """Trains until ``max_update`` updates are done and writes the results.
 
     Args:
         settings: settings from generate_config.
         framework: framework of the trainer.
         todays_names: converts the settings of a checkpoint from an earlier version, to log what has changed since.
+        heads: heads_of(settings); none is one head.
 
     Raises:
         JobError: On every rank, if one of them cannot train or save.
     """
     collectives = framework.collectives
     collectives.watch(settings.step_timeout, settings.host_timeout)
-    folder, task = output_folder(settings), build_task(settings)
-    with console(collectives.rank), closing(build_data(settings, task, framework)) as data:
-        facts = job_facts(settings, data, framework)
+    folder, given = output_folder(settings), settings
+    settings = heads[0].settings if heads else settings  # the first head's hold for everything that heads share
+    task = build_task(settings)
+    with console(collectives.rank), closing(build_data(settings, task, framework, heads)) as data:
+        facts = job_facts(given, data, framework, heads)
         collectives.assert_same_on_all_ranks(facts)
         plan = find_checkpoint(settings, folder, collectives, framework.read_checkpoint)
         _prepare_output(settings, folder, plan, collectives)
@@ -77,12 +90,13 @@ def train(settings, framework: Framework, todays_names: TodaysNames = dict) -> N
 
         with open_run_folder(folder, collectives.rank, plan.keep_folder) as run_folder:
             trackers = collectives.on_rank_zero("trackers", make_trackers) or Trackers({})
-            training = build_training(settings, task, framework, data, folder, plan)
+            training = build_training(settings, task, framework, data, folder, plan, heads)
             with (
                 progress_bar(collectives.rank, training.settings.max_update, plan.num_update) as bar,
                 closing(trackers),
             ):
-                Trainer(training, framework, run_folder, trackers, bar, plan, facts, todays_names).train()
+                given = type(settings)({**given, "max_update": training.settings.max_update})
+                Trainer(training, framework, run_folder, trackers, bar, plan, facts, todays_names, given).train()
 
 
 def _prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collectives) -> None:
@@ -123,9 +137,11 @@ class Trainer:
         plan: ResumePlan,
         facts: dict[str, Any],
         todays_names: TodaysNames,
+        given_settings: Any,
     ):
         settings, engine = training.settings, training.engine
         self.settings, self.engine, self.data = settings, engine, training.data
+        self.heads, self.given_settings = training.heads, given_settings
         self.framework, self.run_folder, self.plan, self.facts = framework, run_folder, plan, facts
         self.trackers, self.epochs, self.todays_names = trackers, training.epochs, todays_names
         self.collectives, self.rank = engine.collectives, engine.collectives.rank
@@ -202,13 +218,16 @@ class Trainer:
         self.verification.prepare()
         examples = self.collectives.run_on_all_ranks("examples", self._examples)
         log_start(settings, ranks, self.engine.device, describe_rates(settings, ranks))
+        log_heads(self.heads)
         for message in self.plan.messages:
             logging.info("%s", message)
         if checkpoint is not None:
             log_resume(checkpoint.path, checkpoint.manifest, self.facts, self.todays_names)
         if self.rank == 0:
             warn_missing(self.verification.missing)
-            warn_empty_classes(getattr(self.data, "classes_of_set", None), settings.num_classes)
+            sets = getattr(self.data, "sets", {"": self.data}).values()
+            for head, data in zip(self.heads, sets):
+                warn_empty_classes(getattr(data, "classes_of_set", None), head.settings.num_classes)
         metadata = partial(onnx_metadata, settings, self.verification.metadata)
         # A network that cannot be exported is refused now, not after days of training.
         with infrequent_gc():  # imports exporters
@@ -236,7 +255,7 @@ class Trainer:
             for path in self.checkpoint.folder.set_aside_newer(resumed_update):
                 logging.warning("not resumed from a newer checkpoint; it is kept as %s", path)
         begin_run(folder.path, os.environ.get(RUN, ""), folder.earlier)
-        write_settings(os.path.join(folder.path, "settings.json"), self.settings)
+        write_settings(os.path.join(folder.path, "settings.json"), self.given_settings)
         if resumed_update is None or self.plan.checkpoint is None:
             self.trackers.begin(folder.path, self.settings)
         else:
@@ -244,9 +263,10 @@ class Trainer:
             self.trackers.begin(folder.path, self.settings, resumed_update + 1, changes)
 
     def _prepare_step(self, num_update: int) -> None:
-        """Sets the sample ratio of the step after ``num_update``, and seeds this rank's generators for it."""
-        ratio = value_in_epoch(self.settings.sample_ratio, self.epochs.epoch_of(num_update + 1))
-        self.engine.memory_bank.set_sample_ratio(ratio)
+        """Sets the sample ratios of the step after ``num_update``, and seeds this rank's generators for it."""
+        epoch = self.epochs.epoch_of(num_update + 1)
+        for head, bank in zip(self.heads, self.engine.banks.values()):
+            bank.set_sample_ratio(value_in_epoch(head.settings.sample_ratio, epoch))
         if self._draws_random_numbers:
             seed_step(self.engine.seed_generators, self.settings.seed, self.rank, num_update)
 
@@ -302,6 +322,7 @@ class Trainer:
             skipped=sum(self.collectives.gather_object("skipped", self.data.skipped)),
             missing=verification.missing,
             versions=versions(self.framework),
+            heads=self.heads,
         )
 
     def _examples(self) -> Inputs:

@@ -3,7 +3,7 @@
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from partial_fc.data.training_data import Batches, DataLoader, DummyData
 from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.margins import COMBINED
 from partial_fc.settings.checks import check_batch_norms
+from partial_fc.training.heads import Head
 from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
 from partial_fc.training.schedule import (
     Epochs,
@@ -41,7 +42,7 @@ from .collectives import default_collectives, uses_gpu
 from .data_parallel import data_parallel
 from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
 from .device_report import device_line, precision_line
-from .engine import TorchEngine
+from .engine import LayerHead, TorchEngine
 from .layer.margins import Margin, as_margin, find_margin, margin_named
 from .layer.objectives import find_objective
 from .layer.optimizers import optimizer_named
@@ -59,6 +60,8 @@ from .partial_fc import PartialFC
 from .published_files import read_pretrained
 from .saving import save_model
 
+HEADS = "heads"  # folder in the output folder with the class centers of the heads after the first
+
 
 def build_margin(settings, epochs: Epochs, num_update: int = 1) -> Any:
     """Returns the margin of the settings in an update, from 1: any object that as_margin accepts.
@@ -71,6 +74,13 @@ def build_margin(settings, epochs: Epochs, num_update: int = 1) -> Any:
     if settings.margin == "combined":
         options = {**COMBINED, **options}
     return margin_named(settings.margin, settings.loss_s, options)
+
+
+def margins_by_update(settings, epochs: Epochs) -> Callable[[int], Margin] | None:
+    """Returns a function from the number of an update, from 1, to its margin; None if the margin does not change."""
+    if not lists_by_epoch(settings):
+        return None
+    return lambda num_update: as_margin(build_margin(settings, epochs, num_update))
 
 
 def objective_arguments(settings) -> dict[str, Any]:
@@ -222,27 +232,37 @@ class TorchFramework:
         data,
         folder: str,
         model_format: ModelFormat,
+        heads: Sequence[Head] = (),
     ) -> TorchEngine:
         """Builds the engine, see Framework.build_engine; its centers are saved to ``folder``.
 
         Collectives: all-gathers ``status.memory_bank`` and ``status.module``; the broadcasts of
         DistributedDataParallel; all-gather ``status.optimizer``.
         """
+        heads = heads or [Head("", settings)]
         collectives = self.collectives
         logging.info("%s", device_line(self.device))
         logging.info("%s", precision_line(settings, self.device, collectives.size))
-        layer = collectives.run_on_all_ranks("memory_bank", lambda: self.build_layer(settings, folder, model_format))
+
+        def build_heads() -> list[LayerHead]:
+            folders = [folder, *(os.path.join(folder, HEADS, head.name) for head in heads[1:])]
+            layers = [self.build_layer(head.settings, path, model_format) for head, path in zip(heads, folders)]
+            return [
+                LayerHead(head.name, layer, head.weight, margins_by_update(head.settings, epochs))
+                for head, layer in zip(heads, layers)
+            ]
+
+        layer_heads = collectives.run_on_all_ranks("memory_bank", build_heads)
+        layer = layer_heads[0].layer
         backbone = collectives.run_on_all_ranks("module", lambda: self.build_backbone(settings, task, model_format))
         model = data_parallel(backbone, layer, getattr(torch, settings.gradient_dtype))
         convention, factors = model_format.momentum_convention, read_factors(settings.part_rates)
-        on_gpu, (backbone_lr, center_lr) = self.device.type == "cuda", learning_rates(settings, collectives.size)
+        on_gpu, (backbone_lr, _) = self.device.type == "cuda", learning_rates(settings, collectives.size)
+        center_rates = [learning_rates(head.settings, collectives.size)[1] for head in heads]
 
-        def rates(num_update: int) -> tuple[float, float]:
+        def rates(num_update: int) -> tuple[float, ...]:
             factor = rate_factor(num_update)
-            return backbone_lr * factor, center_lr * factor
-
-        def margins(num_update: int) -> Margin:
-            return as_margin(build_margin(settings, epochs, num_update))
+            return tuple(rate * factor for rate in (backbone_lr, *center_rates))
 
         build = partial(
             TorchEngine,
@@ -250,7 +270,6 @@ class TorchFramework:
             layer,
             rates,
             settings.network,
-            margins=margins if lists_by_epoch(settings) else None,
             optimizer=partial(optimizer_of(settings), fused=on_gpu, factors=factors, momentum_convention=convention),
             max_grad_norm=settings.max_grad_norm,
             gradient_acc=settings.gradient_acc,
@@ -260,6 +279,7 @@ class TorchFramework:
             pixels=task.pixels,
             compiled=options_of(settings, "network_options").compile,
             frozen=frozen_modules(backbone, factors),
+            heads=layer_heads,
         )
         return collectives.run_on_all_ranks("optimizer", build)
 
@@ -327,7 +347,7 @@ class TorchFramework:
         folder: str,
         examples: Inputs,
         metadata: Callable[..., Mapping[str, str]],
-    ) -> tuple[SaveCallback, CenterSave]:
+    ) -> tuple[SaveCallback, ...]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
 
         Collectives: all-gather ``status.export``, now and after the first update.
@@ -344,6 +364,10 @@ class TorchFramework:
         elif self.collectives.rank == 0:
             logging.warning("no ONNX files are written: the weights of %s exceed their 2 GiB", settings.network)
         model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, exports), validate)
-        names = [center_file(field) for field in engine.layer.widths]
-        center_save = CenterSave(engine.collectives, settings.save_every, engine.layer.save_params, folder, names)
-        return model_save, center_save
+        center_saves = []
+        for head in engine.heads:
+            layer, names = head.layer, [center_file(field) for field in head.layer.widths]
+            path = folder if layer is engine.layer else os.path.join(folder, HEADS, head.name)
+            save = CenterSave(engine.collectives, settings.save_every, layer.save_params, path, names)
+            center_saves.append(save)
+        return model_save, *center_saves

@@ -4,9 +4,9 @@ Shapes: B local batch, R ranks, N items, E embedding.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,9 +35,19 @@ from .partial_fc import PartialFC
 from .pixels import normalized
 
 Arrays = dict[str, np.ndarray]
-Rates = tuple[float, float]
+Rates = tuple[float, ...]  # of the backbone, and of the centers of each head
 
 LOSS_PARTS = "margin", "objective"  # attributes of the layer with a state; followed by a colon, prefixes in checkpoints
+
+
+class LayerHead(NamedTuple):
+    """A layer that trains the backbone, alone or beside others."""
+
+    name: str
+    layer: PartialFC
+    weight: float = 1.0  # factor of the gradient that the backbone gets from it
+    # Maps the number of an update, counted from 1, to a margin, whose arguments the layer's margin then takes.
+    margins: Callable[[int], Margin] | None = None
 
 
 def _layer_attribute(name: str) -> Any:
@@ -54,8 +64,8 @@ class TorchEngine:
     Args:
         model: the return value of ``data_parallel(backbone, layer)``.
         layer: PartialFC on the same device.
-        rates: maps the number of an update, counted from 1, to the learning rates of backbone and centers.
-        margins: maps it to a margin, whose arguments the layer's margin then takes; None leaves them.
+        rates: maps the number of an update, counted from 1, to the learning rates of the backbone and of the centers of
+            each head.
         network: name of the backbone; determines how MXNet's arrays are renamed.
         optimizer: builds the optimizer of the backbone, see build_optimizer.
         momentum_convention: whether SGD's momentum sums gradients or steps, for backbone and centers; see SGDParams.
@@ -67,10 +77,15 @@ class TorchEngine:
         pixels: whether inputs are RGB pixels (B, 3, H, W) uint8, which the engine normalizes. Other inputs are passed
             to the backbone unchanged.
         compiled: trains the backbone through torch.compile; everything else uses the uncompiled module.
+        heads: several layers, of which the first is ``layer``. A step then takes a list with a batch for each, adds
+            their weighted gradients of the backbone, and averages the sum over the ranks once. The centers of a head
+            get the gradient of its own loss, without the weight. None is ``layer`` alone.
 
     Attributes:
         backbone: the module without DistributedDataParallel.
+        heads: all layers; ``layer`` is the first one's.
         memory_bank: see TorchBank.
+        banks: the TorchBank of each head, see Engine.
         loss_scale: the scale of float16, else None; see LossScaling and `wait_for_update`. An overflow
             skips the update of the backbone only: the centers' update uses finite features and float32.
         averaged: AveragedBackbone, or None.
@@ -78,7 +93,6 @@ class TorchEngine:
     """
 
     draws_random_numbers = True  # a user's backbone may use dropout
-    num_update = _layer_attribute("num_update")
     rank_flags = _layer_attribute("rank_flags")
     all_rank_flags = _layer_attribute("all_rank_flags")
 
@@ -89,7 +103,6 @@ class TorchEngine:
         rates: Callable[[int], Rates],
         network: str = "",
         *,
-        margins: Callable[[int], Margin] | None = None,
         optimizer: Callable[[nn.Module], BackboneOptimizer] = build_optimizer,
         momentum_convention: str = "gradients",
         max_grad_norm: float = 0.0,
@@ -99,14 +112,18 @@ class TorchEngine:
         compiled: bool = False,
         ema_decay: float = 0.0,
         frozen: Sequence[nn.Module] = (),
+        heads: Sequence[LayerHead] | None = None,
     ):
         self._parallel, self._forward = model, torch.compile(model) if compiled else model
         self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
-        self.layer, self.rates, self.margins, self.network, self._frozen = layer, rates, margins, network, frozen
+        self.layer, self.rates, self.network, self._frozen = layer, rates, network, frozen
         self.collectives, self.device = layer.collectives, layer.device
         if self.collectives.size > 1 and self.backbone is model:
             raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
-        self.memory_bank = TorchBank(layer)
+        self.heads = heads or [LayerHead("", layer)]
+        self.banks = {head.name if number else "": TorchBank(head.layer) for number, head in enumerate(self.heads)}
+        self.memory_bank = self.banks[""]
+        self.head_losses: dict[str, torch.Tensor] = {}
         self.num_classes: int | None = layer.num_classes
         self.pixels, self.max_grad_norm, self.autocast = pixels, max_grad_norm, autocast
         self.momentum_convention, self.gradient_acc = momentum_convention, gradient_acc
@@ -115,6 +132,16 @@ class TorchEngine:
         self._memory_format = format_of(self.backbone)
         self.optimizer = optimizer(self.backbone)
         self.averaged = AveragedBackbone(self.backbone, ema_decay) if ema_decay else None
+
+    @property
+    def num_update(self) -> int:
+        """Number of updates done."""
+        return self.layer.num_update
+
+    @num_update.setter
+    def num_update(self, value: int) -> None:
+        for head in self.heads:
+            head.layer.num_update = value
 
     @property
     def model_format(self) -> ModelFormat:
@@ -133,51 +160,65 @@ class TorchEngine:
         """Whether the engine keeps a moving average of the backbone's weights."""
         return self.averaged is not None
 
-    def step(self, batch: Batch) -> torch.Tensor:
+    def step(self, batch: Batch | Sequence[Batch]) -> torch.Tensor:
         """Trains on one batch; returns the mean loss over the global batch, possibly before the device is done.
+
+        With several heads, ``batch`` is a list with a batch of each, and the loss the weighted sum of theirs.
 
         Raises:
             FloatingPointError: On every rank, if the loss is infinite or NaN, or after too many overflows of float16.
             ValueError: With several ranks, if a parameter receives no gradient.
         """
-        learning_rate, self.layer.learning_rate = self.rates(self.num_update + 1)
-        if self.margins:
-            self.layer.margin.take_options(self.margins(self.num_update + 1))
+        batches = batch if isinstance(batch, list) else [batch]
+        num_update = self.num_update + 1
+        learning_rate, *center_rates = self.rates(num_update)
         self._parallel.train()
         for module in self._frozen:
             module.eval()
         self.optimizer.optimizer.zero_grad()
-        if self.gradient_acc == 1:
-            loss = self._backward(batch.inputs, batch.labels, self.layer.step)
-        else:
-            loss = self._accumulate(batch)
+        losses = []
+        for number, (head, of_head, center_rate) in enumerate(zip(self.heads, batches, center_rates, strict=True), 1):
+            head.layer.learning_rate = center_rate
+            if head.margins:
+                head.layer.margin.take_options(head.margins(num_update))
+            losses.append(self._train_head(head, of_head, is_last=number == len(batches)))
         self._update(learning_rate)
         if self.averaged:
             self.averaged.update(self.num_update)
-        return loss
+        if len(batches) == 1:
+            return losses[0]
+        self.head_losses = {head.name: loss for head, loss in zip(self.heads, losses)}
+        return torch.stack([head.weight * loss for head, loss in zip(self.heads, losses)]).sum()
 
-    def _backward(self, inputs: Tensors, labels: np.ndarray, layer_step: Callable[..., Any]) -> torch.Tensor:
-        """Computes the gradients of the backbone, times the loss scale; returns the mean loss."""
+    def _train_head(self, head: LayerHead, batch: Batch, is_last: bool) -> torch.Tensor:
+        """Adds the gradients of the backbone from a head, in micro-batches, and updates its centers; returns its loss.
+
+        The ranks average the sum of all gradients in the last micro-batch of the last head.
+        """
+        count, parallel, layer = self.gradient_acc, self._parallel, head.layer
+        update = Accumulation(layer, batch.labels, count) if count > 1 else None
+        inputs = micro_batches(batch.inputs, count) if update else [batch.inputs]
+        losses, layer_step = [], update.step if update else layer.step
+        for number, part in enumerate(zip(inputs, np.array_split(batch.labels, count)), start=1):
+            is_parallel, averages = isinstance(parallel, DistributedDataParallel), is_last and number == len(inputs)
+            with parallel.no_sync() if is_parallel and not averages else nullcontext():
+                losses.append(self._backward(*part, layer_step, head.weight))
+        if update:
+            update.update()
+        return torch.stack(losses).mean() if update else losses[0]
+
+    def _backward(
+        self, inputs: Tensors, labels: np.ndarray, layer_step: Callable[..., Any], weight: float
+    ) -> torch.Tensor:
+        """Computes the gradients of the backbone, times the loss scale and the weight; returns the mean loss."""
         inputs = self._on_device(inputs)
         with self._autocast():
             features = self._forward(inputs)
         gradient, loss = layer_step(features, labels)
         if self._scaling:
             self._scaling.settle()  # does not wait: the layer has waited for the device after the previous update
-        features.backward((gradient * self._scale).to(features.dtype))
+        features.backward((gradient * (weight * self._scale)).to(features.dtype))
         return loss
-
-    def _accumulate(self, batch: Batch) -> torch.Tensor:
-        """Like `_backward`, in micro-batches; the ranks average the gradients of the backbone in the last one."""
-        count, parallel = self.gradient_acc, self._parallel
-        update, losses = Accumulation(self.layer, batch.labels, count), []
-        parts = list(zip(micro_batches(batch.inputs, count), np.array_split(batch.labels, count)))
-        for number, (inputs, labels) in enumerate(parts, start=1):
-            is_last, is_parallel = number == len(parts), isinstance(parallel, DistributedDataParallel)
-            with parallel.no_sync() if is_parallel and not is_last else nullcontext():
-                losses.append(self._backward(inputs, labels, update.step))
-        update.update()
-        return torch.stack(losses).mean()
 
     def _on_device(self, inputs: Tensors) -> Tensors:
         """Copies inputs to the device, and normalizes pixels."""
@@ -254,11 +295,11 @@ class TorchEngine:
         torch.manual_seed(seed)
 
     def parameters(self) -> Arrays:
-        """Returns copies of parameters and states of optimizer and loss on the host, the same on every rank."""
+        """Returns copies of parameters and states of optimizer and losses on the host, the same on every rank."""
         loss = {
-            f"{part}:{name}": weights.to_array(value)
-            for part in LOSS_PARTS
-            for name, value in getattr(self.layer, part).state_dict().items()
+            f"{prefix}{name}": weights.to_array(value)
+            for prefix, _, module in self._loss_parts()
+            for name, value in module.state_dict().items()
         }
         average = self._average_arrays(weights.parameter_arrays)
         return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **loss, **average}
@@ -293,9 +334,8 @@ class TorchEngine:
         def with_prefix(prefix: str) -> Arrays:
             return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
-        for part in LOSS_PARTS:
-            module, saved = getattr(self.layer, part), with_prefix(f"{part}:")
-            state = module.state_dict()
+        for prefix, part, module in self._loss_parts():
+            state, saved = module.state_dict(), with_prefix(prefix)
             shapes, saved_shapes = (
                 {name: tuple(each.shape) for name, each in values.items()} for values in (state, saved)
             )
@@ -315,3 +355,9 @@ class TorchEngine:
                 weights.set_weights(backbone, average, self.network)
         elif self.averaged and logs:
             logging.warning("the checkpoint has no averaged weights: the average starts at update %d", num_update)
+
+    def _loss_parts(self) -> Iterator[tuple[str, str, nn.Module]]:
+        """Yields the prefix in checkpoints, the name and the module of each part of the losses with a state."""
+        for name, head in zip(self.banks, self.heads):
+            for part in LOSS_PARTS:
+                yield f"{name}.{part}:" if name else f"{part}:", part, getattr(head.layer, part)

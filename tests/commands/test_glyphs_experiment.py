@@ -90,6 +90,22 @@ def test_cleaning(output_of, data, tmp_path):
     assert "50.00 ± 1.00" not in rows["20 % wrong labels"] and (folder / "flip" / "backbone.onnx").exists()
 
 
+def test_heads(output_of, data, tmp_path):
+    """Trains with two heads only; the folder already has the figures of the merged sets."""
+    folder = tmp_path / "heads"
+    figures = {kind: {measure: [0.5, 0.01] for measure in SEARCHED} for kind in KINDS}
+    for way in ("blind", "true"):
+        (folder / f"{way}-seed0").mkdir(parents=True)
+        (folder / f"{way}-seed0" / "summary.json").touch()
+        (folder / f"{way}-seed0.json").write_text(json.dumps(figures))
+    where = ["--root", data, "--folder", folder]
+    printed = output_of("-m", "examples.glyphs.heads", "--quick", "--seeds", "0", *where)
+    assert "true 60 classes, first 45 classes, second 45 classes, blind 90 classes" in printed
+    rows = dict(line.strip("| ").split(" | ", 1) for line in printed.splitlines() if line.startswith("| "))
+    assert rows["blind merge"].startswith("50.00") and not rows["two heads"].startswith("50.00")
+    assert (folder / "heads-seed0" / "heads" / "second").is_dir()
+
+
 def test_clusters(succeed, data, tmp_path):
     pytest.importorskip("faiss", reason="pip install faiss-cpu")
     words = ["--quick", "--root", data, "--folder", tmp_path / "clusters", "--rounds", "1", "--labelled", "30"]

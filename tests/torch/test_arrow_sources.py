@@ -100,7 +100,9 @@ def test_rows_may_have_several_labels(kind):
     assert ArrowImages("faces", table).labels(np.arange(3)).tolist() == expected
     assert ArrowImages("faces", table, {"label": "person"}).labels(np.arange(3)).tolist() == [5, 6, 7]
     assert ArrowImages("faces", table, {"label": "box"}).labels(np.arange(3)).tolist() == [[1, 2]] * 3
-    with pytest.raises(ValueError, match="expected one of integer labels"):  # without a name, lists may be anything
+    with pytest.raises(
+        ValueError, match="expected a single column of integer labels"
+    ):  # without a name, lists may be anything
         ArrowImages("faces", table.drop_columns(["label", "person"]))
 
 

@@ -102,7 +102,7 @@ def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
     (layer,), (trained,) = layers, engines
     margin = layer.pop("margin_softmax")
     assert (margin.scale, margin.margins, margin.interclass_filtering_threshold) == (30, (1.1, 0.3, 0.2), 0.4)
-    assert engine.margins is None
+    assert [head.margins for head in engine.heads] == [None]
     assert layer == {
         **common,
         **{"num_classes": 10, "sample_rate": 0.5, "embedding_size": 16, "optimizer": "sgd", "weight_decay": 0.002},

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import default
+from checkpoint_cases import equal
 from own_items import CLASSES, N, Signals
 from partial_fc.checkpoint import CheckpointFolder
+from partial_fc.checkpoint.arrays import read_arrays
 from partial_fc.data.item_batches import ItemBatches
 from partial_fc.data.sources.dataset import DatasetItems
 from partial_fc.distributed.errors import JobError
@@ -112,6 +114,56 @@ def test_what_does_not_fit_the_set_is_refused_before_the_training(labels, change
     with pytest.raises(JobError, match=message):
         train(settings_of(tmp_path / "run", **changes), TorchFramework())
     assert not (tmp_path / "run" / "backbone.pth").exists()
+
+
+class OwnEngine(TorchFramework):
+    """Keeps its engine."""
+
+    def build_engine(self, *arguments):
+        self.engine = super().build_engine(*arguments)
+        return self.engine
+
+
+def train_heads(folder, framework=None, **changes):
+    settings = settings_of(folder, **changes)
+    train(settings, framework or TorchFramework(), heads=default.heads_of(settings))
+
+
+def test_every_head_has_labels_an_objective_a_margin_and_sub_centers_of_its_own(tmp_path):
+    first = {"name": "first", "loss": "adaface", "margin_options": "m=[[1,0.0],[3,0.4]]"}
+    second = {"name": "second", "labels": "labels.npy", "labels_per_item": 3, "margin_options": "m2=[0.0,0.1,0.3]"}
+    second |= {"objective": "uniface", "objective_options": "weight=0.5", "layer_options": "sub_centers=2"}
+    (tmp_path / "heads.json").write_text(json.dumps([first, second]))
+    labels = several()
+    saved(tmp_path, labels)
+    changes = {"heads": str(tmp_path / "heads.json"), "checkpoint_every": 7, "log_every": 1}
+    whole = OwnEngine()
+    train_heads(tmp_path / "whole", whole, **changes)
+    one, two = (head.layer for head in whole.engine.heads)
+    assert (one.sub_centers, two.sub_centers) == (1, 2)
+    assert (type(one.objective).__name__, type(two.objective).__name__) == ("Softmax", "UniFace")
+    assert two.objective.weight == 0.5 and (one.margin.m, two.margin.margins[1]) == (0.4, 0.3)
+    figures = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    shown = {each["num_update"]: each for each in figures if "margin_m.first" in each}
+    assert shown[6]["margin_m.first"] == pytest.approx(0.2) and shown[6]["margin_m2.second"] == 0.1
+
+    path = dict(CheckpointFolder(str(tmp_path / "whole" / "checkpoints"), 2).complete())[7]
+    states = {name for name in read_arrays(f"{path}/backbone.npz") if "margin:" in name or "objective:" in name}
+    assert states == {"margin:norm_mean", "margin:norm_std", "second.objective:bias"}
+    resumed = OwnEngine()
+    train_heads(tmp_path / "resumed", resumed, resume=path, **changes)
+    same(tmp_path / "whole", tmp_path / "resumed")
+    equal(resumed.engine.parameters(), whole.engine.parameters())
+    np.testing.assert_array_equal(resumed.engine.heads[1].layer.weight, two.weight)
+
+    (tmp_path / "heads.json").write_text(json.dumps([first, {**second, "layer_options": ""}]))
+    refusal = "head second: its classes have 2 centers each, .* set layer_options=sub_centers=2"
+    with pytest.raises(JobError, match=refusal):
+        train_heads(tmp_path / "one", resume=path, **changes)
+    (tmp_path / "heads.json").write_text(json.dumps([first, second]))
+    saved(tmp_path, labels[::-1])
+    with pytest.raises(JobError, match="the position in the data was saved with data_set="):
+        train_heads(tmp_path / "other", resume=path, **changes)
 
 
 class OwnBatches(Task):

@@ -59,7 +59,7 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     task = build_task(settings)
     kind = "images" if task.pixels else "items"
     with console(collectives.rank):
-        data = build_data(settings, task, framework)
+        data: Any = build_data(settings, task, framework)
     name = "" if settings.rec else settings.data_name
     files = collectives.run_on_all_ranks("files", lambda: find_set_files(task.source(), name))
     network = settings.network.rpartition(":")[2]

@@ -1,7 +1,8 @@
 """``curves.json``: the curves of a training, for comparisons; rewritten at every verification.
 
 {"summary": {...}, "losses": [[update, value], ...], "speeds": ..., "waiting": ..., "learning_rates": ...,
-"sets": {NAME: [{"num_update": ..., "accuracy": ..., ...}, ...]}}; see TrainingResult for the values.
+"head_losses": {NAME: [[update, value], ...]}, "sets": {NAME: [{"num_update": ..., "accuracy": ..., ...}, ...]}}; see
+TrainingResult for the values.
 """
 
 import json
@@ -44,7 +45,7 @@ def write_curves(result: TrainingResult) -> None:
     """
     result = result._replace(losses=some_points(result.losses, MOST_LINES))
     sets = {name: [point._asdict() for point in set_result.points] for name, set_result in result.sets.items()}
-    content = {"summary": result.summary(), **result.series, "sets": sets}
+    content = {"summary": result.summary(), **result.series, "head_losses": result.head_losses, "sets": sets}
     replace_file(os.path.join(result.folder, CURVES), [(json.dumps(content) + "\n").encode()])
 
 

@@ -18,7 +18,6 @@ import torch
 from .gradients import GradientSink
 from .margins import Targets
 from .products import Features
-from .rows import TileGradient, gather_rows
 from .stores import StepCenters
 
 
@@ -101,11 +100,3 @@ class Passes(Protocol):
 
     def add_center_gradient(self, step: Step, number: int, sink: GradientSink) -> None:
         """Gives ``sink`` the gradient of the summed loss by the centers of a tile whose feature gradient was added."""
-
-
-def tile_gradient(step: Step, start: int, stop: int, inverse_norm: torch.Tensor, raw: torch.Tensor) -> TileGradient:
-    """Returns the gradient of the centers at positions start .. stop-1, see TileGradient."""
-    sampled = step.sampled
-    rows = slice(start, stop) if sampled.rows is None else sampled.rows[start:stop]
-    weight = gather_rows(sampled.centers.weight, rows)
-    return TileGradient(rows, weight, inverse_norm, raw, 1 / len(step.labels.held))

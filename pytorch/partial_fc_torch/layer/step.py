@@ -229,7 +229,7 @@ class StepComputation:
             be missing.
         """
         held, targets, width, count = step.labels.held, step.targets, self.objective.term.width, batch.labels.shape[1]
-        logits, *cosines = statistics[:, width:].amax(dim=0).t().split(count, dim=1)
+        logits, *cosines = statistics[:, width:].amax(dim=0).t().contiguous().split(count, dim=1)
         missing = (batch.labels >= 0) & (logits == -torch.inf)
         present = (batch.labels >= 0) & ~missing
         sums = self.objective.term.combine(statistics[:, :width])

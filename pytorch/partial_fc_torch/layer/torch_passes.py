@@ -13,9 +13,9 @@ from ..device_defaults import LogitsCache, suitable_tile_classes
 from .gradients import GradientSink
 from .margins import Margin
 from .objectives import Objective
-from .passes import Step, tile_gradient
+from .passes import Step
 from .products import Float32Products, HalfProducts, Operands
-from .rows import gather_rows, inverse_norms
+from .rows import RowIndex, TileGradient, gather_rows, inverse_norms
 
 
 @dataclass
@@ -24,6 +24,7 @@ class Tile:
 
     start: int  # first column
     stop: int
+    rows: RowIndex  # index of the centers
     weight: torch.Tensor  # (T*K, E) centers
     inverse_norm: torch.Tensor  # (T*K,) 1 / |W|
     logits: torch.Tensor  # (G, T); -inf for labels of a row; the passes overwrite them
@@ -45,6 +46,15 @@ class TileLabels(NamedTuple):
     factors: torch.Tensor  # (n,), of the unit rows in the gradient with respect to the centers
 
 
+class PendingTile(NamedTuple):
+    """A tile between its two gradient products."""
+
+    rows: RowIndex  # index of the centers
+    weight: torch.Tensor  # (T*K, E) centers
+    inverse_norm: torch.Tensor  # (T*K,)
+    operands: Operands
+
+
 @dataclass
 class Kept:
     """Data that both passes of a step share."""
@@ -59,8 +69,7 @@ class Kept:
     tile_labels: list[TileLabels] = field(default_factory=list)  # of each tile, in the backward pass
     # (G, E), sum of the gradients by the unit rows of the features so far
     d_unit: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    tile: Tile | None = None  # the tile whose feature gradient was added last, with the operands of its products
-    operands: Operands | None = None
+    pending: PendingTile | None = None  # the tile whose feature gradient was added last
 
 
 class TorchPasses:
@@ -114,14 +123,14 @@ class TorchPasses:
     def add_feature_gradient(self, step: Step, number: int) -> None:
         """See Passes.add_feature_gradient."""
         kept = step.kept
-        kept.tile = kept.operands = None  # frees their memory before the next tile is allocated
-        tile = kept.tile = self._probabilities(step, number)
+        tile = self._probabilities(step, number)
         d_logits = tile.logits
         if tile.winner is not None:  # only the nearest sub-center gets a gradient
             d_logits = d_logits.new_zeros(*d_logits.shape, step.sub_centers)
             d_logits = d_logits.scatter_(2, tile.winner.long()[..., None], tile.logits[..., None]).flatten(1)
-        kept.operands = self.products.prepare(d_logits, tile.weight, tile.inverse_norm)
-        self.products.add_feature_gradient(kept.operands, kept.d_unit)
+        operands = self.products.prepare(d_logits, tile.weight, tile.inverse_norm)
+        kept.pending = PendingTile(tile.rows, tile.weight, tile.inverse_norm, operands)
+        self.products.add_feature_gradient(operands, kept.d_unit)
 
     def feature_gradient(self, step: Step) -> torch.Tensor:
         """See Passes.feature_gradient."""
@@ -129,12 +138,13 @@ class TorchPasses:
 
     def add_center_gradient(self, step: Step, number: int, sink: GradientSink) -> None:
         """See Passes.add_center_gradient."""
-        tile, start = step.kept.tile, step.kept.tile.start * step.sub_centers
-        raw = self.products.center_gradient(step.kept.operands, step.features, tile.inverse_norm)
-        positions, rows, factors = step.kept.tile_labels[number]
+        kept, (index, weight, inverse_norm, operands) = step.kept, step.kept.pending
+        raw = self.products.center_gradient(operands, step.features, inverse_norm)
+        kept.pending = operands = None  # frees their memory before the update
+        positions, rows, factors = kept.tile_labels[number]
         features = step.features.unit[rows] if rows.ndim == 1 else rows
         raw.index_add_(0, positions, features * factors[:, None])  # from float32 rows in all types
-        sink.add(tile_gradient(step, start, start + len(raw), tile.inverse_norm, raw))
+        sink.add(TileGradient(index, weight, inverse_norm, raw, 1 / len(step.labels.held)))
 
     def _tile_labels(self, step: Step) -> list[TileLabels]:
         """Returns the labels' part of the gradients by the centers of each tile."""
@@ -162,10 +172,11 @@ class TorchPasses:
         start, count, sampled = number * step.kept.size, step.sub_centers, step.sampled
         stop = min(start + step.kept.size, step.num_classes)
         part = slice(start * count, stop * count)
-        weight = gather_rows(sampled.centers.weight, part if sampled.rows is None else sampled.rows[part])
+        rows = part if sampled.rows is None else sampled.rows[part]
+        weight = gather_rows(sampled.centers.weight, rows)
         inverse_norm = inverse_norms(weight)
         logits = self.products.logits(step.features, weight, inverse_norm)
-        tile = Tile(start, stop, weight, inverse_norm, logits)
+        tile = Tile(start, stop, rows, weight, inverse_norm, logits)
         if count > 1:
             tile.logits, winner = logits.view(len(logits), -1, count).max(dim=2)
             tile.winner = winner.to(torch.uint8)

@@ -233,9 +233,14 @@ def printed(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
+def shown(case):
+    """The case in JSON."""
+    return {**case._asdict(), "heads": {}}
+
+
 def test_the_cases_have_every_option_except_for_files():
     named = {"classes", *(name for fields in CASES for name in fields)}
-    assert set(Case._fields) - named == {"task", "task_options", "config"}
+    assert set(Case._fields) - named == {"task", "task_options", "config", "heads"}
 
 
 @pytest.mark.parametrize("fields", CASES)
@@ -243,7 +248,7 @@ def test_every_option_reaches_the_case(fields, capsys):
     words = ["--classes", "1000"]
     for name, value in fields.items():
         words += [f"--{name.replace('_', '-')}"] + [str(value)] * (value is not True)
-    assert printed(capsys, *words)["case"] == Case(1000, **fields)._asdict()
+    assert printed(capsys, *words)["case"] == shown(Case(1000, **fields))
 
 
 def test_every_setting_reaches_the_case_unless_an_option_replaces_it(tmp_path, monkeypatch, capsys):
@@ -261,8 +266,49 @@ def test_every_setting_reaches_the_case_unless_an_option_replaces_it(tmp_path, m
     for changes, expected in (({}, case), (other, case._replace(bank="file", ema=False, logits_cache_mb=256))):
         (tmp_path / "settings.json").write_text(json.dumps({**settings, **changes}))
         expected = expected._replace(config="settings.json")
-        assert printed(capsys, *words)["case"] == expected._asdict()
-        assert printed(capsys, *words, "--batch", "5")["case"] == expected._replace(batch=5)._asdict()
+        assert printed(capsys, *words)["case"] == shown(expected)
+        assert printed(capsys, *words, "--batch", "5")["case"] == shown(expected._replace(batch=5))
+
+
+HEADS = [
+    {"name": "a", "num_classes": 1000, "sample_ratio": 0.5},
+    {
+        "name": "b",
+        "num_classes": 200,
+        "batch_size": 12,
+        "loss": "curricularface",
+        "weight": 0.3,
+        "layer_options": "sub_centers=2",
+    },
+]
+
+
+def test_heads_add_their_banks_and_transfers_and_share_what_a_step_frees(tmp_path, capsys):
+    (tmp_path / "heads.json").write_text(json.dumps(HEADS))
+    common = {"ranks": 2, "embedding": 16, "trainer": "torch", "bank": "host", "tile_classes": 64}
+    second_alone = Case(200, batch=12, margin="curricularface", sub_centers=2, **common)
+    alone = plan(Case(1000, batch=8, ratio=0.5, **common)), plan(second_alone)
+    words = ["--ranks", "2", "--batch", "8", "--embedding", "16", "--bank", "host", "--tile-classes", "64"]
+    words += ["--heads", str(tmp_path / "heads.json")]
+    both = printed(capsys, *words, "--trainer", "torch")
+    total = {(part["name"], part["place"]): part["nbytes"] for part in both["memory"]}
+    first, second = ({(part.name, part.place): part.nbytes for part in each.parts} for each in alone)
+    kept = ("class centers", "states of", "sampled centers and states")
+    expected = {(f"{name}, head b" if name.startswith(kept) else name, place) for name, place in second}
+    assert total.keys() == first.keys() | expected
+    for name, place in first.keys() & second.keys():
+        values = first[name, place], second[name, place]
+        if name.startswith(kept):
+            assert (total[name, place], total[f"{name}, head b", place]) == values
+        else:
+            assert total[name, place] == max(values)
+    assert (total["class centers", "host"], total["class centers, head b", "host"]) == (500 * 16 * 4, 100 * 2 * 16 * 4)
+    moves = {move["name"]: (move["out"], move["back"]) for move in both["moves"]}
+    own = [{move.name: (move.out, move.back) for move in each.traffic} for each in alone]
+    assert moves == own[0] | {f"{name}, head b": moved for name, moved in own[1].items()}
+    assert exit_code("plan", *words) == 2 and "the mxnet trainer has no heads" in capsys.readouterr().err
+    (tmp_path / "heads.json").write_text(json.dumps([HEADS[0], {"name": "b"}]))
+    assert exit_code("plan", *words) == 2 and "head b: num_classes is missing" in capsys.readouterr().err
 
 
 def test_every_rate_has_its_own_unit(capsys):

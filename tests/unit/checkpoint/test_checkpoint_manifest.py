@@ -94,6 +94,41 @@ def test_a_state_whose_file_would_lie_elsewhere(name, tmp_path):
     refused(tmp_path, sealed({**content(), "files": files, "state": state}), "invalid names of states")
 
 
+OF_HEAD = {"shards": [[0, 3], [3, 5]], "center_widths": {"weight": 3}}
+HEAD_FILES = ["b.centers-00000.npy", "b.centers-00001.npy"]
+
+
+def with_head(name="b", names=HEAD_FILES, states=None, **changes):
+    """Returns the fields of a manifest with a second head."""
+    files = content()["files"] | {file: {"bytes": 1, "sha256": ""} for file in names}
+    states = [{"heads": {name: 7}}, {"heads": {name: 8}}] if states is None else states
+    state = {"data": None, "heads": {name: {**OF_HEAD, **changes}}}
+    return {**content(), "files": files, "state": state, "rank_states": states}
+
+
+def test_a_head_has_its_own_classes_and_states(tmp_path):
+    (tmp_path / "manifest.json").write_text(sealed(with_head()))
+    manifest = read_manifest(str(tmp_path))
+    assert list(manifest.heads) == ["b"] and manifest.of_head("") is manifest
+    head = manifest.of_head("b")
+    assert (head.num_classes, head.shards, head.center_widths) == (5, [(0, 3), (3, 5)], {"weight": 3})
+    assert head.rank_states == [{"sampler": 7}, {"sampler": 8}] and manifest.num_classes == 7
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"shards": shards} for shards in ([], [[0, 5]], [[0, 3], [4, 5]], [[0, 3], [3, -5]], [[0, 3], [3]], None)),
+        *({"center_widths": widths} for widths in ({}, {"weight": 0}, {"weight": 3, "x": 1}, {"../x": 3}, [], None)),
+        *({"states": states} for states in ([{}, {}], [{"heads": {"b": 7}}, {"heads": {}}], [{"heads": 3}] * 2)),
+        *({"names": names} for names in (HEAD_FILES[:1], [*HEAD_FILES, "b.momentum-00000.npy"], ["../x.npy"])),
+        *({"name": name, "names": [file.replace("b", name, 1) for file in HEAD_FILES]} for name in ("../b", "a.b", "")),
+    ],
+)
+def test_an_invalid_head(changes, tmp_path):
+    refused(tmp_path, sealed(with_head(**changes)), "")
+
+
 @pytest.mark.parametrize("field", content())
 def test_a_missing_field(field, tmp_path):
     fields = content()

@@ -16,6 +16,7 @@ from partial_fc.checkpoint.manifest import LARGEST
 from partial_fc.layer.loss_scale import LossScale
 from partial_fc.training.building import Training, build_log, build_verification
 from partial_fc.training.callbacks import MAX_SAVED_LINES, CallBackLogging
+from partial_fc.training.heads import Head
 from partial_fc.training.loop import BatchEndParam, LoopState
 from partial_fc.training.results import LossPoint
 
@@ -35,9 +36,9 @@ def test_every_setting_reaches_the_callbacks():
     rates = {"lr": 0.1, "optimizer_options": "lr=0.3", "layer_options": "lr=0.7", "lr_reference_batch": 0}
     settings = default.generate_config(changes={"debug": True}, trainer="torch")
     settings = type(settings)({**settings, **numbers, **rates, "debug": False})
-    engine = SimpleNamespace(collectives=SimpleNamespace(rank=1, size=2))
+    engine = SimpleNamespace(collectives=SimpleNamespace(rank=1, size=2), head_losses={})
     task = SimpleNamespace(evaluations=lambda: {"a": 1})
-    training = Training(settings, task, lambda num_update: num_update / 10, None, engine, None)
+    training = Training(settings, task, lambda num_update: num_update / 10, None, engine, None, [Head("", settings)])
     trackers, bar, loop = object(), SimpleNamespace(update=lambda count: None), LoopState()
     log = build_log(training, trackers, bar, loop)
     assert (log.frequent, log.rank, log.global_batch, log.max_update) == (5, 1, 2 * 3 * 8, 70)
@@ -70,7 +71,7 @@ def test_a_line_every_frequent_updates(caplog):
 
 def test_loss_scale_and_time_left_are_logged_if_known(caplog):
     ranks = SimpleNamespace(max=lambda name, value: value)
-    engine = SimpleNamespace(loss_scale=LossScale(1), loop=LoopState(), collectives=ranks)
+    engine = SimpleNamespace(loss_scale=LossScale(1), loop=LoopState(), collectives=ranks, head_losses={})
     (line,) = log_lines(caplog, 2, engine, max_update=2, rate=lambda num_update: num_update / 10)
     end = (
         "Fp16 Grad Scale: 65536   Required: 0 hours   Waiting for data: 0.0 %   Learning rate: 0.2   Time left: 0:00:00"
@@ -107,7 +108,8 @@ def test_a_line_after_a_resume_counts_all_its_updates(end, caplog, monkeypatch):
             loop.waited_for_data += 0.25
             log(BatchEndParam(num_update, 0, num_update))
 
-    engine = SimpleNamespace(loss_scale=None, collectives=SimpleNamespace(max=lambda name, value: value))
+    ranks = SimpleNamespace(max=lambda name, value: value)
+    engine = SimpleNamespace(loss_scale=None, collectives=ranks, head_losses={})
     loops = LoopState(), LoopState()
     first, resumed = (CallBackLogging(2, 0, 1, 1000, engine=engine, loop=loop) for loop in loops)
     interrupted(first, loops[0], [1, 2, 3])
@@ -141,6 +143,27 @@ def test_a_checkpoint_of_a_long_training_can_be_read(lines, kept, tmp_path):
     resumed.restore(read_manifest(str(tmp_path)).state["log"])
     assert len(resumed.points) == kept and resumed.points[-1:] == log.points[-1:]
     assert len({after.num_update - before.num_update for before, after in pairwise(resumed.points)}) <= 1
+    losses = {f"{number:040}": number / 7 for number in range(64)}
+    log.points = [point._replace(head_losses=losses) for point in log.points]
+    assert len(json.dumps(log.state())) < LARGEST / 3
+
+
+def test_the_losses_of_heads_are_means_of_the_same_updates_also_after_a_resume(caplog):
+    shown = {}
+    trackers = SimpleNamespace(log=lambda values, step: shown.update(values))
+    ranks = SimpleNamespace(max=lambda name, value: value)
+    engine = SimpleNamespace(loss_scale=None, collectives=ranks, head_losses={"a": 1.0, "b": 8.0})
+    first, resumed = (CallBackLogging(2, 0, 1, 1, trackers, engine=engine, loop=LoopState()) for _ in range(2))
+    first(BatchEndParam(5.0, 0, 1))
+    resumed.restore(json.loads(json.dumps(first.state())))
+    engine.head_losses = {"a": 3.0, "b": 4.0}
+    with caplog.at_level("INFO"):
+        resumed(BatchEndParam(5.0, 0, 2))
+    assert resumed.points[-1].head_losses == {"a": 2.0, "b": 6.0} == {name: shown[f"loss.{name}"] for name in "ab"}
+    assert "Loss 5.0000   Loss of a 2.0000   Loss of b 6.0000   Epoch" in caplog.text
+    again = CallBackLogging(2, 0, 1, 1)
+    again.restore(json.loads(json.dumps(resumed.state())))
+    assert again.points == resumed.points
 
 
 def test_a_checkpoint_after_a_verification_does_not_count_its_time():

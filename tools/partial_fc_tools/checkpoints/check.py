@@ -31,7 +31,8 @@ def check(path: str) -> int:
             for name in manifest.files:
                 if name.endswith(".npz"):
                     read_arrays(os.path.join(step, name))
-            SavedClasses.of_checkpoint(step, manifest)
+            for head in ("", *manifest.heads):
+                SavedClasses.of_checkpoint(step, manifest, head)
             say(f"{step}: undamaged, all files verified")
         except (OSError, ValueError) as error:
             code = 1

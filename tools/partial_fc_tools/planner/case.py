@@ -4,7 +4,7 @@ Shapes: B local batch, R ranks, G = B*R global batch, E embedding, C classes, L 
 samples per step, T classes per tile, K sub-centers of a class.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from partial_fc.layer.center_states import CENTER_STATES, center_widths
 from partial_fc.layer.margins import MARGINS
@@ -49,6 +49,12 @@ class Case(NamedTuple):
     task: str = ""  # package.module:name of the task that makes the network's inputs; empty for images
     task_options: str = ""
     config: str = ""  # path of a settings.json with other settings that the task reads
+    # Heads after the first: name, and the fields that differ from the first's, as pairs.
+    heads: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
+
+    def of_heads(self) -> dict[str, "Case"]:
+        """Returns the case of each head after the first by name, as if it were trained alone."""
+        return {name: self._replace(heads=(), **dict(fields)) for name, fields in self.heads}
 
     @property
     def items(self) -> str:
@@ -56,7 +62,7 @@ class Case(NamedTuple):
         return "items" if self.task else "images"
 
 
-_ONLY_TORCH = Case._fields[Case._fields.index("optimizer") : Case._fields.index("task_options")]
+_ONLY_TORCH = (*Case._fields[Case._fields.index("optimizer") : Case._fields.index("task_options")], "heads")
 
 
 class Layer(NamedTuple):
@@ -114,5 +120,5 @@ def _validate(case: Case) -> None:
         raise ValueError(f"task {case.task} needs a network: set --network package.module:function")
     for name in _ONLY_TORCH if case.trainer == "mxnet" else ():
         if getattr(case, name) != Case._field_defaults[name]:
-            option = f"{name.replace('_', '-')} {getattr(case, name)}"
+            option = "heads" if name == "heads" else f"{name.replace('_', '-')} {getattr(case, name)}"
             raise ValueError(f"the mxnet trainer has no {option}: plan it with --trainer torch")

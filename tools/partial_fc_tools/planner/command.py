@@ -6,6 +6,7 @@ measured, it also prints a lower bound for the time of a step (docs/scale.md).
 
 import argparse
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.cli import number_above_0, whole_number
-from partial_fc.utils.config import read_settings
+from partial_fc.utils.config import read_settings, split_options
 from partial_fc.utils.imports import TRUST, TRUST_HELP, refuse_code
 from partial_fc.utils.options import options_of
 
@@ -39,7 +40,7 @@ SETTINGS = {  # field of Case -> setting with the same meaning
     "optimizer": "center_optimizer",
     "backbone_optimizer": "optimizer",
     **{name: name for name in ("network", "fp16", "margin")},
-    **{name: name for name in ("gradient_dtype", "gradient_acc", "task", "task_options")},
+    **{name: name for name in ("gradient_dtype", "gradient_acc", "task", "task_options", "heads")},
 }
 
 
@@ -68,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--gpu-memory", type=number_above_0("GiB"), metavar="GIB", default=None, help=text)
     add("--json", action="store_true", default=False, help="print JSON, in bytes and seconds")
     add = parser.add_argument_group("PyTorch trainer").add_argument
+    add("--heads", metavar="FILE", help="TOML or JSON file with several heads (setting heads)")
     add("--task", metavar="MODULE:NAME", help="task that makes the network's inputs (default: images)")
     add("--task-options", metavar="NAME=VALUE", help="options of the task")
     add("--sub-centers", type=count, help="centers per class (default: 1)")
@@ -91,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
         rates.setdefault("layer_flops", rates["backbone_flops"])
     if "config" in options:
         options = {**_fields_of_config(options, trusts_code), **options}
+    if heads := options.pop("heads", ""):
+        options |= _fields_of_heads(heads, options)
     if "classes" not in options:
         raise ValueError("the number of classes is missing: set --classes, or --config with num_classes")
     planned = plan(Case(**options))
@@ -100,19 +104,44 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns fields of Case from settings by name, which may lack some."""
+    fields = {field: settings[name] for field, name in SETTINGS.items() if name in settings}
+    if "layer_options" in settings:
+        layer, named = options_of(settings, "layer_options"), split_options("layer_options", settings["layer_options"])
+        fields |= {name: getattr(layer, name) for name in named if name in ("tile_classes", "sub_centers")}
+        if layer.logits_cache_mb >= 0:
+            fields["logits_cache_mb"] = layer.logits_cache_mb
+    if "sample_ratio" in settings:
+        fields["ratio"] = float(np.max(settings["sample_ratio"]))  # one value, or one per epoch
+    return fields
+
+
+def _fields_of_heads(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of Case that the first head sets, and the field ``heads``; ``options`` hold for all heads."""
+    from partial_fc.settings.heads import read_heads
+    from partial_fc.settings.presets import loss  # needs easydict, which only the trainers install
+
+    by_name = {}
+    for head in read_heads(path):
+        of_loss = {"margin": loss[head["loss"]]["margin"]} if "loss" in head else {}
+        by_name[head["name"]] = _fields({**of_loss, **head})
+    (_, first), *others = by_name.items()
+    common = {field: options.get(field, Case._field_defaults.get(field)) for field in first}
+    heads = {name: {**common, **fields} for name, fields in others}
+    for name, fields in heads.items():
+        if not fields.get("classes", options.get("classes")):
+            raise ValueError(f"{path}: head {name}: num_classes is missing")
+    return {**first, "heads": tuple((name, tuple(fields.items())) for name, fields in heads.items())}
+
+
 def _fields_of_config(options: dict[str, Any], trusts_code: bool) -> dict[str, Any]:
     """Returns fields of Case from the settings.json of a training, which may lack some settings."""
     from partial_fc.settings.precedence import todays_names  # needs easydict, which only the trainers install
 
     settings = todays_names(read_settings(options["config"]))
-    fields = {field: settings[name] for field, name in SETTINGS.items() if name in settings}
-    layer, network = options_of(settings, "layer_options"), options_of(settings, "network_options")
-    fields |= {"tile_classes": layer.tile_classes, "sub_centers": layer.sub_centers}
-    fields |= {"activation_checkpointing": network.activation_checkpointing}
-    if layer.logits_cache_mb >= 0:
-        fields["logits_cache_mb"] = layer.logits_cache_mb
-    if "sample_ratio" in settings:
-        fields["ratio"] = float(np.max(settings["sample_ratio"]))  # one value, or one per epoch
+    network = options_of(settings, "network_options")
+    fields = {**_fields(settings), "activation_checkpointing": network.activation_checkpointing}
     if fields.get("task") == "faces":
         del fields["task"]
         if settings.get("image_size", IMAGE_SIZE) != IMAGE_SIZE:

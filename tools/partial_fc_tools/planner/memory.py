@@ -28,6 +28,11 @@ FEATURE_ARRAYS = {"mxnet": (6, 5), "torch": (4, 4)}
 STATISTICS_BYTES = 48  # per row and tile in MXNet: maxima and sums, twice in float32 and once in float64
 
 
+GROUPS = ("layer", "backbone", "process")
+# Beginnings of the names of parts that each head keeps between steps; it frees or reuses the others in each step.
+KEPT = ("class centers", "states of their optimizer", "sampled centers and states")
+
+
 class Part(NamedTuple):
     """A part of the memory of a rank."""
 
@@ -45,6 +50,20 @@ def memory_parts(case: Case, layer: Layer, backbone: BackboneSizes | None) -> li
         "process": _process(case, layer, backbone),
     }
     return [Part(group, *part) for group, parts in groups.items() for part in parts if part[-1]]
+
+
+def with_head(parts: list[Part], of_head: list[Part], name: str) -> list[Part]:
+    """Adds the parts of a further head, which is trained after the others in a step.
+
+    What it keeps is added; of what a step frees, only the largest counts.
+    """
+    total = {(part.group, part.name, part.place): part for part in parts}
+    for part in of_head:
+        is_kept = part.name.startswith(KEPT) or part.name.endswith("of the next batch")
+        part = part._replace(name=f"{part.name}, head {name}") if is_kept else part
+        key = (part.group, part.name, part.place)
+        total[key] = max(total.get(key, part), part, key=lambda each: each.nbytes)
+    return sorted(total.values(), key=lambda part: GROUPS.index(part.group))
 
 
 def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:

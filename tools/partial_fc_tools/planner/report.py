@@ -36,7 +36,7 @@ def as_numbers(planned: Plan, verdict: Verdict | None, times: list[Time]) -> dic
     """Returns the plan for JSON, in bytes and seconds."""
     backbone = planned.backbone
     return {
-        "case": planned.case._asdict(),
+        "case": {**planned.case._asdict(), "heads": {name: dict(fields) for name, fields in planned.case.heads}},
         "backbone": backbone and {name: getattr(backbone, name) for name in ("parameters", "multiplications")},
         "layer": planned.layer._asdict(),
         "memory": [part._asdict() for part in planned.parts],
@@ -50,7 +50,8 @@ def as_numbers(planned: Plan, verdict: Verdict | None, times: list[Time]) -> dic
 
 
 def _speed(planned: Plan, times: list[Time]) -> float:
-    return planned.case.gradient_acc * planned.layer.batch / sum(time.seconds for time in times)
+    plans = (planned, *planned.heads)
+    return sum(each.case.gradient_acc * each.layer.batch for each in plans) / sum(time.seconds for time in times)
 
 
 def _heading(planned: Plan) -> list[str]:
@@ -65,6 +66,11 @@ def _heading(planned: Plan) -> list[str]:
         f"A rank has {layer.classes:,} classes and samples {layer.sampled:,} of them in a step, "
         f"in {plural(layer.tiles, 'tile')} of {layer.tile:,}; logits {logits} the backward pass.",
     ]
+    for (name, _), head in zip(case.heads, planned.heads):
+        lines.append(
+            f"Head {name}: {head.case.classes:,} classes, {head.case.batch} {case.items} a rank, r = "
+            f"{head.case.ratio:g}; a rank has {head.layer.classes:,} classes and samples {head.layer.sampled:,}."
+        )
     if backbone:
         sizes = f"{backbone.parameters / 1e6:.2f} M parameters and takes {backbone.multiplications / 1e9:.2f} GFLOPs"
         lines.append(f"{case.network} has {sizes} for an {case.items[:-1]} (a multiply-add counts as one).")

@@ -53,10 +53,12 @@ def least_times(planned: Plan, rates: Rates) -> list[Time]:
 
 def _times(planned: Plan, rates: Rates) -> Iterator[Time]:
     backbone = _roofline("backbone", _backbone_work(planned), rates.backbone_flops, rates.memory_bandwidth)
-    layer = _roofline("layer", _layer_work(planned), rates.layer_flops, rates.memory_bandwidth)
+    layer_work = [sum(work) for work in zip(*map(_layer_work, (planned, *planned.heads)))]
+    layer = _roofline("layer", (layer_work[0], layer_work[1]), rates.layer_flops, rates.memory_bandwidth)
     yield from (backbone, layer)
     # Ranks average the gradients during the backward pass of the last micro-batch.
-    backward = backbone.seconds * BACKWARD / (1 + BACKWARD) / planned.case.gradient_acc
+    last = (planned.heads or [planned])[-1].case
+    backward = backbone.seconds * BACKWARD / (1 + BACKWARD) * last.batch / _items(planned)
     for transfer in planned.traffic:
         if transfer.way == "network":
             name, seconds = transfer.name, transfer.out / rates.network_bandwidth
@@ -75,16 +77,21 @@ def _roofline(name: str, work: tuple[float, float], peak_flops: float, bandwidth
 
 def _backbone_work(planned: Plan) -> tuple[float, float]:
     """Returns flop and bytes of the backbone's forward pass, backward pass and update."""
-    case, backbone = planned.case, planned.backbone
+    backbone = planned.backbone
     if backbone is None:
         return 0.0, 0.0
-    micro_batches = case.gradient_acc
-    nbytes = micro_batches * case.batch * backbone.saved_bytes
+    nbytes = _items(planned) * backbone.saved_bytes
     nbytes += sum(
         part.nbytes for part in planned.parts if part.group == "backbone" and part.name.startswith(WRITTEN_AND_READ)
     )
     products = (1 + BACKWARD) * backbone.training_products + backbone.recomputed
-    return FLOPS * micro_batches * case.batch * products, 2 * nbytes
+    return FLOPS * _items(planned) * products, 2 * nbytes
+
+
+def _items(planned: Plan) -> int:
+    """Returns the items of a rank in a step, of all heads."""
+    cases = [planned.case, *(head.case for head in planned.heads)]
+    return sum(case.gradient_acc * case.batch for case in cases)
 
 
 def _layer_work(planned: Plan) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from .case import FLOAT, GRADIENT_BYTES, Case, Layer
 
 DOUBLE = 8  # bytes of a float64
 LABEL = 8  # bytes of an int64
+WAYS = ("network", "bank", "bus")
 STATISTICS = 3  # numbers per row: maximum, sum, target logit
 
 

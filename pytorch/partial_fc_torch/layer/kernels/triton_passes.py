@@ -17,8 +17,9 @@ from torch.nn.functional import pad
 from ..gradients import GradientSink
 from ..margins import CombinedMarginLoss, CurricularFace, Margin
 from ..objectives import LogSumExp, Objective
-from ..passes import Step, tile_gradient
+from ..passes import Step
 from ..products import Float32Products, HalfProducts
+from ..rows import RowIndex, TileGradient, gather_rows
 from . import logits
 from .backward import feature_gradient_kernel, logit_gradients_kernel
 from .blocks import Blocks
@@ -216,9 +217,10 @@ class TritonPasses:
             BU=blocks.update,
         )
         if update is GRADIENT_ALONE:
-            stop = min(start + size, centers)
-            raw = kept.raw[: stop - start]
-            sink.add(tile_gradient(step, start, stop, kept.inverse_norms[start:stop], raw))
+            part = slice(start, min(start + size, centers))
+            index: RowIndex = part if sampled.rows is None else sampled.rows[part]
+            weight, inverse_norm = gather_rows(sampled.centers.weight, index), kept.inverse_norms[part]
+            sink.add(TileGradient(index, weight, inverse_norm, kept.raw[: len(weight)], 1 / len(step.features.unit)))
         elif start + size >= centers:  # PyTorch does not see the kernel's writes
             for array in (sampled.centers.weight, *sampled.centers.states.values()):
                 increment_version(array)

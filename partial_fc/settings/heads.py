@@ -1,0 +1,79 @@
+"""Several heads on one backbone: the file that the setting ``heads`` names, and the settings of each head."""
+
+import hashlib
+import json
+import os
+import re
+import sys
+from typing import Any
+
+from partial_fc.utils.config import Setting, SettingsError, choose
+from partial_fc.utils.regular_files import read_regular
+from partial_fc.utils.text import quoted
+
+LARGEST = 1 << 20  # maximum bytes of the file
+MOST = 64  # maximum number of heads
+NAME, WEIGHT = "name", Setting("weight", 1.0, "", above=0, at_most=10**4)
+# Settings that a head may have for itself; a head has the training's value of the others.
+OF_HEAD = (
+    *("rec", "labels", "labels_per_item", "num_classes", "batch_size", "task_options"),
+    *("loss", "loss_s", "margin", "margin_options", "objective", "objective_options"),
+    *("sample_ratio", "sampling_correction", "layer_options"),
+)
+
+
+def read_heads(path: str) -> list[dict[str, Any]]:
+    """Reads a list of heads: ``[[heads]]`` in TOML, or JSON, ``{"heads": [{...}, ...]}`` or the list alone.
+
+    Raises:
+        SettingsError: The file cannot be read, or a head has no valid name, an unknown key or a wrong weight; names
+            the file, the head and the key.
+    """
+    try:
+        content = _parsed(path)
+    except OSError as error:
+        raise SettingsError(f"cannot read the heads in {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path} is neither TOML nor JSON, as its ending says: {error}") from None
+    heads = content.get("heads") if isinstance(content, dict) and len(content) == 1 else content
+    if not isinstance(heads, list) or not all(isinstance(head, dict) for head in heads):
+        raise SettingsError(f"{path} has no list of heads: write [[heads]] before each in TOML, or a list in JSON")
+    if not 1 <= len(heads) <= MOST:
+        raise SettingsError(f"{path} has {len(heads)} heads, but must have 1 to {MOST}")
+    names = [head.get(NAME) for head in heads]
+    for number, (head, name) in enumerate(zip(heads, names), start=1):
+        # The name is a part of file names, and of the names of metrics.
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w{0,39}", name, re.ASCII):
+            raise SettingsError(
+                f"{path}: head {number}: name is {quoted(name)}, but must be a letter, then up to 39 letters, digits, _"
+            )
+        if name in names[: number - 1]:
+            raise SettingsError(f"{path}: head {name}: name is the name of an earlier head, too")
+        try:
+            for key in head:
+                choose("key", key, (NAME, WEIGHT.name, *OF_HEAD))
+            head[WEIGHT.name] = WEIGHT.check(head.get(WEIGHT.name, WEIGHT.default))
+        except SettingsError as error:
+            raise SettingsError(f"{path}: head {name}: {error}") from None
+    return heads
+
+
+def separated(settings: Any, name: str) -> Any:
+    """Returns the settings of a head after the first, with a seed and a folder of its own for its class centers.
+
+    Equal seeds would draw equal negatives and initial centers, and equal images from a set that heads share.
+    """
+    digest = hashlib.sha256(f"{settings['seed']} {name}".encode()).digest()
+    folder = settings["bank_folder"] and os.path.join(settings["bank_folder"], name)
+    return type(settings)({**settings, "seed": int.from_bytes(digest[:4], "big") >> 1, "bank_folder": folder})
+
+
+def _parsed(path: str) -> Any:
+    text = read_regular(path, LARGEST).decode()
+    if not path.endswith(".toml"):
+        return json.loads(text)
+    if sys.version_info >= (3, 11):
+        import tomllib
+
+        return tomllib.loads(text)
+    raise ValueError("Python 3.10 reads no TOML: write the heads as JSON")
