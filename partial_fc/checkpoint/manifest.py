@@ -53,7 +53,9 @@ class Manifest:
             return self
         head, states = self.state["heads"][name], [{"sampler": state["heads"][name]} for state in self.rank_states]
         shards = [(start, stop) for start, stop in head["shards"]]
-        state = {**self.state, "center_widths": head["center_widths"]}
+        state = {
+            "center_widths": head["center_widths"]
+        }  # not the rest, which a stranger's file may repeat for each name
         return replace(self, num_classes=shards[-1][1] if shards else 0, shards=shards, state=state, rank_states=states)
 
 

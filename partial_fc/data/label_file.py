@@ -14,7 +14,7 @@ from partial_fc.utils.text import plural
 
 from .batch import Batch
 from .item_batches import Items, describe, read_counted
-from .label_runs import NO_LABEL, each_label
+from .label_runs import MAX_LABELS, NO_LABEL, each_label
 
 BLOCK = 1 << 22  # labels in memory at a time
 
@@ -39,9 +39,11 @@ class FileLabels:
         self._few: np.ndarray | None = None  # (C + 1,) bool, whether a class is left out; the last one is NO_LABEL
         self._positions: np.ndarray | None = None  # of the items that are kept, in the set
         labels: np.ndarray = open_array(path)
-        if labels.ndim not in (1, 2) or 0 in labels.shape or labels.dtype.kind not in "iu":
+        allowed = labels.ndim in (1, 2) and 0 not in labels.shape and labels.size <= MAX_LABELS * len(labels)
+        if not allowed or labels.dtype.kind not in "iu":
             raise ValueError(
-                f"{path} holds {labels.dtype} of shape {labels.shape}, expected integers of shape (N,) or (N, P)"
+                f"{path} holds {labels.dtype} of shape {labels.shape}, expected integers of shape (N,) or (N, P), P at "
+                f"most {MAX_LABELS}"
             )
         if len(labels) != len(items):
             raise ValueError(f"{path} has labels of {plural(len(labels), 'item')}, but the set has {len(items)}")
@@ -78,7 +80,7 @@ class FileLabels:
         """Leaves out classes with fewer items, see FileLabels."""
         counts = np.zeros(self.num_classes + 1, np.int64)  # the last one, at NO_LABEL, stays 0
         for _, block in self._blocks():
-            counts += np.bincount(each_label(block)[1].astype(np.int64), minlength=len(counts))
+            counts += np.bincount(each_label(block.astype(np.int64))[1], minlength=len(counts))
         self._few = few = counts < min_images
         kept = [~few[block].reshape(len(block), -1).all(axis=1) for _, block in self._blocks()]
         self._positions = np.flatnonzero(np.concatenate(kept))

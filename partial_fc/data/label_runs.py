@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 MAX_LABELS = 1024  # labels of an item; a tiny file could otherwise ask for any memory
+PADDED_LABELS = 1 << 25  # that padding may add whatever the labels are
 MAX_CLASSES = 1 << 31  # a larger label is not a class number; counts by class would not fit into memory
 NO_LABEL = -1
 
@@ -37,7 +38,10 @@ def label_array(labels: Any) -> np.ndarray:
     The result may hold other types than integers, or have another shape, if ``labels`` do.
     """
     if hasattr(labels, "shape") or not any(hasattr(each, "__len__") and np.ndim(each) for each in labels):
-        return np.asarray(labels)
+        labels = np.asarray(labels)
+        if labels.ndim == 2 and labels.shape[1] > MAX_LABELS:
+            raise ValueError(f"an item has {labels.shape[1]} labels, expected at most {MAX_LABELS}")
+        return labels
     rows = [np.atleast_1d(each) for each in labels]
     filled = [row for row in rows if row.size]
     return padded(np.concatenate(filled) if filled else np.empty(0, np.int64), np.array([len(row) for row in rows]))
@@ -54,7 +58,12 @@ def padded(labels: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         return labels
     if lengths.max() > MAX_LABELS:
         raise ValueError(f"an item has {lengths.max()} labels, expected at most {MAX_LABELS}")
-    filled = np.arange(max(1, lengths.max())) < lengths[:, None]
+    width = max(1, int(lengths.max()))
+    if len(lengths) * width > PADDED_LABELS + 32 * (len(lengths) + len(labels)):
+        raise ValueError(
+            f"an item has {width} labels, but most items have few: move such items into a set of their own"
+        )
+    filled = np.arange(width) < lengths[:, None]
     rows = np.full(filled.shape, NO_LABEL)
     rows[filled] = labels
     return rows

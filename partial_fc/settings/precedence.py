@@ -90,7 +90,7 @@ def resolve_settings(
     settings = complete(merge(*before, saved, changed), root)
     heads = heads_of(settings)
     for head in heads:
-        if "heads" in saved and "heads" not in changed and path and not trust_code:
+        if settings["heads"] and not trust_code:  # its content may be of a stranger, whoever names the file
             refuse_code(settings["heads"], head.own, user, recipe or {}, changed)
         with errors_in(settings["heads"], head.name):
             dataset_preset = preset("dataset", combined["dataset"], trainer)

@@ -94,7 +94,7 @@ class Embedder:
                 results += self.collectives.run_on_all_ranks(
                     f"embed.{self.name}", lambda: [work(inputs) for inputs in islice(batches, length)]
                 )
-                # A group_size set takes minutes on a CPU; a stop request can wait only seconds.
+                # A large set takes minutes on a CPU; a stop request can wait only seconds.
                 self.collectives.end_if_stopped()
         return results
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from partial_fc.data.folder import IMAGE_ENDINGS
 from partial_fc.data.image_set import ImageSet
-from partial_fc.data.label_runs import NO_LABEL, LabelRuns, label_array
+from partial_fc.data.label_runs import MAX_LABELS, NO_LABEL, LabelRuns, label_array
 from partial_fc.data.stamped_words import file_stamp, read_words, write_words
 from partial_fc.utils.regular_files import require_links_inside, require_regular
 
@@ -142,7 +142,7 @@ def open_shard(path: str) -> np.ndarray:
     stamp = file_stamp(path, FORMAT)
     words = read_words(path + ENDING, stamp)
     width = 0 if words is None or len(words) <= HEADER_WORDS else (len(words) - HEADER_WORDS) // max(1, words[0])
-    if words is not None and width > 2 and len(words) == HEADER_WORDS + width * words[0]:
+    if words is not None and 2 < width <= 2 + MAX_LABELS and len(words) == HEADER_WORDS + width * words[0]:
         images = np.array(words[HEADER_WORDS:]).reshape(-1, width)  # a copy, because each memory map keeps a file open
         if images.sum() == words[1] and lie_inside(path, images):
             return images

@@ -31,7 +31,7 @@ class Accumulation:
 
     def __init__(self, layer: ClassCenters, labels, count: int):
         self._layer, self._count, self._number = layer, count, 0
-        self._margin = layer.margin_state()  # before the first micro-batch
+        self._loss_state = layer.loss_state()  # before the first micro-batch
         layer._prepare_sample()
         gathered = layer._update_labels.gather(labels, count, layer.device)
         self._drawn = layer._draw(gathered)
@@ -50,7 +50,7 @@ class Accumulation:
         layer, columns = self._layer, self._columns[:, self._number].flatten(0, 1)
         drawn = Drawn(self._drawn.sampled, columns, self._drawn.positives)
         self._number += 1
-        with layer.restored_on_error(self._margin):
+        with layer.restored_on_error(self._loss_state):
             step = layer._forward_step(layer._on_device(features.detach()), labels, ahead=True, draw=lambda _: drawn)
         with layer._full_precision():
             gradient = layer._computation.backward(step, self._gradient).mul_(1 / self._count)

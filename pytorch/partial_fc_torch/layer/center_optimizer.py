@@ -15,10 +15,11 @@ class CenterOptimizer(EagerOptimizer):
     """Applies the gradient accumulated by the backward passes of PartialFC with ``update_in_backward=False``.
 
     It has one group with the parameter ``rows`` and those of the objective, if it has any, which take plain steps of
-    gradient descent. Schedulers may change the group's ``lr``. Gradient clipping,
-    torch.amp.GradScaler and `zero_grad` find the gradient of this rank's sampled centers in its ``grad``. A step also
-    draws new negatives for the following forward passes; all passes between two steps share the same negatives. If the
-    backward pass updates the centers itself, there is never a gradient here, and `step` does nothing.
+    gradient descent. Clip the gradient of ``rows`` alone: the objective must stay the same on all ranks. Schedulers may
+    change the group's ``lr``. Gradient clipping, torch.amp.GradScaler and `zero_grad` find the gradient of this rank's
+    sampled centers in its ``grad``. A step also draws new negatives for the following forward passes; all passes
+    between two steps share the same negatives. If the backward pass updates the centers itself, there is never a
+    gradient here, and `step` does nothing.
 
     Args:
         update: a method of the layer that updates the centers, given their sorted local indices (S,) int64 and their

@@ -81,8 +81,8 @@ class LayerExchange:
         with self.waiting("all-gather features"):
             total = all_gather_rows(packed, self.collectives.size)
         digits = total[:, self.embedding_size :]
-        # float32 represents all digits exactly. A digit of -1 yields a label out of range.
-        gathered, _ = _decoded(torch.nan_to_num(digits, nan=-1.0).long(), self.collectives.size)
+        # float32 represents all digits exactly. NaN becomes NO_LABEL, until `checked_loss` finds it.
+        gathered, _ = _decoded(torch.nan_to_num(digits, nan=0.0).long(), self.collectives.size)
         return GlobalBatch(total[:, : self.embedding_size], digits, gathered)
 
     def agree(self, features: torch.Tensor, labels) -> None:

@@ -366,15 +366,15 @@ class ClassCenters(torch.nn.Module):
     ) -> Step:
         if draw is None:
             self._prepare_sample()
-        sampler, margin = self.sampler.state(), self.margin_state()
+        sampler, loss = self.sampler.state(), self.loss_state()
         arguments = features, labels, draw or self._draw, self.num_update + 1, ahead
-        with self.restored_on_error(margin), self._full_precision():
+        with self.restored_on_error(loss), self._full_precision():
             step = self._computation.forward(*arguments)
             if step is None:
                 # The ranks have agreed on another batch size. The repetition must be the step that a training resumed
                 # here would make: it draws the same classes and counts the batch once in the margin's statistics.
                 self.sampler.restore(sampler)
-                self._restore_margin(margin)
+                self._restore_loss(loss)
                 step = self._computation.forward(*arguments)
         if step is None:
             raise RuntimeError("the ranks have agreed on the batch, but a rank's batch is still another one")
@@ -383,22 +383,25 @@ class ClassCenters(torch.nn.Module):
             self.sampler.restore(sampler)
         return step
 
-    def margin_state(self) -> list[torch.Tensor]:
-        """Returns copies of the margin's buffers, for `restored_on_error`."""
-        return [buffer.clone() for buffer in self.margin.buffers()]
+    def loss_state(self) -> list[torch.Tensor]:
+        """Returns copies of the buffers of margin and objective, for `restored_on_error`."""
+        return [buffer.clone() for buffer in self._loss_buffers()]
 
     @contextmanager
     def restored_on_error(self, state: list[torch.Tensor]) -> Iterator[None]:
-        """A context that restores the margin's state after an error: NaN features may have made its buffers NaN."""
+        """A context that restores this state after an error: NaN features may have made the buffers NaN."""
         try:
             yield
         except Exception:
-            self._restore_margin(state)
+            self._restore_loss(state)
             raise
 
-    def _restore_margin(self, state: list[torch.Tensor]) -> None:
-        for buffer, before in zip(self.margin.buffers(), state):
+    def _restore_loss(self, state: list[torch.Tensor]) -> None:
+        for buffer, before in zip(self._loss_buffers(), state):
             buffer.copy_(before)
+
+    def _loss_buffers(self) -> list[torch.Tensor]:
+        return [*self.margin.buffers(), *self.objective.buffers()]
 
     def _backward_step(
         self, step: Step, factor: torch.Tensor | float = 1.0

@@ -244,7 +244,8 @@ class StepComputation:
         by_norms = []
         if targets.by_norm is not None:
             by_norms.append(torch.where(held, self.margin.scale * targets.by_norm * losses.by_targets, 0.0).sum(dim=1))
-        values = losses.values
+        # An objective whose loss decreases with N, or has no derivative, would train without a word.
+        values = torch.where(losses.by_negatives >= 0, losses.values, torch.nan)
         if targets.penalty is not None:
             labeled = present.any(dim=1)
             values = values + torch.where(labeled, targets.penalty, 0.0)

@@ -324,6 +324,52 @@ def test_objectives_that_cannot_be_trained_are_refused(objective, message):
         build(CLASSES, objective=objective)
 
 
+@pytest.mark.world_size(1)
+@pytest.mark.parametrize("classes", [3, 20_000])
+def test_the_first_bias_of_sphereface2_has_no_gradient_for_features_at_right_angles(classes):
+    layer = build_v2(classes, 1.0, CosFace(64.0), 64.0, objective="sphereface2")
+    with torch.no_grad():
+        layer.weight.zero_()[:, 0] = 1
+    features = torch.zeros(2, E)
+    features[:, 1] = 1
+    layer(features, torch.arange(2)).backward()
+    assert abs(layer.objective.bias.grad.item()) < 1e-6
+    assert layer(features, torch.arange(2)).item() < 1
+
+
+class Counting(Objective):
+    """Has a state: the number of its steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, negatives, targets, cosines, present):
+        """See Objective.forward."""
+        self.steps += 1
+        return torch.where(present, softplus(negatives[:, None] - targets), 0.0).sum(dim=1)
+
+
+def test_a_state_of_an_objective_counts_each_batch_once():
+    layer = build(CLASSES, objective=Counting())
+    for size in (2, 1):  # another size is repeated
+        layer.step(torch.ones(size, E), torch.zeros(size, dtype=torch.int64))
+    with pytest.raises(FloatingPointError):
+        layer.step(torch.full((1, E), torch.nan), torch.zeros(1, dtype=torch.int64))
+    assert layer.objective.steps == 2
+
+
+class Undefined(Objective):
+    def forward(self, negatives, targets, cosines, present):
+        return targets.abs().sqrt()[:, 0] + torch.where(negatives > 3, -negatives, negatives)
+
+
+def test_a_loss_without_a_usable_derivative_is_not_finite():
+    layer = build(CLASSES, margins=CosFace(64.0), scale=64.0, objective=Undefined())
+    with pytest.raises(FloatingPointError):
+        layer.step(torch.ones(2, E), torch.zeros(2, dtype=torch.int64))
+
+
 def test_options_of_objectives():
     layer = build(CLASSES, objective="uniface", objective_options={"weight": 0.5})
     assert layer.objective.weight == 0.5 and bias_of(layer) == pytest.approx(-np.log(10 * CLASSES))

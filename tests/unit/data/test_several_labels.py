@@ -260,12 +260,29 @@ def test_the_digest_depends_on_the_set_and_all_labels_of_the_file(tmp_path, monk
         (LABELS - 1, "item 0 of the set has the label -2, expected -1 for none or 0 to 8"),
         (np.full(N, 2**64 - 1, np.uint64), "item 0 of the set has the label 18446744073709551615"),
         (np.full(N, -1), "no item has a label"),
+        (np.zeros((N, 1025), np.int8), r"holds int8 of shape \(23, 1025\), .* P at most 1024"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(labels, message, tmp_path, monkeypatch):
     monkeypatch.setattr("partial_fc.data.label_file.BLOCK", 12)
     with pytest.raises(ValueError, match=f"labels.npy:? {message}"):
         FileLabels(one_label(), saved(tmp_path, labels), CLASSES)
+
+
+def test_unsigned_labels_of_small_classes_are_left_out(tmp_path):
+    labels = np.arange(2 * N).reshape(N, 2) % 3
+    labels[0] = 5, 4
+    expected = FileLabels(one_label(), saved(tmp_path, labels), CLASSES, 2).labels
+    found = FileLabels(one_label(), saved(tmp_path, labels.astype(np.uint8), "unsigned.npy"), CLASSES, 2).labels
+    assert len(found) == N - 1 and (found == expected).all()
+
+
+def test_lists_whose_padding_would_take_the_memory_are_refused():
+    lists = [[0]] * 100_000 + [list(range(1024))]
+    with pytest.raises(ValueError, match="an item has 1024 labels, but most items have few"):
+        label_array(lists)
+    with pytest.raises(ValueError, match="an item has 1025 labels, expected at most 1024"):
+        label_array(np.zeros((2, 1025), int))
 
 
 def test_a_file_that_is_missing_or_no_array_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """The objectives of the layer, one per file; docs/extend.md shows how to add one."""
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -81,6 +82,6 @@ def _try(objective: Objective) -> None:
     name = type(getattr(objective, "function", objective)).__name__
     rows = torch.tensor([[0.5], [-0.5]], dtype=torch.float64, device=device)
     with errors_of(f"the objective {name} cannot compute the losses of two rows in a trial"):
-        losses = objective.losses(torch.ones_like(rows.t()).expand(2, 2), rows, rows, rows < 1)
+        losses = copy.deepcopy(objective).losses(torch.ones_like(rows.t()).expand(2, 2), rows, rows, rows < 1)
         if not (losses.by_negatives >= 0).all():
             raise ValueError("the loss decreases with the negatives")

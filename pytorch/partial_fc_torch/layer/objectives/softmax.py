@@ -26,7 +26,7 @@ class Softmax(Objective):
         """See Objective.losses; without autograd, because most trainings have this objective."""
         negatives = LogSumExp.negatives(sums)
         above = negatives[:, None] - targets
-        share = present / present.sum(dim=1, keepdim=True).clamp(min=1)
+        share = present.to(targets.dtype) / present.sum(dim=1, keepdim=True).clamp(min=1)
         values, slopes = (torch.where(present, of(above) * share, 0.0) for of in (softplus, torch.sigmoid))
         losses = torch.where(present.any(dim=1), values.sum(dim=1), unlabeled(negatives))
         return Losses(losses, slopes.sum(dim=1), -slopes)

@@ -18,8 +18,8 @@ class SphereFace2(OneVersusAll):
     """The loss of SphereFace2-C (arXiv 2108.01513, section 3.2) with g(c) = 2 ((c + 1) / 2)^t - 1.
 
     lambda / s times the mean of log(1 + exp(-s (g(c_p) - m) - b)) over the labels p, plus (1 - lambda) / s times the
-    sum of log(1 + exp(s (g(c_j) + m) + b)) over the negatives. It replaces the margin of the layer, of which only the
-    scale s is used (r in the paper), and what it does to negatives.
+    sum of log(1 + exp(s (g(c_j) + m) + b)) over the negatives. It replaces what the layer's margin does to the labels;
+    the scale s of the margin (r in the paper), its change of negatives and its penalty stay.
 
     Args:
         scale: s.
@@ -49,7 +49,7 @@ class SphereFace2(OneVersusAll):
         root = math.sqrt((1 - ratio) ** 2 + product)
         # Both forms are the same number; each subtracts nothing where it is used.
         total = 1 - ratio + root if ratio < 1 else product / (root - (1 - ratio))
-        super().__init__(math.log(2 * ratio) - target - math.log(total))
+        super().__init__(math.log(2 * ratio) - negative - math.log(total))
         self.scale, self.m, self.t, self.weight, self.loss_weight = scale, m, t, weight, loss_weight
 
     def forward(self, negatives, targets, cosines, present):
