@@ -34,11 +34,12 @@ def combine_tiles(maxima: Array, sums: Array, xp: ModuleType = np) -> tuple[Arra
     return maximum, (sums * xp.exp(maxima - maximum)).sum(0)
 
 
-def global_log_sum_exp(statistics: Array, xp: ModuleType = np) -> Array:
-    """Returns GlobalSoftmax.log_sum_exp for statistics (R, 3, G) float64, without the check of combine_statistics."""
-    maxima, sums, targets = (statistics[:, number] for number in range(3))
-    maximum, total = combine_tiles(maxima, sums, xp)
-    return xp.where(xp.amax(targets, 0) == -math.inf, math.inf, maximum + xp.log(total))
+def missing_positives(count: int, labels: int, label: int, row: int) -> MissingPositiveError:
+    """Returns the error of ``count`` of a number of labels; ``label`` at ``row`` of the global batch is the first."""
+    return MissingPositiveError(
+        f"{count} of {labels} labels have no center among the sampled ones, the first is label {label} at row {row} of "
+        "the global batch: sample() must return every positive"
+    )
 
 
 def combine_statistics(statistics: np.ndarray, labels: np.ndarray, requires_positives: bool = True) -> GlobalSoftmax:
@@ -62,11 +63,9 @@ def combine_statistics(statistics: np.ndarray, labels: np.ndarray, requires_posi
     target = statistics[:, 2].max(axis=0)
     missing = np.flatnonzero(np.isneginf(target))
     if len(missing) and requires_positives:
-        raise MissingPositiveError(
-            f"{len(missing)} of {len(labels)} labels have no center among the sampled ones, the first is label "
-            f"{labels[missing[0]]} at row {missing[0]} of the global batch: sample() must return every positive"
-        )
-    log_sum_exp = global_log_sum_exp(statistics)
+        raise missing_positives(len(missing), len(labels), labels[missing[0]], missing[0])
+    maximum, total = combine_tiles(statistics[:, 0], statistics[:, 1])
+    log_sum_exp = np.where(np.isneginf(target), math.inf, maximum + np.log(total))
     losses = log_sum_exp - target
     losses[missing] = 0
     return GlobalSoftmax(log_sum_exp, float(np.mean(losses)))

@@ -75,7 +75,7 @@ SETTINGS = Schema(
     Setting(
         "labels",
         "",
-        "labels of the items, in place of those of the set: .npy file of integers (N,) or (N, P), -1 for none",
+        "file of the items' labels, used instead of the labels in the set: .npy, integers (N,) or (N, P), -1 for none",
         path=True,
         trainer="torch",
     ),

@@ -61,5 +61,5 @@ class Accumulation:
     def update(self) -> None:
         """Updates the centers by the mean of the gradients."""
         _, gradient = self._gradient.in_order()
-        self._layer._update_objective([total / self._count for total in self._by_parameters])
         self._layer._apply_gradient(self._drawn.sampled, gradient.mul_(1 / self._count))
+        self._layer._update_objective([total / self._count for total in self._by_parameters])

@@ -16,7 +16,7 @@ from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
 from partial_fc.layer.label_encoding import DIGITS, RankFlags, check_labels, decode_labels, encode_labels
 from partial_fc.layer.nonfinite import nonfinite_loss
-from partial_fc.layer.softmax import MissingPositiveError
+from partial_fc.layer.softmax import missing_positives
 
 from ..collectives import all_gather_rows, reduce_scatter_rows
 from .device import HostCopy, to_device
@@ -160,10 +160,7 @@ class LayerExchange:
         missing = values[rows + digits.size :].reshape(-1, labels.shape[1])
         if missing.any():
             row, column = np.argwhere(missing)[0]
-            raise MissingPositiveError(
-                f"{int(missing.sum())} of {labels.size} labels have no center among the sampled ones, the first is "
-                f"label {labels[row, column]} at row {row} of the global batch: sample() must return every positive"
-            )
+            raise missing_positives(int(missing.sum()), labels.size, labels[row, column], row)
         loss = float(np.mean(values[:rows]))
         if not math.isfinite(loss):
             raise nonfinite_loss(loss, num_update, batch.features.cpu().numpy(), statistics.cpu().numpy())

@@ -6,7 +6,7 @@ Shapes: G global batch, P labels of a row.
 import torch
 from torch.nn.functional import softplus
 
-from .objective import LogSumExp, Losses, Objective, mean_of_present, unlabeled
+from .objective import LogSumExp, Losses, Objective, unlabeled
 
 
 class Softmax(Objective):
@@ -17,10 +17,6 @@ class Softmax(Objective):
     """
 
     reads_cosines = False
-
-    def forward(self, negatives, targets, cosines, present):
-        """See Objective.forward."""
-        return mean_of_present(softplus(negatives[:, None] - targets), present)
 
     def losses(self, sums: torch.Tensor, targets: torch.Tensor, cosines: torch.Tensor, present: torch.Tensor) -> Losses:
         """See Objective.losses; without autograd, because most trainings have this objective."""
