@@ -70,7 +70,7 @@ def product(dtype: str, kernel: str) -> Callable:
 
 def uses_kernels(layer) -> bool:
     """Returns whether the layer has used the kernels. If not, it has warned why."""
-    return all(passes is not layer._softmax.passes.of_torch for passes in layer._softmax.passes._chosen.values())
+    return layer._computation.of_torch not in layer._computation.chosen.values()
 
 
 # Forms by name. If there is too little time, the last ones are left out.

@@ -24,7 +24,7 @@ from host import cpu_name  # noqa: E402
 from partial_fc.layer.sampling import WeightIndexSampler, draw_classes  # noqa: E402
 from partial_fc.utils.memory import free_memory  # noqa: E402
 from partial_fc.utils.tables import markdown_table  # noqa: E402
-from partial_fc_torch.layer.device import HostCopy  # noqa: E402
+from partial_fc_torch.layer.rows import HostCopy  # noqa: E402
 from partial_fc_torch.layer.stores.host import MAX_THREADS, _put, _take, replacements  # noqa: E402
 
 REPEATS = 9

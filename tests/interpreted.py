@@ -73,10 +73,8 @@ InterpreterBuilder.create_dot = product
 
 def with_kernels(layer):
     """Returns the layer; with ``layer_kernel="triton"``, its first step does not compare the kernels with PyTorch."""
-    choice = layer._computation.choose_passes
-    if choice.kernel == "triton":
-        of_torch = choice.of_torch
-        parts = of_torch.margin, of_torch.objective, of_torch.products, of_torch.tile_classes
-        fused = TritonPasses(*parts, SMALLEST)
-        layer._computation.choose_passes = lambda unit: fused
+    computation = layer._computation
+    if computation.kernel == "triton":
+        computation.of_torch = TritonPasses(computation.loss, computation.of_torch.tile_classes, SMALLEST)
+        computation.kernel = "torch"
     return layer

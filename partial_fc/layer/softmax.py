@@ -7,12 +7,9 @@ Shapes: R ranks, G global batch.
 """
 
 import math
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
-
-from . import Array
 
 
 class MissingPositiveError(ValueError):
@@ -28,10 +25,10 @@ class GlobalSoftmax(NamedTuple):
     loss: float  # mean of log_sum_exp - target logit over the global batch, counting excluded rows as 0
 
 
-def combine_tiles(maxima: Array, sums: Array, xp: ModuleType = np) -> tuple[Array, Array]:
+def combine_tiles(maxima: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Combines the tiles' row maxima and sums of exp(logit - maximum), each (tiles, G) float64, to one (G,) each."""
-    maximum = xp.amax(maxima, 0)
-    return maximum, (sums * xp.exp(maxima - maximum)).sum(0)
+    maximum = maxima.max(axis=0)
+    return maximum, (sums * np.exp(maxima - maximum)).sum(axis=0)
 
 
 def missing_positives(count: int, labels: int, label: int, row: int) -> MissingPositiveError:

@@ -186,8 +186,8 @@ class Engine(Protocol):
         """Returns host copies of parameters and optimizer states, which are the same on every rank.
 
         Returns:
-            ``arg:<name>`` -> float32 array, ``state:<name>:<place>``, ``margin:<name>`` and ``objective:<name>`` ->
-                array.
+            ``arg:<name>`` -> float32 array; ``state:<name>:<place>``, ``margin:<name>`` and
+            ``objective:<class>.<name>`` -> array.
         """
 
     def statistics(self) -> Arrays:

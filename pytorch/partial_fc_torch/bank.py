@@ -13,7 +13,7 @@ from partial_fc.checkpoint import SavedClasses
 from partial_fc.layer.bank_files import consecutive
 from partial_fc.layer.sampling import WeightIndexSampler
 
-from .layer.device import HostCopy
+from .layer.rows import HostCopy
 from .partial_fc import PartialFC
 
 PART_BYTES = 16 << 20  # size of the parts in which a GPU copies rows to the host
@@ -40,7 +40,7 @@ class TorchBank:
 
     def sequential_access(self) -> AbstractContextManager[None]:
         """Returns a context for reading all rows in order."""
-        return self._layer.sequential_access()
+        return self._layer._store.sequential_access()
 
     def host_rows(self, field: str, copied: bool) -> Iterable[np.ndarray]:
         """Returns the rows of the centers or of a state on the host, see CenterBank.host_rows."""

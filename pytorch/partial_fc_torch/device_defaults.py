@@ -4,18 +4,17 @@ Shapes: G global batch, E embedding, T centers of a tile.
 """
 
 import functools
-import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
-from partial_fc.layer.tiling import LOGITS_CACHE_MB, bytes_of_class, tile_classes
-from partial_fc.utils.text import amount, plural
+from partial_fc.layer.tiling import bytes_of_class, tile_classes
+from partial_fc.utils.text import plural
 
-# The operators of a tile read or write its bytes 17 times in 46 kernels (counted with fake tensors). Launching a kernel
+# The operators of a tile read or write its bytes 17 times in 51 kernels (counted with fake tensors). Launching a kernel
 # typically takes the host 6 us. None of this was measured on a GPU.
-PASSES, LAUNCHES, LAUNCH_SECONDS = 17, 46, 6e-6
+PASSES, LAUNCHES, LAUNCH_SECONDS = 17, 51, 6e-6
 
 
 class GpuFacts(NamedTuple):
@@ -48,6 +47,7 @@ def layer_type(requested: torch.dtype | str, gpu: GpuFacts | None) -> torch.dtyp
     return "tf32" if gpu is not None and gpu.capability >= (8, 0) else "float32"
 
 
+@functools.cache
 def suitable_tile_classes(device: torch.device, batch: int, embedding_size: int) -> int:
     """Returns the default number of classes T of a tile on a device, a multiple of 64."""
     if device.type == "cpu":
@@ -106,31 +106,3 @@ def require_different_gpus(gpus: Sequence[tuple[str, str]]) -> None:
                 f"{len(gpus)} ranks): start one rank per GPU, and show each rank all GPUs of its host or a different "
                 "one (CUDA_VISIBLE_DEVICES); or train on the CPU with backend=gloo"
             )
-
-
-class LogitsCache:
-    """The number of bytes of logits that a step may keep between its passes.
-
-    Args:
-        nbytes: the limit; None selects LOGITS_CACHE_MB, and on a GPU adds what the first step leaves free.
-
-    Attributes:
-        stepped: whether a backward pass has been done.
-    """
-
-    def __init__(self, nbytes: int | None):
-        self._automatic = nbytes is None
-        self._limit = LOGITS_CACHE_MB << 20 if nbytes is None else nbytes
-        self.stepped = False
-
-    def limit(self, device: torch.device) -> int:
-        """Returns the limit of the next step on this device."""
-        gpu = gpu_facts(device) if self._automatic and self.stepped else None
-        if gpu is not None:
-            # By now a whole step, including the backbone's, has allocated its memory, which PyTorch's allocator keeps:
-            # ``free`` is what the peak of a step leaves. A tenth of the GPU's memory stays free, for blocks of other
-            # sizes, verification and libraries.
-            free, _ = torch.cuda.mem_get_info(device)
-            self._automatic, self._limit = False, self._limit + max(0, free - gpu.memory // 10)
-            logging.info("the layer caches up to %s of logits, as %s are free", amount(self._limit), amount(free))
-        return self._limit

@@ -50,9 +50,13 @@ class LayerHead(NamedTuple):
     margins: Callable[[int], Margin] | None = None
 
 
-def _layer_attribute(name: str) -> Any:
-    """Returns a property of the engine that reads and sets an attribute of its layer."""
-    return property(lambda self: getattr(self.layer, name), lambda self, value: setattr(self.layer, name, value))
+def _exchange_attribute(name: str) -> Any:
+    """Returns a property of the engine that reads and sets an attribute of its layer's exchange."""
+
+    def set_value(engine: "TorchEngine", value: Any) -> None:
+        setattr(engine.layer.exchange, name, value)
+
+    return property(lambda engine: getattr(engine.layer.exchange, name), set_value)
 
 
 class TorchEngine:
@@ -93,8 +97,8 @@ class TorchEngine:
     """
 
     draws_random_numbers = True  # a user's backbone may use dropout
-    rank_flags = _layer_attribute("rank_flags")
-    all_rank_flags = _layer_attribute("all_rank_flags")
+    rank_flags = _exchange_attribute("rank_flags")
+    all_rank_flags = _exchange_attribute("all_rank_flags")
 
     def __init__(
         self,
@@ -360,4 +364,6 @@ class TorchEngine:
         """Yields the prefix in checkpoints, the name and the module of each part of the losses with a state."""
         for name, head in zip(self.banks, self.heads):
             for part in LOSS_PARTS:
-                yield f"{name}.{part}:" if name else f"{part}:", part, getattr(head.layer, part)
+                module = getattr(head.layer, part)
+                kind = f"{type(module).__name__}." if part == "objective" else ""  # several have a bias
+                yield f"{name}.{part}:{kind}" if name else f"{part}:{kind}", part, module

@@ -7,7 +7,7 @@ import torch
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.layer.loss_scale import LossScale
 
-from .layer.device import HostCopy
+from .layer.rows import HostCopy
 from .optimizers import BackboneOptimizer
 
 

@@ -147,14 +147,14 @@ class PartialFC(ClassCenters):
         """Writes ``rank_<rank>_softmax_weight.pt``, a tensor (L, E) float32, and a file for each optimizer state.
 
         SGD's second file is ``rank_<rank>_softmax_weight_mom.pt``. It is not written with the convention "steps",
-        because readers of this file expect a sum of gradients. The state of a margin such as AdaFace is saved only by
-        state_dict.
+        because readers of this file expect a sum of gradients. The state of a margin such as AdaFace, and the bias of
+        an objective such as BCE, are saved only by state_dict.
 
         Raises:
             OSError: A file cannot be written; the previous file is unchanged.
         """
         os.makedirs(self._prefix, exist_ok=True)
-        with self.sequential_access():
+        with self._store.sequential_access():
             for path, field in self._files().items():
                 save_rows(path, self.rows(field), self.collectives.report_progress)
 

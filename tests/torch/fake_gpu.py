@@ -18,7 +18,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from partial_fc_torch.layer import exchange, margins, module, objectives, update_labels
+from partial_fc_torch.layer import exchange, margins, module, objectives
 from partial_fc_torch.layer.stores import host
 
 DEVICE = "cuda:1"
@@ -169,8 +169,8 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "numpy", numpy)
     monkeypatch.setattr(exchange.HostCopy, "wait", statistics)
     monkeypatch.setattr(exchange.LayerExchange, "to_host", labels)
-    monkeypatch.setattr(exchange.LayerExchange, "agree", lambda of, rows, _: setattr(of, "agreed", (len(rows), 1)))
-    monkeypatch.setattr(update_labels.UpdateLabels, "agree", lambda of, shape, _: setattr(of, "agreed", shape))
+    monkeypatch.setattr(exchange.LayerExchange, "agree", lambda of, name, shape, error: shape)
+    monkeypatch.setattr(exchange.LayerExchange, "_error", lambda *batch: None)  # reads values
     monkeypatch.setattr(margins, "_try_forward", lambda *arguments: None)  # copies buffers, as fakes cannot be
     monkeypatch.setattr(objectives, "_try", lambda *arguments: None)  # reads values
     monkeypatch.setattr(host, "ThreadPoolExecutor", Inline)

@@ -9,8 +9,8 @@ import torch
 
 from partial_fc_torch import CosFace, PartialFC, bank
 from partial_fc_torch.bank import TorchBank
-from partial_fc_torch.layer.device import HostCopy
 from partial_fc_torch.layer.optimizers import Adagrad, AdamW
+from partial_fc_torch.layer.rows import HostCopy
 from partial_fc_torch.layer.stores import host
 from partial_fc_torch.layer.stores.host import replacements
 from partial_fc_torch.sharded_state import ShardedState

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 import default
-from partial_fc_torch import ArcFace, PartialFC_V2, device_defaults, device_report
+from partial_fc_torch import ArcFace, PartialFC_V2, device_report
 from partial_fc_torch.device_defaults import (
     GpuFacts,
-    LogitsCache,
     gpu_facts,
     gpu_of_rank,
     gpu_tile_classes,
@@ -19,6 +18,8 @@ from partial_fc_torch.device_defaults import (
     require_enough_gpus,
 )
 from partial_fc_torch.device_report import device_line, precision_line
+from partial_fc_torch.layer import torch_passes
+from partial_fc_torch.layer.torch_passes import LogitsCache
 from partial_fc_torch.optimizers import build_optimizer
 from paths import ROOT
 
@@ -75,7 +76,7 @@ def test_tiles_fit_into_a_large_cache_beside_a_slow_memory(batch, in_cache):
 
 def test_the_logits_cache_takes_what_the_first_step_leaves_free(monkeypatch):
     free = 50 * GIB
-    monkeypatch.setattr(device_defaults, "gpu_facts", lambda device: H100 if device.type == "cuda" else None)
+    monkeypatch.setattr(torch_passes, "gpu_facts", lambda device: H100 if device.type == "cuda" else None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, H100.memory))
 
     def limits(cache, device):

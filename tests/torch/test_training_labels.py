@@ -88,6 +88,9 @@ def test_a_training_with_drawn_labels_is_resumed_to_the_same_bytes(drawn, object
     train(settings_of(tmp_path / "resumed", resume=path, decode_processes=1, **changes), TorchFramework())
     same(tmp_path / "whole", tmp_path / "resumed")
     assert "starts anew" not in caplog.text
+    other = {**changes, "objective": "bce", "objective_options": "", "resume": path, "max_update": 8}
+    train(settings_of(tmp_path / "other", **other), TorchFramework())
+    assert "the checkpoint has no state of BCE (bias), but none: the objective starts anew" in caplog.text
     train(
         settings_of(tmp_path / "first", **{**changes, "labels": saved(tmp_path, labels[:, :drawn], "first.npy")}),
         TorchFramework(),
@@ -106,7 +109,11 @@ def test_a_training_with_drawn_labels_is_resumed_to_the_same_bytes(drawn, object
         (np.zeros((N, 2), int), {"labels_per_item": 3}, "labels_per_item is 3, but the items of the set have 2 labels"),
         (None, {"labels_per_item": 2}, "labels_per_item is 2, but the items of the set have 1 label:"),
         (None, {"labels": "missing.npy"}, "missing.npy"),
-        (None, {"objective": "mlcd", "objective_options": "by=2"}, "objective is 'mlcd', but cannot be made with .*by"),
+        (
+            None,
+            {"objective": "mlcd", "objective_options": "by=2"},
+            "objective is 'mlcd', but cannot be .*by",
+        ),
     ],
 )
 def test_what_does_not_fit_the_set_is_refused_before_the_training(labels, changes, message, tmp_path):
@@ -149,7 +156,7 @@ def test_every_head_has_labels_an_objective_a_margin_and_sub_centers_of_its_own(
 
     path = dict(CheckpointFolder(str(tmp_path / "whole" / "checkpoints"), 2).complete())[7]
     states = {name for name in read_arrays(f"{path}/backbone.npz") if "margin:" in name or "objective:" in name}
-    assert states == {"margin:norm_mean", "margin:norm_std", "second.objective:bias"}
+    assert states == {"margin:norm_mean", "margin:norm_std", "second.objective:UniFace.bias"}
     resumed = OwnEngine()
     train_heads(tmp_path / "resumed", resumed, resume=path, **changes)
     same(tmp_path / "whole", tmp_path / "resumed")

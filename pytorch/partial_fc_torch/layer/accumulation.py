@@ -6,8 +6,7 @@ Shapes: B micro-batch of this rank, R ranks, n micro-batches, S centers of the u
 import torch
 
 from .gradients import RowGradient
-from .module import ClassCenters
-from .step import Drawn
+from .module import ClassCenters, Snapshot
 
 
 class Accumulation:
@@ -31,13 +30,13 @@ class Accumulation:
 
     def __init__(self, layer: ClassCenters, labels, count: int):
         self._layer, self._count, self._number = layer, count, 0
-        self._loss_state = layer.loss_state()  # before the first micro-batch
+        self._before = Snapshot(layer)
         layer._prepare_sample()
         gathered = layer._update_labels.gather(labels, count, layer.device)
         self._drawn = layer._draw(gathered)
         self._columns = self._drawn.columns.view(len(gathered), count, -1, gathered.shape[2])
         self._gradient = RowGradient(self._drawn.sampled)
-        self._by_parameters = [torch.zeros_like(each) for each in layer.objective.parameters()]
+        self._by_parameters = [torch.zeros_like(each) for each in layer.objective.trained()]
 
     def step(self, features: torch.Tensor, labels) -> tuple[torch.Tensor, torch.Tensor]:
         """Computes both passes for the next micro-batch like ClassCenters.step, but changes no center.
@@ -47,11 +46,10 @@ class Accumulation:
                 the update are the sum over its micro-batches.
             loss: the micro-batch's mean loss over the ranks; the loss of the update is the mean over its micro-batches.
         """
-        layer, columns = self._layer, self._columns[:, self._number].flatten(0, 1)
-        drawn = Drawn(self._drawn.sampled, columns, self._drawn.positives)
+        layer, drawn = self._layer, self._drawn._replace(columns=self._columns[:, self._number].flatten(0, 1))
         self._number += 1
-        with layer.restored_on_error(self._loss_state):
-            step = layer._forward_step(layer._on_device(features.detach()), labels, ahead=True, draw=lambda _: drawn)
+        with self._before.restored_on_error():
+            step = layer._forward_step(layer._on_device(features.detach()), labels, ahead=True, drawn=drawn)
         with layer._full_precision():
             gradient = layer._computation.backward(step, self._gradient).mul_(1 / self._count)
         self._by_parameters = [total + each for total, each in zip(self._by_parameters, step.by_parameters)]
@@ -60,6 +58,7 @@ class Accumulation:
     @torch.no_grad()
     def update(self) -> None:
         """Updates the centers by the mean of the gradients."""
-        _, gradient = self._gradient.in_order()
-        self._layer._apply_gradient(self._drawn.sampled, gradient.mul_(1 / self._count))
-        self._layer._update_objective([total / self._count for total in self._by_parameters])
+        layer, (_, gradient) = self._layer, self._gradient.in_order()
+        layer._apply_gradient(self._drawn.sampled, gradient.mul_(1 / self._count))
+        if self._by_parameters and layer.optimizer:
+            layer.optimizer.update_parameters([total / self._count for total in self._by_parameters])

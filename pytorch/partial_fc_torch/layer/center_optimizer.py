@@ -15,8 +15,8 @@ class CenterOptimizer(EagerOptimizer):
     """Applies the gradient accumulated by the backward passes of PartialFC with ``update_in_backward=False``.
 
     It has one group with the parameter ``rows`` and those of the objective, if it has any, which take plain steps of
-    gradient descent. Clip the gradient of ``rows`` alone: the objective must stay the same on all ranks. Schedulers may
-    change the group's ``lr``. Gradient clipping, torch.amp.GradScaler and `zero_grad` find the gradient of this rank's
+    gradient descent; the next step sets them to the values of rank 0, in case ranks differ. Schedulers may change the
+    group's ``lr``. Gradient clipping, torch.amp.GradScaler and `zero_grad` find the gradient of this rank's
     sampled centers in its ``grad``. A step also draws new negatives for the following forward passes; all passes
     between two steps share the same negatives. If the backward pass updates the centers itself, there is never a
     gradient here, and `step` does nothing.
@@ -46,7 +46,7 @@ class CenterOptimizer(EagerOptimizer):
     @torch.no_grad()
     def update_parameters(self, gradients: Sequence[torch.Tensor]) -> None:
         """Updates the parameters of the objective."""
-        for parameter, gradient in zip(self.parameters, gradients):
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.sub_(self.param_groups[0]["lr"] * gradient)
 
     @torch.no_grad()
@@ -60,8 +60,9 @@ class CenterOptimizer(EagerOptimizer):
             gradient: (S, E), with respect to these centers.
             by_parameters: gradients with respect to the parameters of the objective.
         """
-        for parameter, added in zip(self.parameters, by_parameters):
-            parameter.grad = added.clone() if parameter.grad is None else parameter.grad + added
+        for parameter, added in zip(self.parameters, by_parameters, strict=True):
+            added = added.to(parameter.dtype, copy=True)
+            parameter.grad = added if parameter.grad is None else parameter.grad + added
         earlier, self.rows.grad = self.rows.grad, None
         if earlier is not None and torch.equal(self.index, index):
             gradient += earlier

@@ -19,10 +19,10 @@ from partial_fc.layer.nonfinite import nonfinite_loss
 from partial_fc.layer.softmax import missing_positives
 
 from ..collectives import all_gather_rows, reduce_scatter_rows
-from .device import HostCopy, to_device
+from .rows import HostCopy, to_device
 
 NO_LABEL = -1
-REFUSED = -2  # replaces labels that are out of range, or of a batch of another shape
+REFUSED = -2  # replaces labels that are out of range
 
 
 class GlobalBatch(NamedTuple):
@@ -46,11 +46,10 @@ class LayerExchange:
     """
 
     def __init__(self, collectives: Collectives, num_classes: int, embedding_size: int):
-        self.collectives = collectives
-        self.num_classes = num_classes
-        self.embedding_size = embedding_size
+        self.collectives, self.rank, self.size = collectives, collectives.rank, collectives.size
+        self.num_classes, self.embedding_size = num_classes, embedding_size
         self.rank_flags = RankFlags(0)
-        self.all_rank_flags = np.zeros(collectives.size, np.int64)
+        self.all_rank_flags = np.zeros(self.size, np.int64)
         self.agreed: tuple[int, int] | None = None
         self.refusal: ValueError | None = None
 
@@ -58,17 +57,17 @@ class LayerExchange:
         """Gathers features, labels and flags of all ranks.
 
         Collectives: all-gather ``features``, (B, E + 2P) -> (G, E + 2P). A rank whose batch is invalid, or differs in
-        shape from the previous step, sends NaN in the previous shape. The first step calls `agree` first.
+        shape from the previous step, sends NaN in the previous shape. The first step calls `agree_on_batch` first.
 
         Args:
             features: (B, E) floating point, B the same on all ranks.
             labels: (B,) or (B, P) integers in 0..C-1, or NO_LABEL; a tensor or an array.
 
         Raises:
-            JobError, TypeError: see `agree`.
+            JobError, TypeError: see `agree_on_batch`.
         """
         if self.agreed is None:
-            self.agree(features, labels)
+            self.agree_on_batch(features, labels)
         batch, count = self.agreed or (0, 0)
         packed = features.new_full((batch, self.embedding_size + DIGITS * count), np.nan)
         if (
@@ -79,13 +78,13 @@ class LayerExchange:
             packed[:, : self.embedding_size] = features
             packed[:, self.embedding_size :] = self._digits(labels, features)
         with self.waiting("all-gather features"):
-            total = all_gather_rows(packed, self.collectives.size)
+            total = all_gather_rows(packed, self.size)
         digits = total[:, self.embedding_size :]
         # float32 represents all digits exactly. NaN becomes NO_LABEL, until `checked_loss` finds it.
-        gathered, _ = _decoded(torch.nan_to_num(digits, nan=0.0).long(), self.collectives.size)
+        gathered, _ = _decoded(torch.nan_to_num(digits, nan=0.0).long(), self.size)
         return GlobalBatch(total[:, : self.embedding_size], digits, gathered)
 
-    def agree(self, features: torch.Tensor, labels) -> None:
+    def agree_on_batch(self, features: torch.Tensor, labels) -> None:
         """Agrees with the other ranks on the shape of the batch.
 
         Collectives: all-gather ``batch`` of shapes and errors.
@@ -96,9 +95,9 @@ class LayerExchange:
         """
         error = self._error(features, labels)
         shape = (0, 0) if error else (len(features), labels_per_item(labels))
-        self.agreed = self.agreement("batch", shape, error)
+        self.agreed = self.agree("batch", shape, error)
 
-    def agreement(self, name: str, shape: tuple[int, int], error: Exception | None) -> tuple[int, int]:
+    def agree(self, name: str, shape: tuple[int, int], error: Exception | None) -> tuple[int, int]:
         """Returns the shape (items, labels per item), which all ranks have; otherwise raises the same error on all."""
         shapes, errors = zip(*self.collectives.gather_object(name, (shape, error)))
         failed = [rank for rank, each in enumerate(errors) if each is not None]
@@ -117,23 +116,26 @@ class LayerExchange:
         Collectives: all-gather ``softmax_statistics``, (W, G) -> (RW, G).
         """
         with self.waiting("all-gather softmax_statistics"):
-            gathered = all_gather_rows(statistics, self.collectives.size)
-        return gathered.view(self.collectives.size, *statistics.shape).double()
+            gathered = all_gather_rows(statistics, self.size)
+        return gathered.view(self.size, *statistics.shape).double()
 
-    def begin_check(self, batch: GlobalBatch, losses: torch.Tensor, missing: torch.Tensor | None) -> HostCopy:
-        """Starts to copy what `checked_loss` validates to the host.
+    def begin_check(
+        self, batch: GlobalBatch, losses: torch.Tensor, missing: torch.Tensor, borders: torch.Tensor | None
+    ) -> HostCopy:
+        """Starts to copy what `checked_loss` needs to the host.
 
         Args:
             batch: result of `gather_batch`.
             losses: (G,) float64.
-            missing: (G, P) bool, labels whose center no rank has sampled; None if they may be missing.
+            missing: (G, P) bool, labels whose missing center is an error.
+            borders: (n,) integers that the backward pass needs on the host; None if it needs none.
         """
-        parts = [losses, batch.digits.double().flatten()]
-        return HostCopy(torch.cat(parts if missing is None else [*parts, missing.double().flatten()]))
+        parts = [losses, batch.digits, missing] + ([] if borders is None else [borders])
+        return HostCopy(torch.cat([each.double().flatten() for each in parts]))
 
     def checked_loss(
         self, check: HostCopy, batch: GlobalBatch, statistics: torch.Tensor, num_update: int
-    ) -> float | None:
+    ) -> tuple[float | None, list[int]]:
         """Waits for the losses on the host, validates the step, and returns its mean loss over the global batch.
 
         All ranks compute the same bits, so all of them raise the same errors.
@@ -145,26 +147,27 @@ class LayerExchange:
             num_update: number of this step, for the error message.
 
         Returns:
-            The loss; None if a rank's batch is invalid or has another shape, in which case all ranks must call `agree`.
+            The loss, None if a rank's batch is invalid or has another shape, in which case all ranks must call
+            `agree_on_batch`; and the borders.
 
         Raises:
             MissingPositiveError, FloatingPointError: On every rank, see StepComputation.forward.
         """
         with self.waiting("all-gather softmax_statistics"):
             values = check.wait().numpy()
-        rows, size = len(batch.labels), self.collectives.size
-        digits = values[rows : rows + batch.digits.numel()].reshape(rows, -1)
+        rows, per_item = batch.labels.shape
+        sizes = rows, rows * DIGITS * per_item, rows * per_item
+        losses, digits, missing, borders = np.split(values, np.cumsum(sizes))
         if np.isnan(digits).any():
-            return None
-        labels, self.all_rank_flags = _decoded(digits.astype(np.int64), size)
-        missing = values[rows + digits.size :].reshape(-1, labels.shape[1])
+            return None, []
+        labels, self.all_rank_flags = _decoded(digits.astype(np.int64).reshape(rows, -1), self.size)
         if missing.any():
-            row, column = np.argwhere(missing)[0]
+            row, column = np.argwhere(missing.reshape(labels.shape))[0]
             raise missing_positives(int(missing.sum()), labels.size, labels[row, column], row)
-        loss = float(np.mean(values[:rows]))
+        loss = float(np.mean(losses))
         if not math.isfinite(loss):
             raise nonfinite_loss(loss, num_update, batch.features.cpu().numpy(), statistics.cpu().numpy())
-        return loss
+        return loss, borders.astype(np.int64).tolist()
 
     def gather_targets(self, cosines: torch.Tensor) -> torch.Tensor:
         """Combines the labels' cosines (G, P), which are -inf where another rank has the center, on every rank.
@@ -172,7 +175,7 @@ class LayerExchange:
         Collectives: all-gather ``targets``, (1, G, P) -> (R, G, P).
         """
         with self.waiting("all-gather targets"):
-            return all_gather_rows(cosines[None], self.collectives.size).amax(dim=0)
+            return all_gather_rows(cosines[None], self.size).amax(dim=0)
 
     def to_host(self, labels: torch.Tensor) -> torch.Tensor:
         """Returns labels on the host; waits for the GPU, and so for the ranks that send them."""
@@ -189,7 +192,7 @@ class LayerExchange:
         Returns:
             A function that waits for the rows (B, E) of this rank and returns them.
         """
-        result = reduce_scatter_rows(gradient, self.collectives.size)
+        result = reduce_scatter_rows(gradient, self.size)
 
         def wait() -> torch.Tensor:
             with self.waiting("reduce-scatter feature_gradient"):
@@ -199,7 +202,7 @@ class LayerExchange:
 
     def waiting(self, name: str) -> AbstractContextManager[None]:
         """See Collectives.waiting. NCCL runs in the background, so it is the copy to the host that waits for ranks."""
-        return self.collectives.waiting(name) if self.collectives.size > 1 else nullcontext()
+        return self.collectives.waiting(name) if self.size > 1 else nullcontext()
 
     def clean(self, labels, device: torch.device) -> torch.Tensor:
         """Returns labels (B, P) int64 on the device: REFUSED where out of range, NO_LABEL where repeated in a row."""

@@ -8,8 +8,7 @@ from typing import Protocol
 
 import torch
 
-from .rows import TileGradient, gather_rows, inverse_norms
-from .stores import StepCenters
+from .rows import StepCenters, TileGradient, gather_rows, inverse_norms
 
 UPDATE_ROWS = 4096  # rows of a tile in an update outside of the backward pass
 
@@ -41,7 +40,7 @@ class RowGradient:
 
     def __init__(self, sampled: StepCenters):
         self._sampled = sampled
-        self._values = sampled.centers.weight.new_empty(len(sampled), sampled.centers.weight.shape[1])
+        self._values = sampled.weight.new_empty(len(sampled), sampled.weight.shape[1])
         self._filled, self._earlier = 0, False
 
     def add(self, tile: TileGradient) -> None:
@@ -56,20 +55,20 @@ class RowGradient:
     def in_order(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the sorted local rows (S,) int64 of the centers and their gradient (S, E)."""
         index, values, sampled = self._sampled.rows, self._values, self._sampled
-        if sampled.classes is not None:
-            index = torch.from_numpy(sampled.classes)
+        if sampled.local_rows is not None:
+            index = torch.from_numpy(sampled.local_rows)
         elif index is None:
             index = torch.arange(len(values), device=values.device)
-        return (index, values) if sampled.places is None else (index[sampled.places], values[sampled.places])
+        return (index, values) if sampled.order is None else (index[sampled.order], values[sampled.order])
 
 
 def tiles_of_gradient(sampled: StepCenters, gradient: torch.Tensor) -> Iterator[TileGradient]:
     """Yields the tiles of an update outside of the backward pass; overwrites ``gradient`` (S, E)."""
-    weight = sampled.centers.weight
-    places = sampled.rows if sampled.places is None else sampled.places.to(weight.device)
+    weight = sampled.weight
+    order = sampled.rows if sampled.order is None else sampled.order.to(weight.device)
     for start in range(0, len(gradient), UPDATE_ROWS):
         part = slice(start, min(start + UPDATE_ROWS, len(gradient)))
-        rows = part if places is None else places[part]
+        rows = part if order is None else order[part]
         centers = gather_rows(weight, rows)
         # The component along the center has been removed, so removing it again changes nothing.
         yield TileGradient(rows, centers, inverse_norms(centers), gradient[part], scale=1.0)

@@ -6,7 +6,7 @@ classes of this rank, K sub-centers, E embedding.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -20,30 +20,28 @@ from partial_fc.distributed.env import cores_of_rank, rank_info
 from partial_fc.layer.bank_files import Blocks, rate_limited
 from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.initializer import center_blocks
-from partial_fc.layer.label_encoding import RankFlags
 from partial_fc.layer.sampling import (
     NOTHING_TO_CORRECT,
     UNKNOWN_PROBABILITIES,
     WeightIndexSampler,
     insert_positives,
+    label_columns,
+    log_weights,
 )
 from partial_fc.layer.sharding import num_sampled, shard_of
 
 from ..collectives import default_collectives
 from ..device_defaults import gpu_facts, layer_type
 from .center_optimizer import CenterOptimizer
-from .device import to_device
 from .exchange import LayerExchange
 from .gradients import DenseGradient, GradientSink, RowGradient, tiles_of_gradient
-from .kernels.choice import PassesChoice
 from .margins import as_margin
 from .objectives import Objective, as_objective
 from .optimizers import RowOptimizer, RowUpdate
-from .passes import Step
 from .products import products_of
-from .rows import Centers
-from .step import Drawn, StepComputation, rows_of_classes
-from .stores import CenterStore, FileStore, HostStore, StepCenters
+from .rows import Centers, StepCenters, to_device
+from .step import Drawn, Loss, Step, StepComputation
+from .stores import CenterStore, FileStore, HostStore
 from .torch_passes import TorchPasses
 from .update_labels import UpdateLabels
 
@@ -107,6 +105,8 @@ class ClassCenters(torch.nn.Module):
         row_optimizer: the ``optimizer`` argument.
         optimizer: CenterOptimizer, for learning rate schedulers and explicit steps; None without ``row_optimizer``.
         sample_rate: as above; may be set between two steps.
+        requires_positives: whether every label's center must be among the centers of the step, see `sample`.
+        exchange: LayerExchange, with the flags that the ranks of a training send along with the labels.
         in_files: whether the centers are in files.
         sampler: WeightIndexSampler of this rank.
         num_update: number of updates done, for error messages; a resumed training sets it.
@@ -157,11 +157,12 @@ class ClassCenters(torch.nn.Module):
         self.num_classes, self.embedding_size, self.sub_centers = num_classes, embedding_size, sub_centers
         self.class_start, self.num_local = shard.start, shard.size
         self.row_optimizer, self.update_in_backward = optimizer, update_in_backward or optimizer is None
-        self.optimizer = CenterOptimizer(self._update_rows, list(objective.parameters())) if optimizer else None
+        self.optimizer = CenterOptimizer(self._update_rows, objective.trained()) if optimizer else None
         self.sampling_correction = sampling_correction
         self.sampler = WeightIndexSampler(shard.size, shard.size, rank, shard.start, seed)
         self.sample_rate = sample_rate
         self.num_update, self._sampler_after_step = 0, self.sampler.state()
+        self.requires_positives = True
         self.in_files = bool(folder) and shard.size > 0
         self._store = self._open_store(folder, on_host, store, device)
         weight, *states = [self._store.allocate(name, width) for name, width in self.widths.items()]
@@ -171,22 +172,12 @@ class ClassCenters(torch.nn.Module):
         first, end = shard.start * sub_centers, shard.stop * sub_centers
         self.copy_rows("weight", center_blocks(first, end, embedding_size, seed))
         self.margin, self.objective = margin, objective
-        self._exchange = LayerExchange(self.collectives, num_classes, embedding_size)
-        self._update_labels = UpdateLabels(self._exchange)
+        self.exchange = LayerExchange(self.collectives, num_classes, embedding_size)
+        self._update_labels = UpdateLabels(self.exchange)
         products = products_of(layer_type(layer_dtype, gpu_facts(device)), margin.scale)
-        cache_bytes = None if logits_cache_mb is None else logits_cache_mb << 20
-        of_torch = TorchPasses(margin, objective, products, tile_classes, cache_bytes)
-        self._computation = StepComputation(
-            self._exchange,
-            self._store,
-            self.class_start,
-            margin,
-            objective,
-            products,
-            PassesChoice(layer_kernel, of_torch, optimizer, sub_centers),
-            sub_centers,
-            self.num_local if sampling_correction else 0,
-        )
+        loss = Loss(margin, objective, products, sub_centers)
+        of_torch = TorchPasses(loss, tile_classes, None if logits_cache_mb is None else logits_cache_mb << 20)
+        self._computation = StepComputation(loss, self.exchange, of_torch, layer_kernel, optimizer)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -226,29 +217,6 @@ class ClassCenters(torch.nn.Module):
         self.sampler.resize(num_sampled(self.num_local, value))
         self._sample_rate = value
 
-    @property
-    def requires_positives(self) -> bool:
-        """Whether every label's center must be among the centers of the step, see `sample`; by default True."""
-        return self._computation.requires_positives
-
-    @requires_positives.setter
-    def requires_positives(self, value: bool) -> None:
-        self._computation.requires_positives = value
-
-    @property
-    def rank_flags(self) -> RankFlags:
-        """RankFlags of this rank, sent to all ranks with the labels of the next step."""
-        return self._exchange.rank_flags
-
-    @rank_flags.setter
-    def rank_flags(self, value: RankFlags) -> None:
-        self._exchange.rank_flags = value
-
-    @property
-    def all_rank_flags(self) -> np.ndarray:
-        """(R,) int64, the RankFlags of all ranks in the last step."""
-        return self._exchange.all_rank_flags
-
     def sample(self, global_label: torch.Tensor) -> torch.Tensor:
         """Samples the classes of a step. Users may replace this method.
 
@@ -268,10 +236,10 @@ class ClassCenters(torch.nn.Module):
         if sampler.num_sample >= self.num_local:
             return torch.arange(self.num_local, device=device)
         if len(global_label) > sampler.num_sample:  # the positives may exceed the sample; the host must count them
-            return to_device(sampler(self._exchange.to_host(global_label).numpy())[0], device)
+            return to_device(sampler(self.exchange.to_host(global_label).numpy())[0], device)
         drawn, order = sampler.draw(len(global_label))
         if device.type == "cpu":  # NumPy sorts nearly sorted arrays ten times as fast as PyTorch
-            local_labels = self._exchange.to_host(global_label).numpy() - self.class_start
+            local_labels = self.exchange.to_host(global_label).numpy() - self.class_start
             index = insert_positives(drawn, order, local_labels, self.num_local)
             return to_device(np.sort(index, kind="stable"), device)
         drawn_on_device, order_on_device = to_device(drawn, device), to_device(order, device)
@@ -297,7 +265,7 @@ class ClassCenters(torch.nn.Module):
             ValueError, TypeError, MissingPositiveError, FloatingPointError: On every rank, see StepComputation.forward.
             TypeError: ``weight`` was converted to a type other than float32 or float64.
         """
-        parameters = tuple(self.objective.parameters())
+        parameters = self.objective.trained()
         return _MeanLoss.apply(self._on_device(local_embeddings), self.weight, local_labels, self, *parameters)
 
     def step(self, features: torch.Tensor, labels) -> tuple[torch.Tensor, torch.Tensor]:
@@ -330,10 +298,6 @@ class ClassCenters(torch.nn.Module):
         """
         self._store.synchronize()
 
-    def sequential_access(self) -> AbstractContextManager[None]:
-        """Returns a context for reading all rows in order."""
-        return self._store.sequential_access()
-
     def rows(self, field: str) -> torch.Tensor:
         """Returns "weight" or a state, detached, after the last update."""
         self.synchronize()
@@ -354,54 +318,56 @@ class ClassCenters(torch.nn.Module):
             self._prefetch()  # before the first step, too, so that a resumed training has its rows in the same order
 
     def _draw(self, labels: torch.Tensor) -> Drawn:
-        """Samples the centers of a step for the labels of all ranks."""
-        return self._computation.draw(self._centers(), self.sample, labels)
+        """Samples the centers of a step.
 
-    def _forward_step(
-        self,
-        features: torch.Tensor,
-        labels,
-        ahead: bool = False,
-        draw: Callable[[torch.Tensor], Drawn] | None = None,
-    ) -> Step:
-        if draw is None:
+        Args:
+            labels: (..., P) int64, the labels of all ranks.
+        """
+        count = self.sub_centers
+        on_store = (self.exchange.to_host(labels) if self._store.samples_on_host else labels).flatten()
+        index = self.sample(on_store)
+        sampled = self._store.load(self._centers(), rows_of_classes(index, count))
+        if not len(index):
+            return Drawn(sampled, torch.full_like(labels, -1), None)
+        columns = label_columns(on_store, index, self.class_start, torch)
+        if sampled.order is not None:  # the store keeps the sub-centers of a class together
+            columns = torch.where(columns < 0, columns, sampled.order[::count][columns] // count)
+        weights = None
+        if self.sampling_correction and len(index) < self.num_local:
+            is_drawn = torch.ones(len(index) + 1, dtype=torch.bool, device=columns.device)
+            is_drawn[columns] = False  # a column of -1 sets the additional last element
+            weights = to_device(log_weights(is_drawn[:-1], self.num_local, torch), labels.device)
+        return Drawn(sampled, to_device(columns, labels.device).view(labels.shape), weights)
+
+    def _forward_step(self, features: torch.Tensor, labels, ahead: bool = False, drawn: Drawn | None = None) -> Step:
+        """Computes the loss of a step, see StepComputation.forward.
+
+        Args:
+            features: (B, E) on the device, without a graph.
+            labels: see `forward`.
+            ahead: whether to begin the backward pass before the loss is checked.
+            drawn: the centers of the step; None draws them.
+        """
+        if drawn is None:
             self._prepare_sample()
-        sampler, loss = self.sampler.state(), self.loss_state()
-        arguments = features, labels, draw or self._draw, self.num_update + 1, ahead
-        with self.restored_on_error(loss), self._full_precision():
-            step = self._computation.forward(*arguments)
-            if step is None:
+        before = Snapshot(self)
+        with before.restored_on_error(), self._full_precision():
+            for _ in range(2):
+                batch = self.exchange.gather_batch(features, labels)
+                centers = drawn or self._draw(batch.labels)
+                step = self._computation.forward(batch, centers, self.num_update + 1, self.requires_positives, ahead)
+                if step is not None:
+                    break
                 # The ranks have agreed on another batch size. The repetition must be the step that a training resumed
                 # here would make: it draws the same classes and counts the batch once in the margin's statistics.
-                self.sampler.restore(sampler)
-                self._restore_loss(loss)
-                step = self._computation.forward(*arguments)
-        if step is None:
-            raise RuntimeError("the ranks have agreed on the batch, but a rank's batch is still another one")
+                before.restore()
+                self.exchange.agree_on_batch(features, labels)
+            else:
+                raise RuntimeError("the ranks have agreed on the batch, but a rank's batch is still another one")
         if not self.update_in_backward:  # accumulated gradients share one sample of negatives
             self._sampler_after_step = self.sampler.state()
-            self.sampler.restore(sampler)
+            self.sampler.restore(before.sampler)
         return step
-
-    def loss_state(self) -> list[torch.Tensor]:
-        """Returns copies of the buffers of margin and objective, for `restored_on_error`."""
-        return [buffer.clone() for buffer in self._loss_buffers()]
-
-    @contextmanager
-    def restored_on_error(self, state: list[torch.Tensor]) -> Iterator[None]:
-        """A context that restores this state after an error: NaN features may have made the buffers NaN."""
-        try:
-            yield
-        except Exception:
-            self._restore_loss(state)
-            raise
-
-    def _restore_loss(self, state: list[torch.Tensor]) -> None:
-        for buffer, before in zip(self._loss_buffers(), state):
-            buffer.copy_(before)
-
-    def _loss_buffers(self) -> list[torch.Tensor]:
-        return [*self.margin.buffers(), *self.objective.buffers()]
 
     def _backward_step(
         self, step: Step, factor: torch.Tensor | float = 1.0
@@ -409,7 +375,7 @@ class ClassCenters(torch.nn.Module):
         """Computes the gradients of a step, and passes on or applies those that the layer itself uses.
 
         Args:
-            step: result of `_forward_step`.
+            step: result of `forward_step`.
             factor: factor of the loss; it does not multiply an update in the backward pass.
 
         Returns:
@@ -432,7 +398,8 @@ class ClassCenters(torch.nn.Module):
             index, gradient = sink.in_order()
             self.optimizer.accumulate(index, gradient.mul_(factor), parameters)
         else:
-            self._update_objective(step.by_parameters)
+            if step.by_parameters and self.optimizer:
+                self.optimizer.update_parameters(step.by_parameters)
             self._end_update(step.sampled)
         return d_features, [None] * (1 + len(parameters))
 
@@ -451,11 +418,14 @@ class ClassCenters(torch.nn.Module):
         return Centers(self.weight.detach(), {name: getattr(self, name) for name in self.states})
 
     def _on_device(self, features: torch.Tensor) -> torch.Tensor:
-        if self.weight.dtype not in (torch.float32, torch.float64):
+        kind, products = self.weight.dtype, self._computation.loss.products.dtype
+        if kind not in (torch.float32, torch.float64):
             raise TypeError(
-                f"the centers are {self.weight.dtype}, but must be float32 or float64, in which the labels are sent, "
-                "too: set layer_dtype for faster products"
+                f"the centers are {kind}, but must be float32 or float64, in which the labels are sent, too: set "
+                "layer_dtype for faster products"
             )
+        if kind == torch.float64 and products in ("bfloat16", "float16"):
+            raise TypeError(f"the centers are {kind}, but must be float32 with layer_dtype={products}")
         return features.to(self.device, self.weight.dtype)
 
     def _full_precision(self) -> AbstractContextManager[None]:
@@ -468,11 +438,6 @@ class ClassCenters(torch.nn.Module):
         self.sampler.restore(self._sampler_after_step)
         self._apply_gradient(sampled, gradient)
 
-    def _update_objective(self, by_parameters: Sequence[torch.Tensor]) -> None:
-        """Updates the parameters of the objective, given the gradients of the mean loss."""
-        if self.optimizer is not None:
-            self.optimizer.update_parameters(by_parameters)
-
     def _apply_gradient(self, sampled: StepCenters, gradient: torch.Tensor) -> None:
         """Updates centers with their gradient, in order of their local rows; overwrites the gradient."""
         update = self._update(sampled)
@@ -481,7 +446,7 @@ class ClassCenters(torch.nn.Module):
         self._end_update(sampled)
 
     def _end_update(self, sampled: StepCenters) -> None:
-        if sampled.classes is not None:  # the updated rows are copies, which are written back
+        if sampled.local_rows is not None:  # the updated rows are copies, which are written back
             increment_version(self.weight)  # makes the backward pass of an earlier forward pass raise an error
             self._store.save(self._centers(), sampled)
         self.num_update += 1
@@ -497,7 +462,7 @@ class ClassCenters(torch.nn.Module):
         """Returns the update of the centers of a step."""
         if self.row_optimizer is None or self.learning_rate is None:
             raise ValueError("the layer has no learning rate: set its attribute learning_rate before the first update")
-        return RowUpdate(self.row_optimizer, sampled.centers, self.learning_rate)
+        return RowUpdate(self.row_optimizer, sampled, self.learning_rate)
 
     def _apply(self, *arguments, **options):
         if not self._store.movable:
@@ -537,6 +502,42 @@ class ClassCenters(torch.nn.Module):
     def _save_to_state_dict(self, *arguments):
         self.synchronize()
         super()._save_to_state_dict(*arguments)
+
+
+class Snapshot:
+    """What a step changes before its loss is checked: the state of the sampler, and the buffers of the loss.
+
+    Attributes:
+        sampler: state of the layer's sampler.
+    """
+
+    def __init__(self, layer: ClassCenters):
+        self._sampler, self.sampler = layer.sampler, layer.sampler.state()
+        buffers = [*layer.margin.buffers(), *layer.objective.buffers()]
+        self._buffers = [(buffer, buffer.clone()) for buffer in buffers]
+
+    def restore(self) -> None:
+        """Restores the state of the layer at which the snapshot was taken."""
+        self._sampler.restore(self.sampler)
+        for buffer, before in self._buffers:
+            buffer.copy_(before)
+
+    @contextmanager
+    def restored_on_error(self) -> Iterator[None]:
+        """A context that restores the state after an error: NaN features may have made the buffers NaN."""
+        try:
+            yield
+        except Exception:
+            self.restore()
+            raise
+
+
+def rows_of_classes(index, sub_centers: int):
+    """Returns the rows (S*K,) of the sub-centers of classes with local indices (S,), a tensor or an array."""
+    if sub_centers == 1:
+        return index
+    numbers = torch.arange(sub_centers, device=index.device) if isinstance(index, torch.Tensor) else range(sub_centers)
+    return (index[:, None] * sub_centers + numbers).reshape(-1)
 
 
 class _MeanLoss(torch.autograd.Function):

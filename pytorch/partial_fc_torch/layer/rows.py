@@ -1,11 +1,12 @@
-"""Rows of centers and features, and operations on them.
+"""Rows of centers and features: operations on them, and copies between the host and the device of the layer.
 
-Shapes: N rows, T rows, E embedding.
+Shapes: N rows, T rows, S centers of a step, E embedding.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch.autograd.graph import increment_version
 
@@ -15,11 +16,26 @@ NORM_EPSILON = 1e-10
 RowIndex: TypeAlias = slice | torch.Tensor  # consecutive rows, or (T,) int64 without repetitions
 
 
-class Centers(NamedTuple):
+@dataclass
+class Centers:
     """Centers with the states of their optimizer."""
 
     weight: torch.Tensor  # (N, E)
     states: dict[str, torch.Tensor]  # name -> (N, width), see RowOptimizer.states
+
+
+@dataclass
+class StepCenters(Centers):
+    """Arrays on the device that contain the centers of a step."""
+
+    rows: torch.Tensor | None = None  # (S,) int64, the rows of these centers, without repetitions; None for all N
+    # (S,) int64, positions among these rows of the sample's sorted centers; None if the rows are sorted
+    order: torch.Tensor | None = None
+    # (S,) int64 on the host, their rows in the arrays of the layer; None if they need not be written back
+    local_rows: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.weight if self.rows is None else self.rows)
 
 
 @dataclass
@@ -68,3 +84,26 @@ def remove_component(gradient: torch.Tensor, rows: torch.Tensor, inverse_norm: t
     """gradient -= (gradient . w) w for each row (T, E), in place, with w = inverse_norm * row."""
     along = dot_rows(gradient, rows) * inverse_norm.square()
     gradient.sub_(rows * along[:, None])
+
+
+def to_device(values: np.ndarray | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copies to a GPU without waiting for the work queued there; on the CPU the result shares the memory."""
+    tensor = torch.as_tensor(values)
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()  # a copy from pageable memory would wait
+    return tensor.to(device, non_blocking=device.type == "cuda")  # a copy to the CPU must be complete on return
+
+
+class HostCopy:
+    """An asynchronous copy of a tensor to the host: a GPU makes it after the work queued there."""
+
+    def __init__(self, tensor: torch.Tensor):
+        on_gpu = tensor.device.type == "cuda"
+        self._copy = tensor.to("cpu", non_blocking=on_gpu)  # PyTorch allocates pinned memory
+        self._copied = torch.cuda.current_stream(tensor.device).record_event() if on_gpu else None
+
+    def wait(self) -> torch.Tensor:
+        """Waits for the copy and returns it."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._copy

@@ -9,7 +9,8 @@ the sum N of a row's negatives, such as log sum exp, over the centers of all ran
 With the derivative a of a row's loss with respect to N, the gradient with respect to a negative's logit l is
 a exp(l - N); with respect to a label's logit, the objective returns it. D is this gradient times the slope of the
 margin, and with g = s D^T x the gradient through the normalization of a center is dW = (g - (g.w) w) / |W|; the
-gradient of a feature has the same form.
+gradient of a feature has the same form. The passes compute D and its products without the factor s of a feature's
+gradient, which `_sum_over_ranks` multiplies at the end.
 
 Logits exist only for a tile of centers at a time (small layers cache them between both passes), so the memory of a step
 does not grow with the number of classes. Labels are left out of the tiles: their logits and gradients are G*P rows, in
@@ -17,110 +18,171 @@ float32 whatever the type of the products. No shape depends on values on the dev
 to check the loss before any center changes; it has queued the gradient of the first tile before, so the device stays
 busy.
 
+Two kinds of indices occur:
+
+* A class has a *column* among the S classes of the step, 0 .. S-1. The K sub-centers of a class, usually one, have the
+  *positions* column * K .. column * K + K-1 among the S*K centers of the step.
+* ``StepCenters.rows`` maps positions to rows of the arrays that contain the centers.
+
 Shapes: B local batch, R ranks, G = B*R, P labels of an item, C classes, L of this rank, S of them sampled, K
 sub-centers, T classes of a tile, E embedding.
 """
 
+from __future__ import annotations
+
+import math
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.cuda import device_of
+from torch.nn.functional import pad
 
-from partial_fc.layer.sampling import label_columns, log_weights
-
-from .device import to_device
 from .exchange import GlobalBatch, LayerExchange
-from .gradients import GradientSink
-from .margins import Margin
+from .margins import Margin, Targets
 from .objectives import Objective
-from .passes import Labels, Passes, Step
-from .products import Features, Float32Products, HalfProducts
-from .rows import Centers, dot_rows, inverse_norms, remove_component
-from .stores import CenterStore, StepCenters
+from .products import Features, Products
+from .rows import StepCenters, dot_rows, inverse_norms, remove_component
+
+if TYPE_CHECKING:
+    from .gradients import GradientSink
+    from .kernels.triton_passes import TritonPasses
+    from .optimizers import RowOptimizer
+    from .torch_passes import TorchPasses
+
+KERNELS = ("auto", "torch", "triton")
+
+
+class Loss(NamedTuple):
+    """The loss of a layer, and the type in which it is computed."""
+
+    margin: Margin
+    objective: Objective
+    products: Products
+    sub_centers: int = 1  # K
 
 
 class Drawn(NamedTuple):
     """The centers of a step."""
 
-    sampled: StepCenters  # loaded by the store
+    sampled: StepCenters
     columns: torch.Tensor  # (G, P) int64, column of each label among the classes of the step, -1 if not on this rank
-    positives: torch.Tensor  # columns of all labels of the update, more than G*P with micro-batches
+    log_weights: torch.Tensor | None  # (S,), added to the logits of the negatives after the margin; None for 0
+
+
+@dataclass
+class Labels:
+    """The labels of the batch whose centers are on this rank. The values of others are arbitrary."""
+
+    columns: torch.Tensor  # (G, P) int64, -1 where another rank has the class, or there is no label
+    held: torch.Tensor  # (G, P) bool, whether this rank has the class
+    positions: torch.Tensor  # (G, P) int64, of the sub-center with the largest cosine
+    inverse_norms: torch.Tensor  # (G, P), 1 / |W| of this center
+    cosines: torch.Tensor  # (G, P) float64
+
+
+@dataclass
+class Step:
+    """A step between its forward and its backward pass."""
+
+    sampled: StepCenters  # the centers of the step
+    features: Features  # (G, E) of all ranks
+    labels: Labels
+    targets: Targets  # the margin's results for the labels
+    log_weights: torch.Tensor | None  # see Drawn
+    kept: Any = None  # data that the passes keep between their two halves
+    # Numbers that the passes need on the host, which the check of the loss copies there
+    borders: Any = None
+    loss: float = math.nan  # mean over the global batch
+    started: bool = False  # whether the gradient by the features of the first tile has been added
+    # The following are set once the statistics of all ranks are known.
+    row_term: torch.Tensor = field(default_factory=lambda: torch.empty(0))  # (G,) float64, see Objective.term
+    # (G, P) gradient of the summed loss with respect to s times the labels' cosines, 0 where ``held`` is False
+    d_labels: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    # (G,) gradient of the summed loss with respect to the norms of the features; None for 0
+    d_norms: torch.Tensor | None = None
+    by_parameters: tuple[torch.Tensor, ...] = ()  # gradients of the mean loss by the objective's parameters
+
+    def label_gradient(self) -> torch.Tensor:
+        """Returns the labels' part of the gradient by the unit rows of the features, without the factor s: (G, E)."""
+        labels, gradient = self.labels, torch.zeros_like(self.features.unit)
+        for number in range(labels.columns.shape[1]):
+            positions = labels.positions[:, number]
+            centers = self.sampled.weight[positions if self.sampled.rows is None else self.sampled.rows[positions]]
+            factors = self.d_labels[:, number] * labels.inverse_norms[:, number]
+            gradient.addcmul_(centers, torch.where(labels.held[:, number], factors, 0.0)[:, None])
+        return gradient
 
 
 class StepComputation:
-    """The two passes of a step.
+    """The forward and the backward pass of a step.
 
     Args:
+        loss: the loss, and the type of its products.
         exchange: the collectives with the other ranks.
-        store: keeps the centers.
-        class_start: first class of this rank.
-        margin, objective: define the loss.
-        products: determine the operand that is computed from the features.
-        choose_passes: unit rows of the features -> the passes over the centers, see kernels/choice.py.
-        sub_centers: K.
-        weighted_classes: L, if each sampled negative is weighted by 1 / its probability, see log_weights; otherwise 0.
+        of_torch: the passes over the centers with PyTorch's operators.
+        kernel: "torch" uses ``of_torch``; "triton" uses fused kernels if they support the layer; "auto" is "triton" on
+            GPUs.
+        optimizer: the centers' optimizer, compared with the kernels' update; None for a dense gradient.
 
-    Attributes:
-        requires_positives: if False, labels whose center is not sampled are ignored; if True, they raise an error.
+    Raises:
+        ValueError: ``kernel`` is none of these.
     """
 
     def __init__(
         self,
+        loss: Loss,
         exchange: LayerExchange,
-        store: CenterStore,
-        class_start: int,
-        margin: Margin,
-        objective: Objective,
-        products: Float32Products | HalfProducts,
-        choose_passes: Callable[[torch.Tensor], Passes],
-        sub_centers: int = 1,
-        weighted_classes: int = 0,
+        of_torch: TorchPasses,
+        kernel: str = "torch",
+        optimizer: RowOptimizer | None = None,
     ):
-        self.exchange, self.store, self.class_start = exchange, store, class_start
-        self.margin, self.objective, self.products, self.choose_passes = margin, objective, products, choose_passes
-        self.sub_centers, self.weighted_classes, self.requires_positives = sub_centers, weighted_classes, True
+        if kernel not in KERNELS:
+            raise ValueError(f"layer_kernel is {kernel!r}, expected one of {', '.join(KERNELS)}")
+        self.loss, self.exchange, self.of_torch = loss, exchange, of_torch
+        self.kernel, self.optimizer = kernel, optimizer
+        self.chosen: dict[tuple[torch.device, torch.dtype, int], TorchPasses | TritonPasses] = {}
 
     @torch.no_grad()
     def forward(
-        self,
-        features: torch.Tensor,
-        labels,
-        draw: Callable[[torch.Tensor], Drawn],
-        num_update: int,
-        ahead: bool = False,
+        self, batch: GlobalBatch, drawn: Drawn, num_update: int, requires_positives: bool = True, ahead: bool = False
     ) -> Step | None:
         """Computes the loss over the centers of all ranks.
 
-        Collectives: all-gathers ``features`` and ``softmax_statistics``, and ``targets`` if the margin needs all.
+        Collectives: all-gathers ``softmax_statistics``, and ``targets`` if the margin needs all.
 
         Args:
-            features: (B, E) of this rank, in the type and on the device of the centers.
-            labels: (B,) or (B, P) integers in 0..C-1, or -1 for none.
-            draw: the labels of all ranks (G, P) int64 -> the centers of the step, see `draw`.
+            batch: features and labels of all ranks.
+            drawn: the centers of the step.
             num_update: number of this step, for the error message.
+            requires_positives: whether a label whose center is not among the centers of the step is an error;
+                otherwise it is ignored.
             ahead: whether to begin the backward pass before the loss is checked.
 
         Returns:
-            The step; None on every rank if the ranks have agreed on another shape of the batch, so that the call must
-            be repeated.
+            The step; None on every rank if a rank's batch is invalid or has another shape, see
+            LayerExchange.gather_batch.
 
         Raises:
-            ValueError, TypeError: On every rank, see LayerExchange.agree.
-            MissingPositiveError: On every rank, if the center of a label is not among the centers of the step.
+            MissingPositiveError: On every rank, if the center of a label is required and missing.
             FloatingPointError: On every rank, if the loss is infinite or NaN.
         """
-        batch = self.exchange.gather_batch(features, labels)
-        step = self._begin(draw(batch.labels), batch)
-        with device_of(step.features.unit):  # Triton launches kernels on the current device
-            statistics = self.exchange.gather_statistics(self._statistics(step).to(features.dtype))
-            losses, missing = self._losses(step, batch, statistics)
-            check = self.exchange.begin_check(batch, losses, missing)
+        margin, features = self.loss.margin, Features(batch.features, self.loss.products)
+        with device_of(features.unit):  # Triton launches kernels on the current device
+            labels = self._labels(drawn, features)
+            cosines = labels.cosines
+            if margin.needs_all_targets:
+                cosines = self.exchange.gather_targets(torch.where(labels.held, cosines, -torch.inf))
+            targets = margin.of_labels(cosines, features.inverse_norm.double().reciprocal(), batch.labels)
+            step = Step(drawn.sampled, features, labels, targets, drawn.log_weights)
+            statistics = self.exchange.gather_statistics(self._statistics(step).to(features.unit.dtype))
+            losses, missing = self._losses(step, batch, statistics, requires_positives)
+            check = self.exchange.begin_check(batch, losses, missing, step.borders)
             if ahead:
                 self._start_gradients(step)
-        loss = self.exchange.checked_loss(check, batch, statistics, num_update)
+        loss, step.borders = self.exchange.checked_loss(check, batch, statistics, num_update)
         if loss is None:
-            self.exchange.agree(features, labels)
             return None
         step.loss = loss
         return step
@@ -145,52 +207,30 @@ class StepComputation:
         if not len(step.sampled):
             wait = self._sum_over_ranks(step, torch.zeros_like(step.features.unit))
         else:
-            passes = self.choose_passes(step.features.unit)
+            passes = self._passes(step)
             with device_of(step.features.unit):
                 tiles = passes.num_tiles(step)
                 for number in range(tiles):
-                    if number:
+                    if number:  # the first tile's gradient was added by `_start_gradients`
                         passes.add_feature_gradient(step, number)
                     if number == tiles - 1:
                         wait = self._sum_over_ranks(step, passes.feature_gradient(step))
                     passes.add_center_gradient(step, number, sink)
-        return wait().mul_(self.exchange.collectives.size * (1 / len(step.labels.held)))
+        return wait().mul_(self.exchange.size * (1 / len(step.labels.held)))
 
-    def draw(self, centers: Centers, sample: Callable[[torch.Tensor], torch.Tensor], labels: torch.Tensor) -> Drawn:
-        """Samples the centers of a step.
+    def _passes(self, step: Step) -> TorchPasses | TritonPasses:
+        unit, count = step.features.unit, step.labels.columns.shape[1]
+        if self.kernel == "torch" or (self.kernel == "auto" and unit.is_cpu):
+            return self.of_torch
+        key = unit.device, unit.dtype, count
+        if key not in self.chosen:  # chosen in the first step, because only then the layer's device is known
+            from .kernels.choice import chosen_passes
 
-        Args:
-            centers: all centers of this rank.
-            sample: maps labels (n,) of all ranks to the sorted local indices (S,) of the classes of the step.
-            labels: int64, of all ranks, in any shape.
-        """
-        on_store = (self.exchange.to_host(labels) if self.store.samples_on_host else labels).flatten()
-        index = sample(on_store)
-        sampled = self.store.load(centers, rows_of_classes(index, self.sub_centers))
-        if not len(index):
-            columns = torch.full_like(labels, -1)
-            return Drawn(sampled, columns, columns)
-        columns = label_columns(on_store, index, self.class_start, torch)
-        if sampled.places is not None:
-            places = sampled.places[:: self.sub_centers] // self.sub_centers
-            columns = torch.where(columns < 0, columns, places[columns])
-        columns = to_device(columns, labels.device).view(labels.shape)
-        return Drawn(sampled, columns, columns)
-
-    def _begin(self, drawn: Drawn, batch: GlobalBatch) -> Step:
-        """Computes the logits of the labels."""
-        features = Features(batch.features, self.products)
-        labels = self._labels(drawn, features)
-        cosines = labels.cosines
-        if self.margin.needs_all_targets:
-            cosines = self.exchange.gather_targets(torch.where(labels.held, cosines, -torch.inf))
-        targets = self.margin.of_labels(cosines, features.inverse_norm.double().reciprocal(), batch.labels)
-        classes = len(drawn.sampled) // self.sub_centers
-        weights = negative_weights(drawn.positives, classes, self.weighted_classes)
-        return Step(drawn.sampled, features, labels, targets, self.sub_centers, weights)
+            self.chosen[key] = chosen_passes(self.of_torch, unit, count, self.optimizer)
+        return self.chosen[key]
 
     def _labels(self, drawn: Drawn, features: Features) -> Labels:
-        sampled, columns, count = drawn.sampled, drawn.columns, self.sub_centers
+        sampled, columns, count = drawn.sampled, drawn.columns, self.loss.sub_centers
         held, empty = columns >= 0, torch.zeros_like(columns, dtype=features.unit.dtype)
         if not len(sampled):
             return Labels(columns, held, columns, empty, empty.double())
@@ -198,7 +238,7 @@ class StepComputation:
         positions = columns.clamp(min=0)[..., None] * count + numbers  # (G, P, K)
         cosines, inverse = [], []
         for each in positions.flatten(1).unbind(1):  # one at a time, as they are as large as the features
-            centers = sampled.centers.weight[each if sampled.rows is None else sampled.rows[each]]
+            centers = sampled.weight[each if sampled.rows is None else sampled.rows[each]]
             inverse.append(inverse_norms(centers))
             cosines.append(dot_rows(features.unit, centers).double() * inverse[-1])
         cosine, norms = (torch.stack(parts, 1).view(positions.shape) for parts in (cosines, inverse))
@@ -206,92 +246,76 @@ class StepComputation:
         return Labels(columns, held, *(each.gather(2, winner)[..., 0] for each in (positions, norms, cosine)))
 
     def _statistics(self, step: Step) -> torch.Tensor:
-        """Returns (W, G) float64: the sums of the negatives, the labels' logits, and their cosines if they are read.
+        """Returns (W, G) float64: sums of the negatives, logits of the labels, their cosines and parameters if used.
 
         A label's number is -inf if this rank does not have it.
         """
+        objective, held = self.loss.objective, step.labels.held
         if len(step.sampled):
-            sums = self.choose_passes(step.features.unit).statistics(step)
+            sums = self._passes(step).statistics(step)
         else:
-            no_logits = step.features.unit.new_full((len(step.features.unit), 1), -torch.inf)
-            sums = self.objective.term.tile(no_logits, None).double()
-        numbers = [step.targets.value, step.labels.cosines][: 1 + self.objective.reads_cosines]
-        held = step.labels.held
-        return torch.cat([sums, *(torch.where(held, self.margin.scale * each, -torch.inf).t() for each in numbers)])
+            no_logits = step.features.unit.new_full((len(held), 1), -torch.inf)
+            sums = objective.term.tile(no_logits, None).double()
+        numbers = [step.targets.value, step.labels.cosines][: 1 + objective.reads_cosines]
+        rows = [torch.where(held, self.loss.margin.scale * each, -torch.inf).t() for each in numbers]
+        parameters = [each.flatten() for each in objective.parameters()]
+        if parameters:
+            values = torch.cat(parameters).double()
+            rows.append(pad(values, (0, -len(values) % len(held))).view(-1, len(held)))
+        return torch.cat([sums, *rows])
 
     def _losses(
-        self, step: Step, batch: GlobalBatch, statistics: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, step: Step, batch: GlobalBatch, statistics: torch.Tensor, requires_positives: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Evaluates the objective, given the statistics of all ranks (R, W, G).
 
         Returns:
-            The losses of the rows (G,) float64, and the labels without a sampled center (G, P) bool, None if these may
-            be missing.
+            The losses of the rows (G,) float64, and the labels whose missing center is an error (G, P) bool.
         """
-        held, targets, width, count = step.labels.held, step.targets, self.objective.term.width, batch.labels.shape[1]
-        logits, *cosines = statistics[:, width:].amax(dim=0).t().contiguous().split(count, dim=1)
+        (margin, objective, *_), held, targets = self.loss, step.labels.held, step.targets
+        count = batch.labels.shape[1]
+        end = 2 + count * (1 + objective.reads_cosines)
+        # Every rank takes the parameters of rank 0: an optimizer or a gradient scaler of the user's may have changed
+        # them differently, because each rank has other centers.
+        objective.set_parameters(statistics[0, end:].flatten())
+        logits, *cosines = statistics[:, 2:end].amax(dim=0).t().contiguous().split(count, dim=1)
         missing = (batch.labels >= 0) & (logits == -torch.inf)
         present = (batch.labels >= 0) & ~missing
-        sums = self.objective.term.combine(statistics[:, :width])
-        logits, read = (torch.where(present, each, 0.0) for each in (logits, cosines[0] if cosines else logits))
-        losses = self.objective.losses(sums, logits, read, present)
-        step.row_term = self.objective.term.row_term(self.objective.term.negatives(sums), losses.by_negatives)
-        by_labels = losses.by_targets * targets.by_cosine
-        if losses.by_cosines is not None:
-            by_labels = by_labels + losses.by_cosines
+        logits, *cosines = (torch.where(present, each, 0.0) for each in (logits, *cosines))
+        sums = objective.term.combine(statistics[:, :2])
+        losses = objective.losses(sums, logits, cosines[0] if cosines else logits, present)
+        step.row_term = objective.term.row_term(sums, losses.by_negatives)
+        by_labels = losses.by_targets * targets.by_cosine + losses.by_cosines
         step.d_labels = torch.where(held, by_labels, 0.0).to(step.features.unit.dtype)
         step.by_parameters = tuple(each / len(held) for each in losses.by_parameters)
         by_norms = []
         if targets.by_norm is not None:
-            by_norms.append(torch.where(held, self.margin.scale * targets.by_norm * losses.by_targets, 0.0).sum(dim=1))
+            by_norms.append(torch.where(held, margin.scale * targets.by_norm * losses.by_targets, 0.0).sum(dim=1))
         # An objective whose loss decreases with N, or has no derivative, would train without a word.
         values = torch.where(losses.by_negatives >= 0, losses.values, torch.nan)
         if targets.penalty is not None:
             labeled = present.any(dim=1)
             values = values + torch.where(labeled, targets.penalty, 0.0)
             if targets.penalty_by_norm is not None:  # counted on one rank, the item's
-                rank = torch.arange(len(held), device=held.device) // (len(held) // self.exchange.collectives.size)
-                counted = labeled & (rank == self.exchange.collectives.rank)
+                rank = torch.arange(len(held), device=held.device) // (len(held) // self.exchange.size)
+                counted = labeled & (rank == self.exchange.rank)
                 by_norms.append(torch.where(counted, targets.penalty_by_norm, 0.0))
         step.d_norms = sum(by_norms) if by_norms else None
-        return values, missing if self.requires_positives else None
+        return values, missing & requires_positives
 
     def _start_gradients(self, step: Step) -> None:
         step.started = True
         if len(step.sampled):
-            passes = self.choose_passes(step.features.unit)
+            passes = self._passes(step)
             with device_of(step.features.unit):
                 passes.start_gradients(step)
                 passes.add_feature_gradient(step, 0)
 
     def _sum_over_ranks(self, step: Step, d_unit: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """Starts to sum the features' gradient over the ranks, given the gradient by their unit rows, divided by s."""
+        """Starts to sum the features' gradient over the ranks, given the gradient by their unit rows without s."""
         features = step.features
         remove_component(d_unit, features.unit, torch.ones_like(features.inverse_norm))
-        d_unit.mul_((self.margin.scale * features.inverse_norm)[:, None])
+        d_unit.mul_((self.loss.margin.scale * features.inverse_norm)[:, None])
         if step.d_norms is not None:
             d_unit.addcmul_(features.unit, step.d_norms.to(d_unit.dtype)[:, None])
         return self.exchange.sum_gradient(d_unit)
-
-
-def rows_of_classes(index, sub_centers: int):
-    """Returns the rows (S*K,) of the sub-centers of classes with local indices (S,), a tensor or an array."""
-    if sub_centers == 1:
-        return index
-    numbers = torch.arange(sub_centers, device=index.device) if isinstance(index, torch.Tensor) else range(sub_centers)
-    return (index[:, None] * sub_centers + numbers).reshape(-1)
-
-
-def negative_weights(columns: torch.Tensor, sampled: int, num_local: int) -> torch.Tensor | None:
-    """Returns the weights (S,) to add to the logits of sampled negatives, see log_weights; None if there are none.
-
-    Args:
-        columns: int64, columns of the labels of the update, -1 for none, in any shape.
-        sampled: S.
-        num_local: L; 0 disables the weights.
-    """
-    if num_local <= sampled:
-        return None
-    drawn = torch.ones(sampled + 1, dtype=torch.bool, device=columns.device)
-    drawn[columns] = False  # a column of -1 sets the additional last element
-    return log_weights(drawn[:-1], num_local, torch)

@@ -3,34 +3,38 @@
 Shapes: G global batch, P labels of an item, T classes of a tile, K sub-centers, E embedding.
 """
 
-import itertools
+from __future__ import annotations
+
+import logging
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 
-from ..device_defaults import LogitsCache, suitable_tile_classes
+from partial_fc.layer.tiling import LOGITS_CACHE_MB
+from partial_fc.utils.text import amount
+
+from ..device_defaults import gpu_facts, suitable_tile_classes
 from .gradients import GradientSink
-from .margins import Margin
-from .objectives import Objective
-from .passes import Step
-from .products import Float32Products, HalfProducts, Operands
+from .products import Operands
 from .rows import RowIndex, TileGradient, gather_rows, inverse_norms
+from .step import Loss, Step
 
 
 @dataclass
 class Tile:
     """Some of the classes of a step."""
 
-    start: int  # first column
-    stop: int
     rows: RowIndex  # index of the centers
     weight: torch.Tensor  # (T*K, E) centers
     inverse_norm: torch.Tensor  # (T*K,) 1 / |W|
-    logits: torch.Tensor  # (G, T); -inf for labels of a row; the passes overwrite them
+    log_weights: torch.Tensor | None  # (T,), see Drawn
+    # (G, T), -inf for labels of a row. `Objective.term` replaces them by their part of the sums, and in the backward
+    # pass by the gradient with respect to them.
+    logits: torch.Tensor
     # (G, T), derivatives of the logits with respect to s times the cosines; None for 1
     slope: torch.Tensor | None = None
     winner: torch.Tensor | None = None  # (G, T) uint8, the sub-center with the largest cosine; None with one sub-center
+    operands: Operands | None = None  # of the gradient products; they have overwritten the logits
 
     def multiply_by_slope(self, slope: torch.Tensor | None) -> None:
         """Multiplies the derivatives by those of a further change of the logits."""
@@ -38,198 +42,182 @@ class Tile:
             self.slope = slope if self.slope is None else self.slope.mul_(slope)
 
 
-class TileLabels(NamedTuple):
-    """Labels of a tile, n of them, and perhaps others with a factor of 0."""
-
-    positions: torch.Tensor  # (n,) int64, of their centers in the tile
-    rows: torch.Tensor  # their unit rows (n, E), or the numbers of these rows in the batch (n,) int64
-    factors: torch.Tensor  # (n,), of the unit rows in the gradient with respect to the centers
-
-
-class PendingTile(NamedTuple):
-    """A tile between its two gradient products."""
-
-    rows: RowIndex  # index of the centers
-    weight: torch.Tensor  # (T*K, E) centers
-    inverse_norm: torch.Tensor  # (T*K,)
-    operands: Operands
-
-
 @dataclass
 class Kept:
     """Data that both passes of a step share."""
 
     size: int  # T; the last tile may be smaller
-    # (tiles, width, G) float64, the sums of the tiles, see Objective.term
-    sums: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    cached: list[Tile | None] = field(default_factory=list)  # the first tiles, whose logits need not be recomputed
-    # (tiles, G, P), the columns of the labels in each tile, and -inf where a label is in the tile, otherwise 0
-    columns: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    excluded: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    tile_labels: list[TileLabels] = field(default_factory=list)  # of each tile, in the backward pass
+    # (G*P,) int64, the labels of all rows in the order of their centers, those of other ranks first; stable, so that
+    # the sums are reproducible on a CPU
+    order: torch.Tensor
+    positions: torch.Tensor  # (G*P,) int64, of their centers in their tiles, in this order
+    tiles: torch.Tensor  # (G, P) int64, the tile of each label, -1 for those of other ranks
+    columns: torch.Tensor  # (G, P) int64, its column there; arbitrary for those of other ranks
+    sums: torch.Tensor = field(default_factory=lambda: torch.empty(0))  # (tiles, 2, G) float64, see Objective.term
+    cached: list[Tile | None] = field(default_factory=list)  # the first tiles, whose `logits` need not be recomputed
+    # The labels' part of the gradients by the centers, in the order of ``positions``: rows of the batch (G*P,) int64,
+    # and their factors (G*P,)
+    rows: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    factors: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     # (G, E), sum of the gradients by the unit rows of the features so far
     d_unit: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    pending: PendingTile | None = None  # the tile whose feature gradient was added last
+    pending: Tile | None = None  # the tile whose feature gradient was added last
+
+
+class LogitsCache:
+    """The number of bytes of logits that a step may keep between its passes.
+
+    Args:
+        nbytes: the limit; None selects LOGITS_CACHE_MB, and on a GPU adds what the first step leaves free.
+
+    Attributes:
+        stepped: whether a backward pass has been done.
+    """
+
+    def __init__(self, nbytes: int | None):
+        self._automatic = nbytes is None
+        self._limit = LOGITS_CACHE_MB << 20 if nbytes is None else nbytes
+        self.stepped = False
+
+    def limit(self, device: torch.device) -> int:
+        """Returns the limit of the next step on this device."""
+        gpu = gpu_facts(device) if self._automatic and self.stepped else None
+        if gpu is not None:
+            # By now a whole step, including the backbone's, has allocated its memory, which PyTorch's allocator keeps:
+            # ``free`` is what the peak of a step leaves. A tenth of the GPU's memory stays free, for blocks of other
+            # sizes, verification and libraries.
+            free, _ = torch.cuda.mem_get_info(device)
+            self._automatic, self._limit = False, self._limit + max(0, free - gpu.memory // 10)
+            logging.info("the layer caches up to %s of logits, as %s are free", amount(self._limit), amount(free))
+        return self._limit
 
 
 class TorchPasses:
-    """See Passes.
+    """Both passes over the centers of a step, which are divided into tiles.
 
     Args:
-        margin, objective: change the logits; the objective also defines how they are summed.
-        products: compute the matrix products of a tile.
+        loss: changes and sums the logits, and computes the matrix products of a tile.
         tile_classes: T; 0 selects a size that suits the device.
         logits_cache_bytes: upper limit of the cache between the passes of a step; None chooses, see LogitsCache.
     """
 
-    def __init__(
-        self,
-        margin: Margin,
-        objective: Objective,
-        products: Float32Products | HalfProducts,
-        tile_classes: int,
-        logits_cache_bytes: int | None,
-    ):
-        self.margin, self.objective, self.products = margin, objective, products
-        self.tile_classes, self.logits_cache = tile_classes, LogitsCache(logits_cache_bytes)
+    def __init__(self, loss: Loss, tile_classes: int, logits_cache_bytes: int | None):
+        self.loss, self.tile_classes, self.logits_cache = loss, tile_classes, LogitsCache(logits_cache_bytes)
 
     def statistics(self, step: Step) -> torch.Tensor:
-        """See Passes.statistics."""
-        unit, labels = step.features.unit, step.labels
-        size = self.tile_classes or suitable_tile_classes(unit.device, len(unit), unit.shape[1])
-        kept = step.kept = Kept(max(1, size // step.sub_centers))
-        caching = self._cached_tiles(step, kept.size)
-        in_tile, inside = labels_by_tile(labels.columns, step.num_classes, kept.size)
-        kept.columns, kept.excluded = in_tile, torch.where(inside, -torch.inf, 0.0).to(unit.dtype)
-        sums = []
+        """Returns the sums of the negatives (2, G) float64, see Objective.term. There is at least one center."""
+        unit, labels, term = step.features.unit, step.labels, self.loss.objective.term
+        classes = self.tile_classes or suitable_tile_classes(unit.device, len(unit), unit.shape[1])
+        size = max(1, classes // self.loss.sub_centers)
+        width = size * self.loss.sub_centers
+        positions, order = torch.where(labels.held, labels.positions, -1).flatten().sort(stable=True)
+        kept = step.kept = Kept(size, order, positions % width, labels.columns // size, labels.columns % size)
+        starts = torch.arange(0, len(step.sampled) + width, width, device=unit.device)
+        step.borders = torch.searchsorted(positions, starts)  # where the labels of each tile begin
+        caching, sums = self._cached_tiles(step), []
         for number in range(self.num_tiles(step)):
             tile = self._logits(step, number)
-            sums.append(self.objective.term.tile(tile.logits, self._log_weights(step, tile)))
+            sums.append(term.tile(tile.logits, tile.log_weights))
             if number < caching:
                 kept.cached.append(tile)
         kept.sums = torch.stack(sums).double()
-        return self.objective.term.combine(kept.sums)
+        return term.combine(kept.sums)
 
     def num_tiles(self, step: Step) -> int:
-        """See Passes.num_tiles."""
-        return -(-step.num_classes // step.kept.size)
+        """Returns the number of tiles, after `statistics`."""
+        return -(-len(step.sampled) // (step.kept.size * self.loss.sub_centers))
 
     def start_gradients(self, step: Step) -> None:
-        """See Passes.start_gradients."""
+        """Prepares a backward pass, in which the methods below are called for each tile in order.
+
+        A second backward pass of a step recomputes the logits.
+        """
         self.logits_cache.stepped = True
-        step.kept.d_unit = step.label_gradient()
-        step.kept.tile_labels = self._tile_labels(step)
+        kept, labels = step.kept, step.labels
+        kept.d_unit = step.label_gradient()
+        kept.rows = kept.order // labels.held.shape[1]
+        kept.factors = (step.d_labels * labels.inverse_norms * self.loss.margin.scale).flatten()[kept.order]
 
     def add_feature_gradient(self, step: Step, number: int) -> None:
-        """See Passes.add_feature_gradient."""
-        kept = step.kept
-        tile = self._probabilities(step, number)
+        """Adds a tile's gradient by the features; changes no center, so it may come before the loss is checked."""
+        kept, tile, products = step.kept, self._gradients(step, number), self.loss.products
         d_logits = tile.logits
         if tile.winner is not None:  # only the nearest sub-center gets a gradient
-            d_logits = d_logits.new_zeros(*d_logits.shape, step.sub_centers)
+            d_logits = d_logits.new_zeros(*d_logits.shape, self.loss.sub_centers)
             d_logits = d_logits.scatter_(2, tile.winner.long()[..., None], tile.logits[..., None]).flatten(1)
-        operands = self.products.prepare(d_logits, tile.weight, tile.inverse_norm)
-        kept.pending = PendingTile(tile.rows, tile.weight, tile.inverse_norm, operands)
-        self.products.add_feature_gradient(operands, kept.d_unit)
+        tile.operands = products.prepare(d_logits, tile.weight, tile.inverse_norm)
+        tile.logits, tile.slope = tile.operands.d_logits, None  # frees copies
+        products.add_feature_gradient(tile.operands, kept.d_unit)
+        kept.pending = tile
 
     def feature_gradient(self, step: Step) -> torch.Tensor:
-        """See Passes.feature_gradient."""
-        return step.kept.d_unit
+        """Returns the gradient (G, E) by the unit rows of the features, without s, after the last tile was added.
+
+        The component along each row, which is not part of the gradient, is not yet removed.
+        """
+        gradient: torch.Tensor = step.kept.d_unit
+        return gradient
 
     def add_center_gradient(self, step: Step, number: int, sink: GradientSink) -> None:
-        """See Passes.add_center_gradient."""
-        kept, (index, weight, inverse_norm, operands) = step.kept, step.kept.pending
-        raw = self.products.center_gradient(operands, step.features, inverse_norm)
-        kept.pending = operands = None  # frees their memory before the update
-        positions, rows, factors = kept.tile_labels[number]
-        features = step.features.unit[rows] if rows.ndim == 1 else rows
-        raw.index_add_(0, positions, features * factors[:, None])  # from float32 rows in all types
-        sink.add(TileGradient(index, weight, inverse_norm, raw, 1 / len(step.labels.held)))
+        """Gives ``sink`` the gradient of the summed loss by the centers of the tile whose feature gradient was added.
 
-    def _tile_labels(self, step: Step) -> list[TileLabels]:
-        """Returns the labels' part of the gradients by the centers of each tile."""
-        labels, count, unit = step.labels, step.labels.columns.shape[1], step.features.unit
-        size, total = step.kept.size * step.sub_centers, len(step.sampled)
-        positions = torch.where(labels.held, labels.positions, -1).flatten()
-        factors = (step.d_labels * labels.inverse_norms * self.margin.scale).flatten()
-        if unit.is_cpu:
-            # In the order of the batch within each center, so that the sums are reproducible.
-            positions, order = positions.sort(stable=True)
-            borders = torch.searchsorted(positions, torch.arange(0, total + size, size)).tolist()
-            parts = [slice(*pair) for pair in itertools.pairwise(borders)]
-            firsts = range(0, total, size)
-            return [
-                TileLabels(positions[p] - first, order[p] // count, factors[order[p]])
-                for p, first in zip(parts, firsts)
-            ]
-        # Only the device knows which labels are in a tile, and waiting for it would leave it idle.
-        in_tile, inside = labels_by_tile(positions, total, size)
-        rows = unit[:, None].expand(-1, count, -1).reshape(len(factors), -1)
-        return [TileLabels(at, rows, each) for at, each in zip(in_tile, torch.where(inside, factors, 0.0))]
+        Needs ``step.borders`` on the host.
+        """
+        kept, tile, unit = step.kept, step.kept.pending, step.features.unit
+        raw = self.loss.products.center_gradient(tile.operands, step.features, tile.inverse_norm)
+        gradient = TileGradient(tile.rows, tile.weight, tile.inverse_norm, raw, 1 / len(unit))
+        kept.pending = tile = None  # frees the memory of logits and operands before the update
+        part = slice(step.borders[number], step.borders[number + 1])
+        features = unit.index_select(0, kept.rows[part])  # float32 rows in all types
+        raw.index_add_(0, kept.positions[part], features.mul_(kept.factors[part, None]))
+        sink.add(gradient)
 
     def _logits(self, step: Step, number: int) -> Tile:
         """Returns a tile with the logits of the negatives, without their weights."""
-        start, count, sampled = number * step.kept.size, step.sub_centers, step.sampled
-        stop = min(start + step.kept.size, step.num_classes)
+        (margin, objective, products, count), sampled, size = self.loss, step.sampled, step.kept.size
+        start, stop = number * size, min((number + 1) * size, len(sampled) // count)
         part = slice(start * count, stop * count)
         rows = part if sampled.rows is None else sampled.rows[part]
-        weight = gather_rows(sampled.centers.weight, rows)
+        weight = gather_rows(sampled.weight, rows)
         inverse_norm = inverse_norms(weight)
-        logits = self.products.logits(step.features, weight, inverse_norm)
-        tile = Tile(start, stop, rows, weight, inverse_norm, logits)
+        logits = products.logits(step.features, weight, inverse_norm)
+        log_weights = None if step.log_weights is None else step.log_weights[start:stop]
+        tile = Tile(rows, weight, inverse_norm, log_weights, logits)
         if count > 1:
             tile.logits, winner = logits.view(len(logits), -1, count).max(dim=2)
             tile.winner = winner.to(torch.uint8)
-        tile.multiply_by_slope(self.margin.negatives(tile.logits, step.targets))
-        tile.multiply_by_slope(self.objective.change_negatives(tile.logits))
+        tile.multiply_by_slope(margin.negatives(tile.logits, step.targets))
+        tile.multiply_by_slope(objective.change_negatives(tile.logits))
+        columns = step.kept.columns if stop - start == size else step.kept.columns.clamp(max=stop - start - 1)
         # Adding needs no order where several labels share a column because they are in other tiles.
-        tile.logits.scatter_add_(1, step.kept.columns[number], step.kept.excluded[number])
+        excluded = torch.where(step.kept.tiles == number, -torch.inf, 0.0).to(tile.logits.dtype)
+        tile.logits.scatter_add_(1, columns, excluded)
         return tile
 
-    def _probabilities(self, step: Step, number: int) -> Tile:
+    def _gradients(self, step: Step, number: int) -> Tile:
         """Returns a tile whose logits are the gradients by s times the cosines."""
-        kept, term = step.kept, self.objective.term
+        kept, term = step.kept, self.loss.objective.term
         tile = kept.cached[number] if number < len(kept.cached) else None
         if tile is not None:
             kept.cached[number] = None  # so that its memory is freed after use
             tile.logits.mul_(term.factors(kept.sums[number], step.row_term).to(tile.logits.dtype)[:, None])
         else:
             tile = self._logits(step, number)
-            term.gradients(tile.logits, self._log_weights(step, tile), step.row_term)
+            term.gradients(tile.logits, tile.log_weights, step.row_term)
         if tile.slope is not None:
             tile.logits.mul_(tile.slope)
         return tile
 
-    @staticmethod
-    def _log_weights(step: Step, tile: Tile) -> torch.Tensor | None:
-        return None if step.log_weights is None else step.log_weights[tile.start : tile.stop]
-
-    def _cached_tiles(self, step: Step, size: int) -> int:
+    def _cached_tiles(self, step: Step) -> int:
         """Returns how many tiles the cache has room for: their logits, slopes and copied centers.
 
         A CPU caches all tiles or none, as partial-fc plan assumes.
         """
-        weight, batch = step.sampled.centers.weight, len(step.labels.held)
-        arrays = 1 + (self.margin.slopes_negatives or self.objective.slopes_negatives)
-        copied = weight.shape[1] * step.sub_centers if step.sampled.rows is not None else 0
-        class_bytes = weight.element_size() * (batch * arrays + copied) + batch * (step.sub_centers > 1)
+        (margin, objective, _, count), weight, batch = self.loss, step.sampled.weight, len(step.labels.held)
+        arrays = 1 + (margin.slopes_negatives or objective.slopes_negatives)
+        copied = weight.shape[1] * count if step.sampled.rows is not None else 0
+        class_bytes = weight.element_size() * (batch * arrays + copied) + batch * (count > 1)
         fitting = self.logits_cache.limit(weight.device) // class_bytes
-        if fitting >= step.num_classes:
-            return -(-step.num_classes // size)
-        return 0 if weight.is_cpu else fitting // size
-
-
-def labels_by_tile(columns: torch.Tensor, total: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the columns of labels in each tile, and whether they are in it.
-
-    Args:
-        columns: int64 in any shape, below ``total``; -1 for none.
-        total, size: number of columns of the step and of a tile.
-
-    Returns:
-        (tiles, *shape of ``columns``): int64, arbitrary columns of the tile for labels in other tiles; and bool.
-    """
-    starts = torch.arange(0, total, size, device=columns.device)
-    in_tile = columns - starts.view(-1, *(1 for _ in columns.shape))
-    # The last tile may be smaller, but no column is beyond its end.
-    return in_tile.clamp(0, size - 1), (in_tile >= 0) & (in_tile < size)
+        if fitting * count >= len(step.sampled):
+            return self.num_tiles(step)
+        return 0 if weight.is_cpu else fitting // step.kept.size

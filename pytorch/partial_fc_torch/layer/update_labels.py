@@ -8,7 +8,9 @@ import torch
 from partial_fc.utils.text import plural
 
 from ..collectives import all_gather_rows
-from .exchange import REFUSED, LayerExchange, labels_per_item
+from .exchange import LayerExchange, labels_per_item
+
+OTHER_SHAPE = -3  # sent in place of labels that do not have the agreed shape
 
 
 class UpdateLabels:
@@ -25,9 +27,9 @@ class UpdateLabels:
         """Gathers the labels of all ranks: (R, nB, P) int64 on the device, negative where there is none in 0..C-1.
 
         Collectives: all-gather ``labels``, (1, nB, P) -> (R, nB, P). A rank whose labels have another shape than in the
-        previous call sends REFUSED in the previous shape. In the first call, and if the shape has changed on all ranks,
-        also gathers ``micro_batches``, the shapes and errors. If it has changed on some ranks only, the next step
-        raises an error on all of them: until then the other ranks do not know, and may run collectives in their
+        previous call sends OTHER_SHAPE in the previous shape. In the first call, and if the shape has changed on all
+        ranks, also gathers ``micro_batches``, the shapes and errors. If it has changed on some ranks only, the next
+        step raises an error on all of them: until then the other ranks do not know, and may run collectives in their
         backbone.
 
         Args:
@@ -41,35 +43,33 @@ class UpdateLabels:
         """
         shape, exchange = (len(labels), labels_per_item(labels)), self._exchange
         if not any(self.agreed):
-            self.agree(shape, count)
+            self._agree(shape, count)
         agreed, exchange.refusal = self.agreed, None
+        if exchange.agreed:  # otherwise the first step will agree on it
+            exchange.agreed = agreed[0] // count, agreed[1]
         gathered = self._gathered(labels, shape, device)
         if shape == agreed:
             return gathered
         with exchange.waiting("all-gather labels"):
-            changed_on_all = bool((gathered == REFUSED).all())
+            changed_on_all = bool((gathered == OTHER_SHAPE).all())
         if changed_on_all:
-            self.agree(shape, count)
-            return self._gathered(labels, shape, device)
+            self.agreed = (0, 0)
+            return self.gather(labels, count, device)
         before, now = (f"{items} items of {plural(each, 'label')}" for items, each in (agreed, shape))
         exchange.refusal = ValueError(
             f"the ranks had {before} each in the previous update, but one has {now}: give all ranks the same number"
         )
         return gathered
 
-    def agree(self, shape: tuple[int, int], count: int) -> None:
-        """Agrees on the shape (nB, P) of the labels."""
-        number, per_item = shape
+    def _agree(self, shape: tuple[int, int], count: int) -> None:
         error = None
-        if number == 0 or number % count:
-            error = ValueError(f"{number} items cannot be divided into gradient_acc={count} equal micro-batches")
-        self.agreed = self._exchange.agreement("micro_batches", shape, error)
-        if self._exchange.agreed:  # otherwise the first step will agree on it
-            self._exchange.agreed = number // count, per_item
+        if shape[0] == 0 or shape[0] % count:
+            error = ValueError(f"{shape[0]} items cannot be divided into gradient_acc={count} equal micro-batches")
+        self.agreed = self._exchange.agree("micro_batches", shape, error)
 
     def _gathered(self, labels, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
-        local = torch.full((1, *self.agreed), REFUSED, device=device)
+        local = torch.full((1, *self.agreed), OTHER_SHAPE, device=device)
         if shape == self.agreed:
             local = self._exchange.clean(labels, device)[None]
         with self._exchange.waiting("all-gather labels"):
-            return all_gather_rows(local, self._exchange.collectives.size)
+            return all_gather_rows(local, self._exchange.size)

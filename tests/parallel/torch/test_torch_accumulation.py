@@ -116,6 +116,26 @@ def test_a_change_of_the_number_on_one_rank_is_an_error_on_all_that_names_the_ra
     assert engine.num_update == 2
 
 
+@pytest.mark.skipif(SIZE == 1, reason="needs another rank")
+def test_a_change_on_one_rank_beside_wrong_labels_on_all_others_hangs_nobody():
+    layer = build_engine(plain_backbone(), gradient_acc=COUNT).layer
+    Accumulation(layer, np.arange(4), 2)
+    labels = np.arange(2) if RANK == 0 else np.full(4, CLASSES)
+    with pytest.raises(ValueError, match=f"one has 2 items|label {CLASSES}"):
+        Accumulation(layer, labels, 2).step(torch.rand(len(labels) // 2, E), labels[::2])
+
+
+def test_steps_with_another_batch_between_two_updates():
+    layer = build_engine(plain_backbone()).layer
+    for size in (2, 3, 2):
+        update = Accumulation(layer, np.arange(4), 2)
+        for part in (slice(2), slice(2, 4)):
+            update.step(torch.rand(2, E), np.arange(4)[part])
+        update.update()
+        layer.step(torch.rand(size, E), np.arange(size))
+    assert layer.num_update == 6
+
+
 def test_ranks_may_change_their_number_together():
     engine, (first, second) = build_engine(plain_backbone(), gradient_acc=COUNT), batches(2)
     engine.step(first)

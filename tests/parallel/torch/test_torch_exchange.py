@@ -72,9 +72,9 @@ def test_the_collectives_have_the_names_that_the_watchdog_reports():
 
 def test_rank_flags_reach_all_ranks():
     layer = build(31)
-    layer.rank_flags = RankFlags.STOP_REQUESTED if RANK == LAST else RankFlags(0)
+    layer.exchange.rank_flags = RankFlags.STOP_REQUESTED if RANK == LAST else RankFlags(0)
     layer.step(*local_batch())
-    assert layer.all_rank_flags.tolist() == [0] * LAST + [RankFlags.STOP_REQUESTED]
+    assert layer.exchange.all_rank_flags.tolist() == [0] * LAST + [RankFlags.STOP_REQUESTED]
 
 
 OF_RANK = rf" \(rank {LAST} of {SIZE}\)$" if SIZE > 1 else "$"

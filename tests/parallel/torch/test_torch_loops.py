@@ -10,8 +10,8 @@ from torch_layer import LOCAL, LR, RANK, E, G, all_ranks, build, build_v2, rando
 
 from partial_fc_torch import PartialFC, ShardedState
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
-from partial_fc_torch.layer.rows import Centers
-from partial_fc_torch.layer.stores import CenterStore, HostStore, StepCenters
+from partial_fc_torch.layer.rows import StepCenters
+from partial_fc_torch.layer.stores import CenterStore, HostStore
 
 CLASSES = 31
 TOLERANCE = dict(rtol=3e-4, atol=3e-5)  # as against the oracle: float32 sums in another order, after some steps
@@ -44,13 +44,13 @@ class ReversedStore(CenterStore):
 
     def load(self, centers, index):
         classes = index.flip(0)
-        copies = Centers(centers.weight[classes], {name: state[classes] for name, state in centers.states.items()})
-        return StepCenters(copies, None, torch.arange(len(index)).flip(0), classes.numpy())
+        states = {name: state[classes] for name, state in centers.states.items()}
+        return StepCenters(centers.weight[classes], states, None, torch.arange(len(index)).flip(0), classes.numpy())
 
     def save(self, centers, step):
-        centers.weight[step.classes] = step.centers.weight
-        for name, state in step.centers.states.items():
-            centers.states[name][step.classes] = state
+        centers.weight[step.local_rows] = step.weight
+        for name, state in step.states.items():
+            centers.states[name][step.local_rows] = state
 
 
 OPTIMIZERS = {"sgd": SGD, "adamw": AdamW, "adagrad": Adagrad}

@@ -20,6 +20,9 @@ LABELS = np.array([[3, 30, 11], [11, -1, 4], [-1, 20, -1], [7, 7, 7], [-1, -1, -
 TILES = {"tile_classes": 3, "logits_cache_mb": 0}
 
 
+FLOATS = torch.float32, torch.float64
+
+
 def own(negatives, targets, cosines, present):
     """An objective of a user that reads everything."""
     gap = torch.where(present, softplus(negatives[:, None] - targets) + 0.1 * cosines**2, 0.0)
@@ -282,6 +285,57 @@ def test_the_bias_takes_a_step_of_gradient_descent_and_is_saved():
     assert bias_of(other) == bias_of(layer) != before
 
 
+def test_ranks_whose_bias_differs_take_that_of_rank_0():
+    """A user may clip or skip the gradients of a rank, whose centers no other rank has."""
+    layer = build(CLASSES, 1.0, CosFace(SCALE), SCALE, objective="bce", update_in_backward=False)
+    rank, features = layer.collectives.rank, torch.from_numpy(random_batch(CLASSES)[0][LOCAL])
+    layer.step(features, torch.from_numpy(LABELS[LOCAL]))
+    torch.nn.utils.clip_grad_norm_(layer.optimizer.param_groups[0]["params"], 1.0 + rank)
+    layer.optimizer.step()
+    of_rank_0 = layer.collectives.broadcast("bias", bias_of(layer))
+    assert (bias_of(layer) == of_rank_0) == (rank == 0)
+    layer.step(features, torch.from_numpy(LABELS[LOCAL]))
+    assert bias_of(layer) == of_rank_0
+
+
+def test_a_bias_follows_the_type_of_the_layer():
+    for layer in (build(CLASSES, objective="bce", update_in_backward=False).to(kind) for kind in FLOATS):
+        before = bias_of(layer)
+        layer.step(torch.ones(len(LABELS[LOCAL]), E), torch.from_numpy(LABELS[LOCAL]))
+        layer.optimizer.step()
+        assert layer.objective.bias.dtype == layer.weight.dtype and bias_of(layer) != before
+
+
+def test_a_frozen_bias_keeps_its_value():
+    objective = OBJECTIVES["bce"](SCALE, CLASSES).requires_grad_(False)
+    layer = build(CLASSES, 1.0, CosFace(SCALE), SCALE, objective=objective)
+    before, centers = bias_of(layer), layer.rows("weight").clone()
+    layer.step(torch.ones(len(LABELS[LOCAL]), E), torch.from_numpy(LABELS[LOCAL]))
+    assert bias_of(layer) == before and not torch.equal(layer.rows("weight"), centers)
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e4])
+def test_float16_holds_the_derivatives_of_any_objective(weight):
+    """They are up to ``weight``, and float16 ends at 65504."""
+    options = {"objective": "uniface", "objective_options": {"weight": weight}}
+    half, single = (trained_once(layer_dtype=kind, **options) for kind in ("float16", "float32"))
+    for one, other in zip(half, single):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-2 * np.abs(other).max())
+
+
+def trained_once(**arguments):
+    """The gradient by the features and the centers after a step."""
+    layer = build(CLASSES, 1.0, CosFace(SCALE), SCALE, **arguments)
+    gradient, _ = layer.step(torch.from_numpy(random_batch(CLASSES)[0][LOCAL]), torch.from_numpy(LABELS[LOCAL]))
+    return gradient.numpy(), layer.rows("weight").numpy()
+
+
+def test_half_precision_needs_centers_in_float32():
+    layer = build(CLASSES, layer_dtype="bfloat16").double()
+    with pytest.raises(TypeError, match="must be float32 with layer_dtype=bfloat16"):
+        layer.step(torch.ones(2, E), torch.zeros(2, dtype=torch.int64))
+
+
 def test_a_label_among_eight_trains_as_one_label():
     alone = trained("softmax", LABELS[:, 1], 1.0)
     repeated = trained("softmax", np.repeat(LABELS[:, 1:2], 8, axis=1), 1.0)
@@ -354,9 +408,10 @@ def test_a_state_of_an_objective_counts_each_batch_once():
     layer = build(CLASSES, objective=Counting())
     for size in (2, 1):  # another size is repeated
         layer.step(torch.ones(size, E), torch.zeros(size, dtype=torch.int64))
+    sampler = layer.sampler.state()
     with pytest.raises(FloatingPointError):
         layer.step(torch.full((1, E), torch.nan), torch.zeros(1, dtype=torch.int64))
-    assert layer.objective.steps == 2
+    assert layer.objective.steps == 2 and layer.sampler.state() == sampler
 
 
 class Undefined(Objective):

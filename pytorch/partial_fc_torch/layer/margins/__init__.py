@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from partial_fc.utils.imports import import_object
-from partial_fc.utils.user_code import errors_of
+from partial_fc.utils.user_code import errors_of, make
 
 from .adaface import AdaFace
 from .combined import ArcFace, CombinedMarginLoss, CosFace
@@ -58,11 +58,10 @@ def margin_named(name: str, s: float, options: Mapping[str, Any]) -> Any:
     Raises:
         ValueError: The object does not exist, or does not take these options.
     """
-    make = find_margin(name)
-    with errors_of(f"margin is {name!r}, but cannot be made with s={s} and {dict(options)}"):
-        if inspect.isclass(make):
-            return make(s=s, **options)
-        return FunctionMargin(partial(make, **options) if options else make, s)
+    build = find_margin(name)
+    if inspect.isclass(build):
+        return make("margin", name, build, s=s, **options)
+    return FunctionMargin(partial(build, **options) if options else build, s)
 
 
 def find_margin(name: str) -> Callable[..., Any]:

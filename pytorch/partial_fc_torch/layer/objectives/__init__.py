@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from partial_fc.utils.imports import import_object
-from partial_fc.utils.user_code import errors_of
+from partial_fc.utils.user_code import errors_of, make
 
 from .bce import BCE
 from .circle import Circle
@@ -62,16 +62,15 @@ def as_objective(
         ValueError: The object does not exist, does not take these options, or fails in a trial with two rows.
     """
     options = dict(options or {})
-    with errors_of(f"objective is {objective!r}, but cannot be made with {options}"):
-        if isinstance(objective, str):
-            make = find_objective(objective)
-            if inspect.isclass(make):
-                sizes = {"scale": scale, "num_classes": num_classes} if issubclass(make, OneVersusAll) else {}
-                objective = make(**sizes, **options)
-            else:
-                objective = partial(make, **options) if options else make
-    assert not isinstance(objective, str)
-    module = objective if isinstance(objective, Objective) else FunctionObjective(objective)
+    found: Any = objective
+    if isinstance(objective, str):
+        found = find_objective(objective)
+        if inspect.isclass(found):
+            sizes = {"scale": scale, "num_classes": num_classes} if issubclass(found, OneVersusAll) else {}
+            found = make("objective", objective, found, **sizes, **options)
+        elif options:
+            found = partial(found, **options)
+    module: Objective = found if isinstance(found, Objective) else FunctionObjective(found)
     _try(module)
     return module.to(device)
 
@@ -79,7 +78,8 @@ def as_objective(
 def _try(objective: Objective) -> None:
     """Raises ValueError before the first step if an objective cannot compute losses."""
     device = next((each.device for each in objective.state_dict().values()), "cpu")
-    name = type(getattr(objective, "function", objective)).__name__
+    function = getattr(objective, "function", objective)
+    name = getattr(function, "__qualname__", type(function).__name__)
     rows = torch.tensor([[0.5], [-0.5]], dtype=torch.float64, device=device)
     with errors_of(f"the objective {name} cannot compute the losses of two rows in a trial"):
         losses = copy.deepcopy(objective).losses(torch.ones_like(rows.t()).expand(2, 2), rows, rows, rows < 1)

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import torch
 
-from partial_fc.layer.softmax import combine_tiles
-
 
 class Losses(NamedTuple):
     """The losses of the rows, with their derivatives; all float64."""
@@ -17,17 +15,15 @@ class Losses(NamedTuple):
     values: torch.Tensor  # (G,)
     by_negatives: torch.Tensor  # (G,), at least 0
     by_targets: torch.Tensor  # (G, P)
-    by_cosines: torch.Tensor | None = None  # (G, P); None for 0
+    by_cosines: torch.Tensor  # (G, P)
     by_parameters: tuple[torch.Tensor, ...] = ()  # derivatives of the sum over the rows, see Objective
 
 
 class LogSumExp:
     """Sums the negatives of a row as N = log sum_j exp(logit_j).
 
-    The sum of a tile or a rank is stored as ``width`` numbers per row: the largest logit m, and sum_j exp(logit_j - m).
+    The sum of a tile or a rank is stored as two numbers per row: the largest logit m, and sum_j exp(logit_j - m).
     """
-
-    width = 2
 
     @staticmethod
     def tile(logits: torch.Tensor, log_weights: torch.Tensor | None) -> torch.Tensor:
@@ -41,7 +37,8 @@ class LogSumExp:
     @staticmethod
     def combine(sums: torch.Tensor) -> torch.Tensor:
         """Combines the sums of tiles or ranks (n, 2, G) float64 to (2, G)."""
-        return torch.stack(combine_tiles(sums[:, 0], sums[:, 1], torch))
+        maximum = sums[:, 0].amax(dim=0)
+        return torch.stack([maximum, (sums[:, 1] * (sums[:, 0] - maximum).exp()).sum(dim=0)])
 
     @staticmethod
     def negatives(sums: torch.Tensor) -> torch.Tensor:
@@ -49,13 +46,13 @@ class LogSumExp:
         return sums[0] + sums[1].log()
 
     @staticmethod
-    def row_term(negatives: torch.Tensor, by_negatives: torch.Tensor) -> torch.Tensor:
-        """Returns u = N - log a (G,) float64, given N and the derivatives a of the losses with respect to N.
+    def row_term(sums: torch.Tensor, by_negatives: torch.Tensor) -> torch.Tensor:
+        """Returns u = N - log a (G,) float64, given the derivatives a of the losses with respect to N.
 
         The gradient with respect to a logit is a exp(logit - N) = exp(logit - u). Late in a training, a is too small
         for float32, and u is not.
         """
-        return torch.where(by_negatives > 0, negatives - by_negatives.log(), torch.inf)
+        return torch.where(by_negatives > 0, LogSumExp.negatives(sums) - by_negatives.log(), torch.inf)
 
     @staticmethod
     def gradients(logits: torch.Tensor, log_weights: torch.Tensor | None, row_term: torch.Tensor) -> None:
@@ -109,18 +106,29 @@ class Objective(torch.nn.Module):
         """
         return None
 
+    def trained(self) -> list[torch.nn.Parameter]:
+        """Returns the parameters that are not frozen."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
+    def set_parameters(self, values: torch.Tensor) -> None:
+        """Sets all parameters from the beginning of a vector."""
+        start = 0
+        for parameter in self.parameters():
+            parameter.data.copy_(values[start : start + parameter.numel()].view_as(parameter))
+            start += parameter.numel()
+
     def losses(self, sums: torch.Tensor, targets: torch.Tensor, cosines: torch.Tensor, present: torch.Tensor) -> Losses:
         """Returns the losses and their derivatives; a row without any label has a loss of 0.
 
         Args:
-            sums: sums of the negatives over all ranks (width, G) float64, see ``term``.
+            sums: sums of the negatives over all ranks (2, G) float64, see ``term``.
             targets, cosines, present: see `forward`; ``present`` may be False for all labels of a row.
         """
         labeled = present.any(dim=1)
         # The results of such rows are dropped, but must be finite, because 0 times infinity is not 0.
         negatives = self.term.negatives(sums)
         inputs = torch.where(labeled, negatives, 0.0), targets, cosines
-        parameters = tuple(self.parameters())
+        parameters = self.trained()
         with torch.enable_grad():
             variables = tuple(each.clone().requires_grad_() for each in inputs)
             values = self(*variables, present | ~labeled[:, None])

@@ -15,8 +15,6 @@ class SoftplusSum(LogSumExp):
     The sum of a tile or a rank is stored as N and its derivative by a term that is added to all logits.
     """
 
-    width = 2
-
     @staticmethod
     def tile(logits: torch.Tensor, log_weights: torch.Tensor | None) -> torch.Tensor:
         """Returns the sums of a tile (2, G), and replaces its logits (G, T) by the derivatives of N."""
@@ -39,7 +37,7 @@ class SoftplusSum(LogSumExp):
         return sums[0]
 
     @staticmethod
-    def row_term(negatives: torch.Tensor, by_negatives: torch.Tensor) -> torch.Tensor:
+    def row_term(sums: torch.Tensor, by_negatives: torch.Tensor) -> torch.Tensor:
         """Returns the derivatives a (G,) of the losses with respect to N."""
         return by_negatives
 
@@ -63,14 +61,14 @@ class OneVersusAll(Objective):
         bias: its initial value.
 
     Attributes:
-        bias: float64 scalar parameter.
+        bias: float32 scalar parameter.
     """
 
     term = SoftplusSum
 
     def __init__(self, bias: float):
         super().__init__()
-        self.bias = torch.nn.Parameter(torch.tensor(bias, dtype=torch.float64))
+        self.bias = torch.nn.Parameter(torch.tensor(bias, dtype=torch.float32))
 
     def change_negatives(self, logits: torch.Tensor) -> torch.Tensor | None:
         """See Objective.change_negatives; adds the bias."""
@@ -80,4 +78,5 @@ class OneVersusAll(Objective):
     def losses(self, sums: torch.Tensor, targets: torch.Tensor, cosines: torch.Tensor, present: torch.Tensor) -> Losses:
         """See Objective.losses; includes the bias of the negatives in its derivative."""
         losses = super().losses(sums, targets, cosines, present)
-        return losses._replace(by_parameters=(losses.by_parameters[0] + (losses.by_negatives * sums[1]).sum(),))
+        of_negatives = (losses.by_negatives * sums[1]).sum()
+        return losses._replace(by_parameters=tuple(each + of_negatives for each in losses.by_parameters))

@@ -25,4 +25,4 @@ class Softmax(Objective):
         share = present.to(targets.dtype) / present.sum(dim=1, keepdim=True).clamp(min=1)
         values, slopes = (torch.where(present, of(above) * share, 0.0) for of in (softplus, torch.sigmoid))
         losses = torch.where(present.any(dim=1), values.sum(dim=1), unlabeled(negatives))
-        return Losses(losses, slopes.sum(dim=1), -slopes)
+        return Losses(losses, slopes.sum(dim=1), -slopes, torch.zeros_like(slopes))

@@ -2,6 +2,6 @@
 
 from .files import FileStore
 from .host import HostStore
-from .store import CenterStore, StepCenters
+from .store import CenterStore
 
-__all__ = ["CenterStore", "FileStore", "HostStore", "StepCenters"]
+__all__ = ["CenterStore", "FileStore", "HostStore"]

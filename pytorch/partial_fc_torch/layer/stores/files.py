@@ -11,8 +11,8 @@ import torch
 
 from partial_fc.layer.bank_files import BankFiles
 
-from ..rows import Centers
-from .store import CenterStore, StepCenters
+from ..rows import Centers, StepCenters
+from .store import CenterStore
 
 
 class FileStore(CenterStore):

@@ -18,9 +18,8 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import torch
 
-from ..device import HostCopy, to_device
-from ..rows import Centers
-from .store import CenterStore, StepCenters
+from ..rows import Centers, HostCopy, StepCenters, to_device
+from .store import CenterStore
 
 PART_BYTES = 8 << 20  # size of the part that a thread moves at a time; its transfer takes 0.2 ms
 MAX_THREADS = 16  # more would exceed the memory bandwidth of a GPU's host
@@ -104,18 +103,18 @@ class HostStore(CenterStore):
         with self._copying():
             weight = self._gather(centers.weight, index)
             states = {name: self._gather(state, index) for name, state in centers.states.items()}
-        return StepCenters(Centers(weight, states), None, classes=index)
+        return StepCenters(weight, states, local_rows=index)
 
     def _replace(self, centers: Centers, step: StepCenters, wanted: np.ndarray) -> None:
         """Overwrites prefetched rows that the step does not need with the wanted rows that are missing."""
-        assert step.classes is not None
-        missing, unused, places = replacements(step.classes, wanted)
-        step.places = torch.from_numpy(places)
+        assert step.local_rows is not None
+        missing, unused, order = replacements(step.local_rows, wanted)
+        step.order = torch.from_numpy(order)
         if not len(missing):
             return
-        step.classes[unused] = missing
+        step.local_rows[unused] = missing
         unused_on_device = to_device(unused, self.device)
-        for staged, host in zip(_arrays(step.centers), _arrays(centers)):
+        for staged, host in zip(_arrays(step), _arrays(centers)):
             staged[unused_on_device] = self._gather(host, missing)
 
     def _gather(self, rows: torch.Tensor, index: np.ndarray) -> torch.Tensor:
@@ -132,15 +131,15 @@ class HostStore(CenterStore):
         return staged
 
     def _write(self, centers: Centers, step: StepCenters, updated: torch.cuda.Event | None) -> None:
-        assert step.classes is not None
+        assert step.local_rows is not None
         put = []
         with self._copying():
             if self._stream and updated:
                 self._stream.wait_event(updated)
-            for staged, host in zip(_arrays(step.centers), _arrays(centers)):
+            for staged, host in zip(_arrays(step), _arrays(centers)):
                 for part in _parts(staged):
                     copy = HostCopy(staged[part])
-                    put.append(self._movers.submit(_put, host, step.classes[part], copy))
+                    put.append(self._movers.submit(_put, host, step.local_rows[part], copy))
         for done in put:
             done.result()
 

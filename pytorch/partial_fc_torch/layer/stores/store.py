@@ -5,27 +5,11 @@ Shapes: L classes of this rank, S centers of a step, N rows, E embedding.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from ..rows import Centers
-
-
-@dataclass
-class StepCenters:
-    """The centers of a step on the device."""
-
-    centers: Centers  # the arrays that contain them
-    rows: torch.Tensor | None  # (S,) int64, their rows in these arrays, without repetitions; None for all N
-    # (S,) int64, positions among these rows of the sample's sorted classes; None if the rows are sorted
-    places: torch.Tensor | None = None
-    # (S,) int64 on the host, their local indices; None if they need not be written back
-    classes: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.centers.weight if self.rows is None else self.rows)
+from ..rows import Centers, StepCenters
 
 
 class CenterStore:
@@ -59,7 +43,8 @@ class CenterStore:
 
     def load(self, centers: Centers, index: torch.Tensor) -> StepCenters:
         """Returns the centers of a step, given their sorted local indices (S,)."""
-        return StepCenters(centers, None if len(index) == self.num_local else index)
+        rows = None if len(index) == self.num_local else index
+        return StepCenters(centers.weight, centers.states, rows)
 
     def save(self, centers: Centers, step: StepCenters) -> None:
         """Writes the updated rows of a step back, if they are copies."""
