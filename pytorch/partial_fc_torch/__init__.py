@@ -15,6 +15,7 @@ if not torch.distributed.is_available():
 
 from .backbones import get_model
 from .layer.margins import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace
+from .onnx_export import export_onnx
 from .partial_fc import PartialFC, PartialFC_V2
 from .sharded_state import ShardedState
 
@@ -28,5 +29,6 @@ __all__ = [
     "PartialFC",
     "PartialFC_V2",
     "ShardedState",
+    "export_onnx",
     "get_model",
 ]

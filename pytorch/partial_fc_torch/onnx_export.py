@@ -10,6 +10,7 @@ Shapes: N items, S image size, E embedding.
 
 import io
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,6 +24,7 @@ from torch.nn.utils import parametrize
 from partial_fc.data.batch import Inputs, map_inputs
 from partial_fc.export.normalization import NORMALIZED, PIXELS
 from partial_fc.export.onnx import BATCH, INPUT, LARGEST, OPSET
+from partial_fc.utils.atomic_io import replace_file
 
 from .backbones import Backbone
 from .batches import Tensors, as_tensors
@@ -148,6 +150,34 @@ class OnnxExport:
         """Returns inputs as the backbone takes them."""
         tensors = as_tensors(inputs)
         return normalized(tensors, torch.contiguous_format) if self.pixels else tensors
+
+
+def export_onnx(
+    module: nn.Module,
+    path: str | os.PathLike[str],
+    example: Inputs | torch.Tensor,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Writes a backbone to an ONNX file, after comparing the file's embeddings with PyTorch's.
+
+    Changes neither the weights nor the mode of the module. An existing file is replaced once the new one is complete.
+
+    Args:
+        module: the backbone without DistributedDataParallel, on any device.
+        path: path of the file.
+        example: inputs of some items, an array or tensor (N, ...), or a dict of them for a module that takes a dict.
+            RGB pixels (N, 3, S, S) uint8 are for a backbone that takes pixels / 127.5 - 1, as ours do: the file can
+            then be given to `partial-fc embed` and `compare`.
+        metadata: entries of the file's metadata.
+
+    Raises:
+        ValueError: See OnnxExport.
+        OSError: The file cannot be written.
+    """
+    examples = map_inputs(np.asarray, example)
+    pixels = isinstance(examples, np.ndarray) and examples.dtype == np.uint8
+    content = OnnxExport(module, examples, lambda num_update: metadata or {}, pixels)(0)
+    replace_file(os.fspath(path), [content])
 
 
 class ByName(nn.Module):

@@ -1,4 +1,4 @@
-"""The Python examples in docs/pytorch.md run without changes."""
+"""The Python examples in docs/pytorch.md and docs/layer.md run without changes."""
 
 import json
 import os
@@ -16,7 +16,8 @@ pytestmark = needs_torch
 @pytest.fixture
 def run_example(succeed, tmp_path):
     """Runs the example that contains a text, with a launcher and arguments; returns its output."""
-    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "pytorch.md").read_text(), re.DOTALL)
+    pages = "".join((ROOT / "docs" / name).read_text() for name in ("layer.md", "pytorch.md"))
+    programs = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
     search = os.pathsep.join([str(ROOT), str(ROOT / "pytorch"), str(tmp_path)])
     (tmp_path / "softer.py").write_text(next(each for each in programs if "softer" in each))
 

@@ -3,12 +3,15 @@
 Shapes: S centers of a step of this rank, E embedding.
 """
 
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 
 import torch
 
 from ..eager_optimizer import EagerOptimizer
+
+MANY_PASSES = 1000  # more than any accumulation needs
 
 
 class CenterOptimizer(EagerOptimizer):
@@ -40,7 +43,7 @@ class CenterOptimizer(EagerOptimizer):
         self._update = weakref.WeakMethod(update)
         self.rows = torch.nn.Parameter(torch.empty(0))
         self.index = torch.empty(0, dtype=torch.int64)
-        self.parameters = list(parameters)
+        self.parameters, self._passes = list(parameters), 0
         super().__init__([self.rows, *self.parameters], {"lr": None})
 
     @torch.no_grad()
@@ -60,6 +63,13 @@ class CenterOptimizer(EagerOptimizer):
             gradient: (S, E), with respect to these centers.
             by_parameters: gradients with respect to the parameters of the objective.
         """
+        self._passes += 1
+        if self._passes == MANY_PASSES:
+            warnings.warn(
+                f"{MANY_PASSES} backward passes of the layer without layer.optimizer.step(): its centers do not move, "
+                "and other optimizers do not move them either",
+                stacklevel=2,
+            )
         for parameter, added in zip(self.parameters, by_parameters, strict=True):
             added = added.to(parameter.dtype, copy=True)
             parameter.grad = added if parameter.grad is None else parameter.grad + added
@@ -97,4 +107,5 @@ class CenterOptimizer(EagerOptimizer):
             if self.parameters:
                 self.update_parameters([parameter.grad for parameter in self.parameters])
             self.zero_grad()
+        self._passes = 0
         return loss

@@ -59,67 +59,18 @@ class ClassCenters(torch.nn.Module):
         4. reduce-scatter ``feature_gradient``: (G, E) -> (B, E), the sum over the ranks.
     The first step, and a step with another B or P, also gather ``batch``, see LayerExchange.gather_batch.
 
-    Args:
-        margin_loss: a Margin, or another object that `as_margin` accepts.
-        embedding_size: E.
-        num_classes: C, of all ranks together.
-        sample_rate: fraction of class centers sampled per step, at most 1. With 0, only the centers of the batch are
-            used; their number depends on the labels, so the host waits for the GPU in the middle of a step.
-        objective: the loss as a function of negatives and labels: "softmax", "softmax_shared", "mlcd", "circle",
-            "sphereface2", "uniface", "bce", or another object that `as_objective` accepts.
-        objective_options: arguments of an objective given by name.
-        sub_centers: K, at most 255. The cosine of a class is the largest of its sub-centers, which alone gets a
-            gradient (Deng et al., Sub-center ArcFace, ECCV 2020).
-        optimizer: updates the centers of a step; None gives ``weight`` a dense gradient instead.
-        update_in_backward: whether the backward pass updates the centers. If False, backward passes accumulate the
-            gradient of the sampled rows, and ``layer.optimizer.step()`` applies it, see CenterOptimizer.
-        sampling_correction: weights each sampled negative by 1 / its probability, so that the sum over the negatives
-            is unbiased, see log_weights in partial_fc/layer/sampling.py.
-        seed: seeds the initial centers and the sampler; None draws it from rank 0's PyTorch generator, which
-            torch.manual_seed seeds (broadcast ``seed``).
-        collectives: this process's collectives; None uses the default process group.
-        tile_classes: see TorchPasses.
-        logits_cache_mb: MiB of logits that a step may keep between its passes; None chooses, see LogitsCache.
-        layer_dtype: type of the operands of the layer's products, as a dtype or its name: float32, "tf32" (float32 on
-            CPUs), bfloat16, or float16, which is fast on GPUs only. "auto" is TF32 on GPUs that support it, otherwise
-            float32. Centers, sums, statistics and targets are float32; layer/products.py bounds the error.
-        layer_kernel: "torch" uses PyTorch's operators; "triton" uses fused kernels if they support the layer and agree
-            with PyTorch's operators in the first step; "auto" is "triton" on GPUs. The log has the reason if the
-            kernels are not used.
-        folder: keeps centers and states in files in this folder, see FileStore; for banks that do not fit into memory,
-            with a small sample_rate.
-        on_host: keeps centers and states in host memory. From there, and from files, a step on a GPU copies the rows
-            of its sample, see HostStore.
-        store: function (number of rows, device of the arrays) -> CenterStore for centers and states; unused if
-            ``folder`` is set.
-        device: where the layer computes, and where it keeps the centers without ``folder`` and ``on_host``; None is
-            PyTorch's default.
+    For the arguments and attributes see PartialFC. ``optimizer=None`` gives ``weight`` a dense gradient, and the device
+    is PyTorch's by default. In addition:
 
     Attributes:
-        weight: (L*K, E) float32 parameter on the device, the host or in a file; the K rows of a class are adjacent.
-            Initially normal with standard deviation 0.01; depends on the seed and the class, not on R.
-        Others: the states of the optimizer, by name.
-        class_start: first class of this rank.
-        num_local: L; 0 on the last ranks if R > C.
-        margin, objective, sub_centers, update_in_backward: as above.
-        row_optimizer: the ``optimizer`` argument.
-        optimizer: CenterOptimizer, for learning rate schedulers and explicit steps; None without ``row_optimizer``.
-        sample_rate: as above; may be set between two steps.
-        requires_positives: whether every label's center must be among the centers of the step, see `sample`.
         exchange: LayerExchange, with the flags that the ranks of a training send along with the labels.
         in_files: whether the centers are in files.
         sampler: WeightIndexSampler of this rank.
-        num_update: number of updates done, for error messages; a resumed training sets it.
-
-    Raises:
-        TypeError: ``margin_loss`` is not a margin.
-        ValueError: An argument is out of range, or the launcher started several processes without a process group.
-        OSError: ``folder`` is not writable, or has too little space for centers and states.
     """
 
     def __init__(
         self,
-        margin_loss,
+        margin: Any,
         embedding_size: int,
         num_classes: int,
         sample_rate: float = 1.0,
@@ -143,9 +94,11 @@ class ClassCenters(torch.nn.Module):
     ):
         super().__init__()
         device = torch.empty(0, device=device).device
+        if num_classes < 1:
+            raise ValueError(f"num_classes is {num_classes}, but must be at least 1")
         if not 1 <= sub_centers <= MAX_SUB_CENTERS:
             raise ValueError(f"sub_centers is {sub_centers}, but must be from 1 to {MAX_SUB_CENTERS}")
-        margin = as_margin(margin_loss, device)
+        margin = as_margin(margin, device)
         objective = as_objective(objective, margin.scale, num_classes, objective_options, device)
         if collectives is None:
             _require_process_group()
@@ -461,13 +414,28 @@ class ClassCenters(torch.nn.Module):
     def _update(self, sampled: StepCenters) -> RowUpdate:
         """Returns the update of the centers of a step."""
         if self.row_optimizer is None or self.learning_rate is None:
-            raise ValueError("the layer has no learning rate: set its attribute learning_rate before the first update")
+            raise ValueError(
+                "the layer has no learning rate: give it lr=..., or set its attribute learning_rate. It updates its "
+                "centers itself; other optimizers do not move them"
+            )
         return RowUpdate(self.row_optimizer, sampled, self.learning_rate)
 
     def _apply(self, *arguments, **options):
         if not self._store.movable:
             raise ValueError("the centers are on the host: the layer cannot move to another device or type")
         return super()._apply(*arguments, **options)
+
+    def extra_repr(self) -> str:
+        """Returns the sizes of the layer for its ``repr``."""
+        last = self.class_start + self.num_local - 1
+        parts = {
+            "num_classes": f"{self.num_classes} (on this rank {self.class_start}..{last})",
+            "embedding_size": self.embedding_size,
+            "sample_rate": self.sample_rate,
+            "sub_centers": self.sub_centers,
+            "optimizer": type(self.row_optimizer).__name__,
+        }
+        return ", ".join(f"{name}={value}" for name, value in parts.items())
 
     def get_extra_state(self) -> torch.Tensor:
         """Returns the part of this rank's ``state_dict`` that is not an array, as JSON in uint8."""
