@@ -55,4 +55,5 @@ for epoch in range(start_epoch, epochs):
         "state_lr_scheduler": lr_scheduler.state_dict(),
     }
     torch.save(checkpoint, checkpoint_path)
+del backbone  # before the group: DistributedDataParallel as its last owner can hang (pytorch/pytorch#56297)
 dist.destroy_process_group()

@@ -29,4 +29,6 @@ for images, labels in problem.batches(accelerator.process_index):
     for schedule in schedules:
         schedule.step()
     print(f"rank {accelerator.process_index} loss {loss.item():.7f}")
+# Before the process group: as its last owner, DistributedDataParallel can hang (pytorch/pytorch#56297).
+(backbone,) = accelerator.free_memory(backbone)
 accelerator.end_training()

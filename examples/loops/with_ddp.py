@@ -27,4 +27,5 @@ for images, labels in problem.batches(dist.get_rank()):
     for schedule in schedules:
         schedule.step()
     print(f"rank {dist.get_rank()} loss {loss.item():.7f}")
+del backbone  # before the group: DistributedDataParallel as its last owner can hang (pytorch/pytorch#56297)
 dist.destroy_process_group()

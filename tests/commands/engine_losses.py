@@ -27,4 +27,5 @@ engine = TorchEngine(
 for images, labels in problem.batches(dist.get_rank()):
     pixels = ((images + 1) * 127.5).round().to(torch.uint8)
     print(f"rank {dist.get_rank()} loss {engine.step(Batch(pixels, labels.numpy())).item():.7f}")
+del engine  # before the group: DistributedDataParallel as its last owner can hang (pytorch/pytorch#56297)
 dist.destroy_process_group()
