@@ -172,7 +172,7 @@ class ItemBatches:
 
     def batch(self, epoch: int, first: int) -> Batch:
         """See Batches."""
-        _ = self._shape_in_set  # reads an item in the first call, which is not counted
+        _ = self._shape_in_set  # before the time is taken, because the first call reads an item
         start = time.perf_counter()
         indices = first + self.rank * self.batch_size + np.arange(self.batch_size)
         positions = epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices)
@@ -276,7 +276,7 @@ class ItemBatches:
 
     def check_labels(self, num_classes: int) -> None:
         """See Batches; names the first item whose label is not below `num_classes` if it can."""
-        (in_set,) = self._shape_in_set or (1,)
+        in_set, *_ = self._shape_in_set or (1,)
         if self.labels_per_item > in_set:
             raise ValueError(
                 f"labels_per_item is {self.labels_per_item}, but the items of the set have {plural(in_set, 'label')}: "

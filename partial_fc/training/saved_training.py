@@ -32,7 +32,7 @@ from partial_fc.data.cursor import Position
 from partial_fc.data.head_data import JobData
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.consistency import arrays_digest
-from partial_fc.distributed.errors import JobError
+from partial_fc.distributed.errors import JobError, errors_of_head
 from partial_fc.layer.sharding import shard_of
 from partial_fc.utils.options import options_of
 
@@ -216,10 +216,8 @@ class SavedTraining:
             engine.loss_scale.restore(manifest.state["loss_scale"])
         for head, bank in engine.banks.items():
             classes = foreign.classes if foreign else SavedClasses.of_checkpoint(self.path, manifest, head)
-            try:
+            with errors_of_head(head):
                 bank.load_classes(classes, None if head else self.class_map)
-            except ValueError as error:
-                raise ValueError(f"head {head}: {error}" if head else str(error)) from None
             if manifest.ranks == size and not foreign:
                 bank.sampler.restore(manifest.of_head(head).rank_states[rank].get("sampler"))
             else:  # another number of ranks divides the classes differently, so saved generator states do not apply
