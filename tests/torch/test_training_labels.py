@@ -17,13 +17,14 @@ from partial_fc.data.item_batches import ItemBatches
 from partial_fc.data.sources.dataset import DatasetItems
 from partial_fc.distributed.errors import JobError
 from partial_fc.settings import declarations
-from partial_fc.training.building import open_share
+from partial_fc.training.building import build_data, open_share
 from partial_fc.training.tasks import Task, build_task
 from partial_fc.training.tasks.items import DatasetTask
 from partial_fc.training.trainer import train
 from partial_fc.utils.config import Setting
 from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.layer.objectives import OBJECTIVES
+from train import TorchTraining
 
 SETTINGS = {"task": "items", "rec": "own_items:Signals", "network": "own_items:network", "num_classes": CLASSES}
 SETTINGS |= {"embedding_size": 16, "batch_size": 8, "max_update": 14, "lr_steps": [], "trackers": "jsonl"}
@@ -218,8 +219,9 @@ def test_processes_take_what_was_found_in_the_labels(tmp_path, monkeypatch):
     }
     task = build_task(settings_of(tmp_path / "run", **changes))
     reports = []
-    task.report_progress = lambda: reports.append(1)
-    batches = task.batches(0, 1)
+    monkeypatch.setattr(TorchFramework.collectives, "report_progress", lambda: reports.append(1))
+    data = build_data(task.settings, task, TorchFramework())
+    batches = data.batches
     assert len(reports) == 4 and 0 < batches.num_images < N  # two blocks, read twice
     monkeypatch.setattr("partial_fc.data.label_file._blocks", None)
     share = open_share(task.settings, 0, 1, pickle.loads(pickle.dumps(task.label_facts)))
@@ -229,12 +231,21 @@ def test_processes_take_what_was_found_in_the_labels(tmp_path, monkeypatch):
     other = task.label_facts._replace(digest_of_set="of another set")
     with pytest.raises(TypeError):  # reads the labels again
         open_share(task.settings, 0, 1, other)
+    data.close()
 
 
 class FewLabels(DatasetTask):
     """Leaves out classes with few items."""
 
     options = (Setting("min_images_per_class", 0, ""),)
+
+
+def test_an_error_in_a_margin_names_the_head(tmp_path):
+    second = {"name": "second", "loss": "magface", "margin_options": "l_m=[0.1,1.5]"}
+    (tmp_path / "heads.json").write_text(json.dumps([{"name": "first"}, second]))
+    settings = settings_of(tmp_path / "run", heads=str(tmp_path / "heads.json"))
+    with pytest.raises(ValueError, match="^head second: .*1.5"):
+        TorchTraining().load_framework(settings)
 
 
 class OwnBatches(Task):
