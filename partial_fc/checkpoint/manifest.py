@@ -51,24 +51,15 @@ class Manifest:
         """
         if not name:
             return self
-        head = self.state["heads"][name]
+        head, states = self.state["heads"][name], [{"sampler": state["heads"][name]} for state in self.rank_states]
         shards = [(start, stop) for start, stop in head["shards"]]
-        return replace(
-            self,
-            num_classes=shards[-1][1] if shards else 0,  # a damaged manifest may have no shards
-            shards=shards,
-            state={"center_widths": head["center_widths"]},  # alone: copies of the rest would take memory for each name
-            rank_states=[{"sampler": state["heads"][name]} for state in self.rank_states],
-        )
+        state = {"center_widths": head["center_widths"]}  # without the rest, whose copies would fill the memory
+        # A damaged manifest may have no shards.
+        return replace(self, num_classes=shards[-1][1] if shards else 0, shards=shards, state=state, rank_states=states)
 
 
 def write_manifest(folder: str, manifest: Manifest) -> None:
-    """Writes ``manifest.json`` atomically.
-
-    Raises:
-        OSError: The file cannot be written.
-        ValueError: The content is not JSON, or larger than `read_manifest` allows.
-    """
+    """Writes ``manifest.json`` atomically. Raises OSError, or ValueError if it would be too large to be read."""
     content = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
     content["files"] = {name: {"bytes": e.bytes, "sha256": e.sha256} for name, e in sorted(manifest.files.items())}
     # Round trip, so that the digest is computed from what will be read: numeric keys become strings.

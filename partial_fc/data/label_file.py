@@ -70,13 +70,54 @@ class FileLabels:
             )
         if len(labels) != len(items):
             raise ValueError(f"{path} has labels of {plural(len(labels), 'item')}, but the set has {len(items)}")
+        self.items, self._file = items, labels
         if facts is None or facts.digest_of_set != items.digest:
-            facts = _read(items, path, labels, num_classes, min_images, report_progress)
-        self.items, self.facts, self.num_classes, self.digest = items, facts, facts.num_classes, facts.digest
+            facts = self._read(path, num_classes, min_images, report_progress)
+        self.facts, self.num_classes, self.digest = facts, facts.num_classes, facts.digest
         self.order_entries = {**getattr(items, "order_entries", {})}
         if min_images:
             self.order_entries["images_filter"] = min_images
-        self._file = labels[:, None] if facts.lowest == NO_LABEL and labels.ndim == 1 else labels
+        if facts.lowest == NO_LABEL and labels.ndim == 1:
+            self._file = labels[:, None]
+
+    def _read(self, path: str, num_classes: int, min_images: int, report_progress: Callable[[], object]) -> LabelFacts:
+        """Reads all labels, twice if classes are left out; for the arguments and errors see FileLabels."""
+        digest, lowest, largest = hashlib.sha256(self.items.digest.encode()), 0, NO_LABEL
+        counts = np.zeros(num_classes + 1 if min_images else 0, np.int64)  # of the classes, and 0 at NO_LABEL
+        for start, block in self._blocks(report_progress):
+            digest.update(np.ascontiguousarray(block, "<i8").data)
+            lowest, largest = min(lowest, int(block.min())), max(largest, int(block.max()))
+            if lowest < NO_LABEL or largest >= num_classes:
+                wrong = (block < NO_LABEL) | (block >= num_classes)
+                item, label = start + wrong.nonzero()[0][0], block[wrong][0]
+                raise ValueError(
+                    f"{path}: {describe(self.items, int(item))} has the label {label}, expected {NO_LABEL} for none or "
+                    f"0 to {num_classes - 1}: set num_classes, or correct the file"
+                )
+            if min_images:
+                signed = block.astype(np.int64).reshape(len(block), -1)
+                counts += np.bincount(each_label(signed)[1], minlength=len(counts))
+        if largest == NO_LABEL:
+            raise ValueError(f"{path}: no item has a label")
+        facts = LabelFacts(self.items.digest, digest.hexdigest()[:16], largest + 1, lowest)
+        if not min_images:
+            return facts
+        few = counts < min_images
+        left = [~few[block].reshape(len(block), -1).all(axis=1) for _, block in self._blocks(report_progress)]
+        kept = np.flatnonzero(np.concatenate(left))
+        if not len(kept):
+            raise ValueError(
+                f"{path}: no class has {min_images} items, the largest has {counts.max()}: decrease "
+                "min_images_per_class"
+            )
+        return facts._replace(few=few, kept=kept)
+
+    def _blocks(self, report_progress: Callable[[], object]) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields the labels of the file in blocks, with the position of the first item of each."""
+        size = max(1, BLOCK // (self._file.size // len(self._file)))
+        for start in range(0, len(self._file), size):
+            report_progress()
+            yield start, self._file[start : start + size]
 
     def _in_set(self, positions: np.ndarray) -> np.ndarray:
         return positions if self.facts.kept is None else self.facts.kept[positions]
@@ -118,50 +159,3 @@ class FileLabels:
     def close(self) -> None:
         """Closes the set."""
         self.items.close()
-
-
-def _read(
-    items: Items,
-    path: str,
-    labels: np.ndarray,
-    num_classes: int,
-    min_images: int,
-    report_progress: Callable[[], object],
-) -> LabelFacts:
-    """Reads all labels, twice if classes are left out; for the arguments and errors see FileLabels."""
-    digest, lowest, largest = hashlib.sha256(items.digest.encode()), 0, NO_LABEL
-    counts = np.zeros(num_classes + 1, np.int64) if min_images else None  # of the classes, and 0 at NO_LABEL
-    for start, block in _blocks(labels, report_progress):
-        digest.update(np.ascontiguousarray(block, "<i8").data)
-        lowest, largest = min(lowest, int(block.min())), max(largest, int(block.max()))
-        if lowest < NO_LABEL or largest >= num_classes:
-            wrong = (block < NO_LABEL) | (block >= num_classes)
-            item, label = start + wrong.nonzero()[0][0], block[wrong][0]
-            raise ValueError(
-                f"{path}: {describe(items, int(item))} has the label {label}, expected {NO_LABEL} for none or 0 to "
-                f"{num_classes - 1}: set num_classes, or correct the file"
-            )
-        if counts is not None:
-            signed = block.astype(np.int64).reshape(len(block), -1)
-            counts += np.bincount(each_label(signed)[1], minlength=len(counts))
-    if largest == NO_LABEL:
-        raise ValueError(f"{path}: no item has a label")
-    facts = LabelFacts(items.digest, digest.hexdigest()[:16], largest + 1, lowest)
-    if counts is None:
-        return facts
-    few = counts < min_images
-    left = [~few[block].reshape(len(block), -1).all(axis=1) for _, block in _blocks(labels, report_progress)]
-    kept = np.flatnonzero(np.concatenate(left))
-    if not len(kept):
-        raise ValueError(
-            f"{path}: no class has {min_images} items, the largest has {counts.max()}: decrease min_images_per_class"
-        )
-    return facts._replace(few=few, kept=kept)
-
-
-def _blocks(labels: np.ndarray, report_progress: Callable[[], object]) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields the labels in blocks, with the position of the first item of each."""
-    size = max(1, BLOCK // (labels.size // len(labels)))
-    for start in range(0, len(labels), size):
-        report_progress()
-        yield start, labels[start : start + size]

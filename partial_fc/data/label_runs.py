@@ -17,17 +17,20 @@ MAX_CLASSES = 1 << 31  # a larger label is not a class number; counts by class w
 NO_LABEL = -1
 
 
-def class_labels(labels: np.ndarray, name: str) -> np.ndarray:
-    """Returns labels (N,) or (N, P) of any integer type as int64, N > 0.
+def class_labels(values: Any, name: str) -> np.ndarray:
+    """Returns labels of any integer type as (N,) or (N, P) int64, see label_array.
 
     Raises:
         ValueError: a label is neither a class number nor, in (N, P), NO_LABEL; or no item has a label.
     """
+    labels = label_array(values)
+    if not labels.size or labels.ndim > 2 or labels.dtype.kind not in "iu":
+        raise ValueError(f"{name}: {labels.dtype} of shape {labels.shape}, expected an integer or a list for each item")
     for place in (labels.argmin(), labels.argmax()):
         item, label = int(place) // (labels.size // len(labels)), int(labels.flat[place])
         if not (0 if labels.ndim == 1 else NO_LABEL) <= label < MAX_CLASSES:  # before uint64 overflows int64
             raise ValueError(f"{name}: item {item} has the label {label}: number the classes from 0")
-    if label == NO_LABEL:
+    if labels.max() == NO_LABEL:
         raise ValueError(f"{name}: no item has a label")
     return labels.astype(np.int64)
 

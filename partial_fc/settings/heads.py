@@ -8,7 +8,7 @@ from typing import Any
 
 from partial_fc.distributed.errors import errors_of_head
 from partial_fc.utils.config import Setting, SettingsError, choose
-from partial_fc.utils.json_object import read_json
+from partial_fc.utils.json_object import read_object
 from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.text import quoted
 
@@ -32,7 +32,7 @@ def read_heads(path: str) -> list[dict[str, Any]]:
     """
     is_toml = path.endswith(".toml")
     try:
-        content = _read_toml(path) if is_toml else read_json(path, LARGEST)
+        content = _read_toml(path) if is_toml else read_object(path, LARGEST, (dict, list))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise SettingsError(f"cannot read {path} as {'TOML' if is_toml else 'JSON'}: {reason}") from None

@@ -157,7 +157,7 @@ def job_facts(settings, data: JobData, framework: Framework, heads: Sequence[Hea
     """Returns the facts that must be the same on every rank of a job, by name."""
     return {
         **{f"setting {name}": value for name, value in settings.items()},
-        **{f"head {head.name}": head.entry for head in heads if head.name},
+        **{f"head {head.name}": {**head.own, "weight": head.weight} for head in heads if head.name},
         "code": code_digest([os.path.dirname(partial_fc.__file__), *framework.source_folders]),
         "data set": data.digest,
         **{f"version of {name}": version for name, version in versions(framework).items()},

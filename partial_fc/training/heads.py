@@ -11,8 +11,3 @@ class Head(NamedTuple):
     settings: Any  # all settings of a training of this head alone
     weight: float = 1.0  # factor of the gradient that the backbone gets from this head
     own: Mapping[str, Any] = {}  # what the file of the heads says about it, without name and weight; paths are absolute
-
-    @property
-    def entry(self) -> dict[str, Any]:
-        """The head in a file of heads."""
-        return {"name": self.name, "weight": self.weight, **self.own}

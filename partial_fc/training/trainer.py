@@ -259,7 +259,8 @@ class Trainer:
         if saved["heads"]:  # a copy of the file, which may change; of the same name, as it names the output folder
             copy = Path(folder.path, "heads", f"{Path(saved['heads']).stem}.json")
             copy.parent.mkdir(exist_ok=True)
-            write_settings(str(copy), {"heads": [head.entry for head in self.heads]})
+            heads = [{"name": head.name, "weight": head.weight, **head.own} for head in self.heads]
+            write_settings(str(copy), {"heads": heads})
             saved["heads"] = str(copy)
         write_settings(os.path.join(folder.path, "settings.json"), saved)
         if resumed_update is None or self.plan.checkpoint is None:

@@ -81,10 +81,8 @@ class Task:
         """
         settings, items = self.settings, self.items()
         if settings.labels:
-            min_images = getattr(self, "min_images_per_class", 0)
-            items = FileLabels(
-                items, settings.labels, settings.num_classes, min_images, self.report_progress, self.label_facts
-            )
+            least, known = getattr(self, "min_images_per_class", 0), self.label_facts
+            items = FileLabels(items, settings.labels, settings.num_classes, least, self.report_progress, known)
             self.label_facts = items.facts
         return ItemBatches(
             items,

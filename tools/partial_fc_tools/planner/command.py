@@ -43,14 +43,7 @@ SETTINGS = {  # field of Case -> setting with the same meaning
     **{name: name for name in ("gradient_dtype", "gradient_acc", "task", "task_options", "heads")},
 }
 LAYER_OPTIONS = "tile_classes", "sub_centers", "logits_cache_mb"  # fields of Case that layer_options has
-OF_HEAD = (
-    "classes",
-    "batch",
-    "ratio",
-    "margin",
-    "task_options",
-    *LAYER_OPTIONS,
-)  # fields of Case that a head may have for itself
+OF_HEAD = "classes", "batch", "ratio", "margin", "task_options", *LAYER_OPTIONS  # fields of one head
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
