@@ -27,7 +27,7 @@ class LabelFacts(NamedTuple):
     digest: str  # of the set with these labels
     num_classes: int  # the largest label, and 1
     lowest: int  # 0, or NO_LABEL if an item lacks a label
-    few: np.ndarray | None = None  # (C + 1,) bool, whether a class is left out; the last one is NO_LABEL
+    few: np.ndarray | None = None  # (C + 1,) bool, which classes are left out, and NO_LABEL
     kept: np.ndarray | None = None  # positions of the items that are not left out
 
 
@@ -83,7 +83,7 @@ class FileLabels:
     def _read(self, path: str, num_classes: int, min_images: int, report_progress: Callable[[], object]) -> LabelFacts:
         """Reads all labels, twice if classes are left out; for the arguments and errors see FileLabels."""
         digest, lowest, largest = hashlib.sha256(self.items.digest.encode()), 0, NO_LABEL
-        counts = np.zeros(num_classes + 1 if min_images else 0, np.int64)  # of the classes, and 0 at NO_LABEL
+        counts = np.zeros(num_classes + 1 if min_images else 0, np.int64)  # one more for NO_LABEL
         for start, block in self._blocks(report_progress):
             digest.update(np.ascontiguousarray(block, "<i8").data)
             lowest, largest = min(lowest, int(block.min())), max(largest, int(block.max()))

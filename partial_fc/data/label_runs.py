@@ -14,7 +14,7 @@ import numpy as np
 MAX_LABELS = 1024  # labels of an item; a tiny file could otherwise ask for any memory
 PADDED_LABELS = 1 << 25  # that padding may add whatever the labels are
 MAX_CLASSES = 1 << 31  # a larger label is not a class number; counts by class would not fit into memory
-NO_LABEL = -1
+NO_LABEL = -1  # as an index of counts by class, their last place, which holds 0
 
 
 def class_labels(values: Any, name: str) -> np.ndarray:
@@ -127,8 +127,9 @@ class LabelRuns:
         # np.unique renumbers the labels only if they are sparse.
         if labels.max() > 4 * labels.size:
             present, labels = np.unique(labels, return_inverse=True)
+            # The first one is NO_LABEL if an image lacks a label, and stays -1.
             labels = labels.reshape(self.labels.shape) - (present[0] == NO_LABEL)
-        counts = np.zeros(int(labels.max()) + 2, np.int64)  # the last one, at NO_LABEL, stays 0
+        counts = np.zeros(int(labels.max()) + 2, np.int64)  # one more for NO_LABEL
         runs, label = each_label(labels)
         np.add.at(counts, label, self.lengths()[runs])
         return counts[counts > 0], counts[labels]

@@ -1,7 +1,5 @@
 """Several heads on one backbone: the file that the setting ``heads`` names, and the settings of each head."""
 
-import hashlib
-import os
 import re
 import sys
 from typing import Any
@@ -55,16 +53,6 @@ def read_heads(path: str) -> list[dict[str, Any]]:
                 choose("key", key, (NAME, WEIGHT.name, *OF_HEAD))
             head[WEIGHT.name] = WEIGHT.check(head.get(WEIGHT.name, WEIGHT.default))
     return heads
-
-
-def separated(settings: Any, name: str) -> Any:
-    """Returns the settings of a head after the first, with a seed and a folder of its own for its class centers.
-
-    Equal seeds would draw equal negatives and initial centers, and equal images from a set that heads share.
-    """
-    digest = hashlib.sha256(f"{settings['seed']} {name}".encode()).digest()
-    folder = settings["bank_folder"] and os.path.join(settings["bank_folder"], name)
-    return type(settings)({**settings, "seed": int.from_bytes(digest[:4], "big") >> 1, "bank_folder": folder})
 
 
 def _read_toml(path: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Options of a setting are merged one by one: each has its own key until the end, 
 """
 
 import copy
+import hashlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +22,7 @@ from partial_fc.utils.imports import refuse_code
 from .aliases import LR_FUNC
 from .checks import check_loss, check_settings
 from .declarations import SETTINGS
-from .heads import NAME, WEIGHT, read_heads, separated
+from .heads import NAME, WEIGHT, read_heads
 from .presets import PRESETS, TRAINERS
 
 Settings = dict[str, Any]
@@ -89,10 +90,9 @@ def resolve_settings(
         refuse_code(path, {name: value for name, value in saved.items() if name not in changed}, user, recipe or {})
     settings = complete(merge(*before, saved, changed), root)
     heads = heads_of(settings)
-    # Whoever names the file of the heads, a stranger may have written it.
-    for head in heads if settings["heads"] and not trust_code else ():
-        refuse_code(settings["heads"], head.own, user, recipe or {}, changed)
     for head in heads:
+        if head.name and not trust_code:  # whoever names the file of the heads, a stranger may have written it
+            refuse_code(settings["heads"], head.own, user, recipe or {}, changed)
         with errors_of_head(head.name, settings["heads"]):
             dataset_preset = preset("dataset", combined["dataset"], trainer)
             check_settings(head.settings, named.union(head.own), newly_set, dataset_preset, trainer)
@@ -103,8 +103,8 @@ def resolve_settings(
 def heads_of(settings: Any) -> list[Head]:
     """Returns the heads of a training, in order; without the setting ``heads``, one of all settings.
 
-    A head has the training's settings and, in their place, the file's and those of the loss that the file names.
-    Relative paths in the file start at its folder.
+    A head has the training's settings and, in their place, the file's and those of the loss that the file names. Heads
+    after the first have a seed and a bank_folder of their own. Relative paths in the file start at its folder.
 
     Raises:
         SettingsError: The file cannot be read, or a value is not allowed; names the file, the head and the key.
@@ -123,7 +123,11 @@ def heads_of(settings: Any) -> list[Head]:
             of_loss = preset("loss", values["loss"], "torch") if "loss" in values else {}
             of_head = type(settings)(complete(merge(of_all, of_loss, values), os.path.dirname(path)))
         own |= {key: of_head[key] for key in own if SETTINGS.settings[key].path}
-        heads.append(Head(name, separated(of_head, name) if heads else of_head, weight, own))
+        if heads:  # with the seed of the first, heads would draw the same images and negatives, and start the same
+            digest = hashlib.sha256(f"{of_head['seed']} {name}".encode()).digest()
+            of_head["seed"] = int.from_bytes(digest[:4], "big") >> 1
+            of_head["bank_folder"] = of_head["bank_folder"] and os.path.join(of_head["bank_folder"], name)
+        heads.append(Head(name, of_head, weight, own))
     return heads
 
 

@@ -272,15 +272,14 @@ def is_list(kind: Any) -> bool:
 
 def numbers_in(path: str, labels: Any) -> np.ndarray:
     """Returns a column of integers as (N,), or one of lists as padded(). Raises ValueError if one is missing."""
-    lengths = None
-    if is_list(labels.type) and not labels.null_count:
-        from pyarrow import compute
+    from pyarrow import compute
 
-        lengths, labels = compute.list_value_length(labels).to_numpy(), compute.list_flatten(labels)
-    if labels.null_count:
-        raise ValueError(f"{path} has {labels.null_count} images without a label: remove them")
-    numbers: np.ndarray = labels.to_numpy()
-    return numbers if lengths is None else padded(numbers, lengths)
+    has_lists = is_list(labels.type)
+    values = compute.list_flatten(labels) if has_lists else labels
+    if missing := labels.null_count or values.null_count:
+        raise ValueError(f"{path} has {missing} images without a label: remove them")
+    numbers: np.ndarray = values.to_numpy()
+    return padded(numbers, compute.list_value_length(labels).to_numpy()) if has_lists else numbers
 
 
 def choose(

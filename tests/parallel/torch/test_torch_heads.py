@@ -151,7 +151,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, chan
 
 
 def test_other_heads_are_refused(folder):
-    cases = [({"classes": OTHER + 3}, f"holds {OTHER} classes of head b, .* set num_classes={OTHER} for this head")]
+    cases = [({"classes": OTHER + 3}, f"head b: it holds {OTHER} classes, .* set num_classes={OTHER}")]
     for number, (make, other, training) in enumerate([(TwoHeads, Training, "are none"), (Training, TwoHeads, "are b")]):
         own = CheckpointFolder(f"{folder}/{number}", kept=9)
         saved = checkpoint_cases.newest(make().fit(2, own, every=100), own)
