@@ -107,10 +107,6 @@ class LabelRuns:
         starts = np.flatnonzero(np.append(True, differ if labels.ndim == 1 else differ.any(axis=1)))
         return cls(starts, labels[starts], len(labels))
 
-    def labels_at(self, positions) -> np.ndarray:
-        """Returns labels (n,) or (n, P) int64 of the images at `positions` (n,)."""
-        return self.labels[np.searchsorted(self.starts, positions, side="right") - 1]
-
     def lengths(self) -> np.ndarray:
         """Returns the number of images of each run, (M,) int64."""
         return np.diff(self.starts, append=self.num_images)

@@ -85,12 +85,6 @@ def margins_by_update(settings, epochs: Epochs) -> Callable[[int], Margin] | Non
     return lambda num_update: build_once(**options(num_update))
 
 
-def objective_arguments(settings) -> dict[str, Any]:
-    """Returns the arguments of PartialFC for the objective of the settings."""
-    options = other_options(settings, "objective_options", find_objective(settings.objective))
-    return {"objective": settings.objective, "objective_options": options}
-
-
 def check_margin(settings) -> None:
     """Raises ValueError as `margin_builder`, also for the options of later epochs."""
     updates = 10**6  # of an epoch
@@ -292,7 +286,8 @@ class TorchFramework:
         options = options_of(settings, "layer_options")
         return PartialFC(
             margin_softmax=margin_builder(settings)(**margin_options_by_update(settings, Epochs(1, 1))(1)),
-            **objective_arguments(settings),
+            objective=settings.objective,
+            objective_options=other_options(settings, "objective_options", find_objective(settings.objective)),
             num_classes=settings.num_classes,
             sample_rate=value_in_epoch(settings.sample_ratio, 0),
             sampling_correction=settings.sampling_correction,

@@ -223,7 +223,7 @@ def test_processes_take_what_was_found_in_the_labels(tmp_path, monkeypatch):
     data = build_data(task.settings, task, TorchFramework())
     batches = data.batches
     assert len(reports) == 4 and 0 < batches.num_images < N  # two blocks, read twice
-    monkeypatch.setattr("partial_fc.data.label_file._blocks", None)
+    monkeypatch.setattr("partial_fc.data.label_file.FileLabels._blocks", None)
     share = open_share(task.settings, 0, 1, pickle.loads(pickle.dumps(task.label_facts)))
     assert share.order == batches.order and share.num_classes == batches.num_classes
     for read, expected in zip(share.batch(0, 8), batches.batch(0, 8)):
