@@ -1,4 +1,4 @@
-"""Several heads on one backbone: the file that the setting ``heads`` names, and the settings of each head."""
+"""Several heads on one backbone: reads the file that the setting ``heads`` names."""
 
 import re
 import sys
@@ -30,7 +30,14 @@ def read_heads(path: str) -> list[dict[str, Any]]:
     """
     is_toml = path.endswith(".toml")
     try:
-        content = _read_toml(path) if is_toml else read_object(path, LARGEST, (dict, list))
+        if not is_toml:
+            content = read_object(path, LARGEST, (dict, list))
+        elif sys.version_info >= (3, 11):
+            import tomllib
+
+            content = tomllib.loads(read_regular(path, LARGEST).decode())
+        else:
+            raise ValueError("Python 3.10 reads no TOML: write the heads as JSON")
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise SettingsError(f"cannot read {path} as {'TOML' if is_toml else 'JSON'}: {reason}") from None
@@ -53,11 +60,3 @@ def read_heads(path: str) -> list[dict[str, Any]]:
                 choose("key", key, (NAME, WEIGHT.name, *OF_HEAD))
             head[WEIGHT.name] = WEIGHT.check(head.get(WEIGHT.name, WEIGHT.default))
     return heads
-
-
-def _read_toml(path: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-
-        return tomllib.loads(read_regular(path, LARGEST).decode())
-    raise ValueError("Python 3.10 reads no TOML: write the heads as JSON")

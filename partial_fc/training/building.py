@@ -216,14 +216,11 @@ def build_log(training: Training, trackers: Trackers, bar: tqdm, loop: LoopState
     settings, engine = training.settings, training.engine
     collectives = engine.collectives
     backbone_lr, _ = learning_rates(settings, collectives.size)
-    margins = {head.name: margin_options_by_update(head.settings, training.epochs) for head in training.heads}
+    options_of = {head.name: margin_options_by_update(head.settings, training.epochs) for head in training.heads}
 
     def margin_options(num_update: int) -> dict[str, float]:
-        return {
-            f"{option}.{name}" if name else option: value
-            for name, options in margins.items()
-            for option, value in options(num_update).items()
-        }
+        options = ((name, *each) for name, of in options_of.items() for each in of(num_update).items())
+        return {f"{option}.{name}" if name else option: value for name, option, value in options}
 
     return CallBackLogging(
         settings.log_every,

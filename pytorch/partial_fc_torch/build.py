@@ -363,10 +363,9 @@ class TorchFramework:
         elif self.collectives.rank == 0:
             logging.warning("no ONNX files are written: the weights of %s exceed their 2 GiB", settings.network)
         model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, exports), validate)
-        center_saves = []
+        saves: list[SaveCallback] = [model_save]
         for head in engine.heads:
-            layer, names = head.layer, [center_file(field) for field in head.layer.widths]
-            path = folder if layer is engine.layer else os.path.join(folder, HEADS, head.name)
-            save = CenterSave(engine.collectives, settings.save_every, layer.save_params, path, names)
-            center_saves.append(save)
-        return model_save, *center_saves
+            path = folder if head.layer is engine.layer else os.path.join(folder, HEADS, head.name)
+            names, save = [center_file(field) for field in head.layer.widths], head.layer.save_params
+            saves.append(CenterSave(engine.collectives, settings.save_every, save, path, names))
+        return tuple(saves)

@@ -36,11 +36,11 @@ class Task:
 
     pixels: ClassVar[bool] = False
     options: ClassVar[Sequence[Setting]] = ()
+    report_progress: Callable[[], object] = staticmethod(lambda: None)
+    label_facts: LabelFacts | None = None
 
     def __init__(self, settings: Any, **options: Any):
         self.settings = settings
-        self.report_progress: Callable[[], object] = lambda: None
-        self.label_facts: LabelFacts | None = None
         if options and not self.options:
             raise SettingsError(
                 f"task_options sets {', '.join(options)}, but {type(self).__name__} has no settings of its own: "
