@@ -11,6 +11,7 @@ from easydict import EasyDict as edict
 from partial_fc.settings.declarations import SETTINGS, describe_settings
 from partial_fc.settings.precedence import heads_of, resolve_settings, todays_names, value_of
 from partial_fc.settings.presets import dataset, loss, network
+from partial_fc.training.heads import Head
 from partial_fc.utils.user_code import errors_of
 
 with errors_of("config.py failed"):
@@ -23,6 +24,7 @@ __all__ = [
     "dataset",
     "describe_settings",
     "generate_config",
+    "heads",
     "heads_of",
     "loss",
     "network",
@@ -44,7 +46,9 @@ class Config(edict):
         raise AttributeError(f"there is no setting {name!r}")
 
 
-config = Config(SETTINGS.defaults())  # generate_config replaces these
+# generate_config replaces both
+config = Config(SETTINGS.defaults())
+heads = [Head("", config)]  # which are read once, because their file may change afterwards
 
 
 def generate_config(
@@ -57,7 +61,7 @@ def generate_config(
     recipe=None,
     trust_code=False,
 ):
-    """Fills ``config`` with the settings of a training and returns it.
+    """Fills ``config`` with the settings of a training, and ``heads`` with its heads; returns ``config``.
 
     Args:
         loss_name, dataset_name, network_name: Names of presets; None takes config.py's or the default ones.
@@ -68,7 +72,8 @@ def generate_config(
     """
     presets = {"loss": loss_name, "dataset": dataset_name, "network": network_name}
     changes = dict(changes or {}, **{kind: name for kind, name in presets.items() if name is not None})
-    settings = resolve_settings(changes, trainer, user_config, HERE, config_file, recipe, trust_code)
+    settings, of_settings = resolve_settings(changes, trainer, user_config, HERE, config_file, recipe, trust_code)
     config.clear()
     config.update(settings)
+    heads[:] = [head._replace(settings=Config(head.settings)) for head in of_settings]
     return config

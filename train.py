@@ -12,6 +12,7 @@ import os
 import sys
 
 from partial_fc.distributed.env import rank_info
+from partial_fc.distributed.errors import errors_of_head
 from partial_fc.distributed.interfaces import set_interface_to, set_loopback_interface
 from partial_fc.training.command_line import OPTIONS
 from partial_fc.training.program import TrainingProgram
@@ -57,8 +58,9 @@ class TorchTraining(TrainingProgram):
         from partial_fc_torch.build import TorchFramework, check_margin, check_optimizer
 
         # Reports an error in a user's own margin or optimizer before the data are read.
-        for head in self.import_default().heads_of(settings):
-            check_margin(head.settings)
+        for head in self.import_default().heads:
+            with errors_of_head(head.name):
+                check_margin(head.settings)
         check_optimizer(settings)
         return TorchFramework(backend=settings.backend)
 

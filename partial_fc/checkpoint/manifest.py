@@ -53,21 +53,25 @@ class Manifest:
             return self
         head, states = self.state["heads"][name], [{"sampler": state["heads"][name]} for state in self.rank_states]
         shards = [(start, stop) for start, stop in head["shards"]]
-        state = {
-            "center_widths": head["center_widths"]
-        }  # not the rest, which a stranger's file may repeat for each name
+        state = {"center_widths": head["center_widths"]}  # without the rest, whose copies would fill the memory
+        # A damaged manifest may have no shards.
         return replace(self, num_classes=shards[-1][1] if shards else 0, shards=shards, state=state, rank_states=states)
 
 
 def write_manifest(folder: str, manifest: Manifest) -> None:
-    """Writes ``manifest.json`` atomically, or raises OSError."""
+    """Writes ``manifest.json`` atomically. Raises OSError, or ValueError if it would be too large to be read."""
     content = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
     content["files"] = {name: {"bytes": e.bytes, "sha256": e.sha256} for name, e in sorted(manifest.files.items())}
     # Round trip, so that the digest is computed from what will be read: numeric keys become strings.
     content = json.loads(json.dumps(content, allow_nan=False))
     content["sha256"] = _digest(content)
-    text = json.dumps(content, indent=1) + "\n"
-    replace_file(os.path.join(folder, MANIFEST), [text.encode()])
+    text = (json.dumps(content, indent=1) + "\n").encode()
+    if len(text) > LARGEST:
+        raise ValueError(
+            f"the manifest of the checkpoint would have {len(text):,} bytes, more than {LARGEST:,}: train fewer heads, "
+            "or on fewer ranks"
+        )
+    replace_file(os.path.join(folder, MANIFEST), [text])
 
 
 def read_manifest(path: str) -> Manifest:
@@ -114,9 +118,9 @@ def _checked(content: dict) -> Manifest:
     for head in heads:
         _check_classes(head)
     position = manifest.state.get("data")
-    is_dict = type(position) is dict
-    if position is not None and not (is_dict and type(position.get("epoch")) is type(position.get("images")) is int):
-        raise ValueError(f"its position in the data is {str(position)[:100]}")
+    for each in () if position is None else (position, *position.get("heads", {}).values()):
+        if not (type(each) is dict and type(each.get("epoch")) is type(each.get("images")) is int):
+            raise ValueError(f"its position in the data is {str(each)[:100]}")
     first, *others = (head.center_widths for head in heads)
     surplus = set(files)
     # One at a time, because a hostile manifest may claim any number of ranks.

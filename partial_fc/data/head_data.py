@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from partial_fc.distributed.errors import errors_of_head
+
 from .batch import Inputs
 from .class_images import ClassImages
 from .training_data import BatchIterator, TrainingData
@@ -19,25 +21,27 @@ class HeadData(BatchIterator[list[Any]]):
     Attributes:
         sets: as above.
         cursor: position in the first set.
-
-    Raises:
-        ValueError: A set has fewer items than a global batch; names the head.
     """
 
     def __init__(self, sets: Mapping[str, TrainingData]):
-        self.sets, self._others = dict(sets), dict(sets)
-        self._first: Any = self._others.pop(next(iter(sets)))
-        self.cursor = self._first.cursor
-        for name, data in sets.items():
-            if data.cursor.num_images < data.cursor.global_batch:
-                raise ValueError(
-                    f"the set of head {name} has {data.cursor.num_images} items, fewer than the "
-                    f"{data.cursor.global_batch} of a batch on all ranks: set a smaller batch_size"
-                )
+        self.sets = sets
+        (_, first), *self._others = sets.items()
+        self._first: Any = first
+        self.cursor = first.cursor
 
     def next(self) -> list[Any]:
         """Returns the next batch of each head; the epoch of the first set ends as in BatchIterator."""
-        return [self._first.next(), *map(_next_or_first, self._others.values())]
+        batches = []
+        for name, data in self.sets.items():
+            with errors_of_head(name):
+                try:
+                    batches.append(data.next())
+                except StopIteration:
+                    if data is self._first:
+                        raise
+                    data.reset()
+                    batches.append(data.next())
+        return batches
 
     def reset(self) -> None:
         """Starts the next epoch of the first set."""
@@ -45,12 +49,12 @@ class HeadData(BatchIterator[list[Any]]):
 
     def state(self) -> dict:
         """Returns the positions in all sets; the others' are in ``heads``, by name."""
-        return {**self._first.state(), "heads": {name: data.state() for name, data in self._others.items()}}
+        return {**self._first.state(), "heads": {name: data.state() for name, data in self._others}}
 
     def restore(self, state: dict) -> None:
         """Continues at positions that `state` has returned, see BatchIterator."""
         self._first.restore(state)
-        for name, data in self._others.items():
+        for name, data in self._others:
             data.restore(state["heads"][name])
 
     @property
@@ -76,15 +80,6 @@ class HeadData(BatchIterator[list[Any]]):
         """Closes all sets."""
         for data in self.sets.values():
             data.close()
-
-
-def _next_or_first(data: BatchIterator[Any]) -> Any:
-    """Returns the next batch, at the end of an epoch the first one of the next epoch."""
-    try:
-        return data.next()
-    except StopIteration:
-        data.reset()
-        return data.next()
 
 
 JobData = TrainingData | HeadData

@@ -97,7 +97,7 @@ class ImageSet:
 
     def labels(self, positions) -> np.ndarray:
         """Returns the class labels (P,), or several of each image (P, n), int64, of an array of positions (P,)."""
-        return self.runs.labels_at(positions)
+        return self.runs.labels[np.searchsorted(self.runs.starts, positions, side="right") - 1]
 
     @cached_property
     def digest(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from partial_fc.utils.text import plural
 
 from .batch import Batch, Inputs, arrays_of, joined, map_inputs
-from .label_runs import NO_LABEL, class_labels, label_array
+from .label_runs import NO_LABEL, class_labels
 from .order import draw_labels, epoch_entries
 from .read_log import ReadCounters, ReadLog
 
@@ -76,15 +76,12 @@ class ArrayItems:
     """
 
     def __init__(self, inputs: Inputs, labels: Any, rows: np.ndarray | None = None):
-        self.inputs, self.labels, self.rows = inputs, label_array(labels), rows
         arrays = arrays_of(inputs)
         for name, array in arrays.items():
             count = len(array if rows is None else rows)
-            if count != len(self.labels):
-                raise ValueError(f"{count} {name}, but {len(self.labels)} labels")
-        if not self.labels.size or self.labels.ndim > 2 or self.labels.dtype.kind not in "iu":
-            raise ValueError(f"{len(self.labels)} labels of {self.labels.dtype}, expected one integer or more")
-        self.labels = class_labels(self.labels, "labels")
+            if count != len(labels):
+                raise ValueError(f"{count} {name}, but {len(labels)} labels")
+        self.inputs, self.labels, self.rows = inputs, class_labels(labels, "labels"), rows
         self.num_classes = int(self.labels.max()) + 1
         digest = hashlib.sha256(self.labels.tobytes())
         for name, array in arrays.items():
@@ -172,7 +169,7 @@ class ItemBatches:
 
     def batch(self, epoch: int, first: int) -> Batch:
         """See Batches."""
-        _ = self._shape_in_set  # reads an item in the first call, which is not counted
+        _ = self._shape_in_set  # before the time is taken, because the first call reads an item
         start = time.perf_counter()
         indices = first + self.rank * self.batch_size + np.arange(self.batch_size)
         positions = epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices)
@@ -222,7 +219,7 @@ class ItemBatches:
         labels = getattr(self.items, "labels", None)
         if labels is None:
             raise ValueError("the set has no attribute labels, which new_centers=mean reads: set new_centers=random")
-        return class_labels(np.asarray(labels), "the set")
+        return class_labels(labels, "the set")
 
     def read(self, positions: np.ndarray) -> tuple[Inputs | None, np.ndarray]:
         """Reads items without augmentation. Bad ones are counted as in a batch, and left out.
@@ -276,7 +273,7 @@ class ItemBatches:
 
     def check_labels(self, num_classes: int) -> None:
         """See Batches; names the first item whose label is not below `num_classes` if it can."""
-        (in_set,) = self._shape_in_set or (1,)
+        in_set, *_ = self._shape_in_set or (1,)
         if self.labels_per_item > in_set:
             raise ValueError(
                 f"labels_per_item is {self.labels_per_item}, but the items of the set have {plural(in_set, 'label')}: "

@@ -14,20 +14,23 @@ import numpy as np
 MAX_LABELS = 1024  # labels of an item; a tiny file could otherwise ask for any memory
 PADDED_LABELS = 1 << 25  # that padding may add whatever the labels are
 MAX_CLASSES = 1 << 31  # a larger label is not a class number; counts by class would not fit into memory
-NO_LABEL = -1
+NO_LABEL = -1  # as an index of counts by class, their last place, which holds 0
 
 
-def class_labels(labels: np.ndarray, name: str) -> np.ndarray:
-    """Returns labels (N,) or (N, P) of any integer type as int64, N > 0.
+def class_labels(values: Any, name: str) -> np.ndarray:
+    """Returns labels of any integer type as (N,) or (N, P) int64, see label_array.
 
     Raises:
         ValueError: a label is neither a class number nor, in (N, P), NO_LABEL; or no item has a label.
     """
+    labels = label_array(values)
+    if not labels.size or labels.ndim > 2 or labels.dtype.kind not in "iu":
+        raise ValueError(f"{name}: {labels.dtype} of shape {labels.shape}, expected an integer or a list for each item")
     for place in (labels.argmin(), labels.argmax()):
         item, label = int(place) // (labels.size // len(labels)), int(labels.flat[place])
         if not (0 if labels.ndim == 1 else NO_LABEL) <= label < MAX_CLASSES:  # before uint64 overflows int64
             raise ValueError(f"{name}: item {item} has the label {label}: number the classes from 0")
-    if label == NO_LABEL:
+    if labels.max() == NO_LABEL:
         raise ValueError(f"{name}: no item has a label")
     return labels.astype(np.int64)
 
@@ -104,10 +107,6 @@ class LabelRuns:
         starts = np.flatnonzero(np.append(True, differ if labels.ndim == 1 else differ.any(axis=1)))
         return cls(starts, labels[starts], len(labels))
 
-    def labels_at(self, positions) -> np.ndarray:
-        """Returns labels (n,) or (n, P) int64 of the images at `positions` (n,)."""
-        return self.labels[np.searchsorted(self.starts, positions, side="right") - 1]
-
     def lengths(self) -> np.ndarray:
         """Returns the number of images of each run, (M,) int64."""
         return np.diff(self.starts, append=self.num_images)
@@ -124,8 +123,9 @@ class LabelRuns:
         # np.unique renumbers the labels only if they are sparse.
         if labels.max() > 4 * labels.size:
             present, labels = np.unique(labels, return_inverse=True)
+            # The first one is NO_LABEL if an image lacks a label, and stays -1.
             labels = labels.reshape(self.labels.shape) - (present[0] == NO_LABEL)
-        counts = np.zeros(int(labels.max()) + 2, np.int64)  # the last one, at NO_LABEL, stays 0
+        counts = np.zeros(int(labels.max()) + 2, np.int64)  # one more for NO_LABEL
         runs, label = each_label(labels)
         np.add.at(counts, label, self.lengths()[runs])
         return counts[counts > 0], counts[labels]

@@ -85,11 +85,6 @@ def byte_string(data: Any, dtype: Any) -> bytes | bytearray:
     return data
 
 
-def from_buffer(data: Any, dtype: Any, _shape: Any, _order: Any) -> ByteArray:
-    """Stands for numpy.core.numeric._frombuffer, which protocol 5 calls for arrays."""
-    return ByteArray(byte_string(data, dtype))
-
-
 def scalar(dtype: Any, data: Any) -> bool:
     """Stands for numpy.core.multiarray.scalar, which pickles call for numpy.bool_."""
     return byte_string(data, dtype) != b"\0"
@@ -111,7 +106,7 @@ ALLOWED = {
 for package in ("numpy.core", "numpy._core"):
     ALLOWED[package + ".multiarray", "_reconstruct"] = lambda *_: ByteArray()  # filled by __setstate__
     ALLOWED[package + ".multiarray", "scalar"] = scalar
-    ALLOWED[package + ".numeric", "_frombuffer"] = from_buffer
+    ALLOWED[package + ".numeric", "_frombuffer"] = lambda data, dtype, *_: ByteArray(byte_string(data, dtype))
 
 
 class PairsUnpickler(BoundedUnpickler):

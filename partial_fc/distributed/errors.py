@@ -3,6 +3,8 @@
 import os
 import signal
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from partial_fc.utils.user_code import place_in_user_code
 
@@ -23,6 +25,25 @@ def with_user_place(message: str, error: BaseException) -> str:
     """Adds the file and line in the user's code to an error message, if the error arose there."""
     place = place_in_user_code(error)
     return message if place in message else f"{message} ({place})"
+
+
+@contextmanager
+def errors_of_head(name: str, path: str = "") -> Iterator[None]:
+    """Adds the head, and the file that describes it, to the messages of errors; without a name they stay as they are.
+
+    An error is changed instead of replaced, because its type decides how the job ends.
+    """
+    try:
+        yield
+    except (*USER_ERRORS, RuntimeError) as error:
+        prefix = f"{path}: head {name}: " if path else f"head {name}: "
+        if name and isinstance(error, OSError) and error.strerror:
+            error.strerror = f"{prefix}{error.strerror}"
+        elif name and isinstance(error, ImportError):
+            error.msg = f"{prefix}{error.msg}"
+        elif name:
+            error.args = (f"{prefix}{error}",)
+        raise
 
 
 class JobError(ValueError):

@@ -195,14 +195,7 @@ def interpolated_tar(distance: np.ndarray, issame: np.ndarray, folds: int, far: 
     for part, rate in zip(np.array_split(np.arange(len(distance)), folds), rates):
         same = distance[part][issame[part]]
         if len(same):
-            shares.append(np.mean(same < threshold_at(rate, far)))
+            # Equals interp1d of the original, which fails on equal rates in current SciPy. Reversed, so that the lowest
+            # threshold of equal rates counts: np.interp takes the last of equal x values.
+            shares.append(np.mean(same < np.interp(-far, -rate[::-1], FINE_THRESHOLDS[::-1], left=0.0)))
     return float(np.mean(shares))
-
-
-def threshold_at(rates: np.ndarray, far: float) -> float:
-    """Returns the threshold of the fine grid at which ascending rates (T,), which start at 0, reach ``far`` > 0.
-
-    For distinct rates this equals ``interp1d`` of the original, which fails on equal rates in current SciPy.
-    """
-    # The lowest of thresholds with equal rates counts: np.interp takes the last of equal x values.
-    return float(np.interp(-far, -rates[::-1], FINE_THRESHOLDS[::-1], left=0.0))

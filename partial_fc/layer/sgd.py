@@ -60,23 +60,16 @@ def sgd_momentum(
         w, g = weight[block], grad[block]
         decay: np.float32 | np.ndarray = np.float32(params.gain * params.wd)
         if inverse_norm is not None:
-            decay = decay - _radial_step(w, g, inverse_norm[block], params)
+            # The weight decay and the gradient's radial part are multiples of the rows. Their difference projects the
+            # gradient without another pass over the data.
+            radial = np.einsum("te,te->t", g, w) * np.square(inverse_norm[block])
+            decay = decay - (np.float32(params.gain * params.rescale_grad) * radial)[:, None]
         if mom_rows is None:
             _update_block(w, g, mom[block], decay, params, scratch[: len(w)])
         else:
             m = np.take(mom, mom_rows[block], axis=0, out=gathered[: len(w)], mode="clip")
             _update_block(w, g, m, decay, params, scratch[: len(w)])
             mom[mom_rows[block]] = m
-
-
-def _radial_step(w, g, inverse_norm, params: SGDParams) -> np.ndarray:
-    """Returns (T, 1), the multiples of the rows w that the gradient's radial part adds to the momentum.
-
-    The weight decay is also a multiple of the row. Subtracting the radial part from it projects the gradient without
-    another pass over the data.
-    """
-    along = np.einsum("te,te->t", g, w) * np.square(inverse_norm)
-    return (np.float32(params.gain * params.rescale_grad) * along)[:, None]
 
 
 def _update_block(w, g, m, decay, params: SGDParams, scratch: np.ndarray) -> None:

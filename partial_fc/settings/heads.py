@@ -1,13 +1,12 @@
-"""Several heads on one backbone: the file that the setting ``heads`` names, and the settings of each head."""
+"""Several heads on one backbone: reads the file that the setting ``heads`` names."""
 
-import hashlib
-import json
-import os
 import re
 import sys
 from typing import Any
 
+from partial_fc.distributed.errors import errors_of_head
 from partial_fc.utils.config import Setting, SettingsError, choose
+from partial_fc.utils.json_object import read_object
 from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.text import quoted
 
@@ -29,12 +28,19 @@ def read_heads(path: str) -> list[dict[str, Any]]:
         SettingsError: The file cannot be read, or a head has no valid name, an unknown key or a wrong weight; names
             the file, the head and the key.
     """
+    is_toml = path.endswith(".toml")
     try:
-        content = _parsed(path)
-    except OSError as error:
-        raise SettingsError(f"cannot read the heads in {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{path} is neither TOML nor JSON, as its ending says: {error}") from None
+        if not is_toml:
+            content = read_object(path, LARGEST, (dict, list))
+        elif sys.version_info >= (3, 11):
+            import tomllib
+
+            content = tomllib.loads(read_regular(path, LARGEST).decode())
+        else:
+            raise ValueError("Python 3.10 reads no TOML: write the heads as JSON")
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise SettingsError(f"cannot read {path} as {'TOML' if is_toml else 'JSON'}: {reason}") from None
     heads = content.get("heads") if isinstance(content, dict) and len(content) == 1 else content
     if not isinstance(heads, list) or not all(isinstance(head, dict) for head in heads):
         raise SettingsError(f"{path} has no list of heads: write [[heads]] before each in TOML, or a list in JSON")
@@ -49,31 +55,8 @@ def read_heads(path: str) -> list[dict[str, Any]]:
             )
         if name in names[: number - 1]:
             raise SettingsError(f"{path}: head {name}: name is the name of an earlier head, too")
-        try:
+        with errors_of_head(name, path):
             for key in head:
                 choose("key", key, (NAME, WEIGHT.name, *OF_HEAD))
             head[WEIGHT.name] = WEIGHT.check(head.get(WEIGHT.name, WEIGHT.default))
-        except SettingsError as error:
-            raise SettingsError(f"{path}: head {name}: {error}") from None
     return heads
-
-
-def separated(settings: Any, name: str) -> Any:
-    """Returns the settings of a head after the first, with a seed and a folder of its own for its class centers.
-
-    Equal seeds would draw equal negatives and initial centers, and equal images from a set that heads share.
-    """
-    digest = hashlib.sha256(f"{settings['seed']} {name}".encode()).digest()
-    folder = settings["bank_folder"] and os.path.join(settings["bank_folder"], name)
-    return type(settings)({**settings, "seed": int.from_bytes(digest[:4], "big") >> 1, "bank_folder": folder})
-
-
-def _parsed(path: str) -> Any:
-    text = read_regular(path, LARGEST).decode()
-    if not path.endswith(".toml"):
-        return json.loads(text)
-    if sys.version_info >= (3, 11):
-        import tomllib
-
-        return tomllib.loads(text)
-    raise ValueError("Python 3.10 reads no TOML: write the heads as JSON")

@@ -7,21 +7,22 @@ Options of a setting are merged one by one: each has its own key until the end, 
 """
 
 import copy
+import hashlib
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from partial_fc.data.sources.forms import is_name, set_path
+from partial_fc.distributed.errors import errors_of_head
 from partial_fc.training.heads import Head
 from partial_fc.training.schedules import tabulate_rates
-from partial_fc.utils.config import SettingsError, read_settings, split_options, to_option
+from partial_fc.utils.config import read_settings, split_options, to_option
 from partial_fc.utils.imports import refuse_code
 
 from .aliases import LR_FUNC
 from .checks import check_loss, check_settings
 from .declarations import SETTINGS
-from .heads import NAME, WEIGHT, read_heads, separated
+from .heads import NAME, WEIGHT, read_heads
 from .presets import PRESETS, TRAINERS
 
 Settings = dict[str, Any]
@@ -46,8 +47,8 @@ def resolve_settings(
     config_file: str | None = None,
     recipe: Mapping[str, Any] | None = None,
     trust_code: bool = False,
-) -> Settings:
-    """Returns all settings of a training.
+) -> tuple[Settings, list[Head]]:
+    """Returns all settings of a training, and its heads, see heads_of.
 
     Args:
         changes: Settings by name that win over all others, such as the command line's.
@@ -90,46 +91,44 @@ def resolve_settings(
     settings = complete(merge(*before, saved, changed), root)
     heads = heads_of(settings)
     for head in heads:
-        if settings["heads"] and not trust_code:  # its content may be of a stranger, whoever names the file
+        if head.name and not trust_code:  # whoever names the file of the heads, a stranger may have written it
             refuse_code(settings["heads"], head.own, user, recipe or {}, changed)
-        with errors_in(settings["heads"], head.name):
+        with errors_of_head(head.name, settings["heads"]):
             dataset_preset = preset("dataset", combined["dataset"], trainer)
             check_settings(head.settings, named.union(head.own), newly_set, dataset_preset, trainer)
-    # The number of the first head stands for a training of heads alone, whose settings.json must be valid.
-    return {**settings, "num_classes": settings["num_classes"] or heads[0].settings["num_classes"]}
+    # settings.json must have a number of classes, even if each head has its own.
+    return {**settings, "num_classes": settings["num_classes"] or heads[0].settings["num_classes"]}, heads
 
 
 def heads_of(settings: Any) -> list[Head]:
     """Returns the heads of a training, in order; without the setting ``heads``, one of all settings.
 
-    A head has the training's settings and, in their place, the file's and those of the loss that the file names.
-    Relative paths in the file start at its folder.
+    A head has the training's settings and, in their place, the file's and those of the loss that the file names. Heads
+    after the first have a seed and a bank_folder of their own. Relative paths in the file start at its folder.
 
     Raises:
         SettingsError: The file cannot be read, or a value is not allowed; names the file, the head and the key.
     """
     path, heads = settings["heads"], list[Head]()
-    of_all = {name: value for name, value in settings.items() if name != "num_classes" or value}
-    for entry in read_heads(path) if path else ():
-        name, own = entry[NAME], {key: value for key, value in entry.items() if key not in (NAME, WEIGHT.name)}
-        with errors_in(path, name):
+    if not path:
+        return [Head("", settings)]
+    # Without the default of num_classes, which is not a value that anybody may set.
+    of_all = SETTINGS.translate({name: value for name, value in settings.items() if name != "num_classes" or value})
+    for own in read_heads(path):
+        name, weight = own.pop(NAME), own.pop(WEIGHT.name)
+        with errors_of_head(name, path):
             values = SETTINGS.translate(own, "torch")
             if "margin" in values:
                 values.setdefault("loss", "own")
             of_loss = preset("loss", values["loss"], "torch") if "loss" in values else {}
-            merged = merge(SETTINGS.translate(of_all), of_loss, values)
-            head_settings = type(settings)(complete(merged, os.path.dirname(path)))
-        heads.append(Head(name, separated(head_settings, name) if heads else head_settings, entry[WEIGHT.name], own))
-    return heads or [Head("", settings)]
-
-
-@contextmanager
-def errors_in(path: str, name: str) -> Iterator[None]:
-    """Adds the file and the head to the errors of a head; a training without heads has no name."""
-    try:
-        yield
-    except SettingsError as error:
-        raise SettingsError(f"{path}: head {name}: {error}" if name else str(error)) from None
+            of_head = type(settings)(complete(merge(of_all, of_loss, values), os.path.dirname(path)))
+        own |= {key: of_head[key] for key in own if SETTINGS.settings[key].path}
+        if heads:  # with the seed of the first, heads would draw the same images and negatives, and start the same
+            digest = hashlib.sha256(f"{of_head['seed']} {name}".encode()).digest()
+            of_head["seed"] = int.from_bytes(digest[:4], "big") >> 1
+            of_head["bank_folder"] = of_head["bank_folder"] and os.path.join(of_head["bank_folder"], name)
+        heads.append(Head(name, of_head, weight, own))
+    return heads
 
 
 def merge(*layers: Mapping[str, Any]) -> Settings:

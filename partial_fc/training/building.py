@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,10 +13,12 @@ from tqdm import tqdm
 import partial_fc
 from partial_fc.data.head_data import HeadData, JobData
 from partial_fc.data.item_batches import ItemBatches
+from partial_fc.data.label_file import LabelFacts
 from partial_fc.data.training_data import Batches, TrainingData
 from partial_fc.data.worker_batches import WorkerBatches
 from partial_fc.distributed.consistency import code_digest
 from partial_fc.distributed.env import decode_threads
+from partial_fc.distributed.errors import errors_of_head
 from partial_fc.evaluation.collapse import suggest_changes
 from partial_fc.layer.sharding import shard_of
 from partial_fc.utils import memory
@@ -65,25 +68,32 @@ def build_data(settings, task: Task, framework: Framework, heads: Sequence[Head]
         JobError: On every rank, if one cannot train on the data.
     """
     run_on_all_ranks = framework.collectives.run_on_all_ranks
-    by_head = [head.settings for head in heads] or [settings]
+    heads = heads or [Head("", settings)]
 
     def check_device() -> None:
-        for each in by_head:
-            framework.require_device(each)
+        for head in heads:
+            with errors_of_head(head.name):
+                framework.require_device(head.settings)
 
     def build() -> JobData:
-        build_one = build_dummies if settings.debug else _open_data
-        sets = [build_one(settings, task, framework)]
-        sets += [build_one(each, build_task(each), framework) for each in by_head[1:]]
-        return HeadData(dict(zip([head.name for head in heads], sets))) if len(sets) > 1 else sets[0]
+        sets: dict[str, TrainingData] = {}
+        with ExitStack() as opened:  # closes the sets of earlier heads if a later one fails
+            for head in heads:
+                with errors_of_head(head.name):
+                    data = build_one(head.settings, build_task(head.settings) if sets else task, framework)
+                sets[head.name] = opened.enter_context(closing(data))
+            opened.pop_all()
+        return HeadData(sets) if len(sets) > 1 else data
 
+    build_one = build_dummies if settings.debug else _open_data
     run_on_all_ranks("context", check_device)
-    run_on_all_ranks("memory", lambda: _require_bank_memory(by_head, framework))
+    run_on_all_ranks("memory", lambda: _require_bank_memory([head.settings for head in heads], framework))
     return run_on_all_ranks("data", build)
 
 
 def _open_data(settings, task: Task, framework: Framework) -> TrainingData:
     collectives = framework.collectives
+    task.report_progress = collectives.report_progress
     batches = task.batches(collectives.rank, collectives.size)
     if not isinstance(batches, ItemBatches):
         for name in ("labels", "labels_per_item"):
@@ -94,14 +104,17 @@ def _open_data(settings, task: Task, framework: Framework) -> TrainingData:
         task.check_pixels(batches.sample(1))
     processes = settings.decode_processes
     if processes:
-        batches = WorkerBatches(batches, partial(open_share, settings, collectives.rank, collectives.size), processes)
+        share = partial(open_share, settings, collectives.rank, collectives.size, task.label_facts)
+        batches = WorkerBatches(batches, share, processes)
     threads = processes or settings.decode_threads or decode_threads(collectives.local_size)
     return framework.load_data(batches, threads)
 
 
-def open_share(settings, rank: int, size: int) -> Batches:
-    """Opens a rank's share of the training set, in a reading process."""
-    return build_task(settings).batches(rank, size)
+def open_share(settings, rank: int, size: int, label_facts: LabelFacts | None) -> Batches:
+    """Opens a rank's share of the training set, in a reading process; for ``label_facts`` see Task."""
+    task = build_task(settings)
+    task.label_facts = label_facts
+    return task.batches(rank, size)
 
 
 def build_dummies(
@@ -203,14 +216,11 @@ def build_log(training: Training, trackers: Trackers, bar: tqdm, loop: LoopState
     settings, engine = training.settings, training.engine
     collectives = engine.collectives
     backbone_lr, _ = learning_rates(settings, collectives.size)
-    margins = {head.name: margin_options_by_update(head.settings, training.epochs) for head in training.heads}
+    options_of = {head.name: margin_options_by_update(head.settings, training.epochs) for head in training.heads}
 
     def margin_options(num_update: int) -> dict[str, float]:
-        return {
-            f"{option}.{name}" if name else option: value
-            for name, options in margins.items()
-            for option, value in options(num_update).items()
-        }
+        options = ((name, *each) for name, of in options_of.items() for each in of(num_update).items())
+        return {f"{option}.{name}" if name else option: value for name, option, value in options}
 
     return CallBackLogging(
         settings.log_every,

@@ -67,7 +67,7 @@ class CallBackLogging:
         self.points: list[LossPoint] = []
         self.seconds = 0.0
         self._losses: list[float] = []  # since the last line
-        self._head_losses: dict[str, float] = {}  # their sums over the same updates by head
+        self._head_losses: dict[str, tuple[float, int]] = {}  # sum and number of each head's losses since then, by name
         self._resumed = {"seconds": 0.0, "waited": 0.0}  # spent by an earlier process on these updates
         self._engine, self._waited_before, self._waiting_seconds = engine, 0.0, 0.0
         self._loop = LoopState() if engine is None else loop or engine_loop(engine)
@@ -78,7 +78,8 @@ class CallBackLogging:
         """Records the loss of an update, and writes a line every ``frequent`` updates."""
         self._losses.append(param.loss_value)
         for name, loss in self._engine.head_losses.items() if self._engine else ():
-            self._head_losses[name] = self._head_losses.get(name, 0.0) + float(loss)
+            total, count = self._head_losses.get(name, (0.0, 0))
+            self._head_losses[name] = total + float(loss), count + 1
         if self.bar is not None:
             self.bar.update(1)
         if param.num_update % self.frequent == 0:
@@ -93,7 +94,9 @@ class CallBackLogging:
             return
         speed = len(self._losses) * self.global_batch / elapsed
         loss, rate = sum(self._losses) / len(self._losses), None if self.rate is None else self.rate(num_update)
-        head_losses = {name: total / len(self._losses) for name, total in self._head_losses.items()}
+        # A head that has been renamed for a resume has losses under both names.
+        names = (self._engine and self._engine.head_losses) or self._head_losses
+        head_losses = {name: total / count for name, (total, count) in self._head_losses.items() if name in names}
         point = LossPoint(num_update, loss, speed, self._waiting(elapsed), rate, head_losses)
         self._losses, self._head_losses = [], {}
         self.points.append(point)
@@ -115,7 +118,7 @@ class CallBackLogging:
         return {
             "points": [list(point) for point in some_points(self.points, MAX_SAVED_LINES)],
             "losses": list(self._losses),
-            "head_losses": dict(self._head_losses),
+            "losses_of_heads": dict(self._head_losses),
             "since_last_line": {"seconds": seconds, "waited": self._loop.waited_for_data - self._waited_before},
             "seconds": self.seconds,
             "waiting_seconds": self._waiting_seconds,
@@ -125,7 +128,8 @@ class CallBackLogging:
         """Restores the state that `state` returned."""
         self.points = [LossPoint(*point) for point in state["points"]]
         self._losses = list(map(float, state["losses"]))
-        self._head_losses = {name: float(total) for name, total in state.get("head_losses", {}).items()}
+        head_losses = state.get("losses_of_heads", {}).items()
+        self._head_losses = {name: (float(total), int(count)) for name, (total, count) in head_losses}
         # Earlier versions' ``seconds`` include the time since the last line.
         resumed = state.get("since_last_line", self._resumed)
         self._resumed = {name: float(resumed[name]) for name in self._resumed}

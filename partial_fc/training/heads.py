@@ -10,4 +10,4 @@ class Head(NamedTuple):
     name: str
     settings: Any  # all settings of a training of this head alone
     weight: float = 1.0  # factor of the gradient that the backbone gets from this head
-    own: Mapping[str, Any] = {}  # what the file of the heads says about it
+    own: Mapping[str, Any] = {}  # what the file of the heads says about it, without name and weight; paths are absolute

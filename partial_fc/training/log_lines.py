@@ -20,8 +20,8 @@ TodaysNames = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # settings of an
 
 _SETTING_PREFIX = "setting "  # prefix of settings among the facts of a job
 _SHOWN = ("batch_size", "sample_ratio", "embedding_size", "num_classes", "max_update")
-# Settings that select how a training starts, which differ in a resumed training.
-_START_SETTINGS = {_SETTING_PREFIX + name for name in ("resume", "pretrained", "class_map", "new_centers")}
+# Settings that differ in a resumed training: how it starts, and the path of the heads, which are facts of their own.
+_START_SETTINGS = {_SETTING_PREFIX + name for name in ("resume", "pretrained", "class_map", "new_centers", "heads")}
 
 _FILES = {
     "report for any browser": "report.html",

@@ -36,13 +36,13 @@ def _trainings(result: TrainingResult, script: str) -> list[str]:
     if settings["resume"] not in ("", "auto"):  # a new run would resume from the same checkpoint instead of starting
         return []
     again = f"NP={result.ranks} bash {quote(script)} --config {quote(os.path.join(result.folder, 'settings.json'))}"
-    if any(code_in(settings)):
+    if any(any(code_in(named)) for named in (settings, *(head.own for head in result.heads))):
         again += f" {TRUST}"
-    changes = []
-    if settings["loss"] in losses:
+    changes, of_first_head = [], result.heads[0].own if result.heads else {}  # which changes would not reach
+    if settings["loss"] in losses and "loss" not in of_first_head:
         losses.remove(settings["loss"])
         changes.append(f"loss={losses[0]}")
-    if settings["sample_ratio"] == 1:
+    if settings["sample_ratio"] == 1 and "sample_ratio" not in of_first_head:
         changes.append("sample_ratio=0.1")
     return [f"{again} {change} {quote(f'output={result.folder}-{change}')}" for change in changes]
 

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from partial_fc.distributed.env import RankInfo, rank_info, share_cores
-from partial_fc.distributed.errors import REFUSED, with_user_place
+from partial_fc.distributed.errors import REFUSED, errors_of_head, with_user_place
 from partial_fc.distributed.rank_status import RankStatusStore
 from partial_fc.distributed.signals import block_signals, repeat_lost_interrupts
 from partial_fc.distributed.watchdog import Watchdog, refuse
@@ -162,10 +162,12 @@ class TrainingProgram:
             if settings.follow_links:
                 os.environ[FOLLOW_LINKS] = "1"
             self.prepare_host(settings)
-            heads = self.import_default().heads_of(settings)
-            tasks = [build_task(head.settings) for head in heads]
-            for task in tasks if ranks.local_rank == 0 else ():
-                task.prepare(self.import_default().HERE)
+            heads, tasks = self.import_default().heads, []
+            for head in heads:
+                with errors_of_head(head.name):
+                    tasks.append(build_task(head.settings))
+                    if ranks.local_rank == 0:
+                        tasks[-1].prepare(self.import_default().HERE)
             framework = self.load_framework(settings)
             for task in tasks:
                 framework.check_task(task)

@@ -32,8 +32,7 @@ from partial_fc.data.cursor import Position
 from partial_fc.data.head_data import JobData
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.consistency import arrays_digest
-from partial_fc.distributed.errors import JobError
-from partial_fc.layer.sharding import shard_of
+from partial_fc.distributed.errors import JobError, errors_of_head
 from partial_fc.utils.options import options_of
 
 from .engine import Engine
@@ -208,7 +207,13 @@ class SavedTraining:
                 f"it holds {manifest.num_classes} classes, this training has {engine.num_classes}: set "
                 f"num_classes={manifest.num_classes}, or map them to each other with --class-map"
             )
-        self._check_heads(engine)
+        _, *heads = engine.banks  # without the first, whose name may change
+        if set(manifest.heads) != set(heads):
+            saved, present = (", ".join(sorted(names)) or "none" for names in (manifest.heads, heads))
+            raise ValueError(
+                f"its heads after the first are {saved}, but this training's are {present}: set heads to the same "
+                "names, or take the weights alone with --pretrained"
+            )
         arrays = foreign.backbone(rank, size) if foreign else read_backbone(self.path, manifest, rank, size)
         engine.restore(arrays, manifest.num_update)
         engine.num_update = manifest.num_update
@@ -216,32 +221,12 @@ class SavedTraining:
             engine.loss_scale.restore(manifest.state["loss_scale"])
         for head, bank in engine.banks.items():
             classes = foreign.classes if foreign else SavedClasses.of_checkpoint(self.path, manifest, head)
-            try:
+            with errors_of_head(head):
                 bank.load_classes(classes, None if head else self.class_map)
-            except ValueError as error:
-                raise ValueError(f"head {head}: {error}" if head else str(error)) from None
             if manifest.ranks == size and not foreign:
                 bank.sampler.restore(manifest.of_head(head).rank_states[rank].get("sampler"))
             else:  # another number of ranks divides the classes differently, so saved generator states do not apply
                 bank.sampler.restart(manifest.num_update)
-
-    def _check_heads(self, engine: Engine) -> None:
-        """Refuses other heads, or another number of classes, than those of the training; the first is checked above."""
-        _, *heads = engine.banks
-        if set(self.manifest.heads) != set(heads):
-            saved, own = (", ".join(sorted(names)) or "none" for names in (self.manifest.heads, heads))
-            raise ValueError(
-                f"its heads after the first are {saved}, but this training's are {own}: set heads to the same names, "
-                "or take the weights alone with --pretrained"
-            )
-        for head in heads:
-            bank, saved_classes = engine.banks[head], self.manifest.of_head(head).num_classes
-            shard = shard_of(saved_classes, engine.collectives.rank, engine.collectives.size)
-            if (shard.start, shard.size) != (bank.class_start, bank.num_local):
-                raise ValueError(
-                    f"it holds {saved_classes} classes of head {head}, and this training has another number: set "
-                    f"num_classes={saved_classes} for this head"
-                )
 
     def _restore_data(self, train_data: JobData | None, loop: LoopState) -> None:
         position = self.manifest.state.get("data")

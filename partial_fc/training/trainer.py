@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -74,11 +75,11 @@ def train(settings, framework: Framework, todays_names: TodaysNames = dict, head
     """
     collectives = framework.collectives
     collectives.watch(settings.step_timeout, settings.host_timeout)
-    folder, given = output_folder(settings), settings
+    folder, job_settings = output_folder(settings), settings
     settings = heads[0].settings if heads else settings  # the first head's hold for everything that heads share
     task = build_task(settings)
     with console(collectives.rank), closing(build_data(settings, task, framework, heads)) as data:
-        facts = job_facts(given, data, framework, heads)
+        facts = job_facts(job_settings, data, framework, heads)
         collectives.assert_same_on_all_ranks(facts)
         plan = find_checkpoint(settings, folder, collectives, framework.read_checkpoint)
         _prepare_output(settings, folder, plan, collectives)
@@ -95,8 +96,7 @@ def train(settings, framework: Framework, todays_names: TodaysNames = dict, head
                 progress_bar(collectives.rank, training.settings.max_update, plan.num_update) as bar,
                 closing(trackers),
             ):
-                given = type(settings)({**given, "max_update": training.settings.max_update})
-                Trainer(training, framework, run_folder, trackers, bar, plan, facts, todays_names, given).train()
+                Trainer(training, framework, run_folder, trackers, bar, plan, facts, todays_names, job_settings).train()
 
 
 def _prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collectives) -> None:
@@ -137,11 +137,11 @@ class Trainer:
         plan: ResumePlan,
         facts: dict[str, Any],
         todays_names: TodaysNames,
-        given_settings: Any,
+        job_settings: Any,
     ):
         settings, engine = training.settings, training.engine
         self.settings, self.engine, self.data = settings, engine, training.data
-        self.heads, self.given_settings = training.heads, given_settings
+        self.heads, self.job_settings = training.heads, job_settings
         self.framework, self.run_folder, self.plan, self.facts = framework, run_folder, plan, facts
         self.trackers, self.epochs, self.todays_names = trackers, training.epochs, todays_names
         self.collectives, self.rank = engine.collectives, engine.collectives.rank
@@ -255,7 +255,14 @@ class Trainer:
             for path in self.checkpoint.folder.set_aside_newer(resumed_update):
                 logging.warning("not resumed from a newer checkpoint; it is kept as %s", path)
         begin_run(folder.path, os.environ.get(RUN, ""), folder.earlier)
-        write_settings(os.path.join(folder.path, "settings.json"), self.given_settings)
+        saved = {**self.job_settings, "max_update": self.settings.max_update}
+        if saved["heads"]:  # a copy of the file, which may change; of the same name, as it names the output folder
+            copy = Path(folder.path, "heads", f"{Path(saved['heads']).stem}.json")
+            copy.parent.mkdir(exist_ok=True)
+            heads = [{"name": head.name, "weight": head.weight, **head.own} for head in self.heads]
+            write_settings(str(copy), {"heads": heads})
+            saved["heads"] = str(copy)
+        write_settings(os.path.join(folder.path, "settings.json"), saved)
         if resumed_update is None or self.plan.checkpoint is None:
             self.trackers.begin(folder.path, self.settings)
         else:

@@ -55,6 +55,11 @@ class TorchBank:
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:
         """Loads centers and states, see CenterBank.load_classes."""
         saved.require_widths(self.widths, self._sub_centers)
+        if class_map is None and saved.num_classes != self._layer.num_classes:
+            raise ValueError(
+                f"it holds {saved.num_classes} classes, this training has {self._layer.num_classes}: set "
+                f"num_classes={saved.num_classes}"
+            )
         classes = np.arange(self.class_start, self.class_start + self.num_local)
         saved_classes = classes if class_map is None else class_map[classes]
         for field in saved.widths:

@@ -4,7 +4,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from partial_fc.checkpoint import ModelFormat
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.batch import Batch, Inputs
 from partial_fc.data.training_data import Batches, DataLoader, DummyData
+from partial_fc.distributed.errors import errors_of_head
 from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.margins import COMBINED
 from partial_fc.settings.checks import check_batch_norms
@@ -63,39 +64,34 @@ from .saving import save_model
 HEADS = "heads"  # folder in the output folder with the class centers of the heads after the first
 
 
-def build_margin(settings, epochs: Epochs, num_update: int = 1) -> Any:
-    """Returns the margin of the settings in an update, from 1: any object that as_margin accepts.
+def margin_builder(settings) -> Callable[..., Any]:
+    """Returns a function that builds the margin of the settings, any object that as_margin accepts.
 
-    Raises:
-        ValueError: ``margin`` does not exist, or does not take ``margin_options``.
+    The function takes the options that change during the training. It raises ValueError if ``margin`` does not exist,
+    or does not take ``margin_options``.
     """
     options = other_options(settings, "margin_options", find_margin(settings.margin))
-    options |= margin_options_by_update(settings, epochs)(num_update)
     if settings.margin == "combined":
         options = {**COMBINED, **options}
-    return margin_named(settings.margin, settings.loss_s, options)
+    return lambda **changing: margin_named(settings.margin, settings.loss_s, {**options, **changing})
 
 
 def margins_by_update(settings, epochs: Epochs) -> Callable[[int], Margin] | None:
     """Returns a function from the number of an update, from 1, to its margin; None if the margin does not change."""
     if not lists_by_epoch(settings):
         return None
-    return lambda num_update: as_margin(build_margin(settings, epochs, num_update))
-
-
-def objective_arguments(settings) -> dict[str, Any]:
-    """Returns the arguments of PartialFC for the objective of the settings."""
-    options = other_options(settings, "objective_options", find_objective(settings.objective))
-    return {"objective": settings.objective, "objective_options": options}
+    build, options = margin_builder(settings), margin_options_by_update(settings, epochs)
+    build_once = lru_cache(maxsize=1)(lambda **changing: as_margin(build(**changing)))  # for equal options in a row
+    return lambda num_update: build_once(**options(num_update))
 
 
 def check_margin(settings) -> None:
-    """Raises ValueError as `build_margin`, also for the options of later epochs."""
+    """Raises ValueError as `margin_builder`, also for the options of later epochs."""
     updates = 10**6  # of an epoch
-    changes = [check_by_epoch(name, values) for name, values in lists_by_epoch(settings).items()]
-    for epoch in sorted({1}.union(*changes)):
-        for num_update in ((epoch - 1) * updates, (epoch - 1) * updates + 1):  # before and after a change
-            build_margin(settings, Epochs(updates, 1), max(num_update, 1))
+    build, options = margin_builder(settings), margin_options_by_update(settings, Epochs(updates, 1))
+    for epoch in sorted({1}.union(*(check_by_epoch(*each) for each in lists_by_epoch(settings).items()))):
+        for num_update in ((epoch - 1) * updates or 1, (epoch - 1) * updates + 1):  # before and after a change
+            build(**options(num_update))
 
 
 def optimizer_of(settings) -> Callable[..., BackboneOptimizer]:
@@ -245,12 +241,14 @@ class TorchFramework:
         logging.info("%s", precision_line(settings, self.device, collectives.size))
 
         def build_heads() -> list[LayerHead]:
-            folders = [folder, *(os.path.join(folder, HEADS, head.name) for head in heads[1:])]
-            layers = [self.build_layer(head.settings, path, model_format) for head, path in zip(heads, folders)]
-            return [
-                LayerHead(head.name, layer, head.weight, margins_by_update(head.settings, epochs))
-                for head, layer in zip(heads, layers)
-            ]
+            built = list[LayerHead]()
+            for head in heads:
+                path = os.path.join(folder, HEADS, head.name) if built else folder
+                with errors_of_head(head.name):
+                    margins = margins_by_update(head.settings, epochs)
+                    layer = self.build_layer(head.settings, path, model_format)
+                built.append(LayerHead(head.name, layer, head.weight, margins))
+            return built
 
         layer_heads = collectives.run_on_all_ranks("memory_bank", build_heads)
         layer = layer_heads[0].layer
@@ -287,8 +285,9 @@ class TorchFramework:
         """Builds the layer of this rank, which saves its centers to ``folder``."""
         options = options_of(settings, "layer_options")
         return PartialFC(
-            margin_softmax=build_margin(settings, Epochs(1, 1)),
-            **objective_arguments(settings),
+            margin_softmax=margin_builder(settings)(**margin_options_by_update(settings, Epochs(1, 1))(1)),
+            objective=settings.objective,
+            objective_options=other_options(settings, "objective_options", find_objective(settings.objective)),
             num_classes=settings.num_classes,
             sample_rate=value_in_epoch(settings.sample_ratio, 0),
             sampling_correction=settings.sampling_correction,
@@ -364,10 +363,9 @@ class TorchFramework:
         elif self.collectives.rank == 0:
             logging.warning("no ONNX files are written: the weights of %s exceed their 2 GiB", settings.network)
         model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, exports), validate)
-        center_saves = []
+        saves: list[SaveCallback] = [model_save]
         for head in engine.heads:
-            layer, names = head.layer, [center_file(field) for field in head.layer.widths]
-            path = folder if layer is engine.layer else os.path.join(folder, HEADS, head.name)
-            save = CenterSave(engine.collectives, settings.save_every, layer.save_params, path, names)
-            center_saves.append(save)
-        return model_save, *center_saves
+            path = folder if head.layer is engine.layer else os.path.join(folder, HEADS, head.name)
+            names, save = [center_file(field) for field in head.layer.widths], head.layer.save_params
+            saves.append(CenterSave(engine.collectives, settings.save_every, save, path, names))
+        return tuple(saves)

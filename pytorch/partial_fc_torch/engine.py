@@ -18,6 +18,7 @@ from partial_fc.checkpoint.backbone import AVERAGE
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.checkpoint.torch_names import with_torch_names
 from partial_fc.data.batch import Batch, Inputs, map_inputs
+from partial_fc.distributed.errors import errors_of_head
 from partial_fc.utils.text import some
 
 from . import weights
@@ -183,9 +184,10 @@ class TorchEngine:
         losses = []
         for number, (head, of_head, center_rate) in enumerate(zip(self.heads, batches, center_rates, strict=True), 1):
             head.layer.learning_rate = center_rate
-            if head.margins:
-                head.layer.margin.take_options(head.margins(num_update))
-            losses.append(self._train_head(head, of_head, is_last=number == len(batches)))
+            with errors_of_head(head.name):
+                if head.margins:
+                    head.layer.margin.take_options(head.margins(num_update))
+                losses.append(self._train_head(head, of_head, is_last=number == len(batches)))
         self._update(learning_rate)
         if self.averaged:
             self.averaged.update(self.num_update)

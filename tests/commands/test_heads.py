@@ -50,7 +50,7 @@ def contents(path):
     return {**arrays, **of_head}, manifest
 
 
-def test_a_training_with_heads_resumes_on_any_number_of_ranks(succeed, arguments, tmp_path):
+def test_a_training_with_heads_resumes_on_any_number_of_ranks(succeed, arguments, heads, tmp_path):
     whole, parts, three = (tmp_path / name for name in ("whole", "parts", "three"))
     result = succeed(*TWO_RANKS, *arguments, f"output={whole}")
     assert "head others: weight 0.5, " in result.stdout and "Loss of others " in result.stdout
@@ -80,10 +80,16 @@ def test_a_training_with_heads_resumes_on_any_number_of_ranks(succeed, arguments
     assert list((whole / "heads" / "others").glob("rank_1_softmax_weight.pt"))
     assert len(list(whole.rglob("*.onnx"))) == 1
 
-    # The settings of the training start it again.
-    again = tmp_path / "again"
+    # The settings of the training start it again, whatever happens to the file.
+    again, (copy,) = tmp_path / "again", (whole / "heads").glob("*.json")
+    saved = json.loads((whole / "settings.json").read_text())["heads"]
+    assert saved == str(copy) and copy.name == "heads.json"  # as the user's
+    heads.rename(tmp_path / "moved")
     succeed(*TWO_RANKS, "--config", whole / "settings.json", f"output={again}")
+    (tmp_path / "moved").rename(heads)
     assert contents(checkpoint(again, 7))[1].files == manifest.files
+    entries = [json.loads(path.read_text()) for path in (copy, again / "heads" / "heads.json")]
+    assert entries[0] == entries[1] and entries[0]["heads"][1]["rec"] == str(heads.parent / "others" / "train.rec")
 
 
 def test_a_killed_training_continues_bit_for_bit(succeed, arguments, tmp_path):
@@ -103,5 +109,5 @@ def test_a_set_that_is_missing_is_refused_at_the_start(run, arguments, heads, tm
     shutil.copy(heads, tmp_path / "heads.json")  # beside only one of the sets
     arguments = [word for word in arguments if not word.startswith("heads=")]
     result = run(*TWO_RANKS, *arguments, f"heads={tmp_path}/heads.json", f"output={tmp_path}/out", "follow_links=True")
-    assert result.returncode == 2 and f"{tmp_path}/others" in result.stderr, result.stdout + result.stderr
+    assert result.returncode == 2 and f"head others: {tmp_path}/others" in result.stderr, result.stdout + result.stderr
     assert not (tmp_path / "out").exists()

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from contextlib import nullcontext
 from functools import partial
 
@@ -311,6 +312,20 @@ def test_options_that_do_not_fit_in_a_later_epoch_are_refused(tmp_path, u_m, fit
     settings = settings_of(tmp_path, debug=True, loss="magface", margin_options=f"l_m=[[1,0.1],[4,0.6]],u_m={u_m}")
     with nullcontext() if fits else pytest.raises(ValueError, match="u_m=0.55"):
         build.check_margin(settings)
+
+
+def test_long_lists_of_options_are_read_once(tmp_path, monkeypatch):
+    """A file may have lists of any length, and every update asks for its margin."""
+    values = [round(0.3 + 1e-5 * number, 5) for number in range(4000)]
+    settings = settings_of(tmp_path, debug=True, loss="adaface", margin_options=f"m={values},h=[0.3,0.2]")
+    start = time.process_time()
+    build.check_margin(settings)
+    assert time.process_time() - start < 10  # 0.4 s; reading the list for each of its values takes minutes
+    margins, built = build.margins_by_update(settings, Epochs(100, 1)), []
+    as_margin = build.as_margin
+    monkeypatch.setattr(build, "as_margin", lambda margin: built.append(margin) or as_margin(margin))
+    assert [margins(update).m for update in (1, 2, 100, 101, 102)] == [0.3, 0.3, 0.3, 0.30001, 0.30001]
+    assert len(built) == 2 and margins(101).h == 0.2
 
 
 def test_a_training_with_an_average_and_a_schedule_is_verified_saved_and_resumed(tmp_path, faces):

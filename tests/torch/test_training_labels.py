@@ -1,6 +1,7 @@
 """Trainings on the labels of a file: drawn anew in every epoch, resumed to the same bytes, checked before the start."""
 
 import json
+import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,10 +17,14 @@ from partial_fc.data.item_batches import ItemBatches
 from partial_fc.data.sources.dataset import DatasetItems
 from partial_fc.distributed.errors import JobError
 from partial_fc.settings import declarations
-from partial_fc.training.tasks import Task
+from partial_fc.training.building import build_data, open_share
+from partial_fc.training.tasks import Task, build_task
+from partial_fc.training.tasks.items import DatasetTask
 from partial_fc.training.trainer import train
+from partial_fc.utils.config import Setting
 from partial_fc_torch.build import TorchFramework
 from partial_fc_torch.layer.objectives import OBJECTIVES
+from train import TorchTraining
 
 SETTINGS = {"task": "items", "rec": "own_items:Signals", "network": "own_items:network", "num_classes": CLASSES}
 SETTINGS |= {"embedding_size": 16, "batch_size": 8, "max_update": 14, "lr_steps": [], "trackers": "jsonl"}
@@ -171,6 +176,83 @@ def test_every_head_has_labels_an_objective_a_margin_and_sub_centers_of_its_own(
     saved(tmp_path, labels[::-1])
     with pytest.raises(JobError, match="the position in the data was saved with data_set="):
         train_heads(tmp_path / "other", resume=path, **changes)
+
+
+class Counted(DatasetTask):
+    """Counts the blocks of labels that are read, and the sets that are closed."""
+
+    closed = 0
+
+    def items(self):
+        items = super().items()
+        items.close = self.close
+        return items
+
+    @classmethod
+    def close(cls):
+        cls.closed += 1
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"labels_per_item": 9}, "labels_per_item is 9, but"),
+        ({"batch_size": 64}, "batch_size 64 on 1 rank needs"),
+        ({"labels": "missing.npy"}, ".*missing.npy"),
+        ({"labels": "labels.npy", "num_classes": 3}, ".*has the label"),
+        ({"margin": f"{__name__}:halved"}, "the margin"),
+    ],
+)
+def test_an_error_of_a_head_names_it_and_closes_earlier_sets(changes, message, tmp_path):
+    (tmp_path / "heads.json").write_text(json.dumps([{"name": "first"}, {"name": "second", **changes}]))
+    saved(tmp_path, several())
+    Counted.closed = 0
+    own = {"heads": str(tmp_path / "heads.json"), "task": f"{__name__}:Counted", "output": str(tmp_path / "run")}
+    settings = default.generate_config(changes={**SETTINGS, **own}, trainer="torch", trust_code=True)
+    with pytest.raises(JobError, match=f"head second: {message}"):
+        train(settings, TorchFramework(), heads=default.heads)
+    assert Counted.closed == 1 + ("margin" in changes)
+
+
+def test_processes_take_what_was_found_in_the_labels(tmp_path, monkeypatch):
+    """A rank reports its progress for each block; its processes read the labels of batches alone."""
+    monkeypatch.setattr("partial_fc.data.label_file.BLOCK", 100)
+    labels = several()
+    labels[:, -1] = labels[:, 0]
+    changes = {
+        "labels": saved(tmp_path, labels),
+        "task": f"{__name__}:FewLabels",
+        "task_options": "min_images_per_class=14",
+    }
+    task = build_task(settings_of(tmp_path / "run", **changes))
+    reports = []
+    monkeypatch.setattr(TorchFramework.collectives, "report_progress", lambda: reports.append(1))
+    data = build_data(task.settings, task, TorchFramework())
+    batches = data.batches
+    assert len(reports) == 4 and 0 < batches.num_images < N  # two blocks, read twice
+    monkeypatch.setattr("partial_fc.data.label_file.FileLabels._blocks", None)
+    share = open_share(task.settings, 0, 1, pickle.loads(pickle.dumps(task.label_facts)))
+    assert share.order == batches.order and share.num_classes == batches.num_classes
+    for read, expected in zip(share.batch(0, 8), batches.batch(0, 8)):
+        np.testing.assert_equal(read, expected)
+    other = task.label_facts._replace(digest_of_set="of another set")
+    with pytest.raises(TypeError):  # reads the labels again
+        open_share(task.settings, 0, 1, other)
+    data.close()
+
+
+class FewLabels(DatasetTask):
+    """Leaves out classes with few items."""
+
+    options = (Setting("min_images_per_class", 0, ""),)
+
+
+def test_an_error_in_a_margin_names_the_head(tmp_path):
+    second = {"name": "second", "loss": "magface", "margin_options": "l_m=[0.1,1.5]"}
+    (tmp_path / "heads.json").write_text(json.dumps([{"name": "first"}, second]))
+    settings = settings_of(tmp_path / "run", heads=str(tmp_path / "heads.json"))
+    with pytest.raises(ValueError, match="^head second: .*1.5"):
+        TorchTraining().load_framework(settings)
 
 
 class OwnBatches(Task):

@@ -224,7 +224,9 @@ class ArrowImages(ImageSet):
         images = choose(path, "image", "encoded images", is_image, columns, chosen or {})
         labels = columns.get((chosen or {}).get("label", "label"))
         if labels is None or not is_list(labels.type):
-            labels = choose(path, "label", "integer labels", is_integer, columns, chosen or {})
+            labels = choose(
+                path, "label", "integer labels", lambda kind: INTEGER.fullmatch(str(kind)), columns, chosen or {}
+            )
         self._files, self._roots = None, roots
         if str(images.type).startswith("struct"):
             fields = dict(zip((field.name for field in images.type), images.flatten()))
@@ -260,11 +262,6 @@ def is_image(kind: Any) -> bool:
     return BINARY.fullmatch(fields.get("bytes", "")) is not None
 
 
-def is_integer(kind: Any) -> bool:
-    """Whether a pyarrow type holds integers."""
-    return INTEGER.fullmatch(str(kind)) is not None
-
-
 def is_list(kind: Any) -> bool:
     """Whether a pyarrow type holds lists of integers."""
     return INTEGERS.fullmatch(str(kind)) is not None
@@ -272,19 +269,18 @@ def is_list(kind: Any) -> bool:
 
 def numbers_in(path: str, labels: Any) -> np.ndarray:
     """Returns a column of integers as (N,), or one of lists as padded(). Raises ValueError if one is missing."""
-    lengths = None
-    if is_list(labels.type) and not labels.null_count:
-        from pyarrow import compute
+    from pyarrow import compute
 
-        lengths, labels = compute.list_value_length(labels).to_numpy(), compute.list_flatten(labels)
-    if labels.null_count:
-        raise ValueError(f"{path} has {labels.null_count} images without a label: remove them")
-    numbers: np.ndarray = labels.to_numpy()
-    return numbers if lengths is None else padded(numbers, lengths)
+    has_lists = is_list(labels.type)
+    values = compute.list_flatten(labels) if has_lists else labels
+    if missing := labels.null_count or values.null_count:
+        raise ValueError(f"{path} has {missing} images without a label: remove them")
+    numbers: np.ndarray = values.to_numpy()
+    return padded(numbers, compute.list_value_length(labels).to_numpy()) if has_lists else numbers
 
 
 def choose(
-    path: str, use: str, what: str, fits: Callable[[Any], bool], columns: Mapping[str, Any], chosen: Mapping[str, str]
+    path: str, use: str, what: str, fits: Callable[[Any], object], columns: Mapping[str, Any], chosen: Mapping[str, str]
 ) -> Any:
     """Returns the chosen column; without a choice the one named `use`, or the only one that fits.
 

@@ -233,13 +233,10 @@ def labels_of(dataset: Any, name: str) -> np.ndarray:
             targets = [read_item(dataset, name, position)[1] for position in range(len(dataset))]
         except ValueError as error:
             raise ValueError(f"{error}; {name} has no targets, so each item is read for its label") from error
-    labels = label_array(targets)
-    if labels.shape[:1] != (len(dataset),) or labels.ndim > 2 or not labels.size or labels.dtype.kind not in "iu":
-        raise ValueError(
-            f"{name} has {len(dataset)} items, but targets of shape {labels.shape} and type {labels.dtype}: expected "
-            "an integer from 0 for each, or a list of them"
-        )
-    return class_labels(labels, name)
+    labels = class_labels(targets, name)
+    if len(labels) != len(dataset):
+        raise ValueError(f"{name} has {len(dataset)} items, but {len(labels)} targets: expected one for each")
+    return labels
 
 
 def read_item(dataset: Any, name: str, position: int) -> tuple[Any, int | np.ndarray]:

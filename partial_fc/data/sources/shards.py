@@ -141,11 +141,12 @@ def open_shard(path: str) -> np.ndarray:
     """Returns offset, size and labels of each image, (K, 2 + P) int64, from the index file or from the shard."""
     stamp = file_stamp(path, FORMAT)
     words = read_words(path + ENDING, stamp)
-    width = 0 if words is None or len(words) <= HEADER_WORDS else (len(words) - HEADER_WORDS) // max(1, words[0])
-    if words is not None and 2 < width <= 2 + MAX_LABELS and len(words) == HEADER_WORDS + width * words[0]:
-        images = np.array(words[HEADER_WORDS:]).reshape(-1, width)  # a copy, because each memory map keeps a file open
-        if images.sum() == words[1] and lie_inside(path, images):
-            return images
+    if words is not None and len(words) > HEADER_WORDS and words[0] > 0:
+        width, rest = divmod(len(words) - HEADER_WORDS, int(words[0]))
+        if 2 < width <= 2 + MAX_LABELS and not rest:
+            images = np.array(words[HEADER_WORDS:]).reshape(-1, width)  # a copy: each memory map keeps a file open
+            if images.sum() == words[1] and lie_inside(path, images):
+                return images
     images = index_shard(path)
     write_words(path + ENDING, stamp, np.array([len(images), images.sum()]), images)
     return images

@@ -59,12 +59,14 @@ def render(result: TrainingResult) -> str:
         for name, set_result in result.sets.items()
         if (content := pictures.hardest(set_result, max_bytes))
     ]
+    heads = {head.name: {**head.own, "weight": head.weight} for head in result.heads if head.name}
+    of_heads = [(name, ", ".join(f"{k} {setting(v)}" for k, v in each.items())) for name, each in heads.items()]
     sections: list[tuple[str, str, Content]] = [
         ("results", "Results", _results(result)),
         ("curves", "Curves", figures(training_charts(result))),
         ("pairs", "Hardest pairs", [tag("p", HARDEST, class_="lead"), pairs] if pairs else []),
         ("verifications", "Verifications", [_verifications(*named) for named in result.sets.items()]),
-        ("heads", "Heads", facts(_heads(result), "columns mono")),
+        ("heads", "Heads", facts(of_heads, "columns mono")),
         ("settings", "Settings", facts(((k, setting(v)) for k, v in result.settings.items()), "columns mono")),
         ("versions", "Versions", facts(result.versions.items(), "columns mono")),
     ]
@@ -159,12 +161,6 @@ def _notices(result: TrainingResult) -> list[str]:
     if result.skipped:
         notices.append(f"Skipped because of read errors: {plural(result.skipped, 'sample')}.")
     return notices
-
-
-def _heads(result: TrainingResult) -> list[tuple[str, str]]:
-    """Returns what the file of the heads says about each, by name."""
-    own = {head.name: {**head.own, "weight": head.weight} for head in result.heads if head.name}
-    return [(name, ", ".join(f"{key} {setting(value)}" for key, value in each.items())) for name, each in own.items()]
 
 
 def _results(result: TrainingResult) -> Content:

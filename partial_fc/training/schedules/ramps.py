@@ -48,9 +48,8 @@ def value_on_ramp(points: Sequence[tuple[int, float]], growth: str, done: int, o
         done: number of updates done.
         of_epoch: number of updates in an epoch.
     """
-    starts = [(epoch - 1) * of_epoch for epoch, _ in points]
-    reached = bisect_right(starts, done)
+    reached = bisect_right(points, 1 + done // of_epoch, key=lambda point: point[0])
     if reached in (0, len(points)):
         return points[max(reached - 1, 0)][1]
-    (start, end), ((_, before), (_, after)) = starts[reached - 1 : reached + 1], points[reached - 1 : reached + 1]
-    return before + (after - before) * RAMPS[growth]((done - start) / (end - start))
+    (start, before), (end, after) = points[reached - 1 : reached + 1]
+    return before + (after - before) * RAMPS[growth]((done - (start - 1) * of_epoch) / ((end - start) * of_epoch))

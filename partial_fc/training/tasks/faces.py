@@ -86,7 +86,7 @@ class Faces(Task):
     def batches(self, rank: int, size: int) -> Batches:
         """See Task."""
         batches: Any = super().batches(rank, size)
-        records = getattr(batches.items, "items", batches.items).records
+        records = (batches.items.items if self.settings.labels else batches.items).records
         if records.left_out and rank == 0 and multiprocessing.parent_process() is None:  # not in worker processes
             logging.warning("%s: %s", records.path, others_text(records.left_out))
         return batches

@@ -1,13 +1,13 @@
 """The interface of a task: its training set, the inputs of the backbone, and its evaluations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from partial_fc.data.batch import Inputs, arrays_of, map_inputs, num_items
 from partial_fc.data.item_batches import ItemBatches, Items, first_items
-from partial_fc.data.label_file import FileLabels
+from partial_fc.data.label_file import FileLabels, LabelFacts
 from partial_fc.data.training_data import Batches
 from partial_fc.training.schedule import items_of_update
 from partial_fc.utils.config import Schema, Setting, SettingsError
@@ -27,6 +27,8 @@ class Task:
             backbone as they are. H and W are the ``image_size`` of `network_sizes`, if it has one.
         options: declarations of the task's own settings; their values are attributes of the task.
         settings: settings of the training.
+        report_progress: called while `batches` reads labels; does nothing by default.
+        label_facts: what `batches` has found in the file of the labels, or another process before; None without any.
 
     Raises:
         SettingsError: An option is unknown, or outside of its bounds.
@@ -34,6 +36,8 @@ class Task:
 
     pixels: ClassVar[bool] = False
     options: ClassVar[Sequence[Setting]] = ()
+    report_progress: Callable[[], object] = staticmethod(lambda: None)
+    label_facts: LabelFacts | None = None
 
     def __init__(self, settings: Any, **options: Any):
         self.settings = settings
@@ -77,7 +81,9 @@ class Task:
         """
         settings, items = self.settings, self.items()
         if settings.labels:
-            items = FileLabels(items, settings.labels, settings.num_classes, getattr(self, "min_images_per_class", 0))
+            least, known = getattr(self, "min_images_per_class", 0), self.label_facts
+            items = FileLabels(items, settings.labels, settings.num_classes, least, self.report_progress, known)
+            self.label_facts = items.facts
         return ItemBatches(
             items,
             items_of_update(settings),

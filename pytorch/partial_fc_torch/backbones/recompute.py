@@ -1,7 +1,7 @@
 """Activation checkpointing: blocks keep only their input, and recompute their activations in the backward pass."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import torch
@@ -50,12 +50,12 @@ class Recomputed:
         if not torch.is_grad_enabled():
             return forward(*arguments, **options)
         # The second pass must not update running statistics again. A compiled graph never does, and takes no context.
-        contexts = {} if torch.compiler.is_compiling() else {"context_fn": self._contexts}
+        contexts = (
+            {}
+            if torch.compiler.is_compiling()
+            else {"context_fn": lambda: (nullcontext(), _fixed_statistics(self.block))}
+        )
         return checkpoint(forward, *arguments, use_reentrant=False, **contexts, **options)
-
-    def _contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
-        """Returns the contexts of the first and of the second forward pass."""
-        return nullcontext(), _fixed_statistics(self.block)
 
 
 @contextmanager

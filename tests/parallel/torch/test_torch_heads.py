@@ -151,7 +151,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, chan
 
 
 def test_other_heads_are_refused(folder):
-    cases = [({"classes": OTHER + 3}, f"holds {OTHER} classes of head b, .* set num_classes={OTHER} for this head")]
+    cases = [({"classes": OTHER + 3}, f"head b: it holds {OTHER} classes, .* set num_classes={OTHER}")]
     for number, (make, other, training) in enumerate([(TwoHeads, Training, "are none"), (Training, TwoHeads, "are b")]):
         own = CheckpointFolder(f"{folder}/{number}", kept=9)
         saved = checkpoint_cases.newest(make().fit(2, own, every=100), own)
@@ -183,6 +183,23 @@ def test_an_epoch_is_of_the_first_set_and_the_others_repeat():
     of_set = [batch.labels.tolist() for batch in alone]
     assert labels == 3 * of_set
     assert data.state() == {"epoch": 2, "images": 0, "heads": {"b": {"epoch": 2, "images": 2}}}
-    with pytest.raises(ValueError, match="the set of head b has 2 items, fewer than the 4 of a batch"):
-        sets["b"].cursor.global_batch = 4
-        HeadData(sets)
+
+
+def test_an_error_in_a_step_names_the_head():
+    """With its type, which decides how the job ends."""
+    engine = build_engine(plain_backbone())
+    first, second = dummy_batches(2)
+    with pytest.raises(ValueError, match="^head b: .*label"):
+        engine.step([first, second._replace(labels=second.labels + OTHER)])
+    with torch.no_grad():
+        engine.heads[1].layer.weight.fill_(torch.nan)
+    with pytest.raises(FloatingPointError, match="^head b: "):
+        engine.step([first, second._replace(labels=second.labels % OTHER)])
+
+
+def test_an_error_in_a_set_names_the_head():
+    sets = {"a": dummy_images((2, *SHAPE), 3, CLASSES), "b": dummy_images((2, *SHAPE), 2, OTHER)}
+    data = HeadData(sets)
+    sets["b"]._make_batch = lambda labels: open("/missing")
+    with pytest.raises(FileNotFoundError, match="head b: No such file.*/missing"):
+        data.next()

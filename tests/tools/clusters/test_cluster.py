@@ -120,6 +120,21 @@ def test_the_embeddings_are_never_in_memory_at_once():
         tracemalloc.stop()
 
 
+def test_centers_are_split_in_parts(monkeypatch):
+    """Half of the clusters may be empty, and the centers take most of the memory."""
+    whole, counts = embeddings(8000, 64), np.arange(8000) % 2 * 7
+    parts, sums = whole.copy(), 2 * whole
+    kmeans.move(whole, sums, counts)
+    monkeypatch.setattr(kmeans, "PART", 50, raising=False)
+    tracemalloc.start()
+    try:
+        kmeans.move(parts, sums, counts)
+        assert tracemalloc.get_traced_memory()[1] < parts.nbytes / 4
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(parts, whole)
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

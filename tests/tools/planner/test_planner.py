@@ -311,6 +311,24 @@ def test_heads_add_their_banks_and_transfers_and_share_what_a_step_frees(tmp_pat
     assert exit_code("plan", *words) == 2 and "head b: num_classes is missing" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss": "arcfac"},
+        {"loss": ["b"]},
+        {"num_classes": "x"},
+        {"layer_options": 3},
+        {"sample_ratio": "q"},
+        {"batch_size": 0},
+    ],
+)
+def test_a_bad_value_of_a_head_is_refused(changes, tmp_path, capsys):
+    (tmp_path / "heads.json").write_text(json.dumps([HEADS[0], {**HEADS[1], **changes}]))
+    assert exit_code("plan", "--trainer", "torch", "--heads", str(tmp_path / "heads.json")) == 2
+    (name,), error = changes, capsys.readouterr().err
+    assert "heads.json: head b: " in error and name in error and "Traceback" not in error
+
+
 def test_every_rate_has_its_own_unit(capsys):
     words = "--classes 1000 --ranks 2 --ratio 0.1 --bank host --network small --fp16".split()
     planned = plan(Case(1000, 2, ratio=0.1, bank="host", network="small", fp16=True))

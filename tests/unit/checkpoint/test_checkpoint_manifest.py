@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from partial_fc.checkpoint import Entry, Manifest, read_manifest, write_manifest
+from partial_fc.checkpoint.manifest import LARGEST
 
 NAMES = ["backbone.npz", "rank-00000.npz", "rank-00001.npz", "centers-00000.npy", "centers-00001.npy"]
 NAMES += ["momentum-00000.npy", "momentum-00001.npy"]
@@ -127,6 +128,22 @@ def test_a_head_has_its_own_classes_and_states(tmp_path):
 )
 def test_an_invalid_head(changes, tmp_path):
     refused(tmp_path, sealed(with_head(**changes)), "")
+
+
+@pytest.mark.parametrize("heads", [{"b": {"epoch": 1}}, {"b": 7}, [7]])
+def test_an_invalid_position_of_a_head(heads, tmp_path):
+    fields = with_head()
+    fields["state"]["data"] = {"epoch": 1, "images": 2, "heads": {"b": {"epoch": 3, "images": 0}}}
+    (tmp_path / "manifest.json").write_text(sealed(fields))
+    read_manifest(str(tmp_path))
+    fields["state"]["data"]["heads"] = heads
+    refused(tmp_path, sealed(fields), "")
+
+
+def test_a_manifest_too_large_to_be_read_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match="more than 16,777,216: train fewer heads"):
+        write_manifest(str(tmp_path), replace(MANIFEST, state={"x": " " * LARGEST}))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("field", content())

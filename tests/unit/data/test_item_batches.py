@@ -59,7 +59,7 @@ def test_rows_of_larger_arrays_are_a_set_like_their_copy(monkeypatch):
         (lambda: ArrayItems(np.zeros((2, 2)), np.array([0, -1])), "item 1 has the label -1"),
         (lambda: ArrayItems(np.zeros((2, 2)), np.array([2**63, 0], np.uint64)), f"item 0 has the label {2**63}"),
         (lambda: ArrayItems(np.zeros((2, 2)), np.array([0, 2**31])), f"item 1 has the label {2**31}"),
-        (lambda: ArrayItems(np.zeros((2, 2)), np.array([0.5, 1])), "2 labels of float64"),
+        (lambda: ArrayItems(np.zeros((2, 2)), np.array([0.5, 1])), "labels: float64 of shape"),
         (lambda: batches_of(size=8), "batch_size 3 on 8 ranks needs 24 items, there are 23"),
         (lambda: batches_of(batch_size=0), "batch_size must be at least 1"),
         (lambda: batches_of(rank=2, size=2), "rank 2 is out of range"),

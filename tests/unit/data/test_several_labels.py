@@ -7,6 +7,7 @@ import pytest
 
 from face_sets import face_batches, jpeg, write_records
 from own_items import Signals
+from partial_fc.data.batch import Batch
 from partial_fc.data.class_images import ClassImages
 from partial_fc.data.item_batches import ArrayItems, ItemBatches
 from partial_fc.data.label_file import FileLabels
@@ -204,6 +205,18 @@ def test_more_labels_than_items_have_are_refused(items, in_set):
     batches = ItemBatches(items(), 4, labels_per_item=1)
     batches.check_labels(CLASSES)
     assert batches.batch(0, 0).labels.shape == (4, 1) and batches.label_shape == (1,)
+
+
+def test_labels_of_another_shape_are_refused():
+    class Square(ArrayItems):
+        def read(self, positions, epoch):
+            inputs, labels = super().read(positions, epoch)
+            return Batch(inputs, np.stack([labels[:, None]] * 2, axis=2))
+
+    batches = ItemBatches(Square(INPUTS, np.zeros(N, int)), 4)
+    batches.check_labels(1)
+    with pytest.raises(ValueError, match=r"'labels': 'int64 \(4, 1, 2\)'.* each array must have an item"):
+        batches.batch(0, 0)
 
 
 # A file beside the set -------------------------------------------------------------------------------

@@ -43,8 +43,17 @@ def test_a_head_has_the_training_s_settings_and_its_own(tmp_path):
     assert (one.seed, one.bank_folder) == (3, "/bank") and two.bank_folder == "/bank/b"
     assert two.seed not in (0, 3) and two.seed == heads_of(settings)[1].settings.seed
     assert two.seed != heads_of(read(path, seed=4))[1].settings.seed
-    expected = {**B, **own, "batch_size": 5}
+    expected = {**B, **own, "batch_size": 5, "rec": two.rec}
     assert second.own == {key: expected[key] for key in expected if key not in ("name", "weight")}
+
+
+def test_the_heads_are_those_that_were_read_with_the_settings(tmp_path):
+    settings = read(written(tmp_path, [A, B]))
+    expected = heads_of(settings)
+    written(tmp_path, "")
+    assert default.heads == expected and type(default.heads[1].settings) is type(settings)
+    default.generate_config(trainer="torch")
+    assert [head.name for head in default.heads] == [""]
 
 
 def test_a_training_without_heads_is_one_head_without_a_name():
@@ -87,19 +96,20 @@ BAD = [
     ([], "has 0 heads, but must have 1 to 64"),
     ({"head": [A]}, "has no list of heads"),
     ([A, 3], "has no list of heads"),
-    ("[[heads]]", "is neither TOML nor JSON, as its ending says"),
+    ("[[heads]]", "as JSON: Expecting value"),
+    ('[{"name": "b", "rec": "/b", "rec": "/c"}]', "as JSON: it has 'rec' twice"),
 ]
 
 
 @pytest.mark.parametrize("heads, message", BAD)
 def test_a_bad_file_is_refused_with_its_path_and_the_head_and_the_key(heads, message, tmp_path):
     path = written(tmp_path, heads)
-    with pytest.raises(SettingsError, match=f"^{path}:? {message}"):
+    with pytest.raises(SettingsError, match=f"^(cannot read )?{path}:? {message}"):
         read(path)
 
 
 def test_a_missing_or_large_file_and_the_other_trainer_are_refused(tmp_path):
-    with pytest.raises(SettingsError, match=f"cannot read the heads in {tmp_path}/none.json: No such file"):
+    with pytest.raises(SettingsError, match=f"cannot read {tmp_path}/none.json as JSON: No such file"):
         read(str(tmp_path / "none.json"))
     with pytest.raises(SettingsError, match="more than 1,048,576 bytes"):
         read(written(tmp_path, " " * (1 << 20) + "[]"))

@@ -300,6 +300,7 @@ def test_a_saved_configuration_may_hold_some_settings_only(tmp_path):
         ('{"rec": "a\\u0000b"}', ": rec is .* a path"),
         ('{"lr": ' + "[" * 900 + "]" * 900 + "}", ": lr is .* type float"),
         ("[1]", " is not a settings.json: .* JSON object"),
+        ('{"lr": 1, "lr": 2}', " is not a settings.json: it has 'lr' twice"),
         ("\udcff", " is not a settings.json"),
     ],
 )

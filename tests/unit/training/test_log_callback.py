@@ -161,6 +161,11 @@ def test_the_losses_of_heads_are_means_of_the_same_updates_also_after_a_resume(c
         resumed(BatchEndParam(5.0, 0, 2))
     assert resumed.points[-1].head_losses == {"a": 2.0, "b": 6.0} == {name: shown[f"loss.{name}"] for name in "ab"}
     assert "Loss 5.0000   Loss of a 2.0000   Loss of b 6.0000   Epoch" in caplog.text
+    renamed = CallBackLogging(2, 0, 1, 1, engine=engine, loop=LoopState())
+    renamed.restore(json.loads(json.dumps(first.state())))
+    engine.head_losses = {"new": 3.0, "b": 4.0}
+    renamed(BatchEndParam(5.0, 0, 2))
+    assert renamed.points[-1].head_losses == {"new": 3.0, "b": 6.0}
     again = CallBackLogging(2, 0, 1, 1)
     again.restore(json.loads(json.dumps(resumed.state())))
     assert again.points == resumed.points

@@ -8,6 +8,7 @@ import pytest
 
 from made_up_training import SETTINGS, a_set, a_training, log_lines, point
 from partial_fc.checkpoint import Manifest
+from partial_fc.training.heads import Head
 from partial_fc.training.log_lines import log_resume
 from partial_fc.training.next_commands import next_commands
 from partial_fc.training.report import try_report, write_results
@@ -58,6 +59,9 @@ def test_next_commands(tmp_path):
     assert " loss=arcface " in arcface
     own, _ = next_commands(result._replace(settings={**other, "network": "mine:network"}), "/program/run.sh")
     assert " --trust-code loss=arcface " in own and "--trust-code" not in arcface
+    heads = [Head("a", settings, own={"loss": "arcface"}), Head("b", settings, own={"margin": "mine:Margin"})]
+    (sampled, _) = next_commands(result._replace(settings={**settings, "trackers": []}, heads=heads), "/program/run.sh")
+    assert " --trust-code sample_ratio=0.1 " in sampled
     for resume, count in {"auto": 3, "/other/step-5": 1}.items():
         resumed = result._replace(settings={**settings, "resume": resume, "trackers": []})
         assert len(next_commands(resumed, "run.sh")) == count

@@ -14,6 +14,7 @@ from partial_fc_tools.index.ivf import load_faiss
 
 BATCH = 16384  # the sums, and so the bits of the centers, depend on it: a constant, whatever the free memory
 SAMPLE = 256  # embeddings per cluster in the iterations; more hardly change the centers (the default of faiss)
+PART = 4096  # centers that are split at a time
 APART = 1 / 1024  # relative change of a center's components when it is split in two, as in faiss
 
 
@@ -65,9 +66,11 @@ def move(centers: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> None:
     largest = (-counts).argsort(kind="stable")[: len(empty)]
     largest = largest[counts[largest] > 1]
     shift = np.where(np.arange(centers.shape[1]) % 2, APART, -APART).astype(np.float32)
-    split = centers[largest]
-    for numbers, half in ((empty[: len(largest)], split * (1 + shift)), (largest, split * (1 - shift))):
-        centers[numbers] = half / np.sqrt(np.einsum("ke,ke->k", half, half))[:, None]
+    for start in range(0, len(largest), PART):  # in parts, for the memory
+        part = slice(start, min(start + PART, len(largest)))
+        split = centers[largest[part]]
+        for numbers, half in ((empty[part], split * (1 + shift)), (largest[part], split * (1 - shift))):
+            centers[numbers] = half / np.sqrt(np.einsum("ke,ke->k", half, half))[:, None]
 
 
 def nearest_centers(part: np.ndarray, centers: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:

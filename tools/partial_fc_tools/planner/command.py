@@ -14,7 +14,7 @@ import numpy as np
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.cli import number_above_0, whole_number
-from partial_fc.utils.config import read_settings, split_options
+from partial_fc.utils.config import join_options, read_settings, split_options
 from partial_fc.utils.imports import TRUST, TRUST_HELP, refuse_code
 from partial_fc.utils.options import options_of
 
@@ -42,6 +42,8 @@ SETTINGS = {  # field of Case -> setting with the same meaning
     **{name: name for name in ("network", "fp16", "margin")},
     **{name: name for name in ("gradient_dtype", "gradient_acc", "task", "task_options", "heads")},
 }
+LAYER_OPTIONS = "tile_classes", "sub_centers", "logits_cache_mb"  # fields of Case that layer_options has
+OF_HEAD = "classes", "batch", "ratio", "margin", "task_options", *LAYER_OPTIONS  # fields of one head
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,9 +111,9 @@ def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
     fields = {field: settings[name] for field, name in SETTINGS.items() if name in settings}
     if "layer_options" in settings:
         layer, named = options_of(settings, "layer_options"), split_options("layer_options", settings["layer_options"])
-        fields |= {name: getattr(layer, name) for name in named if name in ("tile_classes", "sub_centers")}
-        if layer.logits_cache_mb >= 0:
-            fields["logits_cache_mb"] = layer.logits_cache_mb
+        fields |= {name: getattr(layer, name) for name in LAYER_OPTIONS if name in named}
+        if layer.logits_cache_mb < 0:  # which the trainer chooses, and Case by default
+            fields.pop("logits_cache_mb", None)
     if "sample_ratio" in settings:
         fields["ratio"] = float(np.max(settings["sample_ratio"]))  # one value, or one per epoch
     return fields
@@ -119,20 +121,19 @@ def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fields_of_heads(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of Case that the first head sets, and the field ``heads``; ``options`` hold for all heads."""
-    from partial_fc.settings.heads import read_heads
-    from partial_fc.settings.presets import loss  # needs easydict, which only the trainers install
+    from partial_fc.settings import declarations, precedence  # need easydict, which only the trainers install
 
+    settings = {name: options[field] for field, name in SETTINGS.items() if field in options}
+    layer_options = join_options({name: str(options[name]) for name in LAYER_OPTIONS if name in options})
+    settings |= {"sample_ratio": options.get("ratio", 1.0), "layer_options": layer_options, "heads": path}
     by_name = {}
-    for head in read_heads(path):
-        of_loss = {"margin": loss[head["loss"]]["margin"]} if "loss" in head else {}
-        by_name[head["name"]] = _fields({**of_loss, **head})
-    (_, first), *others = by_name.items()
-    common = {field: options.get(field, Case._field_defaults.get(field)) for field in first}
-    heads = {name: {**common, **fields} for name, fields in others}
-    for name, fields in heads.items():
-        if not fields.get("classes", options.get("classes")):
-            raise ValueError(f"{path}: head {name}: num_classes is missing")
-    return {**first, "heads": tuple((name, tuple(fields.items())) for name, fields in heads.items())}
+    for head in precedence.heads_of({**declarations.SETTINGS.defaults(), **settings}):
+        fields = {**Case._field_defaults, **_fields(head.settings)}
+        if not fields["classes"]:
+            raise ValueError(f"{path}: head {head.name}: num_classes is missing")
+        by_name[head.name] = {field: fields[field] for field in OF_HEAD}
+    first, *others = by_name
+    return {**by_name[first], "heads": tuple((name, tuple(by_name[name].items())) for name in others)}
 
 
 def _fields_of_config(options: dict[str, Any], trusts_code: bool) -> dict[str, Any]:
