@@ -246,8 +246,8 @@ class PartialFC_V2(ClassCenters):
         margin, embedding_size, num_classes, sample_rate: see PartialFC.
         fp16: accepted and ignored; the layer computes in the type of ``weight``, float32 or float64, even under
             autocast.
-        objective, objective_options, sub_centers, sampling_correction, seed, tile_classes, logits_cache_mb,
-            layer_dtype, layer_kernel, store, collectives: see PartialFC.
+        objective, objective_options, sub_centers, sampling_correction, seed, store, collectives: see PartialFC.
+        tile_classes, logits_cache_mb, layer_dtype, layer_kernel: see PartialFC.
         device: of the centers; None is PyTorch's default.
         margin_loss: arcface_torch's name of ``margin``.
     """

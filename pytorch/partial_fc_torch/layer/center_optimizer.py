@@ -3,7 +3,7 @@
 Shapes: S centers of a step of this rank, E embedding.
 """
 
-import warnings
+import logging
 import weakref
 from collections.abc import Callable, Sequence
 
@@ -65,10 +65,10 @@ class CenterOptimizer(EagerOptimizer):
         """
         self._passes += 1
         if self._passes == MANY_PASSES:
-            warnings.warn(
-                f"{MANY_PASSES} backward passes of the layer without layer.optimizer.step(): its centers do not move, "
-                "and other optimizers do not move them either",
-                stacklevel=2,
+            logging.warning(
+                "%d backward passes of the layer without layer.optimizer.step(): its centers do not move, and other "
+                "optimizers do not move them either",
+                MANY_PASSES,
             )
         for parameter, added in zip(self.parameters, by_parameters, strict=True):
             added = added.to(parameter.dtype, copy=True)
