@@ -13,11 +13,10 @@ import sys
 
 from partial_fc.distributed.env import rank_info
 from partial_fc.distributed.interfaces import set_interface_to, set_loopback_interface
-from partial_fc.training.command_line import OPTIONS
 from partial_fc.training.program import TrainingProgram
 
 DESCRIPTION = __doc__  # in the body of a class, __doc__ is the docstring of the class
-RESUME = {"0": "", "1": "auto"}  # values of the tutorial's trainer
+RESUME = {"resume=0": "resume=", "resume=1": "resume=auto"}  # values of the tutorial's trainer
 
 
 class TorchTraining(TrainingProgram):
@@ -25,7 +24,6 @@ class TorchTraining(TrainingProgram):
 
     file, trainer, source_root, description = "train.py", "torch", "pytorch", DESCRIPTION
     install = "pip install -r requirement.txt"
-    options = (*OPTIONS, "output")
 
     def import_default(self):
         """Imports default.py, which imports config.py."""
@@ -40,8 +38,8 @@ class TorchTraining(TrainingProgram):
         )
 
     def load_settings(self, args):
-        """Fills ``default.config``; ``--resume`` may be 0 or 1."""
-        args.resume = RESUME.get(args.resume, args.resume)
+        """Fills ``default.config``; ``resume`` may be 0 or 1."""
+        args.settings = [RESUME.get(word, word) for word in args.settings]
         return super().load_settings(args)
 
     def prepare_host(self, settings):

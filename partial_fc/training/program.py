@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,7 +26,7 @@ from partial_fc.utils.streams import keep_streams, lost_output
 from partial_fc.utils.text import say
 from partial_fc.utils.user_code import place_in_user_code, refusal
 
-from .command_line import OPTIONS, Parser, likely_root
+from .command_line import Parser, likely_root
 
 if TYPE_CHECKING:  # else this file needs NumPy, whose absence it reports
     from .framework import Framework
@@ -44,7 +44,6 @@ class TrainingProgram:
         source_root: folder of the clone with the framework's package.
         description: text for ``--help``.
         install: command that installs what the program needs.
-        options: settings that have a command-line option.
     """
 
     file: str
@@ -52,7 +51,6 @@ class TrainingProgram:
     source_root: str
     description: str
     install: str
-    options: Sequence[str] = OPTIONS
 
     def import_default(self) -> ModuleType:
         """Imports default.py, which is beside the program and imports the user's config.py."""
@@ -92,7 +90,7 @@ class TrainingProgram:
 
     def parse_args(self, argv: list[str]) -> argparse.Namespace:
         """Parses the command line, see Parser.parse."""
-        parser = Parser(self.import_default(), self.file, self.trainer, self.description, self.options)
+        parser = Parser(self.import_default(), self.file, self.trainer, self.description)
         self.add_arguments(parser)
         return parser.parse(argv)
 
@@ -101,7 +99,6 @@ class TrainingProgram:
         recipe = self.read_recipe(args)
         default, trainer = self.import_default(), self.trainer
         changes = parse_assignments(args.settings, default.SETTINGS)
-        changes.update({name: getattr(args, name) for name in self.options if getattr(args, name) is not None})
         return default.generate_config(
             changes=changes, config_file=args.config, trainer=trainer, recipe=recipe, trust_code=args.trust_code
         )

@@ -83,6 +83,16 @@ def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_pa
     assert (settings["num_classes"], settings["margin_options"]) == (85742, "m1=1.0,m2=0.0,m3=0.4")
 
 
+@both
+def test_every_setting_can_be_given_as_an_option(program):
+    words = ["momentum=0.5", "--momentum=0.6", "--batch-size", "32", "--weight_decay=1e-3", "--fp16", "--warmup_steps"]
+    words += ["7", "--shuffle", "false", "--warmup_epoch", "-1", "--val_targets=lfw,cfp_fp", "lr=0.2"]
+    code, printed, errors = run(program, *words, "--print-config")
+    expected = {"momentum": 0.6, "batch_size": 32, "wd": 1e-3, "fp16": True, "shuffle": False, "lr": 0.2}
+    expected |= {"warmup_epoch": -1, "warmup_steps": 7, "val_targets": ["lfw", "cfp_fp"]}
+    assert (code, errors) == (0, "") and json.loads(printed).items() >= expected.items()
+
+
 @pytest.mark.parametrize(
     "program, arguments, message",
     [
@@ -94,6 +104,15 @@ def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_pa
             f"cannot read the settings in {ROOT}/none\\x1b[2J.json: ",
         ),
         ("train_memory.py", ["--profile-seconds", "3"], "--profile-seconds is 3.0, "),
+        ("train.py", ["--bach_size", "64"], "unknown setting 'bach_size': did you mean 'batch_size'?"),
+        ("train.py", ["--print_config"], "unknown setting 'print_config': did you mean '--print-config'?"),
+        ("train.py", ["--weight-decy=1"], "unknown setting 'weight-decy': did you mean 'weight_decay'?"),
+        ("train.py", ["--using_wandb", "True"], "unknown setting 'using_wandb': set trackers"),
+        ("train.py", ["--lr", "--bf16"], "--lr has no value"),
+        ("train.py", ["--conf", "a.json"], "unknown setting 'conf'"),
+        ("train.py", ["--val_targets", "lfw", "cfp_fp"], "cannot read 'cfp_fp': settings are given as"),
+        ("train.py", ["val_targets=[lfw,", "cfp_fp]"], "cannot read 'cfp_fp]': settings are given as"),
+        ("train.py", ["schedule_options=epochs=8,14"], "schedule_options is 'epochs=8,14', "),
         ("train.py", [os.fsdecode(b"output=/a\xff")], "the output folder /a\\udcff is not valid UTF-8: "),
     ],
 )

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from partial_fc import __version__
 from partial_fc.utils.cli import Command, Group, run_tree, start
-from partial_fc.utils.text import say
 
 
 def tool(help_text: str, module: str) -> Command:
@@ -65,11 +64,7 @@ TREE = Group(
 
 def main(words: Sequence[str] | None = None) -> int:
     """Runs the command that ``words`` name (by default the arguments of the process); returns its exit code."""
-    words = sys.argv[1:] if words is None else words
-    if words == ["--version"]:
-        say(f"partial-fc {__version__}")
-        return 0
-    return run_tree(TREE, "partial-fc", words)
+    return run_tree(TREE, "partial-fc", sys.argv[1:] if words is None else words)
 
 
 def run() -> None:
