@@ -1,10 +1,8 @@
 """The settings of a training: ``generate_config`` fills ``config``.
 
 partial_fc/settings/declarations.py declares every setting with its default and bounds, and presets.py beside it the
-presets of losses, data sets and networks. Relative paths start at the folder of this file.
+presets of losses, data sets and networks. Relative paths start at the current folder.
 """
-
-import os
 
 from easydict import EasyDict as edict
 
@@ -17,7 +15,6 @@ with errors_of("config.py failed"):
     from config import config as user_config
 
 __all__ = [
-    "HERE",
     "SETTINGS",
     "config",
     "dataset",
@@ -28,8 +25,6 @@ __all__ = [
     "network",
     "todays_names",
 ]
-
-HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Config(edict):
@@ -68,7 +63,7 @@ def generate_config(
     """
     presets = {"loss": loss_name, "dataset": dataset_name, "network": network_name}
     changes = dict(changes or {}, **{kind: name for kind, name in presets.items() if name is not None})
-    settings = resolve_settings(changes, trainer, user_config, HERE, config_file, recipe, trust_code)
+    settings = resolve_settings(changes, trainer, user_config, config_file, recipe, trust_code)
     config.clear()
     config.update(settings)
     return config

@@ -22,7 +22,7 @@ RESUME = {"resume=0": "resume=", "resume=1": "resume=auto"}  # values of the tut
 class TorchTraining(TrainingProgram):
     """The program of one process of the PyTorch trainer."""
 
-    file, trainer, source_root, description = "train.py", "torch", "pytorch", DESCRIPTION
+    file, trainer, package, description = "train.py", "torch", "partial_fc_torch", DESCRIPTION
     install = "pip install -r requirement.txt"
 
     def import_default(self):

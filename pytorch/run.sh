@@ -19,20 +19,20 @@ python=$root/.venv-torch/bin/python
 stop_signal=TERM    # torchrun sends it to its processes, and does not restart them
 # shellcheck source=../setup-utils/job.sh
 . "$root/setup-utils/job.sh"
-cd "$root"
 
 # Seconds from the stop signal until torchrun kills a process, by default 30: saving may take a minute.
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-75}
-NP=${NP:-$(PYTHONPATH=setup-utils "$python" -c 'import cuda; print(len(cuda.probe_gpus()[0]) or 2)')}
+cd_root() { cd "$root"; }
+NP=${NP:-$(cd_root; PYTHONPATH=setup-utils "$python" -c 'import cuda; print(len(cuda.probe_gpus()[0]) or 2)')}
 # torchrun would set one thread.
-OMP_NUM_THREADS=${OMP_NUM_THREADS:-$("$python" -c \
+OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(cd_root; "$python" -c \
     'import sys; from partial_fc.distributed.env import cores_of_rank; print(cores_of_rank(int(sys.argv[1])))' "$NP")}
 export OMP_NUM_THREADS
 
 main() {
-    check_settings "$python" train.py "$@"
-    run_job "$python" pytorch/launch.py --nproc_per_node="$NP" \
-        --max-restarts="${MAX_RESTARTS:-0}" train.py "$@"
+    check_settings "$python" "$root/train.py" "$@"
+    run_job "$python" "$root/pytorch/launch.py" --nproc_per_node="$NP" \
+        --max-restarts="${MAX_RESTARTS:-0}" "$root/train.py" "$@"
     [ -z "$stopped" ] || [ "$code" -ne 143 ] || code=75    # stopped before torchrun had started a process
     [ -z "$interrupted" ] || code=130
     exit "$code"

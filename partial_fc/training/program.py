@@ -20,6 +20,7 @@ from partial_fc.distributed.signals import block_signals, repeat_lost_interrupts
 from partial_fc.distributed.watchdog import Watchdog, refuse
 from partial_fc.utils.config import parse_assignments, to_json
 from partial_fc.utils.garbage import infrequent_gc
+from partial_fc.utils.imports import search_current_folder, trainer_root
 from partial_fc.utils.regular_files import FOLLOW_LINKS
 from partial_fc.utils.shared_folders import keep_from_others
 from partial_fc.utils.streams import keep_streams, lost_output
@@ -41,14 +42,14 @@ class TrainingProgram:
     Attributes:
         file: name of the program.
         trainer: key in TRAINERS of partial_fc.settings.presets.
-        source_root: folder of the clone with the framework's package.
+        package: the trainer's package.
         description: text for ``--help``.
         install: command that installs what the program needs.
     """
 
     file: str
     trainer: str
-    source_root: str
+    package: str
     description: str
     install: str
 
@@ -109,6 +110,7 @@ class TrainingProgram:
 
     def _run(self, argv: list[str]) -> None:
         """Loads the settings, starts this rank and trains."""
+        search_current_folder()
         ranks = rank_info(os.environ)
         args, settings = self._load(argv, ranks)
         if args.print_config:
@@ -136,8 +138,7 @@ class TrainingProgram:
             if ranks.size == 1:
                 say(self._message(error), sys.stderr)
                 sys.exit(REFUSED)
-            root = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), likely_root(argv))
-            rank_status = RankStatusStore.of_job(root, os.environ, ranks.rank).open()
+            rank_status = RankStatusStore.of_job(os.path.abspath(likely_root(argv)), os.environ, ranks.rank).open()
             self._refuse(error, ranks.rank == 0, rank_status)
 
     @infrequent_gc()
@@ -151,7 +152,7 @@ class TrainingProgram:
         from .tasks import build_task
 
         # Environments made by setup-utils contain this path, users' environments do not.
-        sys.path.append(os.path.join(self.import_default().HERE, self.source_root))
+        sys.path.append(str(trainer_root(self.package)))
         watchdog = Watchdog(ranks, os.path.dirname(output_folder(settings)), os.environ)
         watchdog.start()
         try:
@@ -162,7 +163,7 @@ class TrainingProgram:
             heads = self.import_default().heads_of(settings)
             tasks = [build_task(head.settings) for head in heads]
             for task in tasks if ranks.local_rank == 0 else ():
-                task.prepare(self.import_default().HERE)
+                task.prepare(os.getcwd())
             framework = self.load_framework(settings)
             for task in tasks:
                 framework.check_task(task)

@@ -121,7 +121,7 @@ def processes_with(text):
 def ranks_with(text):
     """Returns the ids of the ranks among processes_with(text), in the order of their start."""
     programs = {b"train_memory.py", b"train.py"}
-    return [pid for pid in processes_with(text) if programs & set(_command_line(pid)[:3])]
+    return [pid for pid in processes_with(text) if programs & set(map(os.path.basename, _command_line(pid)[:3]))]
 
 
 def _command_line(pid):

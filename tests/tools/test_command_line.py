@@ -69,6 +69,31 @@ def test_help_lists_the_settings_of_a_task(program):
     assert "classes=30 " in text and "words that are trained on (int, at least 2 and at most 1000)" in text
 
 
+STROKES = """
+from partial_fc.training.tasks import Task
+from partial_fc.utils.config import Setting
+class Strokes(Task):
+    options = (Setting("strokes", 3, "lines of a drawing", at_least=1),)
+"""
+
+
+@both
+def test_modules_and_relative_paths_start_at_the_current_folder(program, tmp_path):
+    (tmp_path / "strokes.py").write_text(STROKES)
+    (tmp_path / "json.py").write_text("1 / 0")  # a module that is installed is not searched here
+    (tmp_path / "mine.yaml").write_text("models_root: runs")
+
+    def run_here(*words):
+        done = subprocess.run([sys.executable, ROOT / program, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "lines of a drawing" in run_here("--help", "task=strokes:Strokes")
+    printed = json.loads(run_here("--config", "mine.yaml", "bank_folder=~/bank", "resume=auto", "--print-config"))
+    assert (printed["models_root"], printed["data_root"]) == (str(tmp_path / "runs"), str(tmp_path / "data"))
+    assert (printed["bank_folder"], printed["resume"]) == (os.path.expanduser("~/bank"), "auto")
+
+
 @both
 def test_a_printed_configuration_can_be_run_again_and_overridden(program, tmp_path):
     arguments = ["--dataset", "emore", "--loss=cosface", "lr=0.3", f"--models-root={tmp_path}", "trackers=mine:Mine"]
