@@ -80,7 +80,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises ValueError instead of exiting, because only one rank reports an error."""
-        raise ValueError(f"{message}; see python {self.prog} --help")
+        raise ValueError(f"{message}; see {self.prog} --help")
 
     def print_help(self, file=None) -> None:
         """Prints the help on rank 0; with ``task=...``, also the help about the task's settings."""

@@ -40,7 +40,7 @@ class TrainingProgram:
     ``prepare_host``, because it reads environment variables once. NumPy must not be imported before ``import_default``.
 
     Attributes:
-        file: name of the program.
+        file: command of the program, for its help.
         trainer: key in TRAINERS of partial_fc.settings.presets.
         package: the trainer's package.
         description: text for ``--help``.
@@ -54,7 +54,7 @@ class TrainingProgram:
     install: str
 
     def import_default(self) -> ModuleType:
-        """Imports default.py, which is beside the program and imports the user's config.py."""
+        """Imports the module of the settings: partial_fc.settings.configuration, or default.py with its names."""
         raise NotImplementedError
 
     def prepare_host(self, settings) -> None:
@@ -81,7 +81,7 @@ class TrainingProgram:
         keep_streams()
         keep_from_others()
         try:
-            self._run(sys.argv[1:] if argv is None else argv)
+            self.run(sys.argv[1:] if argv is None else argv)
         except (Exception, KeyboardInterrupt) as error:
             # A library that is interrupted while it loads may raise another error.
             if not any(isinstance(cause, KeyboardInterrupt) for cause in (error, error.__context__)):
@@ -108,7 +108,7 @@ class TrainingProgram:
         """Returns the settings of a recipe, and removes its name from the arguments; the user's settings win."""
         return None
 
-    def _run(self, argv: list[str]) -> None:
+    def run(self, argv: list[str]) -> None:
         """Loads the settings, starts this rank and trains."""
         search_current_folder()
         ranks = rank_info(os.environ)

@@ -41,8 +41,9 @@ REPORT = {
     "compare": tool("curves, results and differing settings of several trainings", "report.compare"),
 }
 TREE = Group(
-    f"Tools around the training of embeddings with Partial FC, version {__version__}. Each command has --help.",
+    f"Training of embeddings with Partial FC, and tools around it, version {__version__}. Each command has --help.",
     {
+        "train": tool("train on this host, in one process per GPU", "train.command"),
         "sets": Group("face sets: align, create, unpack, merge, describe, check, clean, draw", SETS),
         "embed": tool("embeddings of a folder of faces", "inference.embed"),
         "compare": tool("do two images show the same person?", "inference.compare"),
@@ -64,7 +65,12 @@ TREE = Group(
 
 def main(words: Sequence[str] | None = None) -> int:
     """Runs the command that ``words`` name (by default the arguments of the process); returns its exit code."""
-    return run_tree(TREE, "partial-fc", sys.argv[1:] if words is None else words)
+    words = sys.argv[1:] if words is None else words
+    if words[:1] == ["train"]:
+        from .train.command import start as start_training
+
+        start_training(words[1:])
+    return run_tree(TREE, "partial-fc", words)
 
 
 def run() -> None:
