@@ -59,7 +59,7 @@ class TorchTraining(TrainingProgram):
     """The program of one process of the PyTorch trainer, and their launcher."""
 
     file, trainer, package, description = "partial-fc train", "torch", "partial_fc_torch", DESCRIPTION
-    install = "pip install -r requirement.txt" if CLONE else "pip install 'partial-fc[torch]'"
+    install = "pip install -r requirement.txt" if CLONE else "pip install '<wheel or clone>[torch]'"
 
     def import_default(self) -> ModuleType:
         """Imports the settings; train.py of a clone imports default.py, which adds the user's config.py."""
