@@ -130,6 +130,7 @@ def test_the_newest_python_compiles_the_wheel_without_a_warning(wheel, tmp_path)
 
 
 STROKES = """
+import colorsys
 import numpy as np
 from partial_fc.data.item_batches import ArrayItems
 from partial_fc.training.tasks import Task
@@ -183,7 +184,8 @@ def installed(wheel, tmp_path):
 def test_the_wheel_trains_in_any_folder(installed, faces, tmp_path):
     folder = tmp_path / "folder"
     (folder / "strokes.py").write_text(STROKES)
-    (folder / "numpy.py").write_text("1 / 0")  # what is installed comes first
+    for name in ("numpy", "colorsys"):  # what is installed comes first
+        (folder / f"{name}.py").write_text("1 / 0")
     (folder / "own.yaml").write_text("max_update: 2\nlr_steps: 1\nbatch_size: 4\nembedding_size: 32\ntrackers: []\n")
     words = ["--config", "own.yaml", "--task", "strokes:Strokes", "--num_classes=4", "--output", "here", "--nproc", "2"]
     done = installed("partial-fc", "train", *words)
@@ -218,6 +220,8 @@ def test_the_wheel_trains_in_any_folder(installed, faces, tmp_path):
 
 
 @needs_torch
-def test_the_wheel_has_the_layer_of_pytorch_by_both_names(installed, tmp_path):
+def test_the_wheel_has_the_program_and_the_layer_by_both_names(installed, tmp_path):
+    module = installed("python", "-m", "partial_fc.train", "--print-config")  # as torchrun -m on several hosts
+    assert json.loads(module.stdout)["models_root"] == str(tmp_path / "folder" / "models"), module.stderr
     done = installed("python", "-c", LAYER)
     assert str(tmp_path / "environment") in done.stdout, done.stderr

@@ -70,6 +70,7 @@ def test_help_lists_the_settings_of_a_task(program):
 
 
 STROKES = """
+import colorsys, pencil
 from partial_fc.training.tasks import Task
 from partial_fc.utils.config import Setting
 class Strokes(Task):
@@ -80,7 +81,8 @@ class Strokes(Task):
 @both
 def test_modules_and_relative_paths_start_at_the_current_folder(program, tmp_path):
     (tmp_path / "strokes.py").write_text(STROKES)
-    (tmp_path / "json.py").write_text("1 / 0")  # a module that is installed is not searched here
+    (tmp_path / "pencil.py").touch()
+    (tmp_path / "colorsys.py").write_text("1 / 0")  # a module that is installed is not searched here
     (tmp_path / "mine.yaml").write_text("models_root: runs")
 
     def run_here(*words):
@@ -92,6 +94,22 @@ def test_modules_and_relative_paths_start_at_the_current_folder(program, tmp_pat
     printed = json.loads(run_here("--config", "mine.yaml", "bank_folder=~/bank", "resume=auto", "--print-config"))
     assert (printed["models_root"], printed["data_root"]) == (str(tmp_path / "runs"), str(tmp_path / "data"))
     assert (printed["bank_folder"], printed["resume"]) == (os.path.expanduser("~/bank"), "auto")
+
+
+@pytest.mark.parametrize(
+    "words, code, output, error",
+    [
+        (["--print-config", "--nproc", "3"], 0, '"models_root": "{}/models"', ""),
+        (["--recipe", "ms1mv3_r50", "--print-config"], 0, '"output": "{}/work_dirs/ms1mv3_r50"', ""),
+        (["--help"], 0, "usage: partial-fc train ", ""),
+        (["--trainer", "mxnet", "--nproc", "1", "bf16=True"], 2, "", "only the torch trainer has this setting"),
+    ],
+)
+def test_partial_fc_train_in_another_folder_than_the_clone(words, code, output, error, tmp_path):
+    command = [sys.executable, ROOT / "partial_fc" / "__main__.py", "train", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, error in done.stderr, list(tmp_path.iterdir())) == (code, True, []), done.stderr
+    assert output.format(tmp_path) in done.stdout
 
 
 @both
