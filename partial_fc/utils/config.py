@@ -381,8 +381,8 @@ def split_options(setting: str, text: str) -> dict[str, str]:
     parts = [part.partition("=") for part in _at_separators(text) if text]
     if not all(name.strip().isidentifier() and equals for name, equals, _ in parts):
         raise SettingsError(
-            f"{setting} is {quoted(text)}, but must be name=value, separated by commas; a list needs brackets, and in "
-            f"most shells quotes: '{setting}=name=[1,2]'"
+            f"{setting} is {quoted(text)}, but must be name=value, separated by commas; a list needs brackets, in "
+            f"some shells with quotes: '{setting}=name=[1,2]'"
         )
     return {name.strip(): value.strip() for name, _, value in parts}
 
