@@ -1,13 +1,11 @@
 """Several heads on one backbone: reads the file that the setting ``heads`` names."""
 
 import re
-import sys
 from typing import Any
 
 from partial_fc.distributed.errors import errors_of_head
 from partial_fc.utils.config import Setting, SettingsError, choose
-from partial_fc.utils.json_object import read_object
-from partial_fc.utils.regular_files import read_regular
+from partial_fc.utils.json_object import read_document
 from partial_fc.utils.text import quoted
 
 LARGEST = 1 << 20  # maximum bytes of the file
@@ -22,25 +20,17 @@ OF_HEAD = (
 
 
 def read_heads(path: str) -> list[dict[str, Any]]:
-    """Reads a list of heads: ``[[heads]]`` in TOML, or JSON, ``{"heads": [{...}, ...]}`` or the list alone.
+    """Reads a list of heads: ``[[heads]]`` in TOML, or JSON or YAML, ``{"heads": [{...}, ...]}`` or the list alone.
 
     Raises:
         SettingsError: The file cannot be read, or a head has no valid name, an unknown key or a wrong weight; names
             the file, the head and the key.
     """
-    is_toml = path.endswith(".toml")
     try:
-        if not is_toml:
-            content = read_object(path, LARGEST, (dict, list))
-        elif sys.version_info >= (3, 11):
-            import tomllib
-
-            content = tomllib.loads(read_regular(path, LARGEST).decode())
-        else:
-            raise ValueError("Python 3.10 reads no TOML: write the heads as JSON")
-    except (OSError, ValueError, RecursionError) as error:
+        content = read_document(path, LARGEST)
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise SettingsError(f"cannot read {path} as {'TOML' if is_toml else 'JSON'}: {reason}") from None
+        raise SettingsError(f"cannot read the heads in {path}: {reason}") from None
     heads = content.get("heads") if isinstance(content, dict) and len(content) == 1 else content
     if not isinstance(heads, list) or not all(isinstance(head, dict) for head in heads):
         raise SettingsError(f"{path} has no list of heads: write [[heads]] before each in TOML, or a list in JSON")
