@@ -226,7 +226,7 @@ def test_processes_take_what_was_found_in_the_labels(tmp_path, monkeypatch):
     }
     task = build_task(settings_of(tmp_path / "run", **changes))
     reports = []
-    monkeypatch.setattr(TorchFramework.collectives, "report_progress", lambda: reports.append(1))
+    monkeypatch.setattr(type(TorchFramework.collectives), "report_progress", lambda self: reports.append(1))
     data = build_data(task.settings, task, TorchFramework())
     batches = data.batches
     assert len(reports) == 4 and 0 < batches.num_images < N  # two blocks, read twice

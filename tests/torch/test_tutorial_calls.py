@@ -120,8 +120,3 @@ def test_another_optimizer_is_refused(kind, options, tmp_path):
     optimizer = kind(layer.parameters(), lr=0.1, **({"momentum": 0.9, **options} if options else {}))
     with pytest.raises(ValueError, match=f"{kind.__name__} .*{list(options)}".replace("[", r"\[")):
         layer.forward_backward(labels, features, optimizer)
-
-
-def test_the_core_package_says_where_the_layer_is():
-    with pytest.raises(ImportError, match="from partial_fc_torch import PartialFC"):
-        from partial_fc import PartialFC  # noqa: F401
