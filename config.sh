@@ -4,5 +4,4 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=setup-utils/env.sh
 . "$here/setup-utils/env.sh"
-cd "$here"
-exec python -u train_memory.py "$@"
+exec python -u "$here/train_memory.py" "$@"

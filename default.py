@@ -1,74 +1,17 @@
-"""The settings of a training: ``generate_config`` fills ``config``.
+"""The settings of a training with those of config.py: ``generate_config`` fills ``config``.
 
 partial_fc/settings/declarations.py declares every setting with its default and bounds, and presets.py beside it the
-presets of losses, data sets and networks. Relative paths start at the folder of this file.
+presets of losses, data sets and networks. Relative paths start at the current folder.
 """
 
-import os
-
-from easydict import EasyDict as edict
-
-from partial_fc.settings.declarations import SETTINGS, describe_settings
-from partial_fc.settings.precedence import heads_of, resolve_settings, todays_names, value_of
-from partial_fc.settings.presets import dataset, loss, network
+from partial_fc.settings import configuration
+from partial_fc.settings.configuration import *  # noqa: F403
 from partial_fc.utils.user_code import errors_of
 
 with errors_of("config.py failed"):
     from config import config as user_config
 
-__all__ = [
-    "HERE",
-    "SETTINGS",
-    "config",
-    "dataset",
-    "describe_settings",
-    "generate_config",
-    "heads_of",
-    "loss",
-    "network",
-    "todays_names",
-]
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-class Config(edict):
-    """Settings, which can also be read by their names in earlier versions."""
-
-    def __missing__(self, name):
-        return value_of(self, name)
-
-    def __getattr__(self, name):
-        if name in SETTINGS.aliases:
-            return value_of(self, name)
-        raise AttributeError(f"there is no setting {name!r}")
-
-
-config = Config(SETTINGS.defaults())  # generate_config replaces these
-
-
-def generate_config(
-    loss_name=None,
-    dataset_name=None,
-    network_name=None,
-    changes=None,
-    config_file=None,
-    trainer="mxnet",
-    recipe=None,
-    trust_code=False,
-):
-    """Fills ``config`` with the settings of a training and returns it.
-
-    Args:
-        loss_name, dataset_name, network_name: Names of presets; None takes config.py's or the default ones.
-        changes, config_file, trainer, recipe, trust_code: See resolve_settings.
-
-    Raises:
-        SettingsError: A name is unknown, or a value is not allowed.
-    """
-    presets = {"loss": loss_name, "dataset": dataset_name, "network": network_name}
-    changes = dict(changes or {}, **{kind: name for kind, name in presets.items() if name is not None})
-    settings = resolve_settings(changes, trainer, user_config, HERE, config_file, recipe, trust_code)
-    config.clear()
-    config.update(settings)
-    return config
+def generate_config(*names, **arguments):
+    """Fills ``config`` with the settings of a training; see partial_fc.settings.configuration.generate_config."""
+    return configuration.generate_config(*names, user_config=user_config, **arguments)

@@ -18,7 +18,7 @@ DESCRIPTION = __doc__  # in the body of a class, __doc__ is the docstring of the
 class MemoryTraining(TrainingProgram):
     """The program of one rank of the MXNet trainer."""
 
-    file, trainer, source_root, description = "train_memory.py", "mxnet", "mxnet", DESCRIPTION
+    file, trainer, package, description = "python train_memory.py", "mxnet", "partial_fc_mxnet", DESCRIPTION
     install = "bash setup-utils/install.sh"
 
     def import_default(self):

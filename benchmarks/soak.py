@@ -42,8 +42,9 @@ def ranks_of(models: Path) -> list[int]:
                 arguments = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:  # it has ended
                 continue
-            # torchrun also has the program among its arguments, but later.
-            if f"models_root={models}".encode() in arguments and PROGRAMS & set(arguments[:3]):
+            # The launchers also have the program among their arguments: train.py with --nproc, the others later.
+            names = {os.path.basename(argument) for argument in arguments[:3]}
+            if f"models_root={models}".encode() in arguments and PROGRAMS & names and b"--nproc" not in arguments:
                 found.append(int(entry.name))
     return found
 

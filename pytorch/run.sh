@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Trains with PyTorch on this host:  bash pytorch/run.sh [--dataset NAME] [--loss NAME] [--network NAME] [name=value ...]
+# Trains with PyTorch on this host, as `partial-fc train` does, after installing .venv-torch:
+#   bash pytorch/run.sh [--dataset NAME] [--loss NAME] [--network NAME] [name=value ...]
 #
 #   NP=4 bash pytorch/run.sh             number of processes (default: one for each GPU; 2 without a GPU)
 #   MAX_RESTARTS=3 bash pytorch/run.sh   torchrun restarts all processes after a failure, from the newest checkpoint (0)
@@ -15,26 +16,4 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$root/setup-utils/help.sh"
 help_if_asked "$root/pytorch/run.sh" "$root/.venv-torch/bin/python" "$root/train.py" "$@"
 bash "$root/setup-utils/install-torch.sh"
-python=$root/.venv-torch/bin/python
-stop_signal=TERM    # torchrun sends it to its processes, and does not restart them
-# shellcheck source=../setup-utils/job.sh
-. "$root/setup-utils/job.sh"
-cd "$root"
-
-# Seconds from the stop signal until torchrun kills a process, by default 30: saving may take a minute.
-export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-75}
-NP=${NP:-$(PYTHONPATH=setup-utils "$python" -c 'import cuda; print(len(cuda.probe_gpus()[0]) or 2)')}
-# torchrun would set one thread.
-OMP_NUM_THREADS=${OMP_NUM_THREADS:-$("$python" -c \
-    'import sys; from partial_fc.distributed.env import cores_of_rank; print(cores_of_rank(int(sys.argv[1])))' "$NP")}
-export OMP_NUM_THREADS
-
-main() {
-    check_settings "$python" train.py "$@"
-    run_job "$python" pytorch/launch.py --nproc_per_node="$NP" \
-        --max-restarts="${MAX_RESTARTS:-0}" train.py "$@"
-    [ -z "$stopped" ] || [ "$code" -ne 143 ] || code=75    # stopped before torchrun had started a process
-    [ -z "$interrupted" ] || code=130
-    exit "$code"
-}
-main "$@"
+exec "$root/.venv-torch/bin/python" "$root/train.py" --nproc "${NP:-auto}" --max-restarts "${MAX_RESTARTS:-0}" "$@"

@@ -1,4 +1,4 @@
-# Sourced by run.sh and pytorch/run.sh: runs a launcher and forwards signals to it. The caller sets stop_signal, the
+# Sourced by run.sh: runs a launcher and forwards signals to it. The caller sets stop_signal, the
 # signal with which the launcher asks all ranks to save and stop.
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154  # the caller sets stop_signal and reads interrupted, stopped and code

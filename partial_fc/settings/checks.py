@@ -21,7 +21,7 @@ Settings = Mapping[str, Any]
 OWN_SET = {
     "num_classes": ("num_classes",),
     "num_epoch or max_update": ("num_epoch", "max_update"),
-    "schedule (such as lr_epochs=[8,14])": ("schedule", "schedule_options"),
+    "schedule (such as lr_epochs=8,14)": ("schedule", "schedule_options"),
 }
 
 

@@ -1,14 +1,12 @@
 """Several heads on one backbone: the file that the setting ``heads`` names, and the settings of each head."""
 
 import hashlib
-import json
 import os
 import re
-import sys
 from typing import Any
 
 from partial_fc.utils.config import Setting, SettingsError, choose
-from partial_fc.utils.regular_files import read_regular
+from partial_fc.utils.json_object import read_document
 from partial_fc.utils.text import quoted
 
 LARGEST = 1 << 20  # maximum bytes of the file
@@ -23,18 +21,18 @@ OF_HEAD = (
 
 
 def read_heads(path: str) -> list[dict[str, Any]]:
-    """Reads a list of heads: ``[[heads]]`` in TOML, or JSON, ``{"heads": [{...}, ...]}`` or the list alone.
+    """Reads a list of heads: ``[[heads]]`` in TOML, or JSON or YAML, ``{"heads": [{...}, ...]}`` or the list alone.
 
     Raises:
         SettingsError: The file cannot be read, or a head has no valid name, an unknown key or a wrong weight; names
             the file, the head and the key.
     """
     try:
-        content = _parsed(path)
+        content = read_document(path, LARGEST)
     except OSError as error:
         raise SettingsError(f"cannot read the heads in {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{path} is neither TOML nor JSON, as its ending says: {error}") from None
+    except ValueError as error:
+        raise SettingsError(f"cannot read the heads in {path}: {error}") from None
     heads = content.get("heads") if isinstance(content, dict) and len(content) == 1 else content
     if not isinstance(heads, list) or not all(isinstance(head, dict) for head in heads):
         raise SettingsError(f"{path} has no list of heads: write [[heads]] before each in TOML, or a list in JSON")
@@ -66,14 +64,3 @@ def separated(settings: Any, name: str) -> Any:
     digest = hashlib.sha256(f"{settings['seed']} {name}".encode()).digest()
     folder = settings["bank_folder"] and os.path.join(settings["bank_folder"], name)
     return type(settings)({**settings, "seed": int.from_bytes(digest[:4], "big") >> 1, "bank_folder": folder})
-
-
-def _parsed(path: str) -> Any:
-    text = read_regular(path, LARGEST).decode()
-    if not path.endswith(".toml"):
-        return json.loads(text)
-    if sys.version_info >= (3, 11):
-        import tomllib
-
-        return tomllib.loads(text)
-    raise ValueError("Python 3.10 reads no TOML: write the heads as JSON")

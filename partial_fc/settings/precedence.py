@@ -42,18 +42,16 @@ def resolve_settings(
     changes: Mapping[str, Any],
     trainer: str,
     user_config: Mapping[str, Any],
-    root: str,
     config_file: str | None = None,
     recipe: Mapping[str, Any] | None = None,
     trust_code: bool = False,
 ) -> Settings:
-    """Returns all settings of a training.
+    """Returns all settings of a training. Relative paths start at the current folder.
 
     Args:
         changes: Settings by name that win over all others, such as the command line's.
         trainer: "mxnet" or "torch", see TRAINERS.
         user_config: Settings of config.py by name.
-        root: Folder in which relative paths start.
         config_file: Path of a settings.json, or None. Its values win over presets and config.py. If ``changes`` names
             another preset, no setting of either preset is read from the file.
         recipe: Settings by name in place of a ``config_file``, or None.
@@ -62,6 +60,7 @@ def resolve_settings(
     Raises:
         SettingsError: A name is unknown, or a value is not allowed.
     """
+    root = os.getcwd()
     path = absolute(config_file, root) if config_file else ""
     file = read_settings(path) if path else {}
     if file.get("num_epoch"):

@@ -25,7 +25,7 @@ class Framework(Protocol):
         collectives: the collectives between the ranks.
         source_folders: folders of the framework's part of this program.
         files: files that a training writes in the framework's own formats: description -> names.
-        script: path of the script that trains on this host; empty if there is none.
+        script: path of the script that trains on this host, or PARTIAL_FC; empty if there is none.
         model_format: format of a new training.
     """
 

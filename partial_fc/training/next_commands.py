@@ -8,17 +8,19 @@ from partial_fc.utils.imports import TRUST, code_in
 
 from .results import TrainingResult
 
+PARTIAL_FC = "partial-fc"  # the installed command, whose ``train`` trains with PyTorch
+
 
 def next_commands(result: TrainingResult, script: str) -> list[str]:
     """Returns commands that continue from a training.
 
     Args:
         result: result of the training.
-        script: path of the script that trains on this host; empty to suggest no training.
+        script: path of the script that trains on this host, or PARTIAL_FC; empty to suggest no training.
     """
     is_faces = result.settings["task"] == "faces"  # its sets of pairs are files that `verify` reads
     pairs = dict.fromkeys(path for each in result.sets.values() if is_faces for path in each.evaluation.paths)
-    folder, tool = quote(result.folder), _installed("partial-fc")
+    folder, tool = quote(result.folder), _installed(PARTIAL_FC)
     commands = _trainings(result, script) if script else []
     if pairs:
         commands.append(f"{tool} verify {folder} {' '.join(map(quote, pairs))}")
@@ -35,7 +37,11 @@ def _trainings(result: TrainingResult, script: str) -> list[str]:
     settings, losses = result.settings, ["arcface", "cosface"]
     if settings["resume"] not in ("", "auto"):  # a new run would resume from the same checkpoint instead of starting
         return []
-    again = f"NP={result.ranks} bash {quote(script)} --config {quote(os.path.join(result.folder, 'settings.json'))}"
+    if script == PARTIAL_FC:
+        start = f"{_installed(script)} train --nproc {result.ranks}"
+    else:
+        start = f"NP={result.ranks} bash {quote(script)}"
+    again = f"{start} --config {quote(os.path.join(result.folder, 'settings.json'))}"
     if any(code_in(settings)):
         again += f" {TRUST}"
     changes = []

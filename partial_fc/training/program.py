@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,13 +20,14 @@ from partial_fc.distributed.signals import block_signals, repeat_lost_interrupts
 from partial_fc.distributed.watchdog import Watchdog, refuse
 from partial_fc.utils.config import parse_assignments, to_json
 from partial_fc.utils.garbage import infrequent_gc
+from partial_fc.utils.imports import search_current_folder, trainer_root
 from partial_fc.utils.regular_files import FOLLOW_LINKS
 from partial_fc.utils.shared_folders import keep_from_others
 from partial_fc.utils.streams import keep_streams, lost_output
 from partial_fc.utils.text import say
 from partial_fc.utils.user_code import place_in_user_code, refusal
 
-from .command_line import OPTIONS, Parser, likely_root
+from .command_line import Parser, likely_root
 
 if TYPE_CHECKING:  # else this file needs NumPy, whose absence it reports
     from .framework import Framework
@@ -39,23 +40,21 @@ class TrainingProgram:
     ``prepare_host``, because it reads environment variables once. NumPy must not be imported before ``import_default``.
 
     Attributes:
-        file: name of the program.
+        file: command of the program, for its help.
         trainer: key in TRAINERS of partial_fc.settings.presets.
-        source_root: folder of the clone with the framework's package.
+        package: the trainer's package.
         description: text for ``--help``.
         install: command that installs what the program needs.
-        options: settings that have a command-line option.
     """
 
     file: str
     trainer: str
-    source_root: str
+    package: str
     description: str
     install: str
-    options: Sequence[str] = OPTIONS
 
     def import_default(self) -> ModuleType:
-        """Imports default.py, which is beside the program and imports the user's config.py."""
+        """Imports the module of the settings: partial_fc.settings.configuration, or default.py with its names."""
         raise NotImplementedError
 
     def prepare_host(self, settings) -> None:
@@ -82,7 +81,7 @@ class TrainingProgram:
         keep_streams()
         keep_from_others()
         try:
-            self._run(sys.argv[1:] if argv is None else argv)
+            self.run(sys.argv[1:] if argv is None else argv)
         except (Exception, KeyboardInterrupt) as error:
             # A library that is interrupted while it loads may raise another error.
             if not any(isinstance(cause, KeyboardInterrupt) for cause in (error, error.__context__)):
@@ -92,7 +91,7 @@ class TrainingProgram:
 
     def parse_args(self, argv: list[str]) -> argparse.Namespace:
         """Parses the command line, see Parser.parse."""
-        parser = Parser(self.import_default(), self.file, self.trainer, self.description, self.options)
+        parser = Parser(self.import_default(), self.file, self.trainer, self.description)
         self.add_arguments(parser)
         return parser.parse(argv)
 
@@ -101,7 +100,6 @@ class TrainingProgram:
         recipe = self.read_recipe(args)
         default, trainer = self.import_default(), self.trainer
         changes = parse_assignments(args.settings, default.SETTINGS)
-        changes.update({name: getattr(args, name) for name in self.options if getattr(args, name) is not None})
         return default.generate_config(
             changes=changes, config_file=args.config, trainer=trainer, recipe=recipe, trust_code=args.trust_code
         )
@@ -110,8 +108,9 @@ class TrainingProgram:
         """Returns the settings of a recipe, and removes its name from the arguments; the user's settings win."""
         return None
 
-    def _run(self, argv: list[str]) -> None:
+    def run(self, argv: list[str]) -> None:
         """Loads the settings, starts this rank and trains."""
+        search_current_folder()
         ranks = rank_info(os.environ)
         args, settings = self._load(argv, ranks)
         if args.print_config:
@@ -139,8 +138,7 @@ class TrainingProgram:
             if ranks.size == 1:
                 say(self._message(error), sys.stderr)
                 sys.exit(REFUSED)
-            root = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), likely_root(argv))
-            rank_status = RankStatusStore.of_job(root, os.environ, ranks.rank).open()
+            rank_status = RankStatusStore.of_job(os.path.abspath(likely_root(argv)), os.environ, ranks.rank).open()
             self._refuse(error, ranks.rank == 0, rank_status)
 
     @infrequent_gc()
@@ -154,7 +152,7 @@ class TrainingProgram:
         from .tasks import build_task
 
         # Environments made by setup-utils contain this path, users' environments do not.
-        sys.path.append(os.path.join(self.import_default().HERE, self.source_root))
+        sys.path.append(str(trainer_root(self.package)))
         watchdog = Watchdog(ranks, os.path.dirname(output_folder(settings)), os.environ)
         watchdog.start()
         try:
@@ -165,7 +163,7 @@ class TrainingProgram:
             heads = self.import_default().heads_of(settings)
             tasks = [build_task(head.settings) for head in heads]
             for task in tasks if ranks.local_rank == 0 else ():
-                task.prepare(self.import_default().HERE)
+                task.prepare(os.getcwd())
             framework = self.load_framework(settings)
             for task in tasks:
                 framework.check_task(task)

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -256,7 +257,7 @@ def progress_bar(rank: int, max_update: int, num_update: int) -> tqdm:
     """Returns a progress bar from ``num_update`` to ``max_update``, shown on rank 0 if there is a terminal."""
     # Under mpirun a rank writes to a pipe, so run.sh has looked for the terminal.
     shown = not rank and (os.environ.get("PARTIAL_FC_TERMINAL") == "1" or sys.stderr.isatty())
-    columns = int(os.environ.get("COLUMNS", 0)) or 100
+    columns = shutil.get_terminal_size((100, 24)).columns  # of COLUMNS, which run.sh sets, or of the terminal
     return tqdm(total=max_update, initial=num_update, unit="step", ncols=columns, file=sys.stderr, disable=not shown)
 
 

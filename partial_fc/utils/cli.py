@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 
+from partial_fc import __version__
+
 from .cores import usable_cores
 from .regular_files import FOLLOW_LINKS
 from .shared_folders import keep_from_others
@@ -106,6 +108,7 @@ def run_tree(tree: Group, program: str, words: Sequence[str]) -> int:
     if command is not None:
         return run_module(command.module, f"{program} {words[0]}", words[1:])
     parser = argparse.ArgumentParser(program, description=tree.help)
+    parser.add_argument("--version", action="version", version=f"partial-fc {__version__}")
     names = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, entry in tree.commands.items():
         names.add_parser(name, help=entry.help)

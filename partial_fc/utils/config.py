@@ -120,7 +120,8 @@ class Setting:
             value = [value]
         if not isinstance(value, (list, tuple)):
             function = ", or in config.py a function" if self.function else ""
-            expected = f"of type {kind.__name__}, such as {self.default!r}{function}"
+            example = repr(self.default) if self.default else f"{self.name}=1,2"
+            expected = f"of type {kind.__name__}, such as {example}{function}"
             raise SettingsError(f"{self.name} is {quoted(value)}, but must be {expected}")
         if self.length not in (None, len(value)):
             raise self._error(value, f"{self.length} values, such as {self.default!r}")
@@ -237,9 +238,7 @@ class Schema:
         """Yields (key, value) of everything that a name with this value sets."""
         setting, alias = self.get(name), self.aliases.get(name)
         if setting is None:
-            if name in self._hints:
-                raise SettingsError(f"unknown setting {name!r}: {self._hints[name]}")
-            raise _unknown("setting", name, self.settings)
+            raise self.unknown(name)
         value = setting.check(value)
         _check_trainer(setting, value, trainer)
         if alias and alias.options:
@@ -263,6 +262,12 @@ class Schema:
                 except SettingsError as error:
                     raise SettingsError(f"{name}: {error}") from None
                 yield f"{name}.{option}", text
+
+    def unknown(self, name: str, others: Iterable[str] = ()) -> SettingsError:
+        """Returns the error for an unknown setting, with the nearest of all names and ``others``."""
+        if name not in self._hints:
+            return _unknown("setting", name, [*self.settings, *self.aliases, *others], "--help lists all settings")
+        return SettingsError(f"unknown setting {name!r}: {self._hints[name]}")
 
     def join_options(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns settings by name from values by key: the options of each setting become one text."""
@@ -332,10 +337,11 @@ def choose(kind: str, name: str, known: Collection[str]) -> None:
         raise _unknown(kind, name, known)
 
 
-def _unknown(kind: str, name: str, known: Collection[str]) -> SettingsError:
+def _unknown(kind: str, name: str, known: Collection[str], where: str = "") -> SettingsError:
     near = difflib.get_close_matches(str(name)[:100], known, n=1, cutoff=0.0)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return SettingsError(f"unknown {kind} {quoted(name)}: {hint}(known: {', '.join(sorted(filter(None, known)))})")
+    where = where or f"known: {', '.join(sorted(filter(None, known)))}"
+    return SettingsError(f"unknown {kind} {quoted(name)}: {hint}({where})")
 
 
 def parse_assignments(arguments: Iterable[str], schema: "Schema | None" = None) -> dict[str, Any]:
@@ -349,7 +355,8 @@ def parse_assignments(arguments: Iterable[str], schema: "Schema | None" = None) 
         if not equals:
             recipe = ", and recipes to train_v2.py" if "configs/" in argument else ""
             raise SettingsError(
-                f"cannot read {argument!r}: settings are given as name=value, such as sample_ratio=0.1{recipe}"
+                f"cannot read {argument!r}: settings are given as name=value, such as sample_ratio=0.1, and lists "
+                f"without spaces, such as lr_epochs=8,14{recipe}"
             )
         setting = schema and schema.get(name)
         changes[name] = setting.parse(text) if setting else _literal(text)
@@ -373,7 +380,10 @@ def split_options(setting: str, text: str) -> dict[str, str]:
         raise SettingsError(f"{setting} has {len(text):,} characters, but must have at most {LONGEST:,}")
     parts = [part.partition("=") for part in _at_separators(text) if text]
     if not all(name.strip().isidentifier() and equals for name, equals, _ in parts):
-        raise SettingsError(f"{setting} is {quoted(text)}, but must be name=value, separated by commas")
+        raise SettingsError(
+            f"{setting} is {quoted(text)}, but must be name=value, separated by commas; a list needs brackets, in "
+            f"some shells with quotes: '{setting}=name=[1,2]'"
+        )
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
@@ -445,10 +455,10 @@ def write_settings(path: str, settings: Mapping[str, Any]) -> None:
 
 
 def read_settings(path: str) -> dict[str, Any]:
-    """Reads the JSON object in a ``settings.json``; `Schema.read` checks its values."""
+    """Reads the settings in a file of JSON, TOML or YAML by its ending; `Schema.read` checks their values."""
     try:
         return read_object(path, LARGEST)
     except OSError as error:
         raise SettingsError(f"cannot read the settings in {path}: {error.strerror}") from None
     except ValueError as error:
-        raise SettingsError(f"{path} is not a settings.json: {error}") from None
+        raise SettingsError(f"cannot read the settings in {path}: {error}") from None

@@ -30,6 +30,7 @@ OBJECT_SETTINGS: dict[str, tuple[str, ...]] = {
     "task": (),
     "trackers": (),
 }
+folders_of_code: list[str] = []  # further folders in which the user's modules are searched
 TRUST, TRUST_HELP = "--trust-code", "run the code that the file of --config names as package.module:name"
 
 
@@ -44,6 +45,14 @@ def trainer_root(package: str) -> Path:
     installed = Path(__file__).parents[2]
     in_clone = installed / SOURCE_ROOTS[package]
     return in_clone if in_clone.is_dir() else installed
+
+
+def search_current_folder() -> None:
+    """Makes import_object also search the current folder, for trainers.
+
+    Tools do not search it, as it may be a downloaded set. Nor does a training whose settings name no code.
+    """
+    folders_of_code[:] = [os.getcwd()]
 
 
 def import_trainer(name: str) -> ModuleType:
@@ -106,7 +115,10 @@ def import_object(text: str, setting: str, *kinds: type, by_function: bool = Tru
     """
     check_object_name(text, setting)
     module_name, _, name = text.partition(":")
-    advice = "; put it beside the program, install it, or add its folder to PYTHONPATH"
+    if not _is_ours(module_name):
+        sys.path += [folder for folder in folders_of_code if folder not in sys.path]  # installed modules come first
+    where = "start in its folder" if folders_of_code else "install it"
+    advice = f"; {where}, or add its folder to PYTHONPATH"
     with errors_of(f"{setting} is {text!r}, but {module_name} cannot be imported", advice):
         module = importlib.import_module(module_name)
     target: Any = module

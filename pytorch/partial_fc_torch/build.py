@@ -18,6 +18,7 @@ from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.margins import COMBINED
 from partial_fc.settings.checks import check_batch_norms
 from partial_fc.training.heads import Head
+from partial_fc.training.next_commands import PARTIAL_FC
 from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
 from partial_fc.training.schedule import (
     Epochs,
@@ -147,9 +148,9 @@ class TorchFramework:
 
     @property
     def script(self) -> str:
-        """The path of pytorch/run.sh if it exists and can train this backbone, else ""."""
+        """What trains on this host: pytorch/run.sh of a clone, or partial-fc; "" for the user's own backbone."""
         path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "run.sh")
-        return path if self.backbone is None and os.path.exists(path) else ""
+        return "" if self.backbone is not None else path if os.path.exists(path) else PARTIAL_FC
 
     @property
     def device(self) -> torch.device:

@@ -121,7 +121,9 @@ def processes_with(text):
 def ranks_with(text):
     """Returns the ids of the ranks among processes_with(text), in the order of their start."""
     programs = {b"train_memory.py", b"train.py"}
-    return [pid for pid in processes_with(text) if programs & set(_command_line(pid)[:3])]
+    lines = {pid: _command_line(pid) for pid in processes_with(text)}
+    ranks = {pid: line for pid, line in lines.items() if b"--nproc" not in line}  # without train.py as their launcher
+    return [pid for pid, line in ranks.items() if programs & set(map(os.path.basename, line[:3]))]
 
 
 def _command_line(pid):

@@ -19,7 +19,7 @@ EXCEPTIONS = {
     "horovodrun over MPI": "mpirun",
     "horovodrun over Gloo": "horovodrun",
 }
-RANK = re.compile(r"python\S* (-u )?\S*train(_memory)?\.py ")  # start of a rank's command line
+RANK = re.compile(r"python\S* (-u )?\S*train(_memory)?\.py (?!--nproc)")  # start of a rank's command line
 
 
 def sockets(group):

@@ -116,6 +116,9 @@ def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces,
     assert "is not a clone of the project" in run("hosts", "--hosts", "localhost:2", code=2)
     (tmp_path / "empty.pth").touch()
     assert "install the wheel with its extra torch" in run("export", "empty.pth", code=2)
+    assert "install the wheel with its extra torch" in run("train", "num_classes=4", "max_update=1", code=2)
+    layer = run("-c", "import partial_fc; partial_fc.PartialFC", program="python", code=1)
+    assert "ImportError: PyTorch is not installed" in layer
 
 
 def test_the_newest_python_compiles_the_wheel_without_a_warning(wheel, tmp_path):
@@ -126,16 +129,99 @@ def test_the_newest_python_compiles_the_wheel_without_a_warning(wheel, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+STROKES = """
+import colorsys
+import numpy as np
+from partial_fc.data.item_batches import ArrayItems
+from partial_fc.training.tasks import Task
+class Strokes(Task):
+    pixels = True
+    def items(self):
+        return ArrayItems(np.zeros((16, 3, 112, 112), np.uint8), np.arange(16) % 4)
+    def network_sizes(self):
+        return {"image_size": 112}
+"""
+LAYER = """
+import sys, partial_fc
+assert "torch" not in sys.modules
+from partial_fc import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace, PartialFC
+from partial_fc import PartialFC_V2, ShardedState, get_model
+import partial_fc_torch
+assert all(globals()[name] is getattr(partial_fc_torch, name) for name in partial_fc.__all__)
+assert partial_fc.__all__ == partial_fc_torch.__all__
+print(partial_fc_torch.__file__)
+"""
+
+
+@pytest.fixture
+def installed(wheel, tmp_path):
+    """Returns run(program, *words): outside of the clone, with the wheel in its own environment beside PyTorch."""
+    environment = tmp_path / "environment"
+    subprocess.run([TORCH / "python", "-m", "venv", "--without-pip", environment], check=True, timeout=LIMIT)
+    python = environment / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-compile", wheel]
+    subprocess.run(pip, check=True, timeout=LIMIT, stderr=subprocess.DEVNULL)
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    folders = [
+        subprocess.run([each, "-c", code], capture_output=True, text=True) for each in (python, TORCH / "python")
+    ]
+    own, of_torch = (Path(done.stdout.strip()) for done in folders)
+    (own / "torch.pth").write_text(f"{of_torch}\n")  # not the .pth files there, which name the clone
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def run(program, *words, **variables):
+        home = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        command = [environment / "bin" / program, *words]
+        return subprocess.run(
+            command, cwd=folder, env={**home, **variables}, capture_output=True, text=True, timeout=LIMIT
+        )
+
+    return run
+
+
 @needs_torch
-def test_the_wheel_has_the_layer_of_pytorch(wheel, tmp_path):
-    """In the trainer's environment, for its packages, but without the clone's sources."""
-    code = "import partial_fc_torch; print(partial_fc_torch.PartialFC_V2, partial_fc_torch.__file__)"
-    subprocess.run(
-        [TORCH / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--target", tmp_path, wheel],
-        check=True,
-        timeout=LIMIT,
+def test_the_wheel_trains_in_any_folder(installed, faces, tmp_path):
+    folder = tmp_path / "folder"
+    (folder / "strokes.py").write_text(STROKES)
+    for name in ("numpy", "colorsys"):  # what is installed comes first
+        (folder / f"{name}.py").write_text("1 / 0")
+    (folder / "own.yaml").write_text("max_update: 2\nlr_steps: 1\nbatch_size: 4\nembedding_size: 32\ntrackers: []\n")
+    words = ["--config", "own.yaml", "--task", "strokes:Strokes", "--num_classes=4", "--output", "here", "--nproc", "2"]
+    done = installed("partial-fc", "train", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((folder / "here" / "summary.json").read_text())["ranks"] == 2
+    assert f"{tmp_path}/environment/bin/partial-fc train --nproc 2 --config {folder}/here/settings.json" in done.stdout
+
+    recipe = ["--recipe", "demo", f"rec={faces}", "num_classes=20", "batch_size=4", "max_update=2", "val_targets=[]"]
+    done = installed("partial-fc", "train", *recipe, "--nproc=1", "--max-restarts=1")
+    assert done.returncode == 0 and "margin_list" in done.stdout, done.stdout + done.stderr
+    assert (folder / "work_dirs" / "demo" / "backbone.pth").exists()
+
+    planned = installed(
+        "partial-fc",
+        "plan",
+        "--trainer",
+        "torch",
+        "--task",
+        "strokes:Strokes",
+        "--network",
+        "strokes:net",
+        "--classes=4",
     )
-    done = subprocess.run(
-        [TORCH / "python", "-c", code], env={"PYTHONPATH": tmp_path}, capture_output=True, text=True, timeout=LIMIT
-    )
-    assert str(tmp_path / "partial_fc_torch") in done.stdout, done.stderr
+    assert planned.returncode == 2 and "strokes cannot be imported" in planned.stderr, planned.stderr  # no trainer
+    for words, message in (
+        (["lr=x"], "lr is 'x'"),
+        (["--trainer", "mxnet"], "MXNet is not installed"),
+        (["rec=none", "num_classes=4", "num_epoch=1", "lr_epochs=1"], f"{folder}/none/train.rec"),
+    ):
+        done = installed("partial-fc", "train", "--nproc", "1", *words)
+        assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+@needs_torch
+def test_the_wheel_has_the_program_and_the_layer_by_both_names(installed, tmp_path):
+    module = installed("python", "-m", "partial_fc.train", "--print-config")  # as torchrun -m on several hosts
+    assert json.loads(module.stdout)["models_root"] == str(tmp_path / "folder" / "models"), module.stderr
+    done = installed("python", "-c", LAYER)
+    assert str(tmp_path / "environment") in done.stdout, done.stderr

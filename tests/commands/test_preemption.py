@@ -119,7 +119,7 @@ def test_a_full_disk_ends_a_training_only_when_a_checkpoint_cannot_be_written(ar
     [
         ("run.sh", "bash", -signal.SIGKILL),
         ("run.sh", "mpirun", 128 + signal.SIGKILL),
-        pytest.param("pytorch/run.sh", "python", 128 + signal.SIGKILL, marks=needs_torch),
+        pytest.param("pytorch/run.sh", "python", -signal.SIGKILL, marks=needs_torch),
         pytest.param("torchrun", "python", -signal.SIGKILL, marks=needs_torch),
         ("horovodrun over Gloo", "python", -signal.SIGKILL),
     ],

@@ -1,4 +1,4 @@
-"""pytorch/run.sh around a small program: threads, restarts, the stop signal and exit codes."""
+"""pytorch/run.sh, whose code is that of `partial-fc train`: threads, restarts, the stop signal and exit codes."""
 
 import os
 import shutil
@@ -12,21 +12,22 @@ from partial_fc.utils.cores import usable_cores
 from paths import ROOT
 
 LIMIT = 90  # seconds
-# Runs until it is asked to stop. With "fail", the second rank fails in every attempt.
+# The trainer's launcher; its processes run until they are asked to stop. BEHAVIOR=fail: the second one fails in every
+# attempt; full: it cannot save.
 PROGRAM = """
 import os, signal, sys, time
-if "--print-config" in sys.argv:  # run.sh asks whether the settings are valid
-    print("{}")
-    sys.exit(2 if "refused" in sys.argv else 0)
+if "--nproc" in sys.argv:
+    from partial_fc.train.torch_training import TorchTraining
+    TorchTraining().main()
 
 def save(*_):
     print("saved\\n", end="", flush=True)
-    os._exit(1 if "full" in sys.argv and os.environ["RANK"] == "1" else 75)
+    os._exit(1 if os.environ["BEHAVIOR"] == "full" and os.environ["RANK"] == "1" else 75)
 
 signal.signal(signal.SIGTERM, save)
 attempt, threads = (os.environ[name] for name in ("TORCHELASTIC_RESTART_COUNT", "OMP_NUM_THREADS"))
 print(f"attempt {attempt} threads {threads}\\n", end="", flush=True)
-if "fail" in sys.argv and os.environ["RANK"] == "1":
+if os.environ["BEHAVIOR"] == "fail" and os.environ["RANK"] == "1":
     os._exit(3)
 time.sleep(600)
 """
@@ -59,7 +60,7 @@ def start(clone):
 
 
 def test_a_failed_process_restarts_all_and_run_sh_exits_with_its_code(start):
-    with start("fail", NP="2", MAX_RESTARTS="1") as group:
+    with start(BEHAVIOR="fail", NP="2", MAX_RESTARTS="1") as group:
         output, _ = group.communicate(timeout=LIMIT)
     share = max(1, usable_cores() // 2)
     assert group.returncode == 3 and "ChildFailedError" not in output, output
@@ -67,11 +68,12 @@ def test_a_failed_process_restarts_all_and_run_sh_exits_with_its_code(start):
 
 
 @pytest.mark.parametrize(
-    "disk, number, code", [("", signal.SIGTERM, 75), ("full", signal.SIGTERM, 1), ("", signal.SIGINT, 130)]
+    "behavior, number, code",
+    [("", signal.SIGTERM, 75), ("", signal.SIGUSR1, 75), ("full", signal.SIGTERM, 1), ("", signal.SIGINT, 130)],
 )
-def test_a_signal_stops_all_processes(start, disk, number, code):
+def test_a_signal_stops_all_processes(start, behavior, number, code):
     """If a process cannot save, run.sh exits with its code."""
-    with start("endless", disk, NP="2", OMP_NUM_THREADS="1") as group:
+    with start("lr=0.2", BEHAVIOR=behavior, NP="2", OMP_NUM_THREADS="1") as group:
         begun = [next(line for line in group.stdout if line.startswith("attempt 0")) for _ in range(2)]
         assert len(begun) == 2
         group.send_signal(number)
@@ -81,6 +83,34 @@ def test_a_signal_stops_all_processes(start, disk, number, code):
 
 
 def test_refused_settings_start_nothing(start):
-    with start("refused", NP="2") as group:
+    with start("sample_ratio=7", NP="2") as group:
         output, _ = group.communicate(timeout=LIMIT)
-    assert group.returncode == 2 and not output
+    assert group.returncode == 2 and output.startswith("error: sample_ratio is 7") and output.count("\n") == 1, output
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--nproc", "none"], "--nproc"),
+        (["--max-restarts=-1"], "--max-restarts"),
+        (["--trainer", "jax"], "--trainer"),
+        (["--recipe", "ms1mv3_r5"], "there is no recipe 'ms1mv3_r5'"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(start, words, message):
+    with start(*words) as group:
+        output, _ = group.communicate(timeout=LIMIT)
+    assert group.returncode == 2 and message in output and output.count("\n") == 1, output
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)])
+def test_a_signal_before_the_processes_start(start, clone, number, code):
+    ready = clone / "ready"
+    os.mkfifo(ready)
+    slow = "import time\nfrom pathlib import Path\nPath(__file__).with_name('ready').write_text('')\ntime.sleep(60)\n"
+    (clone / "slow.py").write_text(f"{slow}config = {{}}\n")
+    with start("--recipe", str(clone / "slow.py"), NP="2") as group:
+        ready.read_text()
+        group.send_signal(number)
+        output, _ = group.communicate(timeout=LIMIT)
+    assert (group.returncode, output) in [(code, ""), (130, "interrupted\n")], output

@@ -9,7 +9,19 @@ import pytest
 from partial_fc.data.synthetic.dataset import DemoSize, write_demo
 from paths import ROOT, with_root
 
-PLANTED = ("signal", "socket", "json", "venv", "platform", "cuda", "numpy", "partial_fc", "sysconfig", "sitecustomize")
+PLANTED = (
+    "signal",
+    "socket",
+    "json",
+    "venv",
+    "platform",
+    "cuda",
+    "numpy",
+    "partial_fc",
+    "sysconfig",
+    "sitecustomize",
+    "strokes",
+)
 # The script that pip writes for [project.scripts].
 COMMAND = "import sys\nfrom partial_fc_tools.__main__ import run\nif __name__ == '__main__':\n    sys.exit(run())\n"
 
@@ -34,6 +46,18 @@ def test_worker_processes(hostile, tmp_path):
     arguments = [sys.executable, command, "sets", "check", str(drawn), "--workers", "2"]
     done = subprocess.run(arguments, env=with_root(), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_tools_do_not_search_it_for_the_users_modules(hostile):
+    words = ["sets", "align", "photos", "faces", "--detector", "strokes:Detector"]
+    done = subprocess.run(
+        [sys.executable, ROOT / "partial_fc" / "__main__.py", *words],
+        env=with_root(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2 and "strokes cannot be imported" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from partial_fc import __version__
 from partial_fc.utils.cli import Command, Group, run_tree, start
-from partial_fc.utils.text import say
 
 
 def tool(help_text: str, module: str) -> Command:
@@ -42,8 +41,9 @@ REPORT = {
     "compare": tool("curves, results and differing settings of several trainings", "report.compare"),
 }
 TREE = Group(
-    f"Tools around the training of embeddings with Partial FC, version {__version__}. Each command has --help.",
+    f"Training of embeddings with Partial FC, and tools around it, version {__version__}. Each command has --help.",
     {
+        "train": tool("train on this host, in one process per GPU", "train.command"),
         "sets": Group("face sets: align, create, unpack, merge, describe, check, clean, draw", SETS),
         "embed": tool("embeddings of a folder of faces", "inference.embed"),
         "compare": tool("do two images show the same person?", "inference.compare"),
@@ -66,9 +66,10 @@ TREE = Group(
 def main(words: Sequence[str] | None = None) -> int:
     """Runs the command that ``words`` name (by default the arguments of the process); returns its exit code."""
     words = sys.argv[1:] if words is None else words
-    if words == ["--version"]:
-        say(f"partial-fc {__version__}")
-        return 0
+    if words[:1] == ["train"]:
+        from .train.command import start as start_training
+
+        start_training(words[1:])
     return run_tree(TREE, "partial-fc", words)
 
 

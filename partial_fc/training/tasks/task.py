@@ -55,7 +55,7 @@ class Task:
         """Makes or checks the training set, on one rank of each host, before the ranks connect.
 
         Args:
-            home: folder of the program.
+            home: folder in which relative paths start.
 
         Raises:
             OSError, ValueError: The set is missing or cannot be made.

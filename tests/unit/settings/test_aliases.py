@@ -5,6 +5,7 @@ import json
 import pickle
 
 import pytest
+from easydict import EasyDict
 
 import default
 from partial_fc.checkpoint import Manifest
@@ -84,7 +85,7 @@ def test_options_of_several_sources_are_merged(monkeypatch, tmp_path):
     assert config.task_options == "cutout=8,color_jittering=0.2"
     assert config.network_options == "dropout=0.4,activation_checkpointing=True"
     off = {"cutout": 0, "dropout": 0.0}
-    config = default.edict(default.generate_config(changes={**changes, **off}, trainer="torch"))
+    config = EasyDict(default.generate_config(changes={**changes, **off}, trainer="torch"))
     assert (config.task_options, config.network_options) == ("color_jittering=0.2", "activation_checkpointing=True")
     assert default.generate_config(changes={**changes, "network_options": ""}, trainer="torch").network_options == ""
     (tmp_path / "a.json").write_text(json.dumps(config))  # a whole configuration, so config.py does not matter

@@ -87,7 +87,6 @@ BAD = [
     ([], "has 0 heads, but must have 1 to 64"),
     ({"head": [A]}, "has no list of heads"),
     ([A, 3], "has no list of heads"),
-    ("[[heads]]", "is neither TOML nor JSON, as its ending says"),
 ]
 
 
@@ -101,6 +100,8 @@ def test_a_bad_file_is_refused_with_its_path_and_the_head_and_the_key(heads, mes
 def test_a_missing_or_large_file_and_the_other_trainer_are_refused(tmp_path):
     with pytest.raises(SettingsError, match=f"cannot read the heads in {tmp_path}/none.json: No such file"):
         read(str(tmp_path / "none.json"))
+    with pytest.raises(SettingsError, match=f"cannot read the heads in {tmp_path}/.*: Expecting"):
+        read(written(tmp_path, "[[heads]]"))
     with pytest.raises(SettingsError, match="more than 1,048,576 bytes"):
         read(written(tmp_path, " " * (1 << 20) + "[]"))
     with pytest.raises(SettingsError, match="heads is .* only the torch trainer has this setting"):

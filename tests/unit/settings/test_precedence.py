@@ -1,6 +1,7 @@
 """Presets, config.py, a saved configuration and the user's changes: which of them wins."""
 
 import json
+import os
 import sys
 from functools import partial
 
@@ -12,6 +13,7 @@ from partial_fc.settings import presets
 from partial_fc.training.recipes.table import RECIPES
 from partial_fc.utils.config import SettingsError, parse_options, to_json, write_settings
 from partial_fc.utils.imports import OBJECT_SETTINGS
+from paths import ROOT
 
 
 def factors_of(config):
@@ -127,13 +129,13 @@ config.lr_func = lr_step_func
     config = default.generate_config(trainer="torch")
     assert factors_of(config) == pytest.approx([1, 0.1, 0.1, 0.01])
     assert (config.schedule, config.num_epoch, config.wd, config.sample_ratio) == ("factors", 4, 1e-4, 1.0)
-    assert (config.rec, config.output) == ("/train_tmp/faces_emore/train.rec", f"{default.HERE}/ms1mv3_arcface_r50")
+    assert (config.rec, config.output) == ("/train_tmp/faces_emore/train.rec", os.path.abspath("ms1mv3_arcface_r50"))
     assert not {"weight_decay", "sample_rate"} & set(config)
 
 
 def test_the_examples_in_config_py_are_allowed(monkeypatch):
     user = type(default.config)()
-    with open(f"{default.HERE}/config.py") as file:
+    with open(ROOT / "config.py") as file:
         lines = [line[2:] for line in file if line.startswith("# config.")]
     exec("".join(lines), {"config": user})
     monkeypatch.setattr(default, "user_config", user)
@@ -293,14 +295,14 @@ def test_a_saved_configuration_may_hold_some_settings_only(tmp_path):
         ('{"bach_size": 1}', ": unknown setting 'bach_size'"),
         ('{"dataset": null}', ": dataset is None"),
         ('{"lr": NaN}', ": lr is nan"),
-        ('{"lr": 1', " is not a settings.json"),
-        ("[" * 200_000, " is not a settings.json: .* nested too deeply"),
-        (" " * (1 << 20) + "{}", " is not a settings.json: .* more than 1,048,576 bytes"),
+        ('{"lr": 1', ": Expecting"),
+        ("[" * 200_000, ": .* nested too deeply"),
+        (" " * (1 << 20) + "{}", ": .* more than 1,048,576 bytes"),
         ('{"max_update": 1' + 30 * "0" + "}", ": max_update is 10+, .* below 2.63"),
         ('{"rec": "a\\u0000b"}', ": rec is .* a path"),
         ('{"lr": ' + "[" * 900 + "]" * 900 + "}", ": lr is .* type float"),
-        ("[1]", " is not a settings.json: .* JSON object"),
-        ("\udcff", " is not a settings.json"),
+        ("[1]", ": .* JSON object"),
+        ("\udcff", ": .* decode"),
     ],
 )
 def test_a_saved_configuration_that_is_refused(content, message, tmp_path):
@@ -309,6 +311,50 @@ def test_a_saved_configuration_that_is_refused(content, message, tmp_path):
         default.generate_config(config_file=str(tmp_path / "settings.json"))
     with pytest.raises(SettingsError, match="cannot read the settings in .*none.json: No such file"):
         default.generate_config(config_file=str(tmp_path / "none.json"))
+
+
+FORMS = {
+    "a.json": '{"dataset": "emore", "wd": 1e-4, "fp16": true, "lr_epochs": [8, 14], "val_targets": "lfw,cfp_fp"}',
+    "a.toml": 'dataset = "emore"\nwd = 1e-4\nfp16 = true\nlr_epochs = [8, 14]\nval_targets = "lfw,cfp_fp"',
+    "a.yaml": "dataset: emore\nwd: 1e-4\nfp16: true\nlr_epochs: [8, 14]\nval_targets: lfw,cfp_fp",
+}
+
+
+@pytest.mark.parametrize("name", [*FORMS, "a.yml"])
+def test_settings_are_read_from_json_toml_and_yaml(name, tmp_path):
+    if name.endswith("toml"):
+        pytest.importorskip("tomllib")
+    path = tmp_path / name
+    path.write_text(FORMS[name.replace("yml", "yaml")])
+    config = default.generate_config(config_file=path, trainer="torch")
+    assert (config.dataset, config.wd, config.fp16, config.val_targets) == ("emore", 1e-4, True, ["lfw", "cfp_fp"])
+    assert (config.schedule, config.schedule_options) == ("epochs", "epochs=[8,14]")
+
+
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        ("a.yaml", "a: &a [1, 1]\nb: *a", "aliases"),
+        ("a.yaml", "lr: [", "while parsing"),
+        ("a.yaml", "!!python/object/apply:os.system [exit]", "constructor"),
+        ("a.yaml", "- lr", "JSON object"),
+        ("a.yml", "lr: 2026-11-29", "lr is datetime"),
+        ("a.toml", "lr = [", "Invalid|TOML"),
+        ("a.toml", "[lr]\na = 1", "lr is {'a': 1}"),
+    ],
+)
+def test_a_file_of_settings_that_is_refused_is_named(name, text, message, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SettingsError, match=f"{name}: .*({message})") as refused:
+        default.generate_config(config_file=str(tmp_path / name))
+    assert "\n" not in str(refused.value)
+
+
+def test_yaml_without_pyyaml_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (tmp_path / "a.yaml").write_text("lr: 0.1")
+    with pytest.raises(SettingsError, match="pip install pyyaml"):
+        default.generate_config(config_file=str(tmp_path / "a.yaml"))
 
 
 def test_the_data_sets_of_the_tutorial():
@@ -351,5 +397,5 @@ def test_code_that_only_a_settings_file_names_is_refused(saved, monkeypatch):
     for changes in ({"optimizer": "torch.optim:RMSprop"}, {"rec": "hf:faces"}, {"network": "timm:vit_tiny"}):
         _, path = saved(changes={**OWN, **changes}, trainer="torch")
         assert default.generate_config(config_file=path, trainer="torch").items() >= changes.items()
-    default.generate_config(config_file=f"{default.HERE}/examples/words/settings.json", trainer="torch")
+    default.generate_config(config_file=f"{ROOT}/examples/words/settings.json", trainer="torch")
     assert "antigravity" not in sys.modules

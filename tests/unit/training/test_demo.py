@@ -13,14 +13,14 @@ def test_the_demo_is_not_drawn_into_a_folder_that_the_user_names_and_that_is_mis
     missing = tmp_path / "no-such-folder"
     settings = default.generate_config(changes={"data_root": str(missing)})
     with pytest.raises(ValueError, match=f"data_root is {missing}, which does not exist, and the faces of the demo"):
-        draw_demo(settings, os.path.join(default.HERE, "data"))
+        draw_demo(settings, os.path.abspath("data"))
     assert not missing.exists()
 
 
 @pytest.mark.parametrize("changes", [{"debug": True}, {"dataset": "emore"}, {"rec": "/sets/own", "dataset": "demo"}])
 def test_other_data_are_not_drawn(changes, tmp_path):
     settings = default.generate_config(changes={**changes, "data_root": str(tmp_path / "none")})
-    draw_demo(settings, os.path.join(default.HERE, "data"))
+    draw_demo(settings, os.path.abspath("data"))
     assert not (tmp_path / "none").exists()
 
 

@@ -51,6 +51,8 @@ def test_next_commands(tmp_path):
     again = "NP=2 bash /program/run.sh --config '/runs/my run/settings.json' "
     assert cosface == f"{again}loss=cosface 'output=/runs/my run-loss=cosface'"
     assert sampled == f"{again}sample_ratio=0.1 'output=/runs/my run-sample_ratio=0.1'"
+    installed, *_ = next_commands(result, "partial-fc")
+    assert "partial-fc train --nproc 2 --config '/runs/my run/settings.json' loss=cosface" in installed
     assert verify.endswith(f"partial-fc verify '/runs/my run' {tmp_path}/set.bin")
     assert "tensorboard --logdir /runs  #" in board
     other = {**settings, "loss": "cosface", "sample_ratio": 0.1, "trackers": ["jsonl"]}

@@ -66,9 +66,9 @@ def test_malformed_names_are_refused(text):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("own_missing:a", "own_missing cannot be imported: ModuleNotFoundError: .*; put it beside the program"),
+        ("own_missing:a", "own_missing cannot be imported: ModuleNotFoundError: .*; install it, or"),
         ("own_mistake:a", "own_mistake cannot be imported: ZeroDivisionError: division by zero"),
-        ("own_exit:a", "own_exit cannot be imported: SystemExit: 0; put it"),
+        ("own_exit:a", "own_exit cannot be imported: SystemExit: 0; install"),
         ("own_objects:Other", "own_objects has no Other"),
         ("own_objects:Outer.other", "own_objects has no Outer.other"),
     ],

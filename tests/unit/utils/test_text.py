@@ -197,7 +197,7 @@ OTHER_LINES = {
     "partial_fc/training/run_folder.py",  # of its log's formatter
     "tools/partial_fc_tools/hosts/facts.py",  # JSON, and names of its own, on other hosts
     "partial_fc/utils/cli.py",
-    "pytorch/launch.py",  # a number and the name of a signal
+    "pytorch/partial_fc_torch/launch.py",  # a number and the name of a signal
 }  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def read(clone: str, software: Software, arguments: Sequence[str]) -> Training:
         return Training()
     command = [python, os.path.join(clone, software.program), *arguments, "--print-config"]
     try:
-        done = subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=READ_TIMEOUT)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=READ_TIMEOUT)
     except subprocess.TimeoutExpired:
         raise ValueError(f"reading the settings takes more than {READ_TIMEOUT} s: is {clone} on a slow disk?") from None
     if done.returncode:

@@ -1,0 +1,1 @@
+"""The command of a PyTorch training: `partial-fc train`, and ``python -m partial_fc.train`` for one process."""

@@ -1,0 +1,6 @@
+"""The program of one process of the installed package; torchrun starts it as a file, or as ``-m partial_fc.train``."""
+
+from partial_fc.train.torch_training import TorchTraining
+
+if __name__ == "__main__":
+    TorchTraining().main()

@@ -1,0 +1,81 @@
+"""Runs torchrun on one host: it accepts no connections, and exits with the code of its processes.
+
+torchrun's rendezvous listens on all interfaces without authentication and unpickles what it receives. One host needs no
+rendezvous, so the store stays in this process. torchrun itself exits with 1 whatever the code of the first failing
+process, and prints a traceback although the processes report their own errors.
+"""
+
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import torch
+from torch.distributed import HashStore
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
+from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
+from torch.distributed.run import main
+
+BACKEND = "one-host"
+STOPPED = 75  # exit code of a training that a signal stopped after it was saved
+PORT = 29500  # torchrun's default for MASTER_PORT; no process listens there
+
+
+class OneHost(StaticTCPRendezvous):
+    """The rendezvous of a single host with itself."""
+
+    use_agent_store = False  # processes cannot reach it
+
+    def __init__(self, parameters: RendezvousParameters):
+        super().__init__("127.0.0.1", PORT, 0, 1, parameters.run_id, 0)
+        self._store = HashStore()
+
+    def get_backend(self) -> str:
+        """Returns the name that selects this rendezvous in torchrun."""
+        return BACKEND
+
+
+class Process(subprocess.Popen):
+    """A process of the job; the class keeps every one, as torchrun drops exit codes when it is asked to stop."""
+
+    attempts: dict[str, list[subprocess.Popen]] = {}  # restart count -> processes
+
+    def __init__(self, *args, env, **options):
+        super().__init__(*args, env=env, **options)  # type: ignore[call-overload]
+        self.attempts.setdefault(env["TORCHELASTIC_RESTART_COUNT"], []).append(self)
+
+
+def code_after_stop() -> int:
+    """Returns the exit code after a stop: a failed process's code, or STOPPED if none failed."""
+    *_, last = [[], *Process.attempts.values()]
+    failed = [process.returncode for process in last if process.returncode not in (None, 0, STOPPED)]
+    code = max(failed, default=STOPPED)
+    return code if code > 0 else 128 - code
+
+
+def processes_of_host() -> int:
+    """Returns the default number of processes: one per GPU, or two without a GPU."""
+    return torch.cuda.device_count() or 2
+
+
+def launch(arguments: Sequence[str]) -> int:
+    """Runs torchrun with these arguments; returns its exit code by the conventions of a shell."""
+    subprocess_handler.Popen = Process
+    rendezvous_handler_registry.register(BACKEND, OneHost)
+    options = ["--nnodes=1", f"--rdzv-backend={BACKEND}", "--rdzv-endpoint=none", f"--rdzv-id={secrets.token_hex(8)}"]
+    try:
+        main([*options, *arguments])
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        if failure.exitcode >= 0:
+            return failure.exitcode
+        name = signal.Signals(-failure.exitcode).name
+        print(f"error: the process of rank {rank} was killed by {name}", file=sys.stderr)
+        return 128 - failure.exitcode
+    except SignalException as stop:
+        return 128 + stop.sigval if stop.sigval == signal.SIGINT else code_after_stop()
+    return 0
