@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         PartialFC,
         PartialFC_V2,
         ShardedState,
+        from_pretrained,
         get_model,
     )
 
@@ -37,6 +38,7 @@ __all__ = [
     "PartialFC",
     "PartialFC_V2",
     "ShardedState",
+    "from_pretrained",
     "get_model",
 ]
 

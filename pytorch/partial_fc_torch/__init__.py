@@ -16,6 +16,7 @@ if not torch.distributed.is_available():
 from .backbones import get_model
 from .layer.margins import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace
 from .partial_fc import PartialFC, PartialFC_V2
+from .pretrained import from_pretrained
 from .sharded_state import ShardedState
 
 __all__ = [
@@ -28,5 +29,6 @@ __all__ = [
     "PartialFC",
     "PartialFC_V2",
     "ShardedState",
+    "from_pretrained",
     "get_model",
 ]
