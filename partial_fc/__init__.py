@@ -42,10 +42,11 @@ __all__ = [
     "get_model",
 ]
 
+if not TYPE_CHECKING:  # with this function, type checkers would accept any name
 
-def __getattr__(name: str):
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .utils.imports import import_trainer
+    def __getattr__(name: str):
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .utils.imports import import_trainer
 
-    return getattr(import_trainer("partial_fc_torch"), name)
+        return getattr(import_trainer("partial_fc_torch"), name)

@@ -83,6 +83,13 @@ def test_a_signal_stops_all_processes(start, behavior, number, code):
     assert output.count("saved\n") == (0 if number == signal.SIGINT else 2), output
 
 
+def test_one_process_has_the_threads_of_all_cores(start):
+    with start(BEHAVIOR="", NP="1") as group:
+        assert f"attempt 0 threads {usable_cores()}\n" in group.stdout
+        group.terminate()
+        group.communicate(timeout=LIMIT)
+
+
 def test_refused_settings_start_nothing(start):
     with start("sample_ratio=7", NP="2") as group:
         output, _ = group.communicate(timeout=LIMIT)

@@ -99,6 +99,7 @@ def test_modules_and_relative_paths_start_at_the_current_folder(program, tmp_pat
 @pytest.mark.parametrize(
     "words, code, output, error",
     [
+        (["--resume", "1", "--print-config"], 0, '"resume": "auto"', ""),
         (["--print-config", "--nproc", "3"], 0, '"models_root": "{}/models"', ""),
         (["--recipe", "ms1mv3_r50", "--print-config"], 0, '"output": "{}/work_dirs/ms1mv3_r50"', ""),
         (["--help"], 0, "usage: partial-fc train ", ""),
