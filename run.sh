@@ -15,8 +15,8 @@
 #   FORWARD="NAME NAME"                                 variables to pass to other hosts besides OMP_*, MXNET_*,
 #                                                       HOROVOD_*, NCCL_*, UCX_* and PARTIAL_FC_*
 #
-# TERM and USR1 save a checkpoint and stop. Exit codes: 0: finished; 2: refused before training started; 75: saved and
-# stopped by a signal; 130: Ctrl-C; others: failed.
+# TERM, USR1 and Ctrl-C save a checkpoint and stop; a second Ctrl-C stops at once. Exit codes: 0: finished; 2: refused
+# before training started; 75: saved and stopped by a signal; 130: by Ctrl-C; others: failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=setup-utils/help.sh

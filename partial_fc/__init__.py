@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         PartialFC_V2,
         ShardedState,
         export_onnx,
+        from_pretrained,
         get_model,
     )
 
@@ -39,6 +40,7 @@ __all__ = [
     "PartialFC_V2",
     "ShardedState",
     "export_onnx",
+    "from_pretrained",
     "get_model",
 ]
 

@@ -8,8 +8,8 @@
 #
 # For several hosts see docs/hosts.md.
 #
-# TERM and USR1 save a checkpoint and stop. Exit codes: 0: finished; 2: refused before training started; 75: saved and
-# stopped by a signal; 130: Ctrl-C; others: failed.
+# TERM, USR1 and Ctrl-C save a checkpoint and stop; a second Ctrl-C stops at once. Exit codes: 0: finished; 2: refused
+# before training started; 75: saved and stopped by a signal; 130: by Ctrl-C; others: failed.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../setup-utils/help.sh

@@ -87,7 +87,7 @@ install_packages() {
 
 check_packages() {
     cd /
-    "$VENV/bin/python" -I -c "$(printf '%s\n' 'import torch, numpy, cv2, easydict, tqdm, matplotlib, onnx, onnxruntime, psutil' \
+    "$VENV/bin/python" -I -c "$(printf '%s\n' 'import torch, safetensors, numpy, cv2, easydict, tqdm, matplotlib, onnx, onnxruntime, psutil' \
         'import torch.distributed, torch.utils.tensorboard' 'assert torch.distributed.is_gloo_available()' \
         'assert torch.ones(2, 3).numpy().sum() == 6')"
 }

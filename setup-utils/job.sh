@@ -58,12 +58,11 @@ request_stop() {
 }
 # shellcheck disable=SC2317
 interrupt() {
+    local number=$stop_signal
+    [ -z "$interrupted$stopped" ] || number=INT    # the second one: the launcher ends all ranks at once
     interrupted=1 signaled=1
     [ -n "$job" ] || exit 130
-    local fields
-    read -r -a fields </proc/$$/stat
-    # If this process group (field 4) is the terminal's foreground group (7), the launcher has received the signal, too.
-    [ "${fields[7]}" -eq "${fields[4]}" ] || kill -INT "$job" 2>/dev/null || true
+    kill "-$number" "$job" 2>/dev/null || true
 }
 trap request_stop TERM USR1
 
@@ -87,8 +86,10 @@ quoted() {
 # because bash handles no signals while it waits for a command in the foreground.
 run_job() {
     printf 'run.sh: %s\n' "$(quoted "$@")" >&2
+    set -m    # a process group of its own, because a launcher that receives Ctrl-C ends ranks before they can save
     "$@" <&0 &
     job=$!
+    set +m
     trap interrupt INT
     while :; do
         signaled='' code=0

@@ -10,6 +10,7 @@ from partial_fc.utils.user_code import place_in_user_code
 
 FAILED, REFUSED, PREEMPTED = 1, 2, 75  # 75 is EX_TEMPFAIL of sysexits.h
 INTERRUPTED = 128 + signal.SIGINT  # the convention of shells
+NOTHING_SAVED = "interrupted: nothing was saved"
 
 # Errors that a user can fix are reported by their message. Any other error is a bug, reported with its traceback.
 USER_ERRORS = (ValueError, OSError, ImportError, FloatingPointError, MemoryError)

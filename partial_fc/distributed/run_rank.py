@@ -18,7 +18,16 @@ from partial_fc.utils.user_code import place_in_user_code
 
 from . import diagnosis
 from .collectives import Collectives
-from .errors import INTERRUPTED, PREEMPTED, USER_ERRORS, JobError, StopRequested, place_of, with_user_place
+from .errors import (
+    INTERRUPTED,
+    NOTHING_SAVED,
+    PREEMPTED,
+    USER_ERRORS,
+    JobError,
+    StopRequested,
+    place_of,
+    with_user_place,
+)
 from .heartbeat import Heartbeat, open_listeners
 from .interfaces import job_addresses
 from .watchdog import State, Watchdog, wait_for_report
@@ -36,7 +45,8 @@ def run_rank(collectives: Collectives, main: Callable[[], None]) -> None:
     """Runs the work of this rank. An error is reported once on standard error and ends all ranks.
 
     The exit code is 2 for an error before training_begun(), 1 for one after it, 75 for a training that was saved after
-    a stop request, and 130 for Ctrl-C. mpirun returns this code, horovodrun over Gloo always 1.
+    a stop request, and 130 for Ctrl-C, whether the training was saved or not. mpirun returns this code, horovodrun over
+    Gloo always 1.
 
     Collectives: all-gather ``hosts`` if it has a watchdog; ``error_reported`` or ``preempted`` last.
     """
@@ -76,11 +86,11 @@ def _start_heartbeat(collectives: Collectives, watchdog: Watchdog) -> None:
         watchdog.heartbeat.start()
 
 
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Returns whether an error is a KeyboardInterrupt or was raised while one was handled."""
+def _interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
+    """Returns the KeyboardInterrupt if an error is one or was raised while one was handled."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
-    return error is not None
+    return error
 
 
 def _end(collectives: Collectives, error: BaseException) -> NoReturn:
@@ -90,11 +100,14 @@ def _end(collectives: Collectives, error: BaseException) -> NoReturn:
     # An error or Ctrl-C on all ranks is reported by rank 0 alone, which ends the other ranks before they report it.
     after = RANK_ZERO_FIRST if rank else 0.0
     on_all_ranks = isinstance(error, _RAISED_ON_ALL_RANKS)
-    if isinstance(error, StopRequested):
+    is_saved = isinstance(error, StopRequested)
+    if is_saved:
         code, text, abort = PREEMPTED, str(error), lambda code: None
-    elif _is_interrupt(error):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not print a traceback
-        code, text, on_all_ranks = INTERRUPTED, "interrupted", False
+        if watchdog is not None and watchdog.interrupted:
+            code = INTERRUPTED
+    elif interrupt := _interrupt(error):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a further Ctrl-C must not print a traceback
+        code, text, on_all_ranks = INTERRUPTED, str(interrupt) or NOTHING_SAVED, False
     elif collectives.backend.is_connection_error(error):
         # The cause is another rank: it reports why it ends, or a watchdog detects that it was killed.
         text, after = _message(collectives, error), LOST_WAIT
@@ -102,13 +115,13 @@ def _end(collectives: Collectives, error: BaseException) -> NoReturn:
         text = _message(collectives, error)
     if rank == 0 or not on_all_ranks:
         _report(watchdog, text, code, after)
-    if code == PREEMPTED:
+    if is_saved:
         # Do not wait at the barrier for long: a rank may be dead, and a launcher soon kills after its stop request.
-        threading.Timer(PREEMPTED_WAIT, os._exit, [PREEMPTED]).start()
+        threading.Timer(PREEMPTED_WAIT, os._exit, [code]).start()
         if watchdog is not None:
             watchdog.stand_down()
     if on_all_ranks:  # when the first rank exits, the launcher kills the others, so they wait for each other here
-        collectives.barrier("preempted" if code == PREEMPTED else "error_reported")
+        collectives.barrier("preempted" if is_saved else "error_reported")
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     if watchdog is not None:

@@ -16,12 +16,13 @@ if another rank does not take part. So each rank has a watchdog, a thread that o
     mpirun ends the job                      SIGTERM under mpirun                    1
     stop request: SIGTERM, SIGUSR1, or       wait_for_signal, has_ended              75 after saving a checkpoint;
       the launcher was killed                                                        75 at once before TRAINING
+    the first Ctrl-C of a training           interrupt, in the main thread           130 after saving a checkpoint
     no progress after a stop request         GRACE                                   1
     a rank hangs, is stopped, or waits       step_timeout                            1
       in a different collective
     some ranks do not start or connect       start_limit                             1
     a rank never releases the GIL            LockWatch, a separate process           137; 1 if another rank ends first
-    an error, Ctrl-C, a saved training       the main thread, run_rank               1, or 2 before TRAINING; 130; 75
+    an error, another Ctrl-C                 the main thread, run_rank               1, or 2 before TRAINING; 130
     an error before the ranks connect        the main thread, refuse                 2
 
 Both threads call report() and exit(). The first one ends the process; the other one waits in report() meanwhile.
@@ -100,6 +101,7 @@ class Watchdog(threading.Thread):
         host_timeout: seconds without an answer from another host until the job ends; 0 disables the limit.
         host_of: the host name of each rank, set when the ranks of several hosts have connected.
         heartbeat: the connection to other hosts, on the first rank of each host; None on all other ranks.
+        interrupted: whether Ctrl-C has asked this rank to save and stop.
     """
 
     def __init__(self, ranks: RankInfo, root: str, environment: Mapping[str, str]):
@@ -116,6 +118,7 @@ class Watchdog(threading.Thread):
         self._started_at = self._checked_at = self._progress_at = self._requested_at = time.monotonic()
         self._lock_watch = LockWatch()
         self.heartbeat: Heartbeat | None = None
+        self.interrupted = False
         self.host_of: Sequence[str] = []
 
     # Called by the main thread ----------------------------------------------------------------------
@@ -135,6 +138,12 @@ class Watchdog(threading.Thread):
         """Moves on to ``state``, unless this rank is in a later one already."""
         with self._state_lock:
             self.state = max(self.state, state)
+
+    def interrupt(self, *_: object) -> None:
+        """Handles Ctrl-C: the first one of a training asks to save and stop, any other ends the rank."""
+        if self.state is not State.TRAINING or self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True  # no more: this handler may interrupt code that holds the lock of `advance`
 
     def stand_down(self) -> None:
         """Stops the watchdog: the main thread ends this process itself."""
@@ -230,7 +239,8 @@ class Watchdog(threading.Thread):
             return Ending(diagnosis.exited_message(lost))
         if signal_number == signal.SIGTERM and self._under_mpi:
             return self._ended_by_mpirun()
-        if signal_number is not None or any(processes.has_ended(*launcher) for launcher in self._launchers):
+        launcher_ended = any(processes.has_ended(*launcher) for launcher in self._launchers)
+        if signal_number is not None or self.interrupted or launcher_ended:
             if self.state is State.TRAINING:
                 self._requested_at = now
                 self.advance(State.STOPPING)
@@ -255,11 +265,10 @@ class Watchdog(threading.Thread):
             time.sleep(REMOTE_DELAY)
         several_hosts = self.ranks.size > self.ranks.local_size
         elsewhere = ", perhaps because of another host or the ssh connection to it" if several_hosts else ""
-        return Ending(
-            self._failed_start()
-            or (self._silent_message(silent, SILENT) if silent else "")
-            or f"ended by mpirun (SIGTERM{elsewhere}); to save a checkpoint first, send kill -USR1 to mpirun"
-        )
+        reason = f"ended by mpirun (SIGTERM{elsewhere}); to save a checkpoint first, send kill -USR1 to mpirun"
+        if self.state is State.STOPPING:
+            reason = "ended by mpirun: nothing was saved since the last checkpoint"
+        return Ending(self._failed_start() or (self._silent_message(silent, SILENT) if silent else "") or reason)
 
     def _failed_start(self) -> str:
         """Returns an error message if the job ends before all ranks have started, else ""."""

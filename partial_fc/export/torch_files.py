@@ -7,7 +7,8 @@ import numpy as np
 from partial_fc.utils.imports import import_trainer
 
 EXPORTER = "partial_fc_torch.export"
-ENDINGS = (".pth", ".pt", ".ckpt")  # .ckpt is from Lightning
+ENDINGS = (".pth", ".pt", ".safetensors", ".ckpt")  # .ckpt is from Lightning
+CONFIG, WEIGHTS = "config.json", "model.safetensors"  # what PyTorch's trainer writes for other libraries
 
 
 def is_torch_model(path: str) -> bool:

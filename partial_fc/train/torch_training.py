@@ -21,8 +21,9 @@ from partial_fc.utils.text import say
 
 DESCRIPTION = """Trains an embedding with Partial FC, in several processes of this host.
 
-Relative paths start at the current folder. TERM and USR1 save a checkpoint and stop. Exit codes: 0: finished; 2:
-refused before training started; 75: saved and stopped by a signal; 130: Ctrl-C; others: failed.
+Relative paths start at the current folder. TERM, USR1 and Ctrl-C save a checkpoint and stop; a second Ctrl-C stops at
+once. Exit codes: 0: finished; 2: refused before training started; 75: saved and stopped by a signal; 130: by Ctrl-C;
+others: failed.
 
 Several hosts:   torchrun --nproc_per_node=8 --nnodes=2 ... -m partial_fc.train [name=value ...]
 I/O profiling:   the same with --profile-io

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from partial_fc.distributed.env import RankInfo, rank_info, share_cores
-from partial_fc.distributed.errors import REFUSED, errors_of_head, with_user_place
+from partial_fc.distributed.errors import INTERRUPTED, NOTHING_SAVED, REFUSED, errors_of_head, with_user_place
 from partial_fc.distributed.rank_status import RankStatusStore
 from partial_fc.distributed.signals import block_signals, repeat_lost_interrupts
 from partial_fc.distributed.watchdog import Watchdog, refuse
@@ -86,8 +87,9 @@ class TrainingProgram:
             # A library that is interrupted while it loads may raise another error.
             if not any(isinstance(cause, KeyboardInterrupt) for cause in (error, error.__context__)):
                 raise
-            print("interrupted", file=sys.stderr, flush=True)
-            os._exit(130)  # not sys.exit: the framework's exit handler would wait for the other ranks
+            if rank_info(os.environ).rank == 0:
+                say(NOTHING_SAVED, sys.stderr)
+            os._exit(INTERRUPTED)  # not sys.exit: the framework's exit handler would wait for the other ranks
 
     def parse_args(self, argv: list[str]) -> argparse.Namespace:
         """Parses the command line, see Parser.parse."""
@@ -155,6 +157,8 @@ class TrainingProgram:
         sys.path.append(str(trainer_root(self.package)))
         watchdog = Watchdog(ranks, os.path.dirname(output_folder(settings)), os.environ)
         watchdog.start()
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as in a shell's background
+            signal.signal(signal.SIGINT, watchdog.interrupt)
         try:
             share_cores(os.environ)
             if settings.follow_links:

@@ -75,9 +75,14 @@ class CenterSave(SaveCallback):
 
 def remove_average(folder: str) -> None:
     """Removes the files of a moving average, for a training without one: they are of an earlier training."""
-    for ending in (".pth", ".onnx"):
+    for name in (f"{AVERAGE}.pth", f"{AVERAGE}.onnx", safetensors_name(AVERAGE)):
         with suppress(FileNotFoundError):
-            os.remove(os.path.join(folder, AVERAGE + ending))
+            os.remove(os.path.join(folder, name))
+
+
+def safetensors_name(name: str) -> str:
+    """Returns the name of the file of safetensors beside ``<name>.pth``; model hubs expect model.safetensors."""
+    return f"{name.replace('backbone', 'model')}.safetensors"
 
 
 def onnx_metadata(

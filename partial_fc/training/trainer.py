@@ -200,6 +200,12 @@ class Trainer:
         except StopRequested:  # during a save, or a verification, whose figures the checkpoint will lack
             self.checkpoint.save(self.engine.num_update)
             raise Preempted(self.engine.num_update) from None
+        except KeyboardInterrupt:  # the second Ctrl-C
+            newest, _ = next(iter(self.checkpoint.folder.complete()), (None, ""))
+            if newest is None:
+                raise
+            saved = f"the newest checkpoint is of update {newest}: continue with --resume auto"
+            raise KeyboardInterrupt(f"interrupted: {saved}") from None
 
     def _start(self) -> Sequence[SaveCallback]:
         """Reads the held-out sets, restores or initializes the training, and takes ownership of the output folder.

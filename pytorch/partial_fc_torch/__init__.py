@@ -17,6 +17,7 @@ from .backbones import get_model
 from .layer.margins import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace
 from .onnx_export import export_onnx
 from .partial_fc import PartialFC, PartialFC_V2
+from .pretrained import from_pretrained
 from .sharded_state import ShardedState
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "PartialFC_V2",
     "ShardedState",
     "export_onnx",
+    "from_pretrained",
     "get_model",
 ]

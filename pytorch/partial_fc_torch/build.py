@@ -59,6 +59,7 @@ from .optimizers import (
     read_factors,
 )
 from .partial_fc import PartialFC
+from .pretrained import config_content
 from .published_files import read_pretrained
 from .saving import save_model
 
@@ -134,6 +135,7 @@ class TorchFramework:
     source_folders = (os.path.dirname(__file__),)
     files = {
         "backbone for PyTorch, a state_dict": "backbone.pth",
+        "backbone for partial_fc.from_pretrained": "model.safetensors, config.json",
         "class centers of each rank": "rank_<rank>_softmax_weight.pt, ..._<state>.pt",
     }
 
@@ -320,11 +322,9 @@ class TorchFramework:
         torch.backends.cudnn.benchmark = True  # all batches of a training have the same shape
         torch.manual_seed(settings.seed)  # gives every rank the same weights
         options = options_of(settings, "network_options")
+        self._network_sizes = {"image_size": None, **task.network_sizes()}
         backbone = self.backbone or get_model(
-            settings.network,
-            dropout=options.dropout,
-            num_features=settings.embedding_size,
-            **{"image_size": None, **task.network_sizes()},
+            settings.network, dropout=options.dropout, num_features=settings.embedding_size, **self._network_sizes
         )
         if any(isinstance(module, nn.BatchNorm1d) for module in backbone.modules()):
             check_batch_norms(settings)
@@ -363,7 +363,9 @@ class TorchFramework:
             validate()
         elif self.collectives.rank == 0:
             logging.warning("no ONNX files are written: the weights of %s exceed their 2 GiB", settings.network)
-        model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, exports), validate)
+        network = settings.network if self.backbone is None else None
+        config = partial(config_content, network, engine.backbone, settings.embedding_size, self._network_sizes)
+        model_save = SaveCallback(settings.save_every, partial(save_model, engine, folder, exports, config), validate)
         saves: list[SaveCallback] = [model_save]
         for head in engine.heads:
             path = folder if head.layer is engine.layer else os.path.join(folder, HEADS, head.name)

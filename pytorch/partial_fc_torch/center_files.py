@@ -55,7 +55,8 @@ def load_rows(path: str, shape: torch.Size) -> torch.Tensor:
 def load_tensors(path: str) -> Any:
     """Returns the content of a file of torch.save, mapped into memory if the format allows it.
 
-    Objects that are neither tensors nor plain values are replaced by a StandIn, so none of their code runs.
+    Objects that are neither tensors nor plain values are replaced by a StandIn, so none of their code runs. A file
+    that ends in ``.safetensors`` is one of that library, which has tensors only.
 
     Raises:
         OSError: The file is missing or cannot be read.
@@ -65,6 +66,10 @@ def load_tensors(path: str) -> Any:
         # Opened by its descriptor, so that PyTorch reads the file that was checked even if another one takes its name.
         opened = f"/proc/self/fd/{file.fileno()}"
         try:
+            if path.endswith(".safetensors"):
+                import safetensors.torch
+
+                return safetensors.torch.load_file(opened)
             stand_ins = [(StandIn, name) for name in check_header(opened)]
             with torch.serialization.safe_globals(stand_ins):
                 is_zip = zipfile.is_zipfile(opened)  # files of PyTorch before 1.6 cannot be mapped

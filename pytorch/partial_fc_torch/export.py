@@ -5,10 +5,8 @@ The epsilon of the batch norms is PyTorch's default, 1e-5, because a state_dict 
 
 import numpy as np
 
-from partial_fc.utils.text import some
-
-from .backbones import NETWORKS, get_model, network_with
 from .onnx_export import OnnxExport
+from .pretrained import recognized
 from .published_files import read_pretrained
 from .weights import set_weights
 
@@ -27,15 +25,7 @@ def export(path: str, image_size: int, faces: np.ndarray) -> bytes:
     """
     saved = read_pretrained(path, with_classes=False)
     if saved is None:
-        raise ValueError(f"{path} has no weights of PyTorch: give a backbone.pth, model.pt or checkpoint_gpu_0.pt")
-    shapes = {name.partition(":")[2]: array.shape for name, array in saved.weights.items()}
-    match = network_with(shapes, image_size)
-    if match is None:
-        raise ValueError(
-            f"{saved.source} has {some(list(shapes))}, which are the layers of none of {', '.join(NETWORKS)}: export "
-            "your own network with torch.onnx"
-        )
-    network, embedding_size = match
-    model = get_model(network, num_features=embedding_size, image_size=image_size)
+        raise ValueError(f"{path} has no weights of PyTorch: give a .safetensors, .pth or .pt file")
+    network, model = recognized(saved, image_size)
     set_weights(model, saved.weights, network)
     return OnnxExport(model, faces.transpose(0, 3, 1, 2))(num_update=0)

@@ -5,11 +5,14 @@ rendezvous, so the store stays in this process. torchrun itself exits with 1 wha
 process, and prints a traceback although the processes report their own errors.
 """
 
+import logging
+import os
 import secrets
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import torch
 from torch.distributed import HashStore
@@ -45,13 +48,35 @@ class Process(subprocess.Popen):
     attempts: dict[str, list[subprocess.Popen]] = {}  # restart count -> processes
 
     def __init__(self, *args, env, **options):
+        signal.signal(signal.SIGINT, interrupt)  # torchrun has just set its own handler
         super().__init__(*args, env=env, **options)  # type: ignore[call-overload]
         self.attempts.setdefault(env["TORCHELASTIC_RESTART_COUNT"], []).append(self)
 
 
+def processes_of_attempt() -> list[subprocess.Popen]:
+    """Returns the processes of the last attempt."""
+    *_, last = [[], *Process.attempts.values()]
+    return last
+
+
+def interrupt(*_: object) -> NoReturn:
+    """Handles the first Ctrl-C, upon which torchrun interrupts its processes and waits until they have saved."""
+    signal.signal(signal.SIGINT, kill)
+    raise SignalException("interrupted", signal.SIGINT)
+
+
+def kill(*_: object) -> None:
+    """Handles a further Ctrl-C, during which torchrun waits for its processes: kills these."""
+    running = [process for process in processes_of_attempt() if process.poll() is None]
+    for process in running:
+        os.killpg(process.pid, signal.SIGKILL)
+    if running:
+        print("interrupted again: nothing was saved since the last checkpoint", file=sys.stderr, flush=True)
+
+
 def code_after_stop() -> int:
     """Returns the exit code after a stop: a failed process's code, or STOPPED if none failed."""
-    *_, last = [[], *Process.attempts.values()]
+    last = processes_of_attempt()
     failed = [process.returncode for process in last if process.returncode not in (None, 0, STOPPED)]
     code = max(failed, default=STOPPED)
     return code if code > 0 else 128 - code
@@ -64,6 +89,8 @@ def processes_of_host() -> int:
 
 def launch(arguments: Sequence[str]) -> int:
     """Runs torchrun with these arguments; returns its exit code by the conventions of a shell."""
+    for module in ("agent.server.api", "multiprocessing.api"):  # they warn of each signal that they forward
+        logging.getLogger(f"torch.distributed.elastic.{module}").setLevel(logging.ERROR)
     subprocess_handler.Popen = Process
     rendezvous_handler_registry.register(BACKEND, OneHost)
     options = ["--nnodes=1", f"--rdzv-backend={BACKEND}", "--rdzv-endpoint=none", f"--rdzv-id={secrets.token_hex(8)}"]

@@ -1,5 +1,6 @@
 """Files of weights and centers in PyTorch's format, written by this trainer, the tutorial's trainer or arcface_torch.
 
+- ``model.safetensors``: the weights of the backbone.
 - ``backbone.pth``, ``model.pt``: a state_dict of the backbone, or a checkpoint that has one.
 - ``rank_<r>_softmax_weight.pt`` and ``..._mom.pt``: (L, E), centers and momentum of rank r.
 - ``checkpoint_gpu_<r>.pt`` of arcface_torch: ``state_dict_backbone``, and ``state_dict_softmax_fc`` with the ``weight``
@@ -20,7 +21,7 @@ import torch
 from partial_fc.checkpoint import SavedClasses
 from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, files_of_ranks
 from partial_fc.checkpoint.torch_names import without_wrappers
-from partial_fc.export.torch_files import ENDINGS
+from partial_fc.export.torch_files import ENDINGS, WEIGHTS
 from partial_fc.training.saved_training import Pretrained
 from partial_fc.utils.text import some
 
@@ -44,7 +45,10 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
         OSError: A file cannot be read.
         ValueError: A file is damaged or has other content.
     """
-    names = [name for name in (*STATE_DICTS, ARCFACE_CHECKPOINT.format(0)) if os.path.isfile(os.path.join(path, name))]
+    known = (WEIGHTS, *STATE_DICTS, ARCFACE_CHECKPOINT.format(0))
+    names = [name for name in known if os.path.isfile(os.path.join(path, name))]
+    if names[:2] == [WEIGHTS, STATE_DICTS[0]]:  # the trainer writes the same weights to both
+        del names[1]
     if len(names) > 1:
         raise ValueError(f"{path} contains {' and '.join(names)}: give the path of one")
     if names:

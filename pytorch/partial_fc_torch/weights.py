@@ -33,7 +33,12 @@ def statistic_arrays(model: nn.Module) -> Arrays:
 
 
 def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str) -> None:
-    """Sets all parameters and buffers of a model.
+    """Sets all parameters and buffers of a model; for arguments and errors see `matching_state`."""
+    model.load_state_dict(matching_state(model, arrays, network))
+
+
+def matching_state(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str) -> dict[str, torch.Tensor]:
+    """Returns a state_dict of saved weights whose names and shapes are the model's.
 
     Args:
         model: the backbone.
@@ -56,7 +61,7 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
             logging.warning("only the weights %s* are loaded, not %s", prefix, some(ignored))
         state = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
     # Old files have no counters, and no batch norm of these networks uses them.
-    counters = {key: to_array(value) for key, value in expected.items() if key.endswith(COUNTER)}
+    counters = {key: np.zeros(value.shape, np.int64) for key, value in expected.items() if key.endswith(COUNTER)}
     state = {**counters, **state}
     shapes = {key: array.shape for key, array in state.items()}
     image_size = model.image_size if isinstance(model, Backbone) else 112
@@ -73,7 +78,7 @@ def set_weights(model: nn.Module, arrays: Mapping[str, np.ndarray], network: str
             raise ValueError(
                 f"{key} has the shape {shapes[key]}, expected {tuple(value.shape)} as in this training{hint}"
             )
-    model.load_state_dict({key: torch.from_numpy(np.array(array)) for key, array in state.items()})
+    return {key: torch.from_numpy(np.array(array)) for key, array in state.items()}
 
 
 @contextmanager
@@ -116,7 +121,7 @@ def published_state(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def to_array(tensor: torch.Tensor) -> np.ndarray:
-    """Returns a copy on the host; float16 and bfloat16 become float32."""
-    is_half = tensor.dtype in (torch.float16, torch.bfloat16)
-    array: np.ndarray = tensor.detach().to("cpu", torch.float32 if is_half else tensor.dtype, copy=True).numpy()
+    """Returns a copy on the host; floats of less than 32 bits become float32."""
+    is_short = tensor.is_floating_point() and tensor.element_size() < 4
+    array: np.ndarray = tensor.detach().to("cpu", torch.float32 if is_short else tensor.dtype, copy=True).numpy()
     return array

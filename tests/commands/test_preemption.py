@@ -19,6 +19,7 @@ from groups import (
     started,
 )
 
+from partial_fc.distributed.errors import NOTHING_SAVED
 from small_disk import fill, small_disk
 from waiting import happens
 
@@ -138,16 +139,42 @@ def test_when_a_launcher_is_killed_its_ranks_save_and_end(launcher, killed, code
 @pytest.mark.parametrize(
     "launcher, code",
     [
-        ("run.sh", 130),  # test_pytorch_run.py has pytorch/run.sh
+        ("run.sh", 130),
+        ("python", 130),
+        pytest.param("pytorch/run.sh", 130, marks=needs_torch),
         pytest.param("torchrun", 1, marks=needs_torch),
         ("horovodrun over Gloo", 1),
     ],
 )
-def test_an_interrupt_ends_all(launcher, code, arguments, tmp_path):
+def test_an_interrupt_saves_and_ends_all(launcher, code, arguments, tmp_path):
+    models = tmp_path / "models"
     with launched(launcher, arguments) as group:
         output, returned = stop(group, signal.SIGINT)
-        wait_for_end(tmp_path / "models")
+        wait_for_end(models)
     assert returned == code, output
+    if launcher != "horovodrun over Gloo":  # it ends its ranks at once
+        (update,) = checkpoints_in(models)
+        assert output.count(STOPPED.format(update)) == 1, output
+        assert launcher == "torchrun" or output.endswith(STOPPED.format(update) + "\n"), output
+
+
+@pytest.mark.parametrize("launcher", ["python", "run.sh", pytest.param("pytorch/run.sh", marks=needs_torch)])
+def test_a_second_interrupt_ends_all_at_once(launcher, arguments, tmp_path):
+    """The first one is not answered, because a rank is stopped."""
+    models = tmp_path / "models"
+    with launched(launcher, [*arguments, "checkpoint_every=2"]) as group:
+        read_until(group, "Global Step: 4 ")
+        ranks = ranks_with(models)
+        if len(ranks) > 1:
+            os.kill(ranks[1], signal.SIGSTOP)
+        group.send_signal(signal.SIGINT)
+        time.sleep(1 if len(ranks) > 1 else 0)
+        group.send_signal(signal.SIGINT)
+        output, _ = group.communicate(timeout=SOON)
+        wait_for_end(models)
+    assert group.returncode == 130 and "Traceback" not in output, output
+    last = output.splitlines()[-1]
+    assert "checkpoint" in last or last == NOTHING_SAVED, output
 
 
 def pause(pids):

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 
+from partial_fc.export.torch_files import WEIGHTS
 from partial_fc.training.results import TrainingResult
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.garbage import infrequent_gc
@@ -12,11 +13,14 @@ from .charts import training_charts
 from .curves_json import write_curves
 from .drawing import write_png
 from .page import render
+from .readme import readme
 
 
 @infrequent_gc()
 def write_results(result: TrainingResult) -> None:
-    """Writes all four files; ``curves.png`` shows the loss and the first figure of each validation set.
+    """Writes all files; ``curves.png`` shows the loss and the first figure of each validation set.
+
+    README.md is written beside ``model.safetensors`` only, which MXNet's trainer does not write.
 
     Raises:
         OSError, ValueError: A file cannot be written, or a validation set cannot be read again.
@@ -26,6 +30,8 @@ def write_results(result: TrainingResult) -> None:
     keys = {"losses", *(set_result.evaluation.figures[0] for set_result in result.sets.values())}
     charts = [chart for chart in training_charts(result) if chart.key in keys]
     write_png(os.path.join(result.folder, "curves.png"), result.title, charts)
+    if os.path.exists(os.path.join(result.folder, WEIGHTS)):
+        replace_file(os.path.join(result.folder, "README.md"), [readme(result).encode("utf-8", "replace")])
     write_report(result)
 
 

@@ -1,11 +1,14 @@
 """Any model of timm (https://github.com/huggingface/pytorch-image-models) as a backbone with an embedding head."""
 
 import difflib
+import sys
 
 import torch
 from torch import nn
 
 from .backbone import Backbone, Options, last_batch_norm
+
+_declared: list[torch.library.Library] = []  # declarations end with their object
 
 
 class TimmModel(Backbone):
@@ -42,11 +45,13 @@ class TimmModel(Backbone):
 
 def _build(name: str, image_size: int) -> nn.Module:
     try:
+        _fit_torchvision()
         import timm
-    except (ImportError, RuntimeError) as error:  # a torchvision built for another PyTorch raises RuntimeError
+    except (ImportError, RuntimeError) as error:
+        # Named, because pip would otherwise replace PyTorch by the build for which the newest torchvision was compiled.
         raise ValueError(
-            f"network is 'timm:{name}', but timm cannot be imported ({error}): pip install timm, and the torchvision "
-            "for this PyTorch"
+            f"network is 'timm:{name}', but timm cannot be imported ({error}): pip install timm "
+            f"torch=={torch.__version__}"
         ) from error
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.0)
@@ -58,3 +63,19 @@ def _build(name: str, image_size: int) -> nn.Module:
         return timm.create_model(name, num_classes=0, **sizes)
     except Exception as error:  # a model may raise anything
         raise ValueError(f"timm cannot build {name} for images of {image_size} x {image_size}: {error}") from error
+
+
+def _fit_torchvision() -> None:
+    """Makes torchvision importable beside a PyTorch for CPUs; timm imports it.
+
+    PyPI has torchvision only for CUDA, whose compiled operators a PyTorch for CPUs does not load. Without them its
+    import fails on the first one that it describes, so these are declared here. No model of timm uses them.
+    """
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        _declared.append(torch.library.Library("torchvision", "FRAGMENT"))
+        for name in ("nms", "qnms"):
+            _declared[-1].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

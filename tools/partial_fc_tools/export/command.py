@@ -7,6 +7,9 @@ checkpoint_gpu_<rank>.pt, or the folder of one; the network is recognized by its
 
 --half and --int8 write backbone_half.onnx and backbone_int8.onnx instead, unless accuracy or TAR on --pairs falls by
 more than --limit. MODEL may then also be an ONNX file; in a folder, backbone.onnx is used.
+
+--hf writes a folder for a model hub instead, from the output folder of a training with PyTorch: model.safetensors,
+config.json, backbone.onnx, and the model card of `partial-fc report card` as README.md.
 """
 
 import argparse
@@ -17,9 +20,11 @@ from partial_fc.utils.cli import add_force, number_above_0, whole_number
 from partial_fc.utils.imports import import_trainer
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.text import say
+from partial_fc_tools.report.card import add_author_facts
 
 EXAMPLE = """models/r50-arcface-emore/model-0000.params --pairs lfw.bin
-models/r50-arcface-emore --int8 --pairs lfw.bin"""
+models/r50-arcface-emore --int8 --pairs lfw.bin
+models/r50-arcface-emore --hf --license apache-2.0 --data "1,200 volunteers, 2025" --out hub"""
 FACES = 8
 MXNET = "partial_fc_mxnet.export"
 
@@ -27,11 +32,13 @@ MXNET = "partial_fc_mxnet.export"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help="saved backbone, see above")
-    parser.add_argument("--out", metavar="FILE", help="file to write (default: in the folder of MODEL)")
+    parser.add_argument("--out", metavar="FILE", help="file, or with --hf folder, to write (default: in that of MODEL)")
     parser.add_argument("--pairs", metavar="BIN", help="validation pairs, whose faces are used for the comparison")
     small = parser.add_mutually_exclusive_group()
     small.add_argument("--half", action="store_true", help="store weights in float16: half the size")
     small.add_argument("--int8", action="store_true", help="use int8, calibrated on --pairs: a quarter of the size")
+    small.add_argument("--hf", action="store_true", help="write a folder for a model hub, such as Hugging Face's")
+    add_author_facts(parser)
     limit, text = number_above_0("a drop", 1), "maximum drop of accuracy and TAR (default: 0.005)"
     parser.add_argument("--limit", type=limit, default=0.005, help=text)
     parser.add_argument("--image-size", type=whole_number(1), default=112, help="H = W in pixels (default: 112)")
@@ -48,6 +55,13 @@ def run(args: argparse.Namespace) -> int:
     from .measured import make_smaller
     from .smaller import HALF, INT8
 
+    if args.hf:
+        from .hub import write_hub_folder
+
+        out = args.out or os.path.join(args.model, "hub")
+        names = write_hub_folder(args, out)
+        say(f"{out}: {', '.join(names)}; upload it: huggingface_hub.upload_folder(repo_id=..., folder_path={out!r})")
+        return 0
     if not os.path.exists(args.model):
         raise FileNotFoundError(f"{args.model} does not exist: give a model that MXNet or PyTorch has saved")
     if (args.half or args.int8) and not args.pairs:

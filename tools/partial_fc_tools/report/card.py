@@ -11,11 +11,19 @@ in order; its columns name groups (sex, age, camera, ...), and a column `same` o
 Groups with fewer than 100 pairs of a kind are marked as small.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 from partial_fc.utils.cli import add_force, number_above_0, whole_number
 from partial_fc.utils.text import say
+
+if TYPE_CHECKING:
+    from partial_fc.training.report.curves_json import Run
+
+    from .card_pages import Section
 
 EXAMPLE = """models/r50-arcface-mine --data "1,200 volunteers, 2025" --license "internal use" --out card
 models/r50-arcface-mine --pairs held_out.bin --groups held_out.csv --columns sex age"""
@@ -37,24 +45,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1e-3,
         help="false accept rate of the threshold on the first set (default: 0.001)",
     )
-    parser.add_argument("--data", metavar="TEXT", help="what the model was trained on, and its source")
-    parser.add_argument("--data-license", metavar="TEXT", help="licence of the data")
-    parser.add_argument("--license", metavar="TEXT", help="licence of the model")
-    parser.add_argument("--use", metavar="TEXT", help="what the model is for, and what it is not for")
+    add_author_facts(parser)
     parser.add_argument("--batch-size", type=whole_number(2), default=64, help="images per batch (default: 64)")
     add_force(parser)
 
 
+def add_author_facts(parser: argparse.ArgumentParser) -> None:
+    """Adds the options with what only the author of a model knows."""
+    parser.add_argument("--data", metavar="TEXT", help="what the model was trained on, and its source")
+    parser.add_argument("--data-license", metavar="TEXT", help="licence of the data")
+    parser.add_argument("--license", metavar="TEXT", help="licence of the model")
+    parser.add_argument("--use", metavar="TEXT", help="what the model is for, and what it is not for")
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    from partial_fc.export.item_model import ItemModel
-    from partial_fc.export.model import FaceModel
-    from partial_fc.training.report.curves_json import read_runs
     from partial_fc.utils.staging import staged_files
     from partial_fc.utils.text import plural
 
-    from .card_content import card_sections
-    from .card_figures import measure, sets_of_training
     from .card_pages import to_html, to_markdown
 
     folder, name = os.path.split(args.out)
@@ -62,19 +70,29 @@ def run(args: argparse.Namespace) -> int:
     if args.columns and not args.groups:
         raise ValueError("--columns needs --groups, the CSV file with these columns")
     with staged_files(folder, files, args.force) as stage:
-        (training,) = read_runs([args.run])
-        own_task = training.settings.get("task", FACES) != FACES
-        paths, missing = (args.pairs, []) if args.pairs or own_task else sets_of_training(args.run)
-        with_pairs = not own_task or args.pairs or args.groups  # a user's task may embed images as well
-        model = FaceModel.open(args.run) if with_pairs else ItemModel.open(args.run)
-        sets, groups = (
-            measure(model, paths, args.groups, args.columns, args.batch_size)
-            if isinstance(model, FaceModel)
-            else ({}, {})
-        )
-        sections = card_sections(training, model, args, sets, groups, missing)
+        training, sections, tested = measured_card(args)
         for file_name, render in zip(files, (to_markdown, to_html)):
             with open(os.path.join(stage, file_name), "w", encoding="utf-8", errors="replace") as file:
                 file.write(render(training.name, sections))
-    say(f"{args.out}.md, {args.out}.html: {training.name}, tested on {plural(len(sets), 'set')} of pairs")
+    say(f"{args.out}.md, {args.out}.html: {training.name}, tested on {plural(tested, 'set')} of pairs")
     return 0
+
+
+def measured_card(args: argparse.Namespace) -> tuple[Run, list[Section], int]:
+    """Returns the training, the sections of its card, and the number of sets that the model was tested on."""
+    from partial_fc.export.item_model import ItemModel
+    from partial_fc.export.model import FaceModel
+    from partial_fc.training.report.curves_json import read_runs
+
+    from .card_content import card_sections
+    from .card_figures import measure, sets_of_training
+
+    (training,) = read_runs([args.run])
+    own_task = training.settings.get("task", FACES) != FACES
+    paths, missing = (args.pairs, []) if args.pairs or own_task else sets_of_training(args.run)
+    with_pairs = not own_task or args.pairs or args.groups  # a user's task may embed images as well
+    model = FaceModel.open(args.run) if with_pairs else ItemModel.open(args.run)
+    sets, groups = (
+        measure(model, paths, args.groups, args.columns, args.batch_size) if isinstance(model, FaceModel) else ({}, {})
+    )
+    return training, card_sections(training, model, args, sets, groups, missing), len(sets)
