@@ -27,6 +27,7 @@ _LOG, _OWNER, _LOCK = "training.log", ".run", ".lock"
 _FIRST_LINES = ".training.log"  # log of a training that has not begun
 _EARLIER = "earlier-"  # prefix of the folder of an earlier training, followed by the time at which it ended
 _LATEST = 2**37  # seconds: a date in the year 6325, because some file systems allow any time
+BRIEF = "brief"  # attribute of a log record: a shorter text for terminals
 LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 
@@ -280,8 +281,9 @@ class _LogFile(logging.StreamHandler):
 
 
 class _StdoutHandler(logging.Handler):
-    """Writes to standard output without breaking the progress bar."""
+    """Writes to standard output without breaking the progress bar; to a terminal the brief form of a line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stdout)
+        brief = getattr(record, BRIEF, "") if sys.stdout.isatty() else ""
+        tqdm.write(brief or self.format(record), file=sys.stdout)
         sys.stdout.flush()
