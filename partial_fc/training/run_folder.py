@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from partial_fc.data.sources.forms import set_name
+from partial_fc.distributed.processes import started_by_mpi
 from partial_fc.utils.atomic_io import no_follow, replace_file
 from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.shared_folders import refuse_writable_by_others, resolved
@@ -283,7 +284,11 @@ class _LogFile(logging.StreamHandler):
 class _StdoutHandler(logging.Handler):
     """Writes to standard output without breaking the progress bar; to a terminal the brief form of a line."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_terminal = sys.stdout.isatty() and not started_by_mpi()  # mpirun gives each rank a terminal
+
     def emit(self, record: logging.LogRecord) -> None:
-        brief = getattr(record, BRIEF, "") if sys.stdout.isatty() else ""
+        brief = getattr(record, BRIEF, "") if self._is_terminal else ""
         tqdm.write(brief or self.format(record), file=sys.stdout)
         sys.stdout.flush()

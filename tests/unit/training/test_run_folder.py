@@ -60,15 +60,12 @@ def test_handlers_that_logging_installs_by_itself_are_removed(monkeypatch, capsy
 
 
 def test_a_terminal_shows_the_brief_form_of_a_line(tmp_path, monkeypatch, capsys):
-    with open_folder(tmp_path, keep=True):
-        for is_terminal in (True, False):
-            monkeypatch.setattr("sys.stdout.isatty", lambda is_terminal=is_terminal: is_terminal)
+    for is_terminal, shown in ((True, "step 5"), (False, "the long line")):
+        monkeypatch.setattr("sys.stdout.isatty", lambda is_terminal=is_terminal: is_terminal)
+        with open_folder(tmp_path, keep=True):
             logging.info("the long line", extra={BRIEF: "step 5"})
             logging.info("another")
-    assert re.sub(r"Training: \S+ \S+?-", "", capsys.readouterr().out).split("\n") == [
-        *["step 5", "another", "the long line", "another"],
-        "",
-    ]
+        assert re.sub(r"Training: \S+ \S+?-", "", capsys.readouterr().out).splitlines() == [shown, "another"]
     assert "step 5" not in (tmp_path / "training.log").read_text()
 
 
