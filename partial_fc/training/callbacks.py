@@ -16,6 +16,7 @@ from tqdm import tqdm
 from .engine import Engine
 from .loop import BatchEndParam, LoopState, engine_loop
 from .results import LossPoint, some_points
+from .run_folder import BRIEF
 from .trackers import Trackers
 
 MAX_SAVED_LINES = 30_000  # lines in a checkpoint: 4 MB of its manifest, and 16 MB of memory to read it
@@ -176,7 +177,16 @@ class CallBackLogging:
             # More precise than the tutorial's hours above.
             None if left is None else f"Time left: {timedelta(seconds=round(left))}",
         )
-        logging.info("   ".join(part for part in parts if part))
+        brief = (
+            f"step {update:,} of {self.max_update:,}" if self.max_update else f"step {update:,}",
+            f"loss {point.loss:.4f}",
+            f"{speed:,.0f} samples/s",
+            None if point.waiting is None else f"waiting {100 * point.waiting:.1f} %",
+            None if left is None else f"{timedelta(seconds=round(left))} left",
+        )
+        logging.info(
+            "   ".join(part for part in parts if part), extra={BRIEF: ", ".join(part for part in brief if part)}
+        )
         if self.bar is not None:
             self.bar.set_postfix(loss=f"{point.loss:.4f}", speed=f"{speed:.0f}/s")
         figures = {

@@ -1,9 +1,11 @@
 """Commands that a finished training suggests; each can be copied and run in any folder."""
 
 import os
+import shutil
 import sys
 from shlex import quote
 
+import partial_fc
 from partial_fc.utils.imports import TRUST, code_in
 
 from .results import TrainingResult
@@ -54,6 +56,10 @@ def _trainings(result: TrainingResult, script: str) -> list[str]:
 
 
 def _installed(name: str) -> str:
-    """Returns the path of a program in this environment, which may not be in PATH; the name if it is elsewhere."""
+    """Returns a program of this environment, which may not be in PATH; the name if it is elsewhere."""
     path = os.path.join(os.path.dirname(sys.executable), name)
-    return quote(path) if os.path.exists(path) else name
+    if os.path.exists(path):
+        return quote(path)
+    if name == PARTIAL_FC and shutil.which(name) is None:  # from a clone that is not installed
+        return f"PYTHONPATH={quote(os.path.dirname(partial_fc.__path__[0]))} {quote(sys.executable)} -m partial_fc"
+    return name

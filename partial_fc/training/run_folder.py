@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from partial_fc.data.sources.forms import set_name
+from partial_fc.distributed.processes import started_by_mpi
 from partial_fc.utils.atomic_io import no_follow, replace_file
 from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.shared_folders import refuse_writable_by_others, resolved
@@ -27,6 +28,7 @@ _LOG, _OWNER, _LOCK = "training.log", ".run", ".lock"
 _FIRST_LINES = ".training.log"  # log of a training that has not begun
 _EARLIER = "earlier-"  # prefix of the folder of an earlier training, followed by the time at which it ended
 _LATEST = 2**37  # seconds: a date in the year 6325, because some file systems allow any time
+BRIEF = "brief"  # attribute of a log record: a shorter text for terminals
 LOG_FORMAT = "Training: %(asctime)s-%(message)s"
 
 
@@ -280,8 +282,13 @@ class _LogFile(logging.StreamHandler):
 
 
 class _StdoutHandler(logging.Handler):
-    """Writes to standard output without breaking the progress bar."""
+    """Writes to standard output without breaking the progress bar; to a terminal the brief form of a line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_terminal = sys.stdout.isatty() and not started_by_mpi()  # mpirun gives each rank a terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stdout)
+        brief = getattr(record, BRIEF, "") if self._is_terminal else ""
+        tqdm.write(brief or self.format(record), file=sys.stdout)
         sys.stdout.flush()

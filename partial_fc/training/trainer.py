@@ -39,6 +39,7 @@ from .log_lines import (
 )
 from .loop import LoopState, seed_step, updates
 from .new_centers import take_new_centers
+from .quiet_phases import lines_in_quiet_phases
 from .report import try_report, write_results
 from .results import TrainingResult
 from .run_folder import (
@@ -78,7 +79,8 @@ def train(settings, framework: Framework, todays_names: TodaysNames = dict, head
     folder, job_settings = output_folder(settings), settings
     settings = heads[0].settings if heads else settings  # the first head's hold for everything that heads share
     task = build_task(settings)
-    with console(collectives.rank), closing(build_data(settings, task, framework, heads)) as data:
+    quiet = lines_in_quiet_phases(collectives)
+    with console(collectives.rank), quiet, closing(build_data(settings, task, framework, heads)) as data:
         facts = job_facts(job_settings, data, framework, heads)
         collectives.assert_same_on_all_ranks(facts)
         plan = find_checkpoint(settings, folder, collectives, framework.read_checkpoint)
@@ -194,6 +196,7 @@ class Trainer:
                         self.collectives.on_rank_zero("report", try_report, self._result())
                 # Last, because the verification draws random numbers too.
                 self._prepare_step(update.num_update)
+                self.collectives.report_progress(update.num_update)  # ends the phase of a verification or save
             self._finish(savers)
         except Preempted:  # the checkpoint callback has saved
             raise

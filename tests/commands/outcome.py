@@ -16,7 +16,10 @@ FILES = {
 # By trainer: its backbone, and the centers of a rank.
 OWN_FILES = {
     "mxnet": (("model-symbol.json", "model-0000.params"), ("{}_centers.param", "{}_centers_mom.param")),
-    "torch": (("backbone.pth",), ("rank_{}_softmax_weight.pt", "rank_{}_softmax_weight_mom.pt")),
+    "torch": (
+        ("backbone.pth", "model.safetensors", "config.json", "README.md"),
+        ("rank_{}_softmax_weight.pt", "rank_{}_softmax_weight_mom.pt"),
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -10,6 +11,7 @@ import pytest
 
 import default
 from partial_fc.training.run_folder import (
+    BRIEF,
     begin_run,
     check_writable,
     console,
@@ -55,6 +57,16 @@ def test_handlers_that_logging_installs_by_itself_are_removed(monkeypatch, capsy
             logging.warning("late")
         lines = capsys.readouterr()
         assert (lines.out + lines.err).count("late") == getattr(lines, stream).count("late") == 1
+
+
+def test_a_terminal_shows_the_brief_form_of_a_line(tmp_path, monkeypatch, capsys):
+    for is_terminal, shown in ((True, "step 5"), (False, "the long line")):
+        monkeypatch.setattr("sys.stdout.isatty", lambda is_terminal=is_terminal: is_terminal)
+        with open_folder(tmp_path, keep=True):
+            logging.info("the long line", extra={BRIEF: "step 5"})
+            logging.info("another")
+        assert re.sub(r"Training: \S+ \S+?-", "", capsys.readouterr().out).splitlines() == [shown, "another"]
+    assert "step 5" not in (tmp_path / "training.log").read_text()
 
 
 def test_one_of_two_concurrent_trainings_is_refused(tmp_path):

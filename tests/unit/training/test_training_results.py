@@ -15,6 +15,7 @@ from partial_fc.training.report import try_report, write_results
 from partial_fc.training.saving import onnx_metadata
 from partial_fc.training.tasks.pairs import PairVerification
 from partial_fc.training.verifying import CallBackVerification
+from paths import ROOT
 
 POINTS = [point(10, 0.8), point(20, 0.7)]
 
@@ -43,7 +44,7 @@ def test_a_summary_has_every_figure():
     assert measured == {**POINTS[-1]._asdict(), "best": 0.8}
 
 
-def test_next_commands(tmp_path):
+def test_next_commands(tmp_path, monkeypatch):
     """Each set's file occurs once, and trainings differ from this one."""
     sets = {"a": a_set(tmp_path), "a_ema": a_set(tmp_path)}
     settings = {**SETTINGS, "sample_ratio": 1, "trackers": ["jsonl", "tensorboard"], "resume": ""}
@@ -55,6 +56,10 @@ def test_next_commands(tmp_path):
     installed, *_ = next_commands(result, "partial-fc")
     assert "partial-fc train --nproc 2 --config '/runs/my run/settings.json' loss=cosface" in installed
     assert verify.endswith(f"partial-fc verify '/runs/my run' {tmp_path}/set.bin")
+    monkeypatch.setattr("sys.executable", "/python")  # of an environment that knows nothing of the clone
+    monkeypatch.setenv("PATH", "")
+    assert next_commands(result, "/program/run.sh")[2].startswith(f"PYTHONPATH={ROOT} /python -m partial_fc verify ")
+    monkeypatch.undo()
     assert "tensorboard --logdir /runs  #" in board
     other = {**settings, "loss": "cosface", "sample_ratio": 0.1, "trackers": ["jsonl"]}
     arcface, _ = next_commands(result._replace(settings=other), "/program/run.sh")
