@@ -19,7 +19,7 @@ from partial_fc.utils.config import SettingsError, read_settings, split_options,
 from partial_fc.utils.imports import refuse_code
 
 from .aliases import LR_FUNC
-from .checks import check_loss, check_settings
+from .checks import check_loss, check_settings, check_validation_sets
 from .declarations import SETTINGS
 from .heads import NAME, WEIGHT, read_heads, separated
 from .presets import PRESETS, TRAINERS
@@ -80,7 +80,10 @@ def resolve_settings(
     if "loss" not in named and "margin" in named:
         combined["loss"] = changed["loss"] = "own"
     check_loss(combined["loss"], trainer)
-    before = [TRAINERS[trainer].defaults, *(preset(kind, combined[kind], trainer) for kind in PRESETS), user]
+    by_kind = {kind: preset(kind, combined[kind], trainer) for kind in PRESETS}
+    if combined["dataset"] == "own" and "schedule_options" in named:
+        by_kind["dataset"].pop("schedule")  # options such as lr_steps=[] or a warm-up alone leave the rates constant
+    before = [TRAINERS[trainer].defaults, *by_kind.values(), user]
     # The settings.json of a run omits options at their defaults, but these defaults win over earlier sources, too.
     if SETTINGS.names_in(document) >= IN_EVERY_VERSION:
         saved = {**{key: None for key in merge(*before) if "." in key}, **saved}
@@ -93,10 +96,9 @@ def resolve_settings(
         if settings["heads"] and not trust_code:  # its content may be of a stranger, whoever names the file
             refuse_code(settings["heads"], head.own, user, recipe or {}, changed)
         with errors_in(settings["heads"], head.name):
-            dataset_preset = preset("dataset", combined["dataset"], trainer)
-            check_settings(head.settings, named.union(head.own), newly_set, dataset_preset, trainer)
-    # The number of the first head stands for a training of heads alone, whose settings.json must be valid.
-    return {**settings, "num_classes": settings["num_classes"] or heads[0].settings["num_classes"]}
+            check_settings(head.settings, named.union(head.own), newly_set, by_kind["dataset"], trainer)
+    check_validation_sets(heads[0].settings, newly_set)
+    return settings
 
 
 def heads_of(settings: Any) -> list[Head]:
@@ -109,7 +111,6 @@ def heads_of(settings: Any) -> list[Head]:
         SettingsError: The file cannot be read, or a value is not allowed; names the file, the head and the key.
     """
     path, heads = settings["heads"], list[Head]()
-    of_all = {name: value for name, value in settings.items() if name != "num_classes" or value}
     for entry in read_heads(path) if path else ():
         name, own = entry[NAME], {key: value for key, value in entry.items() if key not in (NAME, WEIGHT.name)}
         with errors_in(path, name):
@@ -117,7 +118,7 @@ def heads_of(settings: Any) -> list[Head]:
             if "margin" in values:
                 values.setdefault("loss", "own")
             of_loss = preset("loss", values["loss"], "torch") if "loss" in values else {}
-            merged = merge(SETTINGS.translate(of_all), of_loss, values)
+            merged = merge(SETTINGS.translate(settings), of_loss, values)
             head_settings = type(settings)(complete(merged, os.path.dirname(path)))
         heads.append(Head(name, separated(head_settings, name) if heads else head_settings, entry[WEIGHT.name], own))
     return heads or [Head("", settings)]

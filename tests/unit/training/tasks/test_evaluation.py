@@ -94,6 +94,8 @@ def test_every_setting_reaches_the_data(tmp_path, monkeypatch):
         "jpeg_compression": 20,
         "val_targets": ["b", "a"],
     }
+    for name in changes["val_targets"]:
+        (tmp_path / f"{name}.bin").touch()
     settings = default.generate_config(changes={**changes, "max_update": 4, "lr_steps": []}, trainer="torch")
     common = {"labels_per_item": 2, "shuffle": False, "rank": 1, "size": 2, "seed": 7, "batch_size": 6}
     of_set = build_task(settings)
