@@ -14,8 +14,8 @@ Groups with fewer than 100 pairs of a kind are marked as small.
 import argparse
 import os
 
-from partial_fc.utils.cli import add_force, number_above_0, whole_number
-from partial_fc.utils.text import say
+from partial_fc.utils.cli import add_force, add_json, number_above_0, whole_number
+from partial_fc.utils.text import say, say_json
 
 EXAMPLE = """models/r50-arcface-mine --data "1,200 volunteers, 2025" --license "internal use" --out card
 models/r50-arcface-mine --pairs held_out.bin --groups held_out.csv --columns sex age"""
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--use", metavar="TEXT", help="what the model is for, and what it is not for")
     parser.add_argument("--batch-size", type=whole_number(2), default=64, help="images per batch (default: 64)")
     add_force(parser)
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,5 +77,9 @@ def run(args: argparse.Namespace) -> int:
         for file_name, render in zip(files, (to_markdown, to_html)):
             with open(os.path.join(stage, file_name), "w", encoding="utf-8", errors="replace") as file:
                 file.write(render(training.name, sections))
-    say(f"{args.out}.md, {args.out}.html: {training.name}, tested on {plural(len(sets), 'set')} of pairs")
+    if args.json:
+        figures = {name: each.verification._asdict() for name, each in sets.items()}
+        say_json({"training": training.name, "sets": figures, "missing": missing})
+    else:
+        say(f"{args.out}.md, {args.out}.html: {training.name}, tested on {plural(len(sets), 'set')} of pairs")
     return 0
