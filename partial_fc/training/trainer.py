@@ -78,6 +78,8 @@ def train(settings, framework: Framework, todays_names: TodaysNames = dict, head
     settings = heads[0].settings if heads else settings  # the first head's hold for everything that heads share
     task = build_task(settings)
     with console(collectives.rank), closing(build_data(settings, task, framework, heads)) as data:
+        if not settings.heads:  # else every head has its number
+            given.num_classes = settings.num_classes
         facts = job_facts(given, data, framework, heads)
         collectives.assert_same_on_all_ranks(facts)
         plan = find_checkpoint(settings, folder, collectives, framework.read_checkpoint)

@@ -12,10 +12,12 @@ import sys
 
 from partial_fc.distributed.env import decode_threads
 from partial_fc.utils.cli import add_follow_links, add_force, add_json, whole_number
-from partial_fc.utils.text import say
+from partial_fc.utils.json_object import read_object
+from partial_fc.utils.text import say, say_json
 
 from .protocol import GALLERIES
 
+LARGEST = 1 << 20  # bytes of the results, which are a few thousand
 EXAMPLE = "--model-root models/r50 --image-path /train_tmp/IJB_release/IJBC --result-dir results"
 
 
@@ -67,8 +69,7 @@ def run(args: argparse.Namespace) -> int:
     with staged_files(args.result_dir, files, args.force) as stage:  # fails before hours of embedding, not after
         text = write_results(stage, model.name, ijb, options, evaluate(model, ijb, options))
     if args.json:
-        with open(os.path.join(args.result_dir, files[0]), encoding="utf-8") as file:
-            print(file.read(), end="")
+        say_json(read_object(os.path.join(args.result_dir, files[0]), LARGEST))
     else:
         print(text)
         say(f"{args.result_dir}: {', '.join(files)}")

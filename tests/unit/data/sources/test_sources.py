@@ -520,6 +520,7 @@ def test_images_of_any_size_and_color_are_scaled_if_a_setting_says_so(form, in_p
     expected = [resize(decode_any_size(image), SIZE) for of_label in identities for image in of_label]
     np.testing.assert_array_equal(images.transpose(0, 2, 3, 1), expected)
     assert labels.tolist() == [0, 0, 0, 1, 1]
+    assert face_batches(rec, 5, (8, 12), resize=True).batch(0, 0).inputs.shape == (5, 3, 8, 12)
     with pytest.raises(ValueError, match="has 40x24 pixels instead of 16x16; set resize=True to scale"):
         face_batches(rec, 5, SIZE).batch(0, 0)
 
