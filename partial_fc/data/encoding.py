@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from .image_formats import JPEG_START, PNG_START, header
-from .transforms import decode_rgb
+from .transforms import check_size, decode_rgb
 
 PNG_RGB8 = b"\x08\x02"  # bit depth 8, color type 2
 KEPT, ENCODED, RESIZED = "kept", "encoded", "resized"
@@ -25,8 +25,8 @@ class ImageOptions(NamedTuple):
     format: str = "jpeg"  # "jpeg" or "png"
 
 
-def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
-    """Converts the bytes of an image file.
+def encode_for_set(data: bytes | np.ndarray, options: ImageOptions) -> tuple[bytes, str]:
+    """Converts the bytes of an image file, or pixels (H, W, 3) uint8 RGB.
 
     Returns:
         The encoded image; KEPT, ENCODED or RESIZED.
@@ -36,6 +36,9 @@ def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
         ValueError: the image is damaged. The message does not name the file.
     """
     size = (options.size, options.size)
+    if not isinstance(data, bytes):
+        how = ENCODED if data.shape[:2] == size else RESIZED
+        return encode(scaled(data, size, options.resize), options), how
     is_kept = data.startswith(JPEG_START) and header(data) == (*size, 3, 1)
     if data.startswith(PNG_START) and options.format == "png":
         is_kept = header(data)[:2] == size and data[24:26] == PNG_RGB8 and b"eXIf" not in data
@@ -43,13 +46,22 @@ def encode_for_set(data: bytes, options: ImageOptions) -> tuple[bytes, str]:
         decode_rgb(data, size)  # raises an error if the file is damaged
         return data, KEPT
     image = decode_rgb(data, None if options.resize else size)
-    if image.shape[:2] == size:
-        return encode(image, options), ENCODED
-    return encode(resize(image, size), options), RESIZED
+    return encode(resize(image, size), options), ENCODED if image.shape[:2] == size else RESIZED
+
+
+def scaled(image: bytes | np.ndarray, size: tuple, scale: bool, only_color: bool = False) -> np.ndarray:
+    """Returns an image of `size` (H, W), see decode_rgb; without `scale`, one of another size is refused."""
+    if isinstance(image, bytes):
+        image = decode_rgb(image, None if scale else size, only_color)
+    elif not scale:
+        check_size(image.shape[:2], size)
+    return resize(image, size)
 
 
 def resize(image: np.ndarray, size: tuple) -> np.ndarray:
     """Scales an image to (H, W) without cropping; faces must have been aligned."""
+    if image.shape[:2] == tuple(size):
+        return image
     shrinks = image.shape[0] >= size[0] and image.shape[1] >= size[1]
     return cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC)
 

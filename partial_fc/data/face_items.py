@@ -11,11 +11,12 @@ import cv2
 import numpy as np
 
 from .batch import Batch
+from .encoding import scaled
 from .image_set import ImageSet
 from .label_runs import KeptImages
 from .order import uniform_draws
 from .sources.forms import open_images
-from .transforms import DRAWS, Augmentation, augment, check_size, decode_rgb
+from .transforms import DRAWS, Augmentation, WrongSizeError, augment
 
 
 class FaceItems:
@@ -27,6 +28,8 @@ class FaceItems:
         augmentation: its random numbers depend on (seed, epoch, position in the set) only.
         min_images_per_class: leave out identities with fewer images; class labels do not change.
         seed: seed of the augmentation.
+        resize: scale images of another size without cropping, and convert those that are gray or have alpha; otherwise
+            they are refused.
 
     Attributes:
         records: the ImageSet.
@@ -42,19 +45,19 @@ class FaceItems:
         augmentation: Augmentation = Augmentation(),  # noqa: B008  immutable
         min_images_per_class: int = 0,
         seed: int = 0,
+        resize: bool = False,
     ):
         if len(image_size) != 2 or min(image_size) <= 0:
             raise ValueError(f"image_size must be (height, width) of at least 1, got {tuple(image_size)}")
         augmentation.check()
-        self.image_size, self.augmentation, self.seed = tuple(image_size), augmentation, seed
+        self.image_size, self.augmentation, self.seed, self.resize = tuple(image_size), augmentation, seed, resize
         self.order_entries = {"images_filter": min_images_per_class}
         self.records: ImageSet = open_images(rec_path)
         in_set = self.records.image_size
-        if in_set is not None and in_set != self.image_size:
+        if in_set is not None and in_set != self.image_size and not resize:
             raise ValueError(
                 f"{self.records.path} has images of {in_set[0]}x{in_set[1]} (its property file), expected "
-                f"{image_size[0]}x{image_size[1]}: train with the size of the set, or pack the set again with the "
-                "other size"
+                f"{image_size[0]}x{image_size[1]}: set image_size to the size of the set, or resize=True to scale them"
             )
         self._kept = KeptImages(self.records.runs, min_images_per_class)
         if not len(self._kept):
@@ -112,12 +115,12 @@ class FaceItems:
 
     def _decode(self, position: int, stored: bytes | np.ndarray) -> np.ndarray:
         try:
-            if isinstance(stored, bytes):
-                return decode_rgb(stored, self.image_size, only_color=True)
-            check_size(stored.shape[:2], self.image_size)
-            return stored
+            return scaled(stored, self.image_size, self.resize, only_color=not self.resize)
         except ValueError as error:
-            raise ValueError(f"{self.records.describe(position)} {error}; {self.records.advice}") from None
+            advice = self.records.advice
+            if isinstance(error, WrongSizeError):
+                advice = "set resize=True to scale such images and to convert gray ones"
+            raise ValueError(f"{self.records.describe(position)} {error}; {advice}") from None
 
     def describe(self, position: int) -> str:
         """Names an image in messages."""

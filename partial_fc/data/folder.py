@@ -4,9 +4,11 @@ Shapes: C identities.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.process_pool import in_chunks, ordered_map
@@ -20,6 +22,7 @@ from .transforms import WrongSizeError
 IMAGE_ENDINGS = (
     ".jpg .jpeg .jpe .jfif .jp2 .png .webp .bmp .dib .tif .tiff .gif .ppm .pgm .pbm .pnm .avif .sr .ras .hdr .exr"
 ).split()
+Item = TypeVar("Item")
 CHUNK = 32  # files per task of a process: some milliseconds of work
 
 
@@ -105,18 +108,29 @@ def _has_image_content(entry: os.DirEntry) -> bool:
 
 def encode_files(root: str, paths: Iterator[str], options: ImageOptions, workers: int) -> Iterator[tuple[str, Encoded]]:
     """Yields (path, Encoded) of files in the folder `root`, in the order of the paths; worker processes encode them."""
-    for chunk, results in ordered_map(partial(_encode_chunk, root, options), in_chunks(paths, CHUNK), workers):
+    return encode_images(partial(read_image_file, root=root), paths, options, workers)
+
+
+def encode_images(
+    read: Callable[[Item], bytes | np.ndarray], items: Iterator[Item], options: ImageOptions, workers: int
+) -> Iterator[tuple[Item, Encoded]]:
+    """Yields (item, Encoded) in order; worker processes call `read`, which returns a file's content or pixels."""
+    for chunk, results in ordered_map(partial(_encode_chunk, read, options), in_chunks(items, CHUNK), workers):
         yield from zip(chunk, results)
 
 
-def _encode_chunk(root: str, options: ImageOptions, paths: list[str]) -> list[Encoded]:
+def _encode_chunk(
+    read: Callable[[Item], bytes | np.ndarray], options: ImageOptions, items: list[Item]
+) -> list[Encoded]:
     with DecoderMessages() as messages:
-        return [_encode_file(root, options, path, messages) for path in paths]
+        return [_encode_one(read, options, item, messages) for item in items]
 
 
-def _encode_file(root: str, options: ImageOptions, path: str, messages: DecoderMessages) -> Encoded:
+def _encode_one(
+    read: Callable[[Item], bytes | np.ndarray], options: ImageOptions, item: Item, messages: DecoderMessages
+) -> Encoded:
     try:
-        data = read_image_file(path, root)
+        data = read(item)
         return Encoded(*messages.checked(lambda: encode_for_set(data, options)), False)
     except ValueError as error:
         return Encoded(None, str(error), isinstance(error, WrongSizeError))

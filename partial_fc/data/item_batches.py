@@ -243,6 +243,10 @@ class ItemBatches:
                 good[row] = False
         return collate(good_items).inputs if good_items else None, good
 
+    def check_items(self, count: int) -> None:
+        """Reads this rank's share of items that are spread over the set. Raises ValueError if one is bad, as `read`."""
+        self.read(np.unique(np.linspace(0, self.num_images - 1, count).astype(int))[self.rank :: self.size])
+
     def sample(self, count: int) -> Inputs:
         """See Batches; items are read as in epoch 0."""
         return self._checked(*first_items(self._without_augmentation, count)).inputs

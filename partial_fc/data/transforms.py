@@ -59,7 +59,7 @@ class Augmentation(NamedTuple):
 
 
 class WrongSizeError(ValueError):
-    """An image is valid, but has another size than expected."""
+    """An image is valid, but has another size or number of channels than expected."""
 
 
 def decode_rgb(encoded: bytes, image_size: tuple | None, only_color: bool = False) -> np.ndarray:
@@ -73,7 +73,8 @@ def decode_rgb(encoded: bytes, image_size: tuple | None, only_color: bool = Fals
         only_color: refuse a JPEG or PNG that is gray or has alpha.
 
     Raises:
-        WrongSizeError: the image has another size. These messages do not name the file.
+        WrongSizeError: the image has another size, or channels that `only_color` refuses. These messages do not name
+            the file.
         ValueError: it is truncated, too large or damaged, or its pixels have no defined range.
     """
     check_whole(encoded)
@@ -81,7 +82,7 @@ def decode_rgb(encoded: bytes, image_size: tuple | None, only_color: bool = Fals
     if stored.pixels > int(os.environ[MAX_PIXELS_VARIABLE]):
         raise too_large(encoded)
     if only_color and stored.channels is not None and stored.channels != 3:
-        raise ValueError(f"has {plural(stored.channels, 'channel')} instead of 3")
+        raise WrongSizeError(f"has {plural(stored.channels, 'channel')} instead of 3")
     if image_size is not None:
         check_size((stored.width, stored.height) if stored.orientation >= 5 else stored[:2], image_size)
     if encoded.startswith(BY_PILLOW) or is_avif(encoded) or is_animated_png(encoded):

@@ -43,6 +43,7 @@ ALIASES = {
     ),
     "min_images_per_class": _MIN_IMAGES,
     "images_filter": _MIN_IMAGES,
+    "resize": Alias("task_options", ("resize",), Setting("resize", False, "")),
     # margin_options of the margin "combined"
     "margins": _MARGINS,
     "margin_list": _MARGINS,

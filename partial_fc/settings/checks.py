@@ -1,28 +1,26 @@
 """Refusals of settings that are allowed one by one, but not together, or not by this trainer."""
 
+import os
 from collections.abc import Collection, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, is_of_a_rank
-from partial_fc.data.sources.forms import is_record_set
+from partial_fc.data.sources.forms import is_name, is_record_set
 from partial_fc.layer.margins import COMBINED, MARGINS
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
+from partial_fc.training.inputs import record_path, validation_sets
 from partial_fc.training.schedule import lists_by_epoch
 from partial_fc.training.schedules import SCHEDULES, build_schedule, check_by_epoch, is_ramp
 from partial_fc.utils.config import SettingsError, choose
 from partial_fc.utils.imports import check_object_name
 from partial_fc.utils.options import BOUNDS, check_optimizer_options, check_options, options_of, other_options
 
-from .declarations import OBJECTS, SETTINGS
+from .declarations import OBJECTS, SETTINGS, TASKS
 from .presets import NETWORKS, loss
 
 Settings = Mapping[str, Any]
-# What an own set needs -> settings, of which one must be given.
-OWN_SET = {
-    "num_classes": ("num_classes",),
-    "num_epoch or max_update": ("num_epoch", "max_update"),
-    "schedule (such as lr_epochs=8,14)": ("schedule", "schedule_options"),
-}
+BY_NUMBER = ("steps", "epochs", "factors")  # schedules whose options are the numbers of updates or epochs
 
 
 def check_settings(
@@ -100,7 +98,7 @@ def _check_schedule(settings: Settings) -> None:
     if ":" in name:
         return
     options = other_options(settings, "schedule_options")
-    if name in ("steps", "epochs", "factors") and name not in options:
+    if name in BY_NUMBER and name not in options:
         raise SettingsError(f"schedule is {name!r}, but schedule_options has no {name}: add {name}=[...]")
     if name == "factors":
         factors, epochs = options["factors"], settings["num_epoch"]
@@ -171,7 +169,7 @@ def _check_named(setting: str, name: str, known: Collection[str]) -> None:
 
 
 def _check_data(settings: Settings, named: Collection[str], dataset_preset: Settings) -> None:
-    """Refuses a missing training set, settings that it does not take, and an own set without required settings."""
+    """Refuses a missing training set, settings that it does not take, and those that do not follow from it."""
     rec, path = settings["rec"], settings["rec"] or settings["data_name"]
     if rec and is_record_set(rec) and not rec.endswith(".rec"):
         raise SettingsError(
@@ -183,12 +181,25 @@ def _check_data(settings: Settings, named: Collection[str], dataset_preset: Sett
     targets = settings["val_targets"]
     if settings["task"] == "items" and targets not in ([], dataset_preset.get("val_targets")):
         raise SettingsError(f"val_targets is {targets}, but task=items does not take it: remove it")
-    missing = [words for words, names in OWN_SET.items() if not set(names).intersection(named)]
-    if settings["dataset"] == "own" and missing:
-        raise SettingsError(
-            f"{path or 'dataset own'} is a set of your own: also set {', '.join(missing)}, or set dataset to a preset "
-            "that has them"
-        )
+    if not settings["num_classes"] and (settings["debug"] or settings["labels"] or settings["task"] not in TASKS):
+        raise SettingsError("num_classes is not set, and follows only from the labels of a face set or Dataset: set it")
+    schedule = settings["schedule"]
+    if settings["dataset"] == "own" and schedule in BY_NUMBER and not {"num_epoch", "max_update"}.intersection(named):
+        raise SettingsError(f"{path} has no length that its schedule {schedule!r} fits: set num_epoch or max_update")
+
+
+def check_validation_sets(settings: Settings, newly_set: Collection[str]) -> None:
+    """Refuses a validation set that the user has named, and that is missing beside the training set.
+
+    A host without the training set may only start the training; the demo's files may not be drawn yet.
+    """
+    if "val_targets" not in newly_set or settings["task"] != "faces":
+        return
+    plain = SimpleNamespace(**settings)
+    rec = record_path(plain)
+    for name, path in validation_sets(plain).items() if is_name(rec) or os.path.exists(rec) else ():
+        if not os.path.isfile(path):
+            raise SettingsError(f"val_targets has {name}, but there is no {path}: write it with partial-fc sets bin")
 
 
 def _check_start(settings: Settings, trainer: str) -> None:

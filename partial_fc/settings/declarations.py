@@ -41,8 +41,8 @@ SETTINGS = Schema(
     Setting(
         "num_classes",
         0,
-        "number of identities in the training set (default: set by dataset)",
-        at_least=1,
+        "number of classes; 0 takes the number in the training set (default: set by dataset)",
+        at_least=0,
         at_most=2**45,  # ranks exchange a label as two float32 digits
     ),
     Setting(

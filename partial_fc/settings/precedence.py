@@ -20,7 +20,7 @@ from partial_fc.utils.config import read_settings, split_options, to_option
 from partial_fc.utils.imports import refuse_code
 
 from .aliases import LR_FUNC
-from .checks import check_loss, check_settings
+from .checks import check_loss, check_settings, check_validation_sets
 from .declarations import SETTINGS
 from .heads import NAME, WEIGHT, read_heads
 from .presets import PRESETS, TRAINERS
@@ -80,7 +80,10 @@ def resolve_settings(
     if "loss" not in named and "margin" in named:
         combined["loss"] = changed["loss"] = "own"
     check_loss(combined["loss"], trainer)
-    before = [TRAINERS[trainer].defaults, *(preset(kind, combined[kind], trainer) for kind in PRESETS), user]
+    by_kind = {kind: preset(kind, combined[kind], trainer) for kind in PRESETS}
+    if combined["dataset"] == "own" and "schedule_options" in named:
+        by_kind["dataset"].pop("schedule")  # options such as lr_steps=[] or a warm-up alone leave the rates constant
+    before = [TRAINERS[trainer].defaults, *by_kind.values(), user]
     # The settings.json of a run omits options at their defaults, but these defaults win over earlier sources, too.
     if SETTINGS.names_in(document) >= IN_EVERY_VERSION:
         saved = {**{key: None for key in merge(*before) if "." in key}, **saved}
@@ -93,10 +96,9 @@ def resolve_settings(
         if head.name and not trust_code:  # whoever names the file of the heads, a stranger may have written it
             refuse_code(settings["heads"], head.own, user, recipe or {}, changed)
         with errors_of_head(head.name, settings["heads"]):
-            dataset_preset = preset("dataset", combined["dataset"], trainer)
-            check_settings(head.settings, named.union(head.own), newly_set, dataset_preset, trainer)
-    # settings.json must have a number of classes, even if each head has its own.
-    return {**settings, "num_classes": settings["num_classes"] or heads[0].settings["num_classes"]}, heads
+            check_settings(head.settings, named.union(head.own), newly_set, by_kind["dataset"], trainer)
+    check_validation_sets(heads[0].settings, newly_set)
+    return settings, heads
 
 
 def heads_of(settings: Any) -> list[Head]:
@@ -111,8 +113,7 @@ def heads_of(settings: Any) -> list[Head]:
     path, heads = settings["heads"], list[Head]()
     if not path:
         return [Head("", settings)]
-    # Without the default of num_classes, which is not a value that anybody may set.
-    of_all = SETTINGS.translate({name: value for name, value in settings.items() if name != "num_classes" or value})
+    of_all = SETTINGS.translate(settings)
     for own in read_heads(path):
         name, weight = own.pop(NAME), own.pop(WEIGHT.name)
         with errors_of_head(name, path):

@@ -66,7 +66,7 @@ dataset = edict(
         val_targets=["demo_val"],
         baselines=True,
     ),
-    own=edict(),  # used if the user names the images and no dataset; has nothing but the defaults
+    own=edict(num_epoch=20, schedule="cosine"),  # used if the user names the images and no dataset
     # Characters in the typefaces of Debian's packages, written by `python -m examples.glyphs`; see docs/experiment.md.
     glyphs=edict(
         data_root="data",

@@ -1,5 +1,6 @@
 """Building a training from its settings, for the trainer, the I/O profile and the benchmarks."""
 
+import logging
 import os
 import platform
 from collections.abc import Sequence
@@ -44,6 +45,8 @@ from .tasks import Task, build_task
 from .trackers import Trackers
 from .verifying import CallBackVerification
 
+CHECKED = 64  # items, spread over a set, that are read before the training begins
+
 
 class Training(NamedTuple):
     """The parts of a training."""
@@ -58,11 +61,13 @@ class Training(NamedTuple):
 
 
 def build_data(settings, task: Task, framework: Framework, heads: Sequence[Head] = ()) -> JobData:
-    """Builds this rank's training data, after checking its device and the memory for the class centers.
+    """Builds this rank's training data, and checks its device and the memory for the class centers.
+
+    Where ``num_classes`` is 0, it becomes the number of classes in the set.
 
     ``heads``: all heads, the first with ``settings``; none is one head.
 
-    Collectives: all-gathers ``status.context``, ``status.memory`` and ``status.data``.
+    Collectives: all-gathers ``status.context``, ``status.data`` and ``status.memory``.
 
     Raises:
         JobError: On every rank, if one cannot train on the data.
@@ -87,8 +92,12 @@ def build_data(settings, task: Task, framework: Framework, heads: Sequence[Head]
 
     build_one = build_dummies if settings.debug else _open_data
     run_on_all_ranks("context", check_device)
-    run_on_all_ranks("memory", lambda: _require_bank_memory([head.settings for head in heads], framework))
-    return run_on_all_ranks("data", build)
+    data = run_on_all_ranks("data", build)
+    with ExitStack() as opened:
+        opened.enter_context(closing(data))
+        run_on_all_ranks("memory", lambda: _require_bank_memory([head.settings for head in heads], framework))
+        opened.pop_all()
+    return data
 
 
 def _open_data(settings, task: Task, framework: Framework) -> TrainingData:
@@ -99,9 +108,14 @@ def _open_data(settings, task: Task, framework: Framework) -> TrainingData:
         for name in ("labels", "labels_per_item"):
             if settings[name]:
                 raise ValueError(f"task {settings.task} reads batches of its own, which do not take {name}: remove it")
+    if not settings.num_classes and isinstance(batches, ItemBatches):  # else the settings must have it
+        settings.num_classes = batches.num_classes
+        logging.info("num_classes %d, as many as in the set", settings.num_classes)
     batches.check_labels(settings.num_classes)
     if task.pixels:
         task.check_pixels(batches.sample(1))
+    if isinstance(batches, ItemBatches) and not settings.skip_bad_images:
+        batches.check_items(CHECKED)
     processes = settings.decode_processes
     if processes:
         share = partial(open_share, settings, collectives.rank, collectives.size, task.label_facts)

@@ -56,8 +56,10 @@ def data_name(settings: Mapping[str, Any]) -> str:
     return (settings["dataset"] == "own" and own_name) or settings["dataset"]
 
 
-def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
+def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> bool:
     """Creates the output folder, or checks that a training may begin in it; an earlier training's files stay in place.
+
+    Returns whether it was created.
 
     Args:
         folder: the output folder.
@@ -89,7 +91,9 @@ def prepare_folder(folder: str, keep: bool, inputs: Iterable[str]) -> None:
                     f"{path} is in the output folder, but {folder} has an earlier training and it would be moved: set "
                     "another output or models_root"
                 )
+    is_new = not os.path.isdir(folder)
     _create(folder)
+    return is_new
 
 
 def begin_run(folder: str, run: str, earlier: Sequence[str]) -> None:
@@ -224,16 +228,19 @@ def console(rank: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_run_folder(path: str, rank: int, keep: bool) -> Iterator[RunFolder]:
+def open_run_folder(path: str, rank: int, keep: bool, is_new: bool = False) -> Iterator[RunFolder]:
     """A context with the output folder, in which rank 0 also logs to a file.
 
-    A full disk does not end the training. Without ``keep`` the log has another name until begin_run. Raises OSError if
-    another training writes to the folder, or its log is a link.
+    A full disk does not end the training. Without ``keep`` the log has another name until begin_run. Removes a new
+    folder after an error before begin_run. Raises OSError if another training writes to the folder, or its log is a
+    link.
     """
     if rank:
         yield RunFolder(path, [])
         return
-    with open(os.path.join(path, _LOCK), "a", opener=no_follow) as lock:
+    with contextlib.ExitStack() as removing, open(os.path.join(path, _LOCK), "a", opener=no_follow) as lock:
+        if is_new:
+            removing.callback(_remove_unused, path)
         _lock(lock, fcntl.LOCK_EX)  # fails if a training was started at the same time
         earlier = [] if keep else _earlier_training(path)
         log, first_lines = os.path.join(path, _LOG), os.path.join(path, _FIRST_LINES)
@@ -242,6 +249,16 @@ def open_run_folder(path: str, rank: int, keep: bool) -> Iterator[RunFolder]:
                 os.remove(first_lines)  # from an attempt that was refused or killed
         with _logging_to(_LogFile(log if keep else first_lines), rank):
             yield RunFolder(path, earlier)
+
+
+def _remove_unused(folder: str) -> None:
+    """Removes a folder in which no training has begun, unless it holds files of others."""
+    if not os.path.exists(os.path.join(folder, _OWNER)):
+        for name in (_LOCK, _FIRST_LINES):
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(folder, name))
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 @contextlib.contextmanager

@@ -75,9 +75,10 @@ def describe_rates(settings, ranks: int) -> str:
     reference = settings.lr_reference_batch
     rule = f"lr {settings.lr:g} "
     rule += f"x {items_of_update(settings) * ranks} images / {reference}" if reference else "for any batch"
-    warm_up = [f"{name} {settings[name]}" for name in ("warmup_steps", "warmup_epoch") if settings[name] > 0]
+    names = ("num_epoch", "warmup_steps", "warmup_epoch")
+    lengths = [f"{name} {settings[name]}" for name in names if settings[name] > 0]
     backbone, centers = learning_rates(settings, ranks)
-    schedule = ", ".join([f"schedule {settings.schedule}", *warm_up])
+    schedule = ", ".join([f"schedule {settings.schedule}", *lengths])
     return f"rates: backbone {backbone:g}, class centers {centers:g} ({rule}, unless set); {schedule}"
 
 

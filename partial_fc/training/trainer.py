@@ -81,17 +81,19 @@ def train(settings, framework: Framework, todays_names: TodaysNames = dict, head
     task = build_task(settings)
     quiet = lines_in_quiet_phases(collectives)
     with console(collectives.rank), quiet, closing(build_data(settings, task, framework, heads)) as data:
+        if not settings.heads:  # else every head has its number
+            job_settings.num_classes = settings.num_classes
         facts = job_facts(job_settings, data, framework, heads)
         collectives.assert_same_on_all_ranks(facts)
         plan = find_checkpoint(settings, folder, collectives, framework.read_checkpoint)
-        _prepare_output(settings, folder, plan, collectives)
+        is_new = _prepare_output(settings, folder, plan, collectives)
 
         def make_trackers() -> Trackers:
             makers = map(find_tracker, settings.trackers)
             options = parse_options("tracker_options", settings.tracker_options, *makers)
             return build_trackers(settings.trackers, options, framework.open_writer)
 
-        with open_run_folder(folder, collectives.rank, plan.keep_folder) as run_folder:
+        with open_run_folder(folder, collectives.rank, plan.keep_folder, is_new) as run_folder:
             trackers = collectives.on_rank_zero("trackers", make_trackers) or Trackers({})
             training = build_training(settings, task, framework, data, folder, plan, heads)
             with (
@@ -101,8 +103,10 @@ def train(settings, framework: Framework, todays_names: TodaysNames = dict, head
                 Trainer(training, framework, run_folder, trackers, bar, plan, facts, todays_names, job_settings).train()
 
 
-def _prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collectives) -> None:
+def _prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collectives) -> bool:
     """Creates the output folder, or checks that the training may begin in it, and that all ranks can write there.
+
+    Returns whether rank 0 has created it, on rank 0.
 
     Collectives: all-gathers ``status.output`` and ``status.output_of_ranks``, those of hosts_without_shared_folder.
 
@@ -110,12 +114,13 @@ def _prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collec
         JobError: On every rank, if one cannot write, or if hosts see different folders but write to one checkpoint.
     """
 
-    def prepare() -> None:
+    def prepare() -> bool:
         inputs = [plan.checkpoint.path] if plan.checkpoint else [settings.pretrained, settings.class_map]
-        prepare_folder(folder, plan.keep_folder, [path for path in inputs if path not in ("", SAME)])
+        is_new = prepare_folder(folder, plan.keep_folder, [path for path in inputs if path not in ("", SAME)])
         checkpoint_folder(settings, folder).clean()
+        return is_new
 
-    collectives.on_rank_zero("output", prepare)
+    is_new = collectives.on_rank_zero("output", prepare)
     collectives.run_on_all_ranks("output_of_ranks", lambda: check_writable(folder, collectives.rank))
     hosts = hosts_without_shared_folder(collectives, folder)
     if hosts and writes_checkpoints(settings):
@@ -124,6 +129,7 @@ def _prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collec
             "checkpoint: set output or models_root to a shared disk, or train without checkpoints "
             "(checkpoint_every=0 checkpoint_options=minutes=0)"
         )
+    return bool(is_new)
 
 
 class Trainer:

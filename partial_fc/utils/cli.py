@@ -24,7 +24,7 @@ from partial_fc import __version__
 from .cores import usable_cores
 from .regular_files import FOLLOW_LINKS
 from .shared_folders import keep_from_others
-from .text import MessageFormatter, printable, say
+from .text import QUIET, MessageFormatter, printable, say
 
 USER_ERROR = 2  # the exit code of argparse
 INTERRUPTED, TERMINATED = 130, 143  # the exit codes of shells after SIGINT and SIGTERM
@@ -133,6 +133,14 @@ def run_module(name: str, program: str, words: Sequence[str] | None = None) -> i
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(parser)
+    parser.add_argument(
+        "--quiet",
+        action=_SetVariable,
+        nargs=0,
+        const=QUIET,
+        default=argparse.SUPPRESS,
+        help="show no progress and no remarks, only results, warnings and errors",
+    )
     words = sys.argv[1:] if words is None else words
     # parse_args does not accept an optional positional after an option; parse_intermixed_args does not accept "--".
     args = parser.parse_args(words) if "--" in words else parser.parse_intermixed_args(words)
@@ -218,16 +226,25 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class _FollowLinks(argparse.Action):
+class _SetVariable(argparse.Action):
     def __call__(self, *_) -> None:
-        os.environ[FOLLOW_LINKS] = "1"
+        os.environ[self.const] = "1"
 
 
 def add_follow_links(parser: argparse.ArgumentParser) -> None:
     """Adds the option --follow-links."""
     parser.add_argument(
-        "--follow-links", action=_FollowLinks, nargs=0, help="also read images through links that leave the folder"
+        "--follow-links",
+        action=_SetVariable,
+        nargs=0,
+        const=FOLLOW_LINKS,
+        help="also read images through links that leave the folder",
     )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Adds the option --json."""
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:

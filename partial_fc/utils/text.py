@@ -5,11 +5,13 @@ Standard library only, because the checks before a job use it, too.
 
 import codecs
 import io
+import json
 import logging
 import os
+import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from .regular_files import open_text
 
@@ -71,6 +73,7 @@ def _is_unicode(line: str) -> bool:
     return line.isascii() or not any("\ud800" <= character <= "\udfff" for character in line)
 
 
+QUIET = "PARTIAL_FC_QUIET"  # environment variable that the option --quiet sets
 # Ranges of invisible characters outside of the categories in is_hidden: Unicode's Default_Ignorable_Code_Point, and
 # the empty Braille pattern.
 BLANK = (
@@ -142,3 +145,14 @@ def say(text: object, file: TextIO | None = None) -> None:
     All output except tables and JSON goes through this function.
     """
     print(printable_lines(str(text)), file=file, flush=True)
+
+
+def remark(text: str) -> None:
+    """Prints a message on standard error that the option --quiet hides."""
+    if not os.environ.get(QUIET):
+        say(text, sys.stderr)
+
+
+def say_json(value: Any) -> None:
+    """Prints a value as JSON, in which all untrusted characters are escaped."""
+    print(json.dumps(value, indent=1))

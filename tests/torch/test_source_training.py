@@ -1,12 +1,13 @@
 """Trainings on one set in every form, also killed and resumed, give the same bytes; a set with links."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
 
-from image_forms import draw, write_folders
+from image_forms import COUNTS, draw, write_folders
 from partial_fc.distributed.errors import REFUSED
 from paths import ROOT
 
@@ -37,3 +38,23 @@ def test_links_out_of_a_set_are_followed_if_a_setting_says_so(tmp_path):
     error, ended = done.stderr.splitlines()
     assert f"it is outside of {faces}: " in error and "follow_links=True" in error
     assert f"/refused ended with [{REFUSED}]" in ended
+
+
+def test_a_set_alone_is_enough_and_its_errors_leave_no_folder(tmp_path):
+    faces, bad = tmp_path / "set", tmp_path / "bad"
+    write_folders(faces, draw())
+    write_folders(bad, draw())
+    (bad / "003" / "001.png").write_bytes(b"damaged")
+    (faces / "val.bin").write_bytes(b"damaged")
+    words = "image_size=16 embedding_size=16 batch_size=8"
+    jobs = f"2 train rec={faces} {words} output={tmp_path}/trained -- 1 train rec={bad} {words} output={tmp_path}/a"
+    of_val = f"2 train rec={faces} val_targets=val {words} output={tmp_path}/b"
+    commands = [[sys.executable, "tests/in_turn.py", *each.split()] for each in (jobs, of_val)]
+    done, val = (subprocess.run(each, cwd=ROOT, capture_output=True, text=True, timeout=120) for each in commands)
+    settings = json.loads((tmp_path / "trained" / "settings.json").read_text())
+    assert [settings[name] for name in ("num_classes", "num_epoch", "schedule")] == [6, 20, "cosine"], done.stderr
+    assert settings["max_update"] == 20 * (sum(COUNTS) // 16)
+    assert "num_classes 6, as many as in the set" in done.stdout
+    assert "bad/003/001.png" in done.stderr and "val.bin is not a file of validation pairs" in val.stderr
+    assert f"/a ended with [{REFUSED}]" in done.stderr and val.returncode == REFUSED
+    assert not (tmp_path / "a").exists() and not (tmp_path / "b").exists()

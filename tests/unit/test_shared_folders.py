@@ -314,7 +314,7 @@ WRITING = {  # modules that may write by path, and where their folder comes from
             *("partial_fc.data.names", "partial_fc.data.synthetic.writer", "partial_fc.utils.staging"),
             *(
                 f"partial_fc_tools.{name}"
-                for name in ("checkpoints.map", "clusters.command", "export.command", "inference.index")
+                for name in ("checkpoints.map", "clusters.command", "export.command", "export.hub", "inference.index")
             ),
             *(f"partial_fc_tools.cleaning.{name}" for name in ("new_set", "page")),
             *(f"partial_fc_tools.ijb.{name}" for name in ("report", "synthetic")),

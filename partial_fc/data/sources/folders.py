@@ -1,7 +1,6 @@
 """A folder with a folder of images per identity.
 
-Positions and labels are as in `partial-fc sets pack`: identities are sorted by name, and so are the files of each. The
-image files are not converted, so they must have the size and the channels of the training.
+Positions and labels are as in `partial-fc sets pack`: identities are sorted by name, and so are the files of each.
 
 Shapes: N images, C identities.
 """
@@ -28,7 +27,7 @@ class FolderImages(ImageSet):
         OSError, ValueError: the folder cannot be listed, or an identity's folder has no images or contains folders.
     """
 
-    advice = "fix or remove it, or convert the set: partial-fc sets pack scales images and makes gray ones RGB"
+    advice = "fix or remove it"
 
     def __init__(self, root: str):
         self.folders, others = identity_folders(root)

@@ -51,11 +51,18 @@ class Faces(Task):
             at_most=100,
         ),
         Setting("min_images_per_class", 0, "identities with fewer images are left out", at_least=0),
+        Setting(
+            "resize",
+            False,
+            "scale images to image_size without cropping, and convert those that are gray or have alpha, instead of "
+            "refusing them",
+        ),
     )
     cutout: int
     color_jittering: float
     jpeg_compression: int
     min_images_per_class: int
+    resize: bool
 
     def __init__(self, settings: Any, **options: Any):
         super().__init__(settings, **options)
@@ -81,6 +88,7 @@ class Faces(Task):
             Augmentation(settings.rand_mirror, self.cutout, self.color_jittering, self.jpeg_compression),
             0 if settings.labels else self.min_images_per_class,  # else by the labels of the file
             settings.seed,
+            self.resize,
         )
 
     def batches(self, rank: int, size: int) -> Batches:
@@ -100,7 +108,7 @@ class Faces(Task):
         """Returns the pairs of each name in ``val_targets``, whether or not the file exists."""
         settings = self.settings
         return {
-            name: FacePairs(path, settings.image_size, settings.rand_mirror)
+            name: FacePairs(path, settings.image_size, settings.rand_mirror, self.resize)
             for name, path in validation_sets(settings).items()
         }
 
@@ -112,20 +120,22 @@ class FacePairs(PairVerification):
         path: path of the file.
         image_size: H.
         mirrored: whether to add the embedding of the mirror image.
+        resize: whether to scale images of another size.
     """
 
     kinds = ("same person", "different people")
 
-    def __init__(self, path: str, image_size: int, mirrored: bool = True):
+    def __init__(self, path: str, image_size: int, mirrored: bool = True, resize: bool = False):
         super().__init__()
-        self.path, self.paths, self.image_size, self.mirrored = path, (path,), image_size, mirrored
+        self.path, self.paths, self.mirrored = path, (path,), mirrored
+        self.image_size, self.resize = image_size, resize
 
     def load(self, name: str, collectives: Collectives) -> PairShare:
         """Reads this rank's share, and decodes each image once to find damaged ones."""
         pairs = PairsOfRank.read(name, self.path, collectives.rank, collectives.size)
 
         def read(start: int, stop: int) -> np.ndarray:
-            return pairs.decode(start, stop, self.image_size).transpose(0, 3, 1, 2)
+            return pairs.decode(start, stop, self.image_size, self.resize).transpose(0, 3, 1, 2)
 
         for start in range(0, len(pairs.images), CHUNK):
             collectives.report_progress()
@@ -143,5 +153,5 @@ class FacePairs(PairVerification):
     def baselines(self, report_progress: Callable[[], None]) -> dict[str, float]:
         """Returns the accuracy of the pixels themselves."""
         images, issame = read_pairs(self.path)
-        distance = raw_pixel_distances(images, self.image_size, self.path)
+        distance = raw_pixel_distances(images, self.image_size, self.path, self.resize)
         return {"raw_pixels": verify_distances(distance, issame).accuracy}

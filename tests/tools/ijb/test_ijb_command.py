@@ -123,6 +123,8 @@ def test_all_files_agree(root, tmp_path, capsys):
     (tmp_path / "IJBC.md").write_text("old")
     (tmp_path / "other.txt").write_text("kept")
     assert run(root, tmp_path) == 2 and "IJBC.md already exists" in capsys.readouterr().err
+    assert run(root, tmp_path, "--force", "--json") == 0
+    assert capsys.readouterr().out == (tmp_path / "IJBC.json").read_text()
     assert run(root, tmp_path, "--force") == 0
     assert sorted(os.listdir(tmp_path)) == sorted([*FILES, "other.txt"])
     printed = capsys.readouterr().out

@@ -1,5 +1,6 @@
 """partial-fc search: the ranking in a folder and in an index against a slow reference."""
 
+import json
 import os
 
 import cv2
@@ -14,6 +15,7 @@ from partial_fc_tools.inference.index import Index, read_index
 from tiny_onnx import TinyModel
 
 PEOPLE = 6
+MODEL = ("--model", "backbone.onnx")
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def slow_ranking(mirrored=True):
 
 
 def run(*arguments):
-    return main(["search", "query.png", "--model", "backbone.onnx", *arguments])
+    return main(["search", "query.png", *MODEL, *arguments])
 
 
 @pytest.mark.parametrize("options, mirrored", [([], True), (["--no-flip"], False), (["--batch-size", "2"], True)])
@@ -53,7 +55,12 @@ def test_a_folder_and_its_index_rank_equally(folder, capsys, options, mirrored):
     capsys.readouterr()
     for name in ("known", "known.npy"):
         assert run("--index", name, *options) == 0
-        assert capsys.readouterr().out.splitlines() == slow_ranking(mirrored)
+        out, remarks = capsys.readouterr()
+        assert out.splitlines() == slow_ranking(mirrored) and remarks == "exact search in 6 embeddings\n"
+    assert exit_code("search", "query.png", *MODEL, "--index", "known", *options, "--json", "--quiet") == 0
+    out, remarks = capsys.readouterr()
+    rows = [f"{row['rank']:4}  {row['similarity']:10.4f}  {row['name']}" for row in json.loads(out)]
+    assert rows == slow_ranking(mirrored)[1:] and remarks == ""
 
 
 @pytest.mark.parametrize("in_attribute", [False, True])

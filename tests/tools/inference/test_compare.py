@@ -1,5 +1,7 @@
 """partial-fc compare: output against a slow reference, and precedence of thresholds."""
 
+import json
+
 import cv2
 import numpy as np
 import pytest
@@ -73,3 +75,33 @@ def test_unusable_images_are_refused(place, capsys):
         error = capsys.readouterr().err
         assert name in error and message in error
     assert run("a.png", "large.png", "--resize") == 0
+
+
+def test_json_has_the_figures_and_the_verdict(place, capsys):
+    assert run("a.png", "b.png", "--json") == 0
+    figures = json.loads(capsys.readouterr().out)
+    distance, similarity = slow_distance()
+    assert (figures["squared_distance"], figures["similarity"]) == pytest.approx((distance, similarity), abs=1e-5)
+    assert (figures["threshold"], figures["same"]) == (None, None)
+    assert run("a.png", "b.png", "--json", "--threshold", "4") == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["threshold"], figures["threshold_is"], figures["same"]) == (4.0, "from --threshold", True)
+
+
+def test_embeddings_are_compared_if_they_are_of_the_same_model(place, capsys):
+    (place / "one").mkdir()
+    (place / "b.png").rename(place / "one" / "b.png")
+    assert main(["embed", "one", "--model", "backbone.onnx", "--out", "b"]) == 0
+    capsys.readouterr()
+    assert run("a.png", "b.npy") == 0
+    assert f"squared distance  {slow_distance()[0]:.4f}\n" in capsys.readouterr().out
+    assert run("a.png", "b.npy", "--no-flip") == 2 and "b.npy was made with mirror images" in capsys.readouterr().err
+    TinyModel(seed=4).write(place / "backbone.onnx")
+    assert run("a.png", "b.npy") == 2 and "b.npy was made with another model file" in capsys.readouterr().err
+    (place / "b.json").unlink()  # as written by an earlier version
+    TinyModel(features=4).write(place / "backbone.onnx")
+    assert run("a.png", "b.npy") == 2 and "have embeddings of 4 and" in capsys.readouterr().err
+    assert main(["embed", ".", "--model", "backbone.onnx", "--out", "two"]) == 0
+    capsys.readouterr()
+    assert run("a.png", "two") == 2
+    assert run("a.png", "two.npy") == 2 and "two.npy holds 2 embeddings, but compare takes" in capsys.readouterr().err

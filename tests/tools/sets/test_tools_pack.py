@@ -10,10 +10,11 @@ from PIL import Image
 
 from command_line import call
 from face_sets import images_of, picture, with_orientation
+from image_forms import FORMS, draw, write_dataset, write_records, write_shard
 from partial_fc.data.encoding import ImageOptions, encode_for_set, resize
 from partial_fc.data.image_formats import header
-from partial_fc.data.names import read_names
-from partial_fc.data.transforms import WrongSizeError
+from partial_fc.data.names import read_names, write_names
+from partial_fc.data.transforms import WrongSizeError, decode_any_size
 from partial_fc_tools.sets import pack
 
 SMALL, SIZE = ImageOptions(size=16), ("--size", 16)
@@ -157,3 +158,48 @@ def test_other_files_in_a_tree(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="contains no folders"):
         call(pack, tmp_path / "empty", tmp_path / "other")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_set_is_packed(form, tmp_path, monkeypatch, capsys):
+    if form in ("parquet", "saved"):
+        pytest.importorskip("datasets")
+    monkeypatch.syspath_prepend(str(tmp_path / form))
+    source, out = FORMS[form](tmp_path / form, draw()), tmp_path / "out"
+    call(pack, source, out, *SIZE, "--format", "png", "--workers", 1)
+    packed = images_of(out)
+    assert [label for _, label in packed] == [label for label, images in enumerate(draw()) for _ in images]
+    expected = [decode_any_size(image) for images in draw() for image in images]
+    np.testing.assert_array_equal([decode_any_size(image) for image, _ in packed], expected)
+    names = [f"{label:03}" if form == "folders" else str(label) for label in range(6)]
+    assert read_names(out / "train.rec", 6) == names
+    assert "20 images of 6 identities, " in capsys.readouterr().out
+
+
+def test_a_set_is_packed_again_with_its_names_and_another_size(tmp_path):
+    first, out = tmp_path / "first", tmp_path / "out"
+    write_records(first, draw())
+    write_names(first, "ghiklm")
+    with pytest.raises(ValueError, match="train.rec: image with key 1 at offset 0 has 16x16 .*use --resize"):
+        call(pack, first, out, "--size", 8)
+    call(pack, first / "train.rec", out, "--size", 8, "--resize", "--workers", 2)
+    assert read_names(out / "train.rec", 6) == list("ghiklm") and len(images_of(out)) == 20
+    assert (out / "property").read_text() == "6,8,8\n"
+
+
+def test_labels_without_images_and_bad_images_of_a_set_are_left_out(tmp_path, monkeypatch, capsys):
+    samples = {"a.png": encoded(".png"), "a.cls": b"7", "b.png": b"damaged", "b.cls": b"3", "c.png": encoded(".png")}
+    write_shard(tmp_path / "shard.tar", {**samples, "c.cls": b"0"})
+    with pytest.raises(ValueError, match=r"shard.tar: b.png at offset \d+ cannot be decoded .*, or use --skip-bad"):
+        call(pack, tmp_path / "shard.tar", tmp_path / "out", *SIZE)
+    call(pack, tmp_path / "shard.tar", tmp_path / "out", *SIZE, "--skip-bad")
+    assert [label for _, label in images_of(tmp_path / "out")] == [0, 1]
+    assert read_names(tmp_path / "out" / "train.rec", 2) == ["0", "7"]
+    assert "1 left out as bad, 1 identity left out as empty" in capsys.readouterr().out
+
+    monkeypatch.syspath_prepend(str(tmp_path / "several"))
+    rec = write_dataset(tmp_path / "several", draw())
+    module = tmp_path / "several" / "faces_several.py"
+    module.write_text(module.read_text().replace("int(path.parent.name)", "[int(path.parent.name), 9]"))
+    with pytest.raises(ValueError, match="has several labels for an image, but a face set has one"):
+        call(pack, rec, tmp_path / "other", *SIZE)

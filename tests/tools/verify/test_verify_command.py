@@ -46,6 +46,8 @@ def test_figures_are_those_of_the_definition(place, capsys):
     out, warned = capsys.readouterr()
     assert f"{expected.accuracy:.5f}" in out and len(out.splitlines()) == 3
     assert "set.bin: too few impostor pairs for FAR 0.001: 10 instead of at least 1,000" in warned
+    assert exit_code("verify", place / "a.onnx", place / "b.onnx", place / "set.bin", "--json") == 0
+    assert capsys.readouterr().out == (place / "all.json").read_text()
     picture = cv2.imread(str(place / "all_roc.png"))
     assert picture.shape == (720, 960, 3) and len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
 

@@ -160,6 +160,17 @@ def test_bad_items_are_named_replaced_by_the_following_one_and_counted_once(capl
             read()
 
 
+def test_ranks_share_the_items_that_are_checked_before_the_start():
+    items = SomeBad({7})
+    for rank in range(3):
+        shares = ItemBatches(items, 3, rank=rank, size=3)
+        if rank == 1:
+            with pytest.raises(ValueError, match="item 7 is damaged"):
+                shares.check_items(4)
+        else:
+            shares.check_items(4)
+
+
 def test_items_that_do_not_fit_into_one_batch_are_named():
     class Uneven(ArrayItems):
         def read(self, positions, epoch):

@@ -154,3 +154,8 @@ def test_the_ranks_share_the_pairs_of_a_set(tmp_path, size):
     for start in (0, 1):
         with pytest.raises(ValueError, match="image 11 of the validation set few"):
             owner.decode(start, 14, 6)
+    with pytest.raises(ValueError, match="image 0 of the validation set few has 6x6 pixels instead of 3x3"):
+        ranks[0].decode(0, 1, 3)
+    pixels = ranks[0].decode(0, 1, 6)
+    assert ranks[0].decode(0, 1, 3, resize=True).shape == (1, 3, 3, 3)
+    np.testing.assert_array_equal(ranks[0].decode(0, 1, 6, resize=True), pixels)

@@ -33,6 +33,7 @@ CASES = [
     ("mxnet", {}, {"cutoff": 8}, {"task_options": "cutout=8"}),
     ("mxnet", {}, {"cutout": 8, "jpeg_compression": 30}, {"task_options": "cutout=8,jpeg_compression=30"}),
     ("mxnet", {}, {"color_jittering": 0.2}, {"task_options": "color_jittering=0.2"}),
+    ("mxnet", {}, {"resize": True}, {"task_options": "resize=True"}),
     *(("mxnet", {}, {name: 3}, {"task_options": "min_images_per_class=3"}) for name in MIN_IMAGES),
     ("mxnet", {}, {"margins": (1.0, 0.3, 0.2)}, {"margin_options": "m1=1.0,m2=0.3,m3=0.2"}),
     ("mxnet", {}, {"margin_list": [1, 0.3, 0.2]}, {"margin_options": "m1=1.0,m2=0.3,m3=0.2"}),

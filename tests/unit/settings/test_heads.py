@@ -30,7 +30,7 @@ def test_a_head_has_the_training_s_settings_and_its_own(tmp_path):
     settings = read(path, loss="cosface", layer_options="lr=0.5,tile_classes=7", batch_size=12, seed=3)
     first, second = heads_of(settings)
     assert (first.name, first.weight, second.name, second.weight) == ("a", 1.0, "b", 2.0)
-    assert (settings.num_classes, settings.dataset, settings.rec) == (20, "own", "")
+    assert (settings.num_classes, settings.dataset, settings.rec) == (0, "own", "")
     assert output_folder(settings).endswith("/small-cosface-heads")  # the name of the file
     one, two = first.settings, second.settings
     assert type(one) is type(settings) and one.heads == two.heads == path
@@ -92,7 +92,7 @@ BAD = [
     ([A, {**B, "loss": "arcfac"}], "head b: unknown loss 'arcfac'"),
     ([A, {**B, "loss": "adaface", "margin_options": "m1=2"}], "head b: margin_options has m1"),
     ([A, {**B, "margin_options": "m3"}], "head b: margin_options is 'm3'"),
-    ([A, {"name": "b", "rec": "/b"}], "head b: /b/train.rec is a set of your own: also set num_classes"),
+    ([A, {"name": "b", "rec": "/b", "labels": "/b.npy"}], "head b: num_classes is not set"),
     ([], "has 0 heads, but must have 1 to 64"),
     ({"head": [A]}, "has no list of heads"),
     ([A, 3], "has no list of heads"),

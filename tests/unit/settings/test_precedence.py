@@ -188,19 +188,55 @@ def test_rec_is_a_file_or_its_folder(tmp_path):
     assert default.generate_config(dataset_name="demo", changes={"rec": folder}).rec == f"{folder}/train.rec"
 
 
-@pytest.mark.parametrize(
-    "left_out, message",
-    [
-        ("num_classes", "num_classes"),
-        ("num_epoch", "num_epoch or max_update"),
-        ("lr_epochs", r"schedule \(such as lr_epochs=8,14\)"),
-    ],
-)
-def test_an_own_set_takes_nothing_from_the_demo(left_out, message):
+def test_an_own_set_takes_nothing_from_the_demo():
     config = default.generate_config(changes=OWN)
     assert (config.dataset, config.embedding_size, config.val_targets, config.warmup_steps) == ("own", 512, [], 0)
-    with pytest.raises(SettingsError, match=f"^/sets/own/train.rec is a set of your own: also set {message}"):
-        default.generate_config(changes={name: value for name, value in OWN.items() if name != left_out})
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ({}, (0, 20, 32000, "cosine", "")),
+        ({"max_update": 9}, (0, 0, 9, "cosine", "")),
+        ({"num_epoch": 5, "num_classes": 7}, (7, 5, 32000, "cosine", "")),
+        ({"num_epoch": 5, "lr_epochs": [2]}, (0, 5, 32000, "epochs", "epochs=[2]")),
+        ({"schedule": "polynomial"}, (0, 20, 32000, "polynomial", "")),
+        # As before there was a default, these have constant rates.
+        ({"num_epoch": 5, "lr_steps": []}, (0, 5, 32000, "constant", "")),
+        ({"num_epoch": 5, "warmup_epoch": 1, "warmup": "linear"}, (0, 5, 32000, "constant", "warmup=linear")),
+    ],
+)
+def test_an_own_set_alone_trains_on_its_classes_for_20_epochs(changes, expected):
+    config = default.generate_config(changes={"rec": "/sets/own", **changes})
+    length = config.num_epoch, config.max_update
+    assert (config.num_classes, *length, config.schedule, config.schedule_options) == expected
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"rec": "/a", "lr_epochs": [8]}, "/a/train.rec has no length that its schedule 'epochs' fits"),
+        ({"debug": True, "num_classes": 0}, "num_classes is not set"),
+        ({"task": "signals:Signals"}, "num_classes is not set"),
+    ],
+)
+def test_what_does_not_follow_from_a_set_is_demanded(changes, message):
+    with pytest.raises(SettingsError, match=message):
+        default.generate_config(changes=changes)
+
+
+def test_a_validation_set_that_the_user_names_must_exist(tmp_path):
+    (tmp_path / "val.bin").touch()
+    changes = {"rec": str(tmp_path), "val_targets": ["val", "vla"]}
+    assert default.generate_config(changes=changes).num_epoch == 20  # a host that has no set, and only starts the ranks
+    (tmp_path / "train.rec").touch()
+    with pytest.raises(SettingsError, match=f"val_targets has vla, but there is no {tmp_path}/vla.bin"):
+        default.generate_config(changes=changes)
+    assert default.generate_config(changes={**changes, "val_targets": ["val"]}).val_targets == ["val"]
+    saved = tmp_path / "settings.json"
+    saved.write_text(json.dumps(changes))
+    for arguments in ({"config_file": str(saved)}, {"recipe": changes}):  # as before: left out, with a warning
+        assert default.generate_config(**arguments).val_targets == ["val", "vla"]
 
 
 def test_an_own_set_may_take_a_preset_and_is_saved(tmp_path):

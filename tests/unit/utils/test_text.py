@@ -22,7 +22,7 @@ from partial_fc.utils.cli import PrintableOutput
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import CsvWriter, format_table, markdown_table
-from partial_fc.utils.text import amount, one_line, printable, quoted, read_lines, say, some
+from partial_fc.utils.text import QUIET, amount, one_line, printable, quoted, read_lines, say, some
 from partial_fc_tools.ijb.lists import read_images, read_pairs, read_subjects
 from partial_fc_tools.inference.index import read_names
 from partial_fc_tools.inference.items import Texts
@@ -180,6 +180,9 @@ def test_a_name_makes_no_line_that_looks_like_another(capsys, monkeypatch):
     monkeypatch.setattr(sys.__stderr__, "isatty", lambda: True)
     with progress(3, "image", NAME):
         bar = sys.__stderr__.getvalue()
+    monkeypatch.setenv(QUIET, "1")
+    with progress(3, "image", "quiet"):
+        assert "quiet" not in sys.__stderr__.getvalue()
     done = subprocess.run([sys.executable, "-c", PROGRAM, NAME], cwd=ROOT, capture_output=True, text=True)
     assert "WARNING:root:a" in done.stderr and "error: a" in done.stderr
     for text in (said, bar, done.stderr, one_line(NAME), *tables):

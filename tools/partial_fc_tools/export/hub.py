@@ -41,7 +41,7 @@ def write_hub_folder(args: argparse.Namespace, out: str) -> list[str]:
             if name != "README.md":
                 shutil.copyfile(os.path.join(args.model, name), os.path.join(stage, name))
         config = {**read_object(os.path.join(args.model, CONFIG), LARGEST), "license": args.license}
-        training, sections, _ = measured_card(args)
+        training, sections, *_ = measured_card(args)
         card = f"{hub_metadata(training.settings, args.license)}{to_markdown(training.name, sections)}\n{LOAD}\n"
         for name, text in ((CONFIG, json.dumps(config, indent=2) + "\n"), ("README.md", card)):
             with open(os.path.join(stage, name), "w", encoding="utf-8", errors="replace") as file:

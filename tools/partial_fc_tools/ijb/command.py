@@ -7,14 +7,17 @@ the result folder, or files that begin with IJBB. --force replaces the files of 
 """
 
 import argparse
+import os
 import sys
 
 from partial_fc.distributed.env import decode_threads
-from partial_fc.utils.cli import add_follow_links, add_force, whole_number
-from partial_fc.utils.text import say
+from partial_fc.utils.cli import add_follow_links, add_force, add_json, whole_number
+from partial_fc.utils.json_object import read_object
+from partial_fc.utils.text import say, say_json
 
 from .protocol import GALLERIES
 
+LARGEST = 1 << 20  # bytes of the results, which are a few thousand
 EXAMPLE = "--model-root models/r50 --image-path /train_tmp/IJB_release/IJBC --result-dir results"
 
 
@@ -36,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_follow_links(parser)
     add_force(parser)
+    add_json(parser)
     workers = decode_threads(1)
     add("--workers", type=whole_number(1), default=workers, metavar="N", help=f"reader threads (default: {workers})")
 
@@ -64,6 +68,9 @@ def run(args: argparse.Namespace) -> int:
     files = result_files(ijb.target)
     with staged_files(args.result_dir, files, args.force) as stage:  # fails before hours of embedding, not after
         text = write_results(stage, model.name, ijb, options, evaluate(model, ijb, options))
-    print(text)
-    say(f"{args.result_dir}: {', '.join(files)}")
+    if args.json:
+        say_json(read_object(os.path.join(args.result_dir, files[0]), LARGEST))
+    else:
+        print(text)
+        say(f"{args.result_dir}: {', '.join(files)}")
     return 0

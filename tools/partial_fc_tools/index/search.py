@@ -9,11 +9,10 @@ unless the model was trained with rand_mirror=False. An index must have been mad
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
-from partial_fc.utils.cli import add_follow_links, whole_number
-from partial_fc.utils.text import say
+from partial_fc.utils.cli import add_follow_links, add_json, whole_number
+from partial_fc.utils.text import remark, say, say_json
 from partial_fc_tools.inference.options import add_model, add_reader, open_model, report_skipped
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index", help="search in embeddings made by embed, or in a folder made by index build")
     parser.add_argument("--top", type=whole_number(1), default=10, help="number of results (default: 10)")
     parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")
+    add_json(parser)
 
 
 def most_similar(index: Index, query: np.ndarray, top: int) -> list[tuple[float, str]]:
@@ -68,6 +68,9 @@ def run(args: argparse.Namespace) -> int:
         with progress(len(names), items.noun, "embedding") as bar:
             index, skipped = embed_all(model, items, args.images, names, recipe, bar.update)
         results = most_similar(index, query, args.top)
+    if args.json:
+        say_json([{"rank": rank, "similarity": cosine, "name": name} for rank, (cosine, name) in enumerate(results, 1)])
+        return report_skipped(skipped, others)
     print("rank  similarity  name")
     for rank, (similarity, name) in enumerate(results, 1):
         say(f"{rank:4}  {similarity:10.4f}  {name}")
@@ -83,7 +86,7 @@ def _in_index(path: str, query: np.ndarray, model: str, origin: Origin, top: int
     if is_index(path):
         folder = IndexFolder(path)
         folder.check(model, len(query), origin)
-        say(f"approximate search in {folder.manifest.entries:,} embeddings", sys.stderr)
+        remark(f"approximate search in {folder.manifest.entries:,} embeddings")
         ids, similarities = folder.lists.nearest(query, top)
         return [(float(cosine), folder.names[entry_id]) for entry_id, cosine in zip(ids, similarities)]
     index = read_index(path)
@@ -96,5 +99,5 @@ def _in_index(path: str, query: np.ndarray, model: str, origin: Origin, top: int
         origin.check(model, index.origin, path)
     count = len(index.names)
     hint = "; partial-fc index build makes that faster" if count > EXACT else ""
-    say(f"exact search in {count:,} embeddings{hint}", sys.stderr)
+    remark(f"exact search in {count:,} embeddings{hint}")
     return most_similar(index, query, top)

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from partial_fc.data.encoding import resize
+from partial_fc.data.encoding import scaled
 from partial_fc.data.folder import Folder, list_folder
-from partial_fc.data.transforms import WrongSizeError, decode_rgb
+from partial_fc.data.transforms import WrongSizeError
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.regular_files import LARGEST_IMAGE, read_image_file, read_regular, require_links_inside
 from partial_fc.utils.text import some
@@ -57,8 +57,7 @@ def read_face(path: str, size: tuple[int, int], scale: bool = False) -> np.ndarr
 
 def decode_face(data: bytes, size: tuple[int, int], scale: bool, messages: DecoderMessages) -> np.ndarray:
     """Decodes an image to (H, W, 3) uint8 RGB. Raises ValueError, or WrongSizeError for another size."""
-    image = messages.checked(lambda: decode_rgb(data, None if scale else size))
-    return image if image.shape[:2] == size else resize(image, size)
+    return messages.checked(lambda: scaled(data, size, scale))
 
 
 def read_faces(

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from partial_fc.utils.text import say
+from partial_fc.utils.text import remark, say
 
 if TYPE_CHECKING:  # onnxruntime loads only when a command runs, so that --help is fast
     from partial_fc.export.item_model import ItemModel
@@ -68,7 +68,7 @@ def report_skipped(skipped: list[str], others: list[str]) -> int:
     from partial_fc.data.folder import others_text
 
     if others:
-        say(others_text(others), sys.stderr)
+        remark(others_text(others))
     for message in skipped:
         say(f"skipped: {message}", sys.stderr)
     return 1 if skipped else 0

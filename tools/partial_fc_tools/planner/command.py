@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         options = {**_fields_of_config(options, trusts_code), **options}
     if heads := options.pop("heads", ""):
         options |= _fields_of_heads(heads, options)
-    if "classes" not in options:
+    if not options.get("classes"):
         raise ValueError("the number of classes is missing: set --classes, or --config with num_classes")
     planned = plan(Case(**options))
     verdict = None if gpu_memory is None else judge(planned, int(gpu_memory * 2**30))

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from partial_fc.utils.cli import add_force, number_above_0, whole_number
-from partial_fc.utils.text import say
+from partial_fc.utils.cli import add_force, add_json, number_above_0, whole_number
+from partial_fc.utils.text import say, say_json
 
 if TYPE_CHECKING:
     from partial_fc.training.report.curves_json import Run
@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_author_facts(parser)
     parser.add_argument("--batch-size", type=whole_number(2), default=64, help="images per batch (default: 64)")
     add_force(parser)
+    add_json(parser)
 
 
 def add_author_facts(parser: argparse.ArgumentParser) -> None:
@@ -70,16 +71,20 @@ def run(args: argparse.Namespace) -> int:
     if args.columns and not args.groups:
         raise ValueError("--columns needs --groups, the CSV file with these columns")
     with staged_files(folder, files, args.force) as stage:
-        training, sections, tested = measured_card(args)
+        training, sections, sets, missing = measured_card(args)
         for file_name, render in zip(files, (to_markdown, to_html)):
             with open(os.path.join(stage, file_name), "w", encoding="utf-8", errors="replace") as file:
                 file.write(render(training.name, sections))
-    say(f"{args.out}.md, {args.out}.html: {training.name}, tested on {plural(tested, 'set')} of pairs")
+    if args.json:
+        figures = {name: each.verification._asdict() for name, each in sets.items()}
+        say_json({"training": training.name, "sets": figures, "missing": missing})
+    else:
+        say(f"{args.out}.md, {args.out}.html: {training.name}, tested on {plural(len(sets), 'set')} of pairs")
     return 0
 
 
-def measured_card(args: argparse.Namespace) -> tuple[Run, list[Section], int]:
-    """Returns the training, the sections of its card, and the number of sets that the model was tested on."""
+def measured_card(args: argparse.Namespace) -> tuple[Run, list[Section], dict[str, Any], list[str]]:
+    """Returns the training, the sections of its card, the figures by set, and the sets that are missing."""
     from partial_fc.export.item_model import ItemModel
     from partial_fc.export.model import FaceModel
     from partial_fc.training.report.curves_json import read_runs
@@ -95,4 +100,4 @@ def measured_card(args: argparse.Namespace) -> tuple[Run, list[Section], int]:
     sets, groups = (
         measure(model, paths, args.groups, args.columns, args.batch_size) if isinstance(model, FaceModel) else ({}, {})
     )
-    return training, card_sections(training, model, args, sets, groups, missing), len(sets)
+    return training, card_sections(training, model, args, sets, groups, missing), sets, missing

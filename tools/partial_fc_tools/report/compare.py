@@ -16,10 +16,10 @@ from partial_fc.training.report.curves_json import Run, figures_of, is_of_pairs,
 from partial_fc.training.report.formatting import duration, number, percent
 from partial_fc.training.report.markup import table, tag
 from partial_fc.training.report.page import document, figures, sectioned_body
-from partial_fc.utils.cli import add_force
+from partial_fc.utils.cli import add_force, add_json
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import format_table
-from partial_fc.utils.text import say
+from partial_fc.utils.text import say, say_json
 
 EXAMPLE = "models/small-arcface-demo models/small-cosface-demo --out comparison.html"
 SUMMARY: Mapping[str, tuple[str, Callable[[Any], str]]] = {  # row -> key of the summary, and its format
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="output folder of a training; at least two")
     parser.add_argument("--out", default="comparison.html", help="the page (default: comparison.html)")
     add_force(parser)
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,6 +49,16 @@ def run(args: argparse.Namespace) -> int:
         runs = read_runs(args.runs)
         with open(os.path.join(stage, name), "w", encoding="utf-8", errors="replace") as file:
             file.write(render(runs))
+    if args.json:
+        of_runs = {
+            run.name: {
+                **run.curves["summary"],
+                "sets": {name: points[-1] for name, points in run.curves["sets"].items() if points},
+            }
+            for run in runs
+        }
+        say_json({"runs": of_runs, "differing": {name: cells for name, *cells in differing(runs)}})
+        return 0
     names = ("", *(run.name for run in runs))
     for rows in (results(runs), differing(runs)):
         if rows:

@@ -4,7 +4,6 @@ Shapes: N images, C identities.
 """
 
 import argparse
-import json
 import os
 from collections import Counter
 from contextlib import closing
@@ -14,7 +13,8 @@ import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.image_formats import extension
-from partial_fc.utils.text import amount, one_line
+from partial_fc.utils.cli import add_json
+from partial_fc.utils.text import amount, one_line, say_json
 
 from .source import decoded_size, open_set
 
@@ -27,13 +27,16 @@ BAR = 40  # characters of the longest bar
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("set", metavar="SET", help="folder of the set, or its train.rec")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     facts = describe_set(args.set)
-    print(json.dumps(facts, indent=1) if args.json else as_text(facts))
+    if args.json:
+        say_json(facts)
+    else:
+        print(as_text(facts))
     return 0
 
 

@@ -11,7 +11,6 @@ are refused.
 
 import argparse
 import os
-import sys
 from contextlib import closing
 from functools import partial
 
@@ -22,7 +21,7 @@ from partial_fc.utils.cli import add_follow_links, add_force, add_seed, add_work
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_files
-from partial_fc.utils.text import amount, plural, say
+from partial_fc.utils.text import amount, plural, remark, say
 
 from .pack import add_image_options, image_options
 from .pairs_draw import Item, draw_pairs
@@ -120,7 +119,7 @@ def drawn_pairs(args: argparse.Namespace) -> tuple[list[bytes], list[bool]]:
         for name, content in zip(names[first:last], contents):
             others += (os.path.join(name, file) for file in content.others)
         if others:
-            say(others_text(others), sys.stderr)
+            remark(others_text(others))
         files, same = draw(files_of, args)
         return encode_each(files, args), same
     with closing(open_set(args.set)) as records:

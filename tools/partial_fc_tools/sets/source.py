@@ -7,6 +7,7 @@ from itertools import chain, groupby
 import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
+from partial_fc.data.image_set import ImageSet
 from partial_fc.data.transforms import decode_any_size
 from partial_fc.utils.decoder_messages import DecoderMessages
 
@@ -50,7 +51,7 @@ def decoded_size(encoded: bytes) -> tuple | None:
         return None
 
 
-def by_identity(records: FaceRecords) -> Iterator[tuple[int, Iterator[int]]]:
+def by_identity(records: ImageSet) -> Iterator[tuple[int, Iterator[int]]]:
     """Yields (label, positions) for each identity that has images, in the order of labels."""
     starts, labels = records.runs.starts, records.runs.labels
     ends = starts + records.runs.lengths()

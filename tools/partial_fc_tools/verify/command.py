@@ -21,8 +21,8 @@ import numpy as np
 
 from partial_fc.evaluation.roc import Roc
 from partial_fc.evaluation.verification import Verification, tar_differs, too_few, verify_distances
-from partial_fc.utils.cli import add_force, whole_number
-from partial_fc.utils.text import say, some
+from partial_fc.utils.cli import add_force, add_json, whole_number
+from partial_fc.utils.text import say, say_json, some
 
 from .roc_picture import Curve, draw_roc
 
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=whole_number(2), default=64, help="images per batch (default: 64)")
     parser.add_argument("--out", metavar="NAME", help="also write NAME.json and NAME_roc.png")
     add_force(parser)
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,17 +67,25 @@ def run(args: argparse.Namespace) -> int:
             with open(os.path.join(stage, files[0]), "w", encoding="utf-8", errors="replace") as file:
                 file.write(json.dumps(results, indent=1) + "\n")
             draw_roc(curves, LOWEST_FAR, "Verification", [os.path.join(stage, files[1])])
+    if args.json:
+        say_json(results)
+    else:
+        print("\n".join(format_table(table_of(results))))
+    for pairs, different in {row["pairs"]: row["different_pairs"] for row in results}.items():
+        if few := too_few(different, results[0]["far"]):
+            say(f"warning: {pairs}: {few}", sys.stderr)
+    return 0
+
+
+def table_of(results: list[dict[str, Any]]) -> list[list[str]]:
+    """Returns the rows of a table of the figures."""
     far = results[0]["far"]
     shown = {"accuracy": "accuracy", "std": "+-", "tar_at_far": f"TAR@FAR={far:g}", "measured_far": "FAR"}
     if any(tar_differs(row["tar_at_far"], row["tar_interpolated"]) for row in results):
         shown["tar_interpolated"] = "insightface's TAR"
     shown["xnorm"] = "norm"
     rows = [[row["model"], row["pairs"], *(f"{row[figure]:.5f}" for figure in shown)] for row in results]
-    print("\n".join(format_table([["model", "set", *shown.values()], *rows])))
-    for pairs, different in {row["pairs"]: row["different_pairs"] for row in results}.items():
-        if few := too_few(different, far):
-            say(f"warning: {pairs}: {few}", sys.stderr)
-    return 0
+    return [["model", "set", *shown.values()], *rows]
 
 
 def verify_models(

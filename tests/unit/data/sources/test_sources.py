@@ -10,14 +10,16 @@ import tarfile
 import time
 from itertools import combinations
 
+import cv2
 import numpy as np
 import pytest
 
 import default
 from damage import memory_below
-from face_sets import face_batches
+from face_sets import face_batches, picture
 from image_forms import PLAIN, SIZE, draw, write_folders, write_shard, write_shards
 from open_files import few_open_files
+from partial_fc.data.encoding import resize
 from partial_fc.data.sources.dataset import DatasetItems, as_image
 from partial_fc.data.sources.forms import (
     FOLDER,
@@ -34,7 +36,7 @@ from partial_fc.data.sources.forms import (
     split_columns,
 )
 from partial_fc.data.sources.shards import expand_shards, index_shard, open_shard
-from partial_fc.data.transforms import Augmentation
+from partial_fc.data.transforms import Augmentation, decode_any_size
 from partial_fc.training.tasks import build_task
 
 AUGMENTED = dict(shuffle=True, augmentation=Augmentation(True, 6, 0.3, 10), seed=5)
@@ -354,7 +356,7 @@ def test_items_of_a_dataset_are_images_in_several_forms_without_targets(in_path)
     pixels = images.read(0, 0)
     pixels[:] = 0  # an augmentation may do this
     assert (images.read(0, 0) == 7).all() and images.read(1, 3) == b"encoded"
-    with pytest.raises(ValueError, match=r"own_set:Own\[0\] has 4x4 pixels instead of 4x5; correct the Dataset"):
+    with pytest.raises(ValueError, match=r"own_set:Own\[0\] has 4x4 pixels instead of 4x5; set resize=True"):
         face_batches("own_set:Own", 1, (4, 5)).batch(0, 0)
     assert images.digest == DatasetItems([(np.zeros(2), 0), (np.ones(2), 3)]).digest
 
@@ -501,3 +503,29 @@ def test_names_in_headers_of_a_shard_are_read(tmp_path):
                 member.size, member.pax_headers = len(content), {"SCHILY.xattr.user.a": "\0\n=" * 500}
                 tar.addfile(member, io.BytesIO(content))
         assert index_shard(str(tmp_path / f"{number}.tar"))[:, 1:].tolist() == [[5, 7]]
+
+
+def of_any_kind():
+    """Images of identities in other sizes, gray and with alpha."""
+    kinds = [{"size": (40, 24)}, {"size": (9, 13)}, {"channels": 1}, {"channels": 4}, {}]
+    encode = [cv2.imencode(".png", picture(seed, **kind))[1].tobytes() for seed, kind in enumerate(kinds)]
+    return [encode[:3], encode[3:]]
+
+
+@pytest.mark.parametrize("form", PLAIN)
+def test_images_of_any_size_and_color_are_scaled_if_a_setting_says_so(form, in_path):
+    identities = of_any_kind()
+    rec = PLAIN[form](in_path / "set", identities)
+    images, labels = face_batches(rec, 5, SIZE, resize=True).batch(0, 0)
+    expected = [resize(decode_any_size(image), SIZE) for of_label in identities for image in of_label]
+    np.testing.assert_array_equal(images.transpose(0, 2, 3, 1), expected)
+    assert labels.tolist() == [0, 0, 0, 1, 1]
+    assert face_batches(rec, 5, (8, 12), resize=True).batch(0, 0).inputs.shape == (5, 3, 8, 12)
+    with pytest.raises(ValueError, match="has 40x24 pixels instead of 16x16; set resize=True to scale"):
+        face_batches(rec, 5, SIZE).batch(0, 0)
+
+
+def test_a_gray_image_of_the_right_size_is_refused_without_the_setting(tmp_path):
+    rec = write_folders(tmp_path, [[cv2.imencode(".png", picture(channels=1))[1].tobytes()]])
+    with pytest.raises(ValueError, match="has 1 channel instead of 3; set resize=True to scale such images and to"):
+        face_batches(rec, 1, SIZE).batch(0, 0)

@@ -95,7 +95,7 @@ def card(place, *words):
     return (place / "card.md").read_text(), (place / "card.html").read_text()
 
 
-def test_a_card_has_the_figures_of_the_embeddings(place, images, measured):
+def test_a_card_has_the_figures_of_the_embeddings(place, images, measured, capsys):
     verification, distance, norms = measured
     text, _ = card(place, "--groups", place / "groups.csv", "--columns", "age")
     threshold, rows = shared_threshold(distance, ISSAME, FAR), tables(text)
@@ -108,6 +108,10 @@ def test_a_card_has_the_figures_of_the_embeddings(place, images, measured):
         interval(correct_pairs(distance, ISSAME, 10)),
     ]
     assert row[3] == f"{100 * verification.tar_at_far:.2f} %" and row[-1] == f"{norms.mean():.2f}"
+    capsys.readouterr()
+    card(place, "--json")
+    figures = json.loads(capsys.readouterr().out)["sets"]
+    assert figures["val"] == pytest.approx(verification._asdict())
     assert "val: too few impostor pairs for FAR 0.001: 60" in text and "val, independently" not in text
     for group, rates in rates_by_group(distance, ISSAME, GROUPS, threshold).items():
         assert rows[re.sub("([<>|])", r"\\\1", group)] == [*cells(rates), "small"]

@@ -52,6 +52,10 @@ def test_the_tables(runs, capsys):
     }
     assert {name: rows[name] for name in expected} == expected
     assert "seed" not in rows and "numpy" not in rows  # the same in both
+    figures = json.loads(compare(capsys, *runs, "--json", "--force"))
+    one, two = figures["runs"]["one"], figures["runs"]["two"]
+    assert (one["updates"], two["final_loss"], two["sets"]["lfw"]["accuracy"]) == (40, 1.25, 0.7)
+    assert figures["differing"]["loss"] == ["arcface", "cosface"] and "seed" not in figures["differing"]
 
 
 def test_the_page(runs, capsys):

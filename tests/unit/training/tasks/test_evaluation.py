@@ -92,19 +92,22 @@ def test_every_setting_reaches_the_data(tmp_path, monkeypatch):
         "rand_mirror": False,
         "color_jittering": 0.3,
         "jpeg_compression": 20,
+        "resize": True,
         "val_targets": ["b", "a"],
     }
+    for name in changes["val_targets"]:
+        (tmp_path / f"{name}.bin").touch()
     settings = default.generate_config(changes={**changes, "max_update": 4, "lr_steps": []}, trainer="torch")
     common = {"labels_per_item": 2, "shuffle": False, "rank": 1, "size": 2, "seed": 7, "batch_size": 6}
     of_set = build_task(settings)
     of_set.batches(1, 2)
     augmentation = Augmentation(False, 9, 0.3, 20)
     faces_of = {"rec_path": rec, "image_size": (16, 16), "augmentation": augmentation, "min_images_per_class": 2}
-    assert of_faces == [{**faces_of, "seed": 7}]
+    assert of_faces == [{**faces_of, "seed": 7, "resize": True}]
     assert of_items.pop().items() >= {**common, "skip_bad_items": 5}.items()
     measured = of_set.evaluations()
-    assert {name: (each.path, each.image_size, each.mirrored) for name, each in measured.items()} == {
-        name: (f"{tmp_path}/{name}.bin", 16, False) for name in ("b", "a")
+    assert {name: (each.path, each.image_size, each.mirrored, each.resize) for name, each in measured.items()} == {
+        name: (f"{tmp_path}/{name}.bin", 16, False, True) for name in ("b", "a")
     }
     OfSignals(settings).batches(1, 2)
     (found,) = of_items
