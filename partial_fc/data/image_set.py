@@ -47,11 +47,13 @@ class ImageSet:
         image_size: (H, W) if the set specifies it, otherwise None.
         advice: what to do about an image that cannot be decoded.
         left_out: paths of files in the set that are not images.
+        names: names of the C identities if the set has them in its own format; empty otherwise.
     """
 
     image_size: tuple | None = None
     advice = "replace or remove it"
     left_out: Sequence[str] = ()
+    names: Sequence[str] = ()
 
     def __init__(self, path: str, runs: LabelRuns, num_identities: int):
         if num_identities > MAX_CLASSES:

@@ -6,6 +6,7 @@ Parquet can only be read in groups of rows. `datasets` therefore converts Parque
 Shapes: N images.
 """
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -237,6 +238,8 @@ class ArrowImages(ImageSet):
             raise ValueError(f"{path} contains no images")
         numbers = class_labels(numbers_in(path, labels), path)
         super().__init__(path, LabelRuns.of_labels(numbers), int(numbers.max()) + 1)
+        column = next(name for name, each in columns.items() if each is labels)
+        self.names = class_names(table.schema.metadata, column, self.num_identities)
 
     def read(self, position: int, label: int) -> bytes:
         """See ImageSet."""
@@ -254,6 +257,15 @@ class ArrowImages(ImageSet):
     def describe(self, position: int) -> str:
         """See ImageSet."""
         return f"{self.path}: image in row {position}"
+
+
+def class_names(metadata: Mapping[bytes, bytes] | None, column: str, count: int) -> list[str]:
+    """Returns the names of ``count`` classes that a ClassLabel of `datasets` has; empty if the column has no names."""
+    try:
+        names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"][:count]
+    except (KeyError, TypeError, ValueError, RecursionError):  # of another program
+        return []
+    return names if len(names) == count and all(isinstance(name, str) for name in names) else []
 
 
 def is_image(kind: Any) -> bool:

@@ -1,6 +1,7 @@
 """pack: a folder per identity -> a face set."""
 
 import io
+import json
 import os
 
 import cv2
@@ -10,10 +11,11 @@ from PIL import Image
 
 from command_line import call
 from face_sets import images_of, picture, with_orientation
-from image_forms import FORMS, draw, write_dataset, write_records, write_shard
+from image_forms import FORMS, draw, hugging_face, write_dataset, write_records, write_shard
 from partial_fc.data.encoding import ImageOptions, encode_for_set, resize
 from partial_fc.data.image_formats import header
 from partial_fc.data.names import read_names, write_names
+from partial_fc.data.sources.arrow import class_names
 from partial_fc.data.transforms import WrongSizeError, decode_any_size
 from partial_fc_tools.sets import pack
 
@@ -174,6 +176,23 @@ def test_every_form_of_set_is_packed(form, tmp_path, monkeypatch, capsys):
     names = [f"{label:03}" if form == "folders" else str(label) for label in range(6)]
     assert read_names(out / "train.rec", 6) == names
     assert "20 images of 6 identities, " in capsys.readouterr().out
+
+
+def test_names_of_classes_in_a_table_are_kept(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    table = hugging_face(draw()).cast_column("label", datasets.ClassLabel(names=["f", "b", "c", "d", "e", "a"]))
+    table.to_parquet(str(tmp_path / "train.parquet"))
+    call(pack, tmp_path / "train.parquet", tmp_path / "out", *SIZE)
+    assert read_names(tmp_path / "out" / "train.rec", 6) == ["f", "b", "c", "d", "e", "a"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"info": None}, {"info": {"features": {"label": {"names": [1]}}}}, {"info": {"features": {"label": 1}}}, 3],
+)
+def test_other_metadata_of_a_table_has_no_names(content):
+    assert class_names({b"huggingface": json.dumps(content).encode()}, "label", 1) == []
+    assert class_names(None, "label", 1) == class_names({b"huggingface": b"{"}, "label", 1) == []
 
 
 def test_a_set_is_packed_again_with_its_names_and_another_size(tmp_path):

@@ -173,8 +173,10 @@ class SetReader(TreeReader):
         if labels.ndim > 1:
             raise ValueError(f"{path} has several labels for an image, but a face set has one: use it as rec=")
         present, identities = np.unique(labels), self.records.num_identities
-        self.folders = identity_names.names_of(path, present, identities) if is_record_set(path) else []
-        if len(set(self.folders)) < len(present):  # a set without names, or with equal ones
+        names = (identity_names.read_names(path, identities) if is_record_set(path) else None) or self.records.names
+        self.folders = [names[label] for label in present.tolist()] if names else []
+        usable = len(set(self.folders)) == len(present) and {*"\t\n\r"}.isdisjoint("".join(self.folders))
+        if not usable:  # or no names
             self.folders = [identity_names.padded(label, identities) for label in present.tolist()]
         self._name_of = dict(zip(present.tolist(), self.folders))
 
