@@ -117,7 +117,7 @@ def _built(path: str, saved: Pretrained, trust_code: bool) -> tuple[str, nn.Modu
             raise ValueError(f"it would import and run {code[0][1]}: if you trust it, give trust_code=True")
         if not any(features in array.shape for array in saved.weights.values()):  # before memory is allocated for it
             raise ValueError(f"its num_features is {features}, which no weight has")
-        arguments = {"num_features": features, "eps": config.get("eps") or EPS, **sizes}
+        arguments = {"num_features": features, "eps": config.get("eps") or EPS, "image_size": None, **sizes}
         if name in NETWORKS:
             with torch.device("meta"):
                 matching_state(get_model(name, **arguments), saved.weights, name)

@@ -144,8 +144,7 @@ class Strokes(Task):
 LAYER = """
 import sys, partial_fc
 assert "torch" not in sys.modules
-from partial_fc import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace, PartialFC
-from partial_fc import PartialFC_V2, ShardedState, get_model
+from partial_fc import *
 import partial_fc_torch
 assert all(globals()[name] is getattr(partial_fc_torch, name) for name in partial_fc.__all__)
 assert partial_fc.__all__ == partial_fc_torch.__all__

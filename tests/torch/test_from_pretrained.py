@@ -127,3 +127,17 @@ def test_damaged_and_missing_weights(copy):
         from_pretrained(copy)
     with pytest.raises(ValueError, match="user/name is no folder"):
         from_pretrained("user/name")
+
+
+def test_a_users_own_function_is_called_only_if_it_is_trusted(tmp_path, monkeypatch):
+    (tmp_path / "own_weights.py").write_text(
+        "from torch import nn\n\ndef build(num_features, width):\n    return nn.Linear(width, num_features)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    state = torch.nn.Linear(5, 3).state_dict()
+    (tmp_path / "model.safetensors").write_bytes(weights_content(state))
+    config = {"architecture": "own_weights:build", "num_features": 3, "sizes": {"width": 5}, "eps": None}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="own_weights:build.*trust_code"):
+        from_pretrained(tmp_path)
+    assert torch.equal(from_pretrained(tmp_path, trust_code=True).weight, state["weight"])

@@ -355,7 +355,7 @@ def test_a_training_with_an_average_and_a_schedule_is_verified_saved_and_resumed
 def test_resuming_without_the_average_removes_its_files(tmp_path):
     plain = {"debug": True, "val_targets": [], "checkpoint_every": 2, "image_size": 16}
     train(settings_of(tmp_path, **plain, ema_decay=0.9), TorchFramework())
-    average = {"backbone_ema.pth", "backbone_ema.onnx"}
+    average = {"backbone_ema.pth", "backbone_ema.onnx", "model_ema.safetensors"}
     assert average < set(os.listdir(tmp_path / "out"))
     train(settings_of(tmp_path, **plain, resume="auto", max_update=6), TorchFramework())
     names = set(os.listdir(tmp_path / "out"))

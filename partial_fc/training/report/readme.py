@@ -1,4 +1,4 @@
-"""README.md beside a model: what model hubs show, with metadata in YAML that they read."""
+"""README.md beside a model: what model hubs show, after metadata in YAML that they read."""
 
 import json
 import os
@@ -19,17 +19,26 @@ model = partial_fc.from_pretrained("FOLDER")  # this folder, or a copy of it
 ```
 
 `config.json` has the architecture, the sizes and the preprocessing. `partial-fc embed`, `compare` and `search` run
-`backbone.onnx` without PyTorch."""
+`backbone.onnx` without PyTorch.
+"""
+README = """# {name}
+
+Embeddings of {embedding_size} numbers, compared by their cosine, trained with Partial FC on {num_classes:,} classes in
+{updates:,} updates: `network={network}`, `loss={loss}`.
+
+{load}
+## Figures of the training's verifications
+
+{figures}
+
+They are optimistic if they were used to choose the model. The data, their licence, the licence of the model and its use
+are not given: `partial-fc export FOLDER --hf --license ... --data ...` writes a complete card for a model hub.
+"""
 
 
 def hub_metadata(settings: Mapping[str, Any], license: str | None = None) -> str:
-    """Returns the lines of YAML with which a README.md begins on a model hub.
-
-    Args:
-        settings: settings of the training.
-        license: an identifier such as apache-2.0, or any other text; None if it is not known.
-    """
-    lines = ["library_name: partial_fc", "tags:", "- partial-fc", "- metric-learning"]
+    """Returns the lines of YAML of a training; ``license`` is an identifier such as apache-2.0, or any other text."""
+    lines = ["library_name: partial_fc", "tags: [partial-fc, metric-learning]"]
     if settings.get("task") == "faces":
         lines.append("pipeline_tag: image-feature-extraction")
     if license and LICENCE.fullmatch(license):
@@ -41,24 +50,10 @@ def hub_metadata(settings: Mapping[str, Any], license: str | None = None) -> str
 
 def readme(result: TrainingResult) -> str:
     """Returns the README.md of a training's output folder."""
-    settings = result.settings
     rows = [
         (f"`{name}`", each.evaluation.figures[0], f"{each.value:.5f}", f"{each.best_value:.5f}")
         for name, each in result.sets.items()
     ]
     figures = "\n".join(markdown_table(("set", "figure", "last", "best"), rows)) if rows else "Nothing was verified."
-    parts = [
-        f"# {os.path.basename(result.folder)}",
-        f"Embeddings of {settings['embedding_size']} numbers, which are compared by their cosine. Trained with "
-        f"Partial FC on {settings['num_classes']:,} classes: "
-        f"`network={settings['network']}`, `loss={settings['loss']}`, {result.updates:,} updates.",
-        LOAD,
-        "## Figures",
-        figures,
-        "These are figures of the training's own verifications. They are optimistic if they were used to choose the "
-        "model.",
-        "## Not given",
-        "The data, their licence, the licence of the model, and its use. `partial-fc export FOLDER --hf --license ... "
-        "--data ...` writes the complete card, tested again on the sets, into a folder for a model hub.",
-    ]
-    return hub_metadata(settings) + "\n\n".join(parts) + "\n"
+    facts = {**result.settings, "name": os.path.basename(result.folder), "updates": result.updates}
+    return hub_metadata(result.settings) + README.format(**facts, load=LOAD, figures=figures)

@@ -56,12 +56,14 @@ def run(args: argparse.Namespace) -> int:
     from .smaller import HALF, INT8
 
     if args.hf:
-        from .hub import write_hub_folder
+        from .hub import write_hub_folder  # matplotlib and onnxruntime take a second
 
         out = args.out or os.path.join(args.model, "hub")
         names = write_hub_folder(args, out)
         say(f"{out}: {', '.join(names)}; upload it: huggingface_hub.upload_folder(repo_id=..., folder_path={out!r})")
         return 0
+    if args.data or args.data_license or args.license or args.use:
+        raise ValueError("--data, --data-license, --license and --use go with --hf")
     if not os.path.exists(args.model):
         raise FileNotFoundError(f"{args.model} does not exist: give a model that MXNet or PyTorch has saved")
     if (args.half or args.int8) and not args.pairs:

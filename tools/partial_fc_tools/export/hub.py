@@ -14,36 +14,28 @@ from partial_fc_tools.report.card import measured_card
 from partial_fc_tools.report.card_pages import to_markdown
 
 LARGEST = 2**20  # bytes of a config.json
+README = "README.md"
 
 
 def write_hub_folder(args: argparse.Namespace, out: str) -> list[str]:
-    """Writes the weights, their description, the ONNX file and the card of a training; returns the names.
-
-    Args:
-        args: arguments of the command.
-        out: folder to write.
+    """Writes the weights, their description, the ONNX file and the card of a training to ``out``; returns the names.
 
     Raises:
         OSError: A file of the training is missing or cannot be read, or a file cannot be written.
         ValueError: A file is damaged, or the model cannot be verified.
     """
-    missing = [name for name in (CONFIG, WEIGHTS) if not os.path.isfile(os.path.join(args.model, name))]
-    if missing:
-        raise FileNotFoundError(
-            f"{args.model} has no {missing[0]}: give the output folder of a training with PyTorch by this version"
-        )
-    files = [CONFIG, WEIGHTS, "README.md"]
-    files += [ONNX_NAME] * os.path.isfile(os.path.join(args.model, ONNX_NAME))
+    copied = [name for name in (WEIGHTS, ONNX_NAME) if os.path.isfile(os.path.join(args.model, name))]
+    if WEIGHTS not in copied:
+        raise FileNotFoundError(f"{args.model} has no {WEIGHTS}: give the output folder of a training with PyTorch")
     args.run, args.groups, args.columns, args.far, args.batch_size = args.model, None, [], 1e-3, 64  # of the card
     args.pairs = [args.pairs] if args.pairs else []
-    with staged_files(out, files, args.force) as stage:
-        for name in files[1:]:
-            if name != "README.md":
-                shutil.copyfile(os.path.join(args.model, name), os.path.join(stage, name))
+    with staged_files(out, [CONFIG, README, *copied], args.force) as stage:
         config = {**read_object(os.path.join(args.model, CONFIG), LARGEST), "license": args.license}
         training, sections, *_ = measured_card(args)
-        card = f"{hub_metadata(training.settings, args.license)}{to_markdown(training.name, sections)}\n{LOAD}\n"
-        for name, text in ((CONFIG, json.dumps(config, indent=2) + "\n"), ("README.md", card)):
+        card = f"{hub_metadata(training.settings, args.license)}{to_markdown(training.name, sections)}\n{LOAD}"
+        for name, text in ((CONFIG, json.dumps(config, indent=2) + "\n"), (README, card)):
             with open(os.path.join(stage, name), "w", encoding="utf-8", errors="replace") as file:
                 file.write(text)
-    return files
+        for name in copied:
+            shutil.copyfile(os.path.join(args.model, name), os.path.join(stage, name))
+    return [CONFIG, README, *copied]
