@@ -1,4 +1,4 @@
-"""The Python examples in docs/pytorch.md and docs/layer.md run without changes."""
+"""The Python examples in README.md, docs/layer.md and docs/pytorch.md run without changes."""
 
 import json
 import os
@@ -16,7 +16,7 @@ pytestmark = needs_torch
 @pytest.fixture
 def run_example(succeed, tmp_path):
     """Runs the example that contains a text, with a launcher and arguments; returns its output."""
-    pages = "".join((ROOT / "docs" / name).read_text() for name in ("layer.md", "pytorch.md"))
+    pages = "".join((ROOT / name).read_text() for name in ("README.md", "docs/layer.md", "docs/pytorch.md"))
     programs = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
     search = os.pathsep.join([str(ROOT), str(ROOT / "pytorch"), str(tmp_path)])
     (tmp_path / "softer.py").write_text(next(each for each in programs if "softer" in each))
@@ -28,6 +28,19 @@ def run_example(succeed, tmp_path):
         return succeed(*launcher, program, *arguments, PYTHONPATH=search, CUDA_VISIBLE_DEVICES="").stdout
 
     return run_program
+
+
+def test_the_layer_in_the_readme(run_example):
+    """Its Chinese form differs in comments alone."""
+    run_example("num_classes=100_000", [TORCH / "python"])
+    english, chinese = (
+        [
+            re.sub(r"  # .*", "", each)
+            for each in re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+        ]
+        for name in ("README.md", "README_CN.md")
+    )
+    assert len(english) == 1 and english == chinese
 
 
 @pytest.mark.slow
