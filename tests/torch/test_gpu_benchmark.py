@@ -43,9 +43,8 @@ def test_a_layer_is_measured_as_one_with_kernels_if_it_has_used_them(gpu):
     layer = gpu.product("tf32", "triton")(8, 1.0, CPU)
     layer.learning_rate = 0.1
     layer.step(torch.ones(2, layer.embedding_size), torch.arange(2))
-    (passes,) = (
-        layer._computation.chosen.values()
-    )  # kernels if another test of this process has enabled the interpreter
+    # Another test of this process may have enabled the interpreter of the kernels.
+    (passes,) = layer._computation.chosen.values()
     assert gpu.uses_kernels(layer) == (type(passes).__name__ == "TritonPasses")
 
 
