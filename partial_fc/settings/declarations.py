@@ -121,7 +121,7 @@ SETTINGS = Schema(
     Setting(
         "heads",
         "",
-        "TOML or JSON file with several heads, each with its own set, classes and loss, over one backbone",
+        "TOML, JSON or YAML file with several heads, each with its own set, classes and loss, over one backbone",
         path=True,
         trainer="torch",
     ),

@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--gpu-memory", type=number_above_0("GiB"), metavar="GIB", default=None, help=text)
     add("--json", action="store_true", default=False, help="print JSON, in bytes and seconds")
     add = parser.add_argument_group("PyTorch trainer").add_argument
-    add("--heads", metavar="FILE", help="TOML or JSON file with several heads (setting heads)")
+    add("--heads", metavar="FILE", help="TOML, JSON or YAML file with several heads (setting heads)")
     add("--task", metavar="MODULE:NAME", help="task that makes the network's inputs (default: images)")
     add("--task-options", metavar="NAME=VALUE", help="options of the task")
     add("--sub-centers", type=count, help="centers per class (default: 1)")
