@@ -23,9 +23,9 @@ def small_layers(device, margins, ratio: float, form):
     """Returns a PartialFC and a PartialFC_V2, which has no centers on the host."""
     sizes = {"num_classes": 300, "sample_rate": ratio, "embedding_size": 64}
     loss, arguments = CombinedMarginLoss(16.0, *margins), {"device": device, **form}
-    layer = PartialFC(margin_softmax=loss, **sizes, **arguments)
-    layer.learning_rate = 0.1
-    return layer, PartialFC_V2(loss, **sizes, **{**arguments, "on_host": False})
+    layer = PartialFC(loss, lr=0.1, **sizes, **arguments)
+    arguments.pop("on_host", None)
+    return layer, PartialFC_V2(loss, **sizes, **arguments)
 
 
 def steps(layers, device, dtype: torch.dtype) -> Iterator[torch.Tensor]:

@@ -3,6 +3,9 @@
 import sys
 from pathlib import Path
 
+from partial_fc.utils.import_path import leave_current_folder
+
+leave_current_folder()
 TOOLS = Path(__file__).parents[1] / "tools"  # of a clone; an installed package lies beside this one
 if TOOLS.is_dir():
     sys.path.append(str(TOOLS))

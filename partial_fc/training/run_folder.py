@@ -239,9 +239,9 @@ def open_run_folder(path: str, rank: int, keep: bool, is_new: bool = False) -> I
         yield RunFolder(path, [])
         return
     with contextlib.ExitStack() as removing, open(os.path.join(path, _LOCK), "a", opener=no_follow) as lock:
+        _lock(lock, fcntl.LOCK_EX)  # fails if a training was started at the same time
         if is_new:
             removing.callback(_remove_unused, path)
-        _lock(lock, fcntl.LOCK_EX)  # fails if a training was started at the same time
         earlier = [] if keep else _earlier_training(path)
         log, first_lines = os.path.join(path, _LOG), os.path.join(path, _FIRST_LINES)
         if keep:

@@ -67,7 +67,11 @@ def _read_yaml(text: str) -> Any:
         raise ValueError("reading YAML needs PyYAML: run `pip install pyyaml`, or write JSON or TOML") from None
 
     class Loader(yaml.SafeLoader):
-        """A loader that reads 1e-4 as a number."""
+        """A loader that reads 1e-4 as a number, and refuses a name that a mapping has twice."""
+
+        def construct_mapping(self, node, deep=False):
+            _with_unique_names([(str(key.value), None) for key, _ in node.value])
+            return super().construct_mapping(node, deep)
 
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, list("-+0123456789"))
     try:

@@ -16,6 +16,10 @@ from partial_fc.utils.regular_files import open_regular
 from .errors import error_message
 from .tensor_headers import StandIn, UnsupportedTensorError, check_header
 
+# Of the tensors in a file of safetensors, as in tensor_headers.py. A float8 means little without its scale.
+DTYPES = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+DTYPES |= {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+
 
 def center_file(field: str) -> str:
     """Returns the file name for centers ("weight") or an optimizer state, with {} in place of the rank."""
@@ -69,7 +73,11 @@ def load_tensors(path: str) -> Any:
             if path.endswith(".safetensors"):
                 import safetensors.torch
 
-                return safetensors.torch.load_file(opened)
+                tensors = safetensors.torch.load_file(opened)
+                for name, tensor in tensors.items():
+                    if tensor.dtype not in DTYPES:
+                        raise UnsupportedTensorError(f"{name} of {tensor.dtype}")
+                return tensors
             stand_ins = [(StandIn, name) for name in check_header(opened)]
             with torch.serialization.safe_globals(stand_ins):
                 is_zip = zipfile.is_zipfile(opened)  # files of PyTorch before 1.6 cannot be mapped

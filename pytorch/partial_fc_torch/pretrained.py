@@ -10,7 +10,9 @@ from torch import nn
 
 from partial_fc import __version__
 from partial_fc.export.torch_files import CONFIG
+from partial_fc.settings.declarations import SETTINGS
 from partial_fc.training.saved_training import Pretrained
+from partial_fc.utils.config import Setting
 from partial_fc.utils.imports import code_in
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.text import some
@@ -20,6 +22,7 @@ from .published_files import read_pretrained
 from .weights import matching_state, set_weights
 
 LARGEST = 2**20  # bytes of a config.json
+EPS_SETTING = Setting("eps", EPS, "", above=0, at_most=1)
 
 
 def config_content(
@@ -55,7 +58,7 @@ def weights_content(state: Mapping[str, torch.Tensor]) -> bytes:
 
     first: dict[int, str] = {}
     alone = {
-        name: tensor if first.setdefault(tensor.data_ptr(), name) == name else tensor.clone()
+        name: tensor if first.setdefault(tensor.untyped_storage().data_ptr(), name) == name else tensor.clone()
         for name, tensor in state.items()
     }
     content: bytes = safetensors.torch.save(alone, {"format": "pt"})
@@ -89,7 +92,10 @@ def from_pretrained(path: str | os.PathLike, *, model: nn.Module | None = None, 
     if model is None:
         config = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), CONFIG)
         name, model = _built(config, saved, trust_code) if os.path.exists(config) else recognized(saved, 112)
-    set_weights(model, saved.weights, name)
+    try:
+        set_weights(model, saved.weights, name)
+    except ValueError as error:
+        raise ValueError(f"{saved.source}: {error}") from error
     return model.eval()
 
 
@@ -117,7 +123,10 @@ def _built(path: str, saved: Pretrained, trust_code: bool) -> tuple[str, nn.Modu
             raise ValueError(f"it would import and run {code[0][1]}: if you trust it, give trust_code=True")
         if not any(features in array.shape for array in saved.weights.values()):  # before memory is allocated for it
             raise ValueError(f"its num_features is {features}, which no weight has")
-        arguments = {"num_features": features, "eps": config.get("eps") or EPS, "image_size": None, **sizes}
+        eps = EPS_SETTING.check(config.get("eps") or EPS)
+        arguments = {"image_size": None, **sizes, "num_features": features, "eps": eps}
+        if arguments["image_size"] is not None:  # of which timm's models may have a weight
+            SETTINGS.settings["image_size"].check(arguments["image_size"])
         if name in NETWORKS:
             with torch.device("meta"):
                 matching_state(get_model(name, **arguments), saved.weights, name)

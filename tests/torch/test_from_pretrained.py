@@ -101,6 +101,9 @@ def test_other_files_and_modules(copy, tmp_path):
     (tmp_path / "tied.safetensors").write_bytes(weights_content({"a": tied, "b": tied}))
     weights = read_pretrained(str(tmp_path / "tied.safetensors"), False).weights
     assert weights.keys() == {"arg:a", "arg:b"}
+    (tmp_path / "views.safetensors").write_bytes(weights_content({"a": tied[:1], "b": tied}))
+    with pytest.raises(ValueError, match="views.safetensors: it lacks weight"):
+        from_pretrained(tmp_path / "views.safetensors", model=torch.nn.BatchNorm1d(3))
 
 
 @pytest.mark.parametrize(
@@ -109,8 +112,11 @@ def test_other_files_and_modules(copy, tmp_path):
         ({"architecture": None}, "model="),
         ({"architecture": "os:system"}, "trust_code"),
         ({"num_features": 10**9}, "num_features"),
-        ({"sizes": {"image_size": 4096}}, "fc.weight has the shape"),
-        ({"sizes": {"image_size": "112"}}, "config.json"),
+        ({"sizes": {"image_size": 1024}}, "fc.weight has the shape"),
+        ({"sizes": {"image_size": "112"}}, "config.json: image_size is '112'"),
+        ({"architecture": "timm:resnet18", "sizes": {"image_size": 16 * 10**4}}, "image_size is 160000"),
+        ({"eps": "x"}, "eps is 'x'"),
+        ({"eps": -1}, "eps is -1"),
     ],
 )
 def test_a_description_that_does_not_fit(copy, changes, message):
@@ -125,6 +131,11 @@ def test_damaged_and_missing_weights(copy):
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(ValueError, match=f"{path} is damaged"):
         from_pretrained(copy)
+    for kind, size in (("F4", 1), ("F8_E4M3", 2), ("C64", 16)):
+        header = json.dumps({"fc": {"dtype": kind, "shape": [2], "data_offsets": [0, size]}}).encode()
+        path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
+        with pytest.raises(ValueError, match=f"{path} holds fc of torch"):
+            from_pretrained(copy)
     with pytest.raises(ValueError, match="user/name is no folder"):
         from_pretrained("user/name")
 

@@ -21,6 +21,8 @@ PLANTED = (
     "sysconfig",
     "sitecustomize",
     "strokes",
+    "easydict",
+    "tqdm",
 )
 # The script that pip writes for [project.scripts].
 COMMAND = "import sys\nfrom partial_fc_tools.__main__ import run\nif __name__ == '__main__':\n    sys.exit(run())\n"
@@ -50,14 +52,21 @@ def test_worker_processes(hostile, tmp_path):
 
 def test_tools_do_not_search_it_for_the_users_modules(hostile):
     words = ["sets", "align", "photos", "faces", "--detector", "strokes:Detector"]
-    done = subprocess.run(
-        [sys.executable, ROOT / "partial_fc" / "__main__.py", *words],
-        env=with_root(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 2 and "strokes cannot be imported" in done.stderr, done.stderr
+    for program in ([ROOT / "partial_fc" / "__main__.py"], ["-m", "partial_fc"]):
+        done = start(hostile, *program, *words)
+        assert done.returncode == 2 and "strokes cannot be imported" in done.stderr, done.stderr
+
+
+def test_a_training_started_as_a_module(hostile):
+    done = start(hostile, "-m", "partial_fc.train", "--print-config")
+    assert done.returncode == 0, done.stderr
+
+
+def start(folder, *words):
+    """Runs Python, which finds partial_fc in the clone as if it were installed: `-m` searches the folder first."""
+    for name in ("partial_fc", *sys.stdlib_module_names):  # which no program that `-m` runs can avoid
+        (folder / f"{name}.py").unlink(missing_ok=True)
+    return subprocess.run([sys.executable, *words], env=with_root(), capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize(

@@ -260,12 +260,12 @@ class ArrowImages(ImageSet):
 
 
 def class_names(metadata: Mapping[bytes, bytes] | None, column: str, count: int) -> list[str]:
-    """Returns the names of ``count`` classes that a ClassLabel of `datasets` has; empty if the column has no names."""
+    """Returns the names of ``count`` classes in a ClassLabel of `datasets`; empty unless all can be written as lines."""
     try:
         names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"][:count]
     except (KeyError, TypeError, ValueError, RecursionError):  # of another program
         return []
-    return names if len(names) == count and all(isinstance(name, str) for name in names) else []
+    return names if len(names) == count and all(isinstance(name, str) and name.isprintable() for name in names) else []
 
 
 def is_image(kind: Any) -> bool:

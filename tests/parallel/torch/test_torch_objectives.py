@@ -11,7 +11,8 @@ import oracle
 from partial_fc.layer.sharding import shard_of
 from partial_fc_torch import AdaFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace
 from partial_fc_torch.layer.accumulation import Accumulation
-from partial_fc_torch.layer.objectives import OBJECTIVES, Objective
+from partial_fc_torch.layer.objectives import OBJECTIVES, Objective, as_objective
+from partial_fc_torch.layer.objectives.bce import BCE
 from partial_fc_torch.layer.stores import CenterStore, HostStore
 
 CLASSES, SCALE = 31, 8.0
@@ -139,6 +140,31 @@ def assert_equal(found, expected):
     np.testing.assert_allclose(by_features, expected.d_features, **TOLERANCE)
     np.testing.assert_allclose(by_centers, expected.d_centers, rtol=2e-4, atol=2e-4)  # divided by norms of 0.02
     np.testing.assert_allclose(by_bias, expected.d_bias, rtol=1e-4, atol=1e-6)
+
+
+class WithGain(BCE):
+    """A user's loss with a parameter of its own, which only the labels have."""
+
+    def __init__(self, scale, num_classes):
+        super().__init__(scale, num_classes)
+        self.gain = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, negatives, targets, cosines, present):
+        return super().forward(negatives, self.gain * targets, cosines, present)
+
+
+@pytest.mark.world_size(1)
+@pytest.mark.parametrize("frozen", [(), ("bias",)])
+def test_only_the_bias_has_a_part_in_the_negatives(frozen):
+    objective = as_objective(WithGain(SCALE, CLASSES), SCALE, CLASSES)
+    for name in frozen:
+        getattr(objective, name).requires_grad_(False)
+    targets, one = torch.tensor([[0.3], [-1.0]], dtype=torch.float64), torch.ones(2, 2, dtype=torch.float64)
+    found = objective.losses(one, targets, targets, targets < 1).by_parameters
+    by_logits = -torch.sigmoid(-objective.gain * targets - objective.bias).detach()
+    of_bias = [] if frozen else [by_logits.sum() + one[1].sum()]
+    expected = [*of_bias, (by_logits * targets).sum()]
+    torch.testing.assert_close([each.double() for each in found], expected, rtol=1e-6, atol=1e-6)
 
 
 def bias_of(layer):

@@ -188,7 +188,8 @@ def test_names_of_classes_in_a_table_are_kept(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [{}, {"info": None}, {"info": {"features": {"label": {"names": [1]}}}}, {"info": {"features": {"label": 1}}}, 3],
+    [{}, {"info": None}, {"info": {"features": {"label": 1}}}, 3]
+    + [{"info": {"features": {"label": {"names": [name]}}}} for name in (1, "\ud800", "a\0", "a\nb")],
 )
 def test_other_metadata_of_a_table_has_no_names(content):
     assert class_names({b"huggingface": json.dumps(content).encode()}, "label", 1) == []

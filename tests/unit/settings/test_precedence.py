@@ -371,6 +371,7 @@ def test_settings_are_read_from_json_toml_and_yaml(name, tmp_path):
 @pytest.mark.parametrize(
     "name, text, message",
     [
+        ("a.yml", "lr: 1\nlr: 2", "'lr' twice"),
         ("a.yaml", "a: &a [1, 1]\nb: *a", "aliases"),
         ("a.yaml", "lr: [", "while parsing"),
         ("a.yaml", "!!python/object/apply:os.system [exit]", "constructor"),

@@ -71,6 +71,9 @@ def test_a_terminal_shows_the_brief_form_of_a_line(tmp_path, monkeypatch, capsys
 
 def test_one_of_two_concurrent_trainings_is_refused(tmp_path):
     with open_folder(tmp_path):
+        with pytest.raises(OSError, match="another"), open_run_folder(str(tmp_path), 0, False, is_new=True):
+            pass  # both have found no folder
+        assert {path.name for path in tmp_path.iterdir()} == {".lock", ".training.log"}
         with pytest.raises(OSError, match=f"another training is writing to {tmp_path}: wait until it ends"):
             open_folder(tmp_path).__enter__()
     with ThreadPoolExecutor() as threads, open_folder(tmp_path):  # the refused one holds nothing

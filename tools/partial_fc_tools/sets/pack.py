@@ -175,8 +175,7 @@ class SetReader(TreeReader):
         present, identities = np.unique(labels), self.records.num_identities
         names = (identity_names.read_names(path, identities) if is_record_set(path) else None) or self.records.names
         self.folders = [names[label] for label in present.tolist()] if names else []
-        usable = len(set(self.folders)) == len(present) and {*"\t\n\r"}.isdisjoint("".join(self.folders))
-        if not usable:  # or no names
+        if len(set(self.folders)) < len(present):  # or no names
             self.folders = [identity_names.padded(label, identities) for label in present.tolist()]
         self._name_of = dict(zip(present.tolist(), self.folders))
 

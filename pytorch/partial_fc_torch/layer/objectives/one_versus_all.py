@@ -79,4 +79,6 @@ class OneVersusAll(Objective):
         """See Objective.losses; includes the bias of the negatives in its derivative."""
         losses = super().losses(sums, targets, cosines, present)
         of_negatives = (losses.by_negatives * sums[1]).sum()
-        return losses._replace(by_parameters=tuple(each + of_negatives for each in losses.by_parameters))
+        by_parameters = zip(self.trained(), losses.by_parameters)  # a subclass may have others
+        by = tuple(each + of_negatives if parameter is self.bias else each for parameter, each in by_parameters)
+        return losses._replace(by_parameters=by)
