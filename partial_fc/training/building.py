@@ -67,7 +67,7 @@ def build_data(settings, task: Task, framework: Framework, heads: Sequence[Head]
 
     ``heads``: all heads, the first with ``settings``; none is one head.
 
-    Collectives: all-gathers ``status.context``, ``status.data`` and ``status.memory``.
+    Collectives: all-gathers ``status.context`` and ``status.data``.
 
     Raises:
         JobError: On every rank, if one cannot train on the data.
@@ -82,22 +82,18 @@ def build_data(settings, task: Task, framework: Framework, heads: Sequence[Head]
 
     def build() -> JobData:
         sets: dict[str, TrainingData] = {}
-        with ExitStack() as opened:  # closes the sets of earlier heads if a later one fails
+        with ExitStack() as opened:  # closes the sets after an error
             for head in heads:
                 with errors_of_head(head.name):
                     data = build_one(head.settings, build_task(head.settings) if sets else task, framework)
                 sets[head.name] = opened.enter_context(closing(data))
+            _require_bank_memory([head.settings for head in heads], framework)
             opened.pop_all()
         return HeadData(sets) if len(sets) > 1 else data
 
     build_one = build_dummies if settings.debug else _open_data
     run_on_all_ranks("context", check_device)
-    data = run_on_all_ranks("data", build)
-    with ExitStack() as opened:
-        opened.enter_context(closing(data))
-        run_on_all_ranks("memory", lambda: _require_bank_memory([head.settings for head in heads], framework))
-        opened.pop_all()
-    return data
+    return run_on_all_ranks("data", build)
 
 
 def _open_data(settings, task: Task, framework: Framework) -> TrainingData:

@@ -154,5 +154,5 @@ def remark(text: str) -> None:
 
 
 def say_json(value: Any) -> None:
-    """Prints a value as JSON, in which all untrusted characters are escaped."""
-    print(json.dumps(value, indent=1))
+    """Prints a value as JSON, in which all untrusted characters are escaped, and numbers that JSON lacks are null."""
+    print(json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None), indent=1))

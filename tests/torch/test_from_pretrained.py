@@ -89,6 +89,16 @@ def test_a_hub_takes_the_folder_as_it_is(run, tmp_path, capsys):
     assert torch.equal(from_pretrained(out).fc.weight, from_pretrained(run).fc.weight)
 
 
+def test_no_file_behind_a_link_gets_into_a_hub(copy, run, tmp_path, capsys):
+    (copy / "private").write_text('{"password": 1}')
+    (copy / "config.json").unlink()
+    (copy / "config.json").symlink_to(copy / "private")
+    for name in ("curves.json", "settings.json", "summary.json", "backbone.onnx"):
+        shutil.copy(run / name, copy)
+    assert main(["export", str(copy), "--hf", "--out", str(tmp_path / "hub")]) == 2
+    assert "config.json is a link" in capsys.readouterr().err
+
+
 def test_other_files_and_modules(copy, tmp_path):
     state = get_model("small", num_features=16).state_dict()
     state["fc.weight"] = state["fc.weight"].half()

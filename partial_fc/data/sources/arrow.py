@@ -260,7 +260,7 @@ class ArrowImages(ImageSet):
 
 
 def class_names(metadata: Mapping[bytes, bytes] | None, column: str, count: int) -> list[str]:
-    """Returns the names of ``count`` classes in a ClassLabel of `datasets`; empty unless each fits into a line."""
+    """Returns the names of ``count`` classes in a ClassLabel of `datasets`; empty unless all can be printed."""
     try:
         names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"][:count]
     except (KeyError, TypeError, ValueError, RecursionError):  # of another program

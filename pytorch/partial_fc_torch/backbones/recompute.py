@@ -50,12 +50,9 @@ class Recomputed:
         if not torch.is_grad_enabled():
             return forward(*arguments, **options)
         # The second pass must not update running statistics again. A compiled graph never does, and takes no context.
-        contexts = (
-            {}
-            if torch.compiler.is_compiling()
-            else {"context_fn": lambda: (nullcontext(), _fixed_statistics(self.block))}
-        )
-        return checkpoint(forward, *arguments, use_reentrant=False, **contexts, **options)
+        if not torch.compiler.is_compiling():
+            options["context_fn"] = lambda: (nullcontext(), _fixed_statistics(self.block))
+        return checkpoint(forward, *arguments, use_reentrant=False, **options)
 
 
 @contextmanager

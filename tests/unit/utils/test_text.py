@@ -4,6 +4,8 @@ import ast
 import codecs
 import csv
 import io
+import json
+import math
 import os
 import re
 import subprocess
@@ -22,7 +24,7 @@ from partial_fc.utils.cli import PrintableOutput
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import CsvWriter, format_table, markdown_table
-from partial_fc.utils.text import QUIET, amount, one_line, printable, quoted, read_lines, say, some
+from partial_fc.utils.text import QUIET, amount, one_line, printable, quoted, read_lines, say, say_json, some
 from partial_fc_tools.ijb.lists import read_images, read_pairs, read_subjects
 from partial_fc_tools.inference.index import read_names
 from partial_fc_tools.inference.items import Texts
@@ -259,3 +261,8 @@ def test_an_object_may_have_the_largest_size(tmp_path, more, fits):
     (tmp_path / "a").write_text('{"a": 1}' + more * " ")
     with nullcontext() if fits else pytest.raises(ValueError, match="more than 8 bytes"):
         assert read_object(str(tmp_path / "a"), 8) == {"a": 1}
+
+
+def test_json_of_a_training_that_diverged(capsys):
+    say_json({"loss": math.nan, "figures": [1.5, -math.inf]})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"loss": None, "figures": [1.5, None]}

@@ -24,6 +24,9 @@ def write_hub_folder(args: argparse.Namespace, out: str) -> list[str]:
         OSError: A file of the training is missing or cannot be read, or a file cannot be written.
         ValueError: A file is damaged, or the model cannot be verified.
     """
+    for path in (os.path.join(args.model, name) for name in (CONFIG, WEIGHTS, ONNX_NAME)):
+        if os.path.islink(path):  # perhaps a stranger's, to a private file that the user would upload
+            raise ValueError(f"{path} is a link: replace it by the file that you want to publish")
     copied = [name for name in (WEIGHTS, ONNX_NAME) if os.path.isfile(os.path.join(args.model, name))]
     if WEIGHTS not in copied:
         raise FileNotFoundError(f"{args.model} has no {WEIGHTS}: give the output folder of a training with PyTorch")

@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -180,24 +181,16 @@ class SetReader(TreeReader):
         self._name_of = dict(zip(present.tolist(), self.folders))
 
     def _encoded(self) -> Iterator[tuple[str, str, Encoded]]:
-        for (name, where, _), result in encode_images(_stored, self._stored_images(), self.options, self.workers):
+        for (name, where, _), result in encode_images(itemgetter(2), self._stored(), self.options, self.workers):
             yield name, where, result
 
-    def _stored_images(self) -> Iterator[tuple[str, str, bytes | np.ndarray | str]]:
-        """Yields (identity, description, image or the reason why it cannot be read) of all images by label."""
+    def _stored(self) -> Iterator[tuple[str, str, bytes | np.ndarray]]:
+        """Yields (identity, description, image as stored) of all images by label."""
         for label, positions in by_identity(self.records):
             for position in positions:
                 where: str = self.records.describe(position)
                 try:
-                    stored: bytes | np.ndarray | str = self.records.read(position, label)
+                    yield self._name_of[label], where, self.records.read(position, label)
                 except ValueError as error:
-                    stored = f"cannot be read ({error})"
-                yield self._name_of[label], where, stored
+                    self._bad(f"{where} cannot be read ({error})", "fix or remove it")
             self.bar.update()
-
-
-def _stored(item: tuple[str, str, bytes | np.ndarray | str]) -> bytes | np.ndarray:
-    """Returns the image of `_stored_images`, in a worker process."""
-    if isinstance(item[2], str):
-        raise ValueError(item[2])
-    return item[2]
