@@ -28,7 +28,7 @@ def damaged(content, rng):
 
 @contextmanager
 def memory_below(megabytes):
-    """Fails if the peak of this process's resident memory grows by this much in the context."""
+    """Fails if the peak of this process's own resident memory grows by this much in the context."""
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # resets the peak
     before = _peak()
@@ -37,8 +37,10 @@ def memory_below(megabytes):
 
 
 def _peak():
+    """Returns the peak in KiB, less the pages of files: some kernels reclaim those of libraries, which then return."""
     with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+        fields = dict(line.split(":", 1) for line in file)
+    return int(fields["VmHWM"].split()[0]) - int(fields["RssFile"].split()[0])
 
 
 def check_damaged(path, content, read, write=None, draw=damaged, seconds=1.0, megabytes=64):
