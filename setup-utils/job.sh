@@ -86,7 +86,7 @@ quoted() {
 # because bash handles no signals while it waits for a command in the foreground.
 run_job() {
     printf 'run.sh: %s\n' "$(quoted "$@")" >&2
-    set -m    # a process group of its own, because a launcher that receives Ctrl-C ends ranks before they can save
+    set -m    # another process group: Ctrl-C must not reach a launcher, which would end ranks before they save
     "$@" <&0 &
     job=$!
     set +m

@@ -11,7 +11,7 @@ from .declarations import SETTINGS, describe_settings
 from .precedence import heads_of, resolve_settings, todays_names, value_of
 from .presets import dataset, loss, network
 
-# What default.py of a clone passes on; it has a generate_config of its own.
+# The names that default.py of a clone exports, except for generate_config, which it defines itself.
 __all__ = [
     "SETTINGS",
     "config",

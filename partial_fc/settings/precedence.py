@@ -104,8 +104,8 @@ def resolve_settings(
 def heads_of(settings: Any) -> list[Head]:
     """Returns the heads of a training, in order; without the setting ``heads``, one of all settings.
 
-    A head has the training's settings and, in their place, the file's and those of the loss that the file names. Heads
-    after the first have a seed and a bank_folder of their own. Relative paths in the file start at its folder.
+    The file overrides the training's settings, and so does the preset of a loss that it names. Heads after the first
+    have different seeds and bank_folders. Relative paths in the file start at its folder.
 
     Raises:
         SettingsError: The file cannot be read, or a value is not allowed; names the file, the head and the key.

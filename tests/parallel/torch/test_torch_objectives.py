@@ -143,7 +143,7 @@ def assert_equal(found, expected):
 
 
 class WithGain(BCE):
-    """A user's loss with a parameter of its own, which only the labels have."""
+    """A user's loss with another parameter beside the bias, which affects the labels only."""
 
     def __init__(self, scale, num_classes):
         super().__init__(scale, num_classes)

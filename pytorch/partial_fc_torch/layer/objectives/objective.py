@@ -71,7 +71,8 @@ class Objective(torch.nn.Module):
     """The loss of a row; a subclass defines `forward`, and autograd computes its derivatives.
 
     Every rank computes the losses of all rows. Buffers and parameters have the same values on every rank, because they
-    follow from the rows of all ranks. The layer updates the parameters with its learning rate.
+    follow from the rows of all ranks. The layer updates the parameters with its learning rate. In each step, all ranks
+    take rank 0's parameters, in the type of the centers: float64 values are rounded to float32 by default.
 
     Attributes:
         term: how the negatives of a row are summed, LogSumExp or SoftplusSum in one_versus_all.py.
