@@ -37,6 +37,26 @@ def test_gradcheck_in_float64(margins, ratio, cache_mb):
     assert torch.autograd.gradcheck(loss, (features, layer.weight), nondet_tol=1e-12)
 
 
+def test_forward_passes_before_a_backward_pass_keep_their_centers():
+    def gradients(layer, together):
+        (features, labels), others, losses = batch(), torch.tensor([1, 2, 3, 5, 6]), []
+        layer(features, labels).backward()  # whose memory the next step may use
+        layer.sampler.restart(0)
+        for each in (labels, others):
+            losses.append(layer(features, each))
+            if not together:
+                losses.pop().backward()
+        for loss in losses:
+            loss.backward()
+        return features.grad, layer.weight.grad
+
+    apart, together = (
+        gradients(PartialFC_V2(CosFace(), E, CLASSES, 0.6, tile_classes=4).double(), form) for form in (False, True)
+    )
+    for found, expected in zip(together, apart):
+        torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_embeddings_and_autocast_leave_the_layer_in_float32(dtype):
     layer = PartialFC_V2(CosFace(), E, CLASSES, fp16=True)

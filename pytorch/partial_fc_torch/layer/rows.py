@@ -56,9 +56,9 @@ class TileGradient:
         return self.raw.mul_(self.scale)
 
 
-def gather_rows(array: torch.Tensor, rows: RowIndex) -> torch.Tensor:
-    """Returns rows of an array: a view if the index is a slice, otherwise a copy."""
-    return array[rows] if isinstance(rows, slice) else array.index_select(0, rows)
+def gather_rows(array: torch.Tensor, rows: RowIndex, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Returns rows of an array: a view if the index is a slice, otherwise a copy, in ``out`` if given."""
+    return array[rows] if isinstance(rows, slice) else torch.index_select(array, 0, rows, out=out)
 
 
 def scatter_rows(array: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> None:

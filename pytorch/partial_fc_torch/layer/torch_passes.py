@@ -61,6 +61,7 @@ class Kept:
     factors: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     # (G, E), sum of the gradients by the unit rows of the features so far
     d_unit: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    copies: torch.Tensor | None = None  # (S*K, E), where the centers of cached tiles are copied on a CPU
     pending: Tile | None = None  # the tile whose feature gradient was added last
 
 
@@ -103,6 +104,7 @@ class TorchPasses:
 
     def __init__(self, loss: Loss, tile_classes: int, logits_cache_bytes: int | None):
         self.loss, self.tile_classes, self.logits_cache = loss, tile_classes, LogitsCache(logits_cache_bytes)
+        self._copies: torch.Tensor | None = None  # of the last step, see Kept
 
     def statistics(self, step: Step) -> torch.Tensor:
         """Returns the sums of the negatives (2, G) float64, see Objective.term. There is at least one center."""
@@ -115,6 +117,12 @@ class TorchPasses:
         starts = torch.arange(0, len(step.sampled) + width, width, device=unit.device)
         step.borders = torch.searchsorted(positions, starts)  # where the labels of each tile begin
         caching, sums = self._cached_tiles(step), []
+        if caching and unit.is_cpu and step.sampled.rows is not None:
+            # A C library returns large blocks to the system, and new ones cost a page fault for every 4 KB: a tenth of
+            # a step. The block belongs to this step until its backward pass ends, as others may begin before that.
+            kept.copies, self._copies, centers = self._copies, None, step.sampled.weight
+            if kept.copies is None or len(kept.copies) != len(step.sampled) or kept.copies.dtype != centers.dtype:
+                kept.copies = centers.new_empty(len(step.sampled), centers.shape[1])
         for number in range(self.num_tiles(step)):
             tile = self._logits(step, number)
             sums.append(term.tile(tile.logits, tile.log_weights))
@@ -171,6 +179,8 @@ class TorchPasses:
         features = unit.index_select(0, kept.rows[part])  # float32 rows in all types
         raw.index_add_(0, kept.positions[part], features.mul_(kept.factors[part, None]))
         sink.add(gradient)
+        if number == self.num_tiles(step) - 1:
+            self._copies, kept.copies = kept.copies, None
 
     def _logits(self, step: Step, number: int) -> Tile:
         """Returns a tile with the logits of the negatives, without their weights."""
@@ -178,7 +188,7 @@ class TorchPasses:
         start, stop = number * size, min((number + 1) * size, len(sampled) // count)
         part = slice(start * count, stop * count)
         rows = part if sampled.rows is None else sampled.rows[part]
-        weight = gather_rows(sampled.weight, rows)
+        weight = gather_rows(sampled.weight, rows, None if step.kept.copies is None else step.kept.copies[part])
         inverse_norm = inverse_norms(weight)
         logits = products.logits(step.features, weight, inverse_norm)
         log_weights = None if step.log_weights is None else step.log_weights[start:stop]
