@@ -48,6 +48,24 @@ def check_gpus() -> list[Row]:
     return [Row("ok", f"cuda:{number}", line) for number, line in enumerate(text.splitlines())]
 
 
+# Prints what Triton's compiler of kernels needs and does not find, see triton/runtime/build.py.
+MISSING = """
+import os, shutil, sysconfig
+compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
+print(" and ".join(["a C compiler"] * (not compiler) + [header] * (not os.path.exists(header))) or "nothing")
+"""
+
+
+def check_compiler() -> Row:
+    """Checks whether kernels can be compiled at run time."""
+    _, text = TORCH.python(MISSING)
+    if last_line(text) != "nothing":
+        lacking = f"not found: {last_line(text)}; the layer computes with PyTorch's operators, which take longer"
+        return Row("warn", "fused kernels", lacking, "Debian and Ubuntu: apt-get install gcc python3-dev")
+    return Row("ok", "fused kernels", "a C compiler and Python.h were found, with which Triton starts kernels")
+
+
 def check_two_processes() -> Row:
     programs = [os.path.join(CLONE, *path) for path in (("pytorch", "launch.py"), ("setup-utils", "two_processes.py"))]
     command = [TORCH.interpreter, programs[0], "--nproc_per_node=2", programs[1]]
@@ -64,4 +82,4 @@ def collect(gpus: int) -> list[Row]:
     if build.mark == "bad":
         return [build]
     packages = TORCH.check_packages("its packages", "psutil, torch.utils.tensorboard", "tensorboard")
-    return [build, *(check_gpus() if gpus else ()), packages, check_two_processes()]
+    return [build, *([*check_gpus(), check_compiler()] if gpus else ()), packages, check_two_processes()]

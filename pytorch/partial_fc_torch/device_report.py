@@ -37,10 +37,13 @@ def precision_line(settings, device: torch.device, ranks: int) -> str:
     automatic = options.logits_cache_mb < 0
     limit = f"up to {LOGITS_CACHE_MB if automatic else options.logits_cache_mb} MiB"
     cache = "as far as memory is free" if automatic and gpu_facts(device) else limit
+    tiles = f"tiles of {plural(tile, 'class', 'classes')}, logits cached {cache}"
+    if gpu_facts(device) and options.kernel != "torch":
+        tiles = f"fused kernels if they can be used, which the first step tells, otherwise {tiles}"
     parts = [
         f"backbone in {backbone_type}{', compiled' if compiled else ''}",
         f"its gradients averaged in {settings.gradient_dtype}" if ranks > 1 else "",
         f"layer in {layer_type(options.dtype, gpu_facts(device))}",
-        f"without fused kernels: tiles of {plural(tile, 'class', 'classes')}, logits cached {cache}",
+        tiles,
     ]
     return ", ".join(part for part in parts if part)

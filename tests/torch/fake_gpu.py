@@ -167,6 +167,7 @@ def fake_gpu(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, exchange_device)
     monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
     monkeypatch.setattr(torch.Tensor, "numpy", numpy)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: trace.events.append("record_stream"))
     monkeypatch.setattr(exchange.HostCopy, "wait", statistics)
     monkeypatch.setattr(exchange.LayerExchange, "to_host", labels)
     monkeypatch.setattr(exchange.LayerExchange, "agree", lambda of, name, shape, error: shape)

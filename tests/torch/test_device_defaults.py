@@ -1,6 +1,8 @@
 """Defaults for GPUs, from the properties of GPUs that this machine does not have."""
 
 import importlib
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -120,7 +122,28 @@ def test_the_log_describes_device_and_precision(tmp_path, monkeypatch):
     settings = default.generate_config(changes={"bf16": True, "num_classes": 10, "batch_size": 128}, trainer="torch")
     on_gpu, on_cpu = (precision_line(settings, torch.device(device), 8) for device in ("cuda", "cpu"))
     assert "backbone in bfloat16" in on_gpu and "layer in tf32" in on_gpu and "as far as memory is free" in on_gpu
+    assert "fused kernels if they can be used" in on_gpu and "fused" not in on_cpu
     assert "layer in float32" in on_cpu and on_cpu.endswith("up to 256 MiB")
+
+
+def test_check_sh_says_what_compiling_kernels_lacks(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "setup-utils")
+    check = importlib.import_module("check_torch")
+
+    def row(header, **variables):
+        code = f"import sysconfig; sysconfig.get_paths = lambda: {{'include': {str(header.parent)!r}}}{check.MISSING}"
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={"PATH": "", **variables}, stdout=-1, text=True, check=True
+        )
+        monkeypatch.setattr(check, "TORCH", SimpleNamespace(python=lambda _: (0, done.stdout.strip())))
+        return check.check_compiler()
+
+    header = tmp_path / "Python.h"
+    assert f"not found: a C compiler and {header};" in row(header).found
+    header.touch()
+    lacking = row(header)
+    assert lacking.mark == "warn" and "not found: a C compiler;" in lacking.found and "gcc python3-dev" in lacking.fix
+    assert row(header, CC="cc").mark == "ok"
 
 
 def test_check_sh_has_a_line_for_each_gpu(monkeypatch, capsys):

@@ -77,15 +77,34 @@ def test_the_host_waits_once_for_the_device(monkeypatch):
 def test_with_a_bank_on_the_host_the_host_waits_for_the_labels_too(rate, optimizer, monkeypatch):
     with fake_gpu(monkeypatch) as trace:
         layer = build(optimizer=optimizer, rate=rate, on_host=True)
-
-        def sample(labels, original=layer.sampler):
-            with _disable_current_modes():  # tensors on the host are no fakes
-                return torch.from_numpy(original(labels.numpy())[0])
-
-        layer.sample = sample
+        layer.sample = partial(sample_on_host, layer.sampler)
         events = step(layer, trace, steps=2)  # for the second step, rows were fetched in advance
     assert events.count("wait") == 2
     assert events.index("wait") < events.index("mm")
+
+
+def sample_on_host(sampler, labels):
+    """Like ClassCenters.sample; tensors on the host are no fakes."""
+    with _disable_current_modes():
+        return torch.from_numpy(sampler(labels.numpy())[0])
+
+
+@pytest.mark.parametrize("optimizer", [SGD, AdamW, Adagrad])
+def test_an_explicit_update_of_a_bank_on_the_host_does_not_wait_for_the_device(optimizer, monkeypatch):
+    with fake_gpu(monkeypatch) as trace:
+        layer = build(optimizer=optimizer, rate=0.2, on_host=True, update_in_backward=False)
+        layer.sample = partial(sample_on_host, layer.sampler)
+        layer.optimizer.rows = torch.nn.Parameter(torch.empty(0, device=DEVICE))  # `data` moves no fake
+        events = step(layer, trace)
+        # The rows of the forward pass are dropped without an update that would write them back.
+        staged = 1 + len(layer.row_optimizer.states)
+        assert events.count("record_stream") == staged
+        trace.clear()
+        with _disable_current_modes():
+            layer.optimizer.index = torch.arange(len(layer.optimizer.rows.grad))
+        layer.optimizer.step()
+        assert trace.events.count("record_stream") == staged
+        assert "wait" not in trace.events
 
 
 def test_both_passes_run_with_the_layers_gpu_as_the_current_device(monkeypatch):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..eager_optimizer import EagerOptimizer
+from .rows import to_device
 
 MANY_PASSES = 1000  # more than any accumulation needs
 
@@ -80,7 +81,7 @@ class CenterOptimizer(EagerOptimizer):
             both = torch.cat([self.index, index]).unique()
             total = gradient.new_zeros(len(both), gradient.shape[1])
             for rows, values in ((self.index, earlier), (index, gradient)):
-                total[torch.searchsorted(both, rows)] += values
+                total.index_add_(0, to_device(torch.searchsorted(both, rows), total.device), values)
             index, gradient = both, total
         self.index = index
         self.rows.data = gradient  # a parameter must have the shape of its gradient; sharing it takes no memory

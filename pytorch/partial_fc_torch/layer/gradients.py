@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from .rows import StepCenters, TileGradient, gather_rows, inverse_norms
+from .rows import StepCenters, TileGradient, gather_rows, inverse_norms, to_device
 
 UPDATE_ROWS = 4096  # rows of a tile in an update outside of the backward pass
 
@@ -59,13 +59,15 @@ class RowGradient:
             index = torch.from_numpy(sampled.local_rows)
         elif index is None:
             index = torch.arange(len(values), device=values.device)
-        return (index, values) if sampled.order is None else (index[sampled.order], values[sampled.order])
+        if sampled.order is None:
+            return index, values
+        return index[sampled.order], values[to_device(sampled.order, values.device)]
 
 
 def tiles_of_gradient(sampled: StepCenters, gradient: torch.Tensor) -> Iterator[TileGradient]:
     """Yields the tiles of an update outside of the backward pass; overwrites ``gradient`` (S, E)."""
     weight = sampled.weight
-    order = sampled.rows if sampled.order is None else sampled.order.to(weight.device)
+    order = sampled.rows if sampled.order is None else to_device(sampled.order, weight.device)
     for start in range(0, len(gradient), UPDATE_ROWS):
         part = slice(start, min(start + UPDATE_ROWS, len(gradient)))
         rows = part if order is None else order[part]

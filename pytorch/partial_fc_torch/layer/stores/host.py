@@ -75,7 +75,10 @@ class HostStore(CenterStore):
             ahead = self._thread.submit(self._fetch, centers, wanted)
         step = ahead.result()
         if self._stream:  # the layer's kernels must not run before the copies are complete
-            torch.cuda.current_stream(self.device).wait_stream(self._stream)
+            current = torch.cuda.current_stream(self.device)
+            current.wait_stream(self._stream)
+            for staged in _arrays(step):  # nor the next copies to this memory before the kernels have read it
+                staged.record_stream(current)
         self._replace(centers, step, wanted)
         return step
 
