@@ -87,7 +87,7 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
             "kernel",
             "auto",
             "implementation of the layer: torch for PyTorch's operators, triton for fused kernels; auto uses "
-            "triton on GPUs that support it",
+            "triton on GPUs where it is supported and faster",
             choices=LAYER_KERNELS,
             trainer="torch",
         ),

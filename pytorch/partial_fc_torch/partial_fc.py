@@ -62,8 +62,8 @@ class PartialFC(ClassCenters):
             CPUs), bfloat16, or float16, which is fast on GPUs only. "auto" is TF32 on GPUs that support it, otherwise
             float32. Centers, sums, statistics and targets are float32; layer/products.py bounds the error.
         layer_kernel: "torch" uses PyTorch's operators; "triton" uses fused kernels if they support the layer and agree
-            with PyTorch's operators in the first step; "auto" is "triton" on GPUs. The log has the reason if the
-            kernels are not used.
+            with PyTorch's operators in the first step; "auto" is "triton" on GPUs where they are also faster. The log
+            has the reason if the kernels are not used.
         folder: keeps centers and states in files in this folder, see FileStore; for banks that do not fit into memory,
             with a small sample_rate.
         on_host: keeps centers and states in host memory. From there, and from files, a step on a GPU copies the rows

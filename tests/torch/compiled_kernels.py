@@ -2,8 +2,8 @@
 
     python tests/torch/compiled_kernels.py 90 [one]     (one: the kernels of a single step, otherwise of several)
 
-Prints a line of JSON for each kernel: name, registers, spills in loops, bytes of shared memory, and numbers of tensor
-core instructions by kind.
+Prints a line of JSON for each kernel: name, registers, spills in loops, bytes of shared memory, numbers of tensor core
+instructions by kind, and whether it was compiled by the comparison of the first step, or only by steps of other sizes.
 """
 
 import json
@@ -23,31 +23,35 @@ from partial_fc_torch import ArcFace, CombinedMarginLoss, CurricularFace
 from partial_fc_torch.layer.exchange import LayerExchange
 from partial_fc_torch.layer.kernels import selfcheck, triton_passes
 from partial_fc_torch.layer.kernels.blocks import blocks_for
+from partial_fc_torch.layer.kernels.choice import Form
 from partial_fc_torch.layer.objectives import Softmax
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
 from partial_fc_torch.layer.products import products_of
 from partial_fc_torch.layer.step import Loss
 
 TENSOR_CORES = {"wgmma": r"wgmma\.mma_async", "mma": r"\bmma\.sync", "tcgen05": r"tcgen05\.mma"}
-# Margin, optimizer, and whether all centers are in the step.
+# Margin, optimizer, whether centers are gathered, and whether they have weights.
 CASES = [
-    (CurricularFace(), AdamW(), False),
-    (ArcFace(), SGD(), True),
-    (ArcFace(), SGD(), False),
-    (CombinedMarginLoss(64.0, 1.0, 0.0, 0.4, 0.3), Adagrad(), True),
+    (CurricularFace(), AdamW(), True, True),
+    (ArcFace(), SGD(), False, False),
+    (ArcFace(), SGD(), True, False),
+    (CombinedMarginLoss(64.0, 1.0, 0.0, 0.4, 0.3), Adagrad(), False, False),
 ]
+# Batch and centers of steps: divisible by 16 or not, one row, one tile or several
+SIZES = [(256, 1024), (256, 1000), (1, 64), (100, 40_000)]
 
 
 class Compiled:
     """Compiles a kernel instead of launching it."""
 
     def __init__(self, kernel, found):
-        self.kernel, self.found = kernel, found
+        self.kernel, self.found, self.compared = kernel, found, True
 
     def __getitem__(self, grid):
         def compile_for(*arguments, **options):
             compiled = self.kernel.warmup(*arguments, grid=grid, **options)
-            self.found[compiled.hash] = describe(self.kernel.__name__, compiled)
+            if compiled.hash not in self.found:
+                self.found[compiled.hash] = describe(self.kernel.__name__, compiled) | {"compared": self.compared}
 
         return compile_for
 
@@ -81,16 +85,26 @@ def main(capability, types, cases):
             get_current_target=lambda: target, get_current_device=lambda: 0, get_current_stream=lambda device: 0
         )
     )
+    kernels = []
     for name in ("statistics_kernel", "logit_gradients_kernel", "feature_gradient_kernel", "center_gradient_kernel"):
-        setattr(triton_passes, name, Compiled(getattr(triton_passes, name), found))
+        kernels.append(Compiled(getattr(triton_passes, name), found))
+        setattr(triton_passes, name, kernels[-1])
     selfcheck._require = lambda *numbers: None  # there are no results to compare
     LayerExchange.checked_loss = lambda *arguments: (0.0, [])
     for dtype in types:
-        for margin, optimizer, every in cases:
+        for margin, optimizer, *kind in cases:
             blocks = blocks_for(divmod(capability, 10), 132, dtype == "bfloat16", margin.slopes_negatives)
             fused = triton_passes.TritonPasses(Loss(margin, Softmax(), products_of(dtype, margin.scale)), 0, blocks)
-            problem = selfcheck._Problem(fused, torch.device("cpu"), 512, 1, every)
-            problem.require_update(fused, optimizer, problem.results(fused)["gradient by the centers"])
+            form = Form(torch.device("cpu"), torch.float32, 1, *kind)
+            selfcheck.TorchPasses = lambda *arguments, fused=fused: fused
+            selfcheck.require_agreement(fused, form, 512, optimizer)
+            for kernel in kernels:
+                kernel.compared = False
+            for batch, number in SIZES:
+                problem = selfcheck._Problem(form, batch, number, 512)
+                problem.run(fused, *problem.copies(optimizer))
+            for kernel in kernels:
+                kernel.compared = True
     for kernel in found.values():
         print(json.dumps(kernel))
 

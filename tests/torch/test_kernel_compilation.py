@@ -1,5 +1,7 @@
 """The layer's kernels compile for GPUs, without spills in loops, within shared memory, and with tensor cores.
 
+Steps of any size run the kernels that the comparison of the first step has run, and compile none afterwards.
+
 In a separate process, because other tests here may have enabled Triton's interpreter.
 """
 
@@ -50,3 +52,4 @@ def test_kernels_compile(tmp_path, capability, cases):
         assert not kernel["spills"], kernel
         assert kernel["shared"] <= shared << 10, kernel
         assert kernel[instruction], kernel
+        assert kernel["compared"], kernel

@@ -47,6 +47,7 @@ from .rows import StepCenters, dot_rows, inverse_norms, remove_component
 
 if TYPE_CHECKING:
     from .gradients import GradientSink
+    from .kernels.choice import Form
     from .kernels.triton_passes import TritonPasses
     from .optimizers import RowOptimizer
     from .torch_passes import TorchPasses
@@ -123,7 +124,7 @@ class StepComputation:
         exchange: the collectives with the other ranks.
         of_torch: the passes over the centers with PyTorch's operators.
         kernel: "torch" uses ``of_torch``; "triton" uses fused kernels if they support the layer; "auto" is "triton" on
-            GPUs.
+            GPUs where they are faster.
         optimizer: the centers' optimizer, compared with the kernels' update; None for a dense gradient.
 
     Raises:
@@ -142,7 +143,7 @@ class StepComputation:
             raise ValueError(f"layer_kernel is {kernel!r}, expected one of {', '.join(KERNELS)}")
         self.loss, self.exchange, self.of_torch = loss, exchange, of_torch
         self.kernel, self.optimizer = kernel, optimizer
-        self.chosen: dict[tuple[torch.device, torch.dtype, int], TorchPasses | TritonPasses] = {}
+        self.chosen: dict[Form, TorchPasses | TritonPasses] = {}
 
     @torch.no_grad()
     def forward(
@@ -219,15 +220,15 @@ class StepComputation:
         return wait().mul_(self.exchange.size * (1 / len(step.labels.held)))
 
     def _passes(self, step: Step) -> TorchPasses | TritonPasses:
-        unit, count = step.features.unit, step.labels.columns.shape[1]
+        unit = step.features.unit
         if self.kernel == "torch" or (self.kernel == "auto" and unit.is_cpu):
             return self.of_torch
-        key = unit.device, unit.dtype, count
-        if key not in self.chosen:  # chosen in the first step, because only then the layer's device is known
-            from .kernels.choice import chosen_passes
+        from .kernels.choice import Form, chosen_passes
 
-            self.chosen[key] = chosen_passes(self.of_torch, unit, count, self.optimizer)
-        return self.chosen[key]
+        form = Form.of(step)
+        if form not in self.chosen:  # chosen in the first step of its form, because only then its device is known
+            self.chosen[form] = chosen_passes(self.of_torch, step, self.optimizer, self.kernel == "auto")
+        return self.chosen[form]
 
     def _labels(self, drawn: Drawn, features: Features) -> Labels:
         sampled, columns, count = drawn.sampled, drawn.columns, self.loss.sub_centers

@@ -16,6 +16,7 @@ import interpreted
 from partial_fc_torch import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, PartialFC
 from partial_fc_torch.layer.kernels import selfcheck, triton_passes
 from partial_fc_torch.layer.kernels.blocks import SMALLEST
+from partial_fc_torch.layer.kernels.choice import Form, chosen_passes
 from partial_fc_torch.layer.kernels.triton_passes import TritonPasses
 from partial_fc_torch.layer.objectives import Softmax
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
@@ -27,7 +28,9 @@ def compare(margin, dtype, optimizer, change=lambda fused: None, labels_per_item
     """Runs the comparison of the first step after a change of the kernels; 10 is no multiple of a block size."""
     fused = TritonPasses(Loss(margin, Softmax(), products_of(dtype, margin.scale)), 0, SMALLEST)
     change(fused)
-    selfcheck.require_agreement(fused, torch.device("cpu"), 10, labels_per_item, optimizer)
+    for gathered, weighted in ((False, False), (True, True)):
+        form = Form(torch.device("cpu"), torch.float32, labels_per_item, gathered, weighted)
+        selfcheck.require_agreement(fused, form, 10, optimizer)
 
 
 @pytest.mark.world_size(1)
@@ -176,6 +179,17 @@ def test_the_choice_on_a_cpu(kernel, chosen, caplog):
     assert ("the layer computes with fused kernels" in caplog.text) == (kernel == "triton")
     with pytest.raises(ValueError, match="layer_kernel is 'cuda'"):
         layer_of("cuda")
+
+
+@pytest.mark.world_size(1)
+def test_the_faster_passes_are_chosen(monkeypatch, caplog):
+    layer = layer_of("torch")
+    step, of_torch = layer._forward_step(torch.randn(4, 4), torch.arange(4)), layer._computation.of_torch
+    with caplog.at_level(logging.INFO):
+        assert chosen_passes(of_torch, step, layer.row_optimizer, measures=True) is of_torch
+    assert re.search(r"fused kernels agree with them and take \d\d", caplog.text)  # times as long, in the interpreter
+    monkeypatch.setattr(selfcheck, "relative_time", lambda *arguments: 0.9)
+    assert isinstance(chosen_passes(of_torch, step, layer.row_optimizer, measures=True), TritonPasses)
 
 
 @pytest.mark.world_size(1)

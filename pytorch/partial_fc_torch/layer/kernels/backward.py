@@ -14,7 +14,7 @@ import triton.language as tl
 from .logits import center_rows, load_part, tile_cosines, with_margin
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["G", "S"])
 def logit_gradients_kernel(
     features,
     centers,
@@ -76,7 +76,7 @@ def logit_gradients_kernel(
     tl.store(pointers, gradients.to(d_logits.dtype.element_ty))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["G", "S", "tiles"])
 def feature_gradient_kernel(
     d_logits,
     centers,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from ...device_defaults import gpu_facts
 from ..objectives import LogSumExp, Objective
 from ..optimizers import RowOptimizer
-from ..step import Loss
+from ..step import Loss, Step
 from ..torch_passes import TorchPasses
 
 if TYPE_CHECKING:
@@ -20,21 +20,37 @@ if TYPE_CHECKING:
 LEAST_CAPABILITY = (8, 0)  # the first one with TF32 and bfloat16
 
 
+class Form(NamedTuple):
+    """What determines the form in which a step runs the kernels."""
+
+    device: torch.device
+    dtype: torch.dtype
+    labels_per_item: int  # P
+    gathered: bool  # whether the centers of a step are a part of those in memory
+    weighted: bool  # whether the negatives have weights
+
+    @classmethod
+    def of(cls, step: Step) -> Form:
+        """Returns the form of a step."""
+        unit, gathered = step.features.unit, step.sampled.rows is not None
+        return cls(unit.device, unit.dtype, step.labels.columns.shape[1], gathered, step.log_weights is not None)
+
+
 def chosen_passes(
-    of_torch: TorchPasses, unit: torch.Tensor, labels_per_item: int, optimizer: RowOptimizer | None
+    of_torch: TorchPasses, step: Step, optimizer: RowOptimizer | None, measures: bool
 ) -> TorchPasses | TritonPasses:
     """Returns the kernels if they support a layer and agree with PyTorch's operators; otherwise ``of_torch``.
 
     Args:
         of_torch: the passes with PyTorch's operators.
-        unit: (G, E) unit rows of features, on the layer's device and in its type.
-        labels_per_item: P.
+        step: a step of the layer, before its passes.
         optimizer: the centers' optimizer, compared with the kernels' update; None for a dense gradient.
+        measures: whether the kernels must also be faster, for which both are measured.
     """
-    reason = why_not(of_torch.loss, unit)
+    reason = why_not(of_torch.loss, step.features.unit)
     if not reason:
         try:
-            return _agreeing_kernels(of_torch, unit, labels_per_item, optimizer)
+            return _agreeing_kernels(of_torch, step, optimizer, measures)
         # An error of the compiler or the driver, or results that differ: fall back to PyTorch's operators.
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
@@ -71,17 +87,24 @@ def why_not(loss: Loss, unit: torch.Tensor) -> str:
 
 
 def _agreeing_kernels(
-    of_torch: TorchPasses, unit: torch.Tensor, labels_per_item: int, optimizer: RowOptimizer | None
-) -> TritonPasses:
-    """Returns the passes with kernels, after comparing them with PyTorch's operators on random numbers."""
+    of_torch: TorchPasses, step: Step, optimizer: RowOptimizer | None, measures: bool
+) -> TorchPasses | TritonPasses:
+    """Compares the kernels with PyTorch's operators on random numbers; returns the faster ones, or the kernels."""
     from .blocks import SMALLEST, blocks_for
-    from .selfcheck import require_agreement
+    from .selfcheck import relative_time, require_agreement
     from .triton_passes import TritonPasses
 
-    loss, gpu = of_torch.loss, gpu_facts(unit.device)
+    loss, form, gpu = of_torch.loss, Form.of(step), gpu_facts(step.features.unit.device)
     half, slopes = loss.products.dtype == "bfloat16", loss.margin.slopes_negatives
     blocks = SMALLEST if gpu is None else blocks_for(gpu.capability, gpu.processors, half, slopes)
     fused = TritonPasses(loss, of_torch.tile_classes, blocks)
-    require_agreement(fused, unit.device, unit.shape[1], labels_per_item, optimizer)
-    logging.info("the layer computes with fused kernels, which agree with PyTorch's operators")
+    require_agreement(fused, form, step.features.unit.shape[1], optimizer)
+    taken = ""
+    if measures:
+        ratio = relative_time(fused, form, step, optimizer)
+        taken = f" and take {ratio:.2f} times as long"
+    if measures and ratio >= 1:
+        logging.info("the layer computes with PyTorch's operators: fused kernels agree with them%s", taken)
+        return of_torch
+    logging.info("the layer computes with fused kernels, which agree with PyTorch's operators%s", taken)
     return fused

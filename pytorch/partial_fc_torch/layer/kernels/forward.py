@@ -9,7 +9,7 @@ import triton.language as tl
 from .logits import LOWEST, center_rows, tile_cosines, with_margin
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["G", "S"])
 def statistics_kernel(
     features,
     centers,

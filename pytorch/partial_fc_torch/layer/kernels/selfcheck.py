@@ -1,4 +1,8 @@
-"""Compares the kernels with PyTorch's operators on the card in use.
+"""Compares the kernels with PyTorch's operators on the card in use: their results, and their time.
+
+The comparison runs every kernel in the form in which the training runs it: Triton compiles a kernel for the values of
+its constants, for arguments that are None, and for integers that are divisible by 16. The kernels exclude integers for
+which the latter may differ between two steps (`do_not_specialize`).
 
 With the unit roundoff u of the operands (see products.py), rounding errors of independent signs change a cosine of unit
 rows by about u / sqrt(E), and a logit and the probabilities in a gradient by s u / sqrt(E). Rounding the probabilities
@@ -7,7 +11,10 @@ changes a gradient by another u. The bound is 4 times the sum of both; emulated 
 Shapes: G batch, N centers, S centers of a step, E embedding.
 """
 
+from __future__ import annotations
+
 import copy
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,9 +25,10 @@ from partial_fc.layer.center_states import center_widths
 from ..exchange import LayerExchange
 from ..gradients import DenseGradient, GradientSink
 from ..optimizers import RowOptimizer, RowUpdate
-from ..rows import Centers, StepCenters, TileGradient, inverse_norms
+from ..rows import StepCenters, TileGradient, inverse_norms
 from ..step import Drawn, Step, StepComputation
 from ..torch_passes import TorchPasses
+from .choice import Form
 from .triton_passes import TritonPasses
 
 UPDATE_BOUND = 1e-4  # for updates with the same gradient, which differ in the order of float32 operations
@@ -28,20 +36,13 @@ THIS_PROCESS: Any = SimpleNamespace(rank=0, size=1)  # as collectives: the check
 
 
 @torch.no_grad()
-def require_agreement(
-    fused: TritonPasses,
-    device: torch.device,
-    embedding_size: int,
-    labels_per_item: int,
-    optimizer: RowOptimizer | None,
-) -> None:
-    """Compares a step with all centers and a step with sampled centers.
+def require_agreement(fused: TritonPasses, form: Form, embedding_size: int, optimizer: RowOptimizer | None) -> None:
+    """Compares two steps.
 
     Args:
         fused: passes with the kernels.
-        device: the layer's device.
+        form: of the layer's steps.
         embedding_size: E.
-        labels_per_item: P.
         optimizer: the centers' optimizer; None for a dense gradient.
 
     Raises:
@@ -51,15 +52,45 @@ def require_agreement(
     bound = 4 * roundoff * (1 + fused.loss.margin.scale / embedding_size**0.5)
     # Without a logits cache, whose size is determined by the first step of the training.
     reference = TorchPasses(fused.loss, fused.tile_classes, 0)
-    for every in (True, False):
-        problem = _Problem(fused, device, embedding_size, labels_per_item, every)
-        results, expected = (problem.results(passes) for passes in (fused, reference))
-        for name, value in results.items():
-            # A logarithm is compared by its absolute difference.
-            unit = torch.ones_like(value) if name == "log_sum_exp" else expected[name]
-            _require(name, value - expected[name], unit, bound)
-        if optimizer is not None:
-            problem.require_update(fused, optimizer, results["gradient by the centers"])
+    # More than one block along each axis, and partial blocks.
+    problem = _Problem(form, fused.blocks.batch + 3, 2 * fused.blocks.classes + 5, embedding_size)
+    results, expected = (problem.results(passes) for passes in (fused, reference))
+    for name, value in results.items():
+        # A logarithm is compared by its absolute difference.
+        unit = torch.ones_like(value) if name == "log_sum_exp" else expected[name]
+        _require(name, value - expected[name], unit, bound)
+    if optimizer is not None:
+        problem.require_update(fused, optimizer, results["gradient by the centers"])
+
+
+@torch.no_grad()
+def relative_time(fused: TritonPasses, form: Form, step: Step, optimizer: RowOptimizer | None) -> float:
+    """Returns the time of the kernels for a part of a step, divided by the time of PyTorch's operators.
+
+    Args:
+        fused, form, optimizer: see `require_agreement`.
+        step: a step of the layer, for its sizes.
+    """
+    batch, embedding_size = step.features.unit.shape
+    number = min(len(step.sampled), 2 * fused.blocks.chunk(batch, embedding_size, fused.tile_classes))
+    problem = _Problem(form, batch, number, embedding_size)
+    of_torch = TorchPasses(fused.loss, fused.tile_classes, 0)
+
+    def seconds(passes: TorchPasses | TritonPasses) -> float:
+        sampled, sink = problem.copies(optimizer)
+        _finish(form.device)
+        start = time.perf_counter()
+        problem.run(passes, sampled, sink or DenseGradient(problem.weight))
+        _finish(form.device)
+        return time.perf_counter() - start
+
+    measured = [(seconds(fused), seconds(of_torch)) for _ in range(4)][1:]  # the first ones load modules
+    return min(own for own, _ in measured) / min(other for _, other in measured)
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _require(name: str, difference: torch.Tensor, unit: torch.Tensor, bound: float) -> None:
@@ -69,22 +100,21 @@ def _require(name: str, difference: torch.Tensor, unit: torch.Tensor, bound: flo
 
 
 class _Problem:
-    """A step on random numbers, with more than one block along each axis, and partial blocks."""
+    """A step on random numbers, with G rows of a batch and S centers."""
 
-    def __init__(self, fused: TritonPasses, device: torch.device, embedding_size: int, count: int, every: bool):
-        self._random, self._device = torch.Generator().manual_seed(0), device
-        batch, number = fused.blocks.batch + 3, 2 * fused.blocks.classes + 5
-        features = self._normal(batch, embedding_size)
-        self.weight = 0.05 * self._normal(number if every else 2 * number, embedding_size)
-        self.rows = None if every else torch.arange(0, 2 * number, 2, device=device)
-        labels = torch.randint(number, (batch, count), generator=self._random).to(device)
+    def __init__(self, form: Form, batch: int, number: int, embedding_size: int):
+        self._random, self._device = torch.Generator().manual_seed(0), form.device
+        features, every = self._normal(batch, embedding_size), 2 if form.gathered else 1
+        self.weight = 0.05 * self._normal(every * number, embedding_size)
+        self.rows = torch.arange(0, 2 * number, 2, device=form.device) if form.gathered else None
+        labels = torch.randint(number, (batch, form.labels_per_item), generator=self._random).to(form.device)
         # Features resemble their centers, as in a training; otherwise the targets would dominate the gradient.
         for column in labels.unbind(1):
-            features += 10 / count * self.weight[column if every else 2 * column]
+            features += 10 / form.labels_per_item * self.weight[every * column]
         self.exchange = LayerExchange(THIS_PROCESS, number, embedding_size)
-        self.exchange.agreed = batch, count
+        self.exchange.agreed = batch, form.labels_per_item
         self.batch = self.exchange.gather_batch(features, labels)
-        self.log_weights = None if every else self._normal(number).abs()
+        self.log_weights = self._normal(number).abs() if form.weighted else None
 
     def _normal(self, *shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=self._random).to(self._device)
@@ -111,18 +141,25 @@ class _Problem:
             "gradient by the centers": by_centers.gradient,
         }
 
+    def copies(self, optimizer: RowOptimizer | None) -> tuple[StepCenters, RowUpdate | None]:
+        """Returns copies of the centers with states of an optimizer, and their update; None without an optimizer."""
+        if optimizer is None:
+            return StepCenters(self.weight, {}, self.rows), None
+        _, *widths = center_widths(self.weight.shape[1], optimizer.states).items()
+        states = {name: 0.01 * torch.ones_like(self.weight[:, :width]) for name, width in widths}
+        centers = StepCenters(self.weight.clone(), states, self.rows)
+        return centers, RowUpdate(optimizer, centers, 0.1)
+
     def require_update(self, fused: TritonPasses, optimizer: RowOptimizer, gradient: torch.Tensor) -> None:
         """Compares the kernel's update with the optimizer's, given the same gradient."""
-        _, *widths = center_widths(self.weight.shape[1], optimizer.states).items()
-        states = {name: 0.01 * self._normal(len(self.weight), width).square() for name, width in widths}
-        copies = {name: state.clone() for name, state in states.items()}
-        updated = StepCenters(self.weight.clone(), copies, self.rows)
-        self.run(fused, updated, RowUpdate(optimizer, updated, 0.1))
-        expected, rows = Centers(self.weight.clone(), states), self.rows
-        index = slice(0, len(self.weight)) if rows is None else rows
+        (updated, by_kernel), (expected, update) = self.copies(optimizer), self.copies(optimizer)
+        assert by_kernel is not None and update is not None
+        for name, state in expected.states.items():
+            updated.states[name].copy_(state.copy_(0.01 * self._normal(*state.shape).square()))
+        self.run(fused, updated, by_kernel)
+        index = slice(0, len(self.weight)) if self.rows is None else self.rows
         at = expected.weight[index]
-        tile = TileGradient(index, at, inverse_norms(at), gradient[index], scale=1.0)
-        RowUpdate(optimizer, expected, 0.1).add(tile)
+        update.add(TileGradient(index, at, inverse_norms(at), gradient[index], scale=1.0))
         _require("update of the centers", updated.weight - expected.weight, expected.weight - self.weight, UPDATE_BOUND)
         for name, state in updated.states.items():
             _require(name, state - expected.states[name], expected.states[name], UPDATE_BOUND)

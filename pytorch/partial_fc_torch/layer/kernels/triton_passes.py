@@ -72,7 +72,8 @@ class TritonPasses:
         rows = len(step.features.unit)
         batch, tiles = -(-rows // self.blocks.batch), -(-len(step.sampled) // self.blocks.classes)
         splits = min(tiles, -(-2 * self.blocks.processors // batch))
-        maxima, sums = step.features.unit.new_empty(2, splits, rows)
+        # Not parts of one array: Triton compiles a kernel for the alignment of its arguments, too.
+        maxima, sums = (step.features.unit.new_empty(splits, rows) for _ in range(2))
         statistics_kernel[batch, splits](
             inverse_norms=kept.inverse_norms, maxima=maxima, sums=sums, **kept.tile, **self.blocks.options
         )

@@ -16,7 +16,7 @@ ADAMW = tl.constexpr(2)
 ADAGRAD = tl.constexpr(3)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["S"])
 def center_gradient_kernel(
     d_logits,
     operand,
