@@ -23,7 +23,7 @@ def read_object(path: str, largest: int) -> dict[str, Any]:
     """
     read = read_document(path, largest)
     if not isinstance(read, dict):
-        raise ValueError("it is not a JSON object")
+        raise ValueError("it is empty" if read is None else "it is not an object of names and values")
     return read
 
 

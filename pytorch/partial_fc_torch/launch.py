@@ -24,6 +24,7 @@ from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCP
 from torch.distributed.run import main
 
 BACKEND = "one-host"
+REFUSED = 2  # exit code of a training whose settings or data are wrong
 STOPPED = 75  # exit code of a training that a signal stopped after it was saved
 PORT = 29500  # torchrun's default for MASTER_PORT; no process listens there
 
@@ -42,15 +43,22 @@ class OneHost(StaticTCPRendezvous):
         return BACKEND
 
 
+class RefusedError(Exception):
+    """The settings or the data are wrong, which another attempt does not change."""
+
+
 class Process(subprocess.Popen):
     """A process of the job; the class keeps every one, as torchrun drops exit codes when it is asked to stop."""
 
     attempts: dict[str, list[subprocess.Popen]] = {}  # restart count -> processes
 
     def __init__(self, *args, env, **options):
+        attempt = env["TORCHELASTIC_RESTART_COUNT"]
+        if attempt not in self.attempts and any(each.returncode == REFUSED for each in processes_of_attempt()):
+            raise RefusedError
         signal.signal(signal.SIGINT, interrupt)  # torchrun has just set its own handler
         super().__init__(*args, env=env, **options)  # type: ignore[call-overload]
-        self.attempts.setdefault(env["TORCHELASTIC_RESTART_COUNT"], []).append(self)
+        self.attempts.setdefault(attempt, []).append(self)
 
 
 def processes_of_attempt() -> list[subprocess.Popen]:
@@ -103,6 +111,8 @@ def launch(arguments: Sequence[str]) -> int:
         name = signal.Signals(-failure.exitcode).name
         print(f"error: the process of rank {rank} was killed by {name}", file=sys.stderr)
         return 128 - failure.exitcode
+    except RefusedError:
+        return REFUSED
     except SignalException as stop:
         return 128 + stop.sigval if stop.sigval == signal.SIGINT else code_after_stop()
     return 0

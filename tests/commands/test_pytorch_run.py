@@ -13,8 +13,8 @@ from partial_fc.utils.cores import usable_cores
 from paths import ROOT
 
 LIMIT = 90  # seconds
-# The trainer's launcher; its processes run until they are asked to stop. BEHAVIOR=fail: the second one fails in every
-# attempt; full: it cannot save.
+# The trainer's launcher; its processes run until they are asked to stop. BEHAVIOR=2 or 3: the second one fails in every
+# attempt with this code; full: it cannot save.
 PROGRAM = """
 import os, signal, sys, time
 if "--nproc" in sys.argv:
@@ -28,8 +28,8 @@ def save(*_):
 signal.signal(signal.SIGTERM, save)
 attempt, threads = (os.environ[name] for name in ("TORCHELASTIC_RESTART_COUNT", "OMP_NUM_THREADS"))
 print(f"attempt {attempt} threads {threads}\\n", end="", flush=True)
-if os.environ["BEHAVIOR"] == "fail" and os.environ["RANK"] == "1":
-    os._exit(3)
+if os.environ["BEHAVIOR"] in ("2", "3") and os.environ["RANK"] == "1":
+    os._exit(int(os.environ["BEHAVIOR"]))
 time.sleep(600)
 """
 
@@ -60,12 +60,14 @@ def start(clone):
     return start_run
 
 
-def test_a_failed_process_restarts_all_and_run_sh_exits_with_its_code(start):
-    with start(BEHAVIOR="fail", NP="2", MAX_RESTARTS="1") as group:
+@pytest.mark.parametrize("code, attempts", [(3, 2), (2, 1)])
+def test_a_failed_process_restarts_all_unless_it_refused_and_run_sh_exits_with_its_code(start, code, attempts):
+    with start(BEHAVIOR=str(code), NP="2", MAX_RESTARTS="1") as group:
         output, _ = group.communicate(timeout=LIMIT)
     share = max(1, usable_cores() // 2)
-    assert group.returncode == 3 and "ChildFailedError" not in output, output
-    assert f"attempt 0 threads {share}\n" in output and f"attempt 1 threads {share}\n" in output
+    assert group.returncode == code and "Error" not in output, output
+    found = [f"attempt {number} threads {share}\n" in output for number in range(2)]
+    assert found == [True, attempts == 2], output
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_files_of_other_names_and_missing_ones(renamed, name, tmp_path):
 NO_MANIFESTS = {
     "empty": ("", "Expecting value"),
     "cut": ("{", "Expecting"),
-    "list": ("[]", "not a JSON object"),
+    "list": ("[]", "not an object of names and values"),
     "no fields": ("{}", "its format is"),
     "deep list": ("[" * 200_000, "recursion"),
     "deep object": ('{"a":' * 200_000, "recursion"),

@@ -19,7 +19,9 @@ if TYPE_CHECKING:  # onnxruntime loads only when a command runs, so that --help 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments for a face model."""
     parser.add_argument(
-        "--model", required=True, help="an .onnx file, a folder with one, an MXNet checkpoint, or a .pt, .pth or .ckpt"
+        "--model",
+        required=True,
+        help="an .onnx or .safetensors file, a folder with one, an MXNet checkpoint, or a .pt, .pth or .ckpt",
     )
     parser.add_argument("--no-flip", action="store_true", help="do not add the embedding of the mirror image")
     parser.add_argument("--resize", action="store_true", help="scale images of another size instead of refusing them")
