@@ -1,4 +1,4 @@
-"""The sdist, and every command of the wheel that is built from it, in an empty environment of the oldest Python here."""
+"""The sdist, and every command of the wheel built from it in an empty environment of the oldest Python of this machine."""
 
 import json
 import os
