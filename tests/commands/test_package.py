@@ -1,4 +1,4 @@
-"""The sdist, and every command of the wheel built from it in an empty environment of the oldest Python of this machine."""
+"""The sdist, and all commands of the wheel built from it, in an empty environment of this machine's oldest Python."""
 
 import json
 import os
