@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_PIXELS_VARIABLE = "OPENCV_IO_MAX_IMAGE_PIXELS"
 os.environ.setdefault(MAX_PIXELS_VARIABLE, str(2**26))
 
-__version__ = "2.0.0"
+__version__ = "3.0.0"
 __all__ = [
     "AdaFace",
     "ArcFace",

@@ -56,6 +56,7 @@ THOROUGH = {
     "preemption": ["saved[horovodrun", "during", "end[run.sh-bash", "end[torchrun", "end[horovodrun", "all[torchrun"]
     + ["all[horovodrun", "goes_on[run.sh"],
     "restarts": ["training[pytorch/run.sh", "killed_mpirun", "soak"],
+    "pytorch_run": ["start[10-75"],
     "run_sh": ["named[pytorch/run.sh", "reach_other_hosts"],
     "slurm": [""],
     "torch_hosts": ["tutorials", "elastic"],

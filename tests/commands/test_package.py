@@ -1,10 +1,12 @@
-"""Every command of the wheel, on real files, in an empty environment of the oldest Python on this machine."""
+"""The sdist, and all commands of the wheel built from it, in an empty environment of this machine's oldest Python."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,11 @@ from partial_fc import __version__
 from paths import ROOT
 from tiny_onnx import TinyModel
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_torch]
 VERSIONS = range(10, 15)  # of Python 3
+NAME = f"partial_fc-{__version__}"
+PACKAGES = ["partial_fc", "pytorch/partial_fc_torch", "tools/partial_fc_tools"]
+READ = ["LICENSE", "README.md", "pyproject.toml"]
 
 
 def pythons():
@@ -31,24 +36,30 @@ def pythons():
 
 
 def build(folder):
-    """Writes the wheel into a folder."""
-    for name in ("partial_fc", "pytorch", "tools"):  # from a copy, because setuptools leaves a folder build/
-        shutil.copytree(ROOT / name, folder / "source" / name)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder / "source")
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder, folder / "source"],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    """Writes the sdist into a folder, and the wheel that is built from it, as `python -m build` does."""
+    for name in PACKAGES:  # from a copy, because setuptools leaves an egg-info
+        shutil.copytree(ROOT / name, folder / "clone" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in READ:
+        shutil.copy(ROOT / name, folder / "clone")
+    # With the setuptools that PyTorch requires: that of MXNet's environment is older than the project's metadata.
+    sdist = f"import setuptools.build_meta as backend; backend.build_sdist({str(folder)!r})"
+    pip = ["-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder]
+    for words in (["-c", sdist], [*pip, folder / f"{NAME}.tar.gz"]):
+        command = [TORCH / "python", *words]
+        done = subprocess.run(command, cwd=folder / "clone", capture_output=True, text=True, timeout=LIMIT)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.fixture
-def wheel(made_once):
+@pytest.fixture(scope="module")
+def dist(made_once):
+    """Folder with the sdist and the wheel."""
+    return made_once("dist", build)
+
+
+@pytest.fixture(scope="module")
+def wheel(dist):
     """Path of the wheel."""
-    return made_once("wheel", build) / f"partial_fc-{__version__}-py3-none-any.whl"
+    return dist / f"{NAME}-py3-none-any.whl"
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +79,18 @@ def training(faces, tmp_path_factory):
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     return output
+
+
+def test_the_sdist_and_the_wheel_hold_all_files_of_the_packages_and_no_others(dist, wheel):
+    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
+    packages = {str(path.relative_to(ROOT)) for path in paths if path.parent.name != "__pycache__"}
+    with tarfile.open(dist / f"{NAME}.tar.gz") as archive:
+        sdist = {member.name.removeprefix(f"{NAME}/") for member in archive if member.isfile()}
+    metadata = {name for name in sdist if ".egg-info/" in name}
+    assert sdist - metadata == packages | {*READ, "PKG-INFO", "setup.cfg"}
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name for name in archive.namelist() if not name.startswith(f"{NAME}.dist-info/")}
+    assert files == {name.removeprefix("pytorch/").removeprefix("tools/") for name in packages}
 
 
 def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces, tmp_path):
@@ -152,12 +175,12 @@ print(partial_fc_torch.__file__)
 """
 
 
-@pytest.fixture
-def installed(wheel, tmp_path):
-    """Returns run(program, *words): outside of the clone, with the wheel in its own environment beside PyTorch."""
-    environment = tmp_path / "environment"
-    subprocess.run([TORCH / "python", "-m", "venv", "--without-pip", environment], check=True, timeout=LIMIT)
-    python = environment / "bin" / "python"
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory):
+    """Path of an environment with the wheel beside PyTorch."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([TORCH / "python", "-m", "venv", "--without-pip", folder], check=True, timeout=LIMIT)
+    python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-compile", wheel]
     subprocess.run(pip, check=True, timeout=LIMIT, stderr=subprocess.DEVNULL)
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
@@ -166,6 +189,12 @@ def installed(wheel, tmp_path):
     ]
     own, of_torch = (Path(done.stdout.strip()) for done in folders)
     (own / "torch.pth").write_text(f"{of_torch}\n")  # not the .pth files there, which name the clone
+    return folder
+
+
+@pytest.fixture
+def installed(environment, tmp_path):
+    """Returns run(program, *words), which runs a program of the environment in a folder outside of the clone."""
     folder = tmp_path / "folder"
     folder.mkdir()
 
@@ -179,8 +208,7 @@ def installed(wheel, tmp_path):
     return run
 
 
-@needs_torch
-def test_the_wheel_trains_in_any_folder(installed, faces, tmp_path):
+def test_the_wheel_trains_in_any_folder(installed, environment, faces, tmp_path):
     folder = tmp_path / "folder"
     (folder / "strokes.py").write_text(STROKES)
     for name in ("numpy", "colorsys"):  # what is installed comes first
@@ -190,7 +218,7 @@ def test_the_wheel_trains_in_any_folder(installed, faces, tmp_path):
     done = installed("partial-fc", "train", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((folder / "here" / "summary.json").read_text())["ranks"] == 2
-    assert f"{tmp_path}/environment/bin/partial-fc train --nproc 2 --config {folder}/here/settings.json" in done.stdout
+    assert f"{environment}/bin/partial-fc train --nproc 2 --config {folder}/here/settings.json" in done.stdout
 
     recipe = ["--recipe", "demo", f"rec={faces}", "num_classes=20", "batch_size=4", "max_update=2", "val_targets=[]"]
     done = installed("partial-fc", "train", *recipe, "--nproc=1", "--max-restarts=1")
@@ -218,9 +246,8 @@ def test_the_wheel_trains_in_any_folder(installed, faces, tmp_path):
         assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
-@needs_torch
-def test_the_wheel_has_the_program_and_the_layer_by_both_names(installed, tmp_path):
+def test_the_wheel_has_the_program_and_the_layer_by_both_names(installed, environment, tmp_path):
     module = installed("python", "-m", "partial_fc.train", "--print-config")  # as torchrun -m on several hosts
     assert json.loads(module.stdout)["models_root"] == str(tmp_path / "folder" / "models"), module.stderr
     done = installed("python", "-c", LAYER)
-    assert str(tmp_path / "environment") in done.stdout, done.stderr
+    assert str(environment) in done.stdout, done.stderr

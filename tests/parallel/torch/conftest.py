@@ -20,8 +20,20 @@ if "RANK" in os.environ:
 RANK, SIZE = default_collectives.rank, default_collectives.size
 
 
+def has_kernels(item):
+    """Returns whether a case trains with the fused kernels, in Triton's interpreter."""
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return any(isinstance(value, dict) and "layer_kernel" in value for value in values)
+
+
 def pytest_collection_modifyitems(config, items):
+    """Leaves .ci/run one case with kernels of a test on several ranks: they are slow, and exchange nothing."""
     select(config, items, SIZE)
+    cases = [item for item in items if SIZE > 1 and has_kernels(item)]
+    last = {(item.path, item.originalname): item for item in cases}
+    for item in cases:
+        if last[item.path, item.originalname] is not item:
+            item.add_marker("thorough")
 
 
 @pytest.fixture(autouse=True)
