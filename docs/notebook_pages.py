@@ -34,5 +34,5 @@ def markdown(cell):
             parts.append(f'<img class="{kind}" alt="{kind}" src="data:image/png;base64,{data["image/png"].strip()}">')
         else:
             text = "".join(output.get("text", data.get("text/plain", "")))
-            parts.append(f"```text\n{text.rstrip()}\n```")
+            parts.append(f"```{{ .text .output }}\n{text.rstrip()}\n```")
     return "\n\n".join(parts)
