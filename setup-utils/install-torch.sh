@@ -2,7 +2,7 @@
 # Installs the PyTorch trainer's environment, on x86-64 or aarch64, into .venv-torch in the clone. It can be called
 # again at any time, as pytorch/run.sh and tests/run.sh do.
 #   bash setup-utils/install-torch.sh          requirement.txt: what training needs, in the newest versions
-#   bash setup-utils/install-torch.sh --dev    and test tools, libraries of examples/, trackers and datasets
+#   bash setup-utils/install-torch.sh --dev    and test tools, libraries of examples/ and notebooks, trackers and datasets
 #   PYTHON=python3.12 bash setup-utils/install-torch.sh    with this Python instead of the preferred one
 #   TORCH=torch==2.11.0 bash setup-utils/install-torch.sh  with another build: the arguments of "pip install", such as
 #       TORCH="torch --index-url https://download.pytorch.org/whl/cu126" for GPUs with an older driver
@@ -21,7 +21,7 @@ CPU_INDEX=https://download.pytorch.org/whl/cpu
 
 sources() {
     cd "$SETUP_DIR"
-    cat common.sh venv.sh install-torch.sh requirements/{dev,loops,trackers,sources,words}.txt ../requirement.txt
+    cat common.sh venv.sh install-torch.sh requirements/{dev,loops,trackers,sources,words,notebooks}.txt ../requirement.txt
 }
 
 other_build_requested() {
@@ -111,11 +111,11 @@ install_everything() {
 # the tests import few of thousands of files.
 install_dev() {
     local lists=$SETUP_DIR/requirements
-    phase dev "$(cat "$lists"/{dev,loops,trackers,sources,words}.txt | sha256sum)" \
-        step "test tools (pytest), Accelerate, Lightning Fabric, Triton, trackers, datasets, a dictionary" \
+    phase dev "$(cat "$lists"/{dev,loops,trackers,sources,words,notebooks}.txt | sha256sum)" \
+        step "test tools (pytest), Accelerate, Lightning Fabric, Triton, trackers, datasets, a dictionary, timm, Jupyter's kernel" \
         pip_install --no-compile pytest pytest-timeout pytest-xdist -r "$lists/loops.txt" -r "$lists/trackers.txt" \
         -r "$lists/sources.txt" -r "$lists/words.txt" \
-        -c "$lists/dev.txt" -c "$STATE/constraint.txt"
+        -r "$lists/notebooks.txt" -c "$lists/dev.txt" -c "$STATE/constraint.txt"
 }
 
 install "$@"

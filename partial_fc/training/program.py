@@ -188,7 +188,9 @@ class TrainingProgram:
             else:
                 from .trainer import train
 
-                work = partial(train, settings, framework, self.import_default().todays_names, heads)
+                default = self.import_default()
+                defaults = default.SETTINGS.defaults()
+                work = partial(train, settings, framework, default.todays_names, heads, defaults)
             framework.collectives.watchdog = watchdog
             with framework.collectives.waiting("the start of the ranks"):
                 self.connect(settings)

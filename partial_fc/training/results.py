@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from partial_fc.utils.text import plural
@@ -78,6 +79,7 @@ class TrainingResult(NamedTuple):
     missing: Sequence[str]  # paths of held-out sets that do not exist
     versions: Mapping[str, str]  # versions of the software that affects the numbers
     heads: Sequence[Head] = ()  # all heads; none or one without a name if the training has no ``heads``
+    defaults: Mapping[str, Any] = MappingProxyType({})  # declared defaults of settings
 
     @property
     def title(self) -> str:

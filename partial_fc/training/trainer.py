@@ -6,10 +6,11 @@ Everything that depends on a framework is behind the protocols of engine.py and 
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tqdm import tqdm
@@ -62,7 +63,13 @@ from .trackers import Trackers, build_trackers, find_tracker
 EXAMPLES = 4  # number of items on which the ONNX file is compared with the framework
 
 
-def train(settings, framework: Framework, todays_names: TodaysNames = dict, heads: Sequence[Head] = ()) -> None:
+def train(
+    settings,
+    framework: Framework,
+    todays_names: TodaysNames = dict,
+    heads: Sequence[Head] = (),
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Trains until ``max_update`` updates are done and writes the results.
 
     Args:
@@ -70,6 +77,7 @@ def train(settings, framework: Framework, todays_names: TodaysNames = dict, head
         framework: framework of the trainer.
         todays_names: converts the settings of a checkpoint from an earlier version, to log what has changed since.
         heads: heads_of(settings); none is one head.
+        defaults: declared defaults; the report folds the settings that have them.
 
     Raises:
         JobError: On every rank, if one of them cannot train or save.
@@ -100,7 +108,10 @@ def train(settings, framework: Framework, todays_names: TodaysNames = dict, head
                 progress_bar(collectives.rank, training.settings.max_update, plan.num_update) as bar,
                 closing(trackers),
             ):
-                Trainer(training, framework, run_folder, trackers, bar, plan, facts, todays_names, job_settings).train()
+                trainer = Trainer(
+                    training, framework, run_folder, trackers, bar, plan, facts, todays_names, job_settings, defaults
+                )
+                trainer.train()
 
 
 def _prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collectives) -> bool:
@@ -146,10 +157,11 @@ class Trainer:
         facts: dict[str, Any],
         todays_names: TodaysNames,
         job_settings: Any,
+        defaults: Mapping[str, Any],
     ):
         settings, engine = training.settings, training.engine
         self.settings, self.engine, self.data = settings, engine, training.data
-        self.heads, self.job_settings = training.heads, job_settings
+        self.heads, self.job_settings, self.defaults = training.heads, job_settings, defaults
         self.framework, self.run_folder, self.plan, self.facts = framework, run_folder, plan, facts
         self.trackers, self.epochs, self.todays_names = trackers, training.epochs, todays_names
         self.collectives, self.rank = engine.collectives, engine.collectives.rank
@@ -345,6 +357,7 @@ class Trainer:
             missing=verification.missing,
             versions=versions(self.framework),
             heads=self.heads,
+            defaults=self.defaults,
         )
 
     def _examples(self) -> Inputs:

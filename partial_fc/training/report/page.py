@@ -66,8 +66,8 @@ def render(result: TrainingResult) -> str:
         ("curves", "Curves", figures(training_charts(result))),
         ("pairs", "Hardest pairs", [tag("p", HARDEST, class_="lead"), pairs] if pairs else []),
         ("verifications", "Verifications", [_verifications(*named) for named in result.sets.items()]),
-        ("heads", "Heads", facts(of_heads, "columns mono")),
-        ("settings", "Settings", facts(((k, setting(v)) for k, v in result.settings.items()), "columns mono")),
+        ("heads", "Heads", facts(of_heads, "columns mono") if of_heads else ()),
+        ("settings", "Settings", _settings(result)),
         ("versions", "Versions", facts(result.versions.items(), "columns mono")),
     ]
     footer = tag("footer", tag("p", "The same figures for programs: summary.json, next to this page."))
@@ -180,6 +180,18 @@ def _results(result: TrainingResult) -> Content:
         *((baseline_name(name), baseline_format(value)) for name, value in result.baselines.items()),
     ]
     return [cards if result.sets else none, facts(rows, "run")]
+
+
+def _settings(result: TrainingResult) -> Content:
+    """Returns all settings, with those that have their default folded."""
+    texts = {name: setting(value) for name, value in result.settings.items()}
+    at_default = {name for name, value in result.defaults.items() if name in texts and result.settings[name] == value}
+    changed, unchanged = (
+        facts(((name, text) for name, text in texts.items() if (name in at_default) is folded), "columns mono")
+        for folded in (False, True)
+    )
+    summary = tag("summary", f"{plural(len(at_default), 'setting')} at the default")
+    return [changed, tag("details", summary, unchanged) if at_default else ()]
 
 
 def _card(name: str, result: SetResult) -> Element:

@@ -81,6 +81,16 @@ def words(count):
     return {"words": SetResult(Words(), points, ["one", "two"])}
 
 
+def test_settings_at_their_defaults_are_folded():
+    settings = {**SETTINGS, "lr": 0.4, "fp16": False}
+    page = render(a_training(settings=settings, defaults={"lr": 0.1, "fp16": False, "network": "small"}))
+    shown, folded = page.partition('id="settings"')[2].split("<details>")
+    folded, _ = folded.split("</details>")
+    assert "<dt>lr</dt>" in shown and "<dt>network</dt>" in shown and "fp16" not in shown
+    assert "1 setting at the default" in folded and "<dt>fp16</dt>" in folded
+    assert "Heads" not in page and "<details>" not in render(a_training())
+
+
 def test_figures_of_a_users_task():
     text = Page(render(a_training(sets=words(130), updates=130, skipped=3, baselines={"counts": 0.06}))).text
     for part in (
