@@ -1,4 +1,4 @@
-"""examples/models.sh with few updates: the folder for a model hub loads again, and its card has what a user must know."""
+"""examples/models.sh with few updates: the folder for a hub loads again, and its card has what a user must know."""
 
 import json
 
@@ -47,4 +47,4 @@ def test_words(card_of):
     assert "license: cc-by-sa-3.0\n" in card and "CC BY-SA 3.0, by OpenCorpora" in card
     trained = next(line for line in card.splitlines() if line.startswith("| models/words | "))
     assert trained.count(" ± ") == 4
-    assert 'partial_fc.from_pretrained("FOLDER", trust_code=True)' in card and "imports `examples.words.network`" in card
+    assert '("FOLDER", trust_code=True)' in card and "This imports `examples.words.network`" in card

@@ -86,6 +86,7 @@ def test_a_hub_takes_the_folder_as_it_is(run, tmp_path, capsys):
         card = hub.ModelCard.load(folder / "README.md")
         assert (card.data.library_name, card.data.license) == ("partial_fc", license) and "## " in card.text
     assert "drawn faces" in card.text and "Not tested" in card.text and "\n## My own figures\n\n| rank-1 |" in card.text
+    assert "| `demo_val` | accuracy | " in (text := (run / "README.md").read_text()) and " ± " in text
     assert str(run.parent) not in card.text  # the folders of the machine that trained it
     digest = hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
     assert f" {digest} |" in card.text

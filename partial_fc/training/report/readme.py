@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from partial_fc.evaluation.verification import VerificationPoint, accuracy_margin
-from partial_fc.training.results import TrainingResult
+from partial_fc.training.results import SetResult, TrainingResult
 from partial_fc.utils.imports import code_in
 from partial_fc.utils.tables import markdown_table
 
@@ -33,8 +33,8 @@ Embeddings of {embedding_size} numbers, compared by their cosine, trained with P
 
 {figures}
 
-The margin is half of a 95 % interval over ten folds of pairs. Figures are optimistic if they were used to choose the
-model. The data, their licence, the licence of the model and its use are not given:
+± is half of a 95 % interval over ten folds of pairs. The figures are optimistic if they were used to choose the model.
+The data, their licence, the licence of the model and its use are not given:
 `partial-fc export FOLDER --hf --data ... --data-license ... --license ... --use ...` writes a complete card for a model
 hub.
 """
@@ -62,14 +62,14 @@ def how_to_load(settings: Mapping[str, Any]) -> str:
 def readme(result: TrainingResult) -> str:
     """Returns the README.md of a training's output folder."""
     rows = [
-        (f"`{name}`", each.evaluation.figures[0], f"{each.value:.5f}", _margin(each.points[-1]), f"{each.best_value:.5f}")
+        (f"`{name}`", each.evaluation.figures[0], f"{each.value:.5f}{_margin(each)}", f"{each.best_value:.5f}")
         for name, each in result.sets.items()
     ]
-    names = ("set", "figure", "last", "margin", "best")
-    figures = "\n".join(markdown_table(names, rows)) if rows else "Nothing was verified."
+    figures = "\n".join(markdown_table(("set", "figure", "last", "best"), rows)) if rows else "Nothing was verified."
     facts = {**result.settings, "name": os.path.basename(result.folder), "updates": result.updates}
     return hub_metadata(result.settings) + README.format(**facts, load=how_to_load(result.settings), figures=figures)
 
 
-def _margin(point: Any) -> str:
-    return f"±{accuracy_margin(point.std):.5f}" if isinstance(point, VerificationPoint) else "-"
+def _margin(of_set: SetResult) -> str:
+    point = of_set.points[-1]
+    return f" ± {accuracy_margin(point.std):.5f}" if isinstance(point, VerificationPoint) else ""
