@@ -4,6 +4,7 @@ import json
 
 import pytest
 from conftest import TORCH, needs_torch
+from test_glyphs_experiment import PACKAGES, SIZE, drawn_once
 
 from paths import ROOT
 
@@ -48,3 +49,12 @@ def test_words(card_of):
     trained = next(line for line in card.splitlines() if line.startswith("| models/words | "))
     assert trained.count(" ± ") == 4
     assert '("FOLDER", trust_code=True)' in card and "This imports `examples.words.network`" in card
+
+
+def test_glyphs(card_of, made_once):
+    of_set = ["--fonts", drawn_once(made_once) / "fonts", *SIZE, "--packages", *PACKAGES]
+    card = card_of("glyphs", "num_classes=60", SET=" ".join(map(str, of_set)))
+    assert "license: other\n" in card and "OFL-1.1 (23), IPA-1.0 (9), Arphic Public License (7)" in card
+    for kind in ("trained", "new"):
+        (row,) = (line for line in card.splitlines() if line.startswith(f"| {kind} | "))
+        assert row.count(" ± ") == 3
