@@ -59,7 +59,8 @@ if [ "$name" != demo ]; then
 fi
 bash "$root/pytorch/run.sh" "${settings[@]}" output="models/$name" resume=auto "$@"
 {
-    printf "## The training\n\nThe command, in a clone of Partial FC: \`bash examples/models.sh %s\`\n\n" "$name${*:+ $*}"
+    printf "## The training\n\nThe command, in a clone of Partial FC: \`%sbash examples/models.sh %s\`\n\n" \
+        "${SET:+SET=\"$SET\" }" "$name${*:+ $*}"
     if [ "$name" != demo ]; then
         printf "## Search and verification of unseen classes\n\nIn percent, with 95 %% intervals over classes or folds."
         printf " Command: \`python -m examples.%s.evaluate\`\n\n" "$name"
