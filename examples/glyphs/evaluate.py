@@ -19,14 +19,14 @@ import numpy as np
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.pairs_bin import read_pairs
 from partial_fc.evaluation.validation_set import decode_faces
-from partial_fc.evaluation.verification import FOLDS, verify
+from partial_fc.evaluation.verification import accuracy_margin, verify
 from partial_fc.export.model import FaceModel
 from partial_fc.utils.cli import run_module, start
 from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import markdown_table
 from partial_fc_tools.inference.index import Recipe, embed_items
 
-from ..figures import STUDENT, Figure, percent
+from ..figures import Figure, percent
 from ..search_figures import Scores, search_figures, search_scores
 from .dataset import DATA, GALLERY, NEW, PAIR_SETS, TRAINED
 from .drawing import SIZE
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     for kind, name in PAIR_SETS.items():
         images, issame = read_pairs(args.root / name)
         result = verify(embed(model, images, name), issame)
-        accuracy = Figure(result.accuracy, STUDENT[FOLDS] * result.std / np.sqrt(FOLDS - 1))
+        accuracy = Figure(result.accuracy, accuracy_margin(result.std))
         is_kind = kinds == kind
         scores[kind] = search_scores(lambda a, b: a @ b.T, embeddings[is_kind], gallery, labels[is_kind], FARS)
         figures[kind] = {"accuracy": accuracy, **search_figures(scores[kind], FARS)}

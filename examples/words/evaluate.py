@@ -2,7 +2,8 @@
 
 For pairs of forms it prints the accuracy in ten folds, as in insightface, and the TAR at a FAR of at most 1e-3. Because
 of equal scores, the measured FAR may be lower. For a search of forms in the normal forms of all unseen lexemes it
-prints rank-1 and the TAR at two FARs.
+prints rank-1 and the TAR at two FARs. The 95 % confidence intervals are by Student's t over the folds, or by drawing
+lexemes with replacement; the TAR of the pairs has none.
 """
 
 import argparse
@@ -11,12 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
+from partial_fc.evaluation.verification import accuracy_margin
 from partial_fc.export.item_model import ItemModel
 from partial_fc.utils.cli import run_module, start, whole_number
 from partial_fc.utils.tables import markdown_table
 
+from ..figures import Figure, percent
+from ..search_figures import search_figures, search_scores
 from .baselines import baselines
-from .heldout import FIGURES, Measure, held_out, search, verify_pairs
+from .heldout import FARS, FIGURES, Measure, held_out, verify_pairs
 from .lexemes import DATA, read_set, split_lexemes
 from .task import SIZES
 
@@ -66,12 +70,15 @@ def run(args: argparse.Namespace) -> int:
     figures = {}
     for name, measure in measures.items():
         probes, gallery = map(measure.represent, (held.probes, held.gallery))
-        searched = search(measure.all_similarities, probes, gallery, held.mates)
-        figures[name] = {**verify_pairs(measure, held)._asdict(), **searched}
-    rows = [[name, *(f"{100 * of[column]:.2f}" for column in COLUMNS)] for name, of in figures.items()]
+        scores = search_scores(measure.all_similarities, probes, gallery, held.mates, FARS)
+        pairs = {key: Figure(value, float("nan")) for key, value in verify_pairs(measure, held)._asdict().items()}
+        accuracy = Figure(pairs["accuracy"].value, accuracy_margin(pairs["std"].value))
+        figures[name] = {**pairs, "accuracy": accuracy, **search_figures(scores, FARS)}
+    rows = [[name, *(percent(of[column]) for column in COLUMNS)] for name, of in figures.items()]
     print("\n".join(markdown_table(["%", *COLUMNS.values()], rows)))
     if args.out:
-        args.out.write_text(json.dumps(figures, indent=1) + "\n")
+        values = {name: {key: figure.value for key, figure in of.items()} for name, of in figures.items()}
+        args.out.write_text(json.dumps(values, indent=1) + "\n")
     return 0
 
 

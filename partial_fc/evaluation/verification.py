@@ -21,6 +21,7 @@ from .roc import Roc, max_accepted
 THRESHOLDS = np.arange(0, 4, 0.01)
 FINE_THRESHOLDS = np.arange(0, 4, 0.001)  # for the interpolated TAR
 FOLDS = 10
+STUDENT = 2.262  # 97.5 % quantile of Student's t, for FOLDS values
 
 
 class Verification(NamedTuple):
@@ -113,6 +114,11 @@ def verify_distances(
         measured_far,
         interpolated_tar(distance, issame, folds, far),
     )
+
+
+def accuracy_margin(std: float) -> float:
+    """Returns half of the accuracy's 95 % interval from its standard deviation over FOLDS folds, by Student's t."""
+    return STUDENT * std / math.sqrt(FOLDS - 1)
 
 
 def tar_differs(tar_at_far: float, tar_interpolated: float | None) -> bool:

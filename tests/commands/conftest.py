@@ -50,6 +50,7 @@ THOROUGH = {
     "io_profile": ["one_line[python"],
     "launchers": ["[pytorch/run.sh", "[horovodrun"],
     "manifests": [""],
+    "models_script": ["words", "glyphs"],
     "odd_machines": ["folder[run.sh", "twenty_moments"],
     "own_task_commands": ["is_measured"],
     "planner_check": [""],

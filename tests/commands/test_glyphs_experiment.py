@@ -28,14 +28,19 @@ def draw(folder):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.fixture
-def data(made_once, tmp_path):
-    """A copy of the set in a folder where the test may write further sets."""
+def drawn_once(made_once):
+    """Returns the folder of the set and the typefaces, if this machine can fetch these."""
     if not shutil.which("apt-get"):
         pytest.skip("apt-get is not installed: the typefaces are in Debian's packages")
     if subprocess.run(["apt-cache", "show", *PACKAGES], capture_output=True).returncode:
         pytest.skip("apt-get does not know the packages of typefaces: run apt-get update")
-    return shutil.copytree(made_once("glyphs", draw) / "set", tmp_path / "set")
+    return made_once("glyphs", draw)
+
+
+@pytest.fixture
+def data(made_once, tmp_path):
+    """A copy of the set in a folder where the test may write further sets."""
+    return shutil.copytree(drawn_once(made_once) / "set", tmp_path / "set")
 
 
 @pytest.fixture

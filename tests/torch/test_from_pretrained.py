@@ -1,5 +1,6 @@
 """model.safetensors and config.json of a training, from_pretrained, and the folder of a model hub."""
 
+import hashlib
 import json
 import shutil
 
@@ -74,8 +75,9 @@ def test_the_description_of_a_model(copy):
 def test_a_hub_takes_the_folder_as_it_is(run, tmp_path, capsys):
     hub = pytest.importorskip("huggingface_hub")
     out = tmp_path / "hub"
+    (tmp_path / "notes.md").write_text("## My own figures\n\n| rank-1 |\n| --- |\n| 0.9 |\n")
     command = ["export", str(run), "--hf", "--license", "apache-2.0", "--data", "drawn faces", "--out", str(out)]
-    assert main(command) == 0, capsys.readouterr()
+    assert main([*command, "--notes", str(tmp_path / "notes.md")]) == 0, capsys.readouterr()
     names = {"README.md", "backbone.onnx", "config.json", "model.safetensors"}
     assert {path.name for path in out.iterdir()} == names
     for name in names:  # what upload_folder makes of each file; it checks README.md on the hub
@@ -83,7 +85,11 @@ def test_a_hub_takes_the_folder_as_it_is(run, tmp_path, capsys):
     for folder, license in ((run, None), (out, "apache-2.0")):
         card = hub.ModelCard.load(folder / "README.md")
         assert (card.data.library_name, card.data.license) == ("partial_fc", license) and "## " in card.text
-    assert "drawn faces" in card.text and "Not tested" in card.text
+    assert "drawn faces" in card.text and "Not tested" in card.text and "\n## My own figures\n\n| rank-1 |" in card.text
+    assert "| `demo_val` | accuracy | " in (text := (run / "README.md").read_text()) and " ± " in text
+    assert str(run.parent) not in card.text  # the folders of the machine that trained it
+    digest = hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
+    assert f" {digest} |" in card.text
     assert json.loads((out / "config.json").read_text())["license"] == "apache-2.0"
     assert hub.parse_local_safetensors_file_metadata(out / "model.safetensors").metadata["format"] == "pt"
     assert torch.equal(from_pretrained(out).fc.weight, from_pretrained(run).fc.weight)

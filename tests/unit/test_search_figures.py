@@ -8,6 +8,7 @@ import pytest
 from examples import search_figures
 from examples.figures import Figure, half_width, mean_difference, mean_of, percent
 from examples.search_figures import redrawn_shares, search_scores, search_shares
+from partial_fc.evaluation.verification import accuracy_margin
 
 ENTRIES = 60
 FARS = {"tar": 0.01, "strict": 0.0005}
@@ -86,6 +87,11 @@ def test_three_seeds_have_an_interval_over_the_seeds():
     assert mean_difference([0.1], drawn[:1]) == pytest.approx((0.1, 0.95))
     assert mean_difference([0.1, 0.2, 0.6], [*drawn, drawn[0]]) == mean_of([0.1, 0.2, 0.6])
     assert math.isnan(mean_difference([0.1], []).margin)
+
+
+def test_the_interval_over_folds_is_that_over_seeds():
+    accuracies = np.random.default_rng(0).random(10)
+    assert accuracy_margin(accuracies.std()) == pytest.approx(mean_of(accuracies.tolist()).margin)
 
 
 def test_figures_are_shown_in_percent():

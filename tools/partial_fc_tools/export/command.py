@@ -9,7 +9,8 @@ checkpoint_gpu_<rank>.pt, or the folder of one; the network is recognized by its
 more than --limit. MODEL may then also be an ONNX file; in a folder, backbone.onnx is used.
 
 --hf writes a folder for a model hub instead, from the output folder of a training with PyTorch: model.safetensors,
-config.json, backbone.onnx, and the model card of `partial-fc report card` as README.md.
+config.json, backbone.onnx, and the model card of `partial-fc report card` as README.md, with the text of --notes, such
+as the command of the training and figures that you have measured.
 """
 
 import argparse
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     small.add_argument("--int8", action="store_true", help="use int8, calibrated on --pairs: a quarter of the size")
     small.add_argument("--hf", action="store_true", help="write a folder for a model hub, such as Hugging Face's")
     add_author_facts(parser)
+    parser.add_argument("--notes", metavar="FILE", help="Markdown to include in the card")
     limit, text = number_above_0("a drop", 1), "maximum drop of accuracy and TAR (default: 0.005)"
     parser.add_argument("--limit", type=limit, default=0.005, help=text)
     parser.add_argument("--image-size", type=whole_number(1), default=112, help="H = W in pixels (default: 112)")
@@ -62,8 +64,8 @@ def run(args: argparse.Namespace) -> int:
         names = write_hub_folder(args, out)
         say(f"{out}: {', '.join(names)}; upload it: huggingface_hub.upload_folder(repo_id=..., folder_path={out!r})")
         return 0
-    if args.data or args.data_license or args.license or args.use:
-        raise ValueError("--data, --data-license, --license and --use go with --hf")
+    if args.data or args.data_license or args.license or args.use or args.notes:
+        raise ValueError("--data, --data-license, --license, --use and --notes go with --hf")
     if not os.path.exists(args.model):
         raise FileNotFoundError(f"{args.model} does not exist: give a model that MXNet or PyTorch has saved")
     if (args.half or args.int8) and not args.pairs:

@@ -6,10 +6,12 @@ import os
 import shutil
 
 from partial_fc.export.torch_files import CONFIG, WEIGHTS
-from partial_fc.training.report.readme import LOAD, hub_metadata
+from partial_fc.training.report.readme import how_to_load, hub_metadata
 from partial_fc.training.saving import ONNX_NAME
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.staging import staged_files
+from partial_fc.utils.tables import markdown_table
+from partial_fc_tools.inference.origin import files_digest
 from partial_fc_tools.report.card import measured_card
 from partial_fc_tools.report.card_pages import to_markdown
 
@@ -32,10 +34,19 @@ def write_hub_folder(args: argparse.Namespace, out: str) -> list[str]:
         raise FileNotFoundError(f"{args.model} has no {WEIGHTS}: give the output folder of a training with PyTorch")
     args.run, args.groups, args.columns, args.far, args.batch_size = args.model, None, [], 1e-3, 64  # of the card
     args.pairs = [args.pairs] if args.pairs else []
+    notes = ""
+    if args.notes:
+        with open(args.notes, encoding="utf-8") as file:
+            notes = f"\n{file.read().strip()}\n"
     with staged_files(out, [CONFIG, README, *copied], args.force) as stage:
         config = {**read_object(os.path.join(args.model, CONFIG), LARGEST), "license": args.license}
         training, sections, *_ = measured_card(args)
-        card = f"{hub_metadata(training.settings, args.license)}{to_markdown(training.name, sections)}\n{LOAD}"
+        paths = [os.path.join(args.model, name) for name in copied]
+        rows = [(f"`{os.path.basename(path)}`", f"{os.path.getsize(path):,}", files_digest([path])) for path in paths]
+        files = "\n".join(markdown_table(("file", "bytes", "SHA-256"), rows))
+        card = f"{hub_metadata(training.settings, args.license)}{to_markdown(training.name, sections)}{notes}\n"
+        card += f"{how_to_load(training.settings)}\n## Files\n\n{files}\n\n"
+        card += f"Written by partial-fc {config.get('partial_fc_version')}.\n"
         for name, text in ((CONFIG, json.dumps(config, indent=2) + "\n"), (README, card)):
             with open(os.path.join(stage, name), "w", encoding="utf-8", errors="replace") as file:
                 file.write(text)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from partial_fc.utils.cli import add_force, add_json, number_above_0, whole_number
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """models/r50-arcface-mine --data "1,200 volunteers, 2025" --license "internal use" --out card
 models/r50-arcface-mine --pairs held_out.bin --groups held_out.csv --columns sex age"""
+FOLDERS = re.compile(r"(^|[\s'\"=,\[])/(?:[^'\",\[\]]*/)?")  # of an absolute path in the text of a setting
 FACES = "faces"  # the task with validation sets of image pairs
 
 
@@ -93,6 +95,9 @@ def measured_card(args: argparse.Namespace) -> tuple[Run, list[Section], dict[st
     from .card_figures import measure, sets_of_training
 
     (training,) = read_runs([args.run])
+    # Folders of a machine, which may name its user, are not for those who read the card.
+    settings = {name: FOLDERS.sub(r"\1", value) for name, value in training.settings.items()}
+    training = training._replace(settings=settings)
     own_task = training.settings.get("task", FACES) != FACES
     paths, missing = (args.pairs, []) if args.pairs or own_task else sets_of_training(args.run)
     with_pairs = not own_task or args.pairs or args.groups  # a user's task may embed images as well

@@ -239,7 +239,7 @@ def _rejection(sets: Sets, threshold: float) -> Content:
 
 
 def _untested(training: Run, sets: Sets, groups: GroupRates, missing: Sequence[str]) -> list[str]:
-    lines = [f"The set {path}, which the training names: the file does not exist." for path in missing]
+    lines = [f"The set {os.path.basename(path)} of the training: the file does not exist." for path in missing]
     for name, figures in sets.items():
         total = int(np.sum(~figures.issame))
         lines.append(

@@ -191,7 +191,7 @@ def test_without_a_set_the_card_has_the_figures_and_problems_of_the_training(tmp
         return plain((tmp_path / "card.md").read_text())
 
     text = text_of_card(sets={"lfw": a_set(run, problems=["they collapsed"])})
-    assert "- Problem on lfw: they collapsed." in text and "/nowhere/val.bin" in text
+    assert "- Problem on lfw: they collapsed." in text and "The set val.bin of" in text and "nowhere" not in text
     assert re.search(r"\| lfw +\| +1,000 +\| accuracy +\| +0\.9000 +\|", text), text
     assert "no groups were given" in text and "data, as given | not given" in text
     assert "Not measured" in text_of_card()
