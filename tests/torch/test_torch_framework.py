@@ -86,7 +86,7 @@ def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
     changes |= {"backbone_lr": 0.3, "memory_bank_lr": 0.7, "decay_on": "weights", "image_size": 16}
     changes |= {"part_rates": ["embed=0", "pool=0.25"], "interclass_filtering_threshold": 0.4}
     settings = settings_of(tmp_path, **common, **of_layer, **same, **of_margin, **changes)
-    assert TorchFramework().center_widths(settings) == {"weight": 2 * 16, "weight_mom": 2 * 16}
+    assert TorchFramework().class_bytes(settings) == 4 * 2 * (16 + 16)
     backbone = nn.Sequential()
     backbone.pool, backbone.last = nn.Linear(4, 5), nn.Linear(5, 16)
     backbone.embed = nn.BatchNorm2d(3)

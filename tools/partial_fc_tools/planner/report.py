@@ -62,7 +62,7 @@ def _heading(planned: Plan) -> list[str]:
     classes = f"{case.classes:,} classes" + (f" of {case.sub_centers} sub-centers" if case.sub_centers > 1 else "")
     lines = [
         f"{classes}, embedding {case.embedding}, {case.ranks} ranks x {batch} {case.items}, "
-        f"r = {case.ratio:g}, bank {BANKS[layer.bank]}, {network}, {'PyTorch' if case.trainer == 'torch' else 'MXNet'}",
+        f"r = {case.ratio:g}, bank {BANKS[layer.bank]}{' in bfloat16' if layer.narrow else ''}, {network}, {'PyTorch' if case.trainer == 'torch' else 'MXNet'}",
         f"A rank has {layer.classes:,} classes and samples {layer.sampled:,} of them in a step, "
         f"in {plural(layer.tiles, 'tile')} of {layer.tile:,}; logits {logits} the backward pass.",
     ]
