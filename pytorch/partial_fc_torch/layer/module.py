@@ -122,8 +122,7 @@ class ClassCenters(torch.nn.Module):
         self.requires_positives = True
         self.in_files = bool(folder) and shard.size > 0
         self._store = self._open_store(folder, on_host, store, device)
-        dtypes = self.dtypes
-        weight, *states = [self._store.allocate(name, width, dtypes[name]) for name, width in self.widths.items()]
+        weight, *states = [self._allocate(name) for name in self.widths]
         self.weight = torch.nn.Parameter(weight, requires_grad=optimizer is None or not update_in_backward)
         for name, state in zip(self.states, states):
             self.register_buffer(name, state)
@@ -381,6 +380,14 @@ class ClassCenters(torch.nn.Module):
             return store
         return HostStore(store, device, cores_of_rank(self.collectives.local_size))
 
+    def _allocate(self, name: str) -> torch.Tensor:
+        """Returns the array of ``weight`` or of a state; a store of the user's may have float32 alone."""
+        width, dtype, store = self.widths[name], self.dtypes[name], self._store
+        array = store.allocate(name, width) if dtype == torch.float32 else store.allocate(name, width, dtype)
+        if array.dtype != dtype:
+            raise ValueError(f"the store has {name} in {array.dtype}, not in center_dtype={dtype}")
+        return array
+
     def _centers(self) -> Centers:
         return Centers(self.weight.detach(), {name: getattr(self, name) for name in self.states})
 
@@ -529,7 +536,7 @@ def rows_of_classes(index, sub_centers: int):
 def _center_dtype(value: torch.dtype | str, layer_kernel: str) -> torch.dtype:
     name = str(value).removeprefix("torch.")
     if name not in CENTER_DTYPES:
-        raise ValueError(f"center_dtype is {value}, expected {' or '.join(CENTER_DTYPES)}")
+        raise ValueError(f"center_dtype is {name}, expected {' or '.join(CENTER_DTYPES)}")
     if name != "float32" and layer_kernel == "triton":
         raise ValueError(f"the fused kernels have no centers in {name}: set layer_kernel=torch, or center_dtype=float32")
     dtype: torch.dtype = getattr(torch, name)

@@ -6,7 +6,7 @@ rounds them back; nothing else reads or writes 16-bit rows of a step.
 Shapes: N rows, T rows, S centers of a step, E embedding.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -27,7 +27,8 @@ class Centers:
 
     weight: torch.Tensor  # (N, E)
     states: dict[str, torch.Tensor]  # name -> (N, width), see RowOptimizer.states
-    rounding: Rounding | None = None  # of 16-bit rows in an update; None rounds to nearest
+    # Of 16-bit rows in an update; None rounds to nearest
+    rounding: Rounding | None = field(default=None, kw_only=True)
 
     def write(self, rows: torch.Tensor, weight: torch.Tensor, states: dict[str, torch.Tensor]) -> None:
         """Writes rows by index, without repetitions, in place.

@@ -35,7 +35,7 @@ class FileStore(CenterStore):
         narrow = {name for name, dtype in dtypes.items() if dtype == torch.bfloat16}
         self._files = BankFiles(folder, num_local, widths, num_local, sharing, narrow)
 
-    def allocate(self, name: str, width: int, dtype: torch.dtype) -> torch.Tensor:
+    def allocate(self, name: str, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """See CenterStore.allocate."""
         return torch.from_numpy(self._files.file(0, name).rows).view(dtype)
 

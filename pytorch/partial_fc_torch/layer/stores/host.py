@@ -43,7 +43,7 @@ class HostStore(CenterStore):
         self._ahead: Future[StepCenters] | None = None
         self._written: Future[None] | None = None
 
-    def allocate(self, name: str, width: int, dtype: torch.dtype) -> torch.Tensor:
+    def allocate(self, name: str, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """See CenterStore.allocate."""
         return self._store.allocate(name, width, dtype)
 

@@ -31,8 +31,11 @@ class CenterStore:
         self.num_local = num_local
         self.device = device
 
-    def allocate(self, name: str, width: int, dtype: torch.dtype) -> torch.Tensor:
-        """Returns zeros (L, width) for the centers or one of their states."""
+    def allocate(self, name: str, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Returns zeros (L, width) for the centers or one of their states.
+
+        A store without the argument ``dtype`` serves layers with ``center_dtype=torch.float32`` alone.
+        """
         return torch.zeros(self.num_local, width, dtype=dtype, device=self.device)
 
     def prefetch(self, centers: Centers, drawn: Callable[[], np.ndarray]) -> None:
