@@ -54,7 +54,7 @@ class RowFile:
         self._map = mmap.mmap(self._file.fileno(), size)
         self._usual_advice = mmap.MADV_RANDOM
         self._map.madvise(self._usual_advice)
-        self.rows = np.frombuffer(self._map, dtype).reshape(num_rows, width)
+        self.rows: np.ndarray = np.frombuffer(self._map, dtype).reshape(num_rows, width)
 
     @property
     def disk_bytes(self) -> int:

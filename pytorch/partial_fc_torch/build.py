@@ -204,8 +204,9 @@ class TorchFramework:
 
     def class_bytes(self, settings) -> int:
         """Returns the bytes of a class in the bank, see Framework.class_bytes."""
-        layer, optimizer = options_of(settings, "layer_options"), optimizer_named(settings.center_optimizer, settings.wd)
-        row_bytes = center_bytes(settings.embedding_size, optimizer.states, layer.center_dtype)
+        layer = options_of(settings, "layer_options")
+        states = optimizer_named(settings.center_optimizer, settings.wd).states
+        row_bytes = center_bytes(settings.embedding_size, states, layer.center_dtype)
         return layer.sub_centers * sum(row_bytes.values())
 
     def check_task(self, task: Task) -> None:

@@ -37,7 +37,8 @@ def save_rows(path: str, rows: torch.Tensor, alive: Callable[[], None]) -> None:
     """
     rows = rows.detach().cpu()
     if is_narrow(rows) and len(rows):  # a copy in a file, because the memory may be too small for it
-        wide = torch.from_numpy(RowFile(os.path.dirname(path) or ".", *rows.shape, reserve=True).rows)
+        count, width = rows.shape
+        wide = torch.from_numpy(RowFile(os.path.dirname(path) or ".", count, width, reserve=True).rows)
         for part, copied in zip(rows.split(ROWS), wide.split(ROWS)):
             copied.copy_(part)
             alive()

@@ -84,10 +84,10 @@ class PartialFC(ClassCenters):
         prefix: folder of these files.
 
     Attributes:
-        weight: (L*K, E) parameter in ``center_dtype`` on the device, the host or in a file; the K rows of a class are adjacent.
-            Initially normal with standard deviation 0.01; depends on the seed and the class, not on R.
-        weight_mom: (L*K, E) in ``center_dtype``, only with SGD: a sum of gradients, as in torch.optim.SGD, or of steps. Other
-            optimizers have the attributes that their ``states`` name.
+        weight: (L*K, E) parameter in ``center_dtype`` on the device, the host or in a file; the K rows of a class are
+            adjacent. Initially normal with standard deviation 0.01; depends on the seed and the class, not on R.
+        weight_mom: (L*K, E) in ``center_dtype``, only with SGD: a sum of gradients, as in torch.optim.SGD, or of steps.
+            Other optimizers have the attributes that their ``states`` name.
         optimizer: CenterOptimizer, for learning rate schedulers and explicit steps.
         row_optimizer: the object that updates the centers.
         class_start, num_local: first class and number L of the classes of this rank.

@@ -32,9 +32,10 @@ layer.learning_rate = 0.1
 
 
 def write(path):
-    gathered = layer.collectives.gather_object("rows", {name: layer.rows(name).float().numpy() for name in layer.widths})
+    rows = {name: layer.rows(name).float().numpy() for name in layer.widths}
+    gathered = layer.collectives.gather_object("rows", rows)
     if layer.collectives.rank == 0:
-        np.savez(path, **{name: np.concatenate([rows[name] for rows in gathered]) for name in layer.widths})
+        np.savez(path, **{name: np.concatenate([each[name] for each in gathered]) for name in layer.widths})
 
 
 if before != "-":

@@ -70,7 +70,8 @@ def test_a_row_is_rounded_alike_wherever_it_is():
     assert torch.equal(rounded(values[10:], 7, first_row=10), whole[10:])
     assert torch.equal(rounded(values[rows], 7, rows), whole[rows])
     assert torch.equal(rounded(values[rows], 7, torch.arange(3), local_rows=rows), whole[rows])
-    others = rounded(values, 8), Rounding(1, 7, 0)(values, torch.arange(40), 0), Rounding(0, 7, 0)(values, torch.arange(40), 1)
+    every = torch.arange(40)
+    others = rounded(values, 8), Rounding(1, 7, 0)(values, every, 0), Rounding(0, 7, 0)(values, every, 1)
     assert not any(torch.equal(other, whole) for other in others)
 
 
@@ -132,7 +133,8 @@ def test_each_step_is_that_of_float64_to_a_rounding(name, ratio, place, tmp_path
         expected.backward()
         torch.testing.assert_close(loss.double(), expected.detach(), rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(gradient.double(), unit.grad, rtol=1e-4, atol=1e-5)
-        wanted, states = updated(name, centers.detach(), {key: rows[index] for key, rows in before.items()}, centers.grad)
+        states = {field: rows[index] for field, rows in before.items()}
+        wanted, states = updated(name, centers.detach(), states, centers.grad)
         for field, values in {"weight": wanted, **states}.items():
             found = layer.rows(field)[index]
             narrow = layer.widths[field] > 1
@@ -192,7 +194,7 @@ class Float32Store(CenterStore):
 def test_what_has_no_16_bit_centers_is_refused():
     with pytest.raises(ValueError, match="center_dtype is float16, expected float32 or bfloat16"):
         build(center_dtype=torch.float16)
-    with pytest.raises(ValueError, match="no centers in bfloat16: set layer_kernel=torch, or center_dtype=float32"):
+    with pytest.raises(ValueError, match="do not read bfloat16: set layer_kernel=torch, or center_dtype=float32"):
         build(layer_kernel="triton", **NARROW)
     with pytest.raises(ValueError, match="the store has weight in torch.float32, not in center_dtype=torch.bfloat16"):
         build(store=Float32Store, **NARROW)

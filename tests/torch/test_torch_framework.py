@@ -79,7 +79,8 @@ def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
     layers, engines = recorded(monkeypatch, build, "PartialFC"), recorded(monkeypatch, build, "TorchEngine")
     common = {"sampling_correction": True, "momentum": 0.8, "seed": 5, "tile_classes": 64, "logits_cache_mb": 7}
     common |= {"layer_dtype": "bfloat16", "layer_kernel": "torch"}
-    of_layer = {"layer_options": "sub_centers=2,center_dtype=bfloat16", "objective": "uniface", "objective_options": "weight=2.0"}
+    of_layer = {"layer_options": "sub_centers=2,center_dtype=bfloat16"}
+    of_layer |= {"objective": "uniface", "objective_options": "weight=2.0"}
     same = {"max_grad_norm": 3.0, "gradient_acc": 2, "ema_decay": 0.75}
     of_margin = {"loss": "own", "margin": "combined", "margins": [1.1, 0.3, 0.2], "loss_s": 30.0}
     changes = {"wd": 0.002, "sample_ratio": [0.5, 0.2], "bank_folder": str(tmp_path), "bf16": True, "debug": True}

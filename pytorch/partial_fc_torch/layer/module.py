@@ -538,7 +538,7 @@ def _center_dtype(value: torch.dtype | str, layer_kernel: str) -> torch.dtype:
     if name not in CENTER_DTYPES:
         raise ValueError(f"center_dtype is {name}, expected {' or '.join(CENTER_DTYPES)}")
     if name != "float32" and layer_kernel == "triton":
-        raise ValueError(f"the fused kernels have no centers in {name}: set layer_kernel=torch, or center_dtype=float32")
+        raise ValueError(f"the fused kernels do not read {name}: set layer_kernel=torch, or center_dtype=float32")
     dtype: torch.dtype = getattr(torch, name)
     return dtype
 

@@ -132,7 +132,13 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"optimizer": "sgd"}, {"optimizer": "adamw"}, {"optimizer": "adagrad", "of_layer": SUB_CENTERS}, {"of_layer": NARROW}]
+    "changes",
+    [
+        {"optimizer": "sgd"},
+        {"optimizer": "adamw"},
+        {"optimizer": "adagrad", "of_layer": SUB_CENTERS},
+        {"of_layer": NARROW},
+    ],
 )
 def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(folder, changes):
     make = partial(Training, **changes)

@@ -269,7 +269,8 @@ def test_every_setting_reaches_the_case_unless_an_option_replaces_it(tmp_path, m
     settings = {"num_classes": 1000, "batch_size": 3, "embedding_size": 64, "center_optimizer": "adagrad"}
     settings |= {"optimizer": "adamw", "margin": "magface", "activation_checkpointing": True, "tile_classes": 10}
     settings |= {"gradient_dtype": "bfloat16", "gradient_acc": 2, "logits_cache_mb": 0, "sample_ratio": [0.1, 0.5, 0.2]}
-    settings |= {"ema_decay": 0.9, "bank_on_gpu": False, "task": "faces", "layer_options": "sub_centers=3,center_dtype=bfloat16"}
+    settings |= {"ema_decay": 0.9, "bank_on_gpu": False, "task": "faces"}
+    settings |= {"layer_options": "sub_centers=3,center_dtype=bfloat16"}
     fields = {"batch": 3, "embedding": 64, "optimizer": "adagrad", "backbone_optimizer": "adamw", "margin": "magface"}
     fields |= {"activation_checkpointing": True, "tile_classes": 10, "gradient_dtype": "bfloat16", "gradient_acc": 2}
     fields |= {"sub_centers": 3, "center_dtype": "bfloat16"}

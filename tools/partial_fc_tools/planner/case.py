@@ -112,10 +112,10 @@ def lay_out(case: Case) -> Layer:
     states = CENTER_STATES[case.optimizer]
     state_width = sum(center_widths(case.embedding, states).values()) - case.embedding
     row_bytes, *state_bytes = center_bytes(case.embedding, states, case.center_dtype).values()
-    stored = case.sub_centers * row_bytes, case.sub_centers * sum(state_bytes), narrow
     sizes = batch, classes, sampled, tile, -(-sampled // tile)
-    widths = center_width, case.sub_centers * state_width
-    return Layer(*sizes, computes, bank, elsewhere, gathered, keeps, *widths, *stored, sloped)
+    numbers = center_width, case.sub_centers * state_width
+    stored = case.sub_centers * row_bytes, case.sub_centers * sum(state_bytes)
+    return Layer(*sizes, computes, bank, elsewhere, gathered, keeps, *numbers, *stored, narrow, sloped)
 
 
 def _validate(case: Case) -> None:

@@ -42,7 +42,8 @@ SETTINGS = {  # field of Case -> setting with the same meaning
     **{name: name for name in ("network", "fp16", "margin")},
     **{name: name for name in ("gradient_dtype", "gradient_acc", "task", "task_options", "heads")},
 }
-LAYER_OPTIONS = "tile_classes", "sub_centers", "logits_cache_mb", "center_dtype"  # fields of Case that layer_options has
+# Fields of Case that layer_options has
+LAYER_OPTIONS = "tile_classes", "sub_centers", "logits_cache_mb", "center_dtype"
 OF_HEAD = "classes", "batch", "ratio", "margin", "task_options", *LAYER_OPTIONS  # fields of one head
 
 

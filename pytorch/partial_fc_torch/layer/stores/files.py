@@ -30,7 +30,14 @@ class FileStore(CenterStore):
 
     movable = False
 
-    def __init__(self, num_local: int, folder: str, widths: Mapping[str, int], dtypes: Mapping[str, torch.dtype], sharing: int):
+    def __init__(
+        self,
+        num_local: int,
+        folder: str,
+        widths: Mapping[str, int],
+        dtypes: Mapping[str, torch.dtype],
+        sharing: int,
+    ):
         super().__init__(num_local, torch.device("cpu"))
         narrow = {name for name, dtype in dtypes.items() if dtype == torch.bfloat16}
         self._files = BankFiles(folder, num_local, widths, num_local, sharing, narrow)
