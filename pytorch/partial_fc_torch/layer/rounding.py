@@ -29,6 +29,7 @@ class Rounding:
     def __init__(self, seed: int, num_update: int, first_row: int, local_rows: torch.Tensor | None = None):
         self._key, self._first_row, self._local_rows = (seed, num_update, STREAM), first_row, local_rows
         self._columns: dict[int, torch.Tensor] = {}
+        self._bits = self._words = torch.empty(0)
 
     def __call__(self, values: torch.Tensor, rows: torch.Tensor, array: int) -> torch.Tensor:
         """Returns (T, E) bfloat16. Numbers that bfloat16 has do not change.
@@ -42,17 +43,25 @@ class Rounding:
         if array not in self._columns:
             drawn = np.random.default_rng([*self._key, array]).integers(-(2**31), 2**31, -(-width // 2), np.int32)
             self._columns[array] = torch.from_numpy(drawn).to(values.device)
+        columns = self._columns[array]
         local = rows if self._local_rows is None else self._local_rows[rows]
-        words = _mixed(_mixed((local + self._first_row).to(torch.int32))[:, None] ^ self._columns[array])
-        noise = words.view(torch.int16)[:, :width]  # -2^15 to 2^15 - 1
-        # The 16 bits that bfloat16 leaves out carry into it with a probability of their fraction of 2^16.
-        bits = torch.add(values.view(torch.int32).clamp(max=LARGEST_NAN), noise).add_(2**15)
-        return bits.bitwise_and_(-(2**16)).view(torch.float32).to(torch.bfloat16)
+        keys = _mixed((local + self._first_row).to(torch.int32)[:, None])
+        if self._bits.shape != values.shape:  # kept, because fresh memory costs a CPU more than the operations
+            self._bits = torch.empty_like(values, dtype=torch.int32)
+            self._words = self._bits.new_empty(2, len(values), len(columns))
+        words, scratch = self._words
+        noise = _mixed(torch.bitwise_xor(keys, columns, out=words), scratch).view(torch.int16)[:, :width]
+        # The 16 bits that bfloat16 leaves out, plus a number from 0 to 2^16 - 1, carry into the others with a
+        # probability of their fraction of 2^16.
+        bits = torch.clamp(values.view(torch.int32), max=LARGEST_NAN, out=self._bits)
+        return bits.add_(noise).add_(2**15).bitwise_and_(-(2**16)).view(torch.float32).to(torch.bfloat16)
 
 
-def _mixed(words: torch.Tensor) -> torch.Tensor:
+def _mixed(words: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
     """Returns a bijective hash of int32 words, lowbias32 of Wellons without its first shift; overwrites them."""
-    words = words.mul_(0x7FEB352D)
-    words.bitwise_xor_((words >> 15).bitwise_and_(2**17 - 1))  # PyTorch's shift repeats the sign
-    words.mul_(0x846CA68B - 2**32)
-    return words.bitwise_xor_((words >> 16).bitwise_and_(2**16 - 1))
+    scratch = torch.empty_like(words) if scratch is None else scratch
+    for shift, factor in ((15, 0x7FEB352D), (16, 0x846CA68B - 2**32)):
+        words.mul_(factor)
+        torch.bitwise_right_shift(words, shift, out=scratch).bitwise_and_(2 ** (32 - shift) - 1)  # it repeats the sign
+        words.bitwise_xor_(scratch)
+    return words

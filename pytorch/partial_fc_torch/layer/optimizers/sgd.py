@@ -33,11 +33,13 @@ class SGD(RowOptimizer):
         """See RowOptimizer.update; its two implementations save one pass over the rows."""
         rates = learning_rate, self.momentum, self.weight_decay
         params = SGDParams(*rates, gradient.scale, self.momentum_convention)
-        if gradient.weight.is_cpu and not is_narrow(centers.weight):
+        if not gradient.weight.is_cpu:
+            _update_by_operators(centers, gradient, params)
+        elif is_narrow(centers.weight):
+            for block in self._blocks(gradient):
+                _update_narrow_on_cpu(centers, block, params)
+        else:
             _update_on_cpu(centers, gradient, params)
-            return
-        for block in self._blocks(gradient):
-            _update_by_operators(centers, block, params)
 
 
 def _update_on_cpu(centers: Centers, gradient: TileGradient, params: SGDParams) -> None:
@@ -52,6 +54,12 @@ def _update_on_cpu(centers: Centers, gradient: TileGradient, params: SGDParams) 
     increment_version(centers.weight)
 
 
+def _update_narrow_on_cpu(centers: Centers, gradient: TileGradient, params: SGDParams) -> None:
+    weight, momentum = gradient.weight, gather_rows(centers.states["weight_mom"], gradient.rows)
+    sgd_momentum(*(each.numpy() for each in (weight, gradient.raw, momentum)), params, gradient.inverse_norm.numpy())
+    centers.write(gradient.rows, weight, {"weight_mom": momentum})
+
+
 def _update_by_operators(centers: Centers, gradient: TileGradient, params: SGDParams) -> None:
     rows, weight, values = gradient.rows, gradient.weight, gradient.raw
     remove_component(values, weight, gradient.inverse_norm)
@@ -60,4 +68,4 @@ def _update_by_operators(centers: Centers, gradient: TileGradient, params: SGDPa
     momentum.add_(weight, alpha=params.gain * params.wd)
     weight.add_(momentum, alpha=-params.learning_rate if params.momentum_convention == "gradients" else 1.0)
     if not isinstance(rows, slice):
-        centers.write(rows, weight, {"weight_mom": momentum})
+        centers.write(gradient.rows, weight, {"weight_mom": momentum})
