@@ -84,6 +84,7 @@ class MXNetFramework:
         return mx.context.gpu_memory_info(gpu)[0] if rank_context(gpu).device_type == "gpu" else None
 
     def class_bytes(self, settings) -> int:
+        """Returns the bytes of a class in the bank, see Framework.class_bytes."""
         return sum(center_bytes(settings.embedding_size, CENTER_STATES["sgd"]).values())
 
     def check_task(self, task: Task) -> None:

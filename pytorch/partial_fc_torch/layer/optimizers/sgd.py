@@ -56,7 +56,8 @@ def _update_on_cpu(centers: Centers, gradient: TileGradient, params: SGDParams) 
 
 def _update_narrow_on_cpu(centers: Centers, gradient: TileGradient, params: SGDParams) -> None:
     weight, momentum = gradient.weight, gather_rows(centers.states["weight_mom"], gradient.rows)
-    sgd_momentum(*(each.numpy() for each in (weight, gradient.raw, momentum)), params, gradient.inverse_norm.numpy())
+    arrays = gradient.raw.numpy(), momentum.numpy()
+    sgd_momentum(weight.numpy(), *arrays, params, gradient.inverse_norm.numpy())
     centers.write(gradient.rows, weight, {"weight_mom": momentum})
 
 
