@@ -65,6 +65,7 @@ FORMS = {
     "textbook": textbook,
     "PartialFC": partial_fc,
     "bfloat16": functools.partial(partial_fc, layer_dtype=torch.bfloat16),
+    "16-bit centers": functools.partial(partial_fc, center_dtype=torch.bfloat16),
     "PartialFC_V2": partial_fc_v2,
 }
 
@@ -249,7 +250,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--optimizers", action="store_true", help="only time the optimizers of the centers")
     parser.add_argument("--labels", type=int, help="only compare this number of labels per item with one")
-    parser.add_argument("--folder", help="keep the centers in files here; only measures PartialFC")
+    parser.add_argument("--folder", help="keep the centers in files here; only measures PartialFC and 16-bit centers")
     args = parser.parse_args()
     dist.init_process_group("gloo")
     case = args.classes, args.ratio
@@ -258,9 +259,11 @@ def main() -> None:
     elif args.labels:
         measured = labels_times(*case, args.labels, args.steps)
     elif args.folder:
-        step = trainer(partial_fc(*case, "cpu", folder=args.folder), "cpu")
-        seconds, _ = measure_step(step, args.classes, args.steps, "cpu")
-        measured = {"PartialFC": (seconds, largest(resident("RssAnon")))}
+        measured = {}
+        for form in ("PartialFC", "16-bit centers"):
+            step = trainer(FORMS[form](*case, "cpu", folder=args.folder), "cpu")
+            seconds, _ = measure_step(step, args.classes, args.steps, "cpu")
+            measured[form] = seconds, largest(resident("RssAnon"))
     else:
         measured = {"floor": floor(*case, "cpu"), **{name: measure(name, *case, args.steps, "cpu") for name in FORMS}}
     if dist.get_rank() == 0:

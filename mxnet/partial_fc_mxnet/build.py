@@ -18,7 +18,7 @@ from partial_fc.checkpoint import ModelFormat
 from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.data.batch import Inputs
 from partial_fc.data.training_data import DUMMY_BATCHES, Batches
-from partial_fc.layer.center_states import CENTER_STATES, center_widths
+from partial_fc.layer.center_states import CENTER_STATES, center_bytes
 from partial_fc.layer.margins import COMBINED
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB
@@ -83,8 +83,9 @@ class MXNetFramework:
         gpu = self.collectives.local_rank
         return mx.context.gpu_memory_info(gpu)[0] if rank_context(gpu).device_type == "gpu" else None
 
-    def center_widths(self, settings) -> dict[str, int]:
-        return center_widths(settings.embedding_size, CENTER_STATES["sgd"])
+    def class_bytes(self, settings) -> int:
+        """Returns the bytes of a class in the bank, see Framework.class_bytes."""
+        return sum(center_bytes(settings.embedding_size, CENTER_STATES["sgd"]).values())
 
     def check_task(self, task: Task) -> None:
         if not task.pixels:

@@ -152,6 +152,11 @@ class MemoryBank:
         return self.centers.widths
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of weight and momentum."""
+        return 4 * self.num_local * sum(self.widths.values())
+
+    @property
     def in_files(self) -> bool:
         """Whether the bank is in files instead of memory."""
         return bool(self.centers.files)

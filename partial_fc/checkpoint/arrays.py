@@ -29,8 +29,13 @@ def check_finite(path: str, arrays: Mapping[str, np.ndarray]) -> None:
             raise ValueError(f"{path}: {name} has numbers that are not finite: take other weights")
 
 
+def float_values(numbers: np.ndarray) -> np.ndarray:
+    """Returns float32 for uint16, which are the bits of bfloat16, and other arrays as they are."""
+    return (numbers.astype(np.uint32) << 16).view(np.float32) if numbers.dtype == np.uint16 else numbers
+
+
 def array_chunks(arrays: Iterable[np.ndarray], total: int | None = None) -> Iterator[bytes | memoryview]:
-    """Yields a .npy file of C-contiguous arrays (rows, E) float32, stacked along their first axis.
+    """Yields a .npy file of C-contiguous arrays (rows, E), float32 or bits of bfloat16, stacked along their first axis.
 
     ``total`` is the number of rows; None counts them, which needs all arrays in memory. Raises FloatingPointError,
     which names the row, if a number is not finite.
@@ -48,7 +53,7 @@ def array_chunks(arrays: Iterable[np.ndarray], total: int | None = None) -> Iter
         rows = max(1, BLOCK // max(1, array[:1].nbytes))
         for row in range(0, len(array), rows):
             block = array[row : row + rows]
-            finite = np.isfinite(block)
+            finite = np.isfinite(float_values(block))
             if not finite.all():
                 wrong = first + row + int(np.argwhere(~finite)[0][0])
                 raise FloatingPointError(f"row {wrong} of {total} holds a number that is not finite")
@@ -128,7 +133,7 @@ def writable_array(path: str, shape: tuple[int, ...], dtype: type, is_new: bool)
 
 
 def open_rows(path: str, rows: int, width: int) -> np.ndarray:
-    """Maps the array of a .npy file into memory, read-only: (rows, width) float32.
+    """Maps the array of a .npy file into memory, read-only: (rows, width) float32, or uint16, see float_values.
 
     Raises:
         OSError: The file cannot be read.
@@ -138,10 +143,10 @@ def open_rows(path: str, rows: int, width: int) -> np.ndarray:
         array = open_array(path)
     except ValueError as error:
         raise ValueError(f"{error}; use another checkpoint") from None
-    if array.shape != (rows, width) or array.dtype != np.float32:
+    if array.shape != (rows, width) or array.dtype not in (np.float32, np.uint16):
         raise ValueError(
-            f"{path} holds {array.dtype} of shape {array.shape}, expected float32 of {(rows, width)} by the manifest; "
-            "use another checkpoint"
+            f"{path} holds {array.dtype} of shape {array.shape}, expected float32, or uint16 for bfloat16, of "
+            f"{(rows, width)} by the manifest; use another checkpoint"
         )
     return array
 

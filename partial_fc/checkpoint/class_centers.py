@@ -14,7 +14,7 @@ import numpy as np
 
 from partial_fc.utils.text import plural
 
-from .arrays import open_rows
+from .arrays import float_values, open_rows
 from .layout import center_file
 from .manifest import Manifest
 from .mxnet_params import saved_arrays
@@ -46,8 +46,8 @@ class SavedClasses:
     """Centers of all classes and the states of their optimizer, read from files on request.
 
     Args:
-        shards: "weight" and the name of each state -> consecutive shards, each (rows, width) float32. A row belongs to
-            a class: its sub-centers follow one another.
+        shards: "weight" and the name of each state -> consecutive shards, each (rows, width) float32, or uint16, see
+            float_values. A row belongs to a class: its sub-centers follow one another.
         embedding_size: E; None if each class has one center.
 
     Attributes:
@@ -171,7 +171,7 @@ class SavedClasses:
         shard_numbers = np.searchsorted(self._stops, classes, side="right")
         for number in np.unique(shard_numbers):  # opens each file once
             selected, shard = shard_numbers == number, shards[number]
-            rows[selected] = shard[classes[selected] - (self._stops[number] - len(shard))]
+            rows[selected] = float_values(shard[classes[selected] - (self._stops[number] - len(shard))])
         finite = np.isfinite(rows).all(axis=1)
         if not finite.all():
             raise ValueError(f"the {field} of class {classes[finite.argmin()]} is not finite: take other centers")

@@ -7,6 +7,7 @@ step-0000000500/            a complete checkpoint; only complete ones have such 
     centers-00000.npy       (L, E) float32, the centers of rank 0's classes in order; one file per rank
     momentum-00000.npy      (L, E) float32, momentum of the centers; one file per rank
     state-<name>-00000.npy  (L, width) float32, another optimizer state of the centers; one file per rank
+                            With center_dtype=bfloat16, uint16 with the bits of bfloat16 in place of float32.
                             With K sub-centers, a row has the K rows of its class one after another.
     <head>.centers-...      the same files of each further head; the first head's are those above
 step-0000001000.writing/    an incomplete checkpoint

@@ -6,7 +6,7 @@ Shapes: L classes of this rank, S sampled classes, E embedding.
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -31,6 +31,7 @@ class BankFiles:
         widths: for each field, how many numbers a class has; the centers first.
         piece_rows: rows per file. The bank is divided into pieces of this many rows.
         sharing: number of banks of this size that are created in the folder at the same time.
+        narrow: fields with numbers of 16 bits, see RowFile.
 
     Attributes:
         pieces: for each piece, the RowFile of each field.
@@ -39,9 +40,17 @@ class BankFiles:
         OSError: the folder is not writable, or its disk has too little space for all fields of all classes.
     """
 
-    def __init__(self, folder: str, num_local: int, widths: Mapping[str, int], piece_rows: int, sharing: int):
+    def __init__(
+        self,
+        folder: str,
+        num_local: int,
+        widths: Mapping[str, int],
+        piece_rows: int,
+        sharing: int,
+        narrow: Collection[str] = (),
+    ):
         rows = [min(num_local - row, piece_rows) for row in range(0, num_local, piece_rows)]
-        self.pieces = bank_files(folder, rows, widths, sharing)
+        self.pieces = bank_files(folder, rows, widths, sharing, narrow)
         self._num_local, self._piece_rows = num_local, piece_rows
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="centers")
         self._requested = np.empty(0, np.int64)

@@ -13,6 +13,15 @@ CENTER_STATES = {
 }
 
 
+CENTER_DTYPES = {"float32": 4, "bfloat16": 2}  # types of stored centers and states of E numbers -> bytes of a number
+
+
 def center_widths(embedding_size: int, states: Mapping[str, bool]) -> dict[str, int]:
     """Returns how many numbers a class has in each field: "weight", the centers, and the optimizer's states."""
     return {"weight": embedding_size} | {name: embedding_size if is_row else 1 for name, is_row in states.items()}
+
+
+def center_bytes(embedding_size: int, states: Mapping[str, bool], dtype: str = "float32") -> dict[str, int]:
+    """Returns how many bytes a class has in each field; states of a single number are always float32."""
+    row = embedding_size * CENTER_DTYPES[dtype]
+    return {"weight": row} | {name: row if is_row else CENTER_DTYPES["float32"] for name, is_row in states.items()}

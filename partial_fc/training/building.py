@@ -151,7 +151,7 @@ def _require_bank_memory(by_head: Sequence[Any], framework: Framework) -> None:
     needed = 0
     for head in by_head:
         shard = shard_of(head.num_classes, collectives.rank, collectives.size)
-        needed += 4 * shard.size * sum(framework.center_widths(head).values())
+        needed += shard.size * framework.class_bytes(head)
     free = framework.free_gpu_bytes() if settings.bank_on_gpu else None
     if free is not None:
         hint = "start more ranks, or set bank_on_gpu=False"

@@ -286,7 +286,7 @@ def suitable_interval(on_gpu: bool, bank_bytes: int, minutes: float = 0) -> tupl
 
 
 def _bank_bytes(engine: Engine) -> int:
-    return sum(4 * bank.num_local * sum(bank.widths.values()) for bank in engine.banks.values())
+    return sum(bank.nbytes for bank in engine.banks.values())
 
 
 def _lower_priority() -> None:

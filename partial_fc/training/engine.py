@@ -29,6 +29,7 @@ class CenterBank(Protocol):
         num_local, embedding_size: L and E.
         widths: numbers per class of the centers, "weight", and of each state.
         sampler: draws the classes of a step.
+        nbytes: bytes of centers and states.
         in_files: whether the bank is in files instead of memory.
     """
 
@@ -39,6 +40,9 @@ class CenterBank(Protocol):
 
     @property
     def widths(self) -> Mapping[str, int]: ...
+
+    @property
+    def nbytes(self) -> int: ...
 
     @property
     def in_files(self) -> bool: ...
@@ -62,7 +66,7 @@ class CenterBank(Protocol):
             copied: whether the arrays must stay the same when training continues.
 
         Returns:
-            Consecutive parts, each (rows, width) float32.
+            Consecutive parts, each (rows, width) float32, or uint16 with the bits of bfloat16.
         """
 
     def load_classes(self, saved: SavedClasses, class_map: np.ndarray | None = None) -> None:

@@ -60,8 +60,8 @@ class Framework(Protocol):
     def free_gpu_bytes(self) -> int | None:
         """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
 
-    def center_widths(self, settings: Any) -> Mapping[str, int]:
-        """Returns the numbers per class of the centers and of each state of their optimizer, see CenterBank.widths.
+    def class_bytes(self, settings: Any) -> int:
+        """Returns the bytes of a class in the bank: its centers and the states of their optimizer.
 
         Raises:
             ValueError: The optimizer does not exist.

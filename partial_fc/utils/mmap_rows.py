@@ -16,7 +16,7 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -25,23 +25,24 @@ REQUEST = 128 << 10
 
 
 class RowFile:
-    """Float32 rows in a file, initially zero.
+    """Rows of numbers in a file, initially zero.
 
     Args:
         folder: folder of the file.
         num_rows, width: N, at least 1, and E.
         reserve: whether to allocate the disk space now. Otherwise pages are allocated at the first write, and a full
             disk then ends the process with SIGBUS.
+        dtype: type of the numbers; uint16 for the bits of bfloat16, which NumPy does not have.
 
     Attributes:
-        rows: (N, E) float32, a view of the file.
+        rows: (N, E), a view of the file.
 
     Raises:
         OSError: the folder cannot be written to, or has no space.
     """
 
-    def __init__(self, folder: str, num_rows: int, width: int, reserve: bool):
-        size = 4 * num_rows * width
+    def __init__(self, folder: str, num_rows: int, width: int, reserve: bool, dtype: type = np.float32):
+        size = np.dtype(dtype).itemsize * num_rows * width
         try:
             self._file = tempfile.TemporaryFile(dir=folder)
             if reserve:
@@ -53,7 +54,7 @@ class RowFile:
         self._map = mmap.mmap(self._file.fileno(), size)
         self._usual_advice = mmap.MADV_RANDOM
         self._map.madvise(self._usual_advice)
-        self.rows = np.frombuffer(self._map, np.float32).reshape(num_rows, width)
+        self.rows: np.ndarray = np.frombuffer(self._map, dtype).reshape(num_rows, width)
 
     @property
     def disk_bytes(self) -> int:
@@ -66,7 +67,7 @@ class RowFile:
         Page faults of a single thread are sequential, which takes five times as long.
         """
         descriptor = self._file.fileno()
-        starts, stops = page_runs(index, 4 * self.rows.shape[1])
+        starts, stops = page_runs(index, self.rows.itemsize * self.rows.shape[1])
         for start, stop in zip(starts.tolist(), stops.tolist()):
             for part in range(start, stop, REQUEST):
                 os.posix_fadvise(descriptor, part, min(REQUEST, stop - part), os.POSIX_FADV_WILLNEED)
@@ -97,7 +98,9 @@ class RowFile:
         os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def bank_files(folder: str, num_rows: list[int], widths: Mapping[str, int], sharing: int) -> list[dict[str, RowFile]]:
+def bank_files(
+    folder: str, num_rows: list[int], widths: Mapping[str, int], sharing: int, narrow: Collection[str] = ()
+) -> list[dict[str, RowFile]]:
     """Creates files for the fields of a bank: the centers and their optimizer states.
 
     The first field allocates its disk space now, because all its rows are written at the start. The others allocate
@@ -108,6 +111,7 @@ def bank_files(folder: str, num_rows: list[int], widths: Mapping[str, int], shar
         num_rows: number of rows of each piece of the bank.
         widths: numbers per row of each field.
         sharing: number of ranks that create banks of this size in the folder at the same time.
+        narrow: fields with numbers of 16 bits, see RowFile; float32 for the others.
 
     Returns:
         For each piece, the file of each field.
@@ -119,12 +123,13 @@ def bank_files(folder: str, num_rows: list[int], widths: Mapping[str, int], shar
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise OSError(f"cannot create the folder {folder}: {error.strerror}") from error
-    first, *later = widths.values()
-    later_bytes = 4 * sum(num_rows) * sum(later) * sharing  # not yet allocated by any rank
-    _require(folder, 4 * sum(num_rows) * first + later_bytes)
+    dtypes = {field: np.uint16 if field in narrow else np.float32 for field in widths}
+    first, *later = (width * np.dtype(dtypes[field]).itemsize for field, width in widths.items())
+    later_bytes = sum(num_rows) * sum(later) * sharing  # not yet allocated by any rank
+    _require(folder, sum(num_rows) * first + later_bytes)
     pieces = [
         {
-            field: RowFile(folder, rows, width, reserve=number == 0)
+            field: RowFile(folder, rows, width, reserve=number == 0, dtype=dtypes[field])
             for number, (field, width) in enumerate(widths.items())
         }
         for rows in num_rows

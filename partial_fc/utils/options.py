@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from partial_fc.layer.center_states import CENTER_DTYPES
+
 from .config import Setting, SettingsError, parse_options, split_options
 
 LARGEST_RATE = 10**6  # far below the float32 maximum of 3e38, so that a scaled rate stays finite
@@ -81,6 +83,13 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
             "auto",
             "data type of the layer's matrix products; auto is tf32 on GPUs that have it, else float32",
             choices=LAYER_DTYPES,
+            trainer="torch",
+        ),
+        Setting(
+            "center_dtype",
+            "float32",
+            "data type in which the class centers and their momentum are stored; bfloat16 takes half the memory",
+            choices=tuple(CENTER_DTYPES),
             trainer="torch",
         ),
         Setting(

@@ -13,7 +13,7 @@ from partial_fc.checkpoint import SavedClasses
 from partial_fc.layer.bank_files import consecutive
 from partial_fc.layer.sampling import WeightIndexSampler
 
-from .layer.rows import HostCopy
+from .layer.rows import HostCopy, computed_type, is_narrow, numpy_view
 from .partial_fc import PartialFC
 
 PART_BYTES = 16 << 20  # size of the parts in which a GPU copies rows to the host
@@ -32,6 +32,7 @@ class TorchBank:
         self.class_start, self.num_local = layer.class_start, layer.num_local
         self.embedding_size = layer.embedding_size
         self.widths = {field: self._sub_centers * width for field, width in layer.widths.items()}
+        self.nbytes = sum(getattr(layer, field).nbytes for field in layer.widths)
         self.sampler: WeightIndexSampler = layer.sampler
 
     def set_sample_ratio(self, ratio: float) -> None:
@@ -48,7 +49,7 @@ class TorchBank:
         if not copied:
             return _in_parts(rows)
         if rows.device.type == "cpu":
-            return [rows.clone().numpy()]
+            return [numpy_view(rows.clone())]
         # In pinned parts: a GPU copies faster to pinned memory, and the host joins earlier parts meanwhile.
         return [_joined(_in_parts(rows), rows)]
 
@@ -66,7 +67,7 @@ class TorchBank:
             rows = self._rows(field)
 
             def current(part: slice, rows: torch.Tensor = rows) -> np.ndarray:
-                return rows[part].to("cpu", copy=True).numpy()
+                return rows[part].to("cpu", computed_type(rows), copy=True).numpy()
 
             blocks, count = saved.blocks(field, saved_classes, current), self._sub_centers
             self._layer.copy_rows(
@@ -90,14 +91,14 @@ def _in_parts(rows: torch.Tensor) -> Iterator[np.ndarray]:
     copies = map(HostCopy, rows.split(max(1, PART_BYTES // max(1, rows[:1].nbytes))))
     copy = next(copies)
     for following in copies:
-        yield copy.wait().numpy()
+        yield numpy_view(copy.wait())
         copy = following
-    yield copy.wait().numpy()
+    yield numpy_view(copy.wait())
 
 
 def _joined(parts: Iterable[np.ndarray], rows: torch.Tensor) -> np.ndarray:
     """Concatenates the parts of ``rows``."""
-    joined, end = np.empty(rows.shape, np.float32), 0
+    joined, end = np.empty(rows.shape, np.uint16 if is_narrow(rows) else np.float32), 0
     for part in parts:
         start, end = end, end + len(part)
         joined[start:end] = part

@@ -15,7 +15,7 @@ from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.batch import Batch, Inputs
 from partial_fc.data.training_data import Batches, DataLoader, DummyData
 from partial_fc.distributed.errors import errors_of_head
-from partial_fc.layer.center_states import center_widths
+from partial_fc.layer.center_states import center_bytes
 from partial_fc.layer.margins import COMBINED
 from partial_fc.settings.checks import check_batch_norms
 from partial_fc.training.heads import Head
@@ -202,11 +202,12 @@ class TorchFramework:
         """Returns the free memory of this rank's GPU in bytes; None without a GPU."""
         return torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else None
 
-    def center_widths(self, settings) -> dict[str, int]:
-        """Returns the numbers per class of the centers and of each state of their optimizer."""
-        widths = center_widths(settings.embedding_size, optimizer_named(settings.center_optimizer, settings.wd).states)
-        sub_centers = options_of(settings, "layer_options").sub_centers
-        return {field: sub_centers * width for field, width in widths.items()}
+    def class_bytes(self, settings) -> int:
+        """Returns the bytes of a class in the bank, see Framework.class_bytes."""
+        layer = options_of(settings, "layer_options")
+        states = optimizer_named(settings.center_optimizer, settings.wd).states
+        row_bytes = center_bytes(settings.embedding_size, states, layer.center_dtype)
+        return layer.sub_centers * sum(row_bytes.values())
 
     def check_task(self, task: Task) -> None:
         """Accepts every task."""
@@ -307,6 +308,7 @@ class TorchFramework:
             logits_cache_mb=None if options.logits_cache_mb < 0 else options.logits_cache_mb,
             layer_dtype=options.dtype,
             layer_kernel=options.kernel,
+            center_dtype=options.center_dtype,
             folder=settings.bank_folder,
             on_host=not settings.bank_on_gpu and self.device.type == "cuda",
             device=self.device,

@@ -3,6 +3,7 @@
 Shapes: L classes of this rank.
 """
 
+import os
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -11,11 +12,14 @@ from typing import Any
 import torch
 
 from partial_fc.utils.atomic_io import replace_file_by
+from partial_fc.utils.mmap_rows import RowFile
 from partial_fc.utils.regular_files import open_regular
 
 from .errors import error_message
+from .layer.rows import is_narrow
 from .tensor_headers import StandIn, UnsupportedTensorError, check_header
 
+ROWS = 1024  # 16-bit rows that are copied at a time
 # Of the tensors in a file of safetensors, as in tensor_headers.py. A float8 means little without its scale.
 DTYPES = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 DTYPES |= {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -27,9 +31,20 @@ def center_file(field: str) -> str:
 
 
 def save_rows(path: str, rows: torch.Tensor, alive: Callable[[], None]) -> None:
-    """Writes rows from any device and calls ``alive`` every few MB; after an OSError an older file is unchanged."""
+    """Writes rows from any device and calls ``alive`` every few MB; after an OSError an older file is unchanged.
+
+    16-bit rows are written as float32.
+    """
+    rows = rows.detach().cpu()
+    if is_narrow(rows) and len(rows):  # a copy in a file, because the memory may be too small for it
+        count, width = rows.shape
+        wide = torch.from_numpy(RowFile(os.path.dirname(path) or ".", count, width, reserve=True).rows)
+        for part, copied in zip(rows.split(ROWS), wide.split(ROWS)):
+            copied.copy_(part)
+            alive()
+        rows = wide
     try:
-        replace_file_by(path, partial(torch.save, rows.detach().cpu()), alive)
+        replace_file_by(path, partial(torch.save, rows), alive)
     except RuntimeError as error:  # PyTorch raises it when it closes a file after a failed write
         raise OSError(f"cannot write {path}: {error.__context__ or error}") from error
 

@@ -44,6 +44,7 @@ def precision_line(settings, device: torch.device, ranks: int) -> str:
         f"backbone in {backbone_type}{', compiled' if compiled else ''}",
         f"its gradients averaged in {settings.gradient_dtype}" if ranks > 1 else "",
         f"layer in {layer_type(options.dtype, gpu_facts(device))}",
+        f"class centers stored in {options.center_dtype}" if options.center_dtype != "float32" else "",
         tiles,
     ]
     return ", ".join(part for part in parts if part)

@@ -60,10 +60,13 @@ class PartialFC(ClassCenters):
         logits_cache_mb: MiB of logits that a step may keep between its passes; None chooses, see LogitsCache.
         layer_dtype: type of the operands of the layer's products, as a dtype or its name: float32, "tf32" (float32 on
             CPUs), bfloat16, or float16, which is fast on GPUs only. "auto" is TF32 on GPUs that support it, otherwise
-            float32. Centers, sums, statistics and targets are float32; layer/products.py bounds the error.
+            float32. Sums, statistics and targets are float32; layer/products.py bounds the error.
         layer_kernel: "torch" uses PyTorch's operators; "triton" uses fused kernels if they support the layer and agree
             with PyTorch's operators in the first step; "auto" is "triton" on GPUs where they are also faster. The log
             has the reason if the kernels are not used.
+        center_dtype: type in which centers and states of E numbers are stored, as a dtype or its name: float32, or
+            bfloat16, which takes half the memory. The layer reads bfloat16 rows into float32, and an update rounds them
+            stochastically, see layer/rounding.py; ``layer_kernel`` is then "torch".
         folder: keeps centers and states in files in this folder, see FileStore; for banks that do not fit into memory,
             with a small sample_rate.
         on_host: keeps centers and states in host memory. From there, and from files, a step on a GPU copies the rows
@@ -81,10 +84,10 @@ class PartialFC(ClassCenters):
         prefix: folder of these files.
 
     Attributes:
-        weight: (L*K, E) float32 parameter on the device, the host or in a file; the K rows of a class are adjacent.
-            Initially normal with standard deviation 0.01; depends on the seed and the class, not on R.
-        weight_mom: (L*K, E) float32, only with SGD: a sum of gradients, as in torch.optim.SGD, or of steps. Other
-            optimizers have the attributes that their ``states`` name.
+        weight: (L*K, E) parameter in ``center_dtype`` on the device, the host or in a file; the K rows of a class are
+            adjacent. Initially normal with standard deviation 0.01; depends on the seed and the class, not on R.
+        weight_mom: (L*K, E) in ``center_dtype``, only with SGD: a sum of gradients, as in torch.optim.SGD, or of steps.
+            Other optimizers have the attributes that their ``states`` name.
         optimizer: CenterOptimizer, for learning rate schedulers and explicit steps.
         row_optimizer: the object that updates the centers.
         class_start, num_local: first class and number L of the classes of this rank.
@@ -124,6 +127,7 @@ class PartialFC(ClassCenters):
         logits_cache_mb: int | None = None,
         layer_dtype: torch.dtype | str = "auto",
         layer_kernel: str = "auto",
+        center_dtype: torch.dtype | str = "float32",
         folder: str | None = None,
         on_host: bool = False,
         store: Callable[[int, torch.device], CenterStore] = CenterStore,
@@ -160,6 +164,7 @@ class PartialFC(ClassCenters):
             logits_cache_mb=logits_cache_mb,
             layer_dtype=layer_dtype,
             layer_kernel=layer_kernel,
+            center_dtype=center_dtype,
             folder=folder,
             on_host=on_host,
             store=store,

@@ -1,6 +1,7 @@
 """Loads a layer from a distributed checkpoint, trains a step and saves the layer in another folder.
 
-Arguments: folder to load from, or "-" for none; folder to save in. Rank 0 writes all ranks' arrays to <folder>.npz.
+Arguments: folder to load from, or "-" for none; folder to save in; type of the centers. Rank 0 writes all ranks' arrays
+to <folder>.npz, in float32.
 """
 
 import sys
@@ -14,7 +15,7 @@ from partial_fc_torch import CosFace, PartialFC, ShardedState
 from partial_fc_torch.layer.optimizers import AdamW
 
 CLASSES, E = 20, 4
-before, after = sys.argv[1:]
+before, after, center_dtype = sys.argv[1:]
 if dist.is_torchelastic_launched():
     dist.init_process_group("gloo")
 layer = PartialFC(
@@ -25,14 +26,16 @@ layer = PartialFC(
     embedding_size=E,
     optimizer=AdamW(),
     seed=len(before),
+    center_dtype=center_dtype,
 )
 layer.learning_rate = 0.1
 
 
 def write(path):
-    gathered = layer.collectives.gather_object("rows", {name: layer.rows(name).numpy() for name in layer.widths})
+    rows = {name: layer.rows(name).float().numpy() for name in layer.widths}
+    gathered = layer.collectives.gather_object("rows", rows)
     if layer.collectives.rank == 0:
-        np.savez(path, **{name: np.concatenate([rows[name] for rows in gathered]) for name in layer.widths})
+        np.savez(path, **{name: np.concatenate([each[name] for each in gathered]) for name in layer.widths})
 
 
 if before != "-":

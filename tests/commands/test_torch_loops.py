@@ -31,10 +31,11 @@ def test_any_loop_has_the_losses_of_our_trainer(in_turn, tmp_path):
     assert (tmp_path / "fsdp" / ".metadata").exists()
 
 
-def test_a_checkpoint_of_three_processes_continues_on_two_and_on_one(in_turn, tmp_path):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_checkpoint_of_three_processes_continues_on_two_and_on_one(dtype, in_turn, tmp_path):
     folders = ["-", *(str(tmp_path / str(processes)) for processes in (3, 2, 1))]
     steps = list(zip(folders, folders[1:]))
-    output = in_turn(*(f"{after[-1]} commands.sharded_checkpoint {before} {after}" for before, after in steps))
+    output = in_turn(*(f"{after[-1]} commands.sharded_checkpoint {before} {after} {dtype}" for before, after in steps))
     assert re.findall(r"^update \d$", output, re.MULTILINE) == ["update 1", "update 2", "update 3"]
     for before, after in steps:
         trained, loaded = np.load(f"{after}.npz"), np.load(f"{after}-before.npz")

@@ -79,14 +79,15 @@ def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
     layers, engines = recorded(monkeypatch, build, "PartialFC"), recorded(monkeypatch, build, "TorchEngine")
     common = {"sampling_correction": True, "momentum": 0.8, "seed": 5, "tile_classes": 64, "logits_cache_mb": 7}
     common |= {"layer_dtype": "bfloat16", "layer_kernel": "torch"}
-    of_layer = {"layer_options": "sub_centers=2", "objective": "uniface", "objective_options": "weight=2.0"}
+    of_layer = {"layer_options": "sub_centers=2,center_dtype=bfloat16"}
+    of_layer |= {"objective": "uniface", "objective_options": "weight=2.0"}
     same = {"max_grad_norm": 3.0, "gradient_acc": 2, "ema_decay": 0.75}
     of_margin = {"loss": "own", "margin": "combined", "margins": [1.1, 0.3, 0.2], "loss_s": 30.0}
     changes = {"wd": 0.002, "sample_ratio": [0.5, 0.2], "bank_folder": str(tmp_path), "bf16": True, "debug": True}
     changes |= {"backbone_lr": 0.3, "memory_bank_lr": 0.7, "decay_on": "weights", "image_size": 16}
     changes |= {"part_rates": ["embed=0", "pool=0.25"], "interclass_filtering_threshold": 0.4}
     settings = settings_of(tmp_path, **common, **of_layer, **same, **of_margin, **changes)
-    assert TorchFramework().center_widths(settings) == {"weight": 2 * 16, "weight_mom": 2 * 16}
+    assert TorchFramework().class_bytes(settings) == 2 * 2 * (16 + 16)
     backbone = nn.Sequential()
     backbone.pool, backbone.last = nn.Linear(4, 5), nn.Linear(5, 16)
     backbone.embed = nn.BatchNorm2d(3)
@@ -109,7 +110,7 @@ def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
         **{"num_classes": 10, "sample_rate": 0.5, "embedding_size": 16, "optimizer": "sgd", "weight_decay": 0.002},
         **{"prefix": str(tmp_path / "centers"), "momentum_convention": "steps", "collectives": default_collectives},
         **{"folder": str(tmp_path), "on_host": False, "device": torch.device("cpu"), "sub_centers": 2},
-        **{"objective": "uniface", "objective_options": {"weight": 2.0}},
+        **{"center_dtype": "bfloat16", "objective": "uniface", "objective_options": {"weight": 2.0}},
     }
     optimizer = engine.layer.row_optimizer
     assert (optimizer.momentum, optimizer.weight_decay, optimizer.momentum_convention) == (0.8, 0.002, "steps")

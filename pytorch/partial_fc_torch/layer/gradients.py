@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from .rows import StepCenters, TileGradient, gather_rows, inverse_norms, to_device
+from .rows import StepCenters, TileGradient, computed_type, gather_rows, inverse_norms, to_device
 
 UPDATE_ROWS = 4096  # rows of a tile in an update outside of the backward pass
 
@@ -40,7 +40,8 @@ class RowGradient:
 
     def __init__(self, sampled: StepCenters):
         self._sampled = sampled
-        self._values = sampled.weight.new_empty(len(sampled), sampled.weight.shape[1])
+        weight = sampled.weight
+        self._values = weight.new_empty(len(sampled), weight.shape[1], dtype=computed_type(weight))
         self._filled, self._earlier = 0, False
 
     def add(self, tile: TileGradient) -> None:

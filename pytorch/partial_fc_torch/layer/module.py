@@ -18,7 +18,7 @@ from torch.autograd.graph import increment_version
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import cores_of_rank, rank_info
 from partial_fc.layer.bank_files import Blocks, rate_limited
-from partial_fc.layer.center_states import center_widths
+from partial_fc.layer.center_states import CENTER_DTYPES, center_widths
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.sampling import (
     NOTHING_TO_CORRECT,
@@ -39,7 +39,8 @@ from .margins import as_margin
 from .objectives import Objective, as_objective
 from .optimizers import RowOptimizer, RowUpdate
 from .products import products_of
-from .rows import Centers, StepCenters, to_device
+from .rounding import Rounding
+from .rows import Centers, StepCenters, computed_type, to_device
 from .step import Drawn, Loss, Step, StepComputation
 from .stores import CenterStore, FileStore, HostStore
 from .torch_passes import TorchPasses
@@ -88,6 +89,7 @@ class ClassCenters(torch.nn.Module):
         logits_cache_mb: int | None = None,
         layer_dtype: torch.dtype | str = "auto",
         layer_kernel: str = "auto",
+        center_dtype: torch.dtype | str = "float32",
         folder: str | None = None,
         on_host: bool = False,
         store: Callable[[int, torch.device], CenterStore] = CenterStore,
@@ -108,18 +110,19 @@ class ClassCenters(torch.nn.Module):
         if seed is None:
             seed = int(self.collectives.broadcast("seed", torch.randint(2**63 - 1, (), device="cpu").item()))
         shard = shard_of(num_classes, rank, size)
+        self.center_dtype = _center_dtype(center_dtype, layer_kernel)
         self.num_classes, self.embedding_size, self.sub_centers = num_classes, embedding_size, sub_centers
         self.class_start, self.num_local = shard.start, shard.size
         self.row_optimizer, self.update_in_backward = optimizer, update_in_backward or optimizer is None
         self.optimizer = CenterOptimizer(self._update_rows, objective.trained()) if optimizer else None
         self.sampling_correction = sampling_correction
-        self.sampler = WeightIndexSampler(shard.size, shard.size, rank, shard.start, seed)
+        self._seed, self.sampler = seed, WeightIndexSampler(shard.size, shard.size, rank, shard.start, seed)
         self.sample_rate = sample_rate
         self.num_update, self._sampler_after_step = 0, self.sampler.state()
         self.requires_positives = True
         self.in_files = bool(folder) and shard.size > 0
         self._store = self._open_store(folder, on_host, store, device)
-        weight, *states = [self._store.allocate(name, width) for name, width in self.widths.items()]
+        weight, *states = [self._allocate(name) for name in self.widths]
         self.weight = torch.nn.Parameter(weight, requires_grad=optimizer is None or not update_in_backward)
         for name, state in zip(self.states, states):
             self.register_buffer(name, state)
@@ -131,7 +134,8 @@ class ClassCenters(torch.nn.Module):
         products = products_of(layer_type(layer_dtype, gpu_facts(device)), margin.scale)
         loss = Loss(margin, objective, products, sub_centers)
         of_torch = TorchPasses(loss, tile_classes, None if logits_cache_mb is None else logits_cache_mb << 20)
-        self._computation = StepComputation(loss, self.exchange, of_torch, layer_kernel, optimizer)
+        kernel = "torch" if self.center_dtype == torch.bfloat16 else layer_kernel
+        self._computation = StepComputation(loss, self.exchange, of_torch, kernel, optimizer)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -142,6 +146,14 @@ class ClassCenters(torch.nn.Module):
     def widths(self) -> dict[str, int]:
         """Number of columns of ``weight`` and of each state, by name."""
         return center_widths(self.embedding_size, self.row_optimizer.states if self.row_optimizer else {})
+
+    @property
+    def dtypes(self) -> dict[str, torch.dtype]:
+        """Type of ``weight`` and of each state, by name; states of one number per row are float32."""
+        states = self.row_optimizer.states if self.row_optimizer else {}
+        return {
+            name: self.center_dtype if is_row else torch.float32 for name, is_row in {"weight": True, **states}.items()
+        }
 
     @property
     def learning_rate(self) -> float | None:
@@ -363,24 +375,32 @@ class ClassCenters(torch.nn.Module):
             return CenterStore(0, device)
         store: CenterStore = make_store(rows, torch.device("cpu") if on_host else device)
         if folder:
-            store = FileStore(rows, folder, self.widths, self.collectives.local_size)
+            store = FileStore(rows, folder, self.widths, self.dtypes, self.collectives.local_size)
         if not on_host and store.device == device:
             return store
         return HostStore(store, device, cores_of_rank(self.collectives.local_size))
+
+    def _allocate(self, name: str) -> torch.Tensor:
+        """Returns the array of ``weight`` or of a state; a store of the user's may have float32 alone."""
+        width, dtype, store = self.widths[name], self.dtypes[name], self._store
+        array = store.allocate(name, width) if dtype == torch.float32 else store.allocate(name, width, dtype)
+        if array.dtype != dtype:
+            raise ValueError(f"the store has {name} in {array.dtype}, not in center_dtype={dtype}")
+        return array
 
     def _centers(self) -> Centers:
         return Centers(self.weight.detach(), {name: getattr(self, name) for name in self.states})
 
     def _on_device(self, features: torch.Tensor) -> torch.Tensor:
         kind, products = self.weight.dtype, self._computation.loss.products.dtype
-        if kind not in (torch.float32, torch.float64):
+        if kind not in (torch.float32, torch.float64, self.center_dtype):
             raise TypeError(
                 f"the centers are {kind}, but must be float32 or float64, in which the labels are sent, too: set "
                 "layer_dtype for faster products"
             )
         if kind == torch.float64 and products in ("bfloat16", "float16"):
             raise TypeError(f"the centers are {kind}, but must be float32 with layer_dtype={products}")
-        return features.to(self.device, self.weight.dtype)
+        return features.to(self.device, computed_type(self.weight))
 
     def _full_precision(self) -> AbstractContextManager[None]:
         """Returns a context that disables the caller's autocast, which would change the type of the products."""
@@ -419,6 +439,10 @@ class ClassCenters(torch.nn.Module):
                 "the layer has no learning rate: give it lr=..., or set its attribute learning_rate. It updates its "
                 "centers itself; other optimizers do not move them"
             )
+        if self.center_dtype == torch.bfloat16:
+            copied, device = sampled.local_rows, sampled.weight.device
+            local_rows = None if copied is None else to_device(copied, device)
+            sampled.rounding = Rounding(self._seed, self.num_update, self.class_start * self.sub_centers, local_rows)
         return RowUpdate(self.row_optimizer, sampled, self.learning_rate)
 
     def _apply(self, *arguments, **options):
@@ -507,6 +531,16 @@ def rows_of_classes(index, sub_centers: int):
         return index
     numbers = torch.arange(sub_centers, device=index.device) if isinstance(index, torch.Tensor) else range(sub_centers)
     return (index[:, None] * sub_centers + numbers).reshape(-1)
+
+
+def _center_dtype(value: torch.dtype | str, layer_kernel: str) -> torch.dtype:
+    name = str(value).removeprefix("torch.")
+    if name not in CENTER_DTYPES:
+        raise ValueError(f"center_dtype is {name}, expected {' or '.join(CENTER_DTYPES)}")
+    if name != "float32" and layer_kernel == "triton":
+        raise ValueError(f"the fused kernels do not read {name}: set layer_kernel=torch, or center_dtype=float32")
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
 
 
 class _MeanLoss(torch.autograd.Function):

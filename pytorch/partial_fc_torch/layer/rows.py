@@ -1,14 +1,19 @@
 """Rows of centers and features: operations on them, and copies between the host and the device of the layer.
 
+Rows may be stored in bfloat16. `gather_rows` returns them in float32, in which the layer computes, and `Centers.write`
+rounds them back; nothing else reads or writes 16-bit rows of a step.
+
 Shapes: N rows, T rows, S centers of a step, E embedding.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch.autograd.graph import increment_version
+
+from .rounding import Rounding
 
 # Added to squared norms, so that a zero row has a finite inverse norm; the same as in MXNet's trainer.
 NORM_EPSILON = 1e-10
@@ -22,6 +27,21 @@ class Centers:
 
     weight: torch.Tensor  # (N, E)
     states: dict[str, torch.Tensor]  # name -> (N, width), see RowOptimizer.states
+    # Of 16-bit rows in an update; None rounds to nearest
+    rounding: Rounding | None = field(default=None, kw_only=True)
+
+    def write(self, rows: torch.Tensor, weight: torch.Tensor, states: dict[str, torch.Tensor]) -> None:
+        """Writes rows by index, without repetitions, in place.
+
+        Args:
+            rows: (T,) int64.
+            weight, states: (T, width) each, in the type of `gather_rows`.
+        """
+        arrays = [(self.weight, weight), *((self.states[name], values) for name, values in states.items())]
+        for number, (array, values) in enumerate(arrays):
+            if self.rounding and array.dtype != values.dtype:
+                values = self.rounding(values, rows, number)
+            scatter_rows(array, rows, values.to(array.dtype))
 
 
 @dataclass
@@ -33,6 +53,10 @@ class StepCenters(Centers):
     order: torch.Tensor | None = None
     # (S,) int64 on the host, their rows in the arrays of the layer; None if they need not be written back
     local_rows: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.rows is None and is_narrow(self.weight):  # tiles of them are copies, like tiles of sampled rows
+            self.rows = torch.arange(len(self.weight), device=self.weight.device)
 
     def __len__(self) -> int:
         return len(self.weight if self.rows is None else self.rows)
@@ -57,8 +81,31 @@ class TileGradient:
 
 
 def gather_rows(array: torch.Tensor, rows: RowIndex, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Returns rows of an array: a view if the index is a slice, otherwise a copy, in ``out`` if given."""
-    return array[rows] if isinstance(rows, slice) else torch.index_select(array, 0, rows, out=out)
+    """Returns rows of an array: a view if the index is a slice, otherwise a copy; 16-bit rows as a float32 copy.
+
+    A copy of rows by index is in ``out``, if it is given.
+    """
+    if isinstance(rows, slice):
+        return array[rows].to(computed_type(array))
+    if not is_narrow(array):
+        return torch.index_select(array, 0, rows, out=out)
+    narrow = array.index_select(0, rows)
+    return narrow.float() if out is None else out.copy_(narrow)
+
+
+def is_narrow(rows: torch.Tensor) -> bool:
+    """Returns whether rows are stored in 16 bits, in which the layer does not compute."""
+    return rows.dtype == torch.bfloat16
+
+
+def computed_type(rows: torch.Tensor) -> torch.dtype:
+    """Returns the type in which the layer computes with rows, see `gather_rows`."""
+    return torch.float32 if is_narrow(rows) else rows.dtype
+
+
+def numpy_view(rows: torch.Tensor) -> np.ndarray:
+    """Returns rows on the host as an array that shares their memory; bfloat16, which NumPy lacks, as its bits."""
+    return (rows.view(torch.uint16) if is_narrow(rows) else rows).numpy()
 
 
 def scatter_rows(array: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> None:
@@ -66,7 +113,7 @@ def scatter_rows(array: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) 
     if array.device.type != "cpu":
         array.index_copy_(0, rows, values)
         return
-    array.numpy()[rows.numpy()] = values.numpy()  # twice as fast as index_copy_
+    numpy_view(array)[rows.numpy()] = numpy_view(values)  # twice as fast as index_copy_
     increment_version(array)
 
 

@@ -43,7 +43,7 @@ from .exchange import GlobalBatch, LayerExchange
 from .margins import Margin, Targets
 from .objectives import Objective
 from .products import Features, Products
-from .rows import StepCenters, dot_rows, inverse_norms, remove_component
+from .rows import StepCenters, dot_rows, gather_rows, inverse_norms, remove_component
 
 if TYPE_CHECKING:
     from .gradients import GradientSink
@@ -110,7 +110,8 @@ class Step:
         labels, gradient = self.labels, torch.zeros_like(self.features.unit)
         for number in range(labels.columns.shape[1]):
             positions = labels.positions[:, number]
-            centers = self.sampled.weight[positions if self.sampled.rows is None else self.sampled.rows[positions]]
+            rows = positions if self.sampled.rows is None else self.sampled.rows[positions]
+            centers = gather_rows(self.sampled.weight, rows)
             factors = self.d_labels[:, number] * labels.inverse_norms[:, number]
             gradient.addcmul_(centers, torch.where(labels.held[:, number], factors, 0.0)[:, None])
         return gradient
@@ -239,7 +240,7 @@ class StepComputation:
         positions = columns.clamp(min=0)[..., None] * count + numbers  # (G, P, K)
         cosines, inverse = [], []
         for each in positions.flatten(1).unbind(1):  # one at a time, as they are as large as the features
-            centers = sampled.weight[each if sampled.rows is None else sampled.rows[each]]
+            centers = gather_rows(sampled.weight, each if sampled.rows is None else sampled.rows[each])
             inverse.append(inverse_norms(centers))
             cosines.append(dot_rows(features.unit, centers).double() * inverse[-1])
         cosine, norms = (torch.stack(parts, 1).view(positions.shape) for parts in (cosines, inverse))

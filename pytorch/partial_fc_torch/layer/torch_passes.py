@@ -16,7 +16,7 @@ from partial_fc.utils.text import amount
 from ..device_defaults import gpu_facts, suitable_tile_classes
 from .gradients import GradientSink
 from .products import Operands
-from .rows import RowIndex, TileGradient, gather_rows, inverse_norms
+from .rows import RowIndex, TileGradient, gather_rows, inverse_norms, is_narrow
 from .step import Loss, Step
 
 
@@ -25,7 +25,7 @@ class Tile:
     """Some of the classes of a step."""
 
     rows: RowIndex  # index of the centers
-    weight: torch.Tensor  # (T*K, E) centers
+    weight: torch.Tensor  # (T*K, E) centers; empty in the cache if they are stored in 16 bits
     inverse_norm: torch.Tensor  # (T*K,) 1 / |W|
     log_weights: torch.Tensor | None  # (T,), see Drawn
     # (G, T), -inf for labels of a row. `Objective.term` replaces them by their part of the sums, and in the backward
@@ -117,7 +117,8 @@ class TorchPasses:
         starts = torch.arange(0, len(step.sampled) + width, width, device=unit.device)
         step.borders = torch.searchsorted(positions, starts)  # where the labels of each tile begin
         caching, sums = self._cached_tiles(step), []
-        if caching and unit.is_cpu and step.sampled.rows is not None:
+        narrow = is_narrow(step.sampled.weight)
+        if caching and unit.is_cpu and step.sampled.rows is not None and not narrow:
             # A C library returns large blocks to the system, and new ones cost a page fault for every 4 KB: a tenth of
             # a step. The block belongs to this step until its backward pass ends, as others may begin before that.
             kept.copies, self._copies, centers = self._copies, None, step.sampled.weight
@@ -127,6 +128,8 @@ class TorchPasses:
             tile = self._logits(step, number)
             sums.append(term.tile(tile.logits, tile.log_weights))
             if number < caching:
+                if narrow:  # read again in the backward pass: float32 copies would take more memory than the logits
+                    tile.weight = unit.new_empty(0)
                 kept.cached.append(tile)
         kept.sums = torch.stack(sums).double()
         return term.combine(kept.sums)
@@ -210,6 +213,8 @@ class TorchPasses:
         tile = kept.cached[number] if number < len(kept.cached) else None
         if tile is not None:
             kept.cached[number] = None  # so that its memory is freed after use
+            if not len(tile.weight):
+                tile.weight = gather_rows(step.sampled.weight, tile.rows)
             tile.logits.mul_(term.factors(kept.sums[number], step.row_term).to(tile.logits.dtype)[:, None])
         else:
             tile = self._logits(step, number)
@@ -225,8 +230,8 @@ class TorchPasses:
         """
         (margin, objective, _, count), weight, batch = self.loss, step.sampled.weight, len(step.labels.held)
         arrays = 1 + (margin.slopes_negatives or objective.slopes_negatives)
-        copied = weight.shape[1] * count if step.sampled.rows is not None else 0
-        class_bytes = weight.element_size() * (batch * arrays + copied) + batch * (count > 1)
+        copied = weight.shape[1] * count if step.sampled.rows is not None and not is_narrow(weight) else 0
+        class_bytes = step.features.unit.element_size() * (batch * arrays + copied) + batch * (count > 1)
         fitting = self.logits_cache.limit(weight.device) // class_bytes
         if fitting * count >= len(step.sampled):
             return self.num_tiles(step)

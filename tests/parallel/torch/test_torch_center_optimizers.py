@@ -14,6 +14,7 @@ from torch_layer import FUSED, LOCAL, LR, RANK, all_ranks, build, random_batch
 from oracle import MARGINS
 from partial_fc_torch import CombinedMarginLoss
 from partial_fc_torch.layer.optimizers import Adagrad, AdamW
+from partial_fc_torch.layer.rounding import Rounding
 
 STEPS, SCALE, DECAY = 6, 8.0, 0.3
 # Where a gradient is nearly 0, its sign decides AdamW's first update: a larger eps keeps float32 near float64.
@@ -97,3 +98,27 @@ def test_a_training_equals_the_optimizer_of_each_row(name, classes, ratio, tilin
             np.testing.assert_allclose(found[field][row], state.get(key, 0), rtol=1e-3, atol=1e-4)
     unmoved = updates == 0
     np.testing.assert_array_equal(found["weight"][unmoved], before[unmoved])
+
+
+@pytest.mark.parametrize("place", ["memory", "host", "files"])
+@pytest.mark.parametrize("classes, ratio", [(12, 1.0), (2, 1.0), (31, 0.3)])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_16_bit_centers_are_those_of_float32_rounded_by_seed_update_and_row(optimizer, classes, ratio, place, folder):
+    """Each step of a layer, on any number of ranks, rounds the result of a float32 layer with the same rows."""
+    where = {"folder": folder} if place == "files" else {"on_host": place == "host"}
+    of_both = {"optimizer": optimizer, "sub_centers": 2, "tile_classes": 5, "seed": 3}
+    wide = build(classes, ratio, **of_both)
+    narrow = build(classes, ratio, center_dtype="bfloat16", **of_both, **where)
+    for update in range(3):
+        for field in wide.widths if wide.num_local else ():
+            wide.copy_rows(field, [(0, narrow.rows(field).float().numpy())])
+        wide.sampler.restore(narrow.sampler.state())
+        features, labels = random_batch(classes, update)
+        for layer in (wide, narrow):
+            layer.step(torch.from_numpy(features[LOCAL]), torch.from_numpy(labels[LOCAL]))
+        every = torch.arange(2 * classes)
+        for number, field in enumerate(wide.widths):
+            exact, found = torch.from_numpy(all_ranks(wide.rows(field))), all_ranks(narrow.rows(field).float())
+            expected = Rounding(3, update, 0)(exact, every, number) if exact.shape[1] > 1 else exact
+            # The order of rows on the host changes float32 sums, which few roundings notice.
+            assert (expected.float().numpy() == found).mean() > (0.98 if place == "host" else 0.9999)

@@ -12,6 +12,7 @@ from torch_training import Training, build_engine, small_backbone, small_transfo
 import checkpoint_cases
 from checkpoint_cases import CLASSES
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses
+from partial_fc.checkpoint.layout import center_file
 from partial_fc.training.saved_training import find_checkpoint
 from partial_fc_torch import AdaFace, CurricularFace
 from partial_fc_torch.collectives import default_collectives
@@ -22,7 +23,7 @@ def folder(folder):
     return CheckpointFolder(folder, kept=9)
 
 
-SUB_CENTERS = {"sub_centers": 3}
+SUB_CENTERS, NARROW = {"sub_centers": 3}, {"center_dtype": "bfloat16"}
 
 
 # The initial loss scale of float16 overflows in these steps.
@@ -36,6 +37,9 @@ SUB_CENTERS = {"sub_centers": 3}
         {"optimizer": "adagrad"},
         {"gradient_acc": 3},
         {"of_layer": SUB_CENTERS},
+        {"of_layer": NARROW},
+        {"of_layer": {**NARROW, **SUB_CENTERS}, "optimizer": "adamw", "gradient_acc": 3},
+        {"of_layer": NARROW, "optimizer": "adagrad"},
     ],
 )
 def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, changes):
@@ -100,8 +104,9 @@ def test_the_state_of_another_margin_is_left_out(folder, caplog):
     assert Training().fit(3, saved=saved).engine.num_update == 3
 
 
-def test_a_training_with_centers_in_files_resumes_bit_for_bit(folder):
-    make = partial(Training, folder=folder.path, optimizer="adamw")
+@pytest.mark.parametrize("of_layer", [{}, NARROW])
+def test_a_training_with_centers_in_files_resumes_bit_for_bit(folder, of_layer):
+    make = partial(Training, folder=folder.path, optimizer="adamw", of_layer=of_layer)
     checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
     assert make().engine.memory_bank.in_files
 
@@ -127,11 +132,44 @@ def test_a_checkpoint_of_another_training_is_refused(folder):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"optimizer": "sgd"}, {"optimizer": "adamw"}, {"optimizer": "adagrad", "of_layer": SUB_CENTERS}]
+    "changes",
+    [
+        {"optimizer": "sgd"},
+        {"optimizer": "adamw"},
+        {"optimizer": "adagrad", "of_layer": SUB_CENTERS},
+        {"of_layer": NARROW},
+    ],
 )
 def test_mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(folder, changes):
     make = partial(Training, **changes)
     checkpoint_cases.mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(make, folder)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "adagrad"])
+@pytest.mark.parametrize("saved_as, loaded_as", [({}, NARROW), (NARROW, {})])
+def test_centers_of_one_type_are_read_as_the_other(folder, optimizer, saved_as, loaded_as):
+    first = Training(optimizer=optimizer, of_layer=saved_as).fit(3, folder, every=100)
+    second = Training(optimizer=optimizer, of_layer=loaded_as).fit(3, saved=checkpoint_cases.newest(first, folder))
+    for field in first.engine.layer.widths:
+        rows, loaded = (training.engine.layer.rows(field) for training in (first, second))
+        assert torch.equal(loaded, rows.to(loaded.dtype))
+    bank = first.engine.memory_bank
+    (path,) = folder.complete()[0][1:]
+    shape = np.load(f"{path}/{center_file('weight', RANK)}", mmap_mode="r")
+    assert shape.nbytes == bank.num_local * E * (2 if saved_as else 4)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_16_bit_centers_move_to_another_number_of_ranks(ranks):
+    engine = build_engine(small_backbone(), optimizer="adamw", of_layer=NARROW)
+    bits = np.random.default_rng(0).integers(0, 0x7F00, (3, CLASSES, E), np.uint16)  # positive and finite
+    updates = np.arange(CLASSES, dtype=np.float32)[:, None] + 300
+    shards = {**dict(zip(("weight", "weight_exp_avg", "weight_exp_avg_sq"), bits)), "weight_updates": updates}
+    saved = SavedClasses({field: np.array_split(rows, ranks) for field, rows in shards.items()})
+    engine.memory_bank.load_classes(saved)
+    for field, expected in shards.items():
+        (local,) = engine.memory_bank.host_rows(field, copied=True)
+        np.testing.assert_array_equal(all_ranks(local), expected)
 
 
 def test_the_sub_centers_of_a_class_move_together_to_another_number_of_ranks(monkeypatch):

@@ -61,6 +61,19 @@ SUMS = [  # case; bytes by the beginning of a part's name and, after @, its plac
         {"sampled centers and states, of": 2 * 2 * 50 * 16 * 4},
         {"centers and states": (2 * 50 * 16 * 4,) * 2},
     ),
+    # 16 bits: half the bank and the copies between host and GPU, and float32 copies of the tile.
+    (
+        TORCH._replace(center_dtype="bfloat16", optimizer="adamw", ratio=1.0),
+        {"class centers@device": 501 * 8 * 2, "states of their": 501 * (8 * 2 + 8 * 2 + 4)}
+        | {"float32 copies of the centers": 20 * 8 * 4, "sampled centers": 0, "gradient of a tile's": 20 * 8 * 4}
+        | {"states, intermediate results@device": 20 * (8 + 8 + 1) * 4 + 2 * 20 * 8 * 4},
+        {"class centers": (2 * 501 * 8 * 2 + 4 * 8 * 2, 501 * 8 * 2), "states": (501 * (8 * 2 + 8 * 2 + 4),) * 2},
+    ),
+    (
+        TORCH._replace(center_dtype="bfloat16", bank="host"),
+        {"sampled centers and states, of": 2 * 2 * 50 * 8 * 2, "float32 copies of the centers": 20 * 8 * 4},
+        {"centers and states": (2 * 50 * 8 * 2,) * 2},
+    ),
     (SLOPED, {"slopes of the logits": 8 * 50 * 4}, {"all-gather of the targets' cosines": (64, 64)}),
     # Three micro-batches read the centers and exchange features each, and update the centers once.
     (
@@ -222,7 +235,7 @@ OF_LAYER = {"ranks": 2, "batch": 3, "embedding": 64, "ratio": 0.5, "tile_classes
 CASES = [
     {"trainer": "torch", "optimizer": "adagrad", "margin": "magface", "bank": "host", **OF_LAYER},
     {"trainer": "torch", "backbone_optimizer": "adamw", "ema": True, "gradient_dtype": "bfloat16", "gradient_acc": 2},
-    {"trainer": "torch", "activation_checkpointing": True, "sub_centers": 3},
+    {"trainer": "torch", "activation_checkpointing": True, "sub_centers": 3, "center_dtype": "bfloat16"},
     {"trainer": "mxnet", "network": "small", "fp16": True},
     {"trainer": "mxnet", "network": "small", "device": "cpu", "bank": "file"},
 ]
@@ -256,10 +269,11 @@ def test_every_setting_reaches_the_case_unless_an_option_replaces_it(tmp_path, m
     settings = {"num_classes": 1000, "batch_size": 3, "embedding_size": 64, "center_optimizer": "adagrad"}
     settings |= {"optimizer": "adamw", "margin": "magface", "activation_checkpointing": True, "tile_classes": 10}
     settings |= {"gradient_dtype": "bfloat16", "gradient_acc": 2, "logits_cache_mb": 0, "sample_ratio": [0.1, 0.5, 0.2]}
-    settings |= {"ema_decay": 0.9, "bank_on_gpu": False, "task": "faces", "layer_options": "sub_centers=3"}
+    settings |= {"ema_decay": 0.9, "bank_on_gpu": False, "task": "faces"}
+    settings |= {"layer_options": "sub_centers=3,center_dtype=bfloat16"}
     fields = {"batch": 3, "embedding": 64, "optimizer": "adagrad", "backbone_optimizer": "adamw", "margin": "magface"}
     fields |= {"activation_checkpointing": True, "tile_classes": 10, "gradient_dtype": "bfloat16", "gradient_acc": 2}
-    fields |= {"sub_centers": 3}
+    fields |= {"sub_centers": 3, "center_dtype": "bfloat16"}
     case = Case(1000, trainer="torch", logits_cache_mb=0, ratio=0.5, ema=True, bank="host", **fields)
     words = ["--config", "settings.json", "--trainer", "torch"]
     other = {"bank_folder": "/disk", "ema_decay": 0.0, "logits_cache_mb": -1}

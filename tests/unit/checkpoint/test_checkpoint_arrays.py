@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from partial_fc.checkpoint import array_chunks, npz_chunks, open_rows, read_arrays, write_file
+from partial_fc.checkpoint import SavedClasses, array_chunks, npz_chunks, open_rows, read_arrays, write_file
 
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -196,3 +196,15 @@ def test_a_hostile_npz_is_refused(name, tmp_path):
     (tmp_path / "a.npz").write_bytes(data)
     with pytest.raises(ValueError, match=f"a.npz is damaged: .*{message}"):
         read_arrays(str(tmp_path / "a.npz"))
+
+
+def test_bits_of_bfloat16_are_checked_and_read_as_float32(tmp_path):
+    numbers = np.array([[1.0, -2.5, 0.0], [2.0**-126, -(2.0**127), 3.140625]], np.float32)
+    bits = (numbers.view(np.uint32) >> 16).astype(np.uint16)
+    npy(tmp_path / "centers.npy", [bits])
+    rows = open_rows(str(tmp_path / "centers.npy"), 2, 3)
+    np.testing.assert_array_equal(SavedClasses({"weight": [rows]}).rows("weight", np.array([1, 0])), numbers[::-1])
+    for special in (0x7F80, 0xFF80, 0x7FC0):  # infinities and NaN
+        bits[1, 2] = special
+        with pytest.raises(FloatingPointError, match="row 1 of 2 holds a number that is not finite"):
+            list(array_chunks([bits]))

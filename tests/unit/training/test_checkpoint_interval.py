@@ -31,7 +31,7 @@ def test_checkpoints_of_gpus_take_two_percent_of_the_time_at_most(ranks, minutes
     ],
 )
 def test_set_intervals_win_over_the_chosen_ones(on_gpu, asked, expected, tmp_path):
-    bank = SimpleNamespace(num_local=CLASSES, widths=WIDTHS)
+    bank = SimpleNamespace(nbytes=4 * CLASSES * sum(WIDTHS.values()))
     engine, folder = SimpleNamespace(on_gpu=on_gpu, banks={"": bank}), CheckpointFolder(str(tmp_path), 1)
     callback = CallBackCheckpoint(engine, folder, asked[0], loop=LoopState(), minutes=asked[1])
     assert (callback.frequent, callback.minutes) == expected

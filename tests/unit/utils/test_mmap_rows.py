@@ -101,6 +101,17 @@ def test_the_files_of_a_bank(tmp_path):
     assert sum(file.disk_bytes for file in weight) == 8 * 2048 and not any(file.disk_bytes for file in mom)
 
 
+def test_narrow_fields_have_half_the_bytes(tmp_path, monkeypatch):
+    widths = {**WIDTHS, "weight_updates": 1}
+    free_bytes(monkeypatch, 2 * 16384 + 2 * 32, 16384 + 2 * 32)
+    (files,) = bank_files(str(tmp_path), [16], widths, sharing=1, narrow=("weight", "weight_mom"))
+    assert [file.rows.dtype for file in files.values()] == [np.uint16, np.uint16, np.float32]
+    assert files["weight"].disk_bytes == 16384 and not files["weight"].rows.any()
+    free_bytes(monkeypatch, 2 * 16384 + 2 * 32 - 1)
+    with pytest.raises(OSError, match="need 32,832 more bytes"):
+        bank_files(str(tmp_path), [16], widths, sharing=1, narrow=("weight", "weight_mom"))
+
+
 def free_bytes(monkeypatch, *answers):
     """Makes shutil.disk_usage return these numbers of free bytes, one after the other."""
     usages = iter([SimpleNamespace(free=free) for free in answers])

@@ -6,7 +6,7 @@ samples per step, T classes per tile, K sub-centers of a class.
 
 from typing import Any, NamedTuple
 
-from partial_fc.layer.center_states import CENTER_STATES, center_widths
+from partial_fc.layer.center_states import CENTER_DTYPES, CENTER_STATES, center_bytes, center_widths
 from partial_fc.layer.margins import MARGINS
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB, tile_classes
@@ -40,6 +40,7 @@ class Case(NamedTuple):
     # The remaining settings exist only in the PyTorch trainer.
     optimizer: str = "sgd"  # optimizer of the centers, a key of CENTER_STATES
     sub_centers: int = 1  # K
+    center_dtype: str = "float32"  # type of stored centers and states, a key of CENTER_DTYPES
     margin: str = MARGINS[0]
     backbone_optimizer: str = "sgd"  # a key of BACKBONE_STATES
     ema: bool = False  # whether to keep a moving average of the backbone's weights
@@ -80,6 +81,9 @@ class Layer(NamedTuple):
     keeps: bool  # whether the forward pass keeps logits, slopes and copied centers for the backward pass
     center_width: int  # K * E, numbers of the centers of a class
     state_width: int  # optimizer states per class
+    center_bytes: int  # bytes of the centers of a class in the bank
+    state_bytes: int  # bytes of their states there
+    narrow: bool  # whether they are stored in 16 bits, so that the rows of a tile are copied to float32
     sloped: bool  # whether the margin is one of SLOPED
 
 
@@ -100,21 +104,25 @@ def lay_out(case: Case) -> Layer:
     elsewhere, gathered = computes == "device" and bank != "device", sampled < classes
     # From a bank elsewhere, PyTorch copies all rows of a step in advance, MXNet the rows of one tile at a time.
     copied = gathered and not elsewhere if case.trainer == "torch" else gathered or elsewhere
+    narrow = case.center_dtype != "float32"
     sloped = case.margin in SLOPED
-    kept = FLOAT * (batch * (1 + sloped) + (center_width if copied else 0))  # bytes per class
+    kept = FLOAT * (batch * (1 + sloped) + (center_width if copied and not narrow else 0))  # bytes per class
     kept += batch * (case.sub_centers > 1)  # the number of the nearest sub-center
     keeps = kept * sampled <= case.logits_cache_mb * MIB
-    state_width = sum(center_widths(case.embedding, CENTER_STATES[case.optimizer]).values()) - case.embedding
+    states = CENTER_STATES[case.optimizer]
+    state_width = sum(center_widths(case.embedding, states).values()) - case.embedding
+    row_bytes, *state_bytes = center_bytes(case.embedding, states, case.center_dtype).values()
     sizes = batch, classes, sampled, tile, -(-sampled // tile)
-    return Layer(
-        *sizes, computes, bank, elsewhere, gathered, keeps, center_width, case.sub_centers * state_width, sloped
-    )
+    numbers = center_width, case.sub_centers * state_width
+    stored = case.sub_centers * row_bytes, case.sub_centers * sum(state_bytes)
+    return Layer(*sizes, computes, bank, elsewhere, gathered, keeps, *numbers, *stored, narrow, sloped)
 
 
 def _validate(case: Case) -> None:
     if case.fp16 and case.device == "cpu":
         raise ValueError("the trainers do not support float16 convolutions on the CPU: plan fp16 with GPUs")
     choose("optimizer of the centers", case.optimizer, CENTER_STATES)
+    choose("data type of the centers", case.center_dtype, CENTER_DTYPES)
     choose("optimizer of the backbone", case.backbone_optimizer, BACKBONE_STATES)
     if case.task and not case.network:
         raise ValueError(f"task {case.task} needs a network: set --network package.module:function")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from partial_fc.layer.center_states import CENTER_STATES
+from partial_fc.layer.center_states import CENTER_DTYPES, CENTER_STATES
 from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.cli import number_above_0, whole_number
 from partial_fc.utils.config import join_options, read_settings, split_options
@@ -42,7 +42,8 @@ SETTINGS = {  # field of Case -> setting with the same meaning
     **{name: name for name in ("network", "fp16", "margin")},
     **{name: name for name in ("gradient_dtype", "gradient_acc", "task", "task_options", "heads")},
 }
-LAYER_OPTIONS = "tile_classes", "sub_centers", "logits_cache_mb"  # fields of Case that layer_options has
+# Fields of Case that layer_options has
+LAYER_OPTIONS = "tile_classes", "sub_centers", "logits_cache_mb", "center_dtype"
 OF_HEAD = "classes", "batch", "ratio", "margin", "task_options", *LAYER_OPTIONS  # fields of one head
 
 
@@ -75,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--task", metavar="MODULE:NAME", help="task that makes the network's inputs (default: images)")
     add("--task-options", metavar="NAME=VALUE", help="options of the task")
     add("--sub-centers", type=count, help="centers per class (default: 1)")
+    add("--center-dtype", choices=CENTER_DTYPES, help="data type of stored centers and states (default: float32)")
     add("--backbone-optimizer", choices=BACKBONE_STATES, help="optimizer of the backbone (default: sgd)")
     add("--ema", action="store_true", help="average the backbone's weights (setting ema_decay)")
     add("--activation-checkpointing", action="store_true", help="recompute activations to save memory")

@@ -68,9 +68,9 @@ def with_head(parts: list[Part], of_head: list[Part], name: str) -> list[Part]:
 
 def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
     is_torch, computes, on_gpu = case.trainer == "torch", layer.computes, layer.computes == "device"
-    row = FLOAT * layer.center_width  # bytes of the centers of a class
-    yield "class centers", layer.bank, row * layer.classes
-    yield "states of their optimizer", layer.bank, FLOAT * layer.state_width * layer.classes
+    row = FLOAT * layer.center_width  # bytes of the centers of a class in a step
+    yield "class centers", layer.bank, layer.center_bytes * layer.classes
+    yield "states of their optimizer", layer.bank, layer.state_bytes * layer.classes
     if layer.keeps:
         columns, name = layer.sampled, "logits, kept for the backward pass"
     else:
@@ -81,8 +81,8 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
         cosines = FLOAT * layer.batch * case.sub_centers * layer.tile
         yield "cosines of a tile's sub-centers, and the nearest ones", computes, cosines + layer.batch * columns
     yield "slopes of the logits", computes, FLOAT * layer.batch * columns * layer.sloped
-    copied = row * (layer.sampled if layer.keeps else layer.tile)
-    staged = (row + FLOAT * layer.state_width) * layer.sampled
+    copied = row * (layer.sampled if layer.keeps and not layer.narrow else layer.tile)
+    staged = (layer.center_bytes + layer.state_bytes) * layer.sampled
     if layer.elsewhere and is_torch:
         yield "sampled centers and states, of this step and the next", "device", 2 * staged
         # "At least": PyTorch rounds pinned memory up to powers of two.
@@ -90,14 +90,17 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
     elif layer.elsewhere:
         yield "sampled centers" if layer.gathered else "centers on the GPU", "device", copied
         yield "a tile between host and GPU", "host", row * layer.tile * (1 + layer.gathered)
-    elif layer.gathered:
+    elif layer.gathered and not layer.narrow:
         yield "sampled centers", computes, copied
+    yield "float32 copies of the centers", computes, copied * layer.narrow
     yield "gradient of a tile's centers", computes, row * layer.tile
     yield "gradient of the sampled centers", computes, row * layer.sampled * (case.gradient_acc > 1)
     # A CPU updates a few rows at a time, a GPU a tile.
     if on_gpu and is_torch:
-        states = FLOAT * layer.state_width * layer.tile if layer.gathered and not layer.elsewhere else 0
-        yield "states, intermediate results of a tile", computes, max(row * layer.tile, states)
+        is_copied = layer.narrow or layer.gathered and not layer.elsewhere
+        states = FLOAT * layer.state_width * layer.tile * is_copied
+        rounded = 2 * row * layer.tile * layer.narrow  # random bits and the sum of them and the centers
+        yield "states, intermediate results of a tile", computes, max(row * layer.tile, states) + rounded
     elif on_gpu:
         yield "momentum of a tile's centers", "host" if layer.elsewhere else computes, row * layer.tile * layer.gathered
         # Two outputs of operators: the current one, and the previous one, which is being freed.
@@ -112,7 +115,7 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
     )
     if is_torch:  # int64, for all tiles and for the current one
         rows = case.sub_centers * layer.sampled
-        yield "indices", "host", 2 * 8 * rows * layer.gathered
+        yield "indices", "host", 2 * 8 * rows * (layer.gathered or layer.narrow)
         yield "indices on the GPU", "device", 8 * rows * on_gpu
     else:
         indices = 8 * layer.sampled * (1 + layer.gathered)

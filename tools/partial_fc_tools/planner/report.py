@@ -60,9 +60,10 @@ def _heading(planned: Plan) -> list[str]:
     logits = "are kept for" if layer.keeps else "are computed again in"
     batch = f"{case.gradient_acc} x {case.batch}" if case.gradient_acc > 1 else case.batch
     classes = f"{case.classes:,} classes" + (f" of {case.sub_centers} sub-centers" if case.sub_centers > 1 else "")
+    in_16_bits, trainer = " in bfloat16" * layer.narrow, "PyTorch" if case.trainer == "torch" else "MXNet"
     lines = [
         f"{classes}, embedding {case.embedding}, {case.ranks} ranks x {batch} {case.items}, "
-        f"r = {case.ratio:g}, bank {BANKS[layer.bank]}, {network}, {'PyTorch' if case.trainer == 'torch' else 'MXNet'}",
+        f"r = {case.ratio:g}, bank {BANKS[layer.bank]}{in_16_bits}, {network}, {trainer}",
         f"A rank has {layer.classes:,} classes and samples {layer.sampled:,} of them in a step, "
         f"in {plural(layer.tiles, 'tile')} of {layer.tile:,}; logits {logits} the backward pass.",
     ]

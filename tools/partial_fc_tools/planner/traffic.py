@@ -55,15 +55,16 @@ def _network(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterat
 
 
 def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
-    read = rows = FLOAT * layer.center_width * layer.sampled
+    read = rows = layer.center_bytes * layer.sampled
     if case.trainer == "mxnet" or not layer.elsewhere:
         # Centers are read in each pass, unless the forward pass has kept a copy, and again for the update if this copy
         # is on the GPU.
-        passes = (1 if (layer.gathered or layer.elsewhere) and layer.keeps else 2) + layer.elsewhere
-        read = passes * rows + FLOAT * layer.center_width * min(case.batch, layer.sampled)
+        copied = layer.gathered or layer.elsewhere or layer.narrow
+        passes = (1 if copied and layer.keeps else 2) + layer.elsewhere
+        read = passes * rows + layer.center_bytes * min(case.batch, layer.sampled)
         # The update after several micro-batches reads the centers again.
         read = case.gradient_acc * read + rows * (case.gradient_acc > 1)
-    states = FLOAT * layer.state_width * layer.sampled
+    states = layer.state_bytes * layer.sampled
     yield Transfer("bank", "class centers", read, rows)
     yield Transfer("bank", "states of their optimizer", states, states)
 
@@ -73,7 +74,7 @@ def _bus(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterator[T
         return
     rows = FLOAT * layer.center_width * layer.sampled
     if layer.elsewhere and case.trainer == "torch":
-        staged = rows + FLOAT * layer.state_width * layer.sampled
+        staged = (layer.center_bytes + layer.state_bytes) * layer.sampled
         yield Transfer("bus", "centers and states", staged, staged)
     elif layer.elsewhere:
         yield Transfer("bus", "centers to the GPU, their gradient back", rows * (1 if layer.keeps else 2), rows)

@@ -33,6 +33,7 @@ def judge(planned: Plan, given: int) -> Verdict:
         "ratio": (percent / 100 for percent in range(99, 0, -1) if percent / 100 < case.ratio),
         "logits_cache_mb": [0] if case.logits_cache_mb else [],
         "fp16": [True] if case.network and not case.fp16 else [],
+        "center_dtype": ["bfloat16"] if case.trainer == "torch" and case.center_dtype == "float32" else [],
         "bank": ["host"] if case.bank == "gpu" else [],
     }
     remedies = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..rows import Centers, RowIndex, TileGradient, gather_rows, scatter_rows
+from ..rows import Centers, RowIndex, TileGradient, gather_rows
 
 BLOCK_NUMBERS = 2**18  # elements of a block of each array; with temporaries, a block fits into the cache
 
@@ -39,9 +39,7 @@ class RowOptimizer:
             states = {name: gather_rows(state, block.rows) for name, state in centers.states.items()}
             self.update_rows(block.weight, values, states, learning_rate)
             if not isinstance(block.rows, slice):
-                scatter_rows(centers.weight, block.rows, block.weight)
-                for name, state in states.items():
-                    scatter_rows(centers.states[name], block.rows, state)
+                centers.write(block.rows, block.weight, states)
 
     def update_rows(
         self, weight: torch.Tensor, gradient: torch.Tensor, states: dict[str, torch.Tensor], learning_rate: float

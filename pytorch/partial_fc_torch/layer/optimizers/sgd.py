@@ -8,7 +8,7 @@ from torch.autograd.graph import increment_version
 from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.sgd import SGDParams, sgd_momentum
 
-from ..rows import Centers, TileGradient, remove_component
+from ..rows import Centers, TileGradient, gather_rows, is_narrow, remove_component
 from .optimizer import RowOptimizer
 
 
@@ -33,8 +33,13 @@ class SGD(RowOptimizer):
         """See RowOptimizer.update; its two implementations save one pass over the rows."""
         rates = learning_rate, self.momentum, self.weight_decay
         params = SGDParams(*rates, gradient.scale, self.momentum_convention)
-        on_cpu = gradient.weight.device.type == "cpu"
-        (_update_on_cpu if on_cpu else _update_by_operators)(centers, gradient, params)
+        if not gradient.weight.is_cpu:
+            _update_by_operators(centers, gradient, params)
+        elif is_narrow(centers.weight):
+            for block in self._blocks(gradient):
+                _update_narrow_on_cpu(centers, block, params)
+        else:
+            _update_on_cpu(centers, gradient, params)
 
 
 def _update_on_cpu(centers: Centers, gradient: TileGradient, params: SGDParams) -> None:
@@ -49,12 +54,19 @@ def _update_on_cpu(centers: Centers, gradient: TileGradient, params: SGDParams) 
     increment_version(centers.weight)
 
 
+def _update_narrow_on_cpu(centers: Centers, gradient: TileGradient, params: SGDParams) -> None:
+    weight, momentum = gradient.weight, gather_rows(centers.states["weight_mom"], gradient.rows)
+    arrays = gradient.raw.numpy(), momentum.numpy()
+    sgd_momentum(weight.numpy(), *arrays, params, gradient.inverse_norm.numpy())
+    centers.write(gradient.rows, weight, {"weight_mom": momentum})
+
+
 def _update_by_operators(centers: Centers, gradient: TileGradient, params: SGDParams) -> None:
     rows, weight, values = gradient.rows, gradient.weight, gradient.raw
     remove_component(values, weight, gradient.inverse_norm)
-    momentum = centers.states["weight_mom"][rows]
+    momentum = gather_rows(centers.states["weight_mom"], rows)
     momentum.mul_(params.momentum).add_(values, alpha=params.gain * params.rescale_grad)
     momentum.add_(weight, alpha=params.gain * params.wd)
     weight.add_(momentum, alpha=-params.learning_rate if params.momentum_convention == "gradients" else 1.0)
     if not isinstance(rows, slice):
-        centers.weight[rows], centers.states["weight_mom"][rows] = weight, momentum
+        centers.write(gradient.rows, weight, {"weight_mom": momentum})

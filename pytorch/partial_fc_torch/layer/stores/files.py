@@ -21,7 +21,7 @@ class FileStore(CenterStore):
     Args:
         num_local: L, at least 1.
         folder: contains the files.
-        widths: number of columns of each array, by name.
+        widths, dtypes: number of columns and type of each array, by name.
         sharing: number of processes that create such files in the folder at the same time.
 
     Raises:
@@ -30,13 +30,21 @@ class FileStore(CenterStore):
 
     movable = False
 
-    def __init__(self, num_local: int, folder: str, widths: Mapping[str, int], sharing: int):
+    def __init__(
+        self,
+        num_local: int,
+        folder: str,
+        widths: Mapping[str, int],
+        dtypes: Mapping[str, torch.dtype],
+        sharing: int,
+    ):
         super().__init__(num_local, torch.device("cpu"))
-        self._files = BankFiles(folder, num_local, widths, num_local, sharing)
+        narrow = {name for name, dtype in dtypes.items() if dtype == torch.bfloat16}
+        self._files = BankFiles(folder, num_local, widths, num_local, sharing, narrow)
 
-    def allocate(self, name: str, width: int) -> torch.Tensor:
+    def allocate(self, name: str, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """See CenterStore.allocate."""
-        return torch.from_numpy(self._files.file(0, name).rows)
+        return torch.from_numpy(self._files.file(0, name).rows).view(dtype)
 
     def prefetch(self, centers: Centers, drawn: Callable[[], np.ndarray]) -> None:
         """See CenterStore.prefetch."""

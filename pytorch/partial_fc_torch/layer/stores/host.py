@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import torch
 
-from ..rows import Centers, HostCopy, StepCenters, to_device
+from ..rows import Centers, HostCopy, StepCenters, numpy_view, to_device
 from .store import CenterStore
 
 PART_BYTES = 8 << 20  # size of the part that a thread moves at a time; its transfer takes 0.2 ms
@@ -43,9 +43,9 @@ class HostStore(CenterStore):
         self._ahead: Future[StepCenters] | None = None
         self._written: Future[None] | None = None
 
-    def allocate(self, name: str, width: int) -> torch.Tensor:
+    def allocate(self, name: str, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """See CenterStore.allocate."""
-        return self._store.allocate(name, width)
+        return self._store.allocate(name, width, dtype)
 
     def flush(self, name: str) -> None:
         """See CenterStore.flush."""
@@ -161,11 +161,11 @@ def _parts(rows: torch.Tensor) -> Iterator[slice]:
 
 def _take(rows: torch.Tensor, index: np.ndarray, out: torch.Tensor) -> None:
     # mode="clip" avoids a temporary buffer of NumPy's; `load` has checked the bounds.
-    np.take(rows.numpy(), index, axis=0, out=out.numpy(), mode="clip")
+    np.take(numpy_view(rows), index, axis=0, out=numpy_view(out), mode="clip")
 
 
 def _put(rows: torch.Tensor, index: np.ndarray, copy: HostCopy) -> None:
-    rows.numpy()[index] = copy.wait().numpy()
+    numpy_view(rows)[index] = numpy_view(copy.wait())
 
 
 def replacements(fetched: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -31,9 +31,12 @@ class CenterStore:
         self.num_local = num_local
         self.device = device
 
-    def allocate(self, name: str, width: int) -> torch.Tensor:
-        """Returns zeros (L, width) float32 for the centers or one of their states."""
-        return torch.zeros(self.num_local, width, dtype=torch.float32, device=self.device)
+    def allocate(self, name: str, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Returns zeros (L, width) for the centers or one of their states.
+
+        A store without the argument ``dtype`` serves layers with ``center_dtype=torch.float32`` alone.
+        """
+        return torch.zeros(self.num_local, width, dtype=dtype, device=self.device)
 
     def prefetch(self, centers: Centers, drawn: Callable[[], np.ndarray]) -> None:
         """Announces the sorted local rows (S,) of the next step; most of them will be passed to `load`.
