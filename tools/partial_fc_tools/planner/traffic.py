@@ -58,8 +58,8 @@ def _bank(case: Case, layer: Layer) -> Iterator[Transfer]:
     read = rows = layer.center_bytes * layer.sampled
     if case.trainer == "mxnet" or not layer.elsewhere:
         # Centers are read in each pass, unless the forward pass has kept a copy, and again for the update if this copy
-        # is on the GPU.
-        copied = layer.gathered or layer.elsewhere or layer.narrow
+        # is on the GPU. 16-bit centers are read again.
+        copied = (layer.gathered or layer.elsewhere) and not layer.narrow
         passes = (1 if copied and layer.keeps else 2) + layer.elsewhere
         read = passes * rows + layer.center_bytes * min(case.batch, layer.sampled)
         # The update after several micro-batches reads the centers again.
