@@ -5,15 +5,14 @@ Shapes: E embedding.
 
 from collections.abc import Mapping
 
+from partial_fc.utils.options import CENTER_DTYPES
+
 # Optimizer -> state -> whether the state is a row of E numbers per class, rather than a single number.
 CENTER_STATES = {
     "sgd": {"weight_mom": True},
     "adamw": {"weight_exp_avg": True, "weight_exp_avg_sq": True, "weight_updates": False},
     "adagrad": {"weight_sum": False},
 }
-
-
-CENTER_DTYPES = {"float32": 4, "bfloat16": 2}  # types of stored centers and states of E numbers -> bytes of a number
 
 
 def center_widths(embedding_size: int, states: Mapping[str, bool]) -> dict[str, int]:

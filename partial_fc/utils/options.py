@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from partial_fc.layer.center_states import CENTER_DTYPES
-
 from .config import Setting, SettingsError, parse_options, split_options
 
 LARGEST_RATE = 10**6  # far below the float32 maximum of 3e38, so that a scaled rate stays finite
@@ -18,6 +16,7 @@ ACTIVATIONS = ("", "prelu", "relu", "sigmoid", "softrelu", "softsign", "tanh")
 HEADS = ("", "FC", "E", "GAP", "GDC")
 DECAY_ON = ("all", "weights")  # keys of partial_fc_torch.optimizers.decay, which cannot be imported without PyTorch
 LAYER_KERNELS = ("auto", "torch", "triton")
+CENTER_DTYPES = {"float32": 4, "bfloat16": 2}  # types of stored centers and states of E numbers -> bytes of a number
 LAYER_DTYPES = ("auto", "float32", "tf32", "bfloat16", "float16")
 
 # Setting -> declared options, which hold for every part that it selects. A part may take further options.

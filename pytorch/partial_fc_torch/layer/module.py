@@ -18,7 +18,7 @@ from torch.autograd.graph import increment_version
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import cores_of_rank, rank_info
 from partial_fc.layer.bank_files import Blocks, rate_limited
-from partial_fc.layer.center_states import CENTER_DTYPES, center_widths
+from partial_fc.layer.center_states import center_widths
 from partial_fc.layer.initializer import center_blocks
 from partial_fc.layer.sampling import (
     NOTHING_TO_CORRECT,
@@ -29,6 +29,7 @@ from partial_fc.layer.sampling import (
     log_weights,
 )
 from partial_fc.layer.sharding import num_sampled, shard_of
+from partial_fc.utils.options import CENTER_DTYPES
 
 from ..collectives import default_collectives
 from ..device_defaults import gpu_facts, layer_type

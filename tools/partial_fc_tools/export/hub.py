@@ -9,6 +9,7 @@ from partial_fc.export.torch_files import CONFIG, WEIGHTS
 from partial_fc.training.report.readme import how_to_load, hub_metadata
 from partial_fc.training.saving import ONNX_NAME
 from partial_fc.utils.json_object import read_object
+from partial_fc.utils.regular_files import read_regular
 from partial_fc.utils.staging import staged_files
 from partial_fc.utils.tables import markdown_table
 from partial_fc_tools.inference.origin import files_digest
@@ -36,8 +37,7 @@ def write_hub_folder(args: argparse.Namespace, out: str) -> list[str]:
     args.pairs = [args.pairs] if args.pairs else []
     notes = ""
     if args.notes:
-        with open(args.notes, encoding="utf-8") as file:
-            notes = f"\n{file.read().strip()}\n"
+        notes = f"\n{read_regular(args.notes, LARGEST).decode().strip()}\n"
     with staged_files(out, [CONFIG, README, *copied], args.force) as stage:
         config = {**read_object(os.path.join(args.model, CONFIG), LARGEST), "license": args.license}
         training, sections, *_ = measured_card(args)

@@ -6,11 +6,12 @@ samples per step, T classes per tile, K sub-centers of a class.
 
 from typing import Any, NamedTuple
 
-from partial_fc.layer.center_states import CENTER_DTYPES, CENTER_STATES, center_bytes, center_widths
+from partial_fc.layer.center_states import CENTER_STATES, center_bytes, center_widths
 from partial_fc.layer.margins import MARGINS
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB, tile_classes
 from partial_fc.utils.config import choose
+from partial_fc.utils.options import CENTER_DTYPES
 
 FLOAT = 4  # bytes of a float32
 MIB = 1 << 20

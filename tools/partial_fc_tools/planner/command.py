@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from partial_fc.layer.center_states import CENTER_DTYPES, CENTER_STATES
+from partial_fc.layer.center_states import CENTER_STATES
 from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.cli import number_above_0, whole_number
 from partial_fc.utils.config import join_options, read_settings, split_options
 from partial_fc.utils.imports import TRUST, TRUST_HELP, refuse_code
-from partial_fc.utils.options import options_of
+from partial_fc.utils.options import CENTER_DTYPES, options_of
 
 from . import Case, plan
 from .backbones import IMAGE_SIZE
