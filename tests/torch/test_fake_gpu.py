@@ -6,6 +6,7 @@ cuDNN's. DistributedDataParallel is left out. Streams and threads of a bank on t
 host are replaced: the trace has their work where it is started.
 """
 
+import contextlib
 import itertools
 import threading
 from functools import partial
@@ -106,6 +107,24 @@ def test_an_explicit_update_of_a_bank_on_the_host_does_not_wait_for_the_device(o
         layer.optimizer.step()
         assert trace.events.count("record_stream") == staged
         assert "wait" not in trace.events
+
+
+def test_the_row_numbers_of_16_bit_centers_belong_to_the_stream_that_copies_their_rows(monkeypatch):
+    """The layer's stream waits for this one alone."""
+
+    @contextlib.contextmanager
+    def stream(stream):
+        trace.events.append("copies")
+        yield
+        trace.events.append("copied")
+
+    with fake_gpu(monkeypatch) as trace:
+        monkeypatch.setattr(torch.cuda, "stream", stream)
+        layer = build(on_host=True, **NARROW)
+        layer.sample = partial(sample_on_host, layer.sampler)
+        events = step(layer, trace)
+    assert "arange" in events[events.index("copies") : events.index("copied")]
+    assert events.count("record_stream") == 3  # centers, momentum, and their row numbers
 
 
 def test_both_passes_run_with_the_layers_gpu_as_the_current_device(monkeypatch):
