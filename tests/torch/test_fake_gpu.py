@@ -6,6 +6,7 @@ cuDNN's. DistributedDataParallel is left out. Streams and threads of a bank on t
 host are replaced: the trace has their work where it is started.
 """
 
+import contextlib
 import itertools
 import threading
 from functools import partial
@@ -39,6 +40,7 @@ B, E, CLASSES = 4, 8, 1600  # of all ranks
 MARGINS = (ArcFace, AdaFace, MagFace, CurricularFace)
 CHOICES = (MARGINS, (SGD, AdamW, Adagrad), (1.0, 0.2, 0.0), (torch.float32, torch.bfloat16), (0, 256), (64, 128))
 CASES = list(itertools.product(*CHOICES))[::11]  # each pair of choices
+NARROW = {"center_dtype": torch.bfloat16}
 REDUCE_SCATTER = "c10d::_reduce_scatter_base_"
 
 
@@ -68,7 +70,7 @@ def test_the_host_waits_once_for_the_device(monkeypatch):
         for case in CASES:
             waits = step(build(*case), trace).count("wait")
             assert waits == (1 if case[2] else 2), case
-        for arguments in ({"dtype": "tf32"}, {"sampling_correction": True}, {"tile": 0, "cache": None}):
+        for arguments in ({"dtype": "tf32"}, {"sampling_correction": True}, {"tile": 0, "cache": None}, NARROW):
             assert step(build(**arguments), trace).count("wait") == 1, arguments
 
 
@@ -105,6 +107,24 @@ def test_an_explicit_update_of_a_bank_on_the_host_does_not_wait_for_the_device(o
         layer.optimizer.step()
         assert trace.events.count("record_stream") == staged
         assert "wait" not in trace.events
+
+
+def test_the_row_numbers_of_16_bit_centers_belong_to_the_stream_that_copies_their_rows(monkeypatch):
+    """The layer's stream waits for this one alone."""
+
+    @contextlib.contextmanager
+    def stream(stream):
+        trace.events.append("copies")
+        yield
+        trace.events.append("copied")
+
+    with fake_gpu(monkeypatch) as trace:
+        monkeypatch.setattr(torch.cuda, "stream", stream)
+        layer = build(on_host=True, **NARROW)
+        layer.sample = partial(sample_on_host, layer.sampler)
+        events = step(layer, trace)
+    assert "arange" in events[events.index("copies") : events.index("copied")]
+    assert events.count("record_stream") == 3  # centers, momentum, and their row numbers
 
 
 def test_both_passes_run_with_the_layers_gpu_as_the_current_device(monkeypatch):

@@ -35,7 +35,7 @@ def test_both_classes_have_the_arguments_of_the_layer():
     """Each is passed on: a keyword of the base class that a subclass forgets would be out of the users' reach."""
     of_layer = set(inspect.signature(ClassCenters).parameters)
     assert of_layer <= set(inspect.signature(PartialFC).parameters)
-    of_centers = {"optimizer", "update_in_backward", "folder", "on_host"}
+    of_centers = {"optimizer", "update_in_backward", "center_dtype", "folder", "on_host"}
     assert of_layer - of_centers <= set(inspect.signature(PartialFC_V2).parameters)
     for cls in (PartialFC, PartialFC_V2):
         source = inspect.getsource(cls.__init__)
@@ -52,6 +52,14 @@ def test_a_learning_rate_is_needed_and_may_be_an_argument():
     layer = PartialFC(CosFace(), lr=0.5, **SIZES)
     layer.step(*batch)
     assert layer.learning_rate == 0.5 and layer.num_update == 1
+
+
+def test_a_step_in_inference_mode_leaves_nothing_that_later_steps_cannot_use():
+    layer, batch = PartialFC(CosFace(), sample_rate=0.5, lr=0.5, **SIZES), (torch.ones(2, 4), torch.arange(2))
+    with torch.inference_mode():
+        layer.step(*batch)
+    layer.step(*batch)
+    assert layer.num_update == 2
 
 
 def test_gradients_that_nobody_applies_are_a_warning(monkeypatch, caplog):

@@ -200,3 +200,5 @@ def test_what_has_no_16_bit_centers_is_refused():
         build(store=Float32Store, **NARROW)
     with pytest.raises(TypeError, match="the centers are torch.bfloat16, but must be float32 or float64"):
         build().to(torch.bfloat16).step(*next(batches(1)))
+    with pytest.raises(TypeError, match="weight_updates is torch.bfloat16, but must be float32"):
+        build(optimizer="adamw", **NARROW).to(torch.bfloat16).step(*next(batches(1)))  # it would count no updates

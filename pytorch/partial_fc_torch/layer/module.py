@@ -41,7 +41,7 @@ from .objectives import Objective, as_objective
 from .optimizers import RowOptimizer, RowUpdate
 from .products import products_of
 from .rounding import Rounding
-from .rows import Centers, StepCenters, computed_type, to_device
+from .rows import Centers, StepCenters, computed_type, is_narrow, to_device
 from .step import Drawn, Loss, Step, StepComputation
 from .stores import CenterStore, FileStore, HostStore
 from .torch_passes import TorchPasses
@@ -401,6 +401,10 @@ class ClassCenters(torch.nn.Module):
             )
         if kind == torch.float64 and products in ("bfloat16", "float16"):
             raise TypeError(f"the centers are {kind}, but must be float32 with layer_dtype={products}")
+        if kind == torch.bfloat16:
+            for name, buffer in self.named_buffers():  # ``to`` converts all of them
+                if is_narrow(buffer) and self.dtypes.get(name) != kind:
+                    raise TypeError(f"{name} is {kind}, but must be float32: do not convert a layer to {kind}")
         return features.to(self.device, computed_type(self.weight))
 
     def _full_precision(self) -> AbstractContextManager[None]:

@@ -9,6 +9,8 @@ Shapes: N rows of the arrays of a step, T rows of a tile, E columns.
 import numpy as np
 import torch
 
+from .rows import to_device
+
 STREAM = 0xB16  # separates these numbers from others with the same seed
 LARGEST_NAN = 0x7FFF0000  # adding 16 bits to a larger NaN would make it a number
 
@@ -42,7 +44,7 @@ class Rounding:
         width = values.shape[1]
         if array not in self._columns:
             drawn = np.random.default_rng([*self._key, array]).integers(-(2**31), 2**31, -(-width // 2), np.int32)
-            self._columns[array] = torch.from_numpy(drawn).to(values.device)
+            self._columns[array] = to_device(drawn, values.device)
         columns = self._columns[array]
         local = rows if self._local_rows is None else self._local_rows[rows]
         keys = _mixed((local + self._first_row).to(torch.int32)[:, None])

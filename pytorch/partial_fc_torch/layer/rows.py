@@ -6,14 +6,17 @@ rounds them back; nothing else reads or writes 16-bit rows of a step.
 Shapes: N rows, T rows, S centers of a step, E embedding.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
 from torch.autograd.graph import increment_version
 
-from .rounding import Rounding
+if TYPE_CHECKING:
+    from .rounding import Rounding
 
 # Added to squared norms, so that a zero row has a finite inverse norm; the same as in MXNet's trainer.
 NORM_EPSILON = 1e-10

@@ -122,7 +122,8 @@ class TorchPasses:
             # A C library returns large blocks to the system, and new ones cost a page fault for every 4 KB: a tenth of
             # a step. The block belongs to this step until its backward pass ends, as others may begin before that.
             kept.copies, self._copies, centers = self._copies, None, step.sampled.weight
-            if kept.copies is None or len(kept.copies) != len(step.sampled) or kept.copies.dtype != centers.dtype:
+            held = kept.copies  # PyTorch writes to an inference tensor in inference mode only
+            if held is None or len(held) != len(step.sampled) or held.dtype != centers.dtype or held.is_inference():
                 kept.copies = centers.new_empty(len(step.sampled), centers.shape[1])
         for number in range(self.num_tiles(step)):
             tile = self._logits(step, number)

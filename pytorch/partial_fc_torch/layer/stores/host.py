@@ -77,7 +77,8 @@ class HostStore(CenterStore):
         if self._stream:  # the layer's kernels must not run before the copies are complete
             current = torch.cuda.current_stream(self.device)
             current.wait_stream(self._stream)
-            for staged in _arrays(step):  # nor the next copies to this memory before the kernels have read it
+            # Nor may the next copies to this memory begin before the kernels have read it.
+            for staged in _arrays(step) if step.rows is None else (*_arrays(step), step.rows):
                 staged.record_stream(current)
         self._replace(centers, step, wanted)
         return step
@@ -106,7 +107,7 @@ class HostStore(CenterStore):
         with self._copying():
             weight = self._gather(centers.weight, index)
             states = {name: self._gather(state, index) for name, state in centers.states.items()}
-        return StepCenters(weight, states, local_rows=index)
+            return StepCenters(weight, states, local_rows=index)
 
     def _replace(self, centers: Centers, step: StepCenters, wanted: np.ndarray) -> None:
         """Overwrites prefetched rows that the step does not need with the wanted rows that are missing."""
