@@ -16,7 +16,7 @@ if not torch.distributed.is_available():
 from .backbones import get_model
 from .layer.margins import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace
 from .onnx_export import export_onnx
-from .partial_fc import PartialFC, PartialFC_V2
+from .partial_fc import PartialFC, PartialFC_V2, exclude_from_ddp
 from .pretrained import from_pretrained
 from .sharded_state import ShardedState
 
@@ -30,6 +30,7 @@ __all__ = [
     "PartialFC",
     "PartialFC_V2",
     "ShardedState",
+    "exclude_from_ddp",
     "export_onnx",
     "from_pretrained",
     "get_model",

@@ -97,8 +97,9 @@ def processes_of_host() -> int:
 
 def launch(arguments: Sequence[str]) -> int:
     """Runs torchrun with these arguments; returns its exit code by the conventions of a shell."""
-    for module in ("agent.server.api", "multiprocessing.api"):  # they warn of each signal that they forward
-        logging.getLogger(f"torch.distributed.elastic.{module}").setLevel(logging.ERROR)
+    # They warn of each signal that they forward, and repeat each failure of a process, which has said why itself.
+    for module, level in (("agent.server.api", logging.ERROR), ("multiprocessing.api", logging.CRITICAL)):
+        logging.getLogger(f"torch.distributed.elastic.{module}").setLevel(level)
     subprocess_handler.Popen = Process
     rendezvous_handler_registry.register(BACKEND, OneHost)
     options = ["--nnodes=1", f"--rdzv-backend={BACKEND}", "--rdzv-endpoint=none", f"--rdzv-id={secrets.token_hex(8)}"]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.env import rank_info
@@ -29,10 +30,11 @@ class PartialFC(ClassCenters):
     """Partial FC that updates the centers of a step in its backward pass, or later with ``optimizer.step()``.
 
     Every process of the default process group builds the layer with the same arguments, and has its part of the
-    classes; do not wrap it in DistributedDataParallel. A step is ``loss = layer(embeddings, labels); loss.backward()``,
-    or a call of `step`. Centers outside of the step, and their states, do not change, and no gradient (L, E) is
-    allocated. A factor of the loss, such as a loss scale, multiplies the gradient of the embeddings, but not an update
-    in the backward pass. Other optimizers do not move the centers: ``weight`` never has a gradient.
+    classes; wrap the backbone alone in DistributedDataParallel, or see `exclude_from_ddp`. A step is ``loss =
+    layer(embeddings, labels); loss.backward()``, or a call of `step`. Centers outside of the step, and their states, do
+    not change, and no gradient (L, E) is allocated. A factor of the loss, such as a loss scale, multiplies the gradient
+    of the embeddings, but not an update in the backward pass. Other optimizers do not move the centers: ``weight``
+    never has a gradient.
 
     Args:
         margin: a Margin such as ArcFace(), or another object that as_margin accepts.
@@ -305,3 +307,19 @@ def _one_of(**names: Any) -> Any:
     if len(found) != 1:
         raise TypeError(f"give one of the arguments {' and '.join(names)}, not {len(found)}")
     return found[0]
+
+
+def exclude_from_ddp(model: torch.nn.Module) -> None:
+    """Makes DistributedDataParallel leave out the layers of a model: every rank has other centers.
+
+    Call it before the model is wrapped, for Lightning's strategy "ddp" in ``setup`` of the LightningModule.
+
+    Args:
+        model: a module that contains PartialFC or PartialFC_V2.
+    """
+    layers = [(f"{name}.", layer) for name, layer in model.named_modules() if isinstance(layer, ClassCenters)]
+    names = [
+        f"{name}{part}" for name, layer in layers for part, _ in (*layer.named_parameters(), *layer.named_buffers())
+    ]
+    earlier = getattr(model, "_ddp_params_and_buffers_to_ignore", [])
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, [*earlier, *names])

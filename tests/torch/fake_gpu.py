@@ -172,6 +172,7 @@ def fake_gpu(monkeypatch):
     monkeypatch.setattr(exchange.LayerExchange, "to_host", labels)
     monkeypatch.setattr(exchange.LayerExchange, "agree", lambda of, name, shape, error: shape)
     monkeypatch.setattr(exchange.LayerExchange, "_error", lambda *batch: None)  # reads values
+    monkeypatch.setattr(module.ClassCenters, "_copied", lambda *layer: None)  # reads values
     monkeypatch.setattr(margins, "_try_forward", lambda *arguments: None)  # copies buffers, as fakes cannot be
     monkeypatch.setattr(objectives, "_try", lambda *arguments: None)  # reads values
     monkeypatch.setattr(host, "ThreadPoolExecutor", Inline)

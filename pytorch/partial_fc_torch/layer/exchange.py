@@ -85,27 +85,30 @@ class LayerExchange:
         return GlobalBatch(total[:, : self.embedding_size], digits, gathered)
 
     def agree_on_batch(self, features: torch.Tensor, labels) -> None:
-        """Agrees with the other ranks on the shape of the batch.
+        """Agrees with the other ranks on the shape of the batch, and on the sizes of the layer.
 
         Collectives: all-gather ``batch`` of shapes and errors.
 
         Raises:
-            JobError: On every rank: the shapes differ, or a rank's features or labels have wrong shapes or values.
+            JobError: On every rank: the shapes or sizes differ, or a rank's features or labels have wrong shapes or
+                values.
             TypeError: On every rank, if a rank's labels are not integers.
         """
         error = self._error(features, labels)
         shape = (0, 0) if error else (len(features), labels_per_item(labels))
-        self.agreed = self.agree("batch", shape, error)
+        batch, count, *_ = self.agree("batch", (*shape, self.num_classes, self.embedding_size), error)
+        self.agreed = batch, count
 
-    def agree(self, name: str, shape: tuple[int, int], error: Exception | None) -> tuple[int, int]:
-        """Returns the shape (items, labels per item), which all ranks have; otherwise raises the same error on all."""
+    def agree(self, name: str, shape: tuple[int, ...], error: Exception | None) -> tuple[int, ...]:
+        """Returns the numbers named below, which all ranks have; otherwise raises the same error on all."""
         shapes, errors = zip(*self.collectives.gather_object(name, (shape, error)))
         failed = [rank for rank, each in enumerate(errors) if each is not None]
         if failed:
             where = "" if len(failed) == len(errors) else f" (rank {failed[0]} of {len(errors)})"
             first = errors[failed[0]]
             raise (TypeError if isinstance(first, TypeError) else JobError)(f"{first}{where}")
-        for noun, values in zip(("batch sizes", "numbers of labels per item"), zip(*shapes)):
+        nouns = "batch sizes", "numbers of labels per item", "values of num_classes", "values of embedding_size"
+        for noun, values in zip(nouns, zip(*shapes)):
             if len(set(values)) > 1:
                 raise JobError(f"the ranks' {noun} are {list(values)}: all must be the same in a step")
         return shape

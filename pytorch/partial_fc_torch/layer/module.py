@@ -129,6 +129,7 @@ class ClassCenters(torch.nn.Module):
             self.register_buffer(name, state)
         first, end = shard.start * sub_centers, shard.stop * sub_centers
         self.copy_rows("weight", center_blocks(first, end, embedding_size, seed))
+        self.register_buffer("_rank", torch.tensor(rank, device=device), persistent=False)  # see _copied
         self.margin, self.objective = margin, objective
         self.exchange = LayerExchange(self.collectives, num_classes, embedding_size)
         self._update_labels = UpdateLabels(self.exchange)
@@ -315,6 +316,8 @@ class ClassCenters(torch.nn.Module):
             ahead: whether to begin the backward pass before the loss is checked.
             drawn: the centers of the step; None draws them.
         """
+        if self.exchange.agreed is None:
+            self.exchange.refusal = self._copied()
         if drawn is None:
             self._prepare_sample()
         before = Snapshot(self)
@@ -335,6 +338,15 @@ class ClassCenters(torch.nn.Module):
             self._sampler_after_step = self.sampler.state()
             self.sampler.restore(before.sampler)
         return step
+
+    def _copied(self) -> ValueError | None:
+        """Returns the error of a layer whose centers DistributedDataParallel has overwritten by those of rank 0."""
+        if int(self._rank) == self.exchange.rank:
+            return None
+        return ValueError(
+            "DistributedDataParallel has copied rank 0's class centers to this rank, where other classes are: wrap the "
+            "backbone alone, or call partial_fc.exclude_from_ddp(model) before the model is wrapped"
+        )
 
     def _backward_step(
         self, step: Step, factor: torch.Tensor | float = 1.0

@@ -65,7 +65,8 @@ class UpdateLabels:
         error = None
         if shape[0] == 0 or shape[0] % count:
             error = ValueError(f"{shape[0]} items cannot be divided into gradient_acc={count} equal micro-batches")
-        self.agreed = self._exchange.agree("micro_batches", shape, error)
+        rows, number = self._exchange.agree("micro_batches", shape, error)
+        self.agreed = rows, number
 
     def _gathered(self, labels, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
         local = torch.full((1, *self.agreed), OTHER_SHAPE, device=device)

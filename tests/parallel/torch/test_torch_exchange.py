@@ -5,12 +5,14 @@ import contextlib
 import numpy as np
 import pytest
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 from torch_layer import LOCAL, RANK, SIZE, E, G, build, random_batch
 
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.errors import JobError
 from partial_fc.layer.label_encoding import RankFlags
+from partial_fc_torch import exclude_from_ddp
 from partial_fc_torch.collectives import TorchBackend, default_collectives
 
 LAST = SIZE - 1
@@ -192,3 +194,48 @@ def test_objects_and_numbers_of_all_ranks():
 def test_collectives_of_different_names_are_an_error():
     with pytest.raises(RuntimeError, match="first, .*other"):
         default_collectives.backend.gather_object("first" if RANK == 0 else "other", 1)
+
+
+CLASSES = 30  # as many on each rank; DistributedDataParallel aborts if their numbers differ
+
+
+class WholeModel(torch.nn.Module):
+    """A backbone with its layer, as in a LightningModule."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone, self.head = torch.nn.Linear(E, E, bias=False), build(CLASSES)
+        torch.nn.init.eye_(self.backbone.weight)
+
+    def forward(self, features, labels):
+        return self.head(self.backbone(features), labels)
+
+
+@pytest.mark.world_size(2, 3)
+def test_a_layer_whose_centers_ddp_has_copied_is_an_error_on_all_ranks():
+    model = DistributedDataParallel(WholeModel())
+    with pytest.raises(JobError, match=r"call partial_fc.exclude_from_ddp\(model\).* \(rank 1 of"):
+        model(*local_batch(CLASSES))
+
+
+@pytest.mark.world_size(2, 3)
+def test_a_layer_that_is_excluded_from_ddp_trains_as_outside_of_it():
+    outside, inside = WholeModel(), WholeModel()
+    outside.backbone = DistributedDataParallel(outside.backbone)
+    exclude_from_ddp(inside)
+    wrapped = DistributedDataParallel(inside)
+    for _ in range(3):
+        losses = []
+        for model in (outside, wrapped):
+            losses.append(model(*local_batch(CLASSES)))
+            losses[-1].backward()
+        assert losses[0] == losses[1]
+    assert torch.equal(outside.head.weight, inside.head.weight)
+    assert torch.equal(outside.backbone.module.weight.grad, inside.backbone.weight.grad)
+
+
+@pytest.mark.world_size(2, 3)
+def test_layers_of_other_sizes_are_an_error_on_all_ranks():
+    layer = build(31 + (RANK == LAST))
+    with pytest.raises(JobError, match=r"the ranks' values of num_classes are \[31, .*32\]"):
+        layer.step(*local_batch())
