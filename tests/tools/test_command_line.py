@@ -154,6 +154,8 @@ def test_every_setting_can_be_given_as_an_option(program):
         ("train.py", ["--bach_size", "64"], "unknown setting 'bach_size': did you mean 'batch_size'?"),
         ("train.py", ["--print_config"], "unknown setting 'print_config': did you mean '--print-config'?"),
         ("train.py", ["--weight-decy=1"], "unknown setting 'weight-decy': did you mean 'weight_decay'?"),
+        ("train.py", ["--epochs", "3"], "unknown setting 'epochs': set num_epoch"),
+        ("train.py", ["--learning-rate=1"], "unknown setting 'learning-rate': set lr"),
         ("train.py", ["--using_wandb", "True"], "unknown setting 'using_wandb': set trackers"),
         ("train.py", ["--lr", "--bf16"], "--lr has no value"),
         ("train.py", ["--conf", "a.json"], "unknown setting 'conf'"),
