@@ -332,10 +332,17 @@ def _check_trainer(setting: Setting, value: Any, trainer: str) -> None:
         )
 
 
-def choose(kind: str, name: str, known: Collection[str]) -> None:
-    """Raises SettingsError for an unknown name, and suggests a known one. ``kind`` is a noun such as "network"."""
+def choose(kind: str, name: str, known: Collection[str], others: str = "") -> None:
+    """Raises SettingsError for an unknown name, and suggests a known one.
+
+    Args:
+        kind: A noun such as "network".
+        name, known: The name, and those that are known.
+        others: Words for the names that are allowed besides the known ones.
+    """
     if name not in known:
-        raise _unknown(kind, name, known)
+        error = _unknown(kind, name, known)
+        raise SettingsError(f"{error}, or {others}") if others else error
 
 
 def _unknown(kind: str, name: str, known: Collection[str], where: str = "") -> SettingsError:

@@ -88,6 +88,7 @@ def _options(setting, *options, **changes):
         ({"objective": "uniface", "objective_options": "weight=0"}, "weight is 0.0, but must be"),
         ({"objective": "mcld"}, "unknown objective 'mcld': did you mean 'mlcd'"),
         ({"labels_per_item": 2000}, "labels_per_item is 2000, but must be at least 0 and at most 1024"),
+        ({"network": "resnet50"}, "unknown network 'resnet50': did you mean 'r50'? (known: ... , or timm:NAME for a"),
         ({"center_optimizer": "adam"}, "unknown center_optimizer 'adam': did you mean 'adamw'"),
         ({"dataset": "emore", "schedule": "steps"}, "add steps=[...]"),
         ({"schedule": "epochs", "lr_steps": []}, "add epochs=[...]"),
