@@ -83,7 +83,7 @@ def read_manifest(path: str) -> Manifest:
     """
     path = os.path.join(path, MANIFEST)
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path} does not exist: give the folder of a complete checkpoint")
+        raise FileNotFoundError(f"{path} does not exist: give the folder of a complete checkpoint, or resume=auto")
     try:
         content = read_object(path, LARGEST)
         if content.get("format") != FORMAT or content.get("version") != VERSION:

@@ -9,6 +9,7 @@ from .verification import VerificationPoint
 # docs/collapse.md has the measurements behind both bounds.
 MIN_DIMENSIONS = 3.0
 MIN_AGREEMENT = 0.7
+FEW_UPDATES = 300  # the embeddings of a shorter training may not have spread out, at any rate
 
 
 def find_problems(point: VerificationPoint, different: str = "different people") -> list[str]:
@@ -35,13 +36,18 @@ def find_problems(point: VerificationPoint, different: str = "different people")
 
 def suggest_changes(settings: Mapping) -> str:
     """Suggests changes to the settings of a failed training, the most effective change first."""
+    updates = settings["max_update"]
+    if updates < FEW_UPDATES:
+        name = "num_epoch" if settings["num_epoch"] else "max_update"
+        longer = max(settings[name], 1) * -(-FEW_UPDATES // max(updates, 1))
+        return f"start again with more updates, such as {name}={longer}, or with more classes"
     changes = []
     if settings["schedule"] == "factors":
         pass  # its factors include the warm-up
     elif settings["warmup_epoch"] > 0:
         changes.append(f"warmup_epoch={2 * settings['warmup_epoch']}")
     else:
-        longer = min(max(4 * settings["warmup_steps"], 400), max(settings["max_update"] // 2, 1))
+        longer = min(max(4 * settings["warmup_steps"], 400), updates // 2)
         changes.append(f"warmup_steps={longer}")
     rates = {f"{name}=lr": options_of(settings, name).lr for name in ("optimizer_options", "layer_options")}
     separate = {name: rate for name, rate in rates.items() if rate}
@@ -52,4 +58,4 @@ def suggest_changes(settings: Mapping) -> str:
         changes.append("max_grad_norm=5")
     if options_of(settings, "network_options").bn_mom > 0.9:
         changes.append("network_options=bn_mom=0.9")
-    return "if the next verification shows the same, start again with " + " ".join(changes)
+    return "start again with " + " ".join(changes)

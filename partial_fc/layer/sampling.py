@@ -97,7 +97,7 @@ def label_columns(labels: Array, local_index: Array, class_start: int, xp: Modul
 
 
 # Error messages of both trainers.
-NOTHING_TO_CORRECT = "sampling_correction weights sampled negatives, but with sample_ratio 0 there are none"
+NOTHING_TO_CORRECT = "sampling_correction weights sampled negatives, but with a sample ratio of 0 there are none"
 UNKNOWN_PROBABILITIES = "sampling_correction does not know the probabilities of your own sample(): leave it out"
 
 

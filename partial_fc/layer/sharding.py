@@ -35,15 +35,16 @@ def shard_of(num_classes: int, rank: int, size: int) -> Shard:
     return Shard(start, start + count + (rank < longer))
 
 
-def num_sampled(num_local: int, sample_ratio: float) -> int:
+def num_sampled(num_local: int, sample_ratio: float, name: str = "sample_ratio") -> int:
     """Returns the number of centers that a rank with L classes samples per step: max(1, floor(L * sample_ratio)).
 
-    It is 0 if L or the ratio is 0: then a step samples only the classes of the batch.
+    It is 0 if L or the ratio is 0: then a step samples only the classes of the batch. ``name`` is the ratio's, for
+    errors.
 
     Raises:
         ValueError: the sample ratio is outside [0, 1].
     """
     if not 0.0 <= sample_ratio <= 1.0:
-        raise ValueError(f"sample_ratio must be at least 0 and at most 1, not {sample_ratio}")
+        raise ValueError(f"{name} must be at least 0 and at most 1, not {sample_ratio}")
     # 100 * 0.29 is 28.999999999999996 in float64; the tolerance of 1e-9 makes it 29.
     return min(num_local, max(int(sample_ratio > 0), int(num_local * sample_ratio + 1e-9)))

@@ -13,7 +13,7 @@ from partial_fc.training.inputs import record_path, validation_sets
 from partial_fc.training.schedule import lists_by_epoch
 from partial_fc.training.schedules import SCHEDULES, build_schedule, check_by_epoch, is_ramp
 from partial_fc.utils.config import SettingsError, choose
-from partial_fc.utils.imports import check_object_name
+from partial_fc.utils.imports import OF_TIMM, check_object_name
 from partial_fc.utils.options import BOUNDS, check_optimizer_options, check_options, options_of, other_options
 
 from .declarations import OBJECTS, SETTINGS, TASKS
@@ -145,7 +145,8 @@ def _check_objects(settings: Settings, newly_set: Collection[str], trainer: str)
     for setting, names in OBJECTS.items():
         value = settings[setting]
         for name in value if isinstance(value, list) else [value]:
-            _check_named(setting, name, names)
+            of_timm = OF_TIMM if (setting, trainer) == ("network", "torch") else ""
+            _check_named(setting, name, names, of_timm)
     momentum, optimizers = settings["momentum"], {settings["optimizer"], settings["center_optimizer"]}
     default = SETTINGS.settings["momentum"].default
     if "momentum" in newly_set and momentum != default and "sgd" not in optimizers:
@@ -160,12 +161,12 @@ def _check_objects(settings: Settings, newly_set: Collection[str], trainer: str)
     check_options(settings["objective"], other_options(settings, "objective_options"))
 
 
-def _check_named(setting: str, name: str, known: Collection[str]) -> None:
+def _check_named(setting: str, name: str, known: Collection[str], others: str = "") -> None:
     """Refuses a name that is neither known nor of the form package.module:name."""
     if ":" in name:
         check_object_name(name, setting)
     else:
-        choose(setting, name, known)
+        choose(setting, name, known, others)
 
 
 def _check_data(settings: Settings, named: Collection[str], dataset_preset: Settings) -> None:

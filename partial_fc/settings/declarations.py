@@ -29,6 +29,20 @@ def _options(name: str, help: str, part: str = "", trainer: str = "") -> Setting
     return Setting(name, "", help, options=OPTIONS.get(name, ()), part=part, trainer=trainer)
 
 
+# Setting -> names of it in other programs that are not near to its name.
+_NAMES_ELSEWHERE = {
+    "num_epoch": ("epochs", "num_epochs", "max_epochs", "max_epoch"),
+    "max_update": ("steps", "max_steps", "num_steps", "iterations"),
+    "lr": ("learning_rate",),
+    "rec": ("data", "data_dir", "data_path", "train_data", "train_dir"),
+    "dataset": ("dataset_name",),
+    "val_targets": ("val", "val_data", "val_dir"),
+    "network": ("model", "model_name", "arch", "backbone"),
+    "decode_threads": ("workers",),
+    "output": ("out", "output_dir", "save_dir"),
+    "fp16 or bf16": ("amp",),
+}
+
 SETTINGS = Schema(
     "First settings",
     Setting("dataset", "demo", "data set, whose preset also sets the schedule", choices=dataset),
@@ -288,6 +302,7 @@ SETTINGS = Schema(
     ),
     _options("checkpoint_options", "further options of the checkpoints, such as minutes=30"),
     hints={
+        **{name: f"set {setting}" for setting, names in _NAMES_ELSEWHERE.items() for name in names},
         "num_image": "remove it, the number of images is read from the data set",
         "dali": "remove it, all images are read by the same code",
         "dali_aug": "set task_options=color_jittering=0.2,jpeg_compression=30,cutout=40 or the like",

@@ -14,6 +14,7 @@ from partial_fc.distributed.env import RankInfo, cores_of_rank, rank_info
 from partial_fc.distributed.errors import PREEMPTED, REFUSED, errors_of_head
 from partial_fc.distributed.interfaces import set_interface_to, set_loopback_interface
 from partial_fc.distributed.signals import release_signals
+from partial_fc.training.inputs import draws_demo, record_path, require_set
 from partial_fc.training.program import TrainingProgram
 from partial_fc.utils.cli import whole_number
 from partial_fc.utils.imports import import_trainer
@@ -99,6 +100,13 @@ class TorchTraining(TrainingProgram):
         signal.signal(signal.SIGUSR1, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         release_signals()
         self._load(["--print-config", *words], RankInfo(0, 1, 0, 1))  # refuses settings before torchrun starts
+        try:
+            for settings in (head.settings for head in self.import_default().heads):
+                if settings.task == "faces" and not settings.debug and not draws_demo(settings):
+                    require_set(record_path(settings))
+        except (OSError, ValueError, ImportError) as error:
+            say(self._message(error), sys.stderr)
+            sys.exit(REFUSED)
         try:
             sys.exit(self._launch(job, words))
         except ImportError as error:

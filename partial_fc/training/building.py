@@ -257,4 +257,5 @@ def build_verification(training: Training, trackers: Trackers) -> CallBackVerifi
         settings.verify_every,
         trackers,
         suggest_changes(settings),
+        settings.max_update,
     )

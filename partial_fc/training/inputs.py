@@ -26,7 +26,7 @@ def check_records(rec: str) -> None:
 
     Raises:
         OSError, ValueError, ImportError: The set cannot be read, has another form than ``rec`` says, or is
-            arcface_torch's "synthetic". A missing ``train.rec`` is reported when it is read.
+            arcface_torch's "synthetic". A missing set is reported by `require_set`.
     """
     make_shared_files(rec)
     if not is_record_set(rec) or os.path.exists(rec):
@@ -36,6 +36,29 @@ def check_records(rec: str) -> None:
         raise ValueError("rec is synthetic: set debug=True instead, for dummy images")
     if not is_record_set(folder):
         raise ValueError(f"{rec} does not exist, but {folder} is a set in another form: set rec={folder}")
+
+
+def draws_demo(settings: Any) -> bool:
+    """Whether the training reads the faces of the demo, which `draw_demo` draws."""
+    return settings.dataset == "demo" and not settings.debug and not settings.rec
+
+
+def require_set(rec: str) -> None:
+    """Raises FileNotFoundError or ValueError if a record set is missing; does not read it."""
+    if not is_record_set(rec) or os.path.exists(rec):
+        return
+    from partial_fc.data.folder import list_folder  # needs OpenCV
+    from partial_fc.data.recordio.format import require_file
+
+    folder = os.path.dirname(rec)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"{folder} does not exist: set rec to a folder of images, or another set")
+    if list_folder(folder).images:
+        raise ValueError(
+            f"{folder} has images, but no folders: give the folder that has a folder for each class, such as "
+            f"rec={os.path.dirname(folder)}"
+        )
+    require_file(rec, "the records")
 
 
 def draw_demo(settings: Any, own_root: str) -> None:
@@ -49,7 +72,7 @@ def draw_demo(settings: Any, own_root: str) -> None:
         OSError: The faces cannot be written.
         ValueError: The user has set a data_root that does not exist, and may have meant another data set.
     """
-    if settings.dataset == "demo" and not settings.debug and not settings.rec:
+    if draws_demo(settings):
         if settings.data_root != own_root and not os.path.isdir(settings.data_root):
             raise ValueError(
                 f"data_root is {settings.data_root}, which does not exist, and the faces of the demo would be drawn "

@@ -30,6 +30,7 @@ class CallBackVerification:
         frequent: updates between verifications.
         trackers: metric loggers, or None.
         suggestion: logged after the problems that a verification shows.
+        max_update: number of the last update, after which no further verification follows.
 
     Attributes:
         evaluations: by name; `prepare` removes sets that it does not find, and adds those of averaged weights.
@@ -46,13 +47,14 @@ class CallBackVerification:
         frequent: int,
         trackers: Trackers | None = None,
         suggestion: str = "",
+        max_update: int = 0,
     ):
         self.engine, self.collectives, self.batch_size = engine, engine.collectives, batch_size
         self.evaluations = dict(evaluations)
         self.missing: list[str] = []
         self.frequent = frequent
         self.trackers = trackers
-        self.suggestion = suggestion
+        self.suggestion, self.max_update = suggestion, max_update
         self.history: dict[str, list[Any]] = {name: [] for name in evaluations}
         self.baselines: dict[str, float] = {}
         self._averaged: set[str] = set()
@@ -248,7 +250,8 @@ class CallBackVerification:
         for line in self.evaluations[name].log_lines(point, best):
             logging.info("[%s][%d]%s", name, point.num_update, line)
         problems = self.problems(name)
-        for line in [*problems, self.suggestion] if problems else ():
+        condition = "if the next verification shows the same, " if point.num_update < self.max_update else ""
+        for line in [*problems, f"{condition}{self.suggestion}"] if problems else ():
             logging.warning("[%s][%d] %s", name, point.num_update, line)
         if self.trackers is not None:
             figures = {**point._asdict(), "best": best}

@@ -265,9 +265,10 @@ class Schema:
 
     def unknown(self, name: str, others: Iterable[str] = ()) -> SettingsError:
         """Returns the error for an unknown setting, with the nearest of all names and ``others``."""
-        if name not in self._hints:
+        hint = self._hints.get(str(name).replace("-", "_"))
+        if hint is None:
             return _unknown("setting", name, [*self.settings, *self.aliases, *others], "--help lists all settings")
-        return SettingsError(f"unknown setting {name!r}: {self._hints[name]}")
+        return SettingsError(f"unknown setting {name!r}: {hint}")
 
     def join_options(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns settings by name from values by key: the options of each setting become one text."""
@@ -331,17 +332,24 @@ def _check_trainer(setting: Setting, value: Any, trainer: str) -> None:
         )
 
 
-def choose(kind: str, name: str, known: Collection[str]) -> None:
-    """Raises SettingsError for an unknown name, and suggests a known one. ``kind`` is a noun such as "network"."""
+def choose(kind: str, name: str, known: Collection[str], others: str = "") -> None:
+    """Raises SettingsError for an unknown name, and suggests a known one.
+
+    Args:
+        kind: A noun such as "network".
+        name, known: The name, and those that are known.
+        others: Words for the names that are allowed besides the known ones.
+    """
     if name not in known:
-        raise _unknown(kind, name, known)
+        error = _unknown(kind, name, known)
+        raise SettingsError(f"{error}, or {others}") if others else error
 
 
 def _unknown(kind: str, name: str, known: Collection[str], where: str = "") -> SettingsError:
-    near = difflib.get_close_matches(str(name)[:100], known, n=1, cutoff=0.0)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = difflib.get_close_matches(str(name)[:100].replace("-", "_"), known, n=1, cutoff=0.5)
+    hint = f": did you mean {near[0]!r}?" if near else ""
     where = where or f"known: {', '.join(sorted(filter(None, known)))}"
-    return SettingsError(f"unknown {kind} {quoted(name)}: {hint}({where})")
+    return SettingsError(f"unknown {kind} {quoted(name)}{hint} ({where})")
 
 
 def parse_assignments(arguments: Iterable[str], schema: "Schema | None" = None) -> dict[str, Any]:

@@ -104,12 +104,15 @@ def test_modules_and_relative_paths_start_at_the_current_folder(program, tmp_pat
         (["--recipe", "ms1mv3_r50", "--print-config"], 0, '"output": "{}/work_dirs/ms1mv3_r50"', ""),
         (["--help"], 0, "usage: partial-fc train ", ""),
         (["--trainer", "mxnet", "--nproc", "1", "bf16=True"], 2, "", "only the torch trainer has this setting"),
+        (["--nproc", "2", "rec=nofolder", "max_update=9"], 2, "", "error: {}/nofolder does not exist: set rec to"),
     ],
 )
 def test_partial_fc_train_in_another_folder_than_the_clone(words, code, output, error, tmp_path):
     command = [sys.executable, ROOT / "partial_fc" / "__main__.py", "train", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, error in done.stderr, list(tmp_path.iterdir())) == (code, True, []), done.stderr
+    assert (done.returncode, error.format(tmp_path) in done.stderr, list(tmp_path.iterdir())) == (code, True, []), (
+        done.stderr
+    )
     assert output.format(tmp_path) in done.stdout
 
 
@@ -151,6 +154,8 @@ def test_every_setting_can_be_given_as_an_option(program):
         ("train.py", ["--bach_size", "64"], "unknown setting 'bach_size': did you mean 'batch_size'?"),
         ("train.py", ["--print_config"], "unknown setting 'print_config': did you mean '--print-config'?"),
         ("train.py", ["--weight-decy=1"], "unknown setting 'weight-decy': did you mean 'weight_decay'?"),
+        ("train.py", ["--epochs", "3"], "unknown setting 'epochs': set num_epoch"),
+        ("train.py", ["--learning-rate=1"], "unknown setting 'learning-rate': set lr"),
         ("train.py", ["--using_wandb", "True"], "unknown setting 'using_wandb': set trackers"),
         ("train.py", ["--lr", "--bf16"], "--lr has no value"),
         ("train.py", ["--conf", "a.json"], "unknown setting 'conf'"),

@@ -148,7 +148,7 @@ def test_initial_values():
 @pytest.mark.parametrize(
     "name, options, message",
     [
-        ("r51", {}, "'r51': did you mean 'r50'"),
+        ("r51", {}, r"'r51': did you mean 'r50'\? \(known: .*\), or timm:NAME for a network of timm$"),
         ("r18", {"image_size": 113}, "image_size is 113"),
         ("r18", {"image_size": 0}, "image_size is 0"),
         ("r18", {"dropout": 1.0}, "dropout is 1.0"),

@@ -42,7 +42,7 @@ def test_the_file_gives_the_embeddings_of_pytorch(name, wrap, tmp_path, capsys):
         expected = model(normalized(torch.from_numpy(faces).permute(0, 3, 1, 2))).numpy()
     np.testing.assert_allclose(FaceModel.open(tmp_path).embed(faces), expected, rtol=1e-3, atol=1e-4)
     assert exit_code("export", tmp_path / name, *options) == 2
-    assert "backbone.onnx already exists" in capsys.readouterr().err
+    assert "backbone.onnx already exists: a finished training has written it" in capsys.readouterr().err
 
 
 def test_the_tools_take_a_state_dict(tmp_path, capsys):

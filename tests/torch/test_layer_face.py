@@ -29,6 +29,12 @@ def test_the_names_of_the_originals_are_aliases():
                 make(**margins, **SIZES)
     with pytest.raises(ValueError, match="num_classes is 0"):
         PartialFC_V2(CosFace(), 4)
+    for make in (PartialFC, PartialFC_V2):
+        for name, value in (("num_classes", "100"), ("embedding_size", 4.0)):
+            with pytest.raises(TypeError, match=f"^{name} is {value!r}, but must be an integer"):
+                make(CosFace(), **{**SIZES, name: value})
+        with pytest.raises(ValueError, match="^sample_rate must be at least 0 and at most 1, not 2"):
+            make(CosFace(), sample_rate=2, **SIZES)
 
 
 def test_both_classes_have_the_arguments_of_the_layer():

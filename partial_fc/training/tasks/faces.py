@@ -20,7 +20,7 @@ from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.evaluation.validation_set import PairsOfRank, raw_pixel_distances
 from partial_fc.evaluation.verification import verify_distances
-from partial_fc.training.inputs import check_records, draw_demo, record_path, validation_sets
+from partial_fc.training.inputs import check_records, draw_demo, record_path, require_set, validation_sets
 from partial_fc.utils.config import Setting, SettingsError
 
 from .evaluation import Evaluation
@@ -74,6 +74,8 @@ class Faces(Task):
         if not self.settings.debug:
             check_records(record_path(self.settings))
         draw_demo(self.settings, os.path.join(home, "data"))
+        if not self.settings.debug:
+            require_set(record_path(self.settings))
 
     def source(self) -> str:
         """See Task."""

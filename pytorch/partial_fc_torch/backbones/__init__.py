@@ -15,7 +15,7 @@ from torch import nn
 
 from partial_fc.checkpoint.torch_names import COUNTER, prefix_of
 from partial_fc.utils.config import choose
-from partial_fc.utils.imports import import_object
+from partial_fc.utils.imports import OF_TIMM, import_object
 from partial_fc.utils.user_code import errors_of
 
 from .backbone import EPS, Backbone, Options
@@ -84,7 +84,7 @@ def get_model(
         from .timm_model import TimmModel
 
         return TimmModel(options, name.removeprefix(TIMM))
-    choose("network", name, NETWORKS)
+    choose("network", name, NETWORKS, OF_TIMM)
     model = NETWORKS[name](options)
     model.eps = eps
     return model

@@ -230,6 +230,10 @@ class LayerExchange:
             labels = torch.as_tensor(labels)
         except (TypeError, ValueError, RuntimeError) as error:
             return TypeError(f"the labels cannot become a tensor: {error}")
+        if features.ndim > 2:
+            return ValueError(
+                f"the embeddings have shape {tuple(features.shape)}, expected (B, {self.embedding_size}): flatten them"
+            )
         if features.ndim != 2 or features.shape[1] != self.embedding_size or not len(features):
             return ValueError(
                 f"the embeddings have shape {tuple(features.shape)}, expected (B, {self.embedding_size}) with B above "

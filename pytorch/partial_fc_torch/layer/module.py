@@ -98,6 +98,9 @@ class ClassCenters(torch.nn.Module):
     ):
         super().__init__()
         device = torch.empty(0, device=device).device
+        for name, value in {"num_classes": num_classes, "embedding_size": embedding_size}.items():
+            if not hasattr(value, "__index__"):
+                raise TypeError(f"{name} is {value!r}, but must be an integer")
         if num_classes < 1:
             raise ValueError(f"num_classes is {num_classes}, but must be at least 1")
         if not 1 <= sub_centers <= MAX_SUB_CENTERS:
@@ -182,7 +185,7 @@ class ClassCenters(torch.nn.Module):
     def sample_rate(self, value: float) -> None:
         if self.sampling_correction and value == 0:
             raise ValueError(NOTHING_TO_CORRECT)
-        self.sampler.resize(num_sampled(self.num_local, value))
+        self.sampler.resize(num_sampled(self.num_local, value, "sample_rate"))
         self._sample_rate = value
 
     def sample(self, global_label: torch.Tensor) -> torch.Tensor:

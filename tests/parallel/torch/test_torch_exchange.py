@@ -94,6 +94,7 @@ OF_RANK = rf" \(rank {LAST} of {SIZE}\)$" if SIZE > 1 else "$"
         ({"labels": torch.zeros(B + 1, dtype=torch.int64)}, JobError, rf"labels have shape \({B + 1},\)"),
         ({"labels": torch.zeros(B, 2, 2, dtype=torch.int64)}, JobError, rf"labels have shape \({B}, 2, 2\)"),
         ({"features": torch.ones(B, E + 1)}, JobError, rf"embeddings have shape \({B}, 5\)"),
+        ({"features": torch.ones(B, E, 1, 1)}, JobError, rf"embeddings have shape \({B}, 4, 1, 1\), .* flatten them"),
         ({"features": torch.ones(0, E), "labels": torch.arange(0)}, JobError, r"embeddings have shape \(0, 4\)"),
     ],
 )

@@ -199,7 +199,7 @@ def test_the_sum_over_corrected_samples_is_unbiased(corrected):
 
 
 def test_a_correction_that_has_no_sense_is_refused():
-    with pytest.raises(ValueError, match="sampling_correction weights sampled negatives, but with sample_ratio 0"):
+    with pytest.raises(ValueError, match="sampling_correction weights sampled negatives, but with a sample ratio of 0"):
         build(18, 0, sampling_correction=True)
     layer = build(18, 0.5, sampling_correction=True)
     layer.sample = lambda labels: torch.arange(layer.num_local)
@@ -229,7 +229,7 @@ def test_the_rate_may_change_between_two_steps():
     for layer in (changed, expected):
         layer.step(*batch)
     np.testing.assert_array_equal(changed.weight.detach(), expected.weight.detach())
-    with pytest.raises(ValueError, match="sample_ratio must be at least 0 and at most 1, not 1.5"):
+    with pytest.raises(ValueError, match="sample_rate must be at least 0 and at most 1, not 1.5"):
         changed.sample_rate = 1.5
 
 

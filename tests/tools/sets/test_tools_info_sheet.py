@@ -44,6 +44,15 @@ def test_info(small, monkeypatch):
     assert (sample["images"], sample["mean_bytes"], sample["max_bytes"]) == (3, np.mean(lengths), max(lengths))
 
 
+def test_a_folder_of_images_must_be_packed(tmp_path, capsys):
+    (tmp_path / "photos" / "person").mkdir(parents=True)
+    for command in ("info", "check"):
+        assert exit_code("sets", command, tmp_path / "photos") == 2
+        assert f"pack it first: partial-fc sets pack {tmp_path}/photos OUT" in capsys.readouterr().err
+    assert exit_code("sets", "info", tmp_path / "photos" / "person") == 2
+    assert "expected the folder of a face set, or its train.rec" in capsys.readouterr().err
+
+
 def test_every_bar_begins_at_its_bound_and_is_seen():
     counts = np.array([edge + more for edge in (2, 5, 10, 20, 50, 100, 200, 500, 1000) for more in (-1, 0)])
     rows = [tuple(row.values()) for row in histogram(counts, empty=0)]

@@ -121,7 +121,8 @@ def test_drawn_pairs_are_reproducible():
     "counts, number, message",
     [
         ([3] * 40, 260, "give 240 pairs .* not 260"),
-        ([3] * 9, 20, "give 0 pairs"),
+        ([3] * 8, 20, "at least 20 identities, 10 of them .*; there are 8 identities, 8 with 2 images or more"),
+        ([2] * 9 + [1] * 30, 20, "there are 39 identities, 9 with 2 images or more"),
         *(([3] * 40, number, "multiple of 20") for number in (0, 10, 30)),
     ],
 )

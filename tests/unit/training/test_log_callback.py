@@ -32,7 +32,7 @@ def log_lines(caplog, updates=4, engine=None, **arguments):
 
 
 def test_every_setting_reaches_the_callbacks():
-    numbers = {"batch_size": 8, "gradient_acc": 3, "log_every": 5, "verify_every": 6, "max_update": 70}
+    numbers = {"batch_size": 8, "gradient_acc": 3, "log_every": 5, "verify_every": 6, "max_update": 700}
     rates = {"lr": 0.1, "optimizer_options": "lr=0.3", "layer_options": "lr=0.7", "lr_reference_batch": 0}
     settings = default.generate_config(changes={"debug": True}, trainer="torch")
     settings = type(settings)({**settings, **numbers, **rates, "debug": False})
@@ -41,7 +41,7 @@ def test_every_setting_reaches_the_callbacks():
     training = Training(settings, task, lambda num_update: num_update / 10, None, engine, None, [Head("", settings)])
     trackers, bar, loop = object(), SimpleNamespace(update=lambda count: None), LoopState()
     log = build_log(training, trackers, bar, loop)
-    assert (log.frequent, log.rank, log.global_batch, log.max_update) == (5, 1, 2 * 3 * 8, 70)
+    assert (log.frequent, log.rank, log.global_batch, log.max_update) == (5, 1, 2 * 3 * 8, 700)
     assert log.trackers is trackers and log.bar is bar and log.rate(2) == pytest.approx(0.3 * 0.2)
     loop.waited_for_data = 4.0
     log.restart()
@@ -57,7 +57,7 @@ def test_every_setting_reaches_the_callbacks():
         assert each.waiting * each.seconds == pytest.approx(1.5, rel=1e-2)
     verification = build_verification(training, trackers)
     assert (verification.batch_size, verification.frequent, verification.evaluations) == (8, 6, {"a": 1})
-    assert verification.trackers is trackers
+    assert verification.trackers is trackers and verification.max_update == 700
     assert "optimizer_options=lr=0.075 layer_options=lr=0.175" in verification.suggestion
     settings["debug"] = True
     assert build_verification(training, trackers).evaluations == {}

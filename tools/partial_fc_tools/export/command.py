@@ -73,6 +73,11 @@ def run(args: argparse.Namespace) -> int:
     folder = args.model if os.path.isdir(args.model) else os.path.dirname(args.model)
     smaller = HALF_NAME if args.half else INT8_NAME if args.int8 else ""
     folder, name = os.path.split(args.out or os.path.join(folder, smaller or ONNX_NAME))
+    if not (smaller or args.out or args.force) and os.path.lexists(path := os.path.join(folder, name)):
+        raise FileExistsError(
+            f"{path} already exists: a finished training has written it, or an earlier export; use it, name another "
+            "path with --out, or replace it with --force"
+        )
     # An existing file needs --force, as it may have metadata, such as a threshold, that the new one lacks.
     with staged_files(folder, [name], args.force) as stage:
         is_onnx = args.model.endswith(".onnx") or os.path.isdir(args.model) and onnx_names(args.model)

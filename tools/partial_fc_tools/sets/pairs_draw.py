@@ -13,6 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from partial_fc.utils.text import plural
+
 Item = TypeVar("Item")
 Image = tuple[int, int]
 Pair = tuple[Image, Image]
@@ -56,6 +58,12 @@ def check_capacity(folds: list[list[int]], per_fold: int) -> None:
         same = sum(count * (count - 1) // 2 for count in counts)
         total = sum(counts) * (sum(counts) - 1) // 2
         capacity.append(min(same, total - same))
+    if not min(capacity):
+        paired = sum(count > 1 for counts in folds for count in counts)
+        raise ValueError(
+            f"{FOLDS} folds need at least {2 * FOLDS} identities, {FOLDS} of them with 2 images or more; there are "
+            f"{plural(sum(map(len, folds)), 'identity', 'identities')}, {paired} with 2 images or more"
+        )
     if min(capacity) < per_fold:
         raise ValueError(
             f"these identities give {2 * FOLDS * min(capacity)} pairs in {FOLDS} folds that share no identity, not "

@@ -8,6 +8,7 @@ import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
 from partial_fc.data.image_set import ImageSet
+from partial_fc.data.sources.forms import FOLDER, form_of
 from partial_fc.data.transforms import decode_any_size
 from partial_fc.utils.decoder_messages import DecoderMessages
 
@@ -18,6 +19,11 @@ def rec_path_of(path: str) -> str:
     """Returns the train.rec of a SET argument, a folder or a file. Raises FileNotFoundError if it is missing."""
     rec_path = os.path.join(path, "train.rec") if os.path.isdir(path) else path
     if not os.path.isfile(rec_path):
+        if form_of(path) == FOLDER:
+            raise FileNotFoundError(
+                f"{rec_path} does not exist: if {path} has a folder of images for each identity, pack it first: "
+                f"partial-fc sets pack {path} OUT"
+            )
         raise FileNotFoundError(f"{rec_path} does not exist: expected the folder of a face set, or its train.rec")
     return rec_path
 
