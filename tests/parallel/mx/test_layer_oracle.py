@@ -91,10 +91,10 @@ def test_sampled_negatives_count_for_all(loss, classes, ratio, tiling, tmp_path)
 
 
 def test_a_correction_that_has_no_sense_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="sample_ratio 0"):
+    with pytest.raises(ValueError, match="sample ratio of 0"):
         build_bank(12, 0, tmp_path, sampling_correction=True)
     bank = build_bank(12, 0.5, tmp_path, sampling_correction=True)
-    with pytest.raises(ValueError, match="sample_ratio 0"):
+    with pytest.raises(ValueError, match="sample ratio of 0"):
         bank.set_sample_ratio(0)
     bank.sample = lambda label: (np.arange(bank.num_local), np.unique(label))
     module, _ = build_module(bank, MarginLoss(MARGINS["arcface"], SCALE, E))
