@@ -240,7 +240,7 @@ def main() -> int:
     if not fake and not torch.cuda.is_available():
         parser.error("PyTorch sees no GPU (bash setup-utils/check.sh says why); --fake runs on the CPU")
     start, device, sizes = time.monotonic(), torch.device("cpu" if fake else "cuda:0"), FAKE if fake else FULL
-    minutes = 60 if fake else MINUTES  # the fake one may run on a busy machine, and does not take as long
+    minutes = 60 if fake else MINUTES  # tests run the fake one on busy machines; it ends much earlier
     end = lambda share: start + 60 * minutes * share  # noqa: E731
     logging.getLogger().addHandler(notes := Notes())
     if fake:

@@ -17,8 +17,8 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Links to the pages; the link with a title is to the file."""
-    return re.sub(r"(\]\([\w/.]*\b(?:demo|layer_timm))\.ipynb\)", r"\1.md)", markdown)
+    """Makes links to notebooks links to their pages; a link with a title is to the file."""
+    return re.sub(r"(\]\([\w/.]+)\.ipynb\)", r"\1.md)", markdown)
 
 
 def markdown(cell):

@@ -17,7 +17,7 @@ from .user_code import LIBRARIES, PACKAGES, errors_of, named_modules
 
 # Source roots of the trainers in a clone, which are on the path only in the environments of setup-utils.
 SOURCE_ROOTS = {"partial_fc_torch": "pytorch", "partial_fc_mxnet": "mxnet"}
-OF_TIMM = "timm:NAME for a network of timm"  # other names of networks than those of the PyTorch trainer, for errors
+OF_TIMM = "timm:NAME for a network of timm"  # ends errors of the PyTorch trainer about unknown networks
 EXAMPLES = Path(__file__).parents[2] / "examples"  # of a clone; their settings files are trusted
 # Settings that may name an object of the user -> prefixes of values that run none of the user's code.
 OBJECT_SETTINGS: dict[str, tuple[str, ...]] = {

@@ -23,9 +23,9 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvou
 from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 from torch.distributed.run import main
 
+from partial_fc.distributed.errors import PREEMPTED, REFUSED
+
 BACKEND = "one-host"
-REFUSED = 2  # exit code of a training whose settings or data are wrong
-STOPPED = 75  # exit code of a training that a signal stopped after it was saved
 PORT = 29500  # torchrun's default for MASTER_PORT; no process listens there
 
 
@@ -83,10 +83,10 @@ def kill(*_: object) -> None:
 
 
 def code_after_stop() -> int:
-    """Returns the exit code after a stop: a failed process's code, or STOPPED if none failed."""
+    """Returns the exit code after a stop: a failed process's code, or PREEMPTED if none failed."""
     last = processes_of_attempt()
-    failed = [process.returncode for process in last if process.returncode not in (None, 0, STOPPED)]
-    code = max(failed, default=STOPPED)
+    failed = [process.returncode for process in last if process.returncode not in (None, 0, PREEMPTED)]
+    code = max(failed, default=PREEMPTED)
     return code if code > 0 else 128 - code
 
 

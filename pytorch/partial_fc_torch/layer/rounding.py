@@ -39,7 +39,7 @@ class Rounding:
         Args:
             values: (T, E) float32.
             rows: (T,) int64, their rows in the arrays of the step.
-            array: number of the array among those of the step.
+            array: number of the array in Centers.write: 0 for the centers, then their states.
         """
         width = values.shape[1]
         if array not in self._columns:

@@ -119,12 +119,7 @@ class TorchPasses:
         caching, sums = self._cached_tiles(step), []
         narrow = is_narrow(step.sampled.weight)
         if caching and unit.is_cpu and step.sampled.rows is not None and not narrow:
-            # A C library returns large blocks to the system, and new ones cost a page fault for every 4 KB: a tenth of
-            # a step. The block belongs to this step until its backward pass ends, as others may begin before that.
-            kept.copies, self._copies, centers = self._copies, None, step.sampled.weight
-            held = kept.copies  # PyTorch writes to an inference tensor in inference mode only
-            if held is None or len(held) != len(step.sampled) or held.dtype != centers.dtype or held.is_inference():
-                kept.copies = centers.new_empty(len(step.sampled), centers.shape[1])
+            kept.copies = self._take_copies(step)
         for number in range(self.num_tiles(step)):
             tile = self._logits(step, number)
             sums.append(term.tile(tile.logits, tile.log_weights))
@@ -185,6 +180,20 @@ class TorchPasses:
         sink.add(gradient)
         if number == self.num_tiles(step) - 1:
             self._copies, kept.copies = kept.copies, None
+
+    def _take_copies(self, step: Step) -> torch.Tensor:
+        """Returns memory for Kept.copies, of the last step if possible.
+
+        A C library returns large blocks to the system, and new ones cost a page fault for every 4 KB: a tenth of a
+        step. The memory belongs to this step until its backward pass ends, because others may begin before that.
+        """
+        held, self._copies = self._copies, None
+        centers = step.sampled.weight
+        shape = len(step.sampled), centers.shape[1]
+        # PyTorch writes to an inference tensor in inference mode only.
+        if held is None or held.shape != shape or held.dtype != centers.dtype or held.is_inference():
+            return centers.new_empty(shape)
+        return held
 
     def _logits(self, step: Step, number: int) -> Tile:
         """Returns a tile with the logits of the negatives, without their weights."""

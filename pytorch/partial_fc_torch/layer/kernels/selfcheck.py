@@ -104,13 +104,13 @@ class _Problem:
 
     def __init__(self, form: Form, batch: int, number: int, embedding_size: int):
         self._random, self._device = torch.Generator().manual_seed(0), form.device
-        features, every = self._normal(batch, embedding_size), 2 if form.gathered else 1
-        self.weight = 0.05 * self._normal(every * number, embedding_size)
+        features, stride = self._normal(batch, embedding_size), 2 if form.gathered else 1
+        self.weight = 0.05 * self._normal(stride * number, embedding_size)
         self.rows = torch.arange(0, 2 * number, 2, device=form.device) if form.gathered else None
         labels = torch.randint(number, (batch, form.labels_per_item), generator=self._random).to(form.device)
         # Features resemble their centers, as in a training; otherwise the targets would dominate the gradient.
         for column in labels.unbind(1):
-            features += 10 / form.labels_per_item * self.weight[every * column]
+            features += 10 / form.labels_per_item * self.weight[stride * column]
         self.exchange = LayerExchange(THIS_PROCESS, number, embedding_size)
         self.exchange.agreed = batch, form.labels_per_item
         self.batch = self.exchange.gather_batch(features, labels)
