@@ -12,6 +12,7 @@ import numpy as np
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from partial_fc_torch.layer.kernels.blocks import SMALLEST
+from partial_fc_torch.layer.kernels.choice import FUSED
 from partial_fc_torch.layer.kernels.triton_passes import TritonPasses
 
 
@@ -72,9 +73,10 @@ InterpreterBuilder.create_dot = product
 
 
 def with_kernels(layer):
-    """Returns the layer; with ``layer_kernel="triton"``, its first step does not compare the kernels with PyTorch."""
+    """Returns the layer; if it has kernels, its first step does not compare them with PyTorch."""
     computation = layer._computation
-    if computation.kernel == "triton":
-        computation.of_torch = TritonPasses(computation.loss, computation.of_torch.tile_classes, SMALLEST)
+    if computation.kernel in FUSED:
+        passes = computation.loss, computation.of_torch.tile_classes, SMALLEST, FUSED[computation.kernel]
+        computation.of_torch = TritonPasses(*passes, computation.unit_copy)
         computation.kernel = "torch"
     return layer

@@ -15,7 +15,8 @@ RATE: Mapping[str, Any] = {"at_least": 0, "at_most": LARGEST_RATE}
 ACTIVATIONS = ("", "prelu", "relu", "sigmoid", "softrelu", "softsign", "tanh")
 HEADS = ("", "FC", "E", "GAP", "GDC")
 DECAY_ON = ("all", "weights")  # keys of partial_fc_torch.optimizers.decay, which cannot be imported without PyTorch
-LAYER_KERNELS = ("auto", "torch", "triton")
+LAYER_KERNELS = ("auto", "torch", "mm", "triton")
+UNIT_COPIES = {"auto": None, "always": True, "never": False}  # value of unit_copy -> argument of the layer
 CENTER_DTYPES = {"float32": 4, "bfloat16": 2}  # types of stored centers and states of E numbers -> bytes of a number
 LAYER_DTYPES = ("auto", "float32", "tf32", "bfloat16", "float16")
 
@@ -94,9 +95,16 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
         Setting(
             "kernel",
             "auto",
-            "implementation of the layer: torch for PyTorch's operators, triton for fused kernels; auto uses "
-            "triton on GPUs where it is supported and faster",
+            "implementation of the layer on a GPU: torch for PyTorch's operators, mm for kernels between its matrix "
+            "products, triton for kernels with products; auto uses the fastest",
             choices=LAYER_KERNELS,
+            trainer="torch",
+        ),
+        Setting(
+            "unit_copy",
+            "auto",
+            "whether these kernels keep the unit rows of all class centers in 16 bits; auto where the GPU has the memory",
+            choices=tuple(UNIT_COPIES),
             trainer="torch",
         ),
     ),

@@ -31,7 +31,7 @@ from partial_fc.training.schedule import (
 from partial_fc.training.schedules import check_by_epoch, value_in_epoch
 from partial_fc.training.tasks.task import Task
 from partial_fc.training.trackers.tensorboard import drawn_ending
-from partial_fc.utils.options import options_of, other_options
+from partial_fc.utils.options import UNIT_COPIES, options_of, other_options
 from partial_fc.utils.user_code import errors_of
 
 from .arcface_checkpoint import read_checkpoint
@@ -308,6 +308,7 @@ class TorchFramework:
             logits_cache_mb=None if options.logits_cache_mb < 0 else options.logits_cache_mb,
             layer_dtype=options.dtype,
             layer_kernel=options.kernel,
+            unit_copy=UNIT_COPIES[options.unit_copy],
             center_dtype=options.center_dtype,
             folder=settings.bank_folder,
             on_host=not settings.bank_on_gpu and self.device.type == "cuda",

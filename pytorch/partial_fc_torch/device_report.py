@@ -39,7 +39,7 @@ def precision_line(settings, device: torch.device, ranks: int) -> str:
     cache = "as far as memory is free" if automatic and gpu_facts(device) else limit
     tiles = f"tiles of {plural(tile, 'class', 'classes')}, logits cached {cache}"
     if gpu_facts(device) and options.kernel != "torch":
-        tiles = f"fused kernels if they can be used, which the first step tells, otherwise {tiles}"
+        tiles = f"kernels if they can be used, which the first step tells, otherwise {tiles}"
     parts = [
         f"backbone in {backbone_type}{', compiled' if compiled else ''}",
         f"its gradients averaged in {settings.gradient_dtype}" if ranks > 1 else "",

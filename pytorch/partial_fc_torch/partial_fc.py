@@ -63,12 +63,15 @@ class PartialFC(ClassCenters):
         layer_dtype: type of the operands of the layer's products, as a dtype or its name: float32, "tf32" (float32 on
             CPUs), bfloat16, or float16, which is fast on GPUs only. "auto" is TF32 on GPUs that support it, otherwise
             float32. Sums, statistics and targets are float32; layer/products.py bounds the error.
-        layer_kernel: "torch" uses PyTorch's operators; "triton" uses fused kernels if they support the layer and agree
-            with PyTorch's operators in the first step; "auto" is "triton" on GPUs where they are also faster. The log
-            has the reason if the kernels are not used.
+        layer_kernel: "torch" uses PyTorch's operators; "mm" uses Triton kernels between PyTorch's matrix products, and
+            "triton" kernels that compute the cosines, too, if they support the layer and agree with PyTorch's operators
+            in the first step; "auto" measures all three there on a GPU, and uses the fastest. The log has the choice.
+        unit_copy: whether the kernels keep a copy of the unit rows of all centers in 16 bits, which saves them half of
+            the reading; None keeps one if the GPU has the memory. Changes of ``weight`` through ``weight.data``, which
+            PyTorch does not see, do not reach the copy.
         center_dtype: type in which centers and states of E numbers are stored, as a dtype or its name: float32, or
             bfloat16, which takes half the memory. The layer reads bfloat16 rows into float32, and an update rounds them
-            stochastically, see layer/rounding.py; ``layer_kernel`` is then "torch".
+            stochastically, see layer/rounding.py.
         folder: keeps centers and states in files in this folder, see FileStore; for banks that do not fit into memory,
             with a small sample_rate.
         on_host: keeps centers and states in host memory. From there, and from files, a step on a GPU copies the rows
@@ -129,6 +132,7 @@ class PartialFC(ClassCenters):
         logits_cache_mb: int | None = None,
         layer_dtype: torch.dtype | str = "auto",
         layer_kernel: str = "auto",
+        unit_copy: bool | None = None,
         center_dtype: torch.dtype | str = "float32",
         folder: str | None = None,
         on_host: bool = False,
@@ -166,6 +170,7 @@ class PartialFC(ClassCenters):
             logits_cache_mb=logits_cache_mb,
             layer_dtype=layer_dtype,
             layer_kernel=layer_kernel,
+            unit_copy=unit_copy,
             center_dtype=center_dtype,
             folder=folder,
             on_host=on_host,
@@ -254,7 +259,7 @@ class PartialFC_V2(ClassCenters):
         fp16: accepted and ignored; the layer computes in the type of ``weight``, float32 or float64, even under
             autocast.
         objective, objective_options, sub_centers, sampling_correction, seed, store, collectives: see PartialFC.
-        tile_classes, logits_cache_mb, layer_dtype, layer_kernel: see PartialFC.
+        tile_classes, logits_cache_mb, layer_dtype, layer_kernel, unit_copy: see PartialFC.
         device: of the centers; None is PyTorch's default.
         margin_loss: arcface_torch's name of ``margin``.
     """
@@ -276,6 +281,7 @@ class PartialFC_V2(ClassCenters):
         logits_cache_mb: int | None = None,
         layer_dtype: torch.dtype | str = "auto",
         layer_kernel: str = "auto",
+        unit_copy: bool | None = None,
         store: Callable[[int, torch.device], CenterStore] = CenterStore,
         device: torch.device | str | None = None,
         collectives: Collectives | None = None,
@@ -295,6 +301,7 @@ class PartialFC_V2(ClassCenters):
             logits_cache_mb=logits_cache_mb,
             layer_dtype=layer_dtype,
             layer_kernel=layer_kernel,
+            unit_copy=unit_copy,
             store=store,
             device=device,
             collectives=collectives,

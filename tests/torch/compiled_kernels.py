@@ -3,7 +3,7 @@
     python tests/torch/compiled_kernels.py 90 [one]     (one: the kernels of a single step, otherwise of several)
 
 Prints a line of JSON for each kernel: name, registers, spills in loops, bytes of shared memory, numbers of tensor core
-instructions by kind, and whether it was compiled by the comparison of the first step, or only by steps of other sizes.
+instructions by kind, whether it computes products, and whether it was compiled by the comparison of the first step, or only by steps of other sizes.
 """
 
 import json
@@ -30,12 +30,14 @@ from partial_fc_torch.layer.products import products_of
 from partial_fc_torch.layer.step import Loss
 
 TENSOR_CORES = {"wgmma": r"wgmma\.mma_async", "mma": r"\bmma\.sync", "tcgen05": r"tcgen05\.mma"}
-# Margin, optimizer, whether centers are gathered, and whether they have weights.
+# Type of the products, whether the kernels compute them, margin, optimizer, whether centers are gathered, and whether
+# they have weights.
 CASES = [
-    (CurricularFace(), AdamW(), True, True),
-    (ArcFace(), SGD(), False, False),
-    (ArcFace(), SGD(), True, False),
-    (CombinedMarginLoss(64.0, 1.0, 0.0, 0.4, 0.3), Adagrad(), False, False),
+    ("float16", True, CurricularFace(), AdamW(), True, True),
+    ("float16", False, ArcFace(), SGD(), False, False),
+    ("bfloat16", True, ArcFace(), SGD(), True, False),
+    ("tf32", False, CurricularFace(), AdamW(), False, True),
+    ("float16", True, CombinedMarginLoss(64.0, 1.0, 0.0, 0.4, 0.3), Adagrad(), False, False),
 ]
 # Batch and centers of steps: divisible by 16 or not, one row, one tile or several
 SIZES = [(256, 1024), (256, 1000), (1, 64), (100, 40_000)]
@@ -51,7 +53,10 @@ class Compiled:
         def compile_for(*arguments, **options):
             compiled = self.kernel.warmup(*arguments, grid=grid, **options)
             if compiled.hash not in self.found:
-                self.found[compiled.hash] = describe(self.kernel.__name__, compiled) | {"compared": self.compared}
+                self.found[compiled.hash] = describe(self.kernel.__name__, compiled) | {
+                    "compared": self.compared,
+                    "fused": options.get("FUSED", False),
+                }
 
         return compile_for
 
@@ -77,7 +82,7 @@ def spills(sass):
     return sum(any(start <= at <= stop for start, stop in loops) for at in moved)
 
 
-def main(capability, types, cases):
+def main(capability, cases):
     found = {}
     target = GPUTarget("cuda", capability, 32)
     driver.set_active(
@@ -86,29 +91,28 @@ def main(capability, types, cases):
         )
     )
     kernels = []
-    for name in ("statistics_kernel", "logit_gradients_kernel", "feature_gradient_kernel", "center_gradient_kernel"):
+    for name in ("unit_rows_kernel", "statistics_kernel", "logit_gradients_kernel", "update_kernel"):
         kernels.append(Compiled(getattr(triton_passes, name), found))
         setattr(triton_passes, name, kernels[-1])
     selfcheck._require = lambda *numbers: None  # there are no results to compare
     LayerExchange.checked_loss = lambda *arguments: (0.0, [])
-    for dtype in types:
-        for margin, optimizer, *kind in cases:
-            blocks = blocks_for(divmod(capability, 10), 132, dtype == "bfloat16", margin.slopes_negatives)
-            fused = triton_passes.TritonPasses(Loss(margin, Softmax(), products_of(dtype, margin.scale)), 0, blocks)
-            form = Form(torch.device("cpu"), torch.float32, 1, *kind)
-            selfcheck.TorchPasses = lambda *arguments, fused=fused: fused
-            selfcheck.require_agreement(fused, form, 512, optimizer)
-            for kernel in kernels:
-                kernel.compared = False
-            for batch, number in SIZES:
-                problem = selfcheck._Problem(form, batch, number, 512)
-                problem.run(fused, *problem.copies(optimizer))
-            for kernel in kernels:
-                kernel.compared = True
+    for dtype, fused, margin, optimizer, *kind in cases:
+        blocks = blocks_for(divmod(capability, 10), 132, 50 << 20, margin.slopes_negatives)
+        loss = Loss(margin, Softmax(), products_of(dtype, margin.scale))
+        passes = triton_passes.TritonPasses(loss, 0, blocks, fused)
+        form = Form(torch.device("cpu"), torch.float32, 1, *kind)
+        selfcheck.TorchPasses = lambda *arguments, passes=passes: passes
+        selfcheck.require_agreement(passes, form, 512, optimizer)
+        for kernel in kernels:
+            kernel.compared = False
+        for batch, number in SIZES:
+            problem = selfcheck._Problem(form, batch, number, 512)
+            problem.run(passes, *problem.copies(optimizer))
+        for kernel in kernels:
+            kernel.compared = True
     for kernel in found.values():
         print(json.dumps(kernel))
 
 
 if __name__ == "__main__":
-    kinds = (("tf32",), CASES[:1]) if "one" in sys.argv else (("tf32", "bfloat16"), CASES)
-    main(int(sys.argv[1]), *kinds)
+    main(int(sys.argv[1]), CASES[:1] if "one" in sys.argv else CASES)

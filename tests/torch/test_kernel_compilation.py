@@ -51,5 +51,5 @@ def test_kernels_compile(tmp_path, capability, cases):
     for kernel in kernels:
         assert not kernel["spills"], kernel
         assert kernel["shared"] <= shared << 10, kernel
-        assert kernel[instruction], kernel
+        assert bool(kernel[instruction]) == kernel["fused"], kernel
         assert kernel["compared"], kernel

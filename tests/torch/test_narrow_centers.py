@@ -194,8 +194,6 @@ class Float32Store(CenterStore):
 def test_what_has_no_16_bit_centers_is_refused():
     with pytest.raises(ValueError, match="center_dtype is float16, expected float32 or bfloat16"):
         build(center_dtype=torch.float16)
-    with pytest.raises(ValueError, match="do not read bfloat16: set layer_kernel=torch, or center_dtype=float32"):
-        build(layer_kernel="triton", **NARROW)
     with pytest.raises(ValueError, match="the store has weight in torch.float32, not in center_dtype=torch.bfloat16"):
         build(store=Float32Store, **NARROW)
     with pytest.raises(TypeError, match="the centers are torch.bfloat16, but must be float32 or float64"):

@@ -31,32 +31,43 @@ class HalfProducts(Products):
         super().__init__(scale, dtype)
         self._type = getattr(torch, dtype)
 
+    @property
+    def unit_type(self) -> torch.dtype:
+        """See Products.unit_type."""
+        return self._type
+
+    def mm(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """See Products.mm; sums are float32."""
+        if left.is_cuda:
+            return torch.mm(left, right, out_dtype=torch.float32)
+        if left.dtype == torch.float16:  # CPUs have no fast product in float16
+            return torch.mm(left.float(), right.float())
+        return torch.mm(left, right).float()
+
     def operand(self, unit: torch.Tensor) -> torch.Tensor:
         """Returns x in half precision, without s."""
         return unit.to(self._type)
 
     def logits(self, features: Features, weight: torch.Tensor, inverse_norm: torch.Tensor) -> torch.Tensor:
         """See Products.logits."""
-        return _float32_product(features.operand, self._unit_centers(weight, inverse_norm).t()).mul_(self.scale)
+        return self.mm(features.operand, self._unit_centers(weight, inverse_norm).t()).mul_(self.scale)
 
     def prepare(self, d_logits: torch.Tensor, weight: torch.Tensor, inverse_norm: torch.Tensor) -> Operands:
         """See Products.prepare."""
         factor: torch.Tensor | float = 1.0
         if self._type == torch.float16:
-            # float16 has no values between 0 and 2^-24, where most probabilities of many classes are, and none above
-            # 65504. The factor of 2^12 is for probabilities; an objective may have larger derivatives.
-            factor = (15 - d_logits.abs().amax().log2().ceil()).exp2().clamp(max=2.0**12)
+            factor = float16_factor(d_logits.abs().amax())
         d_logits = d_logits.mul_(factor).to(self._type)
         return Operands(d_logits, self._unit_centers(weight, inverse_norm), 1 / factor)
 
     def add_feature_gradient(self, operands: Operands, d_unit: torch.Tensor) -> None:
         """See Products.add_feature_gradient."""
-        product = _float32_product(operands.d_logits, operands.centers)
+        product = self.mm(operands.d_logits, operands.centers)
         d_unit.add_(product.mul_(operands.factor) if self._type == torch.float16 else product)
 
     def center_gradient(self, operands: Operands, features: Features, inverse_norm: torch.Tensor) -> torch.Tensor:
         """See Products.center_gradient."""
-        gradient = _float32_product(operands.d_logits.t(), features.operand)
+        gradient = self.mm(operands.d_logits.t(), features.operand)
         return gradient.mul_((self.scale * operands.factor * inverse_norm)[:, None])
 
     def _unit_centers(self, weight, inverse_norm):
@@ -65,10 +76,13 @@ class HalfProducts(Products):
         return torch.mul(weight, inverse_norm[:, None]).to(self._type)
 
 
-def _float32_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Returns the product of matrices in half precision, with float32 sums, as float32."""
-    if left.is_cuda:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    if left.dtype == torch.float16:  # CPUs have no fast product in float16
-        return torch.mm(left.float(), right.float())
-    return torch.mm(left, right).float()
+def float16_factor(largest: torch.Tensor) -> torch.Tensor:
+    """Returns a power of 2 by which float16 gradients by the logits are multiplied, a scalar like its argument.
+
+    float16 has no values between 0 and 2^-24, where most probabilities of many classes are, and none above 65504. The
+    factor is 2^12, which suits probabilities, or less if an objective or a margin has larger derivatives.
+
+    Args:
+        largest: scalar, an upper bound of their absolute values.
+    """
+    return (15 - largest.log2().ceil()).exp2().clamp(max=2.0**12)

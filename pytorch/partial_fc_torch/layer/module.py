@@ -90,6 +90,7 @@ class ClassCenters(torch.nn.Module):
         logits_cache_mb: int | None = None,
         layer_dtype: torch.dtype | str = "auto",
         layer_kernel: str = "auto",
+        unit_copy: bool | None = None,
         center_dtype: torch.dtype | str = "float32",
         folder: str | None = None,
         on_host: bool = False,
@@ -114,7 +115,7 @@ class ClassCenters(torch.nn.Module):
         if seed is None:
             seed = int(self.collectives.broadcast("seed", torch.randint(2**63 - 1, (), device="cpu").item()))
         shard = shard_of(num_classes, rank, size)
-        self.center_dtype = _center_dtype(center_dtype, layer_kernel)
+        self.center_dtype = _center_dtype(center_dtype)
         self.num_classes, self.embedding_size, self.sub_centers = num_classes, embedding_size, sub_centers
         self.class_start, self.num_local = shard.start, shard.size
         self.row_optimizer, self.update_in_backward = optimizer, update_in_backward or optimizer is None
@@ -139,8 +140,7 @@ class ClassCenters(torch.nn.Module):
         products = products_of(layer_type(layer_dtype, gpu_facts(device)), margin.scale)
         loss = Loss(margin, objective, products, sub_centers)
         of_torch = TorchPasses(loss, tile_classes, None if logits_cache_mb is None else logits_cache_mb << 20)
-        kernel = "torch" if self.center_dtype == torch.bfloat16 else layer_kernel
-        self._computation = StepComputation(loss, self.exchange, of_torch, kernel, optimizer)
+        self._computation = StepComputation(loss, self.exchange, of_torch, layer_kernel, optimizer, unit_copy)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -553,12 +553,10 @@ def rows_of_classes(index, sub_centers: int):
     return (index[:, None] * sub_centers + numbers).reshape(-1)
 
 
-def _center_dtype(value: torch.dtype | str, layer_kernel: str) -> torch.dtype:
+def _center_dtype(value: torch.dtype | str) -> torch.dtype:
     name = str(value).removeprefix("torch.")
     if name not in CENTER_DTYPES:
         raise ValueError(f"center_dtype is {name}, expected {' or '.join(CENTER_DTYPES)}")
-    if name != "float32" and layer_kernel == "triton":
-        raise ValueError(f"the fused kernels do not read {name}: set layer_kernel=torch, or center_dtype=float32")
     dtype: torch.dtype = getattr(torch, name)
     return dtype
 

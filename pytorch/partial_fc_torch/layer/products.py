@@ -60,6 +60,16 @@ class Products:
     def __init__(self, scale: float, dtype: str):
         self.scale, self.dtype = scale, dtype
 
+    @property
+    def unit_type(self) -> torch.dtype:
+        """The type of unit rows as operands of `mm`."""
+        return torch.float32
+
+    def mm(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """Returns the product of two matrices in the type of the operands, as float32."""
+        with _in_tf32(self.dtype == "tf32"):
+            return torch.mm(left, right)
+
     def operand(self, unit: torch.Tensor) -> torch.Tensor:
         """Returns the other methods' operand for the unit rows (G, E) float32 of the features: s x."""
         return unit * self.scale
@@ -72,8 +82,7 @@ class Products:
             weight: (T, E) float32 centers.
             inverse_norm: (T,) 1 / |W|.
         """
-        with _in_tf32(self.dtype == "tf32"):
-            return torch.mm(features.operand, weight.t()).mul_(inverse_norm)
+        return self.mm(features.operand, weight.t()).mul_(inverse_norm)
 
     def prepare(self, d_logits: torch.Tensor, weight: torch.Tensor, inverse_norm: torch.Tensor) -> Operands:
         """Returns the operands of both gradient products of a tile.
@@ -91,8 +100,7 @@ class Products:
 
     def center_gradient(self, operands: Operands, features: Features, inverse_norm: torch.Tensor) -> torch.Tensor:
         """Returns the gradient with respect to the centers (T, E) float32, see TileGradient.raw."""
-        with _in_tf32(self.dtype == "tf32"):
-            return torch.mm(operands.d_logits.t(), features.operand)
+        return self.mm(operands.d_logits.t(), features.operand)
 
 
 def products_of(dtype: torch.dtype | str, scale: float) -> Products:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from .optimizers import RowOptimizer
     from .torch_passes import TorchPasses
 
-KERNELS = ("auto", "torch", "triton")
+KERNELS = ("auto", "torch", "mm", "triton")
 
 
 class Loss(NamedTuple):
@@ -99,6 +99,7 @@ class Step:
     started: bool = False  # whether the gradient by the features of the first tile has been added
     # The following are set once the statistics of all ranks are known.
     row_term: torch.Tensor = field(default_factory=lambda: torch.empty(0))  # (G,) float64, see Objective.term
+    largest: torch.Tensor = field(default_factory=lambda: torch.empty(0))  # scalar float64, the largest a of the rows
     # (G, P) gradient of the summed loss with respect to s times the labels' cosines, 0 where ``held`` is False
     d_labels: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     # (G,) gradient of the summed loss with respect to the norms of the features; None for 0
@@ -124,9 +125,10 @@ class StepComputation:
         loss: the loss, and the type of its products.
         exchange: the collectives with the other ranks.
         of_torch: the passes over the centers with PyTorch's operators.
-        kernel: "torch" uses ``of_torch``; "triton" uses fused kernels if they support the layer; "auto" is "triton" on
-            GPUs where they are faster.
+        kernel: "torch" uses ``of_torch``, "mm" kernels between products of PyTorch, "triton" kernels with products, if
+            they support the layer; "auto" uses the fastest of them on GPUs, and ``of_torch`` on CPUs.
         optimizer: the centers' optimizer, compared with the kernels' update; None for a dense gradient.
+        unit_copy: whether the kernels keep a copy of the unit rows of all centers in 16 bits; None if it fits.
 
     Raises:
         ValueError: ``kernel`` is none of these.
@@ -139,11 +141,12 @@ class StepComputation:
         of_torch: TorchPasses,
         kernel: str = "torch",
         optimizer: RowOptimizer | None = None,
+        unit_copy: bool | None = None,
     ):
         if kernel not in KERNELS:
             raise ValueError(f"layer_kernel is {kernel!r}, expected one of {', '.join(KERNELS)}")
         self.loss, self.exchange, self.of_torch = loss, exchange, of_torch
-        self.kernel, self.optimizer = kernel, optimizer
+        self.kernel, self.optimizer, self.unit_copy = kernel, optimizer, unit_copy
         self.chosen: dict[Form, TorchPasses | TritonPasses] = {}
 
     @torch.no_grad()
@@ -228,7 +231,7 @@ class StepComputation:
 
         form = Form.of(step)
         if form not in self.chosen:  # chosen in the first step of its form, because only then its device is known
-            self.chosen[form] = chosen_passes(self.of_torch, step, self.optimizer, self.kernel == "auto")
+            self.chosen[form] = chosen_passes(self.of_torch, step, self.optimizer, self.kernel, self.unit_copy)
         return self.chosen[form]
 
     def _labels(self, drawn: Drawn, features: Features) -> Labels:
@@ -287,6 +290,7 @@ class StepComputation:
         sums = objective.term.combine(statistics[:, :2])
         losses = objective.losses(sums, logits, cosines[0] if cosines else logits, present)
         step.row_term = objective.term.row_term(sums, losses.by_negatives)
+        step.largest = losses.by_negatives.amax()
         by_labels = losses.by_targets * targets.by_cosine + losses.by_cosines
         step.d_labels = torch.where(held, by_labels, 0.0).to(step.features.unit.dtype)
         step.by_parameters = tuple(each / len(held) for each in losses.by_parameters)

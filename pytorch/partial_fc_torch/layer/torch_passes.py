@@ -102,6 +102,8 @@ class TorchPasses:
         logits_cache_bytes: upper limit of the cache between the passes of a step; None chooses, see LogitsCache.
     """
 
+    fused = None  # no kernels, see TritonPasses
+
     def __init__(self, loss: Loss, tile_classes: int, logits_cache_bytes: int | None):
         self.loss, self.tile_classes, self.logits_cache = loss, tile_classes, LogitsCache(logits_cache_bytes)
         self._copies: torch.Tensor | None = None  # of the last step, see Kept

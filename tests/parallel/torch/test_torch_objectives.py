@@ -5,7 +5,7 @@ import pytest
 import torch
 from test_torch_layer_oracle import TOLERANCE, record_samples
 from torch.nn.functional import normalize, softplus
-from torch_layer import FUSED, LOCAL, LR, SIZE, E, G, all_ranks, build, build_v2, random_batch
+from torch_layer import FUSED, LOCAL, LR, MM, SIZE, E, G, all_ranks, build, build_v2, random_batch
 
 import oracle
 from partial_fc.layer.sharding import shard_of
@@ -215,7 +215,7 @@ def test_sub_centers_match_the_dense_form(name, tiling, labels, ratio):
     assert_equal(found, expected)
 
 
-@pytest.mark.parametrize("tiling", [{}, TILES, FUSED])
+@pytest.mark.parametrize("tiling", [{}, TILES, MM])
 @pytest.mark.parametrize("name", ["softmax", "mlcd"])
 def test_sampled_negatives_count_for_all(name, tiling):
     layer = build_v2(CLASSES, 0.5, CosFace(SCALE), SCALE, objective=name, sampling_correction=True, **tiling)
@@ -241,7 +241,7 @@ def test_the_sum_of_corrected_binary_losses_is_unbiased(tiling):
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("tiling", [{}, FUSED])
+@pytest.mark.parametrize("tiling", [{}, MM])
 def test_a_row_whose_labels_are_all_classes_has_no_negatives(name, tiling):
     layer = build_v2(2, 1.0, CosFace(SCALE), SCALE, objective=name, **({} if name in ONE_VERSUS_ALL else tiling))
     labels = np.tile([[0, 1]], (G, 1))

@@ -19,8 +19,9 @@ G, E = 6, 4
 RANK, SIZE = default_collectives.rank, default_collectives.size
 LOCAL = slice(RANK * (G // SIZE), (RANK + 1) * (G // SIZE))  # this rank's rows of a global batch
 LR = 0.1
-# Arguments of a layer with the fused kernels; Triton's interpreter computes TF32 in float32.
+# Arguments of a layer with kernels that compute the cosines, and that read them; in float32.
 FUSED = {"layer_kernel": "triton", "layer_dtype": "tf32", "tile_classes": 3}
+MM = {**FUSED, "layer_kernel": "mm"}
 
 
 def build(classes, ratio=1.0, margins=MARGINS["arcface"], scale=8.0, embedding_size=E, **arguments):

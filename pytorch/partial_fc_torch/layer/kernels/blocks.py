@@ -7,44 +7,53 @@ them in tests/torch/test_kernel_compilation.py shows. Their speed has not been m
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-CHUNK_BYTES = 256 << 20  # upper limit of a chunk's gradients; about the size of a tile in partial_fc/layer/tiling.py
+CHUNK_BYTES = 256 << 20  # upper limit of a chunk's arrays; about the size of a tile in partial_fc/layer/tiling.py
 
 
 @dataclass(frozen=True)
 class Blocks:
     """Block sizes, each a power of 2."""
 
-    batch: int = 128  # rows of the batch
+    batch: int = 128  # rows of the batch in a tile of logits
     classes: int = 128  # centers in a tile of logits
-    centers: int = 64  # centers per program of the update; at most ``classes``
-    embedding: int = 128  # elements of a row in a tile of a gradient
-    inner: int = 32  # elements that a product sums at a time; at most the smallest of the above
-    update: int = 32  # elements of a row that an update processes at a time
+    inner: int = 64  # elements that a fused product sums at a time
+    numbers: int = 2048  # elements of whole rows that a program holds in registers, if a row is not longer
     processors: int = 1  # number of multiprocessors
-    options: dict[str, Any] = field(default_factory=lambda: {"num_warps": 8, "num_stages": 3})  # compiler options
+    cache: int = 0  # bytes of the L2 cache
+    options: dict[str, Any] = field(default_factory=lambda: {"num_warps": 8, "num_stages": 3})  # of fused products
+
+    def rows(self, width: int) -> int:
+        """Returns the number of rows of a program that holds whole rows of ``width`` elements."""
+        return min(max(1, self.numbers // width), self.classes)
 
     def chunk(self, batch: int, embedding_size: int, tile_classes: int) -> int:
-        """Returns T, the centers of a chunk: two programs per multiprocessor, unless ``tile_classes`` is set."""
-        most = CHUNK_BYTES // (4 * (batch + embedding_size))
-        size = tile_classes or min(self.centers * 2 * self.processors, most)
+        """Returns T, the number of centers of a chunk, a multiple of ``classes``.
+
+        Unless ``tile_classes`` is set, three quarters of the L2 cache hold the logits and the unit rows of a chunk,
+        which its kernels pass to each other; but the gradient by its centers, the smallest product, has at least a
+        block for each multiprocessor.
+        """
+        fitting = self.cache * 3 // 4 // (4 * batch + 2 * embedding_size)
+        busy = self.processors * self.batch * self.classes // embedding_size
+        most = CHUNK_BYTES // (6 * (batch + embedding_size))
+        size = tile_classes or min(max(fitting, busy), most)
         return -(-max(size, 1) // self.classes) * self.classes
 
 
 # For tests with Triton's interpreter on a CPU.
-SMALLEST = Blocks(batch=4, classes=8, centers=4, embedding=4, inner=4, update=2, processors=5, options={})
+SMALLEST = Blocks(batch=4, classes=8, inner=4, numbers=16, processors=5, options={})
 
 
-def blocks_for(capability: tuple[int, int], processors: int, half: bool, slopes: bool) -> Blocks:
+def blocks_for(capability: tuple[int, int], processors: int, cache: int, slopes: bool) -> Blocks:
     """Returns the block sizes for a GPU.
 
     Args:
         capability: compute capability, at least (8, 0).
         processors: number of multiprocessors.
-        half: whether the operands are in half precision.
+        cache: bytes of the L2 cache.
         slopes: whether the negatives have slopes, which take registers in addition to the logits.
     """
-    blocks = Blocks(inner=64 if half else 32, processors=processors)
-    # Tiles of 128 x 128 logits spill on 10.x, which reads accumulators from tensor memory, and in half precision on
-    # graphics cards.
-    spills = capability[0] == 10 or half and capability not in ((8, 0), (9, 0))
+    blocks = Blocks(processors=processors, cache=cache)
+    # Tiles of 128 x 128 logits spill on 10.x, which reads accumulators from tensor memory, and on graphics cards.
+    spills = capability[0] == 10 or capability not in ((8, 0), (9, 0))
     return replace(blocks, classes=64) if slopes or spills else blocks

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .triton_passes import TritonPasses
 
 LEAST_CAPABILITY = (8, 0)  # the first one with TF32 and bfloat16
+FUSED = {"mm": False, "triton": True}  # value of layer_kernel -> TritonPasses.fused
 
 
 class Form(NamedTuple):
@@ -37,7 +38,7 @@ class Form(NamedTuple):
 
 
 def chosen_passes(
-    of_torch: TorchPasses, step: Step, optimizer: RowOptimizer | None, measures: bool
+    of_torch: TorchPasses, step: Step, optimizer: RowOptimizer | None, kernel: str, unit_copy: bool | None = None
 ) -> TorchPasses | TritonPasses:
     """Returns the kernels if they support a layer and agree with PyTorch's operators; otherwise ``of_torch``.
 
@@ -45,20 +46,33 @@ def chosen_passes(
         of_torch: the passes with PyTorch's operators.
         step: a step of the layer, before its passes.
         optimizer: the centers' optimizer, compared with the kernels' update; None for a dense gradient.
-        measures: whether the kernels must also be faster, for which both are measured.
+        kernel: "mm", "triton", or "auto" for the fastest of all three in a part of the step.
+        unit_copy: see UnitRows.
     """
-    reason = why_not(of_torch.loss, step.features.unit)
-    if not reason:
-        try:
-            return _agreeing_kernels(of_torch, step, optimizer, measures)
-        # An error of the compiler or the driver, or results that differ: fall back to PyTorch's operators.
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-    logging.warning("the layer computes with PyTorch's operators instead of fused kernels: %s", reason)
-    return of_torch
+    candidates: list[TorchPasses | TritonPasses] = [of_torch] if kernel == "auto" else []
+    for name, fused in FUSED.items():
+        if kernel not in (name, "auto"):
+            continue
+        reason = why_not(of_torch.loss, step.features.unit, fused)
+        if not reason:
+            try:
+                candidates.append(_agreeing_kernels(of_torch, step, optimizer, fused, unit_copy))
+            # An error of the compiler or the driver, or results that differ.
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+        if reason and (kernel != "auto" or name == "mm"):
+            logging.warning("the layer computes without the kernels of layer_kernel=%s: %s", name, reason)
+    if not candidates:
+        return of_torch
+    seconds = _seconds(candidates, step, optimizer) if len(candidates) > 1 else [0.0]
+    fastest = min(range(len(candidates)), key=seconds.__getitem__)
+    names = [next((name for name, fused in FUSED.items() if each.fused is fused), "torch") for each in candidates]
+    measured = ", ".join(f"{name} {1000 * taken:.3g} ms" for name, taken in zip(names, seconds))
+    logging.info("the layer computes with layer_kernel=%s%s", names[fastest], f": {measured}" if seconds[0] else "")
+    return candidates[fastest]
 
 
-def why_not(loss: Loss, unit: torch.Tensor) -> str:
+def why_not(loss: Loss, unit: torch.Tensor, fused: bool) -> str:
     """Returns why the kernels do not support a layer; "" if they do."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
@@ -71,9 +85,9 @@ def why_not(loss: Loss, unit: torch.Tensor) -> str:
     if gpu is not None and gpu.capability < LEAST_CAPABILITY:
         return f"the kernels need a GPU of compute capability 8.0 or newer, and {gpu.name} has {gpu.capability}"
     if unit.dtype != torch.float32:
-        return f"the centers are {unit.dtype}, not torch.float32"
-    if loss.products.dtype not in ("tf32", "bfloat16"):
-        return "layer_dtype is neither tf32 nor bfloat16"
+        return f"the layer computes in {unit.dtype}, not torch.float32"
+    if fused and gpu is not None and loss.products.unit_type.itemsize != 2:
+        return "layer_dtype is neither float16 nor bfloat16"
     if loss.sub_centers > 1:
         return "the kernels do not have sub-centers"
     objective = loss.objective
@@ -87,24 +101,28 @@ def why_not(loss: Loss, unit: torch.Tensor) -> str:
 
 
 def _agreeing_kernels(
-    of_torch: TorchPasses, step: Step, optimizer: RowOptimizer | None, measures: bool
-) -> TorchPasses | TritonPasses:
-    """Compares the kernels with PyTorch's operators on random numbers; returns the faster ones, or the kernels."""
+    of_torch: TorchPasses, step: Step, optimizer: RowOptimizer | None, fused: bool, unit_copy: bool | None
+) -> TritonPasses:
+    """Returns the kernels after a comparison with PyTorch's operators on random numbers."""
     from .blocks import SMALLEST, blocks_for
-    from .selfcheck import relative_time, require_agreement
+    from .selfcheck import require_agreement
     from .triton_passes import TritonPasses
 
-    loss, form, gpu = of_torch.loss, Form.of(step), gpu_facts(step.features.unit.device)
-    half, slopes = loss.products.dtype == "bfloat16", loss.margin.slopes_negatives
-    blocks = SMALLEST if gpu is None else blocks_for(gpu.capability, gpu.processors, half, slopes)
-    fused = TritonPasses(loss, of_torch.tile_classes, blocks)
-    require_agreement(fused, form, step.features.unit.shape[1], optimizer)
-    taken = ""
-    if measures:
-        ratio = relative_time(fused, form, step, optimizer)
-        taken = f" and take {ratio:.2f} times as long"
-    if measures and ratio >= 1:
-        logging.info("the layer computes with PyTorch's operators: fused kernels agree with them%s", taken)
-        return of_torch
-    logging.info("the layer computes with fused kernels, which agree with PyTorch's operators%s", taken)
-    return fused
+    loss, gpu = of_torch.loss, gpu_facts(step.features.unit.device)
+    blocks = SMALLEST
+    if gpu is not None:
+        blocks = blocks_for(gpu.capability, gpu.processors, gpu.cache, loss.margin.slopes_negatives)
+    passes = TritonPasses(loss, of_torch.tile_classes, blocks, fused, unit_copy)
+    require_agreement(passes, Form.of(step), step.features.unit.shape[1], optimizer)
+    return passes
+
+
+def _seconds(candidates: list[TorchPasses | TritonPasses], step: Step, optimizer: RowOptimizer | None) -> list[float]:
+    """Returns the time of each for a part of a step; the kernels, which need less memory, count as faster without it."""
+    from .selfcheck import times
+
+    try:
+        return times(candidates, step, optimizer)
+    except torch.OutOfMemoryError as error:
+        logging.warning("too little memory to measure the implementations of the layer: %s", error)
+        return [float(number == 0) for number in range(len(candidates))]

@@ -1,32 +1,66 @@
-"""The forward pass: maxima and sums of exponentials of the logits, which never leave the registers.
+"""The forward pass of a chunk of centers: their unit rows, and maxima and sums of exponentials of the logits.
 
-Shapes: G global batch, S centers of the step, BG rows of the batch and BC centers of a tile, E embedding.
+Shapes: G global batch, S centers of the step, T centers of the chunk, BG rows of the batch and BC centers of a tile,
+BR centers of a program, E embedding.
 """
 
 import triton
 import triton.language as tl
 
-from .logits import LOWEST, center_rows, tile_cosines, with_margin
+from .logits import LOWEST, NORM_EPSILON, bank_rows, tile_cosines, with_margin
 
 
-@triton.jit(do_not_specialize=["G", "S"])
-def statistics_kernel(
-    features,
+@triton.jit(do_not_specialize=["S", "start"])
+def unit_rows_kernel(
     centers,
     index,
+    operand,
+    S,
+    start,
+    E: tl.constexpr,
+    GATHERED: tl.constexpr,
+    UNIT: tl.constexpr,
+    BR: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Writes the unit rows of a chunk's centers.
+
+    Args:
+        centers: (N, E), the bank; its unit rows if UNIT.
+        index: (S,) int64, the rows of the step, if GATHERED.
+        operand: (T, E) output, 0 beyond the step.
+        start: column of the step where the chunk begins.
+        WIDTH: power of 2, at least E.
+    """
+    chunk_columns, at = tl.program_id(0) * BR + tl.arange(0, BR), tl.arange(0, WIDTH)
+    inside = start + chunk_columns < S
+    rows = bank_rows(index, start + chunk_columns, inside, GATHERED)
+    valid = inside[:, None] & (at < E)[None, :]
+    w = tl.load(centers + rows[:, None] * E + at[None, :], mask=valid, other=0.0).to(tl.float32)
+    if not UNIT:
+        w *= tl.rsqrt(tl.sum(w * w, axis=1) + NORM_EPSILON)[:, None]
+    elements = operand + chunk_columns[:, None] * E + at[None, :]
+    tl.store(elements, w.to(operand.dtype.element_ty), mask=(at < E)[None, :])
+
+
+@triton.jit(do_not_specialize=["G", "S", "start", "tiles"])
+def statistics_kernel(
+    left,
+    operand,
     label_columns,
     of_negatives,
     log_weights,
-    inverse_norms,
     maxima,
     sums,
-    operand_scale,
     scale,
     threshold,
     G,
     S,
+    T,
+    start,
+    tiles,
     E: tl.constexpr,
-    GATHERED: tl.constexpr,
+    FUSED: tl.constexpr,
     LABELS: tl.constexpr,
     NEGATIVES: tl.constexpr,
     WEIGHTED: tl.constexpr,
@@ -35,36 +69,31 @@ def statistics_kernel(
     BC: tl.constexpr,
     BK: tl.constexpr,
 ):
-    """Each program computes BG rows with every n-th tile of centers, so n programs cover all centers.
-
-    Programs of the same tile run at the same time, so all but the first find its centers in the L2 cache.
+    """Adds a chunk to the maxima and sums: each of n programs computes BG rows with every n-th tile of centers.
 
     Args:
-        features: (G, E) operand of the products; multiplied by ``operand_scale`` it is s x.
-        centers: (N, E) float32.
-        index: (S,) int64, the rows of the step, if GATHERED.
+        left, operand: see tile_cosines.
         label_columns: (G, LABELS) int32, columns of the labels in the step, -1 for none.
         of_negatives: (2, G) float32, if NEGATIVES is CURRICULAR.
         log_weights: (S,) float32, if WEIGHTED.
-        inverse_norms: (S,) float32 output.
-        maxima, sums: (n, G) float32 outputs.
+        maxima, sums: (n, G) float32, read and written.
         scale: s.
         threshold: s times the threshold of the filter.
+        T: a multiple of BC.
+        start: column of the step where the chunk begins, a multiple of BC.
+        tiles: T / BC.
     """
     split = tl.program_id(1)
     rows_of_batch = tl.program_id(0) * BG + tl.arange(0, BG)
     batch = tl.minimum(rows_of_batch, G - 1)
-    maximum = tl.full((BG,), -float("inf"), tl.float32)
-    total = tl.zeros((BG,), tl.float32)
-    for tile in range(split, tl.cdiv(S, BC), tl.num_programs(1)):
-        unclamped = tile * BC + tl.arange(0, BC)
-        columns = tl.minimum(unclamped, S - 1)
-        rows = center_rows(index, columns, GATHERED)
-        cosines, inverse = tile_cosines(features, centers, batch, rows, E, BG, BC, BK, PRECISION)
-        if tl.program_id(0) == 0:
-            tl.store(inverse_norms + unclamped, inverse, mask=unclamped < S)
+    maximum = tl.load(maxima + split * G + batch)
+    total = tl.load(sums + split * G + batch)
+    for tile in range(split, tiles, tl.num_programs(1)):
+        chunk_columns = tile * BC + tl.arange(0, BC)
+        cosines = tile_cosines(left, operand, batch, chunk_columns, T, E, FUSED, BG, BC, BK, PRECISION)
+        columns = start + chunk_columns
         logits, _ = with_margin(
-            cosines * operand_scale,
+            cosines * scale,
             batch,
             columns,
             label_columns,
@@ -73,11 +102,11 @@ def statistics_kernel(
             scale,
             threshold,
             G,
+            S,
             LABELS,
             NEGATIVES,
             WEIGHTED,
         )
-        logits = tl.where((unclamped < S)[None, :], logits, LOWEST)
         # Rescales the running sum to the new maximum (online softmax).
         highest = tl.maximum(maximum, tl.max(logits, axis=1))
         total = total * tl.exp(maximum - highest) + tl.sum(tl.exp(logits - highest[:, None]), axis=1)

@@ -3,8 +3,8 @@
 A tile may extend beyond the batch and the step. Addresses are clamped instead of masked, so that loads stay wide; the
 callers exclude the elements outside from their sums.
 
-Shapes: BG rows of the batch and BC centers of a tile, BK elements that a product sums at a time, S centers of the step,
-LABELS labels of an item, E embedding.
+Shapes: G global batch, T centers of the chunk, BG rows of the batch and BC centers of a tile, BK elements that a product
+sums at a time, LABELS labels of an item, E embedding.
 """
 
 import triton
@@ -20,47 +20,51 @@ CURRICULAR = tl.constexpr(2)
 
 
 @triton.jit
-def center_rows(index, columns, GATHERED: tl.constexpr):
-    """Returns the bank's rows, int64, for columns of the step."""
+def bank_rows(index, columns, inside, GATHERED: tl.constexpr):
+    """Returns the bank's rows, int64, for columns of the step; 0 for those outside."""
     rows = columns.to(tl.int64)
     if GATHERED:
-        rows = tl.load(index + columns)
+        rows = tl.load(index + columns, mask=inside, other=0)
     return rows
 
 
 @triton.jit
-def load_part(rows, at, E: tl.constexpr, WIDTH: tl.constexpr):
-    """Loads the elements ``at`` (WIDTH,) of rows, given pointers (N, 1) to the rows: (N, WIDTH), 0 beyond E."""
-    if E % WIDTH == 0:
-        part = tl.load(rows + at[None, :])
-    else:
-        part = tl.load(rows + at[None, :], mask=(at < E)[None, :], other=0.0)
-    return part
-
-
-@triton.jit
 def tile_cosines(
-    features,
-    centers,
+    left,
+    operand,
     batch,
-    rows,
+    chunk_columns,
+    T,
     E: tl.constexpr,
+    FUSED: tl.constexpr,
     BG: tl.constexpr,
     BC: tl.constexpr,
     BK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Returns the products of features with unit centers (BG, BC), and the inverse norms of the centers (BC,)."""
-    products = tl.zeros((BG, BC), tl.float32)
-    squares = tl.zeros((BC,), tl.float32)
-    for start in range(0, E, BK):
-        at = start + tl.arange(0, BK)
-        x = load_part(features + batch[:, None] * E, at, E, BK)
-        w = load_part(centers + rows[:, None] * E, at, E, BK)
-        squares += tl.sum(w * w, axis=1)
-        products = tl.dot(x, tl.trans(w.to(x.dtype)), products, input_precision=PRECISION)
-    inverse_norms = tl.rsqrt(squares + NORM_EPSILON)
-    return products * inverse_norms[None, :], inverse_norms
+    """Returns the cosines of a tile (BG, BC).
+
+    Args:
+        left: (G, T) float32, the cosines of the chunk; if FUSED, (G, E), the unit rows of the features.
+        operand: (T, E), the unit rows of the chunk's centers, in the type of ``left``, if FUSED.
+    """
+    if FUSED:
+        cosines = tl.zeros((BG, BC), tl.float32)
+        for start in range(0, E, BK):
+            at = start + tl.arange(0, BK)
+            features, centers = (
+                left + batch[:, None] * E + at[None, :],
+                operand + chunk_columns[None, :] * E + at[:, None],
+            )
+            if E % BK == 0:
+                x, w = tl.load(features), tl.load(centers)
+            else:
+                x = tl.load(features, mask=(at < E)[None, :], other=0.0)
+                w = tl.load(centers, mask=(at < E)[:, None], other=0.0)
+            cosines = tl.dot(x, w, cosines, input_precision=PRECISION)
+    else:
+        cosines = tl.load(left + batch[:, None].to(tl.int64) * T + chunk_columns[None, :])
+    return cosines
 
 
 @triton.jit
@@ -74,11 +78,15 @@ def with_margin(
     scale,
     threshold,
     G,
+    S,
     LABELS: tl.constexpr,
     NEGATIVES: tl.constexpr,
     WEIGHTED: tl.constexpr,
 ):
-    """Returns the logits with margin and weights, LOWEST for labels of the row, and their slopes, both (BG, BC)."""
+    """Returns the logits with margin and weights, and their slopes, both (BG, BC).
+
+    Logits are LOWEST for labels of the row, and beyond the step.
+    """
     slopes = tl.full(logits.shape, 1.0, tl.float32)
     if NEGATIVES == FILTER:
         logits = tl.where(logits > threshold, LOWEST, logits)
@@ -89,7 +97,8 @@ def with_margin(
         logits = tl.where(hard, logits * (t + cosines), logits)
         slopes = tl.where(hard, t + 2 * cosines, 1.0)
     if WEIGHTED:
-        logits += tl.load(log_weights + columns)[None, :]
+        logits += tl.load(log_weights + tl.minimum(columns, S - 1))[None, :]
+    logits = tl.where((columns < S)[None, :], logits, LOWEST)
     for number in tl.static_range(LABELS):
         are_labels = tl.load(label_columns + batch * LABELS + number)[:, None] == columns[None, :]
         logits = tl.where(are_labels, LOWEST, logits)

@@ -31,16 +31,18 @@ from ..torch_passes import TorchPasses
 from .choice import Form
 from .triton_passes import TritonPasses
 
+# Unit roundoff of each type; of TF32, as hardware may truncate. For float32, of its sums in another order.
+ROUNDOFF = {"float32": 1e-6, "tf32": 2.0**-10, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 UPDATE_BOUND = 1e-4  # for updates with the same gradient, which differ in the order of float32 operations
 THIS_PROCESS: Any = SimpleNamespace(rank=0, size=1)  # as collectives: the checks exchange nothing
 
 
 @torch.no_grad()
-def require_agreement(fused: TritonPasses, form: Form, embedding_size: int, optimizer: RowOptimizer | None) -> None:
+def require_agreement(kernels: TritonPasses, form: Form, embedding_size: int, optimizer: RowOptimizer | None) -> None:
     """Compares two steps.
 
     Args:
-        fused: passes with the kernels.
+        kernels: passes with the kernels.
         form: of the layer's steps.
         embedding_size: E.
         optimizer: the centers' optimizer; None for a dense gradient.
@@ -48,44 +50,45 @@ def require_agreement(fused: TritonPasses, form: Form, embedding_size: int, opti
     Raises:
         ArithmeticError: The results differ by more than the bound.
     """
-    roundoff = 2.0**-8 if fused.is_half else 2.0**-10
-    bound = 4 * roundoff * (1 + fused.loss.margin.scale / embedding_size**0.5)
+    bound = 4 * ROUNDOFF[kernels.loss.products.dtype] * (1 + kernels.loss.margin.scale / embedding_size**0.5)
     # Without a logits cache, whose size is determined by the first step of the training.
-    reference = TorchPasses(fused.loss, fused.tile_classes, 0)
+    reference = TorchPasses(kernels.loss, kernels.tile_classes, 0)
     # More than one block along each axis, and partial blocks.
-    problem = _Problem(form, fused.blocks.batch + 3, 2 * fused.blocks.classes + 5, embedding_size)
-    results, expected = (problem.results(passes) for passes in (fused, reference))
+    problem = _Problem(form, kernels.blocks.batch + 3, 2 * kernels.blocks.classes + 5, embedding_size)
+    results, expected = (problem.results(passes) for passes in (kernels, reference))
     for name, value in results.items():
         # A logarithm is compared by its absolute difference.
         unit = torch.ones_like(value) if name == "log_sum_exp" else expected[name]
         _require(name, value - expected[name], unit, bound)
     if optimizer is not None:
-        problem.require_update(fused, optimizer, results["gradient by the centers"])
+        problem.require_update(kernels, optimizer, results["gradient by the centers"])
 
 
 @torch.no_grad()
-def relative_time(fused: TritonPasses, form: Form, step: Step, optimizer: RowOptimizer | None) -> float:
-    """Returns the time of the kernels for a part of a step, divided by the time of PyTorch's operators.
+def times(candidates: list[TorchPasses | TritonPasses], step: Step, optimizer: RowOptimizer | None) -> list[float]:
+    """Returns the seconds of passes for a part of a step, with at most two chunks of the kernels.
 
     Args:
-        fused, form, optimizer: see `require_agreement`.
+        candidates: the passes, with at least one TritonPasses.
         step: a step of the layer, for its sizes.
+        optimizer: see `require_agreement`.
     """
-    batch, embedding_size = step.features.unit.shape
-    number = min(len(step.sampled), 2 * fused.blocks.chunk(batch, embedding_size, fused.tile_classes))
-    problem = _Problem(form, batch, number, embedding_size)
-    of_torch = TorchPasses(fused.loss, fused.tile_classes, 0)
+    form, (batch, embedding_size) = Form.of(step), step.features.unit.shape
+    sizes = [
+        each.blocks.chunk(batch, embedding_size, each.tile_classes) for each in candidates if each.fused is not None
+    ]
+    problem = _Problem(form, batch, min(len(step.sampled), 2 * max(sizes)), embedding_size)
+    sampled, sink = problem.copies(optimizer)
 
     def seconds(passes: TorchPasses | TritonPasses) -> float:
-        sampled, sink = problem.copies(optimizer)
         _finish(form.device)
         start = time.perf_counter()
         problem.run(passes, sampled, sink or DenseGradient(problem.weight))
         _finish(form.device)
         return time.perf_counter() - start
 
-    measured = [(seconds(fused), seconds(of_torch)) for _ in range(4)][1:]  # the first ones load modules
-    return min(own for own, _ in measured) / min(other for _, other in measured)
+    measured = [[seconds(passes) for passes in candidates] for _ in range(4)]  # in turn; the first ones load modules
+    return [min(each) for each in zip(*measured[1:])]
 
 
 def _finish(device: torch.device) -> None:
@@ -150,13 +153,13 @@ class _Problem:
         centers = StepCenters(self.weight.clone(), states, self.rows)
         return centers, RowUpdate(optimizer, centers, 0.1)
 
-    def require_update(self, fused: TritonPasses, optimizer: RowOptimizer, gradient: torch.Tensor) -> None:
+    def require_update(self, kernels: TritonPasses, optimizer: RowOptimizer, gradient: torch.Tensor) -> None:
         """Compares the kernel's update with the optimizer's, given the same gradient."""
         (updated, by_kernel), (expected, update) = self.copies(optimizer), self.copies(optimizer)
         assert by_kernel is not None and update is not None
         for name, state in expected.states.items():
             updated.states[name].copy_(state.copy_(0.01 * self._normal(*state.shape).square()))
-        self.run(fused, updated, by_kernel)
+        self.run(kernels, updated, by_kernel)
         index = slice(0, len(self.weight)) if self.rows is None else self.rows
         at = expected.weight[index]
         update.add(TileGradient(index, at, inverse_norms(at), gradient[index], scale=1.0))

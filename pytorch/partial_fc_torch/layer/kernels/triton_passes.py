@@ -1,10 +1,15 @@
-"""Both passes with the kernels of this folder.
+"""Both passes with the kernels of this folder, and with PyTorch's matrix products.
 
-Memory traffic of a step: the forward pass reads each center of 4E bytes once, the backward pass reads it once more, and
-the update writes it, and reads and writes its states. The gradients by the logits and by the centers of a chunk are
-used immediately, and stay in the L2 cache if it is large enough.
+A chunk of centers passes through these stages, which find each other's results in the L2 cache:
 
-Shapes: G global batch, H = G rounded up to whole tiles, S centers of the step, T centers of a chunk, E embedding.
+    forward:  unit rows -> cosines -> maxima and sums
+    backward: unit rows -> cosines -> gradients D by the logits -> D w, D^T x -> update
+
+All operands are unit rows or D, so their range is known: float16 holds them, if D is multiplied by `float16_factor`.
+Memory traffic of a step: each pass reads every center of 4E bytes once, or its unit row of 2E bytes where a copy of
+them is kept; the update reads and writes the center and its states.
+
+Shapes: G global batch, S centers of the step, T centers of a chunk, E embedding.
 """
 
 import math
@@ -12,20 +17,22 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+import triton
 from torch.autograd.graph import increment_version
-from torch.nn.functional import pad
 
 from ..gradients import GradientSink
+from ..half_products import float16_factor
 from ..margins import CombinedMarginLoss, CurricularFace, Margin
 from ..objectives import LogSumExp
 from ..optimizers import SGD, Adagrad, AdamW, RowUpdate
-from ..rows import RowIndex, TileGradient, gather_rows
+from ..rows import RowIndex, TileGradient, gather_rows, inverse_norms
 from ..step import Loss, Step
 from . import logits, update
-from .backward import feature_gradient_kernel, logit_gradients_kernel
+from .backward import logit_gradients_kernel
 from .blocks import Blocks
-from .forward import statistics_kernel
-from .update import center_gradient_kernel
+from .forward import statistics_kernel, unit_rows_kernel
+from .units import UnitRows
+from .update import update_kernel
 
 # A margin's ``negatives`` method -> the kernels' equivalent.
 NEGATIVES = {
@@ -35,221 +42,256 @@ NEGATIVES = {
 }
 
 
+class Chunk(NamedTuple):
+    """Some of the centers of a step."""
+
+    start: int  # column of the step where it begins
+    count: int  # T; the last one may extend beyond the step
+    operand: torch.Tensor  # (T, E) unit rows, zero beyond the step
+    left: torch.Tensor  # see tile_cosines
+
+
 @dataclass
 class Kept:
     """The data that both passes of a step share."""
 
-    operand: torch.Tensor  # (H, E), the features as operand of the products, zero beyond the batch
+    size: int  # T
+    operand: torch.Tensor  # (G, E), the unit rows of the features as operand of the products
+    units: torch.Tensor | None  # (N, E), the unit rows of the bank; None if they are computed for each chunk
     tile: dict[str, Any]  # arguments of both kernels that compute logits, by name
-    inverse_norms: torch.Tensor  # (S,) of the centers, from the forward pass
-    d_logits: torch.Tensor  # (H, T), gradients by the logits of a chunk
-    parts: torch.Tensor  # (n, G, E), whose sum is the gradient by the unit rows of the features so far
-    # Of the backward pass: the transposed operand, the labels sorted by column, and the gradient of a chunk's centers.
-    transposed: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    # Of the backward pass: the gradient by the unit rows of the features so far (G, E), a factor
+    # of all gradients, the arguments of both kernels
+    # that need the labels or the factor of the gradients, and the chunk whose feature gradient was added last.
+    d_unit: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    factor: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    row_term: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     labels: dict[str, torch.Tensor] = field(default_factory=dict)
-    raw: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    pending: tuple[Chunk, torch.Tensor] | None = None  # with D (G, T)
 
 
 class TritonPasses:
-    """As TorchPasses, with fused kernels.
+    """As TorchPasses, with Triton kernels between or around the matrix products.
 
     Args:
-        loss: its margin's ``negatives`` is in NEGATIVES, its objective has LogSumExp and does not change negatives, and
-            its products are in TF32 or bfloat16.
+        loss: its margin's ``negatives`` is in NEGATIVES, its objective has LogSumExp and does not change negatives.
         tile_classes: T, which is rounded up; 0 chooses.
         blocks: block sizes of the kernels.
+        fused: whether the kernels compute the cosines themselves, in registers; otherwise torch.mm writes them.
+        unit_copy: see UnitRows.
     """
 
-    def __init__(self, loss: Loss, tile_classes: int, blocks: Blocks):
-        self.loss, self.tile_classes, self.blocks = loss, tile_classes, blocks
-        self.is_half = loss.products.dtype == "bfloat16"
-        # The factor s, if the operand does not include it, see Products.operand.
-        self._operand_scale = loss.products.scale if self.is_half else 1.0
+    def __init__(self, loss: Loss, tile_classes: int, blocks: Blocks, fused: bool, unit_copy: bool | None = None):
+        self.loss, self.tile_classes, self.blocks, self.fused = loss, tile_classes, blocks, fused
+        self.unit_rows = UnitRows(loss.products.unit_type, unit_copy)
 
     def statistics(self, step: Step) -> torch.Tensor:
         """See TorchPasses.statistics."""
-        kept = step.kept = self._prepare(step)
-        rows = len(step.features.unit)
-        batch, tiles = -(-rows // self.blocks.batch), -(-len(step.sampled) // self.blocks.classes)
-        splits = min(tiles, -(-2 * self.blocks.processors // batch))
+        kept, blocks, batch = self._prepare(step), self.blocks, len(step.features.unit)
+        step.kept = kept
+        row_blocks = -(-batch // blocks.batch)
+        splits = max(1, min(kept.size // blocks.classes, 2 * blocks.processors // row_blocks))
+        maxima = step.features.unit.new_full((splits, batch), logits.LOWEST.value)
         # Not parts of one array: Triton compiles a kernel for the alignment of its arguments, too.
-        maxima, sums = (step.features.unit.new_empty(splits, rows) for _ in range(2))
-        statistics_kernel[batch, splits](
-            inverse_norms=kept.inverse_norms, maxima=maxima, sums=sums, **kept.tile, **self.blocks.options
-        )
+        sums = torch.zeros_like(maxima)
+        for number in range(self.num_tiles(step)):
+            chunk = self._chunk(step, number)
+            statistics_kernel[row_blocks, splits](
+                **self._tile(step, chunk), maxima=maxima, sums=sums, tiles=chunk.count // blocks.classes
+            )
         return LogSumExp.combine(torch.stack([maxima, sums], dim=1).double())
 
     def num_tiles(self, step: Step) -> int:
         """See TorchPasses.num_tiles."""
-        return -(-len(step.sampled) // step.kept.d_logits.shape[1])
+        return -(-len(step.sampled) // step.kept.size)
 
     def start_gradients(self, step: Step) -> None:
         """See TorchPasses.start_gradients."""
-        kept = step.kept
-        kept.parts = self._label_parts(step)
-        kept.transposed, kept.labels = kept.operand.t().contiguous(), self._sorted_labels(step)
-        kept.raw = kept.operand.new_empty(kept.d_logits.shape[1], kept.operand.shape[1], dtype=torch.float32)
-
-    def feature_gradient(self, step: Step) -> torch.Tensor:
-        """See TorchPasses.feature_gradient."""
-        summed: torch.Tensor = step.kept.parts.sum(dim=0)
-        return summed
-
-    def _prepare(self, step: Step) -> Kept:
-        """Converts the kernels' arguments to the types that they read."""
-        features, sampled, blocks = step.features, step.sampled, self.blocks
-        (batch, embedding_size), number = features.unit.shape, len(sampled)
-        size = min(
-            blocks.chunk(batch, embedding_size, self.tile_classes), -(-number // blocks.classes) * blocks.classes
-        )
-        operand = pad(features.operand, (0, 0, 0, -batch % blocks.batch))
-        margin, of_negatives = self.loss.margin, step.targets.of_negatives
-        kind, threshold = NEGATIVES[type(margin).negatives], getattr(margin, "interclass_filtering_threshold", 0)
-        tile = {
-            "features": operand,
-            "centers": sampled.weight,
-            "index": sampled.rows,
-            "label_columns": step.labels.columns.int(),
-            "of_negatives": None if of_negatives is None else of_negatives.float(),
-            "log_weights": step.log_weights,
-            "operand_scale": self._operand_scale,
-            "scale": margin.scale,
-            "threshold": margin.scale * threshold,
-            "G": batch,
-            "S": number,
-            "E": embedding_size,
-            "GATHERED": sampled.rows is not None,
-            "LABELS": step.labels.columns.shape[1],
-            "NEGATIVES": kind if kind != logits.FILTER.value or threshold else logits.PLAIN.value,
-            "WEIGHTED": step.log_weights is not None,
-            "PRECISION": "tf32",
-            "BG": blocks.batch,
-            "BC": blocks.classes,
-            "BK": min(blocks.inner, blocks.classes),
-        }
-        empty = features.unit.new_empty
-        d_logits = operand.new_empty(len(operand), size)
-        return Kept(operand, tile, inverse_norms=empty(number), d_logits=d_logits, parts=empty(0))
-
-    def _label_parts(self, step: Step) -> torch.Tensor:
-        """Returns the parts of the gradient by the features; the first one has the labels' contribution."""
-        batch, embedding_size = step.features.unit.shape
-        tiles = -(-batch // self.blocks.batch) * -(-embedding_size // self.blocks.embedding)
-        splits = max(1, min(self.blocks.processors // tiles, step.kept.d_logits.shape[1] // self.blocks.inner))
-        parts = step.features.unit.new_zeros(splits, batch, embedding_size)
-        parts[0] = step.label_gradient()
-        return parts
-
-    def _sorted_labels(self, step: Step) -> dict[str, torch.Tensor]:
-        """Returns the labels sorted by column, for center_gradient_kernel."""
+        kept, unit = step.kept, step.features.unit
+        largest = step.largest
+        if kept.tile["NEGATIVES"] == logits.CURRICULAR.value:
+            largest = largest * (step.targets.of_negatives[1].abs().amax() + 2)  # of its slopes
+        is_float16 = self.loss.products.unit_type == torch.float16
+        kept.factor = (float16_factor(largest) if is_float16 else torch.ones_like(largest)).to(unit.dtype)
+        kept.d_unit = step.label_gradient().mul_(kept.factor)  # before an update changes the labels' centers
+        kept.row_term = (step.row_term - kept.factor.log()).to(unit.dtype)
         columns, order = step.labels.columns.flatten().sort(stable=True)
-        starts = torch.arange(0, len(step.sampled) + self.blocks.centers, self.blocks.centers, device=columns.device)
-        borders = torch.searchsorted(columns, starts)
-        return {"order": order.int(), "sorted_columns": columns.int(), "borders": borders.int()}
+        rows = self._rows_of_program(step)
+        starts = torch.arange(0, len(step.sampled) + rows, rows, device=unit.device)
+        kept.labels = {
+            "order": order.int(),
+            "sorted_columns": columns.int(),
+            "borders": torch.searchsorted(columns, starts).int(),
+            "d_labels": step.d_labels * kept.factor,
+            "gain": self.loss.margin.scale / kept.factor,
+        }
 
     def add_feature_gradient(self, step: Step, number: int) -> None:
         """See TorchPasses.add_feature_gradient; computes the gradients by the logits of a chunk, too."""
-        kept, blocks = step.kept, self.blocks
-        (rows, size), (splits, batch, embedding_size) = kept.d_logits.shape, kept.parts.shape
-        start = number * size
-        tiles = -(-min(size, len(step.sampled) - start) // blocks.classes)
-        logit_gradients_kernel[rows // blocks.batch, tiles](
-            row_term=step.row_term.float(),
-            d_logits=kept.d_logits,
-            T=size,
-            start=start,
-            **kept.tile,
-            **blocks.options,
+        kept, blocks, chunk = step.kept, self.blocks, self._chunk(step, number)
+        d_logits = kept.operand.new_empty(len(kept.operand), chunk.count)
+        logit_gradients_kernel[-(-len(kept.operand) // blocks.batch), chunk.count // blocks.classes](
+            **self._tile(step, chunk), row_term=kept.row_term, d_logits=d_logits
         )
-        feature_gradient_kernel[rows // blocks.batch * -(-embedding_size // blocks.embedding), splits](
-            kept.d_logits,
-            step.sampled.weight,
-            step.sampled.rows,
-            kept.parts,
-            batch,
-            len(step.sampled),
-            size,
-            start,
-            tiles * blocks.classes // blocks.inner,
-            **self._constants(step),
-            BG=blocks.batch,
-        )
+        kept.d_unit.add_(self.loss.products.mm(d_logits, chunk.operand))
+        kept.pending = chunk, d_logits
+
+    def feature_gradient(self, step: Step) -> torch.Tensor:
+        """See TorchPasses.feature_gradient."""
+        gradient: torch.Tensor = step.kept.d_unit.div_(step.kept.factor)
+        return gradient
 
     def add_center_gradient(self, step: Step, number: int, sink: GradientSink) -> None:
         """See TorchPasses.add_center_gradient; updates the centers itself if the kernel has the sink's update."""
-        kept, blocks, sampled, fused = step.kept, self.blocks, step.sampled, fused_update(sink)
-        (rows, size), centers = kept.d_logits.shape, len(sampled)
-        start = number * size
-        # The labels' rows must include s if and only if the operand does.
-        in_float32 = step.features.unit if self.is_half else kept.operand
-        center_gradient_kernel[(-(-min(size, centers - start) // blocks.centers),)](
-            kept.d_logits,
-            kept.transposed,
-            in_float32,
+        kept, sampled, fused = step.kept, step.sampled, fused_update(sink)
+        (chunk, d_logits), kept.pending = kept.pending, None
+        raw = self.loss.products.mm(d_logits.t(), kept.operand)
+        rows, updates = self._rows_of_program(step), fused.optimizer != update.NONE.value
+        units, stop = kept.units if updates else None, min(chunk.start + chunk.count, len(sampled))
+        update_kernel[(-(-(stop - chunk.start) // rows),)](
+            raw,
+            step.features.unit,
             sampled.weight,
             sampled.rows,
-            kept.inverse_norms,
-            *(kept.labels[name] for name in ("order", "sorted_columns", "borders")),
-            step.d_labels,
-            kept.raw,
-            *fused.states,
-            self._operand_scale,
-            1 / len(step.features.unit),
-            *fused.rates,
-            rows,
-            centers,
-            size,
-            start,
+            **kept.labels,
+            **fused.states._asdict(),
+            units=units,
+            mean=1 / len(step.features.unit),
+            **fused.rates._asdict(),
+            S=len(sampled),
+            start=chunk.start,
             LABELS=step.labels.columns.shape[1],
             OPTIMIZER=fused.optimizer,
-            **self._constants(step),
-            BC=blocks.centers,
-            BU=blocks.update,
+            COPIED=units is not None,
+            **self._of_rows(step),
         )
-        if fused is GRADIENT_ALONE:
-            part = slice(start, min(start + size, centers))
+        if not updates:
+            part = slice(chunk.start, stop)
             index: RowIndex = part if sampled.rows is None else sampled.rows[part]
-            weight, inverse_norm = gather_rows(sampled.weight, index), kept.inverse_norms[part]
-            sink.add(TileGradient(index, weight, inverse_norm, kept.raw[: len(weight)], 1 / len(step.features.unit)))
-        elif start + size >= centers:  # PyTorch does not see the kernel's writes
+            weight = gather_rows(sampled.weight, index)
+            sink.add(TileGradient(index, weight, inverse_norms(weight), raw[: len(weight)], 1 / len(kept.operand)))
+        elif stop == len(sampled):  # PyTorch does not see the kernel's writes
             for array in (sampled.weight, *sampled.states.values()):
                 increment_version(array)
+            self.unit_rows.updated(sampled)
 
-    def _constants(self, step: Step) -> dict[str, Any]:
-        """Returns the compile-time arguments that both gradient kernels share."""
-        shared = {name: step.kept.tile[name] for name in ("E", "GATHERED", "PRECISION")}
-        return {**shared, "BE": self.blocks.embedding, "BK": self.blocks.inner, **self.blocks.options}
+    def _prepare(self, step: Step) -> Kept:
+        """Converts the kernels' arguments to the types that they read."""
+        sampled, margin, products = step.sampled, self.loss.margin, self.loss.products
+        (batch, embedding_size), of_negatives = step.features.unit.shape, step.targets.of_negatives
+        classes = self.blocks.classes
+        size = min(self.blocks.chunk(batch, embedding_size, self.tile_classes), -(-len(sampled) // classes) * classes)
+        kind, threshold = NEGATIVES[type(margin).negatives], getattr(margin, "interclass_filtering_threshold", 0)
+        tile = {
+            "label_columns": step.labels.columns.int(),
+            "of_negatives": None if of_negatives is None else of_negatives.float(),
+            "log_weights": step.log_weights,
+            "scale": margin.scale,
+            "threshold": margin.scale * threshold,
+            "G": batch,
+            "S": len(sampled),
+            "E": embedding_size,
+            "FUSED": self.fused,
+            "LABELS": step.labels.columns.shape[1],
+            "NEGATIVES": kind if kind != logits.FILTER.value or threshold else logits.PLAIN.value,
+            "WEIGHTED": step.log_weights is not None,
+            "PRECISION": "tf32" if products.dtype == "tf32" else "ieee",
+            "BG": self.blocks.batch,
+            "BC": classes,
+            "BK": self.blocks.inner,
+            **self.blocks.options,
+        }
+        operand = step.features.unit.to(products.unit_type)
+        return Kept(size, operand, self.unit_rows.of(sampled, classes), tile)
+
+    def _chunk(self, step: Step, number: int) -> Chunk:
+        """Returns a chunk with the unit rows of its centers and, unless the kernels compute them, its cosines."""
+        kept, sampled, classes = step.kept, step.sampled, self.blocks.classes
+        start = number * kept.size
+        count = min(kept.size, -(-(len(sampled) - start) // classes) * classes)
+        if kept.units is not None and sampled.rows is None:
+            operand = kept.units[start : start + count]
+        else:
+            operand = kept.operand.new_empty(count, kept.operand.shape[1])
+            of_rows = self._of_rows(step)
+            unit_rows_kernel[(-(-count // of_rows["BR"]),)](
+                sampled.weight if kept.units is None else kept.units,
+                sampled.rows,
+                operand,
+                len(sampled),
+                start,
+                UNIT=kept.units is not None,
+                **of_rows,
+            )
+        left = kept.operand if self.fused else self.loss.products.mm(kept.operand, operand.t())
+        return Chunk(start, count, operand, left)
+
+    def _tile(self, step: Step, chunk: Chunk) -> dict[str, Any]:
+        """Returns the arguments of both kernels that compute logits."""
+        return {
+            "left": chunk.left,
+            "operand": chunk.operand if self.fused else None,
+            "T": chunk.count,
+            "start": chunk.start,
+            **step.kept.tile,
+        }
+
+    def _of_rows(self, step: Step) -> dict[str, Any]:
+        """Returns the compile-time arguments of both kernels that hold whole rows."""
+        embedding_size = step.features.unit.shape[1]
+        sizes = {"BR": self._rows_of_program(step), "WIDTH": triton.next_power_of_2(embedding_size)}
+        return {"E": embedding_size, "GATHERED": step.sampled.rows is not None, **sizes}
+
+    def _rows_of_program(self, step: Step) -> int:
+        return self.blocks.rows(triton.next_power_of_2(step.features.unit.shape[1]))
+
+
+class States(NamedTuple):
+    """The states of an optimizer, by their names in update_kernel."""
+
+    first: torch.Tensor | None = None
+    second: torch.Tensor | None = None
+    updates: torch.Tensor | None = None
+
+
+class Rates(NamedTuple):
+    """The numbers of an update, by their names in update_kernel."""
+
+    step_size: float = 0.0
+    decay: float = 0.0
+    rate1: float = 0.0
+    rate2: float = 0.0
+    log_beta1: float = 0.0
+    log_beta2: float = 0.0
+    eps: float = 0.0
 
 
 class FusedUpdate(NamedTuple):
-    """Arguments of center_gradient_kernel for an update that it includes."""
+    """Arguments of update_kernel for an update that it includes."""
 
     optimizer: int  # OPTIMIZER
-    states: tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]  # first, second and updates
-    rates: tuple[float, ...]  # step_size, decay, rate1, rate2, log_beta1, log_beta2 and eps
+    states: States
+    rates: Rates
 
 
-GRADIENT_ALONE = FusedUpdate(update.NONE.value, (None, None, None), (0.0,) * 7)
+GRADIENT_ALONE = FusedUpdate(update.NONE.value, States(), Rates())
 
 
 def fused_update(sink: GradientSink) -> FusedUpdate:
     """Returns the kernel's arguments for a sink; GRADIENT_ALONE if the kernel lacks its update."""
-    if not isinstance(sink, RowUpdate):
+    if not isinstance(sink, RowUpdate) or sink.centers.weight.dtype != torch.float32:
         return GRADIENT_ALONE
     optimizer, rate, states = sink.optimizer, sink.learning_rate, sink.centers.states
-    rates: tuple[float, ...]
     if type(optimizer) is SGD:  # a subclass may have another update
         sums_gradients = optimizer.momentum_convention == "gradients"
         step_size, gain = (-rate, 1.0) if sums_gradients else (1.0, -rate)
-        rates = step_size, optimizer.weight_decay, optimizer.momentum, gain, 0.0, 0.0, 0.0
-        return FusedUpdate(update.SGD.value, (states["weight_mom"], None, None), rates)
+        rates = Rates(step_size, optimizer.weight_decay, optimizer.momentum, gain)
+        return FusedUpdate(update.SGD.value, States(first=states["weight_mom"]), rates)
     if type(optimizer) is AdamW:
-        first, second, updates = (states[name] for name in optimizer.states)
         logarithms = [math.log(beta) if beta else -math.inf for beta in optimizer.betas]
         complements = [1 - beta for beta in optimizer.betas]
-        rates = rate, optimizer.weight_decay, *complements, *logarithms, optimizer.eps
-        return FusedUpdate(update.ADAMW.value, (first, second, updates), rates)
+        rates = Rates(rate, optimizer.weight_decay, *complements, *logarithms, optimizer.eps)
+        return FusedUpdate(update.ADAMW.value, States(*(states[name] for name in optimizer.states)), rates)
     if type(optimizer) is Adagrad:
-        rates = rate, optimizer.weight_decay, 0.0, 0.0, 0.0, 0.0, optimizer.eps
-        return FusedUpdate(update.ADAGRAD.value, (None, None, states["weight_sum"]), rates)
+        rates = Rates(rate, optimizer.weight_decay, eps=optimizer.eps)
+        return FusedUpdate(update.ADAGRAD.value, States(updates=states["weight_sum"]), rates)
     return GRADIENT_ALONE
