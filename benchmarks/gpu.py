@@ -76,7 +76,7 @@ def layer_rows(sizes: Sizes, end: float, device) -> Iterator[list[str]]:
             layer = PATHS[path](classes, ratio, device)
             data = layer_torch.batches(classes, sizes.steps, device)
             text = measured(layer_torch.trainer(layer, device), data, until, device, lambda ms: f"{ms:.2f} ms")
-            return "not used" if path.startswith("Triton") and not uses_kernels(layer) else text
+            return "not used" if path.startswith(("mm", "triton")) and not uses_kernels(layer) else text
 
         cells = [attempt(partial(measure, path), until, device) for path in PATHS]
         torch.backends.cuda.matmul.allow_tf32 = False
@@ -205,7 +205,7 @@ def warn(error: Exception) -> None:
 
 
 class Notes(logging.Handler):
-    """Returns the distinct warnings in order, such as that fused kernels were not used."""
+    """Returns the distinct warnings in order, such as that kernels were not used."""
 
     def __init__(self):
         super().__init__(logging.WARNING)

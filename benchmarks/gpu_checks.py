@@ -15,7 +15,9 @@ TOLERANCES = {"float32": 1e-5, "tf32": 1e-2, "float16": 5e-3, "bfloat16": 5e-2}
 PLACES: tuple[dict[str, object], ...] = ({}, {"tile_classes": 64, "logits_cache_mb": 0}, {"on_host": True})
 FORMS = [
     *({"layer_dtype": dtype, "layer_kernel": "torch", **place} for dtype in TOLERANCES for place in PLACES),
-    *({"layer_dtype": dtype, "layer_kernel": "triton"} for dtype in ("tf32", "bfloat16")),
+    *({"layer_dtype": dtype, "layer_kernel": "mm"} for dtype in TOLERANCES),
+    *({"layer_dtype": dtype, "layer_kernel": "triton"} for dtype in ("float16", "bfloat16")),
+    {"layer_dtype": "float16", "layer_kernel": "mm", "unit_copy": False},
 ]
 
 

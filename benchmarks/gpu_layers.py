@@ -56,12 +56,14 @@ def cut_cross_entropy(classes: int, ratio: float, device):
     return layer
 
 
-def product(dtype: str, kernel: str) -> Callable:
+def product(dtype: str, kernel: str, unit_copy: bool | None = None) -> Callable:
     """Returns PartialFC with centers drawn on the device, because NumPy takes a minute for ten million."""
+
+    arguments = {"layer_dtype": dtype, "layer_kernel": kernel, "unit_copy": unit_copy}
 
     def build(classes: int, ratio: float, device):
         with mock.patch.object(module, "center_blocks", lambda *_: iter(())):
-            layer = layer_torch.partial_fc(classes, ratio, device, layer_dtype=dtype, layer_kernel=kernel)
+            layer = layer_torch.partial_fc(classes, ratio, device, **arguments)
         torch.nn.init.normal_(layer.weight, std=0.01)
         return layer
 
@@ -75,11 +77,14 @@ def uses_kernels(layer) -> bool:
 
 # Forms by name. If there is too little time, the last ones are left out.
 PATHS: dict[str, Callable] = {
-    "Triton, TF32": product("tf32", "triton"),
-    "TF32": product("tf32", "torch"),
-    "Triton, bfloat16": product("bfloat16", "triton"),
-    "bfloat16": product("bfloat16", "torch"),
-    "float32": product("float32", "torch"),
+    "triton, float16": product("float16", "triton"),
+    "mm, float16": product("float16", "mm"),
+    "mm, TF32": product("tf32", "mm"),
+    "torch, float16": product("float16", "torch"),
+    "torch, TF32": product("tf32", "torch"),
+    "mm, float16, without copy": product("float16", "mm", unit_copy=False),
+    "triton, bfloat16": product("bfloat16", "triton"),
+    "torch, float32": product("float32", "torch"),
     "textbook, float16": half,
     "textbook, TF32": textbook,
     "cut-cross-entropy": cut_cross_entropy,

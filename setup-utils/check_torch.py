@@ -62,8 +62,8 @@ def check_compiler() -> Row:
     _, text = TORCH.python(MISSING)
     if last_line(text) != "nothing":
         lacking = f"not found: {last_line(text)}; the layer computes with PyTorch's operators, which take longer"
-        return Row("warn", "fused kernels", lacking, "Debian and Ubuntu: apt-get install gcc python3-dev")
-    return Row("ok", "fused kernels", "a C compiler and Python.h were found, with which Triton starts kernels")
+        return Row("warn", "the layer's kernels", lacking, "Debian and Ubuntu: apt-get install gcc python3-dev")
+    return Row("ok", "the layer's kernels", "a C compiler and Python.h were found, with which Triton starts kernels")
 
 
 def check_two_processes() -> Row:

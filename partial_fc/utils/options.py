@@ -81,7 +81,7 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
         Setting(
             "dtype",
             "auto",
-            "data type of the layer's matrix products; auto is tf32 on GPUs that have it, else float32",
+            "data type of the layer's matrix products; auto is float16 on GPUs that have tf32, else float32",
             choices=LAYER_DTYPES,
             trainer="torch",
         ),
@@ -103,7 +103,7 @@ OPTIONS: Mapping[str, tuple[Setting, ...]] = {
         Setting(
             "unit_copy",
             "auto",
-            "whether these kernels keep the unit rows of all class centers in 16 bits; auto where the GPU has the memory",
+            "whether these kernels keep the unit rows of all class centers in 16 bits; auto if the memory is free",
             choices=tuple(UNIT_COPIES),
             trainer="torch",
         ),

@@ -42,7 +42,7 @@ from .center_files import center_file
 from .code_cache import use_private_cache
 from .collectives import default_collectives, uses_gpu
 from .data_parallel import data_parallel
-from .device_defaults import gpu_facts, gpu_of_rank, layer_type, require_enough_gpus
+from .device_defaults import gpu_facts, gpu_of_rank, has_tf32, require_enough_gpus
 from .device_report import device_line, precision_line
 from .engine import LayerHead, TorchEngine
 from .layer.margins import Margin, as_margin, find_margin, margin_named
@@ -178,7 +178,7 @@ class TorchFramework:
     def require_device(self, settings) -> None:
         """Raises ValueError if this rank cannot compute in the precision of the settings, or lacks a compiler."""
         dtype = options_of(settings, "layer_options").dtype
-        if dtype == "tf32" and layer_type("auto", gpu_facts(self.device)) != "tf32":
+        if dtype == "tf32" and not has_tf32(gpu_facts(self.device)):
             raise ValueError(
                 "layer_options=dtype=tf32 needs a GPU of compute capability 8.0 or newer: set layer_options=dtype=auto"
             )

@@ -61,8 +61,8 @@ class PartialFC(ClassCenters):
         tile_classes: number of classes whose logits are computed at a time; 0 selects a size that suits the device.
         logits_cache_mb: MiB of logits that a step may keep between its passes; None chooses, see LogitsCache.
         layer_dtype: type of the operands of the layer's products, as a dtype or its name: float32, "tf32" (float32 on
-            CPUs), bfloat16, or float16, which is fast on GPUs only. "auto" is TF32 on GPUs that support it, otherwise
-            float32. Sums, statistics and targets are float32; layer/products.py bounds the error.
+            CPUs), bfloat16, or float16, which is fast on GPUs only. "auto" is float16 on GPUs that support
+            TF32, otherwise float32. Sums, statistics and targets are float32; layer/products.py bounds the error.
         layer_kernel: "torch" uses PyTorch's operators; "mm" uses Triton kernels between PyTorch's matrix products, and
             "triton" kernels that compute the cosines, too, if they support the layer and agree with PyTorch's operators
             in the first step; "auto" measures all three there on a GPU, and uses the fastest. The log has the choice.

@@ -3,7 +3,8 @@
     python tests/torch/compiled_kernels.py 90 [one]     (one: the kernels of a single step, otherwise of several)
 
 Prints a line of JSON for each kernel: name, registers, spills in loops, bytes of shared memory, numbers of tensor core
-instructions by kind, whether it computes products, and whether it was compiled by the comparison of the first step, or only by steps of other sizes.
+instructions by kind, whether it computes products, and whether it was compiled by the comparison of the first step, or
+only by steps of other sizes.
 """
 
 import json

@@ -52,12 +52,12 @@ def test_too_few_gpus_and_shared_gpus_are_refused():
     [
         ("auto", None, "float32"),
         ("auto", V100, "float32"),
-        ("auto", RTX_4090, "tf32"),
+        ("auto", RTX_4090, "float16"),
         ("float32", H100, "float32"),
         (torch.bfloat16, H100, torch.bfloat16),
     ],
 )
-def test_products_use_tf32_on_gpus_that_have_it_unless_set_otherwise(requested, gpu, expected):
+def test_products_use_float16_on_gpus_with_tf32_unless_set_otherwise(requested, gpu, expected):
     assert layer_type(requested, gpu) == expected
 
 
@@ -122,7 +122,7 @@ def test_the_log_describes_device_and_precision(tmp_path, monkeypatch):
     settings = default.generate_config(changes={"bf16": True, "num_classes": 10, "batch_size": 128}, trainer="torch")
     on_gpu, on_cpu = (precision_line(settings, torch.device(device), 8) for device in ("cuda", "cpu"))
     assert "backbone in bfloat16" in on_gpu and "layer in tf32" in on_gpu and "as far as memory is free" in on_gpu
-    assert "fused kernels if they can be used" in on_gpu and "fused" not in on_cpu
+    assert "kernels if they can be used" in on_gpu and "kernels" not in on_cpu
     assert "layer in float32" in on_cpu and on_cpu.endswith("up to 256 MiB")
 
 

@@ -33,7 +33,7 @@ def test_all_tables_are_filled_by_fakes():
     assert "Checks against float64 on the CPU: none failed." in done.stdout and "Error" not in done.stdout
     rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
     (layer,) = (row[3:] for row in rows if row[0] == "| 300")
-    assert layer[0] == layer[2] == "not used"  # fused kernels, as the notes say
+    assert layer.count("not used") == 5  # kernels, as the notes say
     assert sum("ms, " in cell for cell in layer) == 6, layer
     assert "the kernels are for GPUs" in done.stdout
     assert [cell.count("images/s") for row in rows if row[0] == "| small" for cell in row[3:]] == [1]
@@ -41,7 +41,7 @@ def test_all_tables_are_filled_by_fakes():
 
 
 def test_a_layer_is_measured_as_one_with_kernels_if_it_has_used_them(gpu):
-    layer = gpu.product("tf32", "triton")(8, 1.0, CPU)
+    layer = gpu.product("float16", "mm")(8, 1.0, CPU)
     layer.learning_rate = 0.1
     layer.step(torch.ones(2, layer.embedding_size), torch.arange(2))
     # Another test of this process may have enabled the interpreter of the kernels.

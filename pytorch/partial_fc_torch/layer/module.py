@@ -415,7 +415,9 @@ class ClassCenters(torch.nn.Module):
                 "layer_dtype for faster products"
             )
         if kind == torch.float64 and products in ("bfloat16", "float16"):
-            raise TypeError(f"the centers are {kind}, but must be float32 with layer_dtype={products}")
+            raise TypeError(
+                f"the centers are {kind}, but must be float32 with layer_dtype={products}: set layer_dtype=float32"
+            )
         if kind == torch.bfloat16:
             for name, buffer in self.named_buffers():  # ``to`` converts all of them
                 if is_narrow(buffer) and self.dtypes.get(name) != kind:

@@ -21,7 +21,7 @@ RANK, SIZE = default_collectives.rank, default_collectives.size
 
 
 def has_kernels(item):
-    """Returns whether a case trains with the fused kernels, in Triton's interpreter."""
+    """Returns whether a case trains with kernels, in Triton's interpreter."""
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return any(isinstance(value, dict) and "layer_kernel" in value for value in values)
 

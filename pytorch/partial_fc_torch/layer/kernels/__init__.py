@@ -1,1 +1,1 @@
-"""Both passes as fused Triton kernels, which read and write each center and each state once or twice a step."""
+"""Both passes with Triton kernels, for chunks of centers that stay in a GPU's L2 cache."""

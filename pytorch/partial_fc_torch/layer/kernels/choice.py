@@ -1,4 +1,4 @@
-"""Chooses between the fused kernels and PyTorch's operators for the passes of a layer."""
+"""Chooses between the kernels and PyTorch's operators for the passes of a layer."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _agreeing_kernels(
 
 
 def _seconds(candidates: list[TorchPasses | TritonPasses], step: Step, optimizer: RowOptimizer | None) -> list[float]:
-    """Returns the time of each for a part of a step; the kernels, which need less memory, count as faster without it."""
+    """Returns the time of each for a part of a step; if memory is too small, the kernels, which need less, win."""
     from .selfcheck import times
 
     try:

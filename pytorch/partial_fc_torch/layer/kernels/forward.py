@@ -7,7 +7,7 @@ BR centers of a program, E embedding.
 import triton
 import triton.language as tl
 
-from .logits import LOWEST, NORM_EPSILON, bank_rows, tile_cosines, with_margin
+from .logits import NORM_EPSILON, bank_rows, tile_cosines, with_margin
 
 
 @triton.jit(do_not_specialize=["S", "start"])

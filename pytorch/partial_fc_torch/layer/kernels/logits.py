@@ -3,8 +3,8 @@
 A tile may extend beyond the batch and the step. Addresses are clamped instead of masked, so that loads stay wide; the
 callers exclude the elements outside from their sums.
 
-Shapes: G global batch, T centers of the chunk, BG rows of the batch and BC centers of a tile, BK elements that a product
-sums at a time, LABELS labels of an item, E embedding.
+Shapes: G global batch, S centers of the step, T of the chunk, BG rows of the batch and BC centers of a tile, BK
+elements that a product sums at a time, LABELS labels of an item, E embedding.
 """
 
 import triton

@@ -46,7 +46,7 @@ class Chunk(NamedTuple):
     """Some of the centers of a step."""
 
     start: int  # column of the step where it begins
-    count: int  # T; the last one may extend beyond the step
+    size: int  # T; the last one may extend beyond the step
     operand: torch.Tensor  # (T, E) unit rows, zero beyond the step
     left: torch.Tensor  # see tile_cosines
 
@@ -96,7 +96,7 @@ class TritonPasses:
         for number in range(self.num_tiles(step)):
             chunk = self._chunk(step, number)
             statistics_kernel[row_blocks, splits](
-                **self._tile(step, chunk), maxima=maxima, sums=sums, tiles=chunk.count // blocks.classes
+                **self._tile(step, chunk), maxima=maxima, sums=sums, tiles=chunk.size // blocks.classes
             )
         return LogSumExp.combine(torch.stack([maxima, sums], dim=1).double())
 
@@ -108,8 +108,8 @@ class TritonPasses:
         """See TorchPasses.start_gradients."""
         kept, unit = step.kept, step.features.unit
         largest = step.largest
-        if kept.tile["NEGATIVES"] == logits.CURRICULAR.value:
-            largest = largest * (step.targets.of_negatives[1].abs().amax() + 2)  # of its slopes
+        if step.targets.of_negatives is not None and kept.tile["NEGATIVES"] == logits.CURRICULAR.value:
+            largest = largest * (step.targets.of_negatives[1].abs().amax() + 2)  # a bound of its slopes
         is_float16 = self.loss.products.unit_type == torch.float16
         kept.factor = (float16_factor(largest) if is_float16 else torch.ones_like(largest)).to(unit.dtype)
         kept.d_unit = step.label_gradient().mul_(kept.factor)  # before an update changes the labels' centers
@@ -128,8 +128,8 @@ class TritonPasses:
     def add_feature_gradient(self, step: Step, number: int) -> None:
         """See TorchPasses.add_feature_gradient; computes the gradients by the logits of a chunk, too."""
         kept, blocks, chunk = step.kept, self.blocks, self._chunk(step, number)
-        d_logits = kept.operand.new_empty(len(kept.operand), chunk.count)
-        logit_gradients_kernel[-(-len(kept.operand) // blocks.batch), chunk.count // blocks.classes](
+        d_logits = kept.operand.new_empty(len(kept.operand), chunk.size)
+        logit_gradients_kernel[-(-len(kept.operand) // blocks.batch), chunk.size // blocks.classes](
             **self._tile(step, chunk), row_term=kept.row_term, d_logits=d_logits
         )
         kept.d_unit.add_(self.loss.products.mm(d_logits, chunk.operand))
@@ -146,7 +146,7 @@ class TritonPasses:
         (chunk, d_logits), kept.pending = kept.pending, None
         raw = self.loss.products.mm(d_logits.t(), kept.operand)
         rows, updates = self._rows_of_program(step), fused.optimizer != update.NONE.value
-        units, stop = kept.units if updates else None, min(chunk.start + chunk.count, len(sampled))
+        units, stop = kept.units if updates else None, min(chunk.start + chunk.size, len(sampled))
         update_kernel[(-(-(stop - chunk.start) // rows),)](
             raw,
             step.features.unit,
@@ -207,13 +207,13 @@ class TritonPasses:
         """Returns a chunk with the unit rows of its centers and, unless the kernels compute them, its cosines."""
         kept, sampled, classes = step.kept, step.sampled, self.blocks.classes
         start = number * kept.size
-        count = min(kept.size, -(-(len(sampled) - start) // classes) * classes)
+        size = min(kept.size, -(-(len(sampled) - start) // classes) * classes)
         if kept.units is not None and sampled.rows is None:
-            operand = kept.units[start : start + count]
+            operand = kept.units[start : start + size]
         else:
-            operand = kept.operand.new_empty(count, kept.operand.shape[1])
+            operand = kept.operand.new_empty(size, kept.operand.shape[1])
             of_rows = self._of_rows(step)
-            unit_rows_kernel[(-(-count // of_rows["BR"]),)](
+            unit_rows_kernel[(-(-size // of_rows["BR"]),)](
                 sampled.weight if kept.units is None else kept.units,
                 sampled.rows,
                 operand,
@@ -223,14 +223,14 @@ class TritonPasses:
                 **of_rows,
             )
         left = kept.operand if self.fused else self.loss.products.mm(kept.operand, operand.t())
-        return Chunk(start, count, operand, left)
+        return Chunk(start, size, operand, left)
 
     def _tile(self, step: Step, chunk: Chunk) -> dict[str, Any]:
         """Returns the arguments of both kernels that compute logits."""
         return {
             "left": chunk.left,
             "operand": chunk.operand if self.fused else None,
-            "T": chunk.count,
+            "T": chunk.size,
             "start": chunk.start,
             **step.kept.tile,
         }
@@ -287,9 +287,9 @@ def fused_update(sink: GradientSink) -> FusedUpdate:
         rates = Rates(step_size, optimizer.weight_decay, optimizer.momentum, gain)
         return FusedUpdate(update.SGD.value, States(first=states["weight_mom"]), rates)
     if type(optimizer) is AdamW:
-        logarithms = [math.log(beta) if beta else -math.inf for beta in optimizer.betas]
-        complements = [1 - beta for beta in optimizer.betas]
-        rates = Rates(rate, optimizer.weight_decay, *complements, *logarithms, optimizer.eps)
+        rate1, rate2 = (1 - beta for beta in optimizer.betas)
+        log_beta1, log_beta2 = (math.log(beta) if beta else -math.inf for beta in optimizer.betas)
+        rates = Rates(rate, optimizer.weight_decay, rate1, rate2, log_beta1, log_beta2, optimizer.eps)
         return FusedUpdate(update.ADAMW.value, States(*(states[name] for name in optimizer.states)), rates)
     if type(optimizer) is Adagrad:
         rates = Rates(rate, optimizer.weight_decay, eps=optimizer.eps)
