@@ -74,6 +74,11 @@ SUMS = [  # case; bytes by the beginning of a part's name and, after @, its plac
         {"sampled centers and states, of": 2 * 2 * 50 * 8 * 2, "float32 copies of the centers": 20 * 8 * 4},
         {"centers and states": (2 * 50 * 8 * 2,) * 2},
     ),
+    (
+        TORCH._replace(unit_copy="always"),
+        {"unit rows of the centers": 501 * 8 * 2, "class centers@device": 501 * 8 * 4},
+        {},
+    ),
     (SLOPED, {"slopes of the logits": 8 * 50 * 4}, {"all-gather of the targets' cosines": (64, 64)}),
     # Three micro-batches read the centers and exchange features each, and update the centers once.
     (
@@ -235,6 +240,7 @@ OF_LAYER = {"ranks": 2, "batch": 3, "embedding": 64, "ratio": 0.5, "tile_classes
 CASES = [
     {"trainer": "torch", "optimizer": "adagrad", "margin": "magface", "bank": "host", **OF_LAYER},
     {"trainer": "torch", "backbone_optimizer": "adamw", "ema": True, "gradient_dtype": "bfloat16", "gradient_acc": 2},
+    {"trainer": "torch", "unit_copy": "always"},
     {"trainer": "torch", "activation_checkpointing": True, "sub_centers": 3, "center_dtype": "bfloat16"},
     {"trainer": "mxnet", "network": "small", "fp16": True},
     {"trainer": "mxnet", "network": "small", "device": "cpu", "bank": "file"},

@@ -11,7 +11,7 @@ from partial_fc.layer.margins import MARGINS
 from partial_fc.layer.sharding import num_sampled, shard_of
 from partial_fc.layer.tiling import LOGITS_CACHE_MB, tile_classes
 from partial_fc.utils.config import choose
-from partial_fc.utils.options import CENTER_DTYPES
+from partial_fc.utils.options import CENTER_DTYPES, UNIT_COPIES
 
 FLOAT = 4  # bytes of a float32
 MIB = 1 << 20
@@ -42,6 +42,7 @@ class Case(NamedTuple):
     optimizer: str = "sgd"  # optimizer of the centers, a key of CENTER_STATES
     sub_centers: int = 1  # K
     center_dtype: str = "float32"  # type of stored centers and states, a key of CENTER_DTYPES
+    unit_copy: str = "auto"  # a key of UNIT_COPIES; auto, which needs memory that is free, counts as none
     margin: str = MARGINS[0]
     backbone_optimizer: str = "sgd"  # a key of BACKBONE_STATES
     ema: bool = False  # whether to keep a moving average of the backbone's weights
@@ -124,6 +125,7 @@ def _validate(case: Case) -> None:
         raise ValueError("the trainers do not support float16 convolutions on the CPU: plan fp16 with GPUs")
     choose("optimizer of the centers", case.optimizer, CENTER_STATES)
     choose("data type of the centers", case.center_dtype, CENTER_DTYPES)
+    choose("copy of the unit centers", case.unit_copy, UNIT_COPIES)
     choose("optimizer of the backbone", case.backbone_optimizer, BACKBONE_STATES)
     if case.task and not case.network:
         raise ValueError(f"task {case.task} needs a network: set --network package.module:function")

@@ -16,7 +16,7 @@ from partial_fc.layer.margins import MARGINS
 from partial_fc.utils.cli import number_above_0, whole_number
 from partial_fc.utils.config import join_options, read_settings, split_options
 from partial_fc.utils.imports import TRUST, TRUST_HELP, refuse_code
-from partial_fc.utils.options import CENTER_DTYPES, options_of
+from partial_fc.utils.options import CENTER_DTYPES, UNIT_COPIES, options_of
 
 from . import Case, plan
 from .backbones import IMAGE_SIZE
@@ -43,7 +43,7 @@ SETTINGS = {  # field of Case -> setting with the same meaning
     **{name: name for name in ("gradient_dtype", "gradient_acc", "task", "task_options", "heads")},
 }
 # Fields of Case that layer_options has
-LAYER_OPTIONS = "tile_classes", "sub_centers", "logits_cache_mb", "center_dtype"
+LAYER_OPTIONS = "tile_classes", "sub_centers", "logits_cache_mb", "center_dtype", "unit_copy"
 OF_HEAD = "classes", "batch", "ratio", "margin", "task_options", *LAYER_OPTIONS  # fields of one head
 
 
@@ -77,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--task-options", metavar="NAME=VALUE", help="options of the task")
     add("--sub-centers", type=count, help="centers per class (default: 1)")
     add("--center-dtype", choices=CENTER_DTYPES, help="data type of stored centers and states (default: float32)")
+    add("--unit-copy", choices=UNIT_COPIES, help="unit centers in 16 bits (default: auto, if memory is left)")
     add("--backbone-optimizer", choices=BACKBONE_STATES, help="optimizer of the backbone (default: sgd)")
     add("--ema", action="store_true", help="average the backbone's weights (setting ema_decay)")
     add("--activation-checkpointing", action="store_true", help="recompute activations to save memory")

@@ -30,7 +30,7 @@ STATISTICS_BYTES = 48  # per row and tile in MXNet: maxima and sums, twice in fl
 
 GROUPS = ("layer", "backbone", "process")
 # Beginnings of the names of parts that each head keeps between steps; it frees or reuses the others in each step.
-KEPT = ("class centers", "states of their optimizer", "sampled centers and states")
+KEPT = ("class centers", "states of their optimizer", "unit rows of the centers", "sampled centers and states")
 
 
 class Part(NamedTuple):
@@ -71,6 +71,8 @@ def _layer(case: Case, layer: Layer) -> Iterator[tuple[str, str, int]]:
     row = FLOAT * layer.center_width  # bytes of the centers of a class in a step
     yield "class centers", layer.bank, layer.center_bytes * layer.classes
     yield "states of their optimizer", layer.bank, layer.state_bytes * layer.classes
+    if case.unit_copy == "always" and on_gpu and not layer.elsewhere and not layer.narrow:
+        yield "unit rows of the centers in 16 bits", "device", 2 * layer.center_width * layer.classes
     if layer.keeps:
         columns, name = layer.sampled, "logits, kept for the backward pass"
     else:
