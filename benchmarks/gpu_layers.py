@@ -12,14 +12,15 @@ from partial_fc_torch.layer import module
 
 
 class OtherLoss(TextbookPartialFC):
-    """The textbook's softmax of cosines by a fused cross entropy without margin, in bfloat16."""
+    """The textbook's softmax of cosines by a fused cross entropy without margin."""
 
+    dtype = torch.bfloat16
     loss: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
     def forward(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         weight, columns = self.select(labels)
-        unit = (normalize(features) * self.scale).bfloat16()
-        return self.loss(unit, normalize(weight).bfloat16(), columns)
+        unit = (normalize(features) * self.scale).to(self.dtype)
+        return self.loss(unit, normalize(weight).to(self.dtype), columns)
 
 
 def textbook(classes: int, ratio: float, device, kind: type[TextbookPartialFC] = TextbookPartialFC):
@@ -75,6 +76,12 @@ def uses_kernels(layer) -> bool:
     return layer._computation.of_torch not in layer._computation.chosen.values()
 
 
+def linear_cross_entropy(classes: int, ratio: float, device):
+    layer = textbook(classes, ratio, device, OtherLoss)
+    layer.loss = torch.nn.functional.linear_cross_entropy
+    return layer
+
+
 # Forms by name. If there is too little time, the last ones are left out.
 PATHS: dict[str, Callable] = {
     "triton, float16": product("float16", "triton"),
@@ -89,5 +96,6 @@ PATHS: dict[str, Callable] = {
     "textbook, TF32": textbook,
     "cut-cross-entropy": cut_cross_entropy,
     "Liger": liger,
+    "linear_cross_entropy": linear_cross_entropy,
     "textbook, TF32, compiled": compiled,
 }

@@ -9,7 +9,8 @@ at most d, the loss is off by at most d, and the errors of the row's probabiliti
 product with the probabilities rounds these, a unit row and, on a CPU, the result. The gradient of a row's loss by the
 unit row of its feature is therefore off by at most s (exp(2d) (1 + u)^3 - 1) in the Euclidean norm; the same bound
 holds for the errors of the gradients by the centers' unit rows, summed over the centers. The bounds neglect the
-rounding of float32 sums, float16 values below 2^-14, and margins that change negatives.
+rounding of float32 sums, margins that change negatives, and float16 values below 2^-14: multiplied by 2^12, a
+probability below 2^-26 is off by at most 2^-37, which adds s S 2^-37 to the gradient of a row with S negatives.
 
 Shapes: G global batch, T centers of a tile, E embedding.
 """
