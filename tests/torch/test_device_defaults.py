@@ -121,7 +121,7 @@ def test_the_log_describes_device_and_precision(tmp_path, monkeypatch):
     assert device_line(torch.device("cpu")).endswith(f"PyTorch {torch.__version__}")
     settings = default.generate_config(changes={"bf16": True, "num_classes": 10, "batch_size": 128}, trainer="torch")
     on_gpu, on_cpu = (precision_line(settings, torch.device(device), 8) for device in ("cuda", "cpu"))
-    assert "backbone in bfloat16" in on_gpu and "layer in tf32" in on_gpu and "as far as memory is free" in on_gpu
+    assert "backbone in bfloat16" in on_gpu and "layer in float16" in on_gpu and "as far as memory is free" in on_gpu
     assert "kernels if they can be used" in on_gpu and "kernels" not in on_cpu
     assert "layer in float32" in on_cpu and on_cpu.endswith("up to 256 MiB")
 
@@ -168,7 +168,7 @@ def test_check_sh_has_a_line_for_each_gpu(monkeypatch, capsys):
     facts = gpu_facts(torch.device("cuda", 3))
     gpu_facts.cache_clear()
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 4 and lines[0] == lines[3] and lines[0].endswith("layer in tf32 by default")
+    assert len(lines) == 4 and lines[0] == lines[3] and lines[0].endswith("layer in float16 by default")
     assert lines[0].startswith("GPU NVIDIA A100-SXM4-40GB, compute capability 8.0, 41.9 GB of 42.9 GB free, driver ")
     assert facts[1:] == ((8, 0), 40 * GIB, 40 << 20, pytest.approx(1.555e12, rel=1e-3), 108)
 

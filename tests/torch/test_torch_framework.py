@@ -79,7 +79,7 @@ def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
     layers, engines = recorded(monkeypatch, build, "PartialFC"), recorded(monkeypatch, build, "TorchEngine")
     common = {"sampling_correction": True, "momentum": 0.8, "seed": 5, "tile_classes": 64, "logits_cache_mb": 7}
     common |= {"layer_dtype": "bfloat16", "layer_kernel": "torch"}
-    of_layer = {"layer_options": "sub_centers=2,center_dtype=bfloat16"}
+    of_layer = {"layer_options": "sub_centers=2,center_dtype=bfloat16,unit_copy=never"}
     of_layer |= {"objective": "uniface", "objective_options": "weight=2.0"}
     same = {"max_grad_norm": 3.0, "gradient_acc": 2, "ema_decay": 0.75}
     of_margin = {"loss": "own", "margin": "combined", "margins": [1.1, 0.3, 0.2], "loss_s": 30.0}
@@ -110,7 +110,12 @@ def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
         **{"num_classes": 10, "sample_rate": 0.5, "embedding_size": 16, "optimizer": "sgd", "weight_decay": 0.002},
         **{"prefix": str(tmp_path / "centers"), "momentum_convention": "steps", "collectives": default_collectives},
         **{"folder": str(tmp_path), "on_host": False, "device": torch.device("cpu"), "sub_centers": 2},
-        **{"center_dtype": "bfloat16", "objective": "uniface", "objective_options": {"weight": 2.0}},
+        **{
+            "center_dtype": "bfloat16",
+            "unit_copy": False,
+            "objective": "uniface",
+            "objective_options": {"weight": 2.0},
+        },
     }
     optimizer = engine.layer.row_optimizer
     assert (optimizer.momentum, optimizer.weight_decay, optimizer.momentum_convention) == (0.8, 0.002, "steps")
