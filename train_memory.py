@@ -10,6 +10,7 @@ import os
 
 from partial_fc.distributed.env import deterministic_allreduce, use_shared_memory
 from partial_fc.distributed.interfaces import set_launcher_interfaces
+from partial_fc.distributed.watchdog import CONNECT_TIMEOUT
 from partial_fc.training.program import TrainingProgram
 
 DESCRIPTION = __doc__  # in the body of a class, __doc__ is the docstring of the class
@@ -36,9 +37,9 @@ class MemoryTraining(TrainingProgram):
 
         if rank_context(0).device_type == "cpu":
             deterministic_allreduce(os.environ)
-        # One rank of a host draws the demo, for up to a minute, while the others wait in hvd.init(), which over Gloo
-        # times out after 30 s by default. The watchdog, which names the missing rank, has to time out first.
-        os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", "330")
+        # One rank of a host may draw or download a set while the others wait in hvd.init(), which over Gloo times out
+        # after 30 s by default. The watchdog, which names the missing rank, has to time out first.
+        os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", f"{CONNECT_TIMEOUT:.0f}")
 
     def load_framework(self, settings):
         """Imports MXNet and Horovod."""

@@ -32,8 +32,7 @@ case $name in
                 sort | uniq -c | sort -rn | awk '{ n = $1; $1 = ""; printf "%s%s (%d)", sep, substr($0, 2), n; sep = ", " }')"
         license="Apache-2.0 for the work of this project; the typefaces have licences of their own"
         use="Finding the same printed character in another typeface, and experiments with many classes"
-        untested+=$'\n- Handwriting, scans and photographs, other scripts, and images that are not 64 x 64 pixels.
-- Where this card says people and faces, read characters and their images: the training is that of faces.' ;;
+        untested+=$'\n- Handwriting, scans and photographs, other scripts, and images that are not 64 x 64 pixels.' ;;
     words)
         settings=(--config "$root/examples/words/settings.json" data_root=data)
         data="Forms of Russian lexemes in the dictionary of OpenCorpora (http://opencorpora.org), from the package"

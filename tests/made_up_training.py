@@ -4,6 +4,7 @@ import numpy as np
 
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.evaluation.verification import VerificationPoint
+from partial_fc.evaluation.words import FACES
 from partial_fc.training.results import LossPoint, SetResult, TrainingResult
 from partial_fc.training.tasks.faces import FacePairs
 from partial_fc.training.tasks.pairs import PairFigures, PairShare
@@ -37,7 +38,7 @@ def a_set(folder=None, points=TWO_POINTS, distance=DISTANCE, issame=ISSAME, imag
     """Returns the results on a set; ``folder`` gets the set's file, which repeats ``images``."""
     if folder is not None:
         write_pairs(folder / "set.bin", [images[i % len(images)] for i in range(2 * len(issame))], issame)
-    evaluation = FacePairs(f"{folder}/set.bin", 112)
+    evaluation = FacePairs(f"{folder}/set.bin", 112, kinds=FACES.kinds)
     evaluation.share = PairShare(issame, 2 * len(issame), lambda start, stop: None)
     evaluation.last = PairFigures(distance, issame, 21.5, 0.953)
     return SetResult(evaluation, list(points), list(problems))

@@ -72,13 +72,13 @@ def no_progress_message(
 
 
 def not_started_message(records: Sequence[Record], size: int, seconds: float) -> str:
-    """Returns the message for a job whose ranks are not connected ``seconds`` after its start."""
+    """Returns the message for a job whose ranks are not connected ``seconds`` after its start or last progress."""
     absent = missing(records, size)
     if absent:
         return f"{format_ranks(absent)} of {size} did not start within {seconds:.0f} s"
     for late in records:
         if not late.waiting:
-            return f"{_who(late)} did not join the other ranks within {seconds:.0f} s: it is {_where(late)}"
+            return f"{_who(late)} did not join the other ranks: no progress for {seconds:.0f} s, it is {_where(late)}"
     reach = "check that their hosts can reach each other"
     return f"the {size} ranks did not connect to each other within {seconds:.0f} s: {reach}"
 

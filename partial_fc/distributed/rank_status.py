@@ -56,6 +56,7 @@ class Record(NamedTuple):
     # Last progress in seconds since boot: by the writer's clock in the file, by the reader's in records().
     progress_time: float
     namespace: str = ""  # namespace of the process id, see pid_namespace
+    made_root: bool = False  # whether this rank has created the parent of the store's folder
 
 
 _TYPES = list(get_type_hints(Record).values())
@@ -102,7 +103,7 @@ class RankStatusStore:
         self._started = process_state(self._pid)[1]
         self._started_at = self._started / os.sysconf("SC_CLK_TCK")  # seconds since boot
         self._attempt, self._connected = "", 0.0
-        self._claimed = self._ended = False
+        self._claimed = self._ended = self._made_root = False
         self._folder = self._file = -1  # descriptors; using -1 raises OSError
         self._lock = threading.Lock()
         self._earlier: dict[str, Record] = {}  # file name -> record from before this process started
@@ -118,7 +119,9 @@ class RankStatusStore:
     def open(self) -> RankStatusStore:
         """Creates the folder and the record of this rank, removes the remains of earlier jobs, and returns ``self``."""
         with suppress(OSError):
-            os.makedirs(self._root, exist_ok=True)
+            with suppress(FileExistsError):
+                os.makedirs(self._root)
+                self._made_root = True
             with suppress(FileExistsError):
                 os.mkdir(self.path, 0o700)
             folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | FLAGS)
@@ -161,12 +164,15 @@ class RankStatusStore:
             self._write()
 
     def leave(self) -> None:
-        """Records that this rank has ended. The last rank removes the folder."""
+        """Records that this rank has ended. The last rank removes the folder, and its parent if it is new and empty."""
         self.waiting, self._ended = False, True
         self._write()
         others = [record for record in self.records() if record.rank != self.rank]
         if self._folder >= 0 and all(record.ended or self.is_gone(record) for record in others):
             _remove(self.path, self._folder)
+            if self._made_root or any(record.made_root for record in others):
+                with suppress(OSError):  # a training has begun
+                    os.rmdir(self._root)
 
     def records(self) -> list[Record]:
         """Returns the records of this attempt, sorted by rank."""
@@ -278,7 +284,7 @@ class RankStatusStore:
         with self._lock, suppress(OSError):  # both threads write
             process = (self.rank, self.host, self._boot, self._pid, self._started, self._attempt, self._connected)
             status = (self.num_update, self.doing[:99], self.waiting, self._ended, since_boot(), self._namespace)
-            os.pwrite(self._file, json.dumps(Record(*process, *status)).encode().ljust(LENGTH), 0)
+            os.pwrite(self._file, json.dumps(Record(*process, *status, self._made_root)).encode().ljust(LENGTH), 0)
 
     def _read_all(self) -> dict[str, Record]:
         """Returns the valid records of all attempts, by file name."""

@@ -20,7 +20,8 @@ if another rank does not take part. So each rank has a watchdog, a thread that o
     no progress after a stop request         GRACE                                   1
     a rank hangs, is stopped, or waits       step_timeout                            1
       in a different collective
-    some ranks do not start or connect       start_limit                             1
+    some ranks do not start or connect       start_limit; longer while a rank        1
+      makes its host's training set            shows progress
     a rank never releases the GIL            LockWatch, a separate process           137; 1 if another rank ends first
     an error, another Ctrl-C                 the main thread, run_rank               1, or 2 before TRAINING; 130
     an error before the ranks connect        the main thread, refuse                 2
@@ -39,6 +40,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, NoReturn, TypeVar
 
+from partial_fc.utils.system_counters import bytes_moved_by_others
 from partial_fc.utils.text import say
 
 from . import diagnosis, processes
@@ -60,14 +62,17 @@ REMOTE_DELAY = 0.5  # ranks on other hosts report this much later than those on 
 REPORT_TIMEOUT = 5.0  # for the main thread to end the process after its report
 STORE_TIMEOUT = 2.0  # for the rank status store, whose disk may fail together with a host
 MPIRUN_DETECTS = 60.0  # for mpirun to detect that a host is down, see env.sh
-START_TIMEOUT = 300.0  # for all ranks to connect, and for each phase of the setup, see start_limit
+START_TIMEOUT = 300.0  # without progress until all ranks connect, and for each phase of the setup, see start_limit
+CONNECT_TIMEOUT = 86400.0  # of the frameworks' own waits for other ranks, which the watchdog ends first
+PREPARATION = "the preparation of the training set"  # what a rank does while others may wait longer than START_TIMEOUT
+MOVED = 65536  # bytes that a rank reads or writes between two signs of progress of its preparation
 REFUSAL = 5.0  # for the reporter of a refusal, before another rank reports it
 
 Result = TypeVar("Result")
 
 
 def start_limit(environment: Mapping[str, str]) -> float:
-    """Returns the seconds for all ranks to connect, and for each phase before the first update."""
+    """Returns the seconds without progress until all ranks connect, and for each phase before the first update."""
     return float(environment.get("PARTIAL_FC_START_SECONDS", START_TIMEOUT))
 
 
@@ -115,7 +120,8 @@ class Watchdog(threading.Thread):
         self._start_limit = start_limit(environment)
         self._under_mpi = processes.started_by_mpi()
         self._launchers = processes.launchers() if ranks.size > 1 else []
-        self._started_at = self._checked_at = self._progress_at = self._requested_at = time.monotonic()
+        self._start_progress_at = self._checked_at = self._progress_at = self._requested_at = time.monotonic()
+        self._moved, self._preparing = 0, list[Record]()  # see _start_progress
         self._lock_watch = LockWatch()
         self.heartbeat: Heartbeat | None = None
         self.interrupted = False
@@ -229,8 +235,28 @@ class Watchdog(threading.Thread):
         self._checked_at = now
         if self.state is State.STARTING:
             self.rank_status.refresh()
+            if self._start_progress():
+                self._start_progress_at = now
         if self.timeout:
             self._lock_watch.postpone(self._limit + 2 * PRECEDENCE)
+
+    def _start_progress(self) -> bool:
+        """Returns whether a training set is being made: drawn, downloaded, or indexed, in minutes or hours.
+
+        The rank that makes it reads or writes. The others see that it runs, as it refreshes its record; it ends the job
+        itself if it hangs, so two that hang do not wait for each other.
+        """
+        if self.rank_status.doing == PREPARATION:
+            moved = bytes_moved_by_others()
+            if moved - self._moved < MOVED:
+                return False
+            self._moved = moved
+            return True
+        preparing, self._preparing = (
+            self._preparing,
+            [record for record in self.rank_status.records() if record.doing == PREPARATION],
+        )
+        return self._preparing not in ([], preparing)
 
     def _decide(self, signal_number: int | None, now: float) -> Ending | None:
         """Returns why this rank has to end now, or None. The events are in the order of the table above."""
@@ -248,7 +274,7 @@ class Watchdog(threading.Thread):
                 failed_start = self._failed_start()
                 reason = failed_start or "stop requested before training began: there is nothing to save"
                 return Ending(reason, FAILED if failed_start else PREEMPTED)
-        if self.state is State.STARTING and now - self._started_at > self._start_limit:
+        if self.state is State.STARTING and now - self._start_progress_at > self._start_limit:
             records = self.rank_status.records()
             return Ending(diagnosis.not_started_message(records, self.ranks.size, self._start_limit))
         # Saving a large checkpoint may take longer than GRACE, but reports progress.

@@ -14,11 +14,11 @@ from partial_fc.distributed.env import RankInfo, cores_of_rank, rank_info
 from partial_fc.distributed.errors import PREEMPTED, REFUSED, errors_of_head
 from partial_fc.distributed.interfaces import set_interface_to, set_loopback_interface
 from partial_fc.distributed.signals import release_signals
-from partial_fc.training.inputs import draws_demo, record_path, require_set
 from partial_fc.training.program import TrainingProgram
 from partial_fc.utils.cli import whole_number
-from partial_fc.utils.imports import import_trainer
+from partial_fc.utils.imports import import_trainer, search_current_folder
 from partial_fc.utils.text import say
+from partial_fc.utils.user_code import place_in_user_code, refusal
 
 DESCRIPTION = """Trains an embedding with Partial FC, in several processes of this host.
 
@@ -99,31 +99,27 @@ class TorchTraining(TrainingProgram):
         signal.signal(signal.SIGTERM, lambda *_: os._exit(PREEMPTED))  # until torchrun handles it
         signal.signal(signal.SIGUSR1, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         release_signals()
-        self._load(["--print-config", *words], RankInfo(0, 1, 0, 1))  # refuses settings before torchrun starts
+        # Refuses settings before torchrun starts.
+        _, settings = self._load(["--print-config", *words], RankInfo(0, 1, 0, 1))
+        search_current_folder()
         try:
-            for settings in (head.settings for head in self.import_default().heads):
-                if settings.task == "faces" and not settings.debug and not draws_demo(settings):
-                    require_set(record_path(settings))
-        except (OSError, ValueError, ImportError) as error:
-            say(self._message(error), sys.stderr)
+            launcher = import_trainer("partial_fc_torch.launch")
+            processes = launcher.processes_of_host(job.nproc)
+            os.environ.setdefault("OMP_NUM_THREADS", str(cores_of_rank(processes)))  # torchrun would set one thread
+            # Here too, so that a missing set starts no process, and none waits for another that draws the demo.
+            self._build_tasks(settings, prepares=True)
+        except (Exception, SystemExit) as error:
+            is_refusal = isinstance(error, (OSError, ValueError, ImportError))
+            if not (is_refusal or place_in_user_code(error)):
+                raise
+            say(self._message(error if is_refusal else refusal(error)), sys.stderr)
             sys.exit(REFUSED)
-        try:
-            sys.exit(self._launch(job, words))
-        except ImportError as error:
-            say(self._message(error), sys.stderr)
-            sys.exit(REFUSED)
-
-    def _launch(self, job: argparse.Namespace, words: list[str]) -> int:
-        """Runs torchrun; returns the exit code of the job."""
         # Seconds from the stop signal until torchrun kills a process, by default 30: saving may take a minute.
         os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "75")
         # Restarts resume from checkpoints of this run, not of an earlier run in the same output folder.
         os.environ.setdefault("PARTIAL_FC_RUN", f"{socket.gethostname()}-{os.getpid()}-{int(time.time())}")
-        launcher = import_trainer("partial_fc_torch.launch")
-        processes = launcher.processes_of_host() if job.nproc == "auto" else int(job.nproc)
-        os.environ.setdefault("OMP_NUM_THREADS", str(cores_of_rank(processes)))  # torchrun would set one thread
         options = [f"--nproc_per_node={processes}", f"--max-restarts={job.max_restarts or 0}"]
-        return launcher.launch([*options, os.path.abspath(sys.argv[0]), *words])
+        sys.exit(launcher.launch([*options, os.path.abspath(sys.argv[0]), *words]))
 
     def load_settings(self, args):
         """Fills the settings; ``resume`` may be 0 or 1."""

@@ -38,11 +38,6 @@ def check_records(rec: str) -> None:
         raise ValueError(f"{rec} does not exist, but {folder} is a set in another form: set rec={folder}")
 
 
-def draws_demo(settings: Any) -> bool:
-    """Whether the training reads the faces of the demo, which `draw_demo` draws."""
-    return settings.dataset == "demo" and not settings.debug and not settings.rec
-
-
 def require_set(rec: str) -> None:
     """Raises FileNotFoundError or ValueError if a record set is missing; does not read it."""
     if not is_record_set(rec) or os.path.exists(rec):
@@ -72,7 +67,7 @@ def draw_demo(settings: Any, own_root: str) -> None:
         OSError: The faces cannot be written.
         ValueError: The user has set a data_root that does not exist, and may have meant another data set.
     """
-    if draws_demo(settings):
+    if settings.dataset == "demo" and not settings.debug and not settings.rec:
         if settings.data_root != own_root and not os.path.isdir(settings.data_root):
             raise ValueError(
                 f"data_root is {settings.data_root}, which does not exist, and the faces of the demo would be drawn "

@@ -18,7 +18,7 @@ from partial_fc.distributed.env import RankInfo, rank_info, share_cores
 from partial_fc.distributed.errors import INTERRUPTED, NOTHING_SAVED, REFUSED, errors_of_head, with_user_place
 from partial_fc.distributed.rank_status import RankStatusStore
 from partial_fc.distributed.signals import block_signals, repeat_lost_interrupts
-from partial_fc.distributed.watchdog import Watchdog, refuse
+from partial_fc.distributed.watchdog import PREPARATION, Watchdog, refuse
 from partial_fc.utils.config import parse_assignments, to_json
 from partial_fc.utils.garbage import infrequent_gc
 from partial_fc.utils.imports import search_current_folder, trainer_root
@@ -32,6 +32,7 @@ from .command_line import Parser, likely_root
 
 if TYPE_CHECKING:  # else this file needs NumPy, whose absence it reports
     from .framework import Framework
+    from .tasks import Task
 
 
 class TrainingProgram:
@@ -151,7 +152,6 @@ class TrainingProgram:
         """
         from .run_folder import output_folder
         from .schedules import Moment, build_schedule
-        from .tasks import build_task
 
         # Environments made by setup-utils contain this path, users' environments do not.
         sys.path.append(str(trainer_root(self.package)))
@@ -161,15 +161,11 @@ class TrainingProgram:
             signal.signal(signal.SIGINT, watchdog.interrupt)
         try:
             share_cores(os.environ)
-            if settings.follow_links:
-                os.environ[FOLLOW_LINKS] = "1"
             self.prepare_host(settings)
-            heads, tasks = self.import_default().heads, []
-            for head in heads:
-                with errors_of_head(head.name):
-                    tasks.append(build_task(head.settings))
-                    if ranks.local_rank == 0:
-                        tasks[-1].prepare(os.getcwd())
+            heads = self.import_default().heads
+            watchdog.mark(PREPARATION)
+            tasks = self._build_tasks(settings, prepares=ranks.local_rank == 0)
+            watchdog.mark("startup")
             framework = self.load_framework(settings)
             for task in tasks:
                 framework.check_task(task)
@@ -202,6 +198,20 @@ class TrainingProgram:
             watchdog.rank_status.claim_error_report()  # the other ranks leave the report to the traceback
             raise
         return framework, work
+
+    def _build_tasks(self, settings, prepares: bool) -> list[Task]:
+        """Returns the task of each head; with ``prepares``, each makes or checks its training set first."""
+        from .tasks import build_task
+
+        if settings.follow_links:
+            os.environ[FOLLOW_LINKS] = "1"
+        tasks = []
+        for head in self.import_default().heads:
+            with errors_of_head(head.name):
+                tasks.append(build_task(head.settings))
+                if prepares:
+                    tasks[-1].prepare(os.getcwd())
+        return tasks
 
     def _message(self, error: BaseException, where: str = "") -> str:
         """Returns the message of an error that refuses the training."""

@@ -96,6 +96,6 @@ def onnx_metadata(
     ``of_verification``: see CallBackVerification.metadata; ``averaged``: whether the file has the moving average of the
     weights.
     """
-    names = ("network", "dataset", "loss", "num_classes", "sample_ratio", "rand_mirror")
+    names = ("network", "task", "dataset", "loss", "num_classes", "sample_ratio", "rand_mirror")
     origin = {name: str(settings[name]) for name in names}
     return {**origin, "num_update": str(num_update), **of_verification(num_update, averaged)}

@@ -24,8 +24,11 @@ from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCP
 from torch.distributed.run import main
 
 from partial_fc.distributed.errors import PREEMPTED, REFUSED
+from partial_fc.utils.cores import usable_cores
+from partial_fc.utils.text import plural
 
 BACKEND = "one-host"
+MOST_PER_CORE = 8  # processes on a host without a GPU
 PORT = 29500  # torchrun's default for MASTER_PORT; no process listens there
 
 
@@ -90,9 +93,24 @@ def code_after_stop() -> int:
     return code if code > 0 else 128 - code
 
 
-def processes_of_host() -> int:
-    """Returns the default number of processes: one per GPU, or two without a GPU."""
-    return torch.cuda.device_count() or 2
+def processes_of_host(asked: str) -> int:
+    """Returns the number of processes to start on this host.
+
+    Args:
+        asked: a number, or ``auto``: one per GPU, or two without a GPU.
+
+    Raises:
+        ValueError: Without a GPU, the processes would share each core with so many that connecting times out.
+    """
+    if asked == "auto":
+        return torch.cuda.device_count() or 2
+    processes, cores = int(asked), usable_cores()
+    if processes > MOST_PER_CORE * cores and not torch.cuda.is_available():
+        raise ValueError(
+            f"{processes} processes are too many for this host, which has no GPU and {plural(cores, 'usable core')}: "
+            f"start at most {MOST_PER_CORE * cores}"
+        )
+    return processes
 
 
 def launch(arguments: Sequence[str]) -> int:

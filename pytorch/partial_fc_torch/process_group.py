@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from partial_fc.distributed.env import rank_info
-from partial_fc.distributed.watchdog import start_limit
+from partial_fc.distributed.watchdog import CONNECT_TIMEOUT, start_limit
 
 from .collectives import default_collectives, gloo_group, uses_gpu
 from .device_defaults import gpu_of_rank, require_different_gpus
@@ -37,8 +37,8 @@ def start_process_group(backend: str, timeout: float) -> None:
         torch.cuda.set_device(gpu_of_rank(rank_info(os.environ).local_rank, torch.cuda.device_count()))
     limit = datetime.timedelta(seconds=collective_limit(timeout, os.environ))
     try:
-        store, rank, size = _rendezvous(limit)
-        attempt = _store_of_attempt(store, rank, size, limit.total_seconds())
+        store, rank, size = _rendezvous(datetime.timedelta(seconds=CONNECT_TIMEOUT))
+        attempt = _store_of_attempt(store, rank, size, CONNECT_TIMEOUT)
         kind = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(kind, store=attempt, rank=rank, world_size=size, timeout=limit)
     except dist.DistError as error:

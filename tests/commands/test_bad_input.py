@@ -34,6 +34,7 @@ TORCHRUN = Program([TORCH / "torchrun", "--standalone", "--nproc_per_node=2", "t
 # A single process takes a third of the time of two under a launcher.
 MXNET = Program([sys.executable, "train_memory.py"], 1, 2)
 PYTORCH = Program([*IN_TURN, "1", "train"], 1, 2)
+TWO_FORKS = Program([*IN_TURN, "2", "train"], 2, 2)
 
 
 def refused(run, program, *arguments, message, **environment):
@@ -59,6 +60,15 @@ def refused(run, program, *arguments, message, **environment):
 )
 def test_settings(run, program, arguments, message):
     refused(run, program, *arguments, message=message)
+
+
+@pytest.mark.parametrize(
+    "program", [pytest.param(RUN_SH, id="MPI"), pytest.param(TWO_FORKS, id="torch", marks=needs_torch)]
+)
+def test_a_missing_set_is_named_before_the_ranks_meet_and_leaves_no_folder(run, program, tmp_path):
+    arguments = [f"rec={tmp_path / 'none'}", "num_classes=2", f"models_root={tmp_path / 'models'}", "max_update=1"]
+    refused(run, program, *arguments, message=f"error: {tmp_path / 'none'} does not exist: set rec to a folder of")
+    assert list(tmp_path.iterdir()) == []
 
 
 @needs_torch

@@ -18,6 +18,7 @@ from tiny_onnx import TinyModel
 
 pytestmark = [pytest.mark.slow, needs_torch]
 VERSIONS = range(10, 15)  # of Python 3
+EXTRAS = {"mlflow", "torch", "trackio", "wandb"}  # what modules import that only an extra of the wheel requires
 NAME = f"partial_fc-{__version__}"
 PACKAGES = ["partial_fc", "pytorch/partial_fc_torch", "tools/partial_fc_tools"]
 READ = ["LICENSE", "README.md", "pyproject.toml"]
@@ -93,19 +94,46 @@ def test_the_sdist_and_the_wheel_hold_all_files_of_the_packages_and_no_others(di
     assert files == {name.removeprefix("pytorch/").removeprefix("tools/") for name in packages}
 
 
-def test_every_command_of_the_wheel_on_the_oldest_python(wheel, training, faces, tmp_path):
+@pytest.fixture(scope="module")
+def oldest(wheel, tmp_path_factory):
+    """Path of an environment of the oldest Python with the wheel and what it requires."""
     python, *_ = pythons()
-    (tmp_path / "model").mkdir()
-    TinyModel().write(tmp_path / "model" / "backbone.onnx")
-    environment = tmp_path / "environment"
-    subprocess.run([python, "-m", "venv", "--without-pip", environment], check=True, timeout=LIMIT)
-    pip = [sys.executable, "-m", "pip", "--python", environment / "bin" / "python"]
+    folder = tmp_path_factory.mktemp("oldest")
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True, timeout=LIMIT)
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python"]
     installed = [*pip, "install", "--quiet", "--no-compile", wheel]
     subprocess.run(installed, check=True, timeout=LIMIT, stderr=subprocess.DEVNULL)
+    return folder
+
+
+IMPORTS = """
+import importlib, pkgutil, partial_fc, partial_fc_tools
+skipped = []
+for package in (partial_fc, partial_fc_tools):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                skipped.append(error.name)
+print(*sorted(set(skipped)))
+"""
+
+
+def test_every_module_of_the_wheel_imports_on_the_oldest_python_with_what_the_wheel_requires(oldest, tmp_path):
+    command = [oldest / "bin" / "python", "-c", IMPORTS]
+    home = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0 and set(done.stdout.split()) == EXTRAS, done.stdout + done.stderr
+
+
+def test_every_command_of_the_wheel_on_the_oldest_python(oldest, training, faces, tmp_path):
+    (tmp_path / "model").mkdir()
+    TinyModel().write(tmp_path / "model" / "backbone.onnx")
 
     def run(*words, program="partial-fc", code=0):
         """Runs a command outside of the clone, with only the new environment; returns its output."""
-        command = [environment / "bin" / program, *words]
+        command = [oldest / "bin" / program, *words]
         home = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
         done = subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, text=True, timeout=LIMIT)
         assert done.returncode == code, done.stdout + done.stderr

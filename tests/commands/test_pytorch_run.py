@@ -54,7 +54,7 @@ def start(clone):
         drop = ("OMP_NUM_THREADS", "NP", "PARTIAL_FC_RUN")
         environment = {**{k: v for k, v in os.environ.items() if k not in drop}, **variables}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
-        command = ["bash", str(clone / "pytorch" / "run.sh"), *arguments]
+        command = ["bash", str(clone / "pytorch" / "run.sh"), "debug=True", *arguments]
         return subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes)
 
     return start_run
@@ -104,7 +104,9 @@ def test_refused_settings_start_nothing(start):
         (["--nproc", "none"], "--nproc"),
         (["--max-restarts=-1"], "--max-restarts"),
         (["--trainer", "jax"], "--trainer"),
+        (["debug=False", "rec=nofolder"], "nofolder does not exist: set rec to a folder of images, or another set"),
         (["--recipe", "ms1mv3_r5"], "there is no recipe 'ms1mv3_r5'"),
+        (["--nproc", "9999"], f"9999 processes are too many for this host, which has no GPU and {usable_cores()} us"),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(start, words, message):

@@ -22,9 +22,13 @@ def newest(models):
     return update, path, read_manifest(path)
 
 
+@pytest.fixture
+def arguments(settings):
+    return [*settings, *ARGUMENTS]
+
+
 @pytest.mark.slow
-def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, succeed, settings, tmp_path):
-    arguments = [*settings, *ARGUMENTS]
+def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, succeed, arguments, tmp_path):
     whole, parts = (tmp_path / name / "small-arcface-demo" for name in ("uninterrupted", "parts"))
     for folder, more in ((whole, []), (parts, ["--resume", "auto"])):
         result = succeed("bash", "run.sh", *arguments, f"models_root={folder.parent}", *more)
@@ -49,7 +53,12 @@ def test_a_resumed_training_ends_with_the_bytes_of_an_uninterrupted_one(run, suc
     assert result.returncode == 2 and "set momentum" in result.stderr, result.stdout + result.stderr
     assert (checkpoints.complete(), settings_file.read_text()) == before
 
-    # On three ranks, which read the checkpoint and save it in other shards.
+
+@pytest.mark.slow
+def test_a_checkpoint_is_continued_on_three_ranks_and_on_one_with_other_classes(succeed, arguments, tmp_path):
+    succeed("bash", "run.sh", *arguments, f"models_root={tmp_path / 'two'}")
+    _, path, _ = newest(tmp_path / "two")
+    # Three ranks read the checkpoint and save it in other shards.
     arrays, _ = checkpoint_contents(path)
     more = ["--resume", path, f"models_root={tmp_path / 'again'}", "batch_size=4"]
     result = succeed("bash", "run.sh", *arguments, *more, NP="3")

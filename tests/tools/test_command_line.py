@@ -104,7 +104,6 @@ def test_modules_and_relative_paths_start_at_the_current_folder(program, tmp_pat
         (["--recipe", "ms1mv3_r50", "--print-config"], 0, '"output": "{}/work_dirs/ms1mv3_r50"', ""),
         (["--help"], 0, "usage: partial-fc train ", ""),
         (["--trainer", "mxnet", "--nproc", "1", "bf16=True"], 2, "", "only the torch trainer has this setting"),
-        (["--nproc", "2", "rec=nofolder", "max_update=9"], 2, "", "error: {}/nofolder does not exist: set rec to"),
     ],
 )
 def test_partial_fc_train_in_another_folder_than_the_clone(words, code, output, error, tmp_path):

@@ -13,7 +13,8 @@ FOLDERS = re.compile(r"/(home|root|tmp|dev/shm|work|usr|opt)/|site-packages")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["layer_timm", pytest.param("demo", marks=pytest.mark.thorough)])
+@pytest.mark.thorough  # tests of networks of timm and of the pages' programs are similar
+@pytest.mark.parametrize("name", NAMES)
 def test_every_cell_runs(name, tmp_path):
     if not all(map(find_spec, ("nbclient", "ipykernel", "timm"))):
         pytest.skip("no nbclient, ipykernel or timm (bash setup-utils/install-torch.sh --dev)")

@@ -20,6 +20,7 @@ from partial_fc.data.transforms import Augmentation
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.evaluation.validation_set import PairsOfRank, raw_pixel_distances
 from partial_fc.evaluation.verification import verify_distances
+from partial_fc.evaluation.words import words_of
 from partial_fc.training.inputs import check_records, draw_demo, record_path, require_set, validation_sets
 from partial_fc.utils.config import Setting, SettingsError
 
@@ -31,7 +32,7 @@ CHUNK = 64  # images that are decoded at a time to find damaged ones
 
 
 class Faces(Task):
-    """Images of people, one class for each person; inputs (B, 3, H, W) uint8 RGB."""
+    """Images of faces, one class for each person, or other images of classes; inputs (B, 3, H, W) uint8 RGB."""
 
     pixels = True
     options = (
@@ -108,9 +109,9 @@ class Faces(Task):
 
     def evaluations(self) -> dict[str, Evaluation]:
         """Returns the pairs of each name in ``val_targets``, whether or not the file exists."""
-        settings = self.settings
+        settings, words = self.settings, words_of(self.settings.task, self.settings.dataset)
         return {
-            name: FacePairs(path, settings.image_size, settings.rand_mirror, self.resize)
+            name: FacePairs(path, settings.image_size, settings.rand_mirror, self.resize, words.kinds)
             for name, path in validation_sets(settings).items()
         }
 
@@ -123,12 +124,19 @@ class FacePairs(PairVerification):
         image_size: H.
         mirrored: whether to add the embedding of the mirror image.
         resize: whether to scale images of another size.
+        kinds: see PairVerification.
     """
 
-    kinds = ("same person", "different people")
-
-    def __init__(self, path: str, image_size: int, mirrored: bool = True, resize: bool = False):
+    def __init__(
+        self,
+        path: str,
+        image_size: int,
+        mirrored: bool = True,
+        resize: bool = False,
+        kinds: tuple[str, str] = PairVerification.kinds,
+    ):
         super().__init__()
+        self.kinds = kinds
         self.path, self.paths, self.mirrored = path, (path,), mirrored
         self.image_size, self.resize = image_size, resize
 

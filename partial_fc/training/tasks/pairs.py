@@ -19,6 +19,7 @@ from partial_fc.evaluation.verification import (
     effective_dimensions,
     verify_distances,
 )
+from partial_fc.evaluation.words import OTHERS
 from partial_fc.layer.sharding import shard_of
 from partial_fc.training.embedder import Embedder, Read
 from partial_fc.utils.distances import squared_distances
@@ -56,7 +57,7 @@ class PairVerification(Evaluation):
     figures = tuple(name for name in VerificationPoint._fields if name not in ("num_update", "seconds"))
     shares = ("accuracy", "std", "tar_at_far", "measured_far", "tar_interpolated")
     point_type = VerificationPoint
-    kinds = ("same class", "different classes")
+    kinds = OTHERS.kinds
 
     def __init__(self) -> None:
         self.last: PairFigures | None = None

@@ -58,6 +58,8 @@ class Task:
     def prepare(self, home: str) -> None:
         """Makes or checks the training set, on one rank of each host, before the ranks connect.
 
+        ``partial-fc train`` and ``pytorch/run.sh`` also call it once before they start the ranks.
+
         Args:
             home: folder in which relative paths start.
 

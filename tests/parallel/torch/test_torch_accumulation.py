@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch_layer import RANK, SIZE, E, all_ranks
+from torch_layer import COMBINED_BELOW, RANK, SIZE, E, all_ranks
 from torch_training import build_engine, dummy_batches, plain_backbone
 
 from checkpoint_cases import BATCH, CLASSES, equal
@@ -37,12 +37,12 @@ def trained(count, rate=None, **arguments):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"ratio": 1.0},
+        pytest.param({"ratio": 1.0}, marks=COMBINED_BELOW),
         {"ratio": 0.5, "max_grad_norm": 0.2},
-        {"ratio": 0.0},
+        pytest.param({"ratio": 0.0}, marks=COMBINED_BELOW),
         {"ratio": 0.9, "of_layer": {"sampling_correction": True}},
-        {"ratio": 0.5, "of_layer": {"on_host": True}},
-        {"ratio": 0.5, "optimizer": "adamw", "backbone_optimizer": "adamw"},
+        pytest.param({"ratio": 0.5, "of_layer": {"on_host": True}}, marks=COMBINED_BELOW),
+        pytest.param({"ratio": 0.5, "optimizer": "adamw", "backbone_optimizer": "adamw"}, marks=COMBINED_BELOW),
         {"ratio": 0.5, "optimizer": "adagrad", "margin": MagFace},
         {"ratio": 0.5, "momentum_convention": "steps"},
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from easydict import EasyDict as edict
-from torch_layer import RANK, E, all_ranks
+from torch_layer import COMBINED_BELOW, RANK, E, all_ranks
 from torch_training import Training, build_engine, small_backbone, small_transformer
 
 import checkpoint_cases
@@ -33,11 +33,11 @@ SUB_CENTERS, NARROW = {"sub_centers": 3}, {"center_dtype": "bfloat16"}
         {},
         {"momentum": 0.0},
         {"autocast": torch.float16},
-        {"optimizer": "adamw"},
-        {"optimizer": "adagrad"},
-        {"gradient_acc": 3},
-        {"of_layer": SUB_CENTERS},
-        {"of_layer": NARROW},
+        pytest.param({"optimizer": "adamw"}, marks=COMBINED_BELOW),
+        pytest.param({"optimizer": "adagrad"}, marks=COMBINED_BELOW),
+        pytest.param({"gradient_acc": 3}, marks=COMBINED_BELOW),
+        pytest.param({"of_layer": SUB_CENTERS}, marks=COMBINED_BELOW),
+        pytest.param({"of_layer": NARROW}, marks=COMBINED_BELOW),
         {"of_layer": {**NARROW, **SUB_CENTERS}, "optimizer": "adamw", "gradient_acc": 3},
         {"of_layer": NARROW, "optimizer": "adagrad"},
     ],

@@ -137,7 +137,7 @@ def test_the_margin_of_each_head_is_that_of_the_update():
     assert engine.layer.margin.margins == MARGINS
 
 
-@pytest.mark.parametrize("changes", [{}, {"gradient_acc": 3}, {"autocast": torch.float16}])
+@pytest.mark.parametrize("changes", [{}, {"autocast": torch.float16, "gradient_acc": 3}])
 def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(folder, changes):
     folder = CheckpointFolder(folder, kept=9)
     make = partial(TwoHeads, max_grad_norm=0.5, **changes)

@@ -6,6 +6,7 @@ Shapes: G global batch, E embedding.
 import copy
 
 import numpy as np
+import pytest
 import torch
 from torch.nn.functional import cross_entropy, linear, normalize
 
@@ -19,6 +20,8 @@ G, E = 6, 4
 RANK, SIZE = default_collectives.rank, default_collectives.size
 LOCAL = slice(RANK * (G // SIZE), (RANK + 1) * (G // SIZE))  # this rank's rows of a global batch
 LR = 0.1
+# Marks cases whose parts other cases combine: .ci/run runs them in one process, not on several ranks.
+COMBINED_BELOW = [pytest.mark.thorough] if SIZE > 1 else []
 # Arguments of a layer with kernels that compute the cosines, and that read them; in float32.
 FUSED = {"layer_kernel": "triton", "layer_dtype": "tf32", "tile_classes": 3}
 MM = {**FUSED, "layer_kernel": "mm"}

@@ -53,7 +53,22 @@ def test_threshold_from_the_metadata(place, capsys):
     assert run("a.png", "b.png") == 0
     assert "same person: the distance is below 3.9 (the model's, measured on lfw)" in capsys.readouterr().out
     assert run("a.png", "b.png", "--threshold", "1e-6") == 0  # the option takes precedence
-    assert "different persons: the distance is not below 1e-06 (from --threshold)" in capsys.readouterr().out
+    assert "different people: the distance is not below 1e-06 (from --threshold)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "metadata, words",
+    [
+        ({"dataset": "ms1mv3", "task": "faces"}, "different people"),
+        ({"dataset": "glyphs", "task": "faces"}, "different classes"),
+        ({"dataset": "demo", "task": "mine:Birds"}, "different classes"),  # dataset is the default's
+        ({"dataset": "own"}, "different classes"),
+    ],
+)
+def test_the_verdict_has_the_words_of_the_set(place, capsys, metadata, words):
+    with_metadata(place, **metadata)
+    assert run("a.png", "b.png", "--threshold", "1e-6") == 0
+    assert f"verdict           {words}: the distance" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["high", "", "nan", "0", "4.1"])

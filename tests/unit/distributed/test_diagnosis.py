@@ -33,7 +33,10 @@ def test_the_rank_without_progress_that_waits_for_nobody_is_named(records, size,
     "records, message",
     [
         ([WAITING[0]], "rank 1 of 2 did not start within 300 s"),
-        ([WAITING[0], SLOW], "rank 1 (process 101 on host) did not join the other ranks within 300 s: it is at update"),
+        (
+            [WAITING[0], SLOW],
+            "rank 1 (process 101 on host) did not join the other ranks: no progress for 300 s, it is at update",
+        ),
         ([WAITING[0], SLOW._replace(waiting=True)], "the 2 ranks did not connect to each other within 300 s"),
     ],
 )

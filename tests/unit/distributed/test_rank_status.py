@@ -167,6 +167,16 @@ def test_the_last_rank_to_leave_removes_the_folder(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_last_rank_to_leave_removes_a_parent_that_the_job_has_created_and_left_empty(tmp_path):
+    for used in (False, True):
+        stores = [store_in(tmp_path / "models", rank) for rank in (0, 1)]
+        if used:
+            (tmp_path / "models" / "run").mkdir()
+        for store in stores:
+            store.leave()
+        assert (tmp_path / "models").exists() == used
+
+
 def test_the_folder_of_a_killed_job_is_removed_when_nobody_has_written_to_it_for_a_week(tmp_path):
     for name in ("killed", "running", "starting"):
         killed(tmp_path, name)

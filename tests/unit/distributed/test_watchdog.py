@@ -158,6 +158,21 @@ def test_a_job_that_is_suspended_for_longer_than_a_step_goes_on(rank):
     assert ends(process, 0) == ""
 
 
+def test_ranks_wait_for_one_that_makes_the_training_set_as_long_as_it_reads_or_writes(rank):
+    starts = "guard.state = watchdog.State.STARTING\nguard._start_limit = 3.0\n"
+    waits = (
+        f"{starts}guard.mark('the start of the ranks', waiting=True)\nwait_for_checks(7)\nprint('waited', flush=True)\n"
+    )
+    waiting = rank(f"{waits}time.sleep(600)", 1, 2)
+    writes = "guard.mark(watchdog.PREPARATION)\nend = time.monotonic() + 8\nnull = open(os.devnull, 'wb')\n"
+    writes += "while time.monotonic() < end:\n    null.write(bytes(2 * watchdog.MOVED))\n    time.sleep(0.1)\n"
+    makes = rank(f"{starts}{writes}time.sleep(600)", 0, 2)
+    assert waiting.stdout.readline() == "waited\n", ends(waiting, 0)
+    report = ends(makes, 1) + ends(waiting, 1)  # one of them reports
+    assert report.startswith("error: rank 0 (process ") and report.count("\n") == 1
+    assert "did not join the other ranks: no progress for 3 s, it is in the preparation of the training set" in report
+
+
 def test_a_rank_that_waits_for_a_busy_rank_waits_on(rank):
     waits = "guard.mark('all-gather x', waiting=True, num_update=0)\nguard.timeout = 2.5\n"
     waits += "wait_for_checks(guard.timeout + watchdog.PRECEDENCE + 1)\nprint('waited', flush=True)\ntime.sleep(600)"

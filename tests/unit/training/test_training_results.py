@@ -118,7 +118,9 @@ def test_points_of_a_version_that_did_not_count_the_far_are_kept():
 
 @pytest.mark.parametrize("num_update, has_threshold", [(5, False), (10, True), (0, False)])
 def test_the_onnx_file_has_the_threshold_of_a_verification_at_the_same_update(num_update, has_threshold):
-    origin = dict(network="r18", dataset="demo", loss="arcface", num_classes=7, sample_ratio=0.5, rand_mirror=True)
+    origin = dict(
+        network="r18", task="faces", dataset="demo", loss="arcface", num_classes=7, sample_ratio=0.5, rand_mirror=True
+    )
     history = {"empty": [], "first": [point(5), point(10)], "second": [point(10)]} if num_update else {"a": [point(0)]}
     evaluations = {name: PairVerification() for name in history}
     verification = CallBackVerification(SimpleNamespace(collectives=None), 8, evaluations, 5)

@@ -1,9 +1,9 @@
-"""Finds the face images most similar to a query, in a folder or in an index, with an ONNX model.
+"""Finds the images most similar to a query, in a folder or in an index, with an ONNX model.
 
-Prints a table of rank, cosine similarity (-1 to 1) and name. The images must be aligned faces of the model's input
-size. As in face verification, the embedding of an image is the sum of the embeddings of the image and its mirror image,
-unless the model was trained with rand_mirror=False. An index must have been made with the same model and the same
---no-flip. Unusable images are reported and skipped; the exit code is then 1.
+Prints a table of rank, cosine similarity (-1 to 1) and name. The images must have the model's input size; faces
+must be aligned. As in face verification, the embedding of an image is the sum of the embeddings of the image and its
+mirror image, unless the model was trained with rand_mirror=False. An index must have been made with the same model and
+the same --no-flip. Unusable images are reported and skipped; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_reader(parser)
     add_follow_links(parser)
-    parser.add_argument("query", metavar="QUERY", help="image of an aligned face; a text with --reader")
-    text = "folder of aligned faces to search in; a text file with --reader"
+    parser.add_argument("query", metavar="QUERY", help="image; a text with --reader")
+    text = "folder of images to search in; a text file with --reader"
     parser.add_argument("images", metavar="IMAGES", nargs="?", help=text)
     parser.add_argument("--index", help="search in embeddings made by embed, or in a folder made by index build")
     parser.add_argument("--top", type=whole_number(1), default=10, help="number of results (default: 10)")

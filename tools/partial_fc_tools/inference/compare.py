@@ -1,9 +1,9 @@
-"""Compares two face images with an ONNX model.
+"""Compares two images, such as faces, with an ONNX model.
 
 Prints the cosine similarity (-1 to 1) and the squared distance (0 to 4) of the embeddings. With a threshold for the
-squared distance (--threshold, or the model's metadata from its verification), also prints whether the images show the
-same person. The images must be aligned faces of the model's input size. As in face verification, the embedding of an
-image is the sum of the embeddings of the image and its mirror image, unless the model was trained with
+squared distance (--threshold, or the model's metadata from its verification), also prints whether the images are of the
+same class, such as a person. They must have the model's input size; faces must be aligned. As in face verification, the
+embedding of an image is the sum of the embeddings of the image and its mirror image, unless the model was trained with
 rand_mirror=False. An embedding that embed has written (a .npy file of one image) may replace an image, unless another
 model has made it. The exit code does not depend on the verdict.
 """
@@ -37,13 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "first",
         metavar="A",
-        help="image of an aligned face, the .npy file with its embedding, made by embed, or a text with --reader",
+        help="image, such as an aligned face, the .npy file with its embedding, made by embed, or a text with --reader",
     )
-    parser.add_argument("second", metavar="B", help="image of another aligned face, or its embedding, or another text")
+    parser.add_argument("second", metavar="B", help="another image, or its embedding, or another text")
     parser.add_argument(
         "--threshold",
         type=squared_distance,
-        help="squared distance below which the images show the same person (default: the model's)",
+        help="squared distance below which the images are of the same class (default: the model's)",
     )
     add_json(parser)
 
@@ -66,6 +66,7 @@ def threshold_of(model: FaceModel | ItemModel) -> tuple[float, str] | None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
+    from partial_fc.evaluation.words import FACE_SETS, words_of
     from partial_fc.utils.distances import squared_distances
 
     from .index import embed_one, origin_of, read_index
@@ -81,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
         return index.embeddings
 
     model, items, recipe = open_model(args)
+    metadata = model.session.get_modelmeta().custom_metadata_map
     threshold = threshold_of(model) if args.threshold is None else (args.threshold, "from --threshold")
     left, right = (embedding_of(name) for name in (args.first, args.second))
     if left.shape != right.shape:
@@ -96,7 +98,9 @@ def run(args: argparse.Namespace) -> int:
     say(f"squared distance  {distance:.4f}")
     if threshold is not None:
         value, origin = threshold
-        kinds = ("same class", "different classes") if args.reader else ("same person", "different persons")
+        # Models without the name of a set are of other programs, which train on faces.
+        task = "" if args.reader else metadata.get("task", "faces")
+        kinds = words_of(task, metadata.get("dataset", FACE_SETS[0])).kinds
         verdict, relation = (kinds[0], "below") if distance < value else (kinds[1], "not below")
         say(f"verdict           {verdict}: the distance is {relation} {value:g} ({origin})")
     return 0

@@ -1,10 +1,10 @@
-"""Computes the embeddings of all face images in a folder and its subfolders with an ONNX model.
+"""Computes the embeddings of all images in a folder and its subfolders with an ONNX model.
 
 Writes OUT.npy, the embeddings (N, E) float32 of length 1; OUT.txt, the sorted image names relative to the folder, one
-per line, or with --reader the lines of a text file; and OUT.json, which identifies the model. The images must be
-aligned faces of the model's input size. As in face verification, the embedding of an image is the sum of the embeddings
-of the image and its mirror image, unless the model was trained with rand_mirror=False. Unusable images are reported and
-skipped; the exit code is then 1.
+per line, or with --reader the lines of a text file; and OUT.json, which identifies the model. The images must have
+the model's input size; faces must be aligned. As in face verification, the embedding of an image is the sum of the
+embeddings of the image and its mirror image, unless the model was trained with rand_mirror=False. Unusable images are
+reported and skipped; the exit code is then 1.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_reader(parser)
     add_follow_links(parser)
-    parser.add_argument("images", metavar="IMAGES", help="folder of aligned faces, or a text file with --reader")
+    parser.add_argument("images", metavar="IMAGES", help="folder of images, or a text file with --reader")
     parser.add_argument("--out", default="embeddings", help="output path without extension (default: embeddings)")
     parser.add_argument("--batch-size", type=whole_number(1), default=32, help="images per batch (default: 32)")
     add_force(parser)

@@ -3,7 +3,7 @@
 Writes NAME.md and NAME.html: data and licence as given, settings, accuracy and TAR with 95 % intervals (Wilson), error
 rates of each set and of groups at one shared threshold, errors by the share of images rejected because of a small
 embedding norm, and what was not tested. The threshold is the highest one with a false accept rate of at most --far on
-the first set; a false accept is a pair of different people judged the same, a false reject the reverse.
+the first set; a false accept is a pair of different people or classes judged the same, a false reject the reverse.
 
 By default the sets are the training's validation sets that exist. For a task of your own, the card shows the last
 figures of the training's evaluations. --groups is a CSV file with a heading and a line for each pair of the first set,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from partial_fc.evaluation.verification import FOLDS, too_few
+from partial_fc.evaluation.words import FACES, Words, words_of
 from partial_fc.export.item_model import ItemModel
 from partial_fc.export.model import FaceModel
 from partial_fc.export.model_file import model_files
@@ -37,10 +38,21 @@ NOT_GIVEN = "not given"
 UNTESTED_ITEMS = (
     "Items that differ from those of these sets, and the exported file itself: all figures are of the trained weights."
 )
-RATES = ("pairs of one person", "false rejects", CONFIDENCE, "pairs of two people", "false accepts", CONFIDENCE)
+RATES = ("genuine pairs", "false rejects", CONFIDENCE, "impostor pairs", "false accepts", CONFIDENCE)
 INTERVALS = (
     f"Intervals are Wilson's, {CONFIDENCE}. They take pairs as independent draws and thresholds as given: they are too "
-    "narrow where pairs share people or images."
+    "narrow where pairs share classes or images."
+)
+UNTESTED_FACES = (
+    "People, cameras, poses, ages and lighting that are not in these sets, and whether the sets share people with the "
+    "training data.",
+    "Faces that were detected and aligned in another way than in these sets.",
+    "Search among many people (1:N); attacks with photos, masks or generated images.",
+)
+UNTESTED_IMAGES = (
+    "Classes and conditions that are not in these sets, and whether the sets share classes with the training data.",
+    "Images that were made or cropped in another way than in these sets.",
+    "Search among many classes (1:N).",
 )
 
 
@@ -66,6 +78,7 @@ def card_sections(
         missing: paths of validation sets of the training that do not exist.
     """
     rates: GroupRates = {}
+    words = words_of(training.settings.get("task", "faces"), training.settings.get("dataset", ""))
     if sets:
         first = next(iter(sets.values()))
         threshold = shared_threshold(first.distance, first.issame, args.far)
@@ -74,14 +87,14 @@ def card_sections(
         }
         measured = [
             ("figures", "Accuracy", _accuracy(sets)),
-            ("threshold", "Errors at one threshold", _rates(sets, rates, args.far, threshold)),
+            ("threshold", "Errors at one threshold", _rates(sets, rates, args.far, threshold, words)),
             ("quality", "Errors without the worst images", _rejection(sets, threshold)),
         ]
     else:
         measured = [("figures", "Accuracy", _accuracy_in_training(training))]
-    untested = _untested(training, sets, rates, missing) if isinstance(model, FaceModel) else [UNTESTED_ITEMS]
+    untested = _untested(training, sets, rates, missing, words) if isinstance(model, FaceModel) else [UNTESTED_ITEMS]
     return [
-        ("model", "Model", _model(training, model, args)),
+        ("model", "Model", _model(training, model, args, words)),
         ("data", "Training data", _data(training, args)),
         *measured,
         ("untested", "Not tested", _bullets(untested)),
@@ -101,11 +114,11 @@ def _table(label: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> C
     return table(label, names, rows, tag("caption", label))
 
 
-def _model(training: Run, model: FaceModel | ItemModel, args: argparse.Namespace) -> Content:
+def _model(training: Run, model: FaceModel | ItemModel, args: argparse.Namespace, words: Words) -> Content:
     summary, settings = training.curves["summary"], training.settings
     if isinstance(model, FaceModel):
         height, width = model.input.image_size
-        inputs = f"aligned faces of {height} x {width} pixels, RGB"
+        inputs = f"{words.images} of {height} x {width} pixels, RGB"
         mirrored = ", summed over the image and its mirror image" if model.mirrored else ", without mirror images"
     else:
         inputs = ", ".join(f"{each.name} {each.shape} {each.type}" for each in model.session.get_inputs())
@@ -197,12 +210,13 @@ def _accuracy(sets: Sets) -> Content:
     ]
 
 
-def _rates(sets: Sets, groups: GroupRates, far: float, threshold: float) -> Content:
+def _rates(sets: Sets, groups: GroupRates, far: float, threshold: float, words: Words) -> Content:
     first = next(iter(sets))
     text = (
-        f"Pairs are judged the same person below the squared distance {threshold:.4f} (cosine above "
+        f"Pairs are judged the {words.kinds[0]} below the squared distance {threshold:.4f} (cosine above "
         f"{1 - threshold / 2:.4f}), the highest threshold whose false accept rate on {first} is at most {far:g}. All "
-        "rates below are at this threshold."
+        f"rates below are at this threshold. Genuine pairs are of the {words.kinds[0]}, impostor pairs of "
+        f"{words.kinds[1]}."
     )
     rows = [[name, *_cells(pair_rates(each.distance, each.issame, threshold))] for name, each in sets.items()]
     content = [_paragraph(text), _table("sets", ("set", *RATES), rows)]
@@ -238,13 +252,12 @@ def _rejection(sets: Sets, threshold: float) -> Content:
     return [*content, charts_of(charts)]
 
 
-def _untested(training: Run, sets: Sets, groups: GroupRates, missing: Sequence[str]) -> list[str]:
+def _untested(training: Run, sets: Sets, groups: GroupRates, missing: Sequence[str], words: Words) -> list[str]:
     lines = [f"The set {os.path.basename(path)} of the training: the file does not exist." for path in missing]
     for name, figures in sets.items():
         total = int(np.sum(~figures.issame))
         lines.append(
-            f"{name}: false accept rates below {1 / total:.2g}, which {plural(total, 'pair')} of different people "
-            "cannot show."
+            f"{name}: false accept rates below {1 / total:.2g}, which {plural(total, 'impostor pair')} cannot show."
         )
         if name in training.curves["sets"]:
             lines.append(
@@ -252,18 +265,12 @@ def _untested(training: Run, sets: Sets, groups: GroupRates, missing: Sequence[s
                 "same set, its figures are optimistic, because the model may have been chosen by them."
             )
     if not groups:
-        lines.append("Whether errors differ between groups of people: no groups were given.")
+        lines.append("Whether errors differ between groups of pairs: no groups were given.")
     for column, rates in groups.items():
         small = [group for group, each in rates.items() if is_small(each)]
         if small:
             lines.append(f"The groups {', '.join(small)} of {column}: too few pairs for a conclusion.")
-    return [
-        *lines,
-        "People, cameras, poses, ages and lighting that are not in these sets, and whether the sets share people with "
-        "the training data.",
-        "Faces that were detected and aligned in another way than in these sets.",
-        "Search among many people (1:N); attacks with photos, masks or generated images.",
-    ]
+    return [*lines, *(UNTESTED_FACES if words is FACES else UNTESTED_IMAGES)]
 
 
 def is_small(rates: PairRates) -> bool:

@@ -164,8 +164,29 @@ def test_every_figure_is_in_its_cell(place, tmp_path):
         x = "at % of images rejected"
         assert f"val: {100 * all_pairs.share:.6g} {x} 0, {100 * half.share:.6g} {x} 50;" in page
     untested = text.partition("## Not tested")[2]
-    assert "gone.bin" in untested and "val, independently" in untested and "below 0.005, which 199 pairs" in untested
+    assert (
+        "gone.bin" in untested
+        and "val, independently" in untested
+        and "below 0.005, which 199 impostor pairs" in untested
+    )
     assert "groups young of age" in untested and "no groups" not in untested
+
+
+@pytest.mark.parametrize(
+    "dataset, words",
+    [
+        ("demo", ("aligned faces of", "the same person", "of different people", "Search among many people")),
+        ("glyphs", ("images of", "the same class", "of different classes", "Search among many classes")),
+    ],
+)
+def test_the_words_are_those_of_the_set(place, dataset, words):
+    path = place / "models" / "a run" / "settings.json"
+    saved = path.read_text()
+    path.write_text(json.dumps({**json.loads(saved), "dataset": dataset}))
+    text, _ = card(place, "--pairs", place / "val.bin")
+    path.write_text(saved)
+    assert [word for word in words if word not in text] == []
+    assert dataset == "demo" or not re.search(r"\b(person|people|faces?)\b", text)
 
 
 def test_what_is_given_is_shown_as_text(place):
