@@ -254,7 +254,8 @@ def main() -> int:
     if not fake:
         print(f"\nIn a step the host waits for the statistics, and at: {', '.join(waits(device)) or '-'}.")
     title = (
-        "A step of the layer, and its memory beyond centers and momentum (cut-cross-entropy, Liger and linear_cross_entropy have no margin):"
+        "A step of the layer, and its memory beyond centers and momentum (cut-cross-entropy, Liger and "
+        "linear_cross_entropy have no margin):"
     )
     show(title, ("classes", "r", "G", *PATHS), layer_rows(sizes, end(LAYER), device))
     profile = f"The longest kernels of a step, {sizes.profile[0]:,} classes, G = {sizes.profile[1]}:"
