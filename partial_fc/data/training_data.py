@@ -15,6 +15,7 @@ from .batch import Inputs
 from .class_images import AHEAD, ClassImages
 from .cursor import Cursor, Position
 from .item_batches import ItemBatches
+from .label_runs import each_label
 from .prefetch import Prefetcher
 from .read_log import ReadCounters, ReadLog
 
@@ -181,6 +182,13 @@ class DataLoader(BatchIterator[Batch]):
         if not isinstance(batches, ItemBatches):
             raise ValueError("new_centers=mean needs the labels of all items: set new_centers=random")
         return ClassImages(batches, self.threads)
+
+    def class_counts(self, num_classes: int) -> np.ndarray:
+        """Returns the number of items of each class (C,) int64. Raises ValueError if the set has no labels."""
+        labels = getattr(self._local, "labels", None)
+        if labels is None:
+            raise ValueError("sampling=frequency needs the labels of all items: set sampling to a .npy file of weights")
+        return np.bincount(each_label(labels())[1], minlength=num_classes)
 
     def _batch_at(self, position: Position) -> Batch:
         return self._prefetcher.get(position)

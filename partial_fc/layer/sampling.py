@@ -186,9 +186,12 @@ class WeightIndexSampler:
         if self._ahead is None:
             self._state = self._rng.bit_generator.state
             thread = ThreadPoolExecutor(1, thread_name_prefix="negatives")
-            self._ahead = thread.submit(draw_classes, self.num_local, self.num_sample, self._rng)
+            self._ahead = thread.submit(self._draw)
             thread.shutdown(wait=False)  # no thread is left after the draw, which a copy or fork could not take along
         return self._ahead
+
+    def _draw(self) -> np.ndarray:
+        return draw_classes(self.num_local, self.num_sample, self._rng)
 
     def prefetch(self) -> np.ndarray:
         """Returns a copy of the classes of the next step, see begin_draw()."""

@@ -9,6 +9,7 @@ from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, is_of_a_rank
 from partial_fc.data.sources.forms import is_name, is_record_set
 from partial_fc.layer.margins import COMBINED, MARGINS
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
+from partial_fc.training.class_weights import SAMPLINGS
 from partial_fc.training.inputs import record_path, validation_sets
 from partial_fc.training.schedule import lists_by_epoch
 from partial_fc.training.schedules import SCHEDULES, build_schedule, check_by_epoch, is_ramp
@@ -51,6 +52,8 @@ def check_settings(
     ratios = settings["sample_ratio"]
     if settings["sampling_correction"] and 0 in (ratios if isinstance(ratios, list) else [ratios]):
         raise SettingsError(NOTHING_TO_CORRECT)
+    if not settings["sampling"].endswith(".npy"):
+        choose("sampling", settings["sampling"], SAMPLINGS)
     if settings["fp16"] and settings["bf16"]:
         raise SettingsError("fp16 and bf16 are both set: choose float16 or bfloat16")
     if settings["gradient_dtype"] == "float16" and not settings["fp16"]:

@@ -179,6 +179,13 @@ SETTINGS = Schema(
         at_most=1,
         by_epoch=True,
     ),
+    Setting(
+        "sampling",
+        "uniform",
+        "how negatives are drawn: uniform, frequency (in proportion to the items of a class), or a .npy file with a "
+        "positive weight for each class",
+        trainer="torch",
+    ),
     Setting("sampling_correction", False, "weight each sampled negative class by 1 / its sampling probability"),
     Setting(
         "bank_on_gpu", True, "store the class centers and their momentum on the GPU; False stores them in host memory"

@@ -15,7 +15,7 @@ NAME, WEIGHT = "name", Setting("weight", 1.0, "", above=0, at_most=10**4)
 OF_HEAD = (
     *("rec", "labels", "labels_per_item", "num_classes", "batch_size", "task_options"),
     *("loss", "loss_s", "margin", "margin_options", "objective", "objective_options"),
-    *("sample_ratio", "sampling_correction", "layer_options"),
+    *("sample_ratio", "sampling", "sampling_correction", "layer_options"),
 )
 
 

@@ -7,17 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from partial_fc.checkpoint import ModelFormat
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.batch import Batch, Inputs
+from partial_fc.data.head_data import HeadData
 from partial_fc.data.training_data import Batches, DataLoader, DummyData
 from partial_fc.distributed.errors import errors_of_head
 from partial_fc.layer.center_states import center_bytes
 from partial_fc.layer.margins import COMBINED
 from partial_fc.settings.checks import check_batch_norms
+from partial_fc.training.class_weights import sampling_weights
 from partial_fc.training.heads import Head
 from partial_fc.training.next_commands import PARTIAL_FC
 from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
@@ -246,11 +249,13 @@ class TorchFramework:
 
         def build_heads() -> list[LayerHead]:
             built = list[LayerHead]()
-            for head in heads:
+            sets = list(data.sets.values()) if isinstance(data, HeadData) else [data]
+            for head, of_head in zip(heads, sets):
                 path = os.path.join(folder, HEADS, head.name) if built else folder
                 with errors_of_head(head.name):
                     margins = margins_by_update(head.settings, epochs)
-                    layer = self.build_layer(head.settings, path, model_format)
+                    weights = sampling_weights(head.settings, of_head)
+                    layer = self.build_layer(head.settings, path, model_format, weights)
                 built.append(LayerHead(head.name, layer, head.weight, margins))
             return built
 
@@ -285,7 +290,9 @@ class TorchFramework:
         )
         return collectives.run_on_all_ranks("optimizer", build)
 
-    def build_layer(self, settings, folder: str, model_format: ModelFormat) -> PartialFC:
+    def build_layer(
+        self, settings, folder: str, model_format: ModelFormat, weights: np.ndarray | None = None
+    ) -> PartialFC:
         """Builds the layer of this rank, which saves its centers to ``folder``."""
         options = options_of(settings, "layer_options")
         return PartialFC(
@@ -295,6 +302,7 @@ class TorchFramework:
             num_classes=settings.num_classes,
             sample_rate=value_in_epoch(settings.sample_ratio, 0),
             sampling_correction=settings.sampling_correction,
+            sampling_weights=weights,
             embedding_size=settings.embedding_size,
             prefix=folder,
             optimizer=settings.center_optimizer,

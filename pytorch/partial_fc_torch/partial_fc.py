@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
@@ -56,6 +57,9 @@ class PartialFC(ClassCenters):
             gradient (Deng et al., Sub-center ArcFace, ECCV 2020).
         sampling_correction: weights each sampled negative by 1 / its probability, so that the sum over the negatives
             is unbiased, see log_weights in partial_fc/layer/sampling.py.
+        sampling_weights: (C,) positive numbers, in proportion to which classes are drawn as negatives, such as numbers
+            of items; None draws uniformly. See WeightedSampler: the size of a sample varies, positives are added to it,
+            and the host waits for the labels.
         seed: seeds the initial centers and the sampler; None draws it from rank 0's PyTorch generator, which
             torch.manual_seed seeds (broadcast ``seed``).
         tile_classes: number of classes whose logits are computed at a time; 0 selects a size that suits the device.
@@ -127,6 +131,7 @@ class PartialFC(ClassCenters):
         objective_options: Mapping[str, Any] | None = None,
         sub_centers: int = 1,
         sampling_correction: bool = False,
+        sampling_weights: np.ndarray | torch.Tensor | None = None,
         seed: int | None = 0,
         tile_classes: int = 0,
         logits_cache_mb: int | None = None,
@@ -165,6 +170,7 @@ class PartialFC(ClassCenters):
             objective_options=objective_options,
             sub_centers=sub_centers,
             sampling_correction=sampling_correction,
+            sampling_weights=sampling_weights,
             seed=seed,
             tile_classes=tile_classes,
             logits_cache_mb=logits_cache_mb,
@@ -258,7 +264,8 @@ class PartialFC_V2(ClassCenters):
         margin, embedding_size, num_classes, sample_rate: see PartialFC.
         fp16: accepted and ignored; the layer computes in the type of ``weight``, float32 or float64, even under
             autocast.
-        objective, objective_options, sub_centers, sampling_correction, seed, store, collectives: see PartialFC.
+        objective, objective_options, sub_centers, sampling_correction, sampling_weights: see PartialFC.
+        seed, store, collectives: see PartialFC.
         tile_classes, logits_cache_mb, layer_dtype, layer_kernel, unit_copy: see PartialFC.
         device: of the centers; None is PyTorch's default.
         margin_loss: arcface_torch's name of ``margin``.
@@ -276,6 +283,7 @@ class PartialFC_V2(ClassCenters):
         objective_options: Mapping[str, Any] | None = None,
         sub_centers: int = 1,
         sampling_correction: bool = False,
+        sampling_weights: np.ndarray | torch.Tensor | None = None,
         seed: int | None = 0,
         tile_classes: int = 0,
         logits_cache_mb: int | None = None,
@@ -296,6 +304,7 @@ class PartialFC_V2(ClassCenters):
             objective_options=objective_options,
             sub_centers=sub_centers,
             sampling_correction=sampling_correction,
+            sampling_weights=sampling_weights,
             seed=seed,
             tile_classes=tile_classes,
             logits_cache_mb=logits_cache_mb,

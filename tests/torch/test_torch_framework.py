@@ -81,6 +81,8 @@ def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
     common |= {"layer_dtype": "bfloat16", "layer_kernel": "torch"}
     of_layer = {"layer_options": "sub_centers=2,center_dtype=bfloat16,unit_copy=never"}
     of_layer |= {"objective": "uniface", "objective_options": "weight=2.0"}
+    np.save(tmp_path / "weights.npy", np.arange(1, 11))
+    of_layer |= {"sampling": str(tmp_path / "weights.npy")}
     same = {"max_grad_norm": 3.0, "gradient_acc": 2, "ema_decay": 0.75}
     of_margin = {"loss": "own", "margin": "combined", "margins": [1.1, 0.3, 0.2], "loss_s": 30.0}
     changes = {"wd": 0.002, "sample_ratio": [0.5, 0.2], "bank_folder": str(tmp_path), "bf16": True, "debug": True}
@@ -102,7 +104,8 @@ def test_every_setting_reaches_its_object(tmp_path, monkeypatch):
         model_format,
     )
     (layer,), (trained,) = layers, engines
-    margin = layer.pop("margin_softmax")
+    margin, weights = layer.pop("margin_softmax"), layer.pop("sampling_weights")
+    assert weights.tolist() == list(range(1, 11))
     assert (margin.scale, margin.margins, margin.interclass_filtering_threshold) == (30, (1.1, 0.3, 0.2), 0.4)
     assert [head.margins for head in engine.heads] == [None]
     assert layer == {

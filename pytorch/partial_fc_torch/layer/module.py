@@ -29,6 +29,7 @@ from partial_fc.layer.sampling import (
     log_weights,
 )
 from partial_fc.layer.sharding import num_sampled, shard_of
+from partial_fc.layer.weighted_sampling import WeightedSampler, checked_weights
 from partial_fc.utils.options import CENTER_DTYPES
 
 from ..collectives import default_collectives
@@ -84,6 +85,7 @@ class ClassCenters(torch.nn.Module):
         optimizer: RowOptimizer | None = None,
         update_in_backward: bool = True,
         sampling_correction: bool = False,
+        sampling_weights: np.ndarray | torch.Tensor | None = None,
         seed: int | None = 0,
         collectives: Collectives | None = None,
         tile_classes: int = 0,
@@ -121,7 +123,12 @@ class ClassCenters(torch.nn.Module):
         self.row_optimizer, self.update_in_backward = optimizer, update_in_backward or optimizer is None
         self.optimizer = CenterOptimizer(self._update_rows, objective.trained()) if optimizer else None
         self.sampling_correction = sampling_correction
-        self._seed, self.sampler = seed, WeightIndexSampler(shard.size, shard.size, rank, shard.start, seed)
+        sizes = shard.size, shard.size, rank, shard.start, seed
+        self._seed, self.sampler = seed, WeightIndexSampler(*sizes)
+        self._log_weights_of: np.ndarray | None = None  # whose copy on the device is kept
+        if sampling_weights is not None:
+            of_rank = checked_weights(sampling_weights, num_classes)[shard.start : shard.stop]
+            self.sampler = WeightedSampler(of_rank, *sizes)
         self.sample_rate = sample_rate
         self.num_update, self._sampler_after_step = 0, self.sampler.state()
         self.requires_positives = True
@@ -206,7 +213,8 @@ class ClassCenters(torch.nn.Module):
         sampler, device = self.sampler, global_label.device
         if sampler.num_sample >= self.num_local:
             return torch.arange(self.num_local, device=device)
-        if len(global_label) > sampler.num_sample:  # the positives may exceed the sample; the host must count them
+        # The positives may exceed the sample, or are added to it; the host must count them.
+        if len(global_label) > sampler.num_sample or isinstance(sampler, WeightedSampler):
             return to_device(sampler(self.exchange.to_host(global_label).numpy())[0], device)
         drawn, order = sampler.draw(len(global_label))
         if device.type == "cpu":  # NumPy sorts nearly sorted arrays ten times as fast as PyTorch
@@ -307,8 +315,18 @@ class ClassCenters(torch.nn.Module):
         if self.sampling_correction and len(index) < self.num_local:
             is_drawn = torch.ones(len(index) + 1, dtype=torch.bool, device=columns.device)
             is_drawn[columns] = False  # a column of -1 sets the additional last element
-            weights = to_device(log_weights(is_drawn[:-1], self.num_local, torch), labels.device)
+            weights = to_device(self._log_weights(is_drawn[:-1], index), labels.device)
         return Drawn(sampled, to_device(columns, labels.device).view(labels.shape), weights)
+
+    def _log_weights(self, is_drawn: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        """Returns the logarithms of the weights (S,) of the classes ``index``, of which some were drawn."""
+        sampler = self.sampler
+        if not isinstance(sampler, WeightedSampler):
+            return log_weights(is_drawn, self.num_local, torch)
+        if self._log_weights_of is not sampler.log_weights:
+            self._log_weights_of = sampler.log_weights
+            self._log_weights_on_device = to_device(sampler.log_weights, index.device)
+        return torch.where(is_drawn, self._log_weights_on_device[index], 0.0)
 
     def _forward_step(self, features: torch.Tensor, labels, ahead: bool = False, drawn: Drawn | None = None) -> Step:
         """Computes the loss of a step, see StepComputation.forward.
