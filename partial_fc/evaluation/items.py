@@ -26,13 +26,13 @@ class Workers(NamedTuple):
     Attributes:
         rank, size: This rank, and the number of ranks.
         together: Called by all ranks with a function for the rank's own share; returns the results of all ranks.
-        advance: Called after each block, to report progress.
+        advance: Called after each block with its number of queries or pairs, to report progress.
     """
 
     rank: int = 0
     size: int = 1
     together: Callable[[Callable[[], Any]], list[Any]] = lambda work: [work()]
-    advance: Callable[[], object] = lambda: None
+    advance: Callable[[int], object] = lambda count: None
 
     def blocks(self, count: int, length: int) -> Iterator[slice]:
         """Yields this rank's blocks of up to ``length`` of ``count`` elements.
@@ -41,8 +41,9 @@ class Workers(NamedTuple):
         """
         shard = shard_of(max(1, -(-count // length)), self.rank, self.size)
         for block in range(shard.start, shard.stop):
-            yield slice(block * length, min((block + 1) * length, count))
-            self.advance()
+            start, stop = block * length, min((block + 1) * length, count)
+            yield slice(start, stop)
+            self.advance(stop - start)
 
 
 ALONE = Workers()

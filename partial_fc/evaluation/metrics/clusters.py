@@ -60,13 +60,13 @@ def _entropy(shares: np.ndarray) -> float:
     return float(-(present * np.log(present)).sum())
 
 
-def spherical_kmeans(embeddings: np.ndarray, count: int, advance: Callable[[], object]) -> np.ndarray:
+def spherical_kmeans(embeddings: np.ndarray, count: int, advance: Callable[[int], object]) -> np.ndarray:
     """Clusters embeddings (N, E) of length 1; returns the cluster (N,) of each.
 
     Args:
         embeddings: float32.
         count: C, at most N.
-        advance: called after each center and each iteration.
+        advance: called with 1 after each center and each iteration.
     """
     random = np.random.Generator(np.random.PCG64(0))
     centers = np.empty((count, embeddings.shape[1]), np.float32)
@@ -77,14 +77,14 @@ def spherical_kmeans(embeddings: np.ndarray, count: int, advance: Callable[[], o
         drawn = np.searchsorted(total, random.random() * total[-1], side="right") if total[-1] else center
         centers[center] = embeddings[min(drawn, len(embeddings) - 1)]
         np.minimum(distance, np.maximum(0, 1 - embeddings @ centers[center]), out=distance)
-        advance()
+        advance(1)
     nearest = np.full(len(embeddings), -1)
     step = max(1, SCORES // count)
     for _ in range(ITERATIONS):
         before = nearest
         blocks = range(0, len(embeddings), step)
         nearest = np.concatenate([(embeddings[start : start + step] @ centers.T).argmax(axis=1) for start in blocks])
-        advance()
+        advance(1)
         if np.array_equal(nearest, before):
             break
         order = np.argsort(nearest, kind="stable")

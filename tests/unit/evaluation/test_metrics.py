@@ -132,7 +132,7 @@ def test_mutual_information():
     far_apart = normalized(np.eye(5, 8, dtype=np.float32)[LABELS % 5] + EMBEDDINGS / 1e5)
     assert values(EmbeddedItems(far_apart, LABELS % 5), "nmi")["nmi"] == pytest.approx(1)
     copies = np.ones((6, 1), np.float32)
-    assert len(spherical_kmeans(copies, 4, lambda: None)) == 6  # fewer different embeddings than clusters
+    assert len(spherical_kmeans(copies, 4, lambda count: None)) == 6  # fewer different embeddings than clusters
 
 
 def tied():
