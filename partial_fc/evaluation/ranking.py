@@ -15,6 +15,8 @@ import numpy as np
 
 from .items import EmbeddedItems, Workers
 
+NO_MATES = "no query has an item of its class in the gallery: check the labels, queries and cameras"
+
 
 class Ranking(NamedTuple):
     """Result of a search with Q queries."""
@@ -29,6 +31,11 @@ class Ranking(NamedTuple):
     def mated(self) -> np.ndarray:
         """(Q,) bool, whether the query has a mate. Metrics of positions leave the other queries out."""
         return self.counts > 0
+
+    @property
+    def query_classes(self) -> np.ndarray:
+        """Classes of the queries with a mate."""
+        return self.classes[self.mated]
 
     @property
     def starts(self) -> np.ndarray:
@@ -52,7 +59,7 @@ def rank(items: EmbeddedItems, workers: Workers) -> Ranking:
     shares = workers.together(lambda: _rank_share(items, workers))
     ranking = Ranking(*(np.concatenate(parts) for parts in zip(*shares)))
     if not ranking.mated.any():
-        raise ValueError("no query has an item of its class in the gallery: check the labels, queries and cameras")
+        raise ValueError(NO_MATES)
     return ranking
 
 

@@ -4,6 +4,8 @@ R is the number of gallery items of the query's class. The average precision is 
 positions of these items, divided by R; map_at_r adds only those at positions up to R.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from partial_fc.evaluation.ranking import Ranking
@@ -16,11 +18,10 @@ class AveragePrecision(QueryMetric):
 
     figures = ("map", "map_at_r")
 
-    def values(self, result: Ranking) -> tuple[np.ndarray, np.ndarray]:
+    def values(self, result: Ranking) -> Sequence[np.ndarray]:
         """See QueryMetric."""
         counts, starts = result.counts[result.mated], result.starts
         number = np.arange(len(result.positions)) - np.repeat(starts, counts) + 1  # 1 .. R of each mate
         precisions = number / result.positions
         in_r = precisions * (result.positions <= np.repeat(counts, counts))
-        sums = [np.add.reduceat(each, starts) / counts for each in (precisions, in_r)]
-        return np.stack(sums), result.classes[result.mated]
+        return [np.add.reduceat(each, starts) / counts for each in (precisions, in_r)]

@@ -58,14 +58,14 @@ class QueryMetric(Metric):
 
     source = staticmethod(rank)
 
-    def values(self, result: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the values of the queries (F, Q), and their classes (Q,)."""
+    def values(self, result: Any) -> Sequence[np.ndarray]:
+        """Returns the values (Q,) of the queries ``result.query_classes``, for each figure."""
         raise NotImplementedError
 
     def statistic(self, result: Any) -> tuple[Statistic, int]:
         """See Metric."""
-        values, classes = self.values(result)
-        _, unit_of, sizes = np.unique(classes, return_inverse=True, return_counts=True)
+        values = np.stack(self.values(result)).astype(np.float64)
+        _, unit_of, sizes = np.unique(result.query_classes, return_inverse=True, return_counts=True)
         sums = np.stack([np.bincount(unit_of, row) for row in values])
 
         def means(times: np.ndarray | None) -> Sequence[float]:

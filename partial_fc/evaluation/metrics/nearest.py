@@ -4,11 +4,22 @@ A query is right if its class has more votes than every other class. Of items wi
 count that are worst for the query. Queries without an item of their class are left out.
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from partial_fc.evaluation.items import EmbeddedItems, Workers
+from partial_fc.evaluation.ranking import NO_MATES
 
 from .metric import QueryMetric, numbers
+
+
+class Votes(NamedTuple):
+    """Results of the queries with an item of their class."""
+
+    right: np.ndarray  # (Q,) bool
+    query_classes: np.ndarray  # (Q,) int64
 
 
 class NearestNeighbors(QueryMetric):
@@ -23,8 +34,8 @@ class NearestNeighbors(QueryMetric):
     def __init__(self, neighbors: int = 20):
         (self.neighbors,) = numbers("neighbors", neighbors, int)
 
-    def source(self, items: EmbeddedItems, workers: Workers) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[override]
-        """Returns whether each query is right (1, Q), and the classes (Q,)."""
+    def source(self, items: EmbeddedItems, workers: Workers) -> Votes:  # type: ignore[override]
+        """Lets the neighbors vote."""
 
         def share() -> list[tuple[bool, int]]:
             found, classes = [], items.classes[items.gallery]
@@ -35,23 +46,23 @@ class NearestNeighbors(QueryMetric):
                         found.append((self._is_right(row, classes, own), own))
             return found
 
-        right, classes = zip(*(query for part in workers.together(share) for query in part))
-        return np.array([right], float), np.array(classes)
+        found = [query for part in workers.together(share) for query in part]
+        if not found:
+            raise ValueError(NO_MATES)
+        return Votes(*map(np.array, zip(*found)))
 
-    def values(self, result: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def values(self, result: Votes) -> Sequence[np.ndarray]:
         """See QueryMetric."""
-        return result
+        return [result.right]
 
     def _is_right(self, row: np.ndarray, classes: np.ndarray, own: int) -> bool:
         place = max(0, len(row) - self.neighbors)
         last = max(np.partition(row, place)[place], np.finfo(row.dtype).min)  # ignored items have -inf
         nearer, equal = classes[row > last], classes[row == last]
-        places = self.neighbors - len(nearer)
         # The places left go to the other class that gains most, and to the query's own only if others leave some.
-        votes = np.bincount(nearer, minlength=own + 1)
-        others = np.bincount(equal, minlength=len(votes))
-        votes = np.pad(votes, (0, len(others) - len(votes)))
-        own_votes = votes[own] + max(0, min(places, len(equal)) - int(np.sum(equal != own)))
-        rivals = votes + np.minimum(others, places)
-        rivals[own] = 0
-        return bool(own_votes > rivals.max())
+        places = min(self.neighbors - len(nearer), len(equal))
+        own_votes = np.sum(nearer == own) + max(0, places - np.sum(equal != own))
+        rivals, number = np.unique(np.concatenate([nearer, equal]), return_inverse=True)
+        sure, possible = (np.bincount(part, minlength=len(rivals)) for part in np.split(number, [len(nearer)]))
+        votes = sure + np.minimum(possible, places)
+        return bool(own_votes > votes[rivals != own].max(initial=0))

@@ -6,6 +6,7 @@ precision_at_k is the number of these among the first k, divided by min(k, R): a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,10 @@ class Precision(QueryMetric):
         self.ranks = numbers("ranks", ranks, int)
         self.figures = [name_of("precision_at", rank) for rank in self.ranks]
 
-    def values(self, result: Ranking) -> tuple[np.ndarray, np.ndarray]:
+    def values(self, result: Ranking) -> Sequence[np.ndarray]:
         """See QueryMetric."""
         counts = result.counts[result.mated]
-        shares = [result.hits(rank) / np.minimum(rank, counts) for rank in self.ranks]
-        return np.stack(shares), result.classes[result.mated]
+        return [result.hits(rank) / np.minimum(rank, counts) for rank in self.ranks]
 
 
 class RPrecision(QueryMetric):
@@ -38,7 +38,7 @@ class RPrecision(QueryMetric):
 
     figures = ("r_precision",)
 
-    def values(self, result: Ranking) -> tuple[np.ndarray, np.ndarray]:
+    def values(self, result: Ranking) -> Sequence[np.ndarray]:
         """See QueryMetric."""
-        depth = result.counts[result.mated]
-        return (result.hits(depth) / depth)[None], result.classes[result.mated]
+        counts = result.counts[result.mated]
+        return [result.hits(counts) / counts]

@@ -7,6 +7,7 @@ re-identification, give the items their cameras: a query is not compared with im
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,10 @@ class Recall(QueryMetric):
         self.ranks = numbers("ranks", ranks, int)
         self.figures = [name_of(self.name, rank) for rank in self.ranks]
 
-    def values(self, result: Ranking) -> tuple[np.ndarray, np.ndarray]:
+    def values(self, result: Ranking) -> Sequence[np.ndarray]:
         """See QueryMetric."""
         first = result.positions[result.starts]
-        return np.stack([first <= rank for rank in self.ranks]).astype(float), result.classes[result.mated]
+        return [first <= rank for rank in self.ranks]
 
 
 class MatchCharacteristic(Recall):

@@ -301,8 +301,9 @@ def test_wrong_columns_are_refused(columns, message):
 
 
 def test_sets_without_mates_or_pairs_are_refused():
-    with pytest.raises(ValueError, match="no query has an item of its class"):
-        values(EmbeddedItems(EMBEDDINGS, np.arange(240)), "recall")
+    for name in ("recall", "knn"):
+        with pytest.raises(ValueError, match="no query has an item of its class"):
+            values(EmbeddedItems(EMBEDDINGS, np.arange(240)), name)
     with pytest.raises(ValueError, match="no pairs of one class"):
         values(EmbeddedItems(EMBEDDINGS, np.arange(240)), "eer")
     with pytest.raises(ValueError, match="no pairs of different classes"):
