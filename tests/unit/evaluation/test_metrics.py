@@ -7,6 +7,7 @@ score_norm.py, on the arrays of `drawn`, with NumPy 1.26.4 and PyTorch 2.14.1. T
 no genuine score equals an impostor score.
 """
 
+import re
 import threading
 
 import numpy as np
@@ -21,11 +22,13 @@ from partial_fc.evaluation.metrics.transferred import Transferred
 from partial_fc.evaluation.pair_counts import count_pairs
 from partial_fc.evaluation.roc import Roc
 from partial_fc.evaluation.score_norm import CohortStatistics
-from partial_fc.utils.config import SettingsError
+from partial_fc.utils.config import SettingsError, parse_options
 from partial_fc.utils.distances import normalized
+from paths import ROOT
 
 CLASSES, PER_CLASS, E = 40, 6, 8
 LABELS = np.repeat(np.arange(CLASSES), PER_CLASS)
+PAGE = (ROOT / "docs" / "evaluate.md").read_text()
 IS_QUERY = np.arange(len(LABELS)) % 3 == 0
 
 
@@ -59,6 +62,33 @@ def test_searches_are_those_of_other_libraries():
         "r_precision": 0.2125, "map": 0.25740372594441796, "map_at_r": 0.14909722222222221, "knn_accuracy": 55 / 240,
     }  # fmt: skip
     assert found == pytest.approx(expected, abs=1e-7)
+
+
+def test_the_metric_of_the_page_is_that_of_pytorch_metric_learning(tmp_path, monkeypatch):
+    ((name, program),) = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / f"{name}.py").write_text(program)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = values(EmbeddedItems(EMBEDDINGS, LABELS), f"{name}:ReciprocalRank")
+    assert found == pytest.approx({"mrr": 0.4544961750507355})
+
+
+def test_the_program_of_the_page_prints_figures(tmp_path, monkeypatch, capsys):
+    (program,) = re.findall(r"```python\n(import numpy.*?)```", PAGE, re.DOTALL)
+    np.save(tmp_path / "embeddings.npy", EMBEDDINGS)
+    np.save(tmp_path / "labels.npy", LABELS)
+    monkeypatch.chdir(tmp_path)
+    exec(program, {})
+    assert re.fullmatch(
+        r"recall_at_1 0.3083 \[.*\nrecall_at_5 .*\neer 0.2400 \[.*\n", capsys.readouterr().out, re.DOTALL
+    )
+
+
+def test_the_page_lists_all_metrics_with_their_options():
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (.*?)\|$", PAGE, re.MULTILINE)
+    assert sorted(name for name, _ in rows) == sorted(METRICS)
+    for name, cell in rows:
+        options = parse_options("options", ",".join(re.findall(r"`(\w+=.*?)`", cell)))
+        assert vars(*build_metrics([name], options)) == vars(*build_metrics([name], {})), name
 
 
 def test_re_identification_is_that_of_open_metric_learning():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from partial_fc.evaluation.score_norm import CohortStatistics
 
 EXAMPLE = """embeddings
-embeddings labels.npy --metrics recall,map --options ranks=(1,10)
+embeddings labels.npy --metrics recall,map --options 'ranks=(1,10)'
 embeddings labels.npy --metrics cmc,map --queries is_query.npy --cameras cameras.npy
 embeddings labels.npy --metrics eer,min_dcf --cohort cohort --thresholds-from dev dev_labels.npy"""
 
