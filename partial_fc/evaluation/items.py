@@ -136,8 +136,9 @@ class EmbeddedItems:
 
         Items to ignore have -inf. A block takes 8 MB, or 256 bytes for each gallery item if that is more.
         """
-        everything = len(self.gallery) == len(self.embeddings)
-        gallery = self.embeddings if everything else self.embeddings[self.gallery]
+        first, last = self.gallery[[0, -1]].tolist()
+        consecutive = last - first + 1 == len(self.gallery)  # then it needs no copy
+        gallery = self.embeddings[first : last + 1] if consecutive else self.embeddings[self.gallery]
         for block in workers.blocks(len(self.queries), max(LEAST_ROWS, SCORES // len(self.gallery))):
             queries = self.queries[block]
             scores = self.embeddings[queries] @ gallery.T

@@ -2,7 +2,7 @@
 
 A threshold accepts the pairs that reach it, so pairs with equal scores are accepted together. Genuine pairs are of one
 class, impostor pairs of two. Rates change in favor of a threshold only at genuine scores, so it suffices to count the
-impostor pairs between those. Memory holds the genuine scores, 12 bytes each.
+impostor pairs between those. Memory grows by about 130 bytes per genuine pair.
 
 For intervals, the classes are divided into U <= 64 groups at random (a single class each, if there are few), and the
 pairs of each two groups are counted at up to 512 thresholds. A bootstrap draws groups: the pairs of groups g and h
@@ -52,8 +52,8 @@ class PairCounts:
 
     def __init__(self, genuine: np.ndarray, groups: np.ndarray, num_groups: int, thresholds: np.ndarray):
         self.units = num_groups
-        lowest = [np.finfo(np.float32).min]
-        self.edges = np.unique(np.concatenate([genuine, thresholds, lowest]).astype(np.float32))
+        lowest = np.finfo(np.float32).min  # pairs that are not compared, with a score of -inf, are below it
+        self.edges = np.unique(np.concatenate([genuine, thresholds, [lowest]]).clip(lowest).astype(np.float32))
         size = len(self.edges)
         self._bin_of = np.arange(size + 1)
         if size > BINS:  # bins are narrow at both ends, where good models have their thresholds
