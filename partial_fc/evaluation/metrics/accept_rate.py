@@ -9,8 +9,7 @@ import numpy as np
 
 from partial_fc.evaluation.pair_counts import Curve
 
-from .metric import name_of, numbers
-from .pair_metric import PairMetric
+from .metric import PairMetric, name_of, numbers
 
 
 class AcceptRate(PairMetric):

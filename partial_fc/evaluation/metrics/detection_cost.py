@@ -12,8 +12,7 @@ import numpy as np
 
 from partial_fc.evaluation.pair_counts import Curve
 
-from .metric import numbers
-from .pair_metric import PairMetric
+from .metric import PairMetric, numbers
 
 
 class DetectionCost(PairMetric):

@@ -8,7 +8,7 @@ import numpy as np
 
 from partial_fc.evaluation.pair_counts import Curve
 
-from .pair_metric import PairMetric
+from .metric import PairMetric
 
 
 class EqualErrorRate(PairMetric):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from partial_fc.evaluation.items import EmbeddedItems, Workers
+from partial_fc.evaluation.pair_counts import Curve, PairCounts, count_pairs
 from partial_fc.evaluation.ranking import rank
 from partial_fc.utils.config import SettingsError
 from partial_fc.utils.options import check_options
@@ -74,6 +75,28 @@ class QueryMetric(Metric):
             return sums @ times / (sizes @ times)
 
         return means, len(sizes)
+
+
+class PairMetric(Metric):
+    """A metric of a curve of error rates. A subclass has ``figures`` and `points`."""
+
+    source = staticmethod(count_pairs)
+    higher_is_better = False
+
+    def points(self, curve: Curve) -> Sequence[tuple[float, float]]:
+        """Returns (figure, the threshold that belongs to it) for each of the figures."""
+        raise NotImplementedError
+
+    def statistic(self, result: PairCounts) -> tuple[Statistic, int]:
+        """See Metric."""
+
+        def figures(times: np.ndarray | None) -> Sequence[float]:
+            curve = result.curve(times)
+            if np.isnan(curve.false_rejects + curve.false_accepts).any():  # a draw without pairs of a kind
+                return [np.nan] * len(self.figures)
+            return [figure for figure, _ in self.points(curve)]
+
+        return figures, result.units
 
 
 def name_of(figure: str, value: float) -> str:

@@ -17,7 +17,7 @@ from partial_fc.evaluation.items import ALONE, EmbeddedItems, Workers
 from partial_fc.evaluation.pair_counts import Curve, PairCounts, count_pairs
 
 from .detection_cost import DetectionCost
-from .pair_metric import PairMetric
+from .metric import PairMetric
 
 
 class Transferred(PairMetric):

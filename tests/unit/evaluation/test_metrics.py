@@ -286,8 +286,8 @@ def test_intervals_are_as_wide_as_figures_of_other_sets_differ():
     for name in figures[0]:
         value, low, high = np.array([found[name] for found in figures]).T
         assert (low <= value).all() and (value <= high).all()
-        # 13 % is the standard error of the deviation of 30 figures. Intervals of pairs are a little too wide.
-        assert 0.7 < np.mean(high - low) / (2 * 1.96 * value.std()) < 1.6, name
+        # The standard error of the deviation of 30 figures is 13 %.
+        assert 0.6 < np.mean(high - low) / (2 * 1.96 * value.std()) < 1.5, name
 
 
 def test_a_single_class_has_no_interval_and_draws_repeat():

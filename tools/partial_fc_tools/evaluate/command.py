@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     from partial_fc.evaluation.items import EmbeddedItems
     from partial_fc.evaluation.metrics import Metric, build_metrics, evaluate
-    from partial_fc.evaluation.metrics.pair_metric import PairMetric
+    from partial_fc.evaluation.metrics.metric import PairMetric
     from partial_fc.evaluation.metrics.transferred import Transferred
     from partial_fc.utils.config import parse_options
     from partial_fc.utils.tables import format_table
