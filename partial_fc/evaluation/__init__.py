@@ -1,1 +1,1 @@
-"""Evaluation of embeddings: face verification, IJB-B and IJB-C, challenge submissions."""
+"""Evaluation of embeddings: metrics of labeled items, face verification, and the detection of collapsed trainings."""

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from partial_fc.checkpoint.rank_files import ARCFACE_CHECKPOINT, is_of_a_rank
-from partial_fc.data.sources.forms import is_name, is_record_set
+from partial_fc.data.sources.forms import is_dataset, is_name, is_record_set
 from partial_fc.layer.margins import COMBINED, MARGINS
 from partial_fc.layer.sampling import NOTHING_TO_CORRECT
 from partial_fc.training.class_weights import SAMPLINGS
@@ -183,8 +183,10 @@ def _check_data(settings: Settings, named: Collection[str], dataset_preset: Sett
     if settings["task"] == "faces" and not (settings["debug"] or path):
         raise SettingsError(f"dataset {settings['dataset']} has no images: set rec, or debug=True for dummy images")
     targets = settings["val_targets"]
-    if settings["task"] == "items" and targets not in ([], dataset_preset.get("val_targets")):
-        raise SettingsError(f"val_targets is {targets}, but task=items does not take it: remove it")
+    if settings["task"] == "items" and targets != dataset_preset.get("val_targets"):
+        for name in targets:
+            if not is_dataset(name):
+                raise SettingsError(f"val_targets has {name}, but with task=items it must be package.module:name")
     if not settings["num_classes"] and (settings["debug"] or settings["labels"] or settings["task"] not in TASKS):
         raise SettingsError("num_classes is not set, and follows only from the labels of a face set or Dataset: set it")
     schedule = settings["schedule"]

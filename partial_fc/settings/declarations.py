@@ -140,7 +140,13 @@ SETTINGS = Schema(
         trainer="torch",
     ),
     Setting("debug", False, "train on dummy images instead of the data set"),
-    Setting("val_targets", [], "names of the validation sets, read from <name>.bin beside train.rec", item=str),
+    Setting(
+        "val_targets",
+        [],
+        "names of the validation sets, read from <name>.bin beside train.rec; with task=items, Datasets as "
+        "package.module:name",
+        item=str,
+    ),
     Setting("baselines", False, "also verify raw pixels and the untrained network on the first validation set"),
     "Network",
     Setting("embedding_size", 512, "dimension of the embeddings", at_least=1, at_most=65536),

@@ -30,6 +30,7 @@ OBJECT_SETTINGS: dict[str, tuple[str, ...]] = {
     "schedule": (),
     "task": (),
     "trackers": (),
+    "val_targets": (),
 }
 folders_of_code: list[str] = []  # further folders in which the user's modules are searched
 TRUST, TRUST_HELP = "--trust-code", "run the code that the file of --config names as package.module:name"

@@ -156,6 +156,12 @@ BOUNDS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "uniface": {"weight": {"above": 0, "at_most": 10**4}},
     "polynomial": {"power": {"above": 0, "at_most": 100}},
     "cosine": {"final": SHARE},
+    "metrics": {  # of partial_fc/evaluation/metrics
+        **dict.fromkeys(("ranks", "neighbors"), {"at_least": 1}),
+        **dict.fromkeys(("fars", "fpirs"), {"at_least": 0, "at_most": 1}),
+        "p_target": {"above": 0, "below": 1},
+        **dict.fromkeys(("c_miss", "c_fa"), {"above": 0}),
+    },
     "torch.optim": {  # for all of its classes
         **dict.fromkeys(("momentum", "betas", "alpha", "rho"), DECAY),
         **dict.fromkeys(("dampening", "weight_decay", "lr_decay", "momentum_decay", "lambd"), SHARE),

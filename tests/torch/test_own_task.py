@@ -125,18 +125,31 @@ def test_its_settings_are_checked():
             build_task(make(task=other))
     with pytest.raises(SettingsError, match="unknown task 'face': did you mean 'faces'"):
         make(task="face")
-    with pytest.raises(SettingsError, match="sets a, but DatasetTask has no settings of its own"):
-        build_task(make(task="items", rec="own_items:SomeBad", task_options="a=3"))
+    for option, message in (("metric=map", "did you mean 'metrics'"), ("metrics=maps", "did you mean 'map'")):
+        with pytest.raises(SettingsError, match=message):
+            build_task(make(task="items", rec="own_items:SomeBad", task_options=option))
 
 
 def test_a_dataset_of_any_items_takes_no_settings_of_images():
     changes = {"task": "items", "rec": "own_items:SomeBad"}
     for name, value in (("cutout", 8), ("min_images_per_class", 2)):
-        with pytest.raises(SettingsError, match=f"task_options sets {name}"):
+        with pytest.raises(SettingsError, match=f"task_options: unknown setting '{name}'"):
             build_task(settings_of("out", **changes, **{name: value}))
     assert settings_of("out", dataset="emore", **changes).val_targets  # of the preset
-    with pytest.raises(SettingsError, match="val_targets is "):
+    with pytest.raises(SettingsError, match="val_targets has lfw, but with task=items it must be"):
         settings_of("out", **changes, val_targets=["lfw"])
+
+
+def test_metrics_of_datasets_are_measured_by_name(tmp_path):
+    changes = {"task": "items", "rec": "own_items:Signals", "network": "own_items:network", "num_classes": 10}
+    changes |= {"val_targets": ["own_items:Signals"], "task_options": "metrics=(map,eer)", "max_update": 12}
+    train(settings_of(tmp_path, **changes), TorchFramework())
+    points = json.loads((tmp_path / "summary.json").read_text())
+    assert set(points["verification"]) == {"own_items.Signals"} and "untrained" in points["baselines"]
+    tracked = (tmp_path / "metrics.jsonl").read_text()
+    assert "verification/own_items.Signals/map_at_r" in tracked and "verification/own_items.Signals/eer" in tracked
+    with pytest.raises(JobError, match="val_targets is 'own_items:Absent', but own_items has no Absent"):
+        train(settings_of(tmp_path / "2", **{**changes, "val_targets": ["own_items:Absent"]}), TorchFramework())
 
 
 def test_a_network_of_images_is_refused(tmp_path):

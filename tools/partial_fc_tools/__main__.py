@@ -50,6 +50,7 @@ TREE = Group(
         "search": tool("the most similar faces of a folder or an index", "index.search"),
         "index": Group("approximate search in millions of embeddings: build, change, check", INDEX),
         "cluster": tool("clusters of embeddings -> labels for a training", "clusters.command"),
+        "evaluate": tool("recall, mAP, CMC, EER, NMI and others of embeddings", "evaluate.command"),
         "verify": tool("accuracy, TAR and ROC of models on validation pairs", "verify.command"),
         "ijb": tool("evaluate a model on IJB-B or IJB-C", "ijb.command"),
         "submission": tool("check a submission to the masked-face challenge", "submission.command"),

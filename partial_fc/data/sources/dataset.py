@@ -34,7 +34,7 @@ MAX_READ = 50_000  # items that are read for their labels; more could take hours
 
 
 class MapStyle(Protocol):
-    """What `rec` must name."""
+    """What `rec` must name, and `val_targets` with task=items."""
 
     def __len__(self) -> int: ...
 
@@ -46,6 +46,7 @@ class LabelledDataset:
 
     Args:
         dataset: the Dataset, or package.module:name of a Dataset, or of a class or function that returns one.
+        setting: the setting that names it, for errors.
 
     Attributes:
         name: for messages.
@@ -56,9 +57,9 @@ class LabelledDataset:
         ValueError: it cannot be imported or created, has no items, or its labels are not class numbers.
     """
 
-    def __init__(self, dataset: Any):
+    def __init__(self, dataset: Any, setting: str = "rec"):
         self.name = dataset if isinstance(dataset, str) else type(dataset).__name__
-        self.dataset = open_dataset(dataset, self.name)
+        self.dataset = open_dataset(dataset, self.name, setting)
         self.labels = labels_of(self.dataset, self.name)
 
     @cached_property
@@ -119,13 +120,14 @@ class DatasetItems:
     Args:
         dataset: see LabelledDataset.
         digest: identifies the content; by default the digest of LabelledDataset.
+        setting: see LabelledDataset.
 
     Raises:
         ValueError: see LabelledDataset, or no item can be read.
     """
 
-    def __init__(self, dataset: Any, digest: str = ""):
-        self._items = LabelledDataset(dataset)
+    def __init__(self, dataset: Any, digest: str = "", setting: str = "rec"):
+        self._items = LabelledDataset(dataset, setting)
         self.digest = digest or self._items.digest
         self.labels = self._items.labels
         self.num_classes = int(self.labels.max()) + 1
@@ -192,29 +194,29 @@ def as_image(image: Any) -> bytes | np.ndarray:
     return np.array(pixels.transpose(1, 2, 0) if pixels.shape[0] == 3 else pixels, order="C")
 
 
-def open_dataset(dataset: Any, name: str) -> Any:
+def open_dataset(dataset: Any, name: str, setting: str) -> Any:
     """Returns a map-style Dataset: `dataset`, the object that it names, or what such a class or function returns.
 
     Raises:
         ValueError: it cannot be imported or created, has no items, or is not a map-style Dataset.
     """
     if isinstance(dataset, str):
-        dataset = import_object(dataset, "rec", MapStyle)
+        dataset = import_object(dataset, setting, MapStyle)
     if isinstance(dataset, type) or not hasattr(dataset, "__getitem__"):
         try:
             dataset = dataset()
         except (Exception, SystemExit) as error:  # of the user's code
-            raise refusal(error, f"rec is {name}, which failed: ") from error
+            raise refusal(error, f"{setting} is {name}, which failed: ") from error
     try:
         count = len(dataset)
         dataset.__getitem__  # noqa: B018
     except (TypeError, AttributeError, NotImplementedError):
         raise ValueError(
-            f"rec is {name}, a {type(dataset).__name__} without __len__ and __getitem__: expected a map-style Dataset, "
-            "whose items can be read in any order"
+            f"{setting} is {name}, a {type(dataset).__name__} without __len__ and __getitem__: expected a map-style "
+            "Dataset, whose items can be read in any order"
         ) from None
     if not count:
-        raise ValueError(f"rec is {name}, which has no items")
+        raise ValueError(f"{setting} is {name}, which has no items")
     return dataset
 
 

@@ -7,10 +7,11 @@ from partial_fc.utils.imports import import_object
 from partial_fc.utils.user_code import make
 
 from .evaluation import Evaluation
+from .labeled import LabeledItems
 from .pairs import ItemPairs, PairVerification
 from .task import Task
 
-__all__ = ["TASKS", "Evaluation", "ItemPairs", "PairVerification", "Task", "build_task", "find_task"]
+__all__ = ["TASKS", "Evaluation", "ItemPairs", "LabeledItems", "PairVerification", "Task", "build_task", "find_task"]
 
 TASKS = {"faces": f"{__name__}.faces:Faces", "items": f"{__name__}.items:DatasetTask"}
 

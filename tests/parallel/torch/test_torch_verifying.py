@@ -9,10 +9,13 @@ from torch import nn
 from torch_layer import RANK, SIZE
 from torch_training import build_engine
 
+import partial_fc.evaluation.items
 import verification_cases
 from partial_fc.distributed.errors import JobError
+from partial_fc.evaluation.items import EmbeddedItems
+from partial_fc.evaluation.metrics import build_metrics, evaluate
 from partial_fc.training.embedder import Embedder
-from partial_fc.training.tasks import Evaluation
+from partial_fc.training.tasks import Evaluation, LabeledItems
 from partial_fc.training.verifying import CallBackVerification
 from partial_fc_torch.averaged import AveragedBackbone
 from partial_fc_torch.pixels import normalized
@@ -56,6 +59,31 @@ def test_every_rank_has_the_embeddings_of_all_items(count):
     engine.average_statistics()
     found = Embedder(engine, 2, "set").embed_all(count, lambda start, stop: images[start:stop].transpose(0, 3, 1, 2))
     np.testing.assert_allclose(found, expected_embeddings(images)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [50, 8])  # eight items are one block, of one rank
+def test_metrics_of_labeled_items_are_those_of_all_embeddings(count, monkeypatch):
+    monkeypatch.setattr(partial_fc.evaluation.items, "SCORES", 1)
+    monkeypatch.setattr(partial_fc.evaluation.items, "LEAST_ROWS", 8)
+    images, labels = draw_images(count), np.arange(count) // 2
+    names, options = ["map", "recall", "eer", "knn", "nmi"], {"ranks": (1, 2), "neighbors": 1}
+    evaluation = LabeledItems(labels, lambda start, stop: images[start:stop].transpose(0, 3, 1, 2), names, options)
+    engine = build()
+    callback = CallBackVerification(engine, 6, {"set": evaluation}, 5)
+    callback.prepare()
+    callback.verify_all(5)
+    embedded = expected_embeddings(images)[0].astype(np.float32)
+    items = EmbeddedItems(embedded / np.linalg.norm(embedded, axis=1, keepdims=True), labels)
+    expected = {name: each.value for name, each in evaluate(items, build_metrics(names, options), draws=0).items()}
+    point = callback.history["set"][0]
+    assert {name: getattr(point, name) for name in evaluation.figures} == pytest.approx(expected, abs=1e-6)
+    assert evaluation.figures[0] == "map" and evaluation.higher_is_better
+
+
+def test_metrics_that_the_columns_do_not_fit_are_refused_before_the_training():
+    evaluation = LabeledItems(np.arange(4) // 2, lambda start, stop: None, cameras=np.arange(3))
+    with pytest.raises(JobError, match="cameras has shape"):
+        CallBackVerification(build(), 6, {"set": evaluation}, 5).prepare()
 
 
 def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from partial_fc.utils.progress import progress
-from partial_fc_tools.ijb.identification import CHUNK, FPIRS, RANKS, identify
+from partial_fc_tools.ijb.identification import FPIRS, RANKS, identify
 
 BAR = progress(None, "", "")
 
@@ -52,7 +52,7 @@ def random_search(probes, gallery, known, noise, seed):
         *((60, 20, 0.5, 0.4, seed) for seed in range(3)),
         *((150, 12, 0.05, 0.5, seed) for seed in range(3)),
         (40, 15, 1.1, 0.5, 0),  # every probe has a mate
-        (2 * CHUNK + 3, 9, 0.5, 0.4, 7),
+        (2051, 9, 0.5, 0.4, 7),
     ],
 )
 def test_identification_matches_the_definition(probes, gallery, known, noise, seed):

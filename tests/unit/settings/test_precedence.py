@@ -419,7 +419,7 @@ def test_code_that_only_a_settings_file_names_is_refused(saved, monkeypatch):
         OBJECT_SETTINGS
     )
     for setting in OBJECT_SETTINGS:
-        value = ["jsonl", "antigravity:fly"] if setting == "trackers" else "antigravity:fly"
+        value = ["jsonl", "antigravity:fly"] if setting in ("trackers", "val_targets") else "antigravity:fly"
         changes = {**OWN, "loss": "own" if setting == "margin" else "arcface", "margin": "combined", setting: value}
         if setting == "schedule":
             del changes["lr_epochs"]

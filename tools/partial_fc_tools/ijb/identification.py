@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from partial_fc.evaluation.roc import highest_refused
+from partial_fc.evaluation.items import EmbeddedItems, Workers
+from partial_fc.evaluation.metrics.open_set import OpenSet
+from partial_fc.evaluation.ranking import rank
 
 RANKS = (1, 5, 10)
 FPIRS = (0.01, 0.1)
-CHUNK = 1024  # probes: 7 MB of scores against IJB-C's galleries
 
 
 class Identification(NamedTuple):
@@ -52,27 +53,17 @@ def identify(probes: np.ndarray, gallery: np.ndarray, mates: np.ndarray, bar: An
     Raises:
         ValueError: No probe has a mate.
     """
-    mated = mates >= 0
+    mated, entries = mates >= 0, len(gallery)
     if not mated.any():
         raise ValueError("no probe has its subject in the gallery")
-    mate_scores, best_others = np.full((2, len(probes)), -np.inf, np.float32)
-    ranks = np.zeros(len(probes), np.int64)
-    for start in range(0, len(probes), CHUNK):
-        part = slice(start, start + CHUNK)
-        scores = probes[part] @ gallery.T
-        rows = np.flatnonzero(mated[part])
-        columns = mates[part][rows]
-        mate_scores[part][rows] = scores[rows, columns]
-        scores[rows, columns] = -np.inf
-        best_others[part] = scores.max(axis=1)
-        ranks[part] = 1 + np.sum(scores >= mate_scores[part][:, None], axis=1)
-        bar.update(len(scores))
-    hits = {rank: int(np.sum(ranks[mated] <= rank)) for rank in RANKS}
+    labels = np.concatenate([np.arange(entries), np.where(mated, mates, entries)])
+    items = EmbeddedItems(np.concatenate([gallery, probes]), labels, np.arange(len(labels)) >= entries)
+    ranking = rank(items, Workers(advance=bar.update))
     tpir = None
     if not mated.all():
-        impostors, genuine = np.sort(best_others[~mated]), mate_scores[mated]
-        is_best = genuine > best_others[mated]
-        tpir = {fpir: float(np.mean(is_best & (genuine > highest_refused(impostors, fpir)))) for fpir in FPIRS}
+        rates, _ = OpenSet(FPIRS).statistic(ranking)
+        tpir = {fpir: 1 - fnir for fpir, fnir in zip(FPIRS, rates(None))}
+    hits = {number: int(ranking.hits(number).sum()) for number in RANKS}
     return Identification(int(mated.sum()), int(np.sum(~mated)), hits, tpir)
 
 

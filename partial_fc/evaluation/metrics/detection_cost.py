@@ -1,0 +1,46 @@
+"""Minimum detection cost (minDCF) of NIST's speaker recognition evaluations.
+
+The cost of a threshold is c_miss * p_target * FRR + c_fa * (1 - p_target) * FAR, divided by the cost of the better
+system that accepts everything or nothing. min_dcf is its minimum over all thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from partial_fc.evaluation.pair_counts import Curve
+
+from .metric import PairMetric, numbers
+
+
+class DetectionCost(PairMetric):
+    """minDCF.
+
+    Args:
+        p_target: probability of a genuine pair.
+        c_miss, c_fa: costs of a false reject and of a false accept.
+
+    Attributes:
+        p_target: see above.
+        miss, accept: costs of all genuine pairs rejected, and of all impostor pairs accepted.
+    """
+
+    figures = ("min_dcf",)
+
+    def __init__(self, p_target: float = 0.01, c_miss: float = 1.0, c_fa: float = 1.0):
+        (probability,), (miss,), (accept,) = (
+            numbers(name, value) for name, value in {"p_target": p_target, "c_miss": c_miss, "c_fa": c_fa}.items()
+        )
+        self.p_target, self.miss, self.accept = probability, miss * probability, accept * (1 - probability)
+
+    def points(self, curve: Curve) -> Sequence[tuple[float, float]]:
+        """See PairMetric."""
+        costs = self.cost(curve.false_rejects, curve.false_accepts)
+        best = int(np.argmin(costs))
+        return [(float(costs[best]), float(curve.thresholds[best]))]
+
+    def cost(self, false_rejects: np.ndarray, false_accepts: np.ndarray) -> np.ndarray:
+        """Returns the normalized cost of error rates, arrays of any shape."""
+        return (self.miss * false_rejects + self.accept * false_accepts) / min(self.miss, self.accept)

@@ -1,0 +1,68 @@
+"""Accuracy of classification by the k nearest gallery items, each with one vote.
+
+A query is right if its class has more votes than every other class. Of items with equal scores at the last place, those
+count that are worst for the query. Queries without an item of their class are left out.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from partial_fc.evaluation.items import EmbeddedItems, Workers
+from partial_fc.evaluation.ranking import NO_MATES
+
+from .metric import QueryMetric, numbers
+
+
+class Votes(NamedTuple):
+    """Results of the queries with an item of their class."""
+
+    right: np.ndarray  # (Q,) bool
+    query_classes: np.ndarray  # (Q,) int64
+
+
+class NearestNeighbors(QueryMetric):
+    """k-NN accuracy.
+
+    Args:
+        neighbors: k; a smaller gallery votes entirely.
+    """
+
+    figures = ("knn_accuracy",)
+
+    def __init__(self, neighbors: int = 20):
+        (self.neighbors,) = numbers("neighbors", neighbors, int)
+
+    def source(self, items: EmbeddedItems, workers: Workers) -> Votes:  # type: ignore[override]
+        """Lets the neighbors vote."""
+
+        def share() -> list[tuple[bool, int]]:
+            found, classes = [], items.classes[items.gallery]
+            for queries, scores in items.score_blocks(workers):
+                for query, row in zip(queries.tolist(), scores):
+                    if len(items.mates(query)[0]):
+                        own = items.classes[query]
+                        found.append((self._is_right(row, classes, own), own))
+            return found
+
+        found = [query for part in workers.together(share) for query in part]
+        if not found:
+            raise ValueError(NO_MATES)
+        return Votes(*map(np.array, zip(*found)))
+
+    def values(self, result: Votes) -> Sequence[np.ndarray]:
+        """See QueryMetric."""
+        return [result.right]
+
+    def _is_right(self, row: np.ndarray, classes: np.ndarray, own: int) -> bool:
+        place = max(0, len(row) - self.neighbors)
+        last = max(np.partition(row, place)[place], np.finfo(row.dtype).min)  # ignored items have -inf
+        nearer, equal = classes[row > last], classes[row == last]
+        # The places left go to the other class that gains most, and to the query's own only if others leave some.
+        places = min(self.neighbors - len(nearer), len(equal))
+        own_votes = np.sum(nearer == own) + max(0, places - np.sum(equal != own))
+        rivals, number = np.unique(np.concatenate([nearer, equal]), return_inverse=True)
+        sure, possible = (np.bincount(part, minlength=len(rivals)) for part in np.split(number, [len(nearer)]))
+        votes = sure + np.minimum(possible, places)
+        return bool(own_votes > votes[rivals != own].max(initial=0))

@@ -1,0 +1,340 @@
+"""Metrics of embeddings: values of other libraries, ties, ignored items, intervals, and any number of ranks.
+
+The expected digits are from pytorch-metric-learning 2.9.0 (AccuracyCalculator with DotProductSimilarity, k = 239),
+open-metric-learning 4.0.0 (calc_retrieval_metrics), scikit-learn 1.9.1 (KNeighborsClassifier.predict_proba, roc_curve,
+LogisticRegression without penalty, normalized_mutual_info_score), and the formulas of wespeaker's score_metrics.py and
+score_norm.py, on the arrays of `drawn`, with NumPy 1.26.4 and PyTorch 2.14.1. Their scores are exact in float32, and
+no genuine score equals an impostor score.
+"""
+
+import re
+import threading
+
+import numpy as np
+import pytest
+
+from partial_fc.evaluation import items as items_module
+from partial_fc.evaluation.calibration import calibrate
+from partial_fc.evaluation.items import ALONE, EmbeddedItems, Workers
+from partial_fc.evaluation.metrics import METRICS, build_metrics, evaluate
+from partial_fc.evaluation.metrics.clusters import MutualInformation, spherical_kmeans
+from partial_fc.evaluation.metrics.transferred import Transferred
+from partial_fc.evaluation.pair_counts import count_pairs
+from partial_fc.evaluation.roc import Roc
+from partial_fc.evaluation.score_norm import CohortStatistics
+from partial_fc.utils.config import SettingsError, parse_options
+from partial_fc.utils.distances import normalized
+from paths import ROOT
+
+CLASSES, PER_CLASS, E = 40, 6, 8
+LABELS = np.repeat(np.arange(CLASSES), PER_CLASS)
+PAGE = (ROOT / "docs" / "evaluate.md").read_text()
+IS_QUERY = np.arange(len(LABELS)) % 3 == 0
+
+
+def drawn():
+    """Returns embeddings (240, E), cameras (240,), and a cohort (500, E)."""
+    random = np.random.Generator(np.random.PCG64(80))
+    centers = random.integers(-700, 701, (CLASSES, E))[LABELS]
+    embeddings = (centers + random.integers(-700, 701, (len(LABELS), E))).astype(np.float32)
+    cameras = random.integers(0, 3, len(LABELS))
+    return embeddings, cameras, random.integers(-1400, 1401, (500, E)).astype(np.float32)
+
+
+EMBEDDINGS, CAMERAS, COHORT = drawn()
+
+
+def values(items, *names, **options):
+    return {name: figure.value for name, figure in evaluate(items, build_metrics(names, options), draws=0).items()}
+
+
+def all_pairs(items):
+    scores = items.embeddings.astype(np.float64) @ items.embeddings.T.astype(np.float64)
+    upper = np.triu_indices(len(scores), 1)
+    return scores[upper], (items.classes[:, None] == items.classes)[upper]
+
+
+def test_searches_are_those_of_other_libraries():
+    found = values(EmbeddedItems(EMBEDDINGS, LABELS), "recall", "precision", "r_precision", "map", "knn", neighbors=7)
+    expected = {
+        "recall_at_1": 74 / 240, "recall_at_5": 147 / 240, "recall_at_10": 179 / 240,
+        "precision_at_1": 74 / 240, "precision_at_5": 0.2125, "precision_at_10": 0.3316667,
+        "r_precision": 0.2125, "map": 0.25740372594441796, "map_at_r": 0.14909722222222221, "knn_accuracy": 55 / 240,
+    }  # fmt: skip
+    assert found == pytest.approx(expected, abs=1e-7)
+
+
+def test_the_metric_of_the_page_is_that_of_pytorch_metric_learning(tmp_path, monkeypatch):
+    ((name, program),) = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / f"{name}.py").write_text(program)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = values(EmbeddedItems(EMBEDDINGS, LABELS), f"{name}:ReciprocalRank")
+    assert found == pytest.approx({"mrr": 0.4544961750507355})
+
+
+def test_the_program_of_the_page_prints_figures(tmp_path, monkeypatch, capsys):
+    (program,) = re.findall(r"```python\n(import numpy.*?)```", PAGE, re.DOTALL)
+    np.save(tmp_path / "embeddings.npy", EMBEDDINGS)
+    np.save(tmp_path / "labels.npy", LABELS)
+    monkeypatch.chdir(tmp_path)
+    exec(program, {})
+    assert re.fullmatch(
+        r"recall_at_1 0.3083 \[.*\nrecall_at_5 .*\neer 0.2400 \[.*\n", capsys.readouterr().out, re.DOTALL
+    )
+
+
+def test_the_page_lists_all_metrics_with_their_options():
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (.*?)\|$", PAGE, re.MULTILINE)
+    assert sorted(name for name, _ in rows) == sorted(METRICS)
+    for name, cell in rows:
+        options = parse_options("options", ",".join(re.findall(r"`(\w+=.*?)`", cell)))
+        assert vars(*build_metrics([name], options)) == vars(*build_metrics([name], {})), name
+
+
+def test_re_identification_is_that_of_open_metric_learning():
+    items = EmbeddedItems(EMBEDDINGS, LABELS, IS_QUERY, CAMERAS)
+    found = values(items, "cmc", "precision", "map")
+    assert [found[f"cmc_at_{k}"] for k in (1, 5, 10)] == pytest.approx([19 / 80, 43 / 80, 51 / 80])
+    assert [found[f"precision_at_{k}"] for k in (1, 5, 10)] == pytest.approx([0.2375, 0.2917, 0.4021], abs=5e-5)
+    assert found["map"] == pytest.approx(0.2580, abs=5e-5)
+
+
+def test_pair_metrics_are_those_of_wespeaker_and_scikit_learn():
+    items = EmbeddedItems(EMBEDDINGS, LABELS)
+    found = values(items, "eer", "min_dcf", "tar", fars=(1e-2, 1e-3, 1e-4))
+    assert found["eer"] == pytest.approx(0.24) and found["min_dcf"] == pytest.approx(0.9951923076923114)
+    tars = [found[f"tar_at_far_{far}"] for far in ("0_01", "0_001", "0_0001")]
+    assert tars == pytest.approx([103 / 600, 31 / 600, 5 / 600])
+    assert values(items, "min_dcf", p_target=0.05)["min_dcf"] == pytest.approx(0.9635327635327628)
+    assert values(items, "min_dcf", p_target=0.2, c_miss=10)["min_dcf"] == pytest.approx(0.58005698005698)
+
+
+def test_given_pairs_have_the_rates_of_the_same_pairs_without_a_list():
+    pairs = np.stack(np.triu_indices(len(LABELS), 1), axis=1)
+    listed, all_of_them = (
+        values(EmbeddedItems(EMBEDDINGS, LABELS, pairs=each), "eer", "min_dcf", "tar") for each in (pairs, None)
+    )
+    assert listed == all_of_them
+
+
+def test_normalized_scores_are_those_of_wespeaker():
+    unit, cohort = normalized(EMBEDDINGS), normalized(COHORT)
+    statistics = CohortStatistics.measure(unit, cohort, 100)
+    scores = unit @ unit.T
+    statistics.normalize(scores, np.arange(240)[:, None], np.arange(240))
+    found = scores[[0, 0, 17], [1, 239, 42]]
+    assert found == pytest.approx([-0.9034744827, -0.5868506781, -4.3986697608], abs=1e-4)
+    figures = values(EmbeddedItems(unit, LABELS, cohort=statistics), "eer")
+    assert figures["eer"] == pytest.approx(0.21955128, abs=2e-4)  # float32 rounds some scores into another order
+    assert values(EmbeddedItems(unit, LABELS), "eer")["eer"] == pytest.approx(0.21666667, abs=2e-4)
+
+
+@pytest.mark.parametrize("p_target, expected", [(0.5, (17.048996130, -1.109312697)), (0.01, (14.4791615, -0.9265556))])
+def test_calibration_is_that_of_scikit_learn(p_target, expected):
+    scores, same = all_pairs(EmbeddedItems(EMBEDDINGS, LABELS))
+    assert calibrate(lambda: [(scores / 1e7, same)], p_target) == pytest.approx(expected, rel=1e-6)
+
+
+def test_scores_that_cannot_be_calibrated_are_refused():
+    scores = np.array([0.1, 0.2, 0.8, 0.9])
+    for same in ([False, False, True, True], [True, True, False, False], [True, False, True, False]):
+        with pytest.raises(ValueError, match="cannot be calibrated"):
+            calibrate(lambda same=same: [(scores, np.array(same))], 0.5)
+    with pytest.raises(ValueError, match="needs pairs of one class"):
+        calibrate(lambda: [(scores, np.ones(4, bool))], 0.5)
+
+
+def test_open_set_identification():
+    in_gallery = ~IS_QUERY & (LABELS < 30)
+    labels = np.where(IS_QUERY | in_gallery, LABELS, -1)
+    found = values(EmbeddedItems(EMBEDDINGS, labels, IS_QUERY), "open_set", fpirs=(0.01, 0.1, 0.3))
+    assert list(found.values()) == pytest.approx([55 / 60, 49 / 60, 47 / 60])
+    with pytest.raises(ValueError, match="remove some classes from it"):
+        values(EmbeddedItems(EMBEDDINGS, LABELS, IS_QUERY), "open_set")
+
+
+def test_mutual_information():
+    classes, clusters = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 2]), np.array([0, 0, 1, 1, 1, 2, 2, 2, 2, 0])
+    cells, counts = np.unique(classes * 3 + clusters, return_counts=True)
+    table = np.stack([*divmod(cells, 3), counts], axis=1)
+    statistic, units = MutualInformation().statistic(table)
+    assert statistic(None) == pytest.approx([0.4427012833460501]) and units == 3
+    far_apart = normalized(np.eye(5, 8, dtype=np.float32)[LABELS % 5] + EMBEDDINGS / 1e5)
+    assert values(EmbeddedItems(far_apart, LABELS % 5), "nmi")["nmi"] == pytest.approx(1)
+    copies = np.ones((6, 1), np.float32)
+    assert len(spherical_kmeans(copies, 4, lambda count: None)) == 6  # fewer different embeddings than clusters
+
+
+def tied():
+    """Returns four items of two classes that all have the same score."""
+    return EmbeddedItems(np.ones((4, 2), np.float32), np.array([0, 0, 1, 1]))
+
+
+def test_of_equal_scores_those_of_other_classes_come_first():
+    found = values(tied(), "recall", "r_precision", "map", "knn", ranks=(1, 2, 3), neighbors=1)
+    assert found == {
+        "recall_at_1": 0, "recall_at_2": 0, "recall_at_3": 1, "r_precision": 0, "map": pytest.approx(1 / 3),
+        "map_at_r": 0, "knn_accuracy": 0,
+    }  # fmt: skip
+
+
+def test_equal_scores_of_pairs_are_accepted_together():
+    assert values(tied(), "eer", "min_dcf", "tar", fars=0.5) == {"eer": 0.5, "min_dcf": 1, "tar_at_far_0_5": 0}
+
+
+def test_the_order_of_items_does_not_matter():
+    embeddings = np.sign(EMBEDDINGS)  # many equal scores
+    order = np.random.Generator(np.random.PCG64(3)).permutation(len(LABELS))
+    names = [name for name in METRICS if name not in ("nmi", "open_set")]
+    found = values(EmbeddedItems(embeddings, LABELS), *names)
+    assert values(EmbeddedItems(embeddings[order], LABELS[order]), *names) == pytest.approx(found, abs=1e-12)
+
+
+def test_neighbors_at_the_last_place_count_against_the_query():
+    # The query 0 has a neighbor of its class, and three equally near ones for the second place.
+    embeddings = np.array([[1, 0, 0], [4, 0, 0], [2, 1, 0], [2, 0, 1], [2, 0, 0], [0, 0, 0]], np.float32)
+    is_query = np.arange(6) == 0
+    items = EmbeddedItems(embeddings, np.array([7, 7, 8, 7, 9, 9]), is_query)
+    expected = {1: 1, 2: 0, 3: 0, 4: 1}  # votes of class 7 and of the best other class: 1-0, 1-1, 1-1, 2-1
+    assert {k: values(items, "knn", neighbors=k)["knn_accuracy"] for k in expected} == expected
+
+
+def test_items_without_a_label_are_left_out():
+    padded = np.concatenate([EMBEDDINGS, EMBEDDINGS[:50]])
+    labels = np.concatenate([LABELS, np.full(50, -1)])
+    names = [name for name in METRICS if name not in ("open_set",)]
+    assert values(EmbeddedItems(padded, labels), *names) == values(EmbeddedItems(EMBEDDINGS, LABELS), *names)
+
+
+def on_threads(size, work):
+    """Runs ``work(workers)`` as ranks in threads; returns the results of all ranks."""
+    barrier, shares, results = threading.Barrier(size, timeout=60), [None] * size, [None] * size
+
+    def start(rank):
+        def together(share):
+            shares[rank] = share()
+            barrier.wait()
+            found = list(shares)
+            barrier.wait()
+            return found
+
+        results[rank] = work(Workers(rank, size, together))
+
+    threads = [threading.Thread(target=start, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    return results
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_any_number_of_ranks_gives_the_same_bits(size, monkeypatch):
+    monkeypatch.setattr(items_module, "SCORES", 1)
+    monkeypatch.setattr(items_module, "LEAST_ROWS", 50)  # 5 blocks, of which the third of three ranks has one
+    monkeypatch.setattr(items_module, "COLUMNS", 100)
+    unit = normalized(EMBEDDINGS)
+    items = EmbeddedItems(unit, LABELS)
+    others = EmbeddedItems(unit[::-1].copy(), LABELS)
+
+    def measured(workers=ALONE):
+        metrics = build_metrics([name for name in METRICS if name != "open_set"], {})
+        return evaluate(items, [*metrics, Transferred(others, metrics[-3:], workers)], workers, draws=20)
+
+    one = measured()
+    assert on_threads(size, measured) == [one] * size
+    monkeypatch.undo()
+    whole = measured()  # in one block
+    assert {name: figure.value for name, figure in whole.items()} == pytest.approx(
+        {name: figure.value for name, figure in one.items()}, abs=1e-4
+    )
+
+
+def test_thresholds_of_another_set():
+    first, second = (EmbeddedItems(normalized(EMBEDDINGS[half]), LABELS[half]) for half in (LABELS < 20, LABELS >= 20))
+    metrics = build_metrics(["eer", "min_dcf", "tar"], {"fars": 0.01, "p_target": 0.05})
+    transferred = Transferred(first, metrics)
+    found = {name: figure.value for name, figure in evaluate(second, [transferred], draws=0).items()}
+    scores, same = all_pairs(second)
+    for name, threshold in transferred.thresholds.items():
+        assert found[f"frr_{name}"] == pytest.approx(np.mean(scores[same] < threshold), abs=1e-3)
+        assert found[f"far_{name}"] == pytest.approx(np.mean(scores[~same] >= threshold), abs=1e-3)
+    own, own_same = all_pairs(first)
+    assert np.mean(own[~own_same] >= transferred.thresholds["tar_at_far_0_01"]) <= 0.01
+    log_odds = transferred.calibration.scale * scores + transferred.calibration.offset
+    wrong = np.mean(log_odds[same] < np.log(19)), np.mean(log_odds[~same] >= np.log(19))
+    assert found["act_dcf"] == pytest.approx(wrong[0] + 19 * wrong[1], abs=1e-2)
+
+
+def test_rates_with_equal_scores_are_those_of_the_exact_curve():
+    items = EmbeddedItems(np.sign(EMBEDDINGS), LABELS)
+    scores, same = all_pairs(items)
+    curve, roc = count_pairs(items, ALONE).curve(), Roc(scores, same)
+    for far in np.unique(curve.false_accepts):
+        reached = curve.false_rejects[curve.false_accepts <= far].min()
+        assert 1 - reached == pytest.approx(roc.at_most(far).tar)
+
+
+def test_intervals_are_as_wide_as_figures_of_other_sets_differ():
+    names, figures, labels = ("recall", "map", "eer", "tar"), [], np.repeat(np.arange(60), 5)
+    random = np.random.Generator(np.random.PCG64(5))
+    for _ in range(30):
+        centers = random.standard_normal((60, 8))[labels]
+        embeddings = normalized((centers + random.standard_normal(centers.shape)).astype(np.float32))
+        metrics = build_metrics(names, {"ranks": 1, "fars": 0.01})
+        figures.append(evaluate(EmbeddedItems(embeddings, labels), metrics, draws=60))
+    for name in figures[0]:
+        value, low, high = np.array([found[name] for found in figures]).T
+        assert (low <= value).all() and (value <= high).all()
+        # The standard error of the deviation of 30 figures is 13 %.
+        assert 0.6 < np.mean(high - low) / (2 * 1.96 * value.std()) < 1.5, name
+
+
+def test_a_single_class_has_no_interval_and_draws_repeat():
+    items = EmbeddedItems(EMBEDDINGS[:6], LABELS[:6])
+    assert np.isnan(evaluate(items, build_metrics(["recall"], {}))["recall_at_1"].low)
+    items = EmbeddedItems(EMBEDDINGS, LABELS)
+    assert len({str(evaluate(items, build_metrics(["map", "eer"], {}), draws=30)) for _ in range(2)}) == 1
+
+
+@pytest.mark.parametrize(
+    "names, options, message",
+    [
+        (["recal"], {}, "recal.*recall"),
+        (["recall"], {"ranks": 0}, "ranks is 0"),
+        (["recall"], {"ranks": (1.5,)}, "whole"),
+        (["recall"], {"ranks": ()}, "one or several"),
+        (["tar"], {"fars": (0.1, 2)}, "at most 1"),
+        (["recall"], {"fars": 0.1}, "fars is an option of none"),
+        (["min_dcf"], {"p_target": 1}, "below 1"),
+    ],
+)
+def test_wrong_metrics_are_refused(names, options, message):
+    with pytest.raises(SettingsError, match=message):
+        build_metrics(names, options)
+
+
+@pytest.mark.parametrize(
+    "columns, message",
+    [
+        ({"labels": LABELS[1:]}, r"labels has shape \(239,\)"),
+        ({"cameras": CAMERAS[1:]}, r"cameras has shape"),
+        ({"is_query": np.ones(240, bool)}, "240 queries and 0 gallery items"),
+        ({"pairs": np.array([[0, 240]])}, "not from 0 to 239"),
+        ({"pairs": np.array([0, 1])}, "two items per row"),
+        ({"embeddings": EMBEDDINGS * np.float32(np.nan)}, "not finite"),
+    ],
+)
+def test_wrong_columns_are_refused(columns, message):
+    with pytest.raises(ValueError, match=message):
+        EmbeddedItems(**{"embeddings": EMBEDDINGS, "labels": LABELS, **columns})
+
+
+def test_sets_without_mates_or_pairs_are_refused():
+    for name in ("recall", "knn"):
+        with pytest.raises(ValueError, match="no query has an item of its class"):
+            values(EmbeddedItems(EMBEDDINGS, np.arange(240)), name)
+    with pytest.raises(ValueError, match="no pairs of one class"):
+        values(EmbeddedItems(EMBEDDINGS, np.arange(240)), "eer")
+    with pytest.raises(ValueError, match="no pairs of different classes"):
+        values(EmbeddedItems(EMBEDDINGS, np.zeros(240, int)), "eer")
