@@ -130,12 +130,12 @@ def guarded_devices():
 
 
 @contextlib.contextmanager
-def fake_gpu(monkeypatch):
+def fake_gpu(monkeypatch, trace=None):
     """A context with fake GPUs; this process is rank 1 of 8 and has the second one. Yields its Trace.
 
     The host reads the values of a batch with labels 0, a loss of 0, and no overflow.
     """
-    trace = Trace()
+    trace = trace or Trace()
 
     def statistics(copy):
         copy._copied.synchronize()
