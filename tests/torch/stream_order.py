@@ -35,7 +35,7 @@ class Event:
 
     def synchronize(self):
         """The host waits."""
-        self._trace.free()
+        self._trace.reclaim()
         merge(self._trace.host, self.clock)
 
 
@@ -51,7 +51,7 @@ class OrderedStream:
 
     def wait_event(self, event):
         """The following operators wait for an event."""
-        self._trace.free()
+        self._trace.reclaim()
         merge(self.clock, event.clock)
 
     def wait_stream(self, other):
@@ -81,7 +81,7 @@ class Order(Trace):
         self.stream, self.host, self.blocks, self.faults = OrderedStream(self, "the layer's stream"), {}, {}, []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.free()
+        self.reclaim()
         result = super().__torch_dispatch__(function, types, args, kwargs)
         if function.is_view:
             return result
@@ -112,7 +112,7 @@ class Order(Trace):
         for block in written:
             block.writes[stream] = stream.clock[stream]
 
-    def free(self):
+    def reclaim(self):
         """Finds memory that no tensor has anymore."""
         for key, block in list(self.blocks.items()):
             if block.owner.expired():
@@ -143,8 +143,9 @@ class Order(Trace):
         for tensor in tree_leaves(tensors):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == self.device and tensor.numel():
                 storage = tensor.untyped_storage()
-                block = self.blocks.setdefault(storage._cdata, Block(storage, self.stream, operator))
-                found.append(block)
+                if storage._cdata not in self.blocks:
+                    self.blocks[storage._cdata] = Block(storage, self.stream, operator)
+                found.append(self.blocks[storage._cdata])
         return found
 
 
@@ -187,4 +188,4 @@ def ordered_gpu(monkeypatch, host=host):
         monkeypatch.setattr(host, "_take", lambda *arguments: None)
         monkeypatch.setattr(host, "_put", lambda rows, index, copy: copy.wait())
         yield trace
-        trace.free()
+        trace.reclaim()
