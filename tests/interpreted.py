@@ -87,14 +87,11 @@ class Launch:
 
     def check(self):
         """Raises an error if a program reads or writes an element that another one writes: they have no order."""
-        reads, writes = (
-            [np.concatenate(part) for part in zip(*self.accesses[kind])] or [np.empty(0, np.uint64)] * 2
-            for kind in ("reads", "writes")
-        )
+        reads, writes = ([np.concatenate(part) for part in zip(*each)] for each in self.accesses.values())
         order = np.argsort(writes[0], kind="stable")
         written, writers = (part[order] for part in writes)
         shared = written[1:][(written[1:] == written[:-1]) & (writers[1:] != writers[:-1])]
-        at = np.minimum(np.searchsorted(written, reads[0]), max(len(written) - 1, 0))
+        at = np.minimum(np.searchsorted(written, reads[0]), len(written) - 1)
         shared = np.concatenate([shared, reads[0][(written[at] == reads[0]) & (writers[at] != reads[1])]])
         if len(shared):
             name = self.names[np.searchsorted(self.starts, shared[0], "right") - 1]
@@ -103,7 +100,7 @@ class Launch:
 
 @contextlib.contextmanager
 def any_order(seed):
-    """A context that runs the programs of each launch in a random order, and checks their accesses.
+    """A context that runs the programs of each launch in a random order, and checks their loads and stores.
 
     Raises:
         IndexError: A program accesses memory outside of the kernel's arguments, before it does.
