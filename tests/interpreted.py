@@ -4,12 +4,16 @@ The interpreter itself multiplies float32 in full precision and takes the bits o
 module before Triton, which reads TRITON_INTERPRET when it is imported.
 """
 
+import contextlib
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
 import numpy as np
-from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+import pytest
+import torch
+from triton.runtime.errors import InterpreterError
+from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, TensorHandle
 
 from partial_fc_torch.layer.kernels.blocks import SMALLEST
 from partial_fc_torch.layer.kernels.choice import FUSED
@@ -59,6 +63,90 @@ class Count:
 
 
 REPLACED = "create_dot", "create_masked_load", "create_masked_store"
+
+
+class Launch:
+    """The memory of the arguments of a launch, and what its programs read and write there."""
+
+    def __init__(self, kernel, tensors):
+        first = sorted(tensors, key=lambda name: tensors[name].data_ptr())
+        self.kernel, self.names, self.program = kernel, first, 0
+        self.starts = np.array([tensors[name].data_ptr() for name in first], np.uint64)
+        self.ends = self.starts + np.array([tensors[name].nbytes for name in first], np.uint64)
+        self.accesses = {"reads": [], "writes": []}  # of (addresses, program of each)
+
+    def access(self, kind, pointers, mask):
+        """Notes an access of the current program, before it happens."""
+        addresses = pointers.data[mask.data]
+        nearest = np.maximum(np.searchsorted(self.starts, addresses, "right"), 1) - 1
+        outside = (addresses < self.starts[nearest]) | (addresses >= self.ends[nearest])
+        if outside.any():
+            name = self.names[nearest[outside][0]]
+            raise IndexError(f"{self.kernel} {kind} {outside.sum()} elements outside of {name}")
+        self.accesses[kind].append((addresses, np.full(addresses.size, self.program)))
+
+    def check(self):
+        """Raises an error if a program reads or writes an element that another one writes: they have no order."""
+        reads, writes = ([np.concatenate(part) for part in zip(*each)] for each in self.accesses.values())
+        order = np.argsort(writes[0], kind="stable")
+        written, writers = (part[order] for part in writes)
+        shared = written[1:][(written[1:] == written[:-1]) & (writers[1:] != writers[:-1])]
+        at = np.minimum(np.searchsorted(written, reads[0]), len(written) - 1)
+        shared = np.concatenate([shared, reads[0][(written[at] == reads[0]) & (writers[at] != reads[1])]])
+        if len(shared):
+            name = self.names[np.searchsorted(self.starts, shared[0], "right") - 1]
+            raise RuntimeError(f"programs of {self.kernel} share {len(np.unique(shared))} elements of {name}")
+
+
+@contextlib.contextmanager
+def any_order(seed):
+    """A context that runs the programs of each launch in a random order, and checks their loads and stores.
+
+    Raises:
+        IndexError: A program accesses memory outside of the kernel's arguments, before it does.
+        RuntimeError: A program accesses what another one writes.
+    """
+    random, launch, order = np.random.default_rng(seed), None, None
+    run, set_size, set_index = GridExecutor.__call__, InterpreterBuilder.set_grid_dim, InterpreterBuilder.set_grid_idx
+    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+
+    def checked(executor, *arguments, **options):
+        nonlocal launch
+        given = {**dict(zip(executor.arg_names, arguments)), **options}
+        launch = Launch(executor.fn.__name__, {name: each for name, each in given.items() if torch.is_tensor(each)})
+        try:
+            run(executor, *arguments, **options)
+        except InterpreterError as error:
+            while isinstance(error, InterpreterError):  # one for each function
+                error = error.__cause__
+            raise error from None
+        launch.check()
+
+    def set_grid_dim(builder, *size):
+        nonlocal order
+        order = zip(*np.unravel_index(random.permutation(np.prod(size)), size))
+        set_size(builder, *size)
+
+    def set_grid_idx(builder, *index):
+        index = tuple(map(int, next(order)))
+        launch.program = np.ravel_multi_index(index, builder.grid_dim)
+        set_index(builder, *index)
+
+    def create_masked_load(builder, pointers, mask, *more):
+        launch.access("reads", pointers, mask)
+        return load(builder, pointers, mask, *more)
+
+    def create_masked_store(builder, pointers, value, mask, *more):
+        launch.access("writes", pointers, mask)
+        return store(builder, pointers, value, mask, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GridExecutor, "__call__", checked)
+        patch.setattr(InterpreterBuilder, "set_grid_dim", set_grid_dim)
+        patch.setattr(InterpreterBuilder, "set_grid_idx", set_grid_idx)
+        patch.setattr(InterpreterBuilder, "create_masked_load", create_masked_load)
+        patch.setattr(InterpreterBuilder, "create_masked_store", create_masked_store)
+        yield
 
 
 def product(self, left, right, total, input_precision, max_num_imprecise_acc):

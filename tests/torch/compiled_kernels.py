@@ -1,10 +1,14 @@
 """Compiles the layer's kernels for a compute capability, as a step on such a GPU would, and describes the result.
 
-    python tests/torch/compiled_kernels.py 90 [one]     (one: the kernels of a single step, otherwise of several)
+    python tests/torch/compiled_kernels.py 90 [one | transposed]
+
+With "one", the kernels of a single step, otherwise of several; with "transposed", kernels that read the centers of a
+product in an order that needs a slow transposition.
 
 Prints a line of JSON for each kernel: name, registers, spills in loops, bytes of shared memory, numbers of tensor core
-instructions by kind, whether it computes products, and whether it was compiled by the comparison of the first step, or
-only by steps of other sizes.
+instructions by kind, numbers of waits for Hopper's tensor cores that leave instructions in flight (overlaps) and that
+do not (drains), whether it computes products, and whether it was compiled by the comparison of the first step, or only
+by steps of other sizes.
 """
 
 import json
@@ -29,6 +33,7 @@ from partial_fc_torch.layer.objectives import Softmax
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
 from partial_fc_torch.layer.products import products_of
 from partial_fc_torch.layer.step import Loss
+from planted import planted
 
 TENSOR_CORES = {"wgmma": r"wgmma\.mma_async", "mma": r"\bmma\.sync", "tcgen05": r"tcgen05\.mma"}
 # Type of the products, whether the kernels compute them, margin, optimizer, whether centers are gathered, and whether
@@ -40,6 +45,7 @@ CASES = [
     ("tf32", False, CurricularFace(), AdamW(), False, True),
     ("float16", True, CombinedMarginLoss(64.0, 1.0, 0.0, 0.4, 0.3), Adagrad(), False, False),
 ]
+TRANSPOSED = "logits.py", "chunk_columns[None, :] * E + at[:, None]", "chunk_columns[None, :] + at[:, None] * T"
 # Batch and centers of steps: divisible by 16 or not, one row, one tile or several
 SIZES = [(256, 1024), (256, 1000), (1, 64), (100, 40_000)]
 
@@ -70,7 +76,10 @@ def describe(name, compiled):
         usage, sass = (subprocess.run(each, capture_output=True, text=True, check=True).stdout for each in commands)
     cores = {kind: len(re.findall(pattern, compiled.asm["ptx"])) for kind, pattern in TENSOR_CORES.items()}
     registers = int(re.search(r"REG:(\d+)", usage)[1])
-    return {"kernel": name, "registers": registers, "spills": spills(sass), "shared": compiled.metadata.shared, **cores}
+    in_flight = re.findall(r"WARPGROUP\.DEPBAR\.LE gsb0, 0x(\w+)", sass)
+    waits = {"drains": in_flight.count("0"), "overlaps": len(in_flight) - in_flight.count("0")}
+    sizes = {"registers": registers, "spills": spills(sass), "shared": compiled.metadata.shared}
+    return {"kernel": name, **sizes, **cores, **waits}
 
 
 def spills(sass):
@@ -83,7 +92,7 @@ def spills(sass):
     return sum(any(start <= at <= stop for start, stop in loops) for at in moved)
 
 
-def main(capability, cases):
+def main(capability, cases, triton_passes=triton_passes, selfcheck=selfcheck):
     found = {}
     target = GPUTarget("cuda", capability, 32)
     driver.set_active(
@@ -98,7 +107,7 @@ def main(capability, cases):
     selfcheck._require = lambda *numbers: None  # there are no results to compare
     LayerExchange.checked_loss = lambda *arguments: (0.0, [])
     for dtype, fused, margin, optimizer, *kind in cases:
-        blocks = blocks_for(divmod(capability, 10), 132, 50 << 20, margin.slopes_negatives)
+        blocks = blocks_for(divmod(capability, 10), 132, 50 << 20, fused, margin.slopes_negatives)
         loss = Loss(margin, Softmax(), products_of(dtype, margin.scale))
         passes = triton_passes.TritonPasses(loss, 0, blocks, fused)
         form = Form(torch.device("cpu"), torch.float32, 1, *kind)
@@ -116,4 +125,8 @@ def main(capability, cases):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), CASES[:1] if "one" in sys.argv else CASES)
+    cases, modules = CASES[:1] if "one" in sys.argv else CASES, []
+    if "transposed" in sys.argv:
+        copy = planted(Path(tempfile.mkdtemp()) / "kernels", "partial_fc_torch.layer.kernels", TRANSPOSED)
+        cases, modules = [("tf32", True, *CASES[1][2:])], [copy("triton_passes"), copy("selfcheck")]
+    main(int(sys.argv[1]), cases, *modules)

@@ -12,17 +12,25 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from partial_fc_torch import ArcFace, PartialFC
 from partial_fc_torch.layer import exchange, margins, module, objectives
+from partial_fc_torch.layer.optimizers import SGD
 from partial_fc_torch.layer.stores import host
 
+# The fakes use internals of PyTorch, which change.
+WRITTEN_FOR = pytest.mark.skipif(torch.__version__ < "2.13", reason="fakes of GPUs are written for PyTorch 2.13")
 DEVICE = "cuda:1"
 RANK, RANKS = 1, 8
+B, E, CLASSES = 4, 8, 1600  # of all ranks
+NARROW = {"center_dtype": torch.bfloat16}
 # Operators that allocate or reshape memory, without work for the device.
 NO_KERNELS = ("prim::", "aten::empty", "aten::new_empty", "aten::detach", "aten::lift_fresh", "aten::_unsafe_view")
 NO_FAKE = ("aten::_fused_sgd_",)  # works in place, and has no fake implementation
@@ -130,12 +138,12 @@ def guarded_devices():
 
 
 @contextlib.contextmanager
-def fake_gpu(monkeypatch):
+def fake_gpu(monkeypatch, trace=None):
     """A context with fake GPUs; this process is rank 1 of 8 and has the second one. Yields its Trace.
 
     The host reads the values of a batch with labels 0, a loss of 0, and no overflow.
     """
-    trace = Trace()
+    trace = trace or Trace()
 
     def statistics(copy):
         copy._copied.synchronize()
@@ -187,3 +195,29 @@ def fake_gpu(monkeypatch):
                 yield trace
         finally:
             torch.distributed.destroy_process_group()
+
+
+def build(margin=ArcFace, optimizer=SGD, rate=0.2, dtype=torch.float32, cache=0, tile=64, **arguments):
+    optimizer = optimizer() if optimizer else None
+    sizes = {"num_classes": CLASSES, "embedding_size": E, "sample_rate": rate, "tile_classes": tile}
+    sizes |= {"logits_cache_mb": cache, "layer_dtype": dtype, "device": DEVICE}
+    layer = PartialFC(margin_softmax=margin(), optimizer=optimizer, **(sizes | arguments))
+    layer.learning_rate = 0.1
+    return layer
+
+
+def step(layer, trace, batch=B, steps=1):
+    """Some steps of a layer; returns the events of the last one."""
+    for _ in range(steps):
+        trace.clear()
+        features = torch.empty(batch, layer.embedding_size, device=DEVICE)
+        gradient, loss = layer.step(features, np.arange(batch))
+    assert gradient.shape == features.shape and gradient.device == features.device
+    assert loss.device.type == "cpu"
+    return list(trace.events)
+
+
+def sample_on_host(sampler, labels):
+    """Like ClassCenters.sample; tensors on the host are no fakes."""
+    with _disable_current_modes():
+        return torch.from_numpy(sampler(labels.numpy())[0])

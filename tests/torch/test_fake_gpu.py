@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from fake_gpu import DEVICE, RANKS, Trace, fake_gpu
+from fake_gpu import DEVICE, NARROW, RANKS, WRITTEN_FOR, B, Trace, build, fake_gpu, sample_on_host, step
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _disable_current_modes
@@ -27,41 +27,17 @@ from partial_fc_torch import (
     CosFace,
     CurricularFace,
     MagFace,
-    PartialFC,
     get_model,
 )
 from partial_fc_torch.engine import TorchEngine
 from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
 from partial_fc_torch.optimizers import build_optimizer
 
-# The fakes use internals of PyTorch, which change.
-pytestmark = pytest.mark.skipif(torch.__version__ < "2.13", reason="fakes of GPUs are written for PyTorch 2.13")
-B, E, CLASSES = 4, 8, 1600  # of all ranks
+pytestmark = WRITTEN_FOR
 MARGINS = (ArcFace, AdaFace, MagFace, CurricularFace)
 CHOICES = (MARGINS, (SGD, AdamW, Adagrad), (1.0, 0.2, 0.0), (torch.float32, torch.bfloat16), (0, 256), (64, 128))
 CASES = list(itertools.product(*CHOICES))[::11]  # each pair of choices
-NARROW = {"center_dtype": torch.bfloat16}
 REDUCE_SCATTER = "c10d::_reduce_scatter_base_"
-
-
-def build(margin=ArcFace, optimizer=SGD, rate=0.2, dtype=torch.float32, cache=0, tile=64, **arguments):
-    optimizer = optimizer() if optimizer else None
-    sizes = {"num_classes": CLASSES, "embedding_size": E, "sample_rate": rate, "tile_classes": tile}
-    sizes |= {"logits_cache_mb": cache, "layer_dtype": dtype, "device": DEVICE}
-    layer = PartialFC(margin_softmax=margin(), optimizer=optimizer, **(sizes | arguments))
-    layer.learning_rate = 0.1
-    return layer
-
-
-def step(layer, trace, batch=B, steps=1):
-    """Some steps of a layer; returns the events of the last one."""
-    for _ in range(steps):
-        trace.clear()
-        features = torch.empty(batch, layer.embedding_size, device=DEVICE)
-        gradient, loss = layer.step(features, np.arange(batch))
-    assert gradient.shape == features.shape and gradient.device == features.device
-    assert loss.device.type == "cpu"
-    return list(trace.events)
 
 
 def test_the_host_waits_once_for_the_device(monkeypatch):
@@ -83,12 +59,6 @@ def test_with_a_bank_on_the_host_the_host_waits_for_the_labels_too(rate, optimiz
         events = step(layer, trace, steps=2)  # for the second step, rows were fetched in advance
     assert events.count("wait") == 2
     assert events.index("wait") < events.index("mm")
-
-
-def sample_on_host(sampler, labels):
-    """Like ClassCenters.sample; tensors on the host are no fakes."""
-    with _disable_current_modes():
-        return torch.from_numpy(sampler(labels.numpy())[0])
 
 
 @pytest.mark.parametrize("optimizer", [SGD, AdamW, Adagrad])

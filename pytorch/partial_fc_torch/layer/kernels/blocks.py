@@ -7,12 +7,13 @@ them in tests/torch/test_kernel_compilation.py shows. Their speed has not been m
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+PRODUCT_BLOCK = 128 * 128  # results that a multiprocessor computes at a time in a matrix product of PyTorch
 CHUNK_BYTES = 256 << 20  # upper limit of a chunk's arrays; about the size of a tile in partial_fc/layer/tiling.py
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Block sizes, each a power of 2."""
+    """Block sizes, each a power of 2, and properties of the GPU."""
 
     batch: int = 128  # rows of the batch in a tile of logits
     classes: int = 128  # centers in a tile of logits
@@ -34,7 +35,7 @@ class Blocks:
         block for each multiprocessor.
         """
         fitting = self.cache * 3 // 4 // (4 * batch + 2 * embedding_size)
-        busy = self.processors * self.batch * self.classes // embedding_size
+        busy = self.processors * PRODUCT_BLOCK // embedding_size
         most = CHUNK_BYTES // (6 * (batch + embedding_size))
         size = tile_classes or min(max(fitting, busy), most)
         return -(-max(size, 1) // self.classes) * self.classes
@@ -44,16 +45,18 @@ class Blocks:
 SMALLEST = Blocks(batch=4, classes=8, inner=4, numbers=16, processors=5, options={})
 
 
-def blocks_for(capability: tuple[int, int], processors: int, cache: int, slopes: bool) -> Blocks:
+def blocks_for(capability: tuple[int, int], processors: int, cache: int, fused: bool, slopes: bool) -> Blocks:
     """Returns the block sizes for a GPU.
 
     Args:
         capability: compute capability, at least (8, 0).
         processors: number of multiprocessors.
         cache: bytes of the L2 cache.
+        fused: whether the kernels compute products, for which large tiles read less.
         slopes: whether the negatives have slopes, which take registers in addition to the logits.
     """
     blocks = Blocks(processors=processors, cache=cache)
-    # Tiles of 128 x 128 logits spill on 10.x, which reads accumulators from tensor memory, and on graphics cards.
-    spills = capability[0] == 10 or capability not in ((8, 0), (9, 0))
-    return replace(blocks, classes=64) if slopes or spills else blocks
+    if not fused:
+        return replace(blocks, batch=32)
+    # Products of 128 x 128 spill registers on other GPUs than 9.0.
+    return replace(blocks, classes=64) if slopes or capability != (9, 0) else blocks

@@ -111,7 +111,7 @@ def _agreeing_kernels(
     loss, gpu = of_torch.loss, gpu_facts(step.features.unit.device)
     blocks = SMALLEST
     if gpu is not None:
-        blocks = blocks_for(gpu.capability, gpu.processors, gpu.cache, loss.margin.slopes_negatives)
+        blocks = blocks_for(gpu.capability, gpu.processors, gpu.cache, fused, loss.margin.slopes_negatives)
     passes = TritonPasses(loss, of_torch.tile_classes, blocks, fused, unit_copy)
     require_agreement(passes, Form.of(step), step.features.unit.shape[1], optimizer)
     return passes
