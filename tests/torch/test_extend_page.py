@@ -133,7 +133,7 @@ def test_the_margin_of_a_rare_class_is_larger(folder, monkeypatch):
     torch.testing.assert_close(layer.weight.grad.double(), centers.grad, rtol=1e-4, atol=1e-4)
 
 
-def test_an_encoder_of_transformers_trains_its_added_weights_alone_and_resumes(folder, monkeypatch, capsys):
+def test_an_encoder_of_transformers_trains_its_added_weights_alone_and_resumes(folder, monkeypatch, capfd):
     """Also the moving average keeps the frozen weights, and the ONNX file equals the network."""
     for name in ("transformers", "peft"):
         if not importlib.util.find_spec(name):
@@ -143,7 +143,7 @@ def test_an_encoder_of_transformers_trains_its_added_weights_alone_and_resumes(f
     monkeypatch.chdir(folder)
     (folder / "texts.py").write_text(TEXTS)
     runpy.run_path(str(folder / "lora.py"), run_name="__main__")
-    assert capsys.readouterr().out.strip().endswith("torch.Size([4, 16])")
+    assert capfd.readouterr().out.strip().endswith("torch.Size([4, 16])")
     changes = {"task": "items", "rec": "texts:Texts", "network": "lora:network", "num_classes": 20}
     changes |= {"embedding_size": 16, "batch_size": 16, "optimizer": "adamw", "lr": 0.01, "lr_reference_batch": 0}
     changes |= {"max_update": 6, "lr_steps": [], "checkpoint_every": 3, "ema_decay": 0.9, "baselines": False}
