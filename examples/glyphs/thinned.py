@@ -32,7 +32,8 @@ RARE = "margin=rare:RareClasses"
 MARGINS = {
     "m = 0.4": ["margin_options=m1=1,m2=0,m3=0.4"],
     "m = 0.5": ["margin_options=m1=1,m2=0,m3=0.5"],
-    "RareClasses, m = 0.5": [RARE, "margin_options=m=0.5,counts={counts}"],
+    "m = 0.7": ["margin_options=m1=1,m2=0,m3=0.7"],
+    "RareClasses, m = 0.7": [RARE, "margin_options=m=0.7,counts={counts}"],
 }
 SCHEDULE = ["batch_size=64", "num_epoch=12", "schedule=cosine", "warmup_steps=100", "max_grad_norm=5"]
 GROUPS = {"8 to 16": (8, MOST), "5 to 7": (5, 7), "2 to 4": (2, 4)}
@@ -94,13 +95,20 @@ def run(args: argparse.Namespace) -> int:
     counts = np.bincount(labels[labels >= 0])
     np.save(folder / "labels.npy", labels)
     np.save(folder / "counts.npy", counts)
-    rows = []
+    rows: list[list[str]] = []
     for name, settings in MARGINS.items():
         figures = []
         for seed in args.seeds:
             output = folder / f"margin{len(rows)}-seed{seed}"
             if not (output / "summary.json").exists():
-                command = [PYTHON, DATA.parent / "train.py", "--dataset", "glyphs", f"rec={root}", f"output={output}"]
+                command = [
+                    str(PYTHON),
+                    str(DATA.parent / "train.py"),
+                    "--dataset",
+                    "glyphs",
+                    f"rec={root}",
+                    f"output={output}",
+                ]
                 command += [f"labels={folder / 'labels.npy'}", "min_images_per_class=1", f"num_classes={len(counts)}"]
                 command += ["margin=combined", "val_targets=[]", "baselines=False", f"seed={seed}", *SCHEDULE]
                 command += [setting.format(counts=folder / "counts.npy") for setting in settings]
