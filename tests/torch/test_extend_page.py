@@ -121,6 +121,7 @@ def test_the_margin_of_a_rare_class_is_larger(folder, monkeypatch):
     counts = np.random.default_rng(1).integers(1, 600, 30)
     np.save("counts.npy", counts)
     layer = PartialFC_V2(margin_named("rare:RareClasses", 8.0, {"m": 0.4, "power": 0.5}), **SIZES)
+    assert not any("margins" in name for name in layer.state_dict())
     features, labels = next(batches(1))
     local = features.clone().requires_grad_()
     layer(local, labels).backward()
@@ -133,6 +134,7 @@ def test_the_margin_of_a_rare_class_is_larger(folder, monkeypatch):
     torch.testing.assert_close(layer.weight.grad.double(), centers.grad, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_encoder_of_transformers_trains_its_added_weights_alone_and_resumes(folder, monkeypatch, capfd):
     """Also the moving average keeps the frozen weights, and the ONNX file equals the network."""
     for name in ("transformers", "peft"):
