@@ -112,7 +112,7 @@ install_everything() {
 install_dev() {
     local lists=$SETUP_DIR/requirements
     phase dev "$(cat "$lists"/{dev,loops,trackers,sources,words,notebooks}.txt | sha256sum)" \
-        step "test tools (pytest), Accelerate, Lightning Fabric, Triton, trackers, datasets, a dictionary, timm, Jupyter's kernel" \
+        step "test tools (pytest), Accelerate, Lightning Fabric, transformers, peft, Triton, trackers, datasets, a dictionary, timm, Jupyter's kernel" \
         pip_install --no-compile pytest pytest-timeout pytest-xdist -r "$lists/loops.txt" -r "$lists/trackers.txt" \
         -r "$lists/sources.txt" -r "$lists/words.txt" \
         -r "$lists/notebooks.txt" -c "$lists/dev.txt" -c "$STATE/constraint.txt"

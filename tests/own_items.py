@@ -106,6 +106,13 @@ class Sought:
         return np.full((4, 4, 3), self.file.read(1)[0], np.uint8), position
 
 
+class Backwards(Sought):
+    """Orders its images itself, from the last one."""
+
+    def epoch_positions(self, indices, epoch, seed):
+        return N - 1 - indices
+
+
 class OfProcess(Signals):
     """A set that differs between processes."""
 

@@ -59,6 +59,8 @@ class FaceItems:
                 f"{self.records.path} has images of {in_set[0]}x{in_set[1]} (its property file), expected "
                 f"{image_size[0]}x{image_size[1]}: set image_size to the size of the set, or resize=True to scale them"
             )
+        if hasattr(self.records, "epoch_positions"):
+            self.epoch_positions = self.records.epoch_positions
         self._kept = KeptImages(self.records.runs, min_images_per_class)
         if not len(self._kept):
             largest = self.records.runs.images_per_label()[0].max()

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from partial_fc.utils.text import plural
+from partial_fc.utils.user_code import errors_of
 
 from .batch import Batch, Inputs, arrays_of, joined, map_inputs
 from .label_runs import NO_LABEL, class_labels
@@ -19,6 +20,7 @@ from .order import draw_labels, epoch_entries
 from .read_log import ReadCounters, ReadLog
 
 DIGESTED = 1 << 16  # items hashed at a time
+DIGESTED_INDICES = 1 << 12  # indices whose positions identify a set's own order
 
 
 class Items(Protocol):
@@ -32,6 +34,10 @@ class Items(Protocol):
     - ``describe(position)``: names an item in messages.
     - ``without_augmentation``: the same set without augmentation, for samples and ``new_centers=mean``.
     - ``order_entries``: JSON entries for how the items were selected; a checkpoint resumes with equal entries only.
+    - ``epoch_positions(indices, epoch, seed)``: the set's own order, instead of ``shuffle``. Returns the positions (P,)
+      of the items at ``indices`` (P,), 0 .. N - 1, of an epoch; an epoch has N items, and may repeat or lack some. The
+      result may depend on the arguments only, so that a resumed training reads the same items. Repeated items have
+      the same augmentation within an epoch.
     - ``read_counted(positions, epoch)``: returns (batch, bytes, seconds): what ``read`` returns, and what reading took.
       By default, these are the bytes of the arrays and the seconds in which ``read`` did not compute.
     """
@@ -109,7 +115,7 @@ class ItemBatches:
     Args:
         items: the set, see Items.
         batch_size: B.
-        shuffle: draw a new order in every epoch.
+        shuffle: draw a new order in every epoch; without effect if the set has its own order.
         rank, size: this rank, and R.
         seed: of the order.
         skip_bad_items: number of bad items that may be replaced by the following one, see ReadLog.
@@ -146,15 +152,25 @@ class ItemBatches:
                 f"batch_size {batch_size} on {plural(size, 'rank')} needs {plural(batch_size * size, 'item')}, there "
                 f"are {len(items)}: use a smaller batch or fewer ranks"
             )
+        filtered = getattr(items, "order_entries", {}).get("images_filter")
+        if filtered and hasattr(items, "epoch_positions"):
+            raise ValueError(
+                f"epoch_positions of the set orders all of its items, but min_images_per_class={filtered} leaves out "
+                "some: set it to 0"
+            )
         self.items, self.num_images, self.num_classes = items, len(items), items.num_classes
         self.batch_size, self.shuffle, self.rank, self.size, self.seed = batch_size, shuffle, rank, size, seed
         self.log, self.labels_per_item = ReadLog(skip_bad_items), labels_per_item
         self._without_augmentation: Items = getattr(items, "without_augmentation", items)
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """See Batches."""
-        return self.items.digest
+        """See Batches; depends on the set's own order, so that ranks and resumed trainings with another are refused."""
+        if not hasattr(self.items, "epoch_positions"):
+            return self.items.digest
+        indices = np.unique(np.linspace(0, self.num_images - 1, DIGESTED_INDICES).astype(np.int64))
+        order = np.concatenate([self._positions(epoch, indices) for epoch in range(2)])
+        return f"{self.items.digest}-{hashlib.sha256(order.tobytes()).hexdigest()[:16]}"
 
     @property
     def order(self) -> dict:
@@ -172,7 +188,7 @@ class ItemBatches:
         _ = self._shape_in_set  # before the time is taken, because the first call reads an item
         start = time.perf_counter()
         indices = first + self.rank * self.batch_size + np.arange(self.batch_size)
-        positions = epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices)
+        positions = self._positions(epoch, indices)
         batch, num_bytes, seconds = self._read(positions, epoch)
         batch = self._checked(batch, positions)
         if self.labels_per_item:
@@ -180,6 +196,21 @@ class ItemBatches:
             batch = Batch(batch.inputs, draw_labels(labels, self.labels_per_item, self.seed, epoch, positions))
         self.log.count(ReadCounters(self.batch_size, num_bytes, seconds, time.perf_counter() - start))
         return batch
+
+    def _positions(self, epoch: int, indices: np.ndarray) -> np.ndarray:
+        """Returns the positions (P,) int64 of the items at `indices` (P,) of the epoch's order."""
+        own_order = getattr(self.items, "epoch_positions", None)
+        if own_order is None:
+            return epoch_entries(self.num_images, self.shuffle, self.seed, epoch, indices)
+        with errors_of("epoch_positions of the set failed"):
+            positions = np.asarray(own_order(indices, epoch, self.seed))
+        fits = positions.shape == indices.shape and positions.dtype.kind in "iu"
+        if not fits or positions.min() < 0 or positions.max() >= self.num_images:
+            raise ValueError(
+                f"epoch_positions of the set has returned {positions.dtype} of shape {positions.shape} for indices of "
+                f"shape {indices.shape}, expected an integer from 0 to {self.num_images - 1} for each"
+            )
+        return positions.astype(np.int64)
 
     def _read(self, positions: np.ndarray, epoch: int) -> tuple[Batch, int, float]:
         """Returns the items at positions (P,), bad ones replaced by the following one; their bytes and seconds."""

@@ -45,7 +45,7 @@ class FileLabels:
         facts: attribute ``facts`` of another process with the same arguments, which then are not read from the file.
 
     Attributes:
-        items, num_classes, digest, order_entries: see Items.
+        items, num_classes, digest, order_entries, epoch_positions: see Items.
         facts: what reading the whole file has shown.
 
     Raises:
@@ -77,6 +77,8 @@ class FileLabels:
         self.order_entries = {**getattr(items, "order_entries", {})}
         if min_images:
             self.order_entries["images_filter"] = min_images
+        if hasattr(items, "epoch_positions"):
+            self.epoch_positions = items.epoch_positions
         if facts.lowest == NO_LABEL and labels.ndim == 1:
             self._file = labels[:, None]
 

@@ -1,5 +1,6 @@
 """The programs of docs/extend.md run, and their classes compute what the page says."""
 
+import contextlib
 import importlib
 import math
 import re
@@ -25,6 +26,23 @@ from partial_fc_torch.optimizers import build_optimizer
 from paths import ROOT
 
 PROGRAMS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), re.DOTALL)
+TEXTS = """
+import numpy as np
+
+
+class Texts:
+    def __init__(self):
+        rng = np.random.default_rng(0)
+        self.targets = np.repeat(np.arange(20), 4)
+        self.tokens = rng.integers(1, 100, (80, 12))
+        self.mask = (np.arange(12) < rng.integers(6, 13, (80, 1))).astype(np.float32)
+
+    def __len__(self):
+        return 80
+
+    def __getitem__(self, position):
+        return {"tokens": self.tokens[position], "mask": self.mask[position]}, self.targets[position]
+"""
 SIZES = {"num_classes": 30, "embedding_size": 8, "device": "cpu"}
 
 
@@ -45,13 +63,14 @@ def batches(steps):
 
 
 def test_every_program_of_the_page_has_a_file_name():
-    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 9
+    assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 11
 
 
 @pytest.mark.parametrize(
     "name, printed",
     [
         ("mv.py", r"loss \d+\.\d{4}"),
+        ("rare.py", r"margins \[0.15\d+, 0.5\], loss \d+\.\d{4}"),
         ("focal.py", r"loss \d+\.\d{4}"),
         ("lion.py", r"momentum \(1000, 128\)"),
         ("mixer.py", r"\d+ weights, loss \d+\.\d{4}"),
@@ -95,6 +114,60 @@ def test_the_margin_matches_its_formula_in_float64(tiling):
     cross_entropy(s * logits, labels).backward()
     torch.testing.assert_close(local.grad.double(), inputs.grad, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(layer.weight.grad.double(), centers.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_the_margin_of_a_rare_class_is_larger(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    counts = np.random.default_rng(1).integers(1, 600, 30)
+    np.save("counts.npy", counts)
+    layer = PartialFC_V2(margin_named("rare:RareClasses", 8.0, {"m": 0.4, "power": 0.5}), **SIZES)
+    assert not any("margins" in name for name in layer.state_dict())
+    features, labels = next(batches(1))
+    local = features.clone().requires_grad_()
+    layer(local, labels).backward()
+    inputs, centers = features.double().requires_grad_(), layer.weight.detach().double().requires_grad_()
+    cosine = linear(normalize(inputs), normalize(centers))
+    margins = torch.zeros_like(cosine)
+    margins[range(16), labels] = torch.tensor([0.4 * (counts.min() / counts[label]) ** 0.5 for label in labels])
+    cross_entropy(8 * (cosine - margins), labels).backward()
+    torch.testing.assert_close(local.grad.double(), inputs.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(layer.weight.grad.double(), centers.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_an_encoder_of_transformers_trains_its_added_weights_alone_and_resumes(folder, monkeypatch, capfd):
+    """Also the moving average keeps the frozen weights, and the ONNX file equals the network."""
+    for name in ("transformers", "peft"):
+        if not importlib.util.find_spec(name):
+            pytest.skip(f"no {name}")
+    with contextlib.suppress(ValueError):  # transformers imports torchvision if it exists, see timm_model.py
+        get_model("timm:mobilenetv3_small_050", num_features=8, image_size=64)
+    monkeypatch.chdir(folder)
+    (folder / "texts.py").write_text(TEXTS)
+    runpy.run_path(str(folder / "lora.py"), run_name="__main__")
+    assert capfd.readouterr().out.strip().endswith("torch.Size([4, 16])")
+    changes = {"task": "items", "rec": "texts:Texts", "network": "lora:network", "num_classes": 20}
+    changes |= {"embedding_size": 16, "batch_size": 16, "optimizer": "adamw", "lr": 0.01, "lr_reference_batch": 0}
+    changes |= {"max_update": 6, "lr_steps": [], "checkpoint_every": 3, "ema_decay": 0.9, "baselines": False}
+
+    def trained(output, **more):
+        settings = default.generate_config(changes={**changes, "output": str(output), **more}, trainer="torch")
+        train(settings, TorchFramework())
+        return [torch.load(output / f"backbone{kind}.pth", weights_only=True) for kind in ("", "_ema")]
+
+    start = importlib.import_module("lora").network(num_features=16).state_dict()
+    whole, average = trained(folder / "whole")
+    learned = {name for name in start if "lora_" in name or name.startswith("fc.")}
+    assert len(learned) == 2 * 2 * 2 + 2
+    for weights in (whole, average):
+        assert {name for name in start if name not in learned and not torch.equal(weights[name], start[name])} == set()
+        assert all(not torch.equal(weights[name], start[name]) for name in learned)
+    checkpoint = folder / "whole" / "checkpoints" / "step-0000000003"
+    with np.load(checkpoint / "backbone.npz") as arrays:
+        assert {name.split(":")[1] for name in arrays if name.startswith("state:")} == learned
+    trained(folder / "resumed", resume=str(checkpoint))
+    for name in ("backbone.pth", "backbone_ema.pth", "backbone.onnx", "rank_0_softmax_weight.pt"):
+        assert (folder / "resumed" / name).read_bytes() == (folder / "whole" / name).read_bytes(), name
 
 
 def test_the_optimizer_follows_its_algorithm():

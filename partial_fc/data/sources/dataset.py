@@ -96,6 +96,8 @@ class DatasetImages(ImageSet):
         self.items = LabelledDataset(name)
         labels = self.items.labels
         super().__init__(name, LabelRuns.of_labels(labels), int(labels.max()) + 1)
+        if hasattr(self.items.dataset, "epoch_positions"):
+            self.epoch_positions = self.items.dataset.epoch_positions
 
     @cached_property
     def digest(self) -> str:
@@ -131,6 +133,8 @@ class DatasetItems:
         self.digest = digest or self._items.digest
         self.labels = self._items.labels
         self.num_classes = int(self.labels.max()) + 1
+        if hasattr(self._items.dataset, "epoch_positions"):
+            self.epoch_positions = self._items.dataset.epoch_positions
         for position in range(len(self)):
             try:
                 self._form = shapes_of(self._items.read(position, as_arrays))

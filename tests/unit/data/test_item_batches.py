@@ -182,3 +182,52 @@ def test_items_that_do_not_fit_into_one_batch_are_named():
     for read in (lambda: batches.batch(0, 3), lambda: batches.sample(7)):
         with pytest.raises(ValueError, match=r"items [03] and 4 of the set have the shapes .*\(3,\).*\(4,\)"):
             read()
+
+
+class OwnOrder(ArrayItems):
+    """Every few items, beginning at another one in each epoch."""
+
+    def __init__(self, step=2):
+        super().__init__(INPUTS, LABELS)
+        self.step = step
+
+    def epoch_positions(self, indices, epoch, seed):
+        return (self.step * indices + epoch + seed) % N
+
+
+def test_a_set_may_have_its_own_order_which_ranks_share():
+    whole = ItemBatches(OwnOrder(), 6, shuffle=True, seed=4)
+    expected = (2 * np.arange(6, 12) + 3 + 4) % N
+    assert (whole.batch(3, 6).inputs["values"][:, 0] / 2).tolist() == expected.tolist()
+    parts = [ItemBatches(OwnOrder(), 3, rank=rank, size=2, seed=4).batch(3, 6).labels for rank in range(2)]
+    assert np.concatenate(parts).tolist() == LABELS[expected].tolist()
+
+
+def test_the_digest_tells_orders_apart():
+    orders = [ItemBatches(OwnOrder(step), 6, seed=seed) for step, seed in ((2, 4), (3, 4), (2, 5))]
+    assert len({batches_of().digest, *(each.digest for each in orders)}) == 4
+    assert ItemBatches(OwnOrder(), 3, rank=1, size=2, seed=4).digest == orders[0].digest
+
+
+@pytest.mark.parametrize(
+    "order, message",
+    [
+        (lambda indices, epoch, seed: indices[:-1], r"int64 of shape \(5,\) for indices of shape \(6,\)"),
+        (lambda indices, epoch, seed: indices / 2, "float64"),
+        (lambda indices, epoch, seed: indices + N, "from 0 to 22"),
+        (lambda indices, epoch, seed: indices - N, "from 0 to 22"),
+        (lambda indices: indices, "epoch_positions of the set failed: TypeError"),
+    ],
+)
+def test_a_wrong_order_is_refused(order, message):
+    items = ArrayItems(INPUTS, LABELS)
+    items.epoch_positions = order
+    with pytest.raises(ValueError, match=message):
+        ItemBatches(items, 6).batch(0, 0)
+
+
+def test_an_order_of_all_items_does_not_fit_to_a_part_of_them():
+    items = OwnOrder()
+    items.order_entries = {"images_filter": 3}
+    with pytest.raises(ValueError, match="min_images_per_class=3 leaves out some: set it to 0"):
+        ItemBatches(items, 6)

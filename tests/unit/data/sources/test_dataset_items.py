@@ -10,7 +10,9 @@ import pytest
 from PIL import Image
 
 from own_items import N, Signals, Sought
+from partial_fc.data.face_items import FaceItems
 from partial_fc.data.item_batches import ItemBatches
+from partial_fc.data.label_file import FileLabels
 from partial_fc.data.sources.dataset import DatasetItems, LabelledDataset
 from partial_fc.data.sources.forms import open_images
 
@@ -149,3 +151,21 @@ def test_a_dataset_for_one_thread_alone_is_told_of_processes():
     items = DatasetItems(Database())
     with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match=r"Database\[1\] .*set decode_processes=1"):
         pool.submit(items.read, np.array([1]), 0).result()
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("form", ["items", "images"])
+def test_a_dataset_may_order_its_items_as_images_and_with_labels_of_a_file_too(form, labelled, tmp_path):
+    name = "own_items:Backwards"
+    items = FaceItems(name, (4, 4)) if form == "images" else DatasetItems(name)
+    if labelled:
+        np.save(tmp_path / "labels.npy", np.arange(N) // 2)
+        items = FileLabels(items, str(tmp_path / "labels.npy"), N // 2)
+    batch = ItemBatches(items, 4, shuffle=True).batch(0, 8)
+    assert batch.inputs.reshape(4, -1).max(axis=1).tolist() == [N - 9, N - 10, N - 11, N - 12]
+    assert batch.labels.tolist() == [place // 2 if labelled else place for place in range(N - 9, N - 13, -1)]
+
+
+def test_an_order_does_not_fit_to_images_that_are_left_out():
+    with pytest.raises(ValueError, match="epoch_positions .* min_images_per_class=1 leaves out some: set it to 0"):
+        ItemBatches(FaceItems("own_items:Backwards", (4, 4), min_images_per_class=1), 4)
