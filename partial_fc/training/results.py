@@ -28,7 +28,7 @@ class LossPoint(NamedTuple):
     samples_per_second: float  # items of all ranks per second
     waiting: float | None  # fraction of the time that the slowest rank waited for data; None if not measured
     learning_rate: float | None = None  # learning rate of the backbone in the last of these updates; None if not known
-    head_losses: Mapping[str, float] = {}  # mean loss of each head by name; empty without heads
+    head_losses: Mapping[str, float] = {}  # mean loss of each head, or of softmax and teacher, by name; else empty
 
 
 def some_points(points: Sequence[LossPoint], most: int) -> list[LossPoint]:
