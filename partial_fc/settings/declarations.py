@@ -306,7 +306,7 @@ SETTINGS = Schema(
     ),
     Setting(
         "teacher_weight",
-        10.0,
+        100.0,
         "factor of the mean of 1 - cosine to the teacher's embeddings",
         above=0,
         at_most=10**4,

@@ -62,10 +62,11 @@ class Teacher:
             )
         self._onnx: FaceModel | ItemModel | None = None
         if is_torch_model(path) and not (os.path.isdir(path) and _needs_code(path)):
-            self._module = from_pretrained(path).requires_grad_(False).to(device)
-            if isinstance(self._module, Backbone):
-                use_channels_last(self._module)
-            self.digest = arrays_digest({**parameter_arrays(self._module), **statistic_arrays(self._module)})
+            module = from_pretrained(path).requires_grad_(False)
+            self.digest = arrays_digest({**parameter_arrays(module), **statistic_arrays(module)})
+            self._module = module.to(device)
+            if isinstance(module, Backbone):
+                use_channels_last(module)
         else:
             file = find_model(path)
             self._onnx = (FaceModel if pixels else ItemModel).open(file)

@@ -62,7 +62,7 @@ def test_every_kind_of_file_gives_the_same_losses(faces, teacher, tmp_path, capl
             np.testing.assert_allclose(other[name], losses, rtol=1e-3)
     assert any("Loss of softmax" in line and "Loss of teacher" in line for line in caplog.messages)
     total = json.loads((tmp_path / "0" / "curves.json").read_text())["losses"]
-    expected = np.array(first["softmax"]) + 10 * np.array(first["teacher"])
+    expected = np.array(first["softmax"]) + 100 * np.array(first["teacher"])
     np.testing.assert_allclose([loss for _, loss in total], expected, rtol=1e-5)
 
 
