@@ -10,6 +10,7 @@ from torch.nn.functional import relu
 from .lexemes import CODES
 
 HIDDEN = 64
+SMALL = 16  # width of a student, see docs/finetuning.md
 BLOCKS = 2
 KERNEL = 3
 
@@ -36,12 +37,12 @@ class WordNetwork(nn.Module):
     detects patterns of up to 9 letters at any position.
     """
 
-    def __init__(self, num_features: int, dropout: float = 0.0):
+    def __init__(self, num_features: int, dropout: float = 0.0, width: int = HIDDEN):
         super().__init__()
-        self.letters = nn.Embedding(CODES, HIDDEN)
-        self.blocks = nn.Sequential(*(Block(HIDDEN) for _ in range(BLOCKS)))
+        self.letters = nn.Embedding(CODES, width)
+        self.blocks = nn.Sequential(*(Block(width) for _ in range(BLOCKS)))
         self.dropout = nn.Dropout(dropout)
-        self.fc = nn.Linear(2 * HIDDEN, num_features)
+        self.fc = nn.Linear(2 * width, num_features)
         self.features = nn.BatchNorm1d(num_features, affine=False)
 
     def forward(self, letters: torch.Tensor) -> torch.Tensor:
@@ -57,3 +58,8 @@ class WordNetwork(nn.Module):
 def words(num_features: int, image_size: int = 0, dropout: float = 0.0) -> WordNetwork:
     """Builds the network; ``image_size`` is not used."""
     return WordNetwork(num_features, dropout)
+
+
+def small_words(num_features: int, image_size: int = 0, dropout: float = 0.0) -> WordNetwork:
+    """Builds a network of a quarter of the width; ``image_size`` is not used."""
+    return WordNetwork(num_features, dropout, SMALL)

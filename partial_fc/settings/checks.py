@@ -49,6 +49,7 @@ def check_settings(
         raise SettingsError(str(error)) from None
     _check_data(settings, named, dataset_preset)
     _check_start(settings, trainer)
+    _check_teacher(settings)
     ratios = settings["sample_ratio"]
     if settings["sampling_correction"] and 0 in (ratios if isinstance(ratios, list) else [ratios]):
         raise SettingsError(NOTHING_TO_CORRECT)
@@ -229,3 +230,20 @@ def _check_start(settings: Settings, trainer: str) -> None:
             f"resume is {resume}, which holds weights, not a checkpoint of this trainer: set --pretrained to this path "
             "instead, and --class-map same to also load the class centers"
         )
+
+
+def _check_teacher(settings: Settings) -> None:
+    """Refuses settings of a teacher that is missing, and what a training with a teacher does not support."""
+    if not settings["teacher"]:
+        for name in ("teacher_weight", "softmax_weight", "teacher_centers"):
+            if settings[name] != SETTINGS.settings[name].default:
+                raise SettingsError(f"{name} is {settings[name]}, but there is no teacher: set teacher, or remove it")
+    elif settings["heads"]:
+        raise SettingsError("teacher and heads are both set, but a teacher needs a training of one head: remove one")
+    if settings["teacher_centers"] == "none":
+        return
+    for name, none in (("class_map", ""), ("new_centers", "random")):
+        if settings[name] != none:
+            raise SettingsError(
+                f"teacher_centers is {settings['teacher_centers']!r}, but {name} also sets class centers: remove one"
+            )

@@ -23,6 +23,7 @@ OBJECTIVES = ("softmax", "softmax_shared", "mlcd", "circle", "sphereface2", "uni
 BACKENDS = ("", "gloo", "nccl")
 GRADIENT_DTYPES = ("float32", "bfloat16", "float16")
 NEW_CENTERS = ("random", "mean")
+TEACHER_CENTERS = ("none", "initial", "frozen")
 
 
 def _options(name: str, help: str, part: str = "", trainer: str = "") -> Setting:
@@ -293,6 +294,39 @@ SETTINGS = Schema(
         "random",
         "initial class centers of classes that are not loaded: random, or the mean embedding of the class's images",
         choices=NEW_CENTERS,
+    ),
+    "Distillation",
+    Setting(
+        "teacher",
+        "",
+        "trained model whose embeddings the backbone learns: the output folder of a training, a state_dict file, or an "
+        "ONNX file",
+        path=True,
+        trainer="torch",
+    ),
+    Setting(
+        "teacher_weight",
+        100.0,
+        "factor of the mean of 1 - cosine to the teacher's embeddings",
+        above=0,
+        at_most=10**4,
+        trainer="torch",
+    ),
+    Setting(
+        "softmax_weight",
+        1.0,
+        "factor of the gradient that the backbone gets from the softmax beside a teacher; 0 learns from the teacher "
+        "alone",
+        at_least=0,
+        at_most=10**4,
+        trainer="torch",
+    ),
+    Setting(
+        "teacher_centers",
+        "none",
+        "class centers of the teacher's training, of the same classes: none, the initial centers, or frozen",
+        choices=TEACHER_CENTERS,
+        trainer="torch",
     ),
     "Output",
     Setting("models_root", "models", "folder that holds the run folders <network>-<loss>-<dataset>", path=True),

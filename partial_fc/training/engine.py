@@ -101,7 +101,8 @@ class Engine(Protocol):
         memory_bank: see CenterBank.
         banks: the bank of each head by its name in checkpoints, where the first head has the empty name of a training
             without heads; its bank is ``memory_bank``.
-        head_losses: loss of each head in the last step by name, as `step` returns the loss; empty without names.
+        head_losses: loss of each head, or of softmax and teacher, in the last step by name, as `step` returns the loss;
+            empty without names.
         device: this rank's device, for the log.
         on_gpu: whether the device is a GPU.
         num_classes: C, on all ranks together.

@@ -28,7 +28,7 @@ class LossPoint(NamedTuple):
     samples_per_second: float  # items of all ranks per second
     waiting: float | None  # fraction of the time that the slowest rank waited for data; None if not measured
     learning_rate: float | None = None  # learning rate of the backbone in the last of these updates; None if not known
-    head_losses: Mapping[str, float] = {}  # mean loss of each head by name; empty without heads
+    head_losses: Mapping[str, float] = {}  # mean loss of each head, or of softmax and teacher, by name; else empty
 
 
 def some_points(points: Sequence[LossPoint], most: int) -> list[LossPoint]:
@@ -100,8 +100,8 @@ class TrainingResult(NamedTuple):
 
     @property
     def head_losses(self) -> dict[str, list[tuple[int, float | None]]]:
-        """(update, loss) of each log line by head; empty without heads."""
-        names = [head.name for head in self.heads if head.name]
+        """(update, loss) of each log line by name, for the names of the last one; see LossPoint."""
+        names = self.losses[-1].head_losses if self.losses else ()
         return {name: [(point.num_update, point.head_losses.get(name)) for point in self.losses] for name in names}
 
     def summary(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class TrainingResult(NamedTuple):
             "skipped_images": self.skipped,  # name in the first versions
             "skipped_samples": self.skipped,
             "final_loss": self.losses[-1].loss if self.losses else None,
-            **({"final_losses": dict(self.losses[-1].head_losses)} if self.head_losses and self.losses else {}),
+            **({"final_losses": dict(self.losses[-1].head_losses)} if self.head_losses else {}),
             "verification": {name: set_result.value for name, set_result in self.sets.items()},
             "verification_details": {
                 name: {**set_result.points[-1]._asdict(), "best": set_result.best_value}

@@ -58,7 +58,7 @@ def items_of_update(settings) -> int:
 
 
 def learning_rates(settings, ranks: int) -> tuple[float, float]:
-    """Returns the initial learning rates of backbone and class centers; both follow ``lr`` unless set.
+    """Returns the initial learning rates of backbone and class centers; both follow ``lr`` unless set or frozen.
 
     ``lr`` is scaled from a batch of ``lr_reference_batch`` images. Linear scaling changes the weights by about the same
     amount per epoch at any batch size (Goyal et al. 2017, arXiv 1706.02677, section 2.1).
@@ -67,7 +67,8 @@ def learning_rates(settings, ranks: int) -> tuple[float, float]:
     if reference:
         scaled = scaled / reference * items_of_update(settings) * ranks
     backbone, centers = (options_of(settings, name).lr for name in ("optimizer_options", "layer_options"))
-    return backbone or scaled, centers or scaled
+    frozen = settings.get("teacher_centers") == "frozen"
+    return backbone or scaled, 0.0 if frozen else centers or scaled
 
 
 def describe_rates(settings, ranks: int) -> str:

@@ -127,7 +127,8 @@ def _prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collec
 
     def prepare() -> bool:
         inputs = [plan.checkpoint.path] if plan.checkpoint else [settings.pretrained, settings.class_map]
-        is_new = prepare_folder(folder, plan.keep_folder, [path for path in inputs if path not in ("", SAME)])
+        inputs = [path for path in (*inputs, settings.teacher) if path not in ("", SAME)]
+        is_new = prepare_folder(folder, plan.keep_folder, inputs)
         checkpoint_folder(settings, folder).clean()
         return is_new
 

@@ -65,6 +65,7 @@ from .partial_fc import PartialFC
 from .pretrained import config_content
 from .published_files import read_pretrained
 from .saving import save_model
+from .teacher import Distillation, open_teacher, take_teacher_centers
 
 HEADS = "heads"  # folder in the output folder with the class centers of the heads after the first
 
@@ -239,13 +240,19 @@ class TorchFramework:
     ) -> TorchEngine:
         """Builds the engine, see Framework.build_engine; its centers are saved to ``folder``.
 
-        Collectives: all-gathers ``status.memory_bank`` and ``status.module``; the broadcasts of
-        DistributedDataParallel; all-gather ``status.optimizer``.
+        Collectives: with a teacher, all-gathers ``status.teacher`` and ``agree``; all-gathers ``status.memory_bank``
+        and ``status.module``; the broadcasts of DistributedDataParallel; all-gather ``status.optimizer``.
         """
         heads = heads or [Head("", settings)]
         collectives = self.collectives
         logging.info("%s", device_line(self.device))
         logging.info("%s", precision_line(settings, self.device, collectives.size))
+        distillation = None
+        if settings.teacher:
+            open_own = partial(open_teacher, settings, task, data.sample(2), self.device)
+            teacher = collectives.run_on_all_ranks("teacher", open_own)
+            collectives.assert_same_on_all_ranks({"teacher": teacher.digest})  # each host reads its own disk
+            distillation = Distillation(teacher, settings.teacher_weight, collectives)
 
         def build_heads() -> list[LayerHead]:
             built = list[LayerHead]()
@@ -256,7 +263,9 @@ class TorchFramework:
                     margins = margins_by_update(head.settings, epochs)
                     weights = sampling_weights(head.settings, of_head)
                     layer = self.build_layer(head.settings, path, model_format, weights)
-                built.append(LayerHead(head.name, layer, head.weight, margins))
+                    if settings.teacher_centers != "none":
+                        take_teacher_centers(settings.teacher, layer)
+                built.append(LayerHead(head.name, layer, head.weight * settings.softmax_weight, margins))
             return built
 
         layer_heads = collectives.run_on_all_ranks("memory_bank", build_heads)
@@ -287,6 +296,7 @@ class TorchFramework:
             compiled=options_of(settings, "network_options").compile,
             frozen=frozen_modules(backbone, factors),
             heads=layer_heads,
+            distillation=distillation,
         )
         return collectives.run_on_all_ranks("optimizer", build)
 

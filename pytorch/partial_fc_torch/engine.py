@@ -34,6 +34,7 @@ from .memory_format import format_of
 from .optimizers import BackboneOptimizer, build_optimizer
 from .partial_fc import PartialFC
 from .pixels import normalized
+from .teacher import Distillation
 
 Arrays = dict[str, np.ndarray]
 Rates = tuple[float, ...]  # of the backbone, and of the centers of each head
@@ -85,6 +86,8 @@ class TorchEngine:
         heads: several layers, of which the first is ``layer``. A step then takes a list with a batch for each, adds
             their weighted gradients of the backbone, and averages the sum over the ranks once. The centers of a head
             get the gradient of its own loss, without the weight. None is ``layer`` alone.
+        distillation: adds the loss by a teacher's embeddings to that of the layer, for one head; None for no teacher.
+            ``head_losses`` then has the losses "softmax" and "teacher", without their weights.
 
     Attributes:
         backbone: the module without DistributedDataParallel.
@@ -118,6 +121,7 @@ class TorchEngine:
         ema_decay: float = 0.0,
         frozen: Sequence[nn.Module] = (),
         heads: Sequence[LayerHead] | None = None,
+        distillation: Distillation | None = None,
     ):
         self._parallel, self._forward = model, torch.compile(model) if compiled else model
         self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
@@ -125,7 +129,8 @@ class TorchEngine:
         self.collectives, self.device = layer.collectives, layer.device
         if self.collectives.size > 1 and self.backbone is model:
             raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
-        self.heads = heads or [LayerHead("", layer)]
+        self.heads, self.distillation = heads or [LayerHead("", layer)], distillation
+        self._teacher_losses: list[torch.Tensor] = []  # of the micro-batches of a step
         self.banks = {head.name if number else "": TorchBank(head.layer) for number, head in enumerate(self.heads)}
         self.memory_bank = self.banks[""]
         self.head_losses: dict[str, torch.Tensor] = {}
@@ -191,6 +196,10 @@ class TorchEngine:
         self._update(learning_rate)
         if self.averaged:
             self.averaged.update(self.num_update)
+        if self.distillation:
+            loss, self._teacher_losses = self.distillation.mean_loss(self._teacher_losses), []
+            self.head_losses = {"softmax": losses[0], "teacher": loss}
+            return self.heads[0].weight * losses[0].to(loss.device) + self.distillation.weight * loss
         if len(batches) == 1:
             return losses[0]
         self.head_losses = {head.name: loss for head, loss in zip(self.heads, losses)}
@@ -217,13 +226,20 @@ class TorchEngine:
         self, inputs: Tensors, labels: np.ndarray, layer_step: Callable[..., Any], weight: float
     ) -> torch.Tensor:
         """Computes the gradients of the backbone, times the loss scale and the weight; returns the mean loss."""
-        inputs = self._on_device(inputs)
+        on_device = self._on_device(inputs)
         with self._autocast():
-            features = self._forward(inputs)
+            features = self._forward(on_device)
         gradient, loss = layer_step(features, labels)
         if self._scaling:
             self._scaling.settle()  # does not wait: the layer has waited for the device after the previous update
-        features.backward((gradient * (weight * self._scale)).to(features.dtype))
+        gradient = gradient * (weight * self._scale)
+        if self.distillation:
+            with self._autocast():
+                target = self.distillation.teacher.embed(inputs, on_device)
+            of_teacher, teacher_loss = self.distillation.gradient(features, target)
+            gradient = gradient + of_teacher * (self._scale / self.gradient_acc)
+            self._teacher_losses.append(teacher_loss)
+        features.backward(gradient.to(features.dtype))
         return loss
 
     def _on_device(self, inputs: Tensors) -> Tensors:

@@ -76,7 +76,7 @@ def test_a_training_with_heads_resumes_on_any_number_of_ranks(succeed, arguments
     np.testing.assert_allclose(losses + 0.5 * others, [loss for _, loss in curves["losses"]], rtol=1e-5)
     assert updates.tolist() == [2, 4, 6, 7]
     page = (whole / "report.html").read_text()
-    assert "Loss of each head" in page and "loss adaface" in page
+    assert "Parts of the loss" in page and "loss adaface" in page
     assert list((whole / "heads" / "others").glob("rank_1_softmax_weight.pt"))
     assert len(list(whole.rglob("*.onnx"))) == 1
 

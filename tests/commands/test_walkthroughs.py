@@ -102,7 +102,8 @@ def test_fine_tuning(faces, tmp_path):
 @needs_torch
 def test_the_commands_of_fine_tuning_for_every_kind_of_file_are_accepted():
     page = (DOCS / "finetuning.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^python train\.py \$new (.*?) *(?:#.*)?$", re.split("```", page)[-2], re.MULTILINE)
+    block = page.partition("## From every kind of file")[2].split("```")[1]
+    commands = re.findall(r"^python train\.py \$new (.*?) *(?:#.*)?$", block, re.MULTILINE)
     assert len(commands) == 10
     new = ["rec=data/masked_set", "num_classes=200", "max_update=100", "schedule=polynomial"]
     program = f"""

@@ -71,7 +71,7 @@ def training_charts(result: TrainingResult) -> list[Chart]:
         *_first_figures(result),
         *roc_charts("ROC of the last verification", pairs, sorted(fars)),
         *curves({"": result.series}),
-        *over_updates("head-losses", "Loss of each head", "cross-entropy", result.head_losses, percent=False),
+        *over_updates("head-losses", "Parts of the loss", "loss", result.head_losses, percent=False),
     ]
 
 

@@ -117,6 +117,8 @@ def test_a_missing_or_large_file_and_the_other_trainer_are_refused(tmp_path):
         read(written(tmp_path, " " * (1 << 20) + "[]"))
     with pytest.raises(SettingsError, match="heads is .* only the torch trainer has this setting"):
         read(written(tmp_path, [A]), trainer="mxnet")
+    with pytest.raises(SettingsError, match="head a: teacher and heads are both set"):
+        read(written(tmp_path, [A]), teacher="models/large")
 
 
 def test_code_in_a_file_of_heads_needs_trust(tmp_path):

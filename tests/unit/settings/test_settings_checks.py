@@ -49,6 +49,7 @@ def refused(changes, words, trainer):
         ({"center_optimizer": "adamw"}, OTHER_TRAINER),
         ({"labels": "labels.npy"}, OTHER_TRAINER),
         ({"labels_per_item": 2}, OTHER_TRAINER),
+        ({"teacher": "models/large"}, OTHER_TRAINER),
         ({"objective": "mlcd"}, OTHER_TRAINER),
         ({"objective_options": "scale=2"}, OTHER_TRAINER),
         ({"dataset": "100w", "debug": False}, "dataset 100w has no images"),
@@ -74,6 +75,13 @@ def _options(setting, *options, **changes):
     [
         ({"fp16": True, "bf16": True}, "fp16 and bf16"),
         ({"gradient_dtype": "float16"}, "set fp16"),
+        *(({name: 2}, f"{name} is 2.0, but there is no teacher") for name in ("teacher_weight", "softmax_weight")),
+        ({"teacher_centers": "frozen"}, "there is no teacher: set teacher"),
+        ({"teacher": "models/large", "teacher_weight": 0}, "teacher_weight is 0.0, but must be above 0"),
+        *(
+            ({"teacher": "models/large", "teacher_centers": "initial", "pretrained": "model.pt", **own}, f"{name} also")
+            for own, name in (({"class_map": "same"}, "class_map"), ({"new_centers": "mean"}, "new_centers"))
+        ),
         ({"lr_epochs": [14, 8]}, "epochs is [14, 8] ... increasing"),
         ({"num_epoch": 3, "max_update": 100}, "num_epoch and max_update exclude each other"),
         ({"lr_epochs": [3], "lr_steps": [100]}, "lr_epochs and lr_steps set schedule"),
