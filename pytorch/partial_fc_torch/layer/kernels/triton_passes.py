@@ -59,14 +59,12 @@ class Kept:
     operand: torch.Tensor  # (G, E), the unit rows of the features as operand of the products
     units: torch.Tensor | None  # (N, E), the unit rows of the bank; None if they are computed for each chunk
     tile: dict[str, Any]  # arguments of both kernels that compute logits, by name
-    # Of the backward pass: the gradient by the unit rows of the features so far (G, E), a factor
-    # of all gradients, the arguments of both kernels
-    # that need the labels or the factor of the gradients, and the chunk whose feature gradient was added last.
-    d_unit: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    factor: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    row_term: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    labels: dict[str, torch.Tensor] = field(default_factory=dict)
-    pending: tuple[Chunk, torch.Tensor] | None = None  # with D (G, T)
+    # Of the backward pass, whose gradients are multiplied by a factor, see float16_factor:
+    factor: torch.Tensor = field(default_factory=lambda: torch.empty(0))  # scalar
+    row_term: torch.Tensor = field(default_factory=lambda: torch.empty(0))  # (G,), see logit_gradients_kernel
+    d_unit: torch.Tensor = field(default_factory=lambda: torch.empty(0))  # (G, E), the gradient by the unit features
+    labels: dict[str, torch.Tensor] = field(default_factory=dict)  # arguments of update_kernel, by name
+    pending: tuple[Chunk, torch.Tensor] | None = None  # the chunk whose feature gradient was added last, and its D
 
 
 class TritonPasses:
@@ -89,7 +87,9 @@ class TritonPasses:
         kept, blocks, batch = self._prepare(step), self.blocks, len(step.features.unit)
         step.kept = kept
         row_blocks = -(-batch // blocks.batch)
-        splits = max(1, min(kept.size // blocks.classes, 2 * blocks.processors // row_blocks))
+        # Kernels that only read need more programs to keep a multiprocessor busy than those with products.
+        programs = (2 if self.fused else 8) * blocks.processors
+        splits = max(1, min(kept.size // blocks.classes, programs // row_blocks))
         maxima = step.features.unit.new_full((splits, batch), logits.LOWEST.value)
         # Not parts of one array: Triton compiles a kernel for the alignment of its arguments, too.
         sums = torch.zeros_like(maxima)
