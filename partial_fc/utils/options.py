@@ -156,6 +156,7 @@ BOUNDS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "uniface": {"weight": {"above": 0, "at_most": 10**4}},
     "polynomial": {"power": {"above": 0, "at_most": 100}},
     "cosine": {"final": SHARE},
+    "exponential": {"final": {"above": 0, "at_most": 1}},
     "torch.optim": {  # for all of its classes
         **dict.fromkeys(("momentum", "betas", "alpha", "rho"), DECAY),
         **dict.fromkeys(("dampening", "weight_decay", "lr_decay", "momentum_decay", "lambd"), SHARE),

@@ -96,6 +96,7 @@ def _options(setting, *options, **changes):
         *_options("schedule", "power=0", "power=1e300", schedule="polynomial"),
         ({"schedule": "cosine", "schedule_options": "power=2"}, "cannot be created with"),
         *_options("schedule", "final=2", schedule="cosine"),
+        *_options("schedule", "final=0", "final=2", schedule="exponential"),
         *_options("margin", "m=-1", "m=nan", "h=0", "t_alpha=2", "t_alpha=0", "m=1e300", loss="adaface"),
         *_options("margin", "lambda_g=-5", "l_a=0", "u_a=1e300", "l_m=-0.1", "u_m=True", loss="magface"),
         *_options("margin", "m=-0.5", "m=4", loss="curricularface"),
