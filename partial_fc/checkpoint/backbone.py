@@ -10,6 +10,9 @@ from .layout import BACKBONE, statistics_file
 from .manifest import Manifest
 
 AVERAGE = "ema:"  # prefix of the names of a moving average of the weights
+MEAN = "mean:"  # prefix of the names of the mean over the last epochs
+MEAN_WINDOW = f"{MEAN}window"  # (2,) int64, the first of these epochs, and the number of ends in the mean
+AVERAGES = AVERAGE, MEAN
 
 
 def read_backbone(path: str, manifest: Manifest, rank: int, size: int) -> dict[str, np.ndarray]:

@@ -73,6 +73,7 @@ def _options(setting, *options, **changes):
     "changes, words",
     [
         ({"fp16": True, "bf16": True}, "fp16 and bf16"),
+        ({"ema_decay": 0.9, "average_checkpoints": 2}, "ema_decay and average_checkpoints"),
         ({"gradient_dtype": "float16"}, "set fp16"),
         ({"lr_epochs": [14, 8]}, "epochs is [14, 8] ... increasing"),
         ({"num_epoch": 3, "max_update": 100}, "num_epoch and max_update exclude each other"),

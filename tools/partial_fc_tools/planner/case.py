@@ -45,7 +45,7 @@ class Case(NamedTuple):
     unit_copy: str = "auto"  # a key of UNIT_COPIES; auto, which needs memory that is free, counts as none
     margin: str = MARGINS[0]
     backbone_optimizer: str = "sgd"  # a key of BACKBONE_STATES
-    ema: bool = False  # whether to keep a moving average of the backbone's weights
+    ema: bool = False  # whether to keep an average of the backbone's weights
     activation_checkpointing: bool = False
     gradient_dtype: str = "float32"  # type in which ranks exchange the backbone's gradients, a key of GRADIENT_BYTES
     gradient_acc: int = 1  # micro-batches of B images per update; the planner calls an update a step
