@@ -26,6 +26,7 @@ from partial_fc_torch import (
     ArcFace,
     CosFace,
     CurricularFace,
+    InterTopK,
     MagFace,
     PartialFC,
     get_model,
@@ -37,7 +38,7 @@ from partial_fc_torch.optimizers import build_optimizer
 # The fakes use internals of PyTorch, which change.
 pytestmark = pytest.mark.skipif(torch.__version__ < "2.13", reason="fakes of GPUs are written for PyTorch 2.13")
 B, E, CLASSES = 4, 8, 1600  # of all ranks
-MARGINS = (ArcFace, AdaFace, MagFace, CurricularFace)
+MARGINS = (ArcFace, AdaFace, MagFace, CurricularFace, InterTopK)
 CHOICES = (MARGINS, (SGD, AdamW, Adagrad), (1.0, 0.2, 0.0), (torch.float32, torch.bfloat16), (0, 256), (64, 128))
 CASES = list(itertools.product(*CHOICES))[::11]  # each pair of choices
 NARROW = {"center_dtype": torch.bfloat16}

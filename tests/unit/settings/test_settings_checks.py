@@ -101,6 +101,7 @@ def _options(setting, *options, **changes):
         *_options("margin", "m=-1", "m=nan", "h=0", "t_alpha=2", "t_alpha=0", "m=1e300", loss="adaface"),
         *_options("margin", "lambda_g=-5", "l_a=0", "u_a=1e300", "l_m=-0.1", "u_m=True", loss="magface"),
         *_options("margin", "m=-0.5", "m=4", loss="curricularface"),
+        *_options("margin", "k=0", "penalty=4", "m=-1", loss="inter_topk"),
         *_options("optimizer", "momentum=1", "weight_decay=1e300", "eps=-1", optimizer="sgd"),
         *_options("optimizer", "betas=(0.9, 1)", "eps=-1", optimizer="adamw"),
         *_options("optimizer", "dampening=-1", "alpha=nan", optimizer="torch.optim:RMSprop"),
