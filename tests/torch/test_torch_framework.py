@@ -25,6 +25,7 @@ from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.run_rank import run_rank
 from partial_fc.export.model import FaceModel
 from partial_fc.training import trainer
+from partial_fc.training.saved_training import read_pretrained
 from partial_fc.training.schedule import Epochs
 from partial_fc.training.tasks import build_task
 from partial_fc.training.trainer import train
@@ -375,6 +376,8 @@ def test_the_final_backbone_is_the_mean_over_the_last_epochs(tmp_path, faces):
     mean = np.mean([arrays["aux:embed.3.running_mean"] for arrays in statistics], axis=0)
     np.testing.assert_allclose(weights["embed.3.running_mean"], mean, rtol=1e-5, atol=1e-6)
     assert_same_embeddings(out, "backbone", OwnBackbone())
+    of_checkpoint = read_pretrained(saved[20], False, default_collectives, lambda *arguments: None)
+    np.testing.assert_array_equal(of_checkpoint.weights["arg:embed.2.weight"], weights["embed.2.weight"])
     verified = json.loads((out / "summary.json").read_text())["verification"]
     for update in (12, 20):  # within the mean, and of a complete training that was not verified
         again = tmp_path / f"again{update}"
