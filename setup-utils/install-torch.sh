@@ -114,7 +114,7 @@ install_dev() {
     phase dev "$(cat "$lists"/{dev,loops,trackers,sources,words,notebooks}.txt | sha256sum)" \
         step "test tools (pytest), Accelerate, Lightning Fabric, Triton, trackers, datasets, a dictionary, timm, Jupyter's kernel" \
         pip_install --no-compile pytest pytest-timeout pytest-xdist -r "$lists/loops.txt" -r "$lists/trackers.txt" \
-        -r "$lists/sources.txt" -r "$lists/words.txt" \
+        -r "$lists/sources.txt" -r "$lists/words.txt" -r "$lists/speakers.txt" \
         -r "$lists/notebooks.txt" -c "$lists/dev.txt" -c "$STATE/constraint.txt"
 }
 

@@ -1,0 +1,80 @@
+"""Compares models with mean filter banks on all pairs of utterances of unseen speakers.
+
+The mean over the training speakers is subtracted from all embeddings. The cohort of AS-norm consists of the means of
+these speakers' utterances. EER and minDCF (probability of a genuine pair 0.01) are in percent and 0 to 1.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from partial_fc.utils.cli import run_module, start
+from partial_fc.utils.progress import progress
+from partial_fc.utils.tables import markdown_table
+from partial_fc_torch import from_pretrained
+
+from .recordings import DATA, PARTS, Recordings, read_part
+from .scores import as_norm, figures, speaker_means, unit
+
+EXAMPLE = "models/speakers models/speakers-large-margin"
+BATCH = 32
+
+
+@torch.inference_mode()
+def embed(network: torch.nn.Module, recordings: Recordings) -> np.ndarray:
+    """Returns the embeddings (N, E) float32 of whole utterances."""
+    order = np.argsort(recordings.lengths, kind="stable")
+    rows = np.array_split(order, -(-len(order) // BATCH))
+    parts = []
+    with progress(len(rows), "batch", "embedding") as bar:
+        for batch in rows:
+            inputs = {name: torch.from_numpy(array) for name, array in recordings.read(batch).items()}
+            parts.append(network(inputs).numpy())
+            bar.update(1)
+    embeddings = np.empty((len(order), parts[0].shape[1]), np.float32)
+    embeddings[order] = np.concatenate(parts)
+    return embeddings
+
+
+def figures_of(
+    represent: Callable[[Recordings], np.ndarray], trained: Recordings, unseen: Recordings
+) -> dict[str, dict[str, float]]:
+    """Returns EER and minDCF by cosine and by AS-norm; ``represent`` returns the embeddings (N, E) of a part."""
+    means, speakers = speaker_means(unit(represent(trained)), trained.speakers), unseen.speakers
+    center = means.mean(axis=0)
+    rows, cohort = unit(unit(represent(unseen)) - center), unit(means - center)
+    return {"cosine": figures(rows @ rows.T, speakers), "AS-norm": figures(as_norm(rows, cohort), speakers)}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("models", type=Path, nargs="*", help="folders of trainings")
+    parser.add_argument("--root", type=Path, default=DATA / "speakers", help="folder of the set (data/speakers)")
+    parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    trained, unseen = (read_part(args.root, part) for part in PARTS)
+    found = {"mean filter banks": figures_of(Recordings.means, trained, unseen)}
+    for path in args.models:
+        represent = partial(embed, from_pretrained(path, trust_code=True))
+        found[str(path)] = figures_of(represent, trained, unseen)
+    rows = [
+        [name, scores, f"{100 * each['eer']:.2f}", f"{each['min_dcf']:.3f}"]
+        for name, of in found.items()
+        for scores, each in of.items()
+    ]
+    print("\n".join(markdown_table(["model", "scores", "EER, %", "minDCF"], rows)))
+    if args.out:
+        args.out.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    start(lambda: run_module("examples.speakers.evaluate", "python -m examples.speakers.evaluate"))
