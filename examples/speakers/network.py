@@ -87,7 +87,7 @@ def shortened(maps: torch.Tensor, lengths: torch.Tensor, stride: int) -> tuple[t
 
 
 def speakers(
-    num_features: int, width: int = 8, blocks: Sequence[int] = (1, 1, 1, 1), stem: int = 2, dropout: float = 0.0
+    num_features: int, width: int = 8, blocks: Sequence[int] = (1, 1, 1, 1), stem: int = 4, dropout: float = 0.0
 ) -> SpeakerNetwork:
     """Builds the network, see SpeakerNetwork; ``dropout`` is not used."""
     return SpeakerNetwork(num_features, width, blocks, stem)

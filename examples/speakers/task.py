@@ -29,7 +29,7 @@ class Speakers(Task):
         Setting("frames", 200, "length of a piece, in frames of 10 ms", at_least=10),
         Setting("width", 8, "channels of the network's first stage", at_least=1),
         Setting("blocks", [1, 1, 1, 1], "blocks of its stages", item=int, at_least=1),
-        Setting("stem", 2, "stride of its first convolution", at_least=1),
+        Setting("stem", 4, "stride of its first convolution", at_least=1),
     )
     frames: int
     width: int

@@ -16,8 +16,10 @@ from examples.speakers.network import speakers as speaker_network
 from examples.speakers.recordings import BANDS, FILES, PARTS, read_part
 from examples.speakers.scores import as_norm, figures, unit
 from examples.speakers.task import Pieces
+from examples.speakers.wespeaker_projection import Projection
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc.training.trainer import train
+from partial_fc_torch import InterTopK, PartialFC_V2
 from partial_fc_torch.build import TorchFramework
 
 MAKES_SPEECH = shutil.which("espeak-ng") and importlib.util.find_spec("kaldi_native_fbank")
@@ -144,3 +146,23 @@ def test_both_stages_train_resume_and_are_compared(root, tmp_path, capfd):
     assert len(capfd.readouterr().out.splitlines()) == 2 + 3 * 2
     found = json.loads((tmp_path / "figures.json").read_text())
     assert found[str(first)]["cosine"]["eer"] == pytest.approx(found[str(second)]["cosine"]["eer"], abs=0.02)
+
+
+def test_the_projection_of_wespeakers_loop_has_its_form():
+    conf = {"embed_dim": 8, "num_class": 20, "scale": 32.0, "K": 2, "k_top": 3, "mp": 0.06}
+    projection, random = Projection(conf), torch.Generator().manual_seed(0)
+    rows, labels = torch.randn(6, 8, generator=random), torch.arange(6)
+    losses = []
+    for margin in (0.0, 0.1):
+        projection.update(margin)
+        outputs, loss = projection(rows, labels)
+        layer = PartialFC_V2(InterTopK(32.0, margin, 3, 0.3 * margin), 8, 20, 1.0, sub_centers=2)
+        layer.weight.data.copy_(projection.layer.weight)
+        assert outputs.shape == (6, 20) and projection.margin == margin
+        torch.testing.assert_close(loss, layer(rows, labels))
+        losses.append(loss.item())
+    loss.backward()
+    assert projection.layer.weight.grad.any() and losses[0] < losses[1]
+    projection = Projection({**conf, "do_lm": True})
+    projection.update(0.5)
+    assert projection.layer.margin.penalty == 0 and projection.layer.margin.m == 0.5
