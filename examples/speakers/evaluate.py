@@ -1,7 +1,8 @@
 """Compares models with mean filter banks on all pairs of utterances of unseen speakers.
 
-The mean over the training speakers is subtracted from all embeddings. The cohort of AS-norm consists of the means of
-these speakers' utterances. EER and minDCF (probability of a genuine pair 0.01) are in percent and 0 to 1.
+Three kinds of scores: cosines; cosines after the mean over the training speakers is subtracted; and these with AS-norm,
+whose cohort consists of the means of the training speakers' utterances. The probability of a genuine pair of minDCF is
+0.01.
 """
 
 import argparse
@@ -44,11 +45,16 @@ def embed(network: torch.nn.Module, recordings: Recordings) -> np.ndarray:
 def figures_of(
     represent: Callable[[Recordings], np.ndarray], trained: Recordings, unseen: Recordings
 ) -> dict[str, dict[str, float]]:
-    """Returns EER and minDCF by cosine and by AS-norm; ``represent`` returns the embeddings (N, E) of a part."""
-    means, speakers = speaker_means(unit(represent(trained)), trained.speakers), unseen.speakers
+    """Returns EER and minDCF by kind of scores; ``represent`` returns the embeddings (N, E) of a part."""
+    means, rows = speaker_means(unit(represent(trained)), trained.speakers), unit(represent(unseen))
     center = means.mean(axis=0)
-    rows, cohort = unit(unit(represent(unseen)) - center), unit(means - center)
-    return {"cosine": figures(rows @ rows.T, speakers), "AS-norm": figures(as_norm(rows, cohort), speakers)}
+    centered, cohort = unit(rows - center), unit(means - center)
+    scores = {
+        "cosine": rows @ rows.T,
+        "mean subtracted": centered @ centered.T,
+        "AS-norm": as_norm(centered, cohort),
+    }
+    return {kind: figures(each, unseen.speakers) for kind, each in scores.items()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

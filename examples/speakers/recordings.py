@@ -46,21 +46,12 @@ class Recordings(NamedTuple):
         return np.diff(self.starts)
 
     def read(self, rows: np.ndarray) -> Inputs:
-        """Returns whole utterances at rows (n,), padded as `cut` does."""
+        """Returns utterances (n,): ``frames`` (n, T, BANDS) float32, padded with zeros, and ``lengths`` (n,)."""
         lengths = self.lengths[rows]
-        return self.cut(self.starts[rows], lengths, -(-int(lengths.max()) // ROUNDED) * ROUNDED)
-
-    def cut(self, firsts: np.ndarray, lengths: np.ndarray, width: int) -> dict[str, np.ndarray]:
-        """Returns pieces of utterances: ``frames`` (n, width, BANDS) float32, padded with zeros, and ``lengths`` (n,).
-
-        Args:
-            firsts: (n,) first frame of each piece.
-            lengths: (n,) frames of each piece, at most ``width``.
-        """
-        frames = np.zeros((len(firsts), width, BANDS), np.float32)
-        for place, (first, length) in enumerate(zip(firsts.tolist(), lengths.tolist())):
-            frames[place, :length] = self.frames[first : first + length]
-        return {"frames": frames, "lengths": lengths.astype(np.int64)}
+        frames = np.zeros((len(rows), -(-int(lengths.max()) // ROUNDED) * ROUNDED, BANDS), np.float32)
+        for place, row in enumerate(rows):
+            frames[place, : lengths[place]] = self.frames[self.starts[row] : self.starts[row + 1]]
+        return {"frames": frames, "lengths": lengths}
 
     def means(self) -> np.ndarray:
         """Returns the mean frame of each utterance (N, BANDS) float32."""

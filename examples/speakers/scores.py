@@ -6,7 +6,7 @@ Shapes: N utterances, P pairs, K speakers of the cohort, E embedding.
 import numpy as np
 
 P_TARGET = 0.01  # probability of a genuine pair, for minDCF; both errors cost 1
-TOP = 300  # speakers of the cohort that are nearest to an utterance
+TOP = 20  # nearest speakers of the cohort: 5 % of 400, as WeSpeaker's 300 of 5,994
 
 
 def unit(rows: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from .scores import figures, unit
 
 
 class Speakers(Task):
-    """A class is a speaker, and an item a piece of an utterance; see Recordings.cut.
+    """A class is a speaker, and an item a piece of an utterance.
 
     It trains on ``num_classes`` speakers of the set in the folder ``data_root``/``data_name``.
     """
@@ -73,12 +73,13 @@ class Pieces:
         return len(self.labels)
 
     def read(self, positions: np.ndarray, epoch: int) -> Batch:
-        """See Items."""
+        """See Items. Shorter utterances are repeated, as in WeSpeaker: batch norms would count padding."""
         lengths = self.recordings.lengths[positions]
-        taken = np.minimum(lengths, self.frames)
-        share = uniform_draws(self.seed, epoch, positions, 1)[:, 0]
-        firsts = self.recordings.starts[positions] + (share * (lengths - taken + 1)).astype(np.int64)
-        return Batch(self.recordings.cut(firsts, taken, self.frames), self.labels[positions])
+        share = uniform_draws(self.seed, epoch, positions, 1)
+        firsts = (share * np.maximum(lengths - self.frames + 1, 1)[:, None]).astype(np.int64)
+        rows = self.recordings.starts[positions][:, None] + (firsts + np.arange(self.frames)) % lengths[:, None]
+        frames = self.recordings.frames[rows].astype(np.float32)
+        return Batch({"frames": frames, "lengths": np.full(len(rows), self.frames)}, self.labels[positions])
 
     def close(self) -> None:
         """Does nothing."""
@@ -106,6 +107,6 @@ class Trials(Evaluation):
 
     def baselines(self, report_progress: Callable[[], None]) -> dict[str, float]:
         """Returns the equal error rate of the cosines of mean filter banks, from which their mean is subtracted."""
-        means = self.recordings.means()
-        rows = unit(means - means.mean(axis=0))
+        rows = unit(self.recordings.means())
+        rows = unit(rows - rows.mean(axis=0))
         return {"mean_filter_banks": figures(rows @ rows.T, self.recordings.speakers)["eer"]}
