@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs Debian packages that some tests need: a browser for report.html; sshd, ip and others for hosts in network
-# namespaces; Slurm. Does nothing if all of them are installed.
+# namespaces; Slurm; espeak-ng. Does nothing if all of them are installed.
 #   bash setup-utils/install-test-tools.sh
 set -euo pipefail
 # shellcheck source=common.sh
@@ -24,6 +24,7 @@ any_of pkill || packages+=(procps)
 any_of unshare || packages+=(util-linux)
 any_of slurmctld || packages+=(slurm-wlm)
 any_of munged || packages+=(munge)
+any_of espeak-ng || packages+=(espeak-ng)
 if [ "${#packages[@]}" -eq 0 ]; then exit 0; fi
 
 by_hand="Install with:  sudo apt-get install ${packages[*]}  (other distributions: packages with similar names)"
@@ -35,7 +36,7 @@ install_packages() {
     apt-get update -q && apt-get install -y -q --no-install-recommends "${packages[@]}"
 }
 
-say "Installing ${packages[*]}, for the tests of the report, of several hosts and of Slurm"
+say "Installing ${packages[*]}, for the tests of the report, of several hosts, of Slurm and of synthetic speakers"
 if ! output=$(install_packages 2>&1 </dev/null); then
     printf '%s\n' "$output" | tail -n 25 >&2
     die "apt-get could not install ${packages[*]}; its last lines are above. Tests that need them are skipped."

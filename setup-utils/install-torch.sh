@@ -21,7 +21,7 @@ CPU_INDEX=https://download.pytorch.org/whl/cpu
 
 sources() {
     cd "$SETUP_DIR"
-    cat common.sh venv.sh install-torch.sh requirements/{dev,loops,trackers,sources,words,notebooks}.txt ../requirement.txt
+    cat common.sh venv.sh install-torch.sh requirements/{dev,loops,trackers,sources,words,speakers,notebooks}.txt ../requirement.txt
 }
 
 other_build_requested() {
@@ -111,10 +111,10 @@ install_everything() {
 # the tests import few of thousands of files.
 install_dev() {
     local lists=$SETUP_DIR/requirements
-    phase dev "$(cat "$lists"/{dev,loops,trackers,sources,words,notebooks}.txt | sha256sum)" \
-        step "test tools (pytest), Accelerate, Lightning Fabric, transformers, peft, Triton, trackers, datasets, a dictionary, timm, Jupyter's kernel" \
+    phase dev "$(cat "$lists"/{dev,loops,trackers,sources,words,speakers,notebooks}.txt | sha256sum)" \
+        step "test tools (pytest), Accelerate, Lightning Fabric, transformers, peft, Triton, trackers, datasets, a dictionary, filter banks, timm, Jupyter's kernel" \
         pip_install --no-compile pytest pytest-timeout pytest-xdist -r "$lists/loops.txt" -r "$lists/trackers.txt" \
-        -r "$lists/sources.txt" -r "$lists/words.txt" \
+        -r "$lists/sources.txt" -r "$lists/words.txt" -r "$lists/speakers.txt" \
         -r "$lists/notebooks.txt" -c "$lists/dev.txt" -c "$STATE/constraint.txt"
 }
 

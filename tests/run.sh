@@ -103,7 +103,7 @@ else
         tests/parallel/torch
     ranks 'PyTorch, slow, 2 processes' 900 "${torchrun[@]}" --nproc_per_node=2 "${slow[@]}" tests/parallel/torch
     # What mostly computes. Ranks that a launcher starts would be in sessions of normal priority: few here are.
-    computing=(tests/commands/test_{demo_collapse,glyphs_experiment,models_script,package,recipe_training,torch_loops,words_experiment}.py)
+    computing=(tests/commands/test_{demo_collapse,glyphs_experiment,models_script,package,recipe_training,speakers_example,torch_loops,words_experiment}.py)
     beside 'commands, computing' 3600 python "${pytest[@]}" -m "not timed$but" "${computing[@]}"
     # Beside more, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
     group 'commands, timed' 2400 python "${pytest[@]}" -m "timed$but" -n 2 --dist worksteal tests/commands

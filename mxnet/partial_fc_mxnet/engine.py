@@ -9,6 +9,7 @@ Shapes: N images, B local batch, E embedding, H, W image size.
 
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import mxnet as mx
 import numpy as np
@@ -46,6 +47,9 @@ class EngineMethods:
     def draws_random_numbers(self) -> bool:
         operators = [node["op"] for node in json.loads(self.symbol.tojson())["nodes"]]
         return any(name in RANDOM_OPERATORS or name.startswith(("_random", "_sample")) for name in operators)
+
+    def final_weights(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def seed_generators(self, seed: int) -> None:
         mx.random.seed(seed)

@@ -17,7 +17,7 @@ import numpy as np
 from . import Array
 
 # Values of the setting ``margin``. Both trainers have "combined", which this file computes.
-MARGINS = ("combined", "adaface", "magface", "curricularface")
+MARGINS = ("combined", "adaface", "magface", "curricularface", "inter_topk")
 
 # Default options of "combined".
 COMBINED = {"m1": 1.0, "m2": 0.5, "m3": 0.0, "interclass_filtering_threshold": 0.0}

@@ -57,6 +57,8 @@ def check_settings(
         choose("sampling", settings["sampling"], SAMPLINGS)
     if settings["fp16"] and settings["bf16"]:
         raise SettingsError("fp16 and bf16 are both set: choose float16 or bfloat16")
+    if settings["ema_decay"] and settings["average_checkpoints"]:
+        raise SettingsError("ema_decay and average_checkpoints are both set: choose one average of the weights")
     if settings["gradient_dtype"] == "float16" and not settings["fp16"]:
         raise SettingsError(
             "gradient_dtype is float16, whose range needs the loss scale of fp16: set fp16 too, or bfloat16"

@@ -241,6 +241,14 @@ SETTINGS = Schema(
         below=1,
         trainer="torch",
     ),
+    Setting(
+        "average_checkpoints",
+        0,
+        "number of epochs, the last ones, at whose ends the weights of the final backbone are averaged; 0 takes the "
+        "last weights",
+        at_least=0,
+        trainer="torch",
+    ),
     Setting("seed", 0, "seed of all random numbers", at_least=0, below=2**31),
     "Learning rate schedule",
     Setting("lr_reference_batch", 512, "batch size that lr refers to (linear scaling); 0 disables scaling", at_least=0),

@@ -3,7 +3,7 @@
 Shapes: N items, n items of this rank, B batch, E embedding.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
@@ -17,6 +17,7 @@ from partial_fc.utils.distances import squared_distances
 from .engine import Engine
 
 Read = Callable[[int, int], Inputs]  # (start, stop) -> items start .. stop - 1
+ReadRows = Callable[[np.ndarray], Inputs]  # rows -> these items
 PARTS = 20  # parts of a set, between which the ranks agree whether one has to stop
 
 
@@ -58,15 +59,37 @@ class Embedder:
             StopRequested: On every rank, if one was asked to stop.
         """
         shard = shard_of(count, self.collectives.rank, self.collectives.size)
-        parts = self.embed_share(
-            shard.size,
-            lambda start, stop: read(shard.start + start, shard.start + stop),
-            lambda inputs: self(inputs).astype(np.float32),
-        )
-        empty = np.empty((0, self.engine.memory_bank.embedding_size), np.float32)  # a rank may have no items
         return np.concatenate(
-            self.collectives.gather_object(f"embeddings.{self.name}", np.concatenate([empty, *parts]))
+            self._gather(shard.size, lambda start, stop: read(shard.start + start, shard.start + stop))
         )
+
+    def embed_by_length(self, lengths: Sequence[int] | np.ndarray, read: ReadRows) -> np.ndarray:
+        """Returns the embeddings (N, E) float32 of items of different lengths on every rank, as `embed_all`.
+
+        The items of a batch are neighbors in the order of lengths, so that little of a batch is padding; the ranks take
+        turns in this order, so that their shares are equally long.
+
+        Args:
+            lengths: (N,) lengths of the items, in any unit.
+            read: (rows (n,) int64 of 0 .. N - 1, from the shortest to the longest) -> these items, padded to one
+                length, with what the backbone needs to ignore the padding, such as a mask or the lengths.
+
+        Raises:
+            JobError, StopRequested: See embed_all.
+        """
+        order, rank, size = np.argsort(lengths, kind="stable"), self.collectives.rank, self.collectives.size
+        own = order[rank::size]
+        parts = self._gather(len(own), lambda start, stop: read(own[start:stop]))
+        embeddings = np.empty((len(order), self.engine.memory_bank.embedding_size), np.float32)
+        for other, part in enumerate(parts):
+            embeddings[order[other::size]] = part
+        return embeddings
+
+    def _gather(self, count: int, read: Read) -> list[np.ndarray]:
+        """Returns the embeddings (n, E) float32 of the items of each rank, n of which this rank reads."""
+        parts = self.embed_share(count, read, lambda inputs: self(inputs).astype(np.float32))
+        empty = np.empty((0, self.engine.memory_bank.embedding_size), np.float32)  # a rank may have no items
+        return self.collectives.gather_object(f"embeddings.{self.name}", np.concatenate([empty, *parts]))
 
     def embed_share(
         self, count: int, read: Read, work: Callable[[Inputs], np.ndarray], group_size: int = 1

@@ -176,6 +176,12 @@ class Engine(Protocol):
             (N, E) float32.
         """
 
+    def final_weights(self) -> AbstractContextManager[Any]:
+        """Returns a context in which the backbone has the weights that a finished training verifies and saves.
+
+        They are the mean over the last epochs with ``average_checkpoints``, otherwise the last ones.
+        """
+
     def average_statistics(self) -> None:
         """Replaces the running statistics by their mean over the ranks, on every rank.
 

@@ -24,7 +24,7 @@ from partial_fc.checkpoint import (
     read_class_map,
     verify_share,
 )
-from partial_fc.checkpoint.backbone import AVERAGE, read_backbone
+from partial_fc.checkpoint.backbone import final_weights, read_backbone
 from partial_fc.checkpoint.layout import MANIFEST
 from partial_fc.checkpoint.model_format import MXNET
 from partial_fc.checkpoint.mxnet_params import named_arrays
@@ -366,8 +366,7 @@ def read_pretrained(path: str, with_classes: bool, collectives: Collectives, rea
     def read() -> Pretrained:
         classes = SavedClasses.of_checkpoint(path, saved.manifest) if with_classes else None
         arrays = read_backbone(path, saved.manifest, collectives.rank, collectives.size)
-        weights = {name: array for name, array in arrays.items() if not name.startswith(AVERAGE)}
-        return Pretrained(path, weights, saved.model_format, classes)
+        return Pretrained(path, final_weights(arrays), saved.model_format, classes)
 
     return collectives.run_on_all_ranks("pretrained", read)
 

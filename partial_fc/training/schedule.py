@@ -33,6 +33,15 @@ class Epochs:
         more = num_epoch - self.position[0] - 1
         return self.num_update + (self._rest + more * self.updates if more >= 0 else 0)
 
+    def last_ends(self, count: int, max_update: int) -> tuple[int, list[int]]:
+        """Returns the first of the last ``count`` epochs of a training, and the updates with which they end.
+
+        The last one is ``max_update``, even within its epoch. Ends that lie before ``num_update`` are not known.
+        """
+        last = self.epoch_of(max_update)
+        first = max(last - count + 1, 0)
+        return first, [*(self.last_update(epoch + 1) for epoch in range(first, last)), max_update]
+
     def place_of(self, num_update: int) -> int:
         """Returns Moment.place of an update."""
         return (self.position[0] + 1) * self.updates - self._rest + num_update - self.num_update

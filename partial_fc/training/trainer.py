@@ -193,7 +193,8 @@ class Trainer:
         """
         savers = self._start()
         try:
-            self.verification.catch_up(self.engine.num_update)
+            if self.engine.num_update < self.settings.max_update:  # otherwise `_finish` verifies
+                self.verification.catch_up(self.engine.num_update)
             self._prepare_step(self.engine.num_update)
             self.log.restart()
             for update in updates(self.engine, self.data, self.loop, self.settings.max_update):
@@ -201,8 +202,10 @@ class Trainer:
                 self.log(update)
                 self.check_finite(update)
                 with self.log.excluded_time():
-                    self.verification(update)
-                    self._save_model(savers, update)
+                    if update.num_update < self.settings.max_update or not self.settings.average_checkpoints:
+                        # Otherwise `_finish` does it, with the mean.
+                        self.verification(update)
+                        self._save_model(savers, update)
                     if update.num_update % self.settings.save_every == 0:
                         # Exporting a large network takes longer than a step; a stop request can wait only seconds.
                         self.collectives.end_if_stopped()
@@ -323,13 +326,14 @@ class Trainer:
         if self._writes_checkpoints:
             # Before the verification averages the running statistics: a resumed training needs each rank's own.
             self.checkpoint.save(num_update)
-        try:
-            self.verification.verify_all(num_update)  # before saving: the ONNX file contains the threshold
-        except JobError:
+        with self.engine.final_weights():
+            try:
+                self.verification.verify_all(num_update)  # before saving: the ONNX file contains the threshold
+            except JobError:
+                _save(savers, num_update)
+                raise
+            self.collectives.end_if_stopped()
             _save(savers, num_update)
-            raise
-        self.collectives.end_if_stopped()
-        _save(savers, num_update)
         self.collectives.end_if_stopped()
         self.collectives.on_rank_zero("results", self._write_results, self._result())
 

@@ -147,6 +147,7 @@ BOUNDS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "adaface": {"m": ANGLE, "h": {"above": 0, "at_most": 10}, "t_alpha": {"above": 0, "at_most": 1}},
     "magface": {"l_a": NORM, "u_a": NORM, "l_m": ANGLE, "u_m": ANGLE, "lambda_g": {"at_least": 0, "at_most": 10**4}},
     "curricularface": {"m": ANGLE},
+    "inter_topk": {"m": ANGLE, "k": {"at_least": 1, "at_most": 1000}, "penalty": ANGLE},
     "sphereface2": {
         "m": {"at_least": 0, "at_most": 2},
         "t": {"at_least": 1, "at_most": 100},
@@ -156,6 +157,7 @@ BOUNDS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "uniface": {"weight": {"above": 0, "at_most": 10**4}},
     "polynomial": {"power": {"above": 0, "at_most": 100}},
     "cosine": {"final": SHARE},
+    "exponential": {"final": {"above": 0, "at_most": 1}},
     "metrics": {  # of partial_fc/evaluation/metrics
         **dict.fromkeys(("ranks", "neighbors"), {"at_least": 1}),
         **dict.fromkeys(("fars", "fpirs"), {"at_least": 0, "at_most": 1}),

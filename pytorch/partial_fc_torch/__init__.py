@@ -14,7 +14,7 @@ if not torch.distributed.is_available():
     raise ImportError(f"PyTorch {torch.__version__} is built without torch.distributed: install another build")
 
 from .backbones import get_model
-from .layer.margins import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace
+from .layer.margins import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, InterTopK, MagFace
 from .onnx_export import export_onnx
 from .partial_fc import PartialFC, PartialFC_V2, exclude_from_ddp
 from .pretrained import from_pretrained
@@ -26,6 +26,7 @@ __all__ = [
     "CombinedMarginLoss",
     "CosFace",
     "CurricularFace",
+    "InterTopK",
     "MagFace",
     "PartialFC",
     "PartialFC_V2",

@@ -273,6 +273,7 @@ class TorchFramework:
         backbone = collectives.run_on_all_ranks("module", lambda: self.build_backbone(settings, task, model_format))
         model = data_parallel(backbone, layer, getattr(torch, settings.gradient_dtype))
         convention, factors = model_format.momentum_convention, read_factors(settings.part_rates)
+        averaged = settings.average_checkpoints or None
         on_gpu, (backbone_lr, _) = self.device.type == "cuda", learning_rates(settings, collectives.size)
         center_rates = [learning_rates(head.settings, collectives.size)[1] for head in heads]
 
@@ -290,6 +291,7 @@ class TorchFramework:
             max_grad_norm=settings.max_grad_norm,
             gradient_acc=settings.gradient_acc,
             ema_decay=settings.ema_decay,
+            last_ends=averaged and epochs.last_ends(averaged, settings.max_update),
             momentum_convention=convention,
             autocast=torch.float16 if settings.fp16 else torch.bfloat16 if settings.bf16 else None,
             pixels=task.pixels,

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from partial_fc.checkpoint import ModelFormat
-from partial_fc.checkpoint.backbone import AVERAGE
+from partial_fc.checkpoint.backbone import AVERAGE, MEAN, MEAN_WINDOW
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.checkpoint.torch_names import with_torch_names
 from partial_fc.data.batch import Batch, Inputs, map_inputs
@@ -22,7 +22,7 @@ from partial_fc.distributed.errors import errors_of_head
 from partial_fc.utils.text import some
 
 from . import weights
-from .averaged import AveragedBackbone
+from .averaged import AveragedBackbone, EpochMean, WeightAverage
 from .backbones import Backbone
 from .bank import TorchBank
 from .batches import Tensors, as_tensors, micro_batches
@@ -79,6 +79,8 @@ class TorchEngine:
         autocast: computes the backbone in float16 or bfloat16; None computes in float32. Parameters stay float32.
         gradient_acc: number of micro-batches into which `step` divides a batch.
         ema_decay: decay of a moving average of the backbone's weights; 0 keeps no average.
+        last_ends: the first of the last epochs, and the updates with which they end, for the mean of the weights over
+            them, see Epochs.last_ends; None keeps no mean.
         frozen: modules of the backbone that stay in evaluation mode, see frozen_modules.
         pixels: whether inputs are RGB pixels (B, 3, H, W) uint8, which the engine normalizes. Other inputs are passed
             to the backbone unchanged.
@@ -97,6 +99,7 @@ class TorchEngine:
         loss_scale: the scale of float16, else None; see LossScaling and `wait_for_update`. An overflow
             skips the update of the backbone only: the centers' update uses finite features and float32.
         averaged: AveragedBackbone, or None.
+        mean: EpochMean, or None.
         Others: see partial_fc.training.engine.Engine.
     """
 
@@ -119,6 +122,7 @@ class TorchEngine:
         pixels: bool = True,
         compiled: bool = False,
         ema_decay: float = 0.0,
+        last_ends: tuple[int, Sequence[int]] | None = None,
         frozen: Sequence[nn.Module] = (),
         heads: Sequence[LayerHead] | None = None,
         distillation: Distillation | None = None,
@@ -142,6 +146,7 @@ class TorchEngine:
         self._memory_format = format_of(self.backbone)
         self.optimizer = optimizer(self.backbone)
         self.averaged = AveragedBackbone(self.backbone, ema_decay) if ema_decay else None
+        self.mean = EpochMean(self.backbone, *last_ends) if last_ends else None
 
     @property
     def num_update(self) -> int:
@@ -194,8 +199,9 @@ class TorchEngine:
                     head.layer.margin.take_options(head.margins(num_update))
                 losses.append(self._train_head(head, of_head, is_last=number == len(batches)))
         self._update(learning_rate)
-        if self.averaged:
-            self.averaged.update(self.num_update)
+        for average in (self.averaged, self.mean):
+            if average:
+                average.update(self.num_update)
         if self.distillation:
             loss, self._teacher_losses = self.distillation.mean_loss(self._teacher_losses), []
             self.head_losses = {"softmax": losses[0], "teacher": loss}
@@ -296,6 +302,14 @@ class TorchEngine:
         """Returns a context with the backbone, in which it has averaged weights if these are requested and exist."""
         return self.averaged.in_backbone() if averaged and self.averaged else nullcontext(self.backbone)
 
+    def final_weights(self) -> AbstractContextManager[nn.Module]:
+        """Returns a context in which the backbone has the weights of a finished training, see Engine.final_weights."""
+        return self._begun_mean.in_backbone() if self._begun_mean else nullcontext(self.backbone)
+
+    @property
+    def _begun_mean(self) -> EpochMean | None:
+        return self.mean if self.mean and self.mean.count else None
+
     def average_statistics(self) -> None:
         """Replaces the running statistics by their mean over the ranks, on every rank (all-reduce ``statistics``)."""
         statistics = list(self.backbone.buffers())
@@ -323,18 +337,23 @@ class TorchEngine:
             for prefix, _, module in self._loss_parts()
             for name, value in module.state_dict().items()
         }
-        average = self._average_arrays(weights.parameter_arrays)
-        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **loss, **average}
+        averages = self._average_arrays(weights.parameter_arrays)
+        if self._begun_mean:
+            averages[MEAN_WINDOW] = np.array([self._begun_mean.first, self._begun_mean.count])
+        return {**weights.parameter_arrays(self.backbone), **self.optimizer.states(), **loss, **averages}
 
     def statistics(self) -> Arrays:
         """Returns copies of this rank's running statistics on the host."""
         return {**weights.statistic_arrays(self.backbone), **self._average_arrays(weights.statistic_arrays)}
 
     def _average_arrays(self, arrays_of: Callable[[nn.Module], Arrays]) -> Arrays:
-        if not self.averaged:
-            return {}
-        with self.averaged.in_backbone() as backbone:
-            return {f"{AVERAGE}{name}": array for name, array in arrays_of(backbone).items()}
+        averages: list[tuple[str, WeightAverage | None]] = [(AVERAGE, self.averaged), (MEAN, self._begun_mean)]
+        arrays: Arrays = {}
+        for prefix, average in averages:
+            if average:
+                with average.in_backbone() as backbone:
+                    arrays |= {f"{prefix}{name}": array for name, array in arrays_of(backbone).items()}
+        return arrays
 
     def set_weights(self, arrays: Arrays) -> None:
         """Sets all parameters and running statistics from ``arrays``, see weights.set_weights."""
@@ -377,6 +396,20 @@ class TorchEngine:
                 weights.set_weights(backbone, average, self.network)
         elif self.averaged and logs:
             logging.warning("the checkpoint has no averaged weights: the average starts at update %d", num_update)
+        if self.mean and MEAN_WINDOW in arrays:
+            first, count = map(int, arrays[MEAN_WINDOW])
+            if first == self.mean.first:
+                with self.mean.in_backbone() as backbone:
+                    weights.set_weights(backbone, with_prefix(MEAN), self.network)
+                self.mean.count = count
+            elif logs:
+                logging.warning(
+                    "the checkpoint's mean of weights begins with epoch %d, this training's with epoch %d: it starts "
+                    "anew, without epochs before update %d",
+                    first,
+                    self.mean.first,
+                    num_update,
+                )
 
     def _loss_parts(self) -> Iterator[tuple[str, str, nn.Module]]:
         """Yields the prefix in checkpoints, the name and the module of each part of the losses with a state."""

@@ -62,6 +62,7 @@ THOROUGH = {
     "pytorch_run": ["start[10-75"],
     "run_sh": ["named[pytorch/run.sh", "reach_other_hosts"],
     "slurm": [""],
+    "speakers_example": [""],
     "torch_hosts": ["tutorials", "elastic"],
     "torch_loops": ["three_processes"],
     "torch_training": ["arcface_torch"],

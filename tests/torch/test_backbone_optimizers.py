@@ -52,6 +52,11 @@ def network():
     "name, arguments, expected",
     [
         ("sgd", {"momentum": 0.8}, lambda groups: torch.optim.SGD(groups, momentum=0.8, weight_decay=0.1)),
+        (
+            "sgd",
+            {"momentum": 0.8, "options": {"nesterov": True}},
+            lambda groups: torch.optim.SGD(groups, momentum=0.8, weight_decay=0.1, nesterov=True),
+        ),
         ("adamw", {"momentum": 0.8}, lambda groups: torch.optim.AdamW(groups, weight_decay=0.1)),
         (
             "adamw",

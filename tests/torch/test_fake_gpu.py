@@ -26,6 +26,7 @@ from partial_fc_torch import (
     ArcFace,
     CosFace,
     CurricularFace,
+    InterTopK,
     MagFace,
     get_model,
 )
@@ -34,7 +35,7 @@ from partial_fc_torch.layer.optimizers import SGD, Adagrad, AdamW
 from partial_fc_torch.optimizers import build_optimizer
 
 pytestmark = WRITTEN_FOR
-MARGINS = (ArcFace, AdaFace, MagFace, CurricularFace)
+MARGINS = (ArcFace, AdaFace, MagFace, CurricularFace, InterTopK)
 CHOICES = (MARGINS, (SGD, AdamW, Adagrad), (1.0, 0.2, 0.0), (torch.float32, torch.bfloat16), (0, 256), (64, 128))
 CASES = list(itertools.product(*CHOICES))[::11]  # each pair of choices
 REDUCE_SCATTER = "c10d::_reduce_scatter_base_"

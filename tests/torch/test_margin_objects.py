@@ -118,12 +118,15 @@ def test_functions_and_objects_of_others_are_margins(margin, expected):
 
 def test_the_planner_knows_the_margins():
     assert tuple(MARGINS) == NAMES
-    assert tuple(name for name in MARGINS if MARGINS[name].slopes_negatives) == SLOPED
-    assert tuple(name for name in MARGINS if MARGINS[name].needs_all_targets) == SLOPED
+    assert {name for name in MARGINS if MARGINS[name].slopes_negatives} == SLOPED.keys()
+    bytes_of = {name: 8 * each.needs_all_targets for name, each in MARGINS.items()} | {"inter_topk": 4 * (5 + 1)}
+    assert {name: SLOPED.get(name, ("", 0))[1] for name in MARGINS} == bytes_of
 
 
 def test_margins_by_name():
-    assert {type(margin_named(name, 8.0, {"m": 0.3})) for name in ("adaface", "curricularface")} < set(MARGINS.values())
+    assert {type(margin_named(name, 8.0, {"m": 0.3})) for name in ("adaface", "curricularface", "inter_topk")} < set(
+        MARGINS.values()
+    )
     magface = margin_named("partial_fc_torch.layer.margins.magface:MagFace", 8.0, {"l_a": 1, "u_a": 2})
     assert isinstance(magface, MagFace) and (magface.scale, magface.l_a) == (8.0, 1)
     by_function = margin_named("test_margin_objects:with_option", 8.0, {"m": 0.3})
@@ -146,6 +149,7 @@ COMBINED = {"m1": 1, "m2": 0, "m3": 0}
         ("magface", {"lambda_g": -5}, "lambda_g is -5.0"),
         ("adaface", {"t_alpha": 2}, "t_alpha is 2.0"),
         *(("curricularface", {"m": bad}, "m is ") for bad in (-1, 1e300, math.nan, "a")),
+        *(("inter_topk", {"k": bad}, "k is ") for bad in (0, 2.5, True)),
         ("combined", {**COMBINED, "m3": math.inf}, "m3 is inf"),
         *(("combined", {**COMBINED, "interclass_filtering_threshold": bad}, f"is {bad}") for bad in (-0.1, 1.0)),
         ("arcfase", {}, "'arcfase', but must be a known name"),
@@ -233,7 +237,7 @@ class Smoothed(torch.nn.Module):
 @pytest.mark.parametrize(
     "name, option",
     [
-        *(("adaface", "m"), ("curricularface", "m"), ("magface", "l_m"), ("combined", "m3")),
+        *(("adaface", "m"), ("curricularface", "m"), ("inter_topk", "m"), ("magface", "l_m"), ("combined", "m3")),
         *(("test_margin_objects:with_option", "m"), ("test_margin_objects:Smoothed", "m")),
     ],
 )

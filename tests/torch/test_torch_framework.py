@@ -17,12 +17,15 @@ from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
 import default
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses, read_manifest
+from partial_fc.checkpoint.arrays import read_arrays
+from partial_fc.checkpoint.layout import BACKBONE, statistics_file
 from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
 from partial_fc.distributed.run_rank import run_rank
 from partial_fc.export.model import FaceModel
 from partial_fc.training import trainer
+from partial_fc.training.saved_training import read_pretrained
 from partial_fc.training.schedule import Epochs
 from partial_fc.training.tasks import build_task
 from partial_fc.training.trainer import train
@@ -359,6 +362,31 @@ def test_a_training_with_an_average_and_a_schedule_is_verified_saved_and_resumed
         metadata = FaceModel.open(str(out / f"{name}.onnx")).session.get_modelmeta().custom_metadata_map
         assert metadata["verification_set"] == validated
     assert "rates: backbone 0.01, class centers 0.003125" in (out / "training.log").read_text()
+
+
+def test_the_final_backbone_is_the_mean_over_the_last_epochs(tmp_path, faces):
+    plain = {"rec": faces, "num_epoch": 4, "checkpoint_every": 1, "verify_every": 5, "save_every": 5}
+    plain |= {"average_checkpoints": 3, "checkpoint_options": "kept=20"}
+    torch.manual_seed(0)
+    train(settings_of(tmp_path, **plain), TorchFramework(OwnBackbone()))  # 5 updates of 8 images in an epoch
+    out, saved = tmp_path / "out", dict(CheckpointFolder(str(tmp_path / "out" / "checkpoints"), 20).complete())
+    ends = [read_arrays(os.path.join(saved[update], BACKBONE)) for update in (10, 15, 20)]
+    weights = torch.load(out / "backbone.pth", weights_only=True)
+    mean = np.mean([arrays["arg:embed.2.weight"] for arrays in ends], axis=0)
+    np.testing.assert_allclose(weights["embed.2.weight"], mean, rtol=1e-5, atol=1e-7)
+    assert not np.allclose(weights["embed.2.weight"], ends[-1]["arg:embed.2.weight"], rtol=1e-3, atol=1e-5)
+    statistics = [read_arrays(os.path.join(saved[update], statistics_file(0))) for update in (10, 15, 20)]
+    mean = np.mean([arrays["aux:embed.3.running_mean"] for arrays in statistics], axis=0)
+    np.testing.assert_allclose(weights["embed.3.running_mean"], mean, rtol=1e-5, atol=1e-6)
+    assert_same_embeddings(out, "backbone", OwnBackbone())
+    of_checkpoint = read_pretrained(saved[20], False, default_collectives, lambda *arguments: None)
+    np.testing.assert_array_equal(of_checkpoint.weights["arg:embed.2.weight"], weights["embed.2.weight"])
+    verified = json.loads((out / "summary.json").read_text())["verification"]
+    for update in (12, 20):  # within the mean, and of a complete training that was not verified
+        again = tmp_path / f"again{update}"
+        train(settings_of(tmp_path, **plain, resume=saved[update], output=str(again)), TorchFramework(OwnBackbone()))
+        assert (again / "backbone.onnx").read_bytes() == (out / "backbone.onnx").read_bytes()
+        assert json.loads((again / "summary.json").read_text())["verification"] == verified
 
 
 def test_resuming_without_the_average_removes_its_files(tmp_path):

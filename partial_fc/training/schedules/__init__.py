@@ -11,6 +11,7 @@ from .functions import (
     constant,
     cosine,
     epoch_steps,
+    exponential,
     factors,
     linear_warm_up,
     polynomial,
@@ -42,6 +43,7 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "factors": factors,
     "polynomial": polynomial,
     "cosine": cosine,
+    "exponential": exponential,
     "constant": constant,
 }
 QUADRATIC = ("steps", "epochs")  # schedules with a quadratic warm-up by default, as in arcface_torch of 2021

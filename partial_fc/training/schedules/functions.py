@@ -58,6 +58,16 @@ def cosine(length: Length, final: float = 0.0) -> Schedule:
     return lambda moment: last + (1 - last) * (1 + math.cos(math.pi * length.share_done(moment))) / 2
 
 
+def exponential(length: Length, final: float = 5e-4) -> Schedule:
+    """final^((t - w) / (T - w)) in update t of T, after w updates of warm-up.
+
+    ``final`` is the factor of the last update; WeSpeaker's recipes have 5e-4. There the decay also acts during the
+    warm-up: after it, each rate is final^(w / T) to 1 times as high as here.
+    """
+    (last,) = checked("exponential", final=final)
+    return lambda moment: last ** length.share_done(moment)
+
+
 def linear_warm_up(schedule: Schedule, updates: int, by_epoch: bool) -> Schedule:
     """t / ``updates`` in update t, until the schedule takes over.
 

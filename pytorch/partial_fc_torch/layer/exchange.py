@@ -180,6 +180,15 @@ class LayerExchange:
         with self.waiting("all-gather targets"):
             return all_gather_rows(cosines[None], self.size).amax(dim=0)
 
+    def gather_hardest(self, logits: torch.Tensor) -> torch.Tensor:
+        """Returns Targets.hardest (G,), given the k + 1 largest logits of the negatives on this rank (k + 1, G).
+
+        Collectives: all-gather ``hardest``, (k + 1, G) -> (R(k + 1), G).
+        """
+        with self.waiting("all-gather hardest"):
+            gathered = all_gather_rows(logits, self.size)
+        return gathered.topk(len(logits), dim=0).values[-2:].mean(dim=0)
+
     def to_host(self, labels: torch.Tensor) -> torch.Tensor:
         """Returns labels on the host; waits for the GPU, and so for the ranks that send them."""
         if labels.device.type == "cpu":

@@ -57,10 +57,11 @@ class ClassCenters(torch.nn.Module):
     Collectives of a step, in order:
         1. all-gather ``features``: (B, E + 2P) -> (G, E + 2P), features, labels and rank flags;
         2. all-gather ``targets``, only if the margin needs the targets of all ranks: (1, G, P) -> (R, G, P);
-        3. all-gather ``softmax_statistics``: (2 + P, G) -> (2R + PR, G), the sum of the negatives of every row as two
+        3. all-gather ``hardest``, only if the margin changes the k hardest negatives: (k + 1, G) -> (R(k + 1), G);
+        4. all-gather ``softmax_statistics``: (2 + P, G) -> (2R + PR, G), the sum of the negatives of every row as two
            numbers, see Objective.term, and the logits of its labels; also their cosines if the objective reads them,
            and its parameters if it has any;
-        4. reduce-scatter ``feature_gradient``: (G, E) -> (B, E), the sum over the ranks.
+        5. reduce-scatter ``feature_gradient``: (G, E) -> (B, E), the sum over the ranks.
     The first step, and a step with another B or P, also gather ``batch``, see LayerExchange.gather_batch.
 
     For the arguments and attributes see PartialFC. ``optimizer=None`` gives ``weight`` a dense gradient, and the device

@@ -155,7 +155,7 @@ class StepComputation:
     ) -> Step | None:
         """Computes the loss over the centers of all ranks.
 
-        Collectives: all-gathers ``softmax_statistics``, and ``targets`` if the margin needs all.
+        Collectives: all-gathers ``targets`` and ``hardest`` if the margin needs them, and ``softmax_statistics``.
 
         Args:
             batch: features and labels of all ranks.
@@ -181,6 +181,9 @@ class StepComputation:
                 cosines = self.exchange.gather_targets(torch.where(labels.held, cosines, -torch.inf))
             targets = margin.of_labels(cosines, features.inverse_norm.double().reciprocal(), batch.labels)
             step = Step(drawn.sampled, features, labels, targets, drawn.log_weights)
+            if margin.hardest:  # kernels do not support it
+                hardest = self.of_torch.hardest(step, margin.hardest + 1)
+                step.targets = targets._replace(hardest=self.exchange.gather_hardest(hardest))
             statistics = self.exchange.gather_statistics(self._statistics(step).to(features.unit.dtype))
             losses, missing = self._losses(step, batch, statistics, requires_positives)
             check = self.exchange.begin_check(batch, losses, missing, step.borders)

@@ -54,7 +54,9 @@ class Kept:
     tiles: torch.Tensor  # (G, P) int64, the tile of each label, -1 for those of other ranks
     columns: torch.Tensor  # (G, P) int64, its column there; arbitrary for those of other ranks
     sums: torch.Tensor = field(default_factory=lambda: torch.empty(0))  # (tiles, 2, G) float64, see Objective.term
-    cached: list[Tile | None] = field(default_factory=list)  # the first tiles, whose `logits` need not be recomputed
+    caching: int = 0  # number of tiles that are cached, the first ones
+    cosines: list[Tile] | None = None  # these tiles, from `hardest` to `statistics`: their logits without any change
+    cached: list[Tile | None] = field(default_factory=list)  # these tiles, whose `logits` need not be recomputed
     # The labels' part of the gradients by the centers, in the order of ``positions``: rows of the batch (G*P,) int64,
     # and their factors (G*P,)
     rows: torch.Tensor = field(default_factory=lambda: torch.empty(0))
@@ -108,9 +110,40 @@ class TorchPasses:
         self.loss, self.tile_classes, self.logits_cache = loss, tile_classes, LogitsCache(logits_cache_bytes)
         self._copies: torch.Tensor | None = None  # of the last step, see Kept
 
+    def hardest(self, step: Step, count: int) -> torch.Tensor:
+        """Returns the largest logits of each row's negatives on this rank (count, G), before any change of them.
+
+        They are -inf where there are fewer negatives. Called before `statistics`, if at all.
+        """
+        unit = step.features.unit
+        largest = unit.new_full((len(unit), count), -torch.inf)
+        if len(step.sampled):
+            kept = self._begin(step)
+            kept.cosines = []
+            for number in range(self.num_tiles(step)):
+                tile = self._cosines(step, number)
+                self._exclude_labels(step, number, tile.logits)
+                largest = torch.cat([largest, tile.logits], dim=1).topk(count, dim=1).values
+                if number < kept.caching:
+                    kept.cosines.append(tile)
+        return largest.t()
+
     def statistics(self, step: Step) -> torch.Tensor:
         """Returns the sums of the negatives (2, G) float64, see Objective.term. There is at least one center."""
-        unit, labels, term = step.features.unit, step.labels, self.loss.objective.term
+        term, sums = self.loss.objective.term, []
+        kept = step.kept if step.kept and step.kept.cosines is not None else self._begin(step)
+        cosines, kept.cosines = kept.cosines or [], None
+        for number in range(self.num_tiles(step)):
+            tile = self._logits(step, number, cosines[number] if number < len(cosines) else None)
+            sums.append(term.tile(tile.logits, tile.log_weights))
+            if number < kept.caching:
+                kept.cached.append(tile)
+        kept.sums = torch.stack(sums).double()
+        return term.combine(kept.sums)
+
+    def _begin(self, step: Step) -> Kept:
+        """Chooses the tiles of a step, and finds its labels in them."""
+        unit, labels = step.features.unit, step.labels
         classes = self.tile_classes or suitable_tile_classes(unit.device, len(unit), unit.shape[1])
         size = max(1, classes // self.loss.sub_centers)
         width = size * self.loss.sub_centers
@@ -118,19 +151,10 @@ class TorchPasses:
         kept = step.kept = Kept(size, order, positions % width, labels.columns // size, labels.columns % size)
         starts = torch.arange(0, len(step.sampled) + width, width, device=unit.device)
         step.borders = torch.searchsorted(positions, starts)  # where the labels of each tile begin
-        caching, sums = self._cached_tiles(step), []
-        narrow = is_narrow(step.sampled.weight)
-        if caching and unit.is_cpu and step.sampled.rows is not None and not narrow:
+        kept.caching = self._cached_tiles(step)
+        if kept.caching and unit.is_cpu and step.sampled.rows is not None and not is_narrow(step.sampled.weight):
             kept.copies = self._take_copies(step)
-        for number in range(self.num_tiles(step)):
-            tile = self._logits(step, number)
-            sums.append(term.tile(tile.logits, tile.log_weights))
-            if number < caching:
-                if narrow:  # read again in the backward pass: float32 copies would take more memory than the logits
-                    tile.weight = unit.new_empty(0)
-                kept.cached.append(tile)
-        kept.sums = torch.stack(sums).double()
-        return term.combine(kept.sums)
+        return kept
 
     def num_tiles(self, step: Step) -> int:
         """Returns the number of tiles, after `statistics`."""
@@ -197,9 +221,9 @@ class TorchPasses:
             return centers.new_empty(shape)
         return held
 
-    def _logits(self, step: Step, number: int) -> Tile:
-        """Returns a tile with the logits of the negatives, without their weights."""
-        (margin, objective, products, count), sampled, size = self.loss, step.sampled, step.kept.size
+    def _cosines(self, step: Step, number: int) -> Tile:
+        """Returns a tile whose logits are s times the cosines, also those of labels."""
+        (_, _, products, count), sampled, size = self.loss, step.sampled, step.kept.size
         start, stop = number * size, min((number + 1) * size, len(sampled) // count)
         part = slice(start * count, stop * count)
         rows = part if sampled.rows is None else sampled.rows[part]
@@ -211,13 +235,26 @@ class TorchPasses:
         if count > 1:
             tile.logits, winner = logits.view(len(logits), -1, count).max(dim=2)
             tile.winner = winner.to(torch.uint8)
-        tile.multiply_by_slope(margin.negatives(tile.logits, step.targets))
-        tile.multiply_by_slope(objective.change_negatives(tile.logits))
-        columns = step.kept.columns if stop - start == size else step.kept.columns.clamp(max=stop - start - 1)
-        # Adding needs no order where several labels share a column because they are in other tiles.
-        excluded = torch.where(step.kept.tiles == number, -torch.inf, 0.0).to(tile.logits.dtype)
-        tile.logits.scatter_add_(1, columns, excluded)
+        if number < step.kept.caching and is_narrow(sampled.weight):
+            # Read again in the backward pass: float32 copies would take more memory than the logits.
+            tile.weight = weight.new_empty(0)
         return tile
+
+    def _logits(self, step: Step, number: int, tile: Tile | None = None) -> Tile:
+        """Returns a tile with the logits of the negatives, without their weights; ``tile`` is that of `_cosines`."""
+        tile = tile or self._cosines(step, number)
+        tile.multiply_by_slope(self.loss.margin.negatives(tile.logits, step.targets))
+        tile.multiply_by_slope(self.loss.objective.change_negatives(tile.logits))
+        self._exclude_labels(step, number, tile.logits)
+        return tile
+
+    def _exclude_labels(self, step: Step, number: int, logits: torch.Tensor) -> None:
+        """Sets the labels' logits of a tile (G, T) to -inf."""
+        kept, last = step.kept, logits.shape[1] - 1
+        columns = kept.columns if last + 1 == kept.size else kept.columns.clamp(max=last)
+        # Adding needs no order where several labels share a column because they are in other tiles.
+        excluded = torch.where(kept.tiles == number, -torch.inf, 0.0).to(logits.dtype)
+        logits.scatter_add_(1, columns, excluded)
 
     def _gradients(self, step: Step, number: int) -> Tile:
         """Returns a tile whose logits are the gradients by s times the cosines."""
@@ -225,12 +262,12 @@ class TorchPasses:
         tile = kept.cached[number] if number < len(kept.cached) else None
         if tile is not None:
             kept.cached[number] = None  # so that its memory is freed after use
-            if not len(tile.weight):
-                tile.weight = gather_rows(step.sampled.weight, tile.rows)
             tile.logits.mul_(term.factors(kept.sums[number], step.row_term).to(tile.logits.dtype)[:, None])
         else:
             tile = self._logits(step, number)
             term.gradients(tile.logits, tile.log_weights, step.row_term)
+        if not len(tile.weight):
+            tile.weight = gather_rows(step.sampled.weight, tile.rows)
         if tile.slope is not None:
             tile.logits.mul_(tile.slope)
         return tile

@@ -11,7 +11,7 @@ import torch
 from torch_layer import build
 
 import interpreted
-from partial_fc_torch import AdaFace, CombinedMarginLoss, CurricularFace, MagFace
+from partial_fc_torch import AdaFace, CombinedMarginLoss, CurricularFace, InterTopK, MagFace
 from partial_fc_torch.layer.kernels.blocks import SMALLEST
 from partial_fc_torch.layer.objectives import OBJECTIVES
 
@@ -24,6 +24,7 @@ MARGINS = {
     "adaface": AdaFace,
     "magface": MagFace,
     "curricularface": CurricularFace,
+    "inter_topk": InterTopK,
 }
 CASES = [
     *itertools.product(MARGINS, ["softmax"], SCALES, [1]),
@@ -73,7 +74,11 @@ def few_programs(monkeypatch):
 def test_half_precision_agrees_with_float64(margin, objective, scale, labels_per_item):
     case = margin, objective, scale, labels_per_item
     loss, *gradients = results(*case, torch.float64)
-    kernels = ["torch"] if objective in ("bce", "sphereface2", "uniface") else ["torch", "mm", "triton"]
+    kernels = (
+        ["torch"]
+        if {margin, objective} & {"inter_topk", "bce", "sphereface2", "uniface"}
+        else ["torch", "mm", "triton"]
+    )
     for dtype, kernel in [("bfloat16", "torch"), *(("float16", each) for each in kernels)]:
         found, *halves = results(*case, dtype, layer_kernel=kernel)
         bound = 8 * ROUNDOFF[dtype] * (1 + scale / SIZE**0.5)

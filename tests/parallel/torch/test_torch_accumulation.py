@@ -10,7 +10,7 @@ from torch_training import build_engine, dummy_batches, plain_backbone
 from checkpoint_cases import BATCH, CLASSES, equal
 from partial_fc.data.batch import Batch
 from partial_fc.distributed.errors import JobError
-from partial_fc_torch import AdaFace, MagFace
+from partial_fc_torch import AdaFace, InterTopK, MagFace
 from partial_fc_torch.layer.accumulation import Accumulation
 
 COUNT, STEPS = 3, 6
@@ -45,6 +45,7 @@ def trained(count, rate=None, **arguments):
         pytest.param({"ratio": 0.5, "optimizer": "adamw", "backbone_optimizer": "adamw"}, marks=COMBINED_BELOW),
         {"ratio": 0.5, "optimizer": "adagrad", "margin": MagFace},
         {"ratio": 0.5, "momentum_convention": "steps"},
+        {"ratio": 0.5, "margin": InterTopK},
     ],
 )
 def test_micro_batches_equal_one_batch(arguments):

@@ -10,10 +10,10 @@ from torch_layer import COMBINED_BELOW, RANK, E, all_ranks
 from torch_training import Training, build_engine, small_backbone, small_transformer
 
 import checkpoint_cases
-from checkpoint_cases import CLASSES
+from checkpoint_cases import CLASSES, EPOCH, STEPS
 from partial_fc.checkpoint import CheckpointFolder, SavedClasses
 from partial_fc.checkpoint.layout import center_file
-from partial_fc.training.saved_training import find_checkpoint
+from partial_fc.training.saved_training import SavedTraining, find_checkpoint
 from partial_fc_torch import AdaFace, CurricularFace
 from partial_fc_torch.collectives import default_collectives
 
@@ -87,6 +87,16 @@ def test_without_a_saved_average_it_starts_with_the_weights(folder, caplog):
     assert (message in caplog.text) == (RANK == 0)
     arrays = engine.parameters()
     assert all((arrays[f"ema:{name}"] == arrays[name]).all() for name in arrays if name.startswith("arg:"))
+
+
+def test_the_mean_of_the_last_epochs_resumes_bit_for_bit(folder, caplog):
+    make = partial(Training, last_ends=(1, [2 * EPOCH, STEPS]))
+    checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
+    saved = SavedTraining.open(dict(folder.complete())[STEPS - 1], default_collectives)
+    longer = Training(last_ends=(2, [STEPS, 3 * EPOCH])).fit(STEPS, saved=saved).engine
+    assert longer.mean.count == 1 and ("begins with epoch 1, this training's with epoch 2" in caplog.text) == (
+        RANK == 0
+    )
 
 
 def test_a_training_without_an_average_resumes_from_a_checkpoint_with_one(folder):

@@ -14,7 +14,7 @@ import torch
 from torch_layer import FUSED, LOCAL, MM, all_ranks, build, random_batch
 
 import interpreted
-from partial_fc_torch import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, PartialFC
+from partial_fc_torch import AdaFace, ArcFace, CombinedMarginLoss, CosFace, CurricularFace, InterTopK, PartialFC
 from partial_fc_torch.layer.kernels import selfcheck, triton_passes
 from partial_fc_torch.layer.kernels.blocks import SMALLEST
 from partial_fc_torch.layer.kernels.choice import Form, chosen_passes
@@ -236,9 +236,10 @@ def test_with_too_little_memory_to_measure_the_kernels_are_used(monkeypatch, cap
 
 @pytest.mark.world_size(1)
 @pytest.mark.parametrize("kernel", ["mm", "triton"])
-def test_layers_that_the_kernels_do_not_support_use_pytorch(caplog, kernel):
-    found, expected = (steps(layer_of(each, margin=OwnNegatives(8.0))) for each in (kernel, "torch"))
-    assert len(re.findall(f"without the kernels of layer_kernel={kernel}: .*OwnNegatives", caplog.text)) == 1
+@pytest.mark.parametrize("margin", [OwnNegatives, InterTopK])
+def test_layers_that_the_kernels_do_not_support_use_pytorch(caplog, kernel, margin):
+    found, expected = (steps(layer_of(each, margin=margin(8.0))) for each in (kernel, "torch"))
+    assert len(re.findall(f"without the kernels of layer_kernel={kernel}: .*{margin.__name__}", caplog.text)) == 1
     for one, other in zip(found, expected):
         np.testing.assert_array_equal(one, other)
 

@@ -9,7 +9,7 @@ from torch_layer import FUSED, LOCAL, LR, MM, SIZE, E, G, all_ranks, build, buil
 
 import oracle
 from partial_fc.layer.sharding import shard_of
-from partial_fc_torch import AdaFace, CombinedMarginLoss, CosFace, CurricularFace, MagFace
+from partial_fc_torch import AdaFace, CombinedMarginLoss, CosFace, CurricularFace, InterTopK, MagFace
 from partial_fc_torch.layer.accumulation import Accumulation
 from partial_fc_torch.layer.objectives import OBJECTIVES, Objective, as_objective
 from partial_fc_torch.layer.objectives.bce import BCE
@@ -57,7 +57,9 @@ def loss_of_row(name, negatives, t, z, b):
 class Reference:
     """Loss and gradients of the dense formulation; ``target`` maps cosines and the norm of a row to its t / s."""
 
-    def __init__(self, name, features, centers, labels, classes, target, sub_centers=1, bias=0.0, counts=None):
+    def __init__(
+        self, name, features, centers, labels, classes, target, sub_centers=1, bias=0.0, counts=None, change=None
+    ):
         rows, columns = (torch.from_numpy(each).double().requires_grad_() for each in (features, centers))
         b = torch.tensor(bias, dtype=torch.float64, requires_grad=True)
         cosine = (normalize(rows) @ normalize(columns).T).view(len(rows), -1, sub_centers).amax(dim=2)
@@ -67,7 +69,7 @@ class Reference:
             if not present:
                 continue
             others = sorted(set(classes) - set(present))
-            negatives = SCALE * cosine[row, others]
+            negatives = SCALE * (change(cosine[row, others]) if change else cosine[row, others])
             if counts is not None:
                 weights = torch.tensor([counts.get(each, 1.0) for each in others]).double()
                 negatives = negatives if one_versus_all else negatives + weights.log()
@@ -91,6 +93,12 @@ def arcface(cosine, norm):
 def straight_through(cosine, norm):
     """The value of ArcFace with the derivative 1, as in arcface_torch."""
     return cosine + (arcface(cosine, norm)[0] - cosine).detach(), 0.0
+
+
+def hardest_turned(cosines, k=3, penalty=0.2):
+    """The cosines of a row's negatives with the penalty of inter-top-k."""
+    hard = torch.zeros_like(cosines).index_fill_(0, cosines.topk(min(k, len(cosines))).indices, 1.0)
+    return torch.where(hard > 0, (cosines.acos() - penalty).clamp(min=0).cos(), cosines)
 
 
 def magface(cosine, norm):
@@ -201,6 +209,65 @@ def test_margins_act_on_each_label(name, target):
     features, classes, found = gradients_of(layer, LABELS)
     expected = Reference(name, features, all_ranks(layer.weight), LABELS, classes, target, bias=bias_of(layer))
     assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["softmax", "softmax_shared", "bce", "sphereface2"])
+@pytest.mark.parametrize("ratio", [1.0, 0.5, 0.0])
+@pytest.mark.parametrize("tiling", [{}, TILES, {"tile_classes": 3}])
+@pytest.mark.parametrize("labels", [LABELS, LABELS[:, :1]], ids=["several", "one"])
+def test_the_hardest_negatives_of_all_ranks_are_penalized(name, ratio, tiling, labels, sub_centers=1):
+    margin = InterTopK(SCALE, m=0.5, k=3, penalty=0.2)
+    layer = build_v2(CLASSES, ratio, margin, SCALE, objective=name, sub_centers=sub_centers, **tiling)
+    features, classes, found = gradients_of(layer, labels)
+    of_layer = {"sub_centers": sub_centers, "bias": bias_of(layer), "change": hardest_turned}
+    assert_equal(found, Reference(name, features, all_ranks(layer.weight), labels, classes, arcface, **of_layer))
+
+
+@pytest.mark.parametrize("tiling", [{}, TILES])
+def test_the_hardest_negatives_with_sub_centers(tiling):
+    test_the_hardest_negatives_of_all_ranks_are_penalized("softmax", 0.5, tiling, LABELS, sub_centers=3)
+
+
+@pytest.mark.parametrize("center_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("tile_classes", [0, 3])
+def test_a_second_backward_pass_computes_the_hardest_negatives_again(center_dtype, tile_classes):
+    arguments = {"center_dtype": center_dtype, "tile_classes": tile_classes, "update_in_backward": False}
+    layer = build(CLASSES, 0.5, InterTopK(SCALE, k=3, penalty=0.2), SCALE, **arguments)
+    features = torch.from_numpy(random_batch(CLASSES)[0][LOCAL]).requires_grad_()
+    loss = layer(features, torch.from_numpy(LABELS[LOCAL]))
+    first, second = (torch.autograd.grad(loss, features, retain_graph=True)[0] for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("tiling", [{}, TILES])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_all_of_few_negatives_are_penalized(classes, tiling):
+    """With 3 ranks, one has none of 2 classes; rows with both as labels have no negatives."""
+    layer = build_v2(classes, 1.0, InterTopK(SCALE, m=0.5, k=3, penalty=0.2), SCALE, **tiling)
+    labels = np.array([[0, 1], [1, -1], [-1, -1], [0, -1], [1, 1], [1, 0]])
+    features, present, found = gradients_of(layer, labels)
+    centers = all_ranks(layer.weight)
+    assert_equal(found, Reference("softmax", features, centers, labels, present, arcface, change=hardest_turned))
+
+
+@pytest.mark.parametrize("tiling", [{}, TILES, {"layer_dtype": "bfloat16", **TILES}])
+def test_equal_negatives_are_all_penalized_and_turned_to_the_center_at_most(tiling):
+    """The second and third hardest have the same cosine; the angle of the hardest is below the penalty."""
+    margin = InterTopK(SCALE, m=0.5, k=2, penalty=0.2)
+    layer = build_v2(5, 1.0, margin, SCALE, embedding_size=2, **tiling)
+    angles = torch.tensor([2.0, 0.125, 1.0, 1.0, 2.5])
+    with torch.no_grad():
+        mine = slice(layer.class_start, layer.class_start + layer.num_local)
+        layer.weight.copy_(torch.stack([angles.cos(), angles.sin()], dim=1)[mine])
+    features = torch.tensor([[1.0, 0.0]]).repeat(G, 1)[LOCAL].requires_grad_()
+    loss = layer(features, torch.zeros(len(features), dtype=torch.int64))
+    loss.backward()
+    turned = torch.tensor([2.5, 0.0, 0.8, 0.8, 2.5]).cos() * SCALE
+    tolerance = 3e-2 if "layer_dtype" in tiling else 1e-5
+    assert loss.item() == pytest.approx((turned.logsumexp(0) - turned[0]).item(), rel=tolerance)
+    by_centers = all_ranks(layer.weight.grad)
+    assert np.abs(by_centers[1]).max() < 1e-6 < np.abs(by_centers[[0, 2, 3]]).min(axis=0).max()
+    np.testing.assert_allclose(by_centers[2], by_centers[3])
 
 
 @pytest.mark.parametrize("tiling", [{}, TILES])

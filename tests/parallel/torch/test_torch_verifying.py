@@ -18,6 +18,7 @@ from partial_fc.training.embedder import Embedder
 from partial_fc.training.tasks import Evaluation, LabeledItems
 from partial_fc.training.verifying import CallBackVerification
 from partial_fc_torch.averaged import AveragedBackbone
+from partial_fc_torch.collectives import default_collectives
 from partial_fc_torch.pixels import normalized
 from verification_cases import PAIRS, SIDE, E, draw_images
 
@@ -84,6 +85,43 @@ def test_metrics_that_the_columns_do_not_fit_are_refused_before_the_training():
     evaluation = LabeledItems(np.arange(4) // 2, lambda start, stop: None, cameras=np.arange(3))
     with pytest.raises(JobError, match="cameras has shape"):
         CallBackVerification(build(), 6, {"set": evaluation}, 5).prepare()
+
+
+class MeanOfSteps(nn.Module):
+    """Embeds signals of any length as the mean of a layer's results over their steps, without the padding."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.linear = nn.Linear(3, E)
+
+    def forward(self, inputs):
+        return (self.linear(inputs["steps"]) * inputs["mask"][..., None]).sum(dim=1) / inputs["mask"].sum(dim=1)[
+            :, None
+        ]
+
+
+@pytest.mark.parametrize("count", [23, 2])
+def test_items_of_different_lengths_are_embedded_in_the_order_of_their_lengths(count):
+    rng = np.random.default_rng(0)
+    items = [rng.standard_normal((length, 3)).astype(np.float32) for length in rng.integers(1, 60, count)]
+    lengths, batches = [len(item) for item in items], []
+
+    def read(rows):
+        batches.append([lengths[row] for row in rows])
+        steps, mask = np.full((len(rows), max(batches[-1]), 3), 7, np.float32), np.zeros((len(rows), max(batches[-1])))
+        for place, row in enumerate(rows):
+            steps[place, : lengths[row]], mask[place, : lengths[row]] = items[row], 1
+        return {"steps": steps, "mask": mask.astype(np.float32)}
+
+    engine = build_engine(MeanOfSteps(), pixels=False)
+    found = Embedder(engine, 4, "set").embed_by_length(lengths, read)
+    with torch.no_grad():
+        expected = [engine.backbone.linear(torch.from_numpy(item)).mean(dim=0) for item in items]
+    np.testing.assert_allclose(found, torch.stack(expected), atol=1e-5)
+    of_all = default_collectives.gather_object("batches", batches)
+    assert sorted(sum(sum(of_all, []), [])) == sorted(lengths)
+    assert all(sum(of_rank, []) == sorted(lengths)[rank::SIZE] for rank, of_rank in enumerate(of_all))
 
 
 def test_a_stop_request_ends_a_verification_on_all_ranks(folder, monkeypatch):

@@ -283,7 +283,9 @@ def test_every_setting_reaches_the_case_unless_an_option_replaces_it(tmp_path, m
     case = Case(1000, trainer="torch", logits_cache_mb=0, ratio=0.5, ema=True, bank="host", **fields)
     words = ["--config", "settings.json", "--trainer", "torch"]
     other = {"bank_folder": "/disk", "ema_decay": 0.0, "logits_cache_mb": -1}
-    for changes, expected in (({}, case), (other, case._replace(bank="file", ema=False, logits_cache_mb=256))):
+    without = case._replace(bank="file", ema=False, logits_cache_mb=256)
+    mean = {**other, "average_checkpoints": 3}
+    for changes, expected in (({}, case), (other, without), (mean, without._replace(ema=True))):
         (tmp_path / "settings.json").write_text(json.dumps({**settings, **changes}))
         expected = expected._replace(config="settings.json")
         assert printed(capsys, *words)["case"] == shown(expected)

@@ -179,6 +179,7 @@ CURVES = [
     ("polynomial", "", lambda share: 1 - share),
     ("polynomial", "power=2", lambda share: (1 - share) ** 2),
     ("cosine", "final=0.1", lambda share: 0.1 + 0.9 * (1 + math.cos(math.pi * share)) / 2),
+    ("exponential", "final=1e-3", lambda share: math.exp(share * math.log(1e-3))),
     ("constant", "", lambda share: 1),
 ]
 

@@ -20,7 +20,12 @@ DEVICES = ("gpu", "cpu")
 BANKS = ("gpu", "host", "file")
 BACKBONE_STATES = {"sgd": 1, "adamw": 2}  # optimizer states per parameter of the backbone
 GRADIENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-SLOPED = ("curricularface",)  # margins that change negative logits: these need a slope per logit and all target cosines
+# Margins that change negative logits, which need a slope per logit -> what their ranks also gather, and its bytes per
+# row: all target cosines, as float64; the logits of the k + 1 hardest negatives, as float32, k being 5 by default.
+SLOPED = {
+    "curricularface": ("the targets' cosines (targets)", 8),
+    "inter_topk": ("the hardest negatives (hardest)", 24),
+}
 
 
 class Case(NamedTuple):
@@ -45,7 +50,7 @@ class Case(NamedTuple):
     unit_copy: str = "auto"  # a key of UNIT_COPIES; auto, which needs memory that is free, counts as none
     margin: str = MARGINS[0]
     backbone_optimizer: str = "sgd"  # a key of BACKBONE_STATES
-    ema: bool = False  # whether to keep a moving average of the backbone's weights
+    ema: bool = False  # whether to keep an average of the backbone's weights
     activation_checkpointing: bool = False
     gradient_dtype: str = "float32"  # type in which ranks exchange the backbone's gradients, a key of GRADIENT_BYTES
     gradient_acc: int = 1  # micro-batches of B images per update; the planner calls an update a step
@@ -86,7 +91,7 @@ class Layer(NamedTuple):
     center_bytes: int  # bytes of the centers of a class in the bank
     state_bytes: int  # bytes of their states there
     narrow: bool  # whether they are stored in 16 bits, so that the rows of a tile are copied to float32
-    sloped: bool  # whether the margin is one of SLOPED
+    sloped: bool  # whether the margin is in SLOPED
 
 
 def lay_out(case: Case) -> Layer:

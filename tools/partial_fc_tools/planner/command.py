@@ -44,6 +44,7 @@ SETTINGS = {  # field of Case -> setting with the same meaning
 }
 # Fields of Case that layer_options has
 LAYER_OPTIONS = "tile_classes", "sub_centers", "logits_cache_mb", "center_dtype", "unit_copy"
+AVERAGES = "ema_decay", "average_checkpoints"  # settings with which a training keeps an average of its weights
 OF_HEAD = "classes", "batch", "ratio", "margin", "task_options", *LAYER_OPTIONS  # fields of one head
 
 
@@ -79,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--center-dtype", choices=CENTER_DTYPES, help="data type of stored centers and states (default: float32)")
     add("--unit-copy", choices=UNIT_COPIES, help="unit centers in 16 bits (default: auto, if memory is left)")
     add("--backbone-optimizer", choices=BACKBONE_STATES, help="optimizer of the backbone (default: sgd)")
-    add("--ema", action="store_true", help="average the backbone's weights (setting ema_decay)")
+    add("--ema", action="store_true", help=f"average the backbone's weights (setting {' or '.join(AVERAGES)})")
     add("--activation-checkpointing", action="store_true", help="recompute activations to save memory")
     add("--gradient-dtype", choices=GRADIENT_BYTES, help="type in which ranks exchange gradients (default: float32)")
     add("--gradient-acc", type=count, help="micro-batches per update, each of --batch (default: 1)")
@@ -155,4 +156,4 @@ def _fields_of_config(options: dict[str, Any], trusts_code: bool) -> dict[str, A
         imported = ("network", "task", "rec") if "task" in {**fields, **options} else ("network",)
         refuse_code(options["config"], {name: settings.get(name) for name in imported if name not in options})
     bank = "file" if settings.get("bank_folder") else "gpu" if settings.get("bank_on_gpu", True) else "host"
-    return {**fields, "bank": bank, "ema": settings.get("ema_decay", 0) > 0}
+    return {**fields, "bank": bank, "ema": any(settings.get(name) for name in AVERAGES)}

@@ -131,7 +131,7 @@ def _backbone(case: Case, layer: Layer, backbone: BackboneSizes) -> Iterator[tup
     yield "parameters and statistics", place, weights
     yield "gradients", place, gradients
     yield "momentum" if states == 1 else "moments of AdamW", place, FLOAT * states * backbone.parameters
-    yield "moving average of the weights", place, weights * case.ema
+    yield "average of the weights", place, weights * case.ema
     yield "float32 master weights", place, FLOAT * backbone.half_parameters
     yield "float16 copies of the weights", place, backbone.copied_bytes
     yield "activations", place, case.batch * backbone.saved_bytes

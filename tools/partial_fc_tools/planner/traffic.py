@@ -12,9 +12,8 @@ from typing import NamedTuple
 from partial_fc.layer.label_encoding import DIGITS
 
 from .backbones import BackboneSizes
-from .case import FLOAT, GRADIENT_BYTES, Case, Layer
+from .case import FLOAT, GRADIENT_BYTES, SLOPED, Case, Layer
 
-DOUBLE = 8  # bytes of a float64
 LABEL = 8  # bytes of an int64
 WAYS = ("network", "bank", "bus")
 STATISTICS = 3  # numbers per row: maximum, sum, target logit
@@ -43,10 +42,11 @@ def _network(case: Case, layer: Layer, backbone: BackboneSizes | None) -> Iterat
         gradients = 2 * backbone.half_parameters + GRADIENT_BYTES[case.gradient_dtype] * (
             backbone.parameters - backbone.half_parameters
         )
+    gathered, row_bytes = SLOPED.get(case.margin, ("", 0))
     for name, nbytes in (
         ("all-gather of all labels of the update (labels)", images * LABEL * (case.gradient_acc > 1)),
         ("all-gather of features and labels (features)", images * (case.embedding + DIGITS) * FLOAT),
-        ("all-gather of the targets' cosines (targets)", images * case.ranks * layer.sloped * DOUBLE),
+        (f"all-gather of {gathered}", images * case.ranks * row_bytes),
         ("all-gather of statistics (softmax_statistics)", images * case.ranks * STATISTICS * FLOAT),
         ("reduce-scatter of features' gradient (feature_gradient)", images * case.embedding * FLOAT),
         ("all-reduce of the backbone's gradients", 2 * others * gradients // case.ranks),

@@ -38,7 +38,7 @@ USUAL = {
     **{"pretrained": "", "class_map": "", "backbone_lr": 0.0, "memory_bank_lr": 0.0, "max_grad_norm": 5.0},
     **{"dropout": 0.0, "rand_mirror": True, "cutout": 0, "color_jittering": 0.0, "jpeg_compression": 0},
     **{"min_images_per_class": 0, "sampling_correction": False, "ema_decay": 0.0, "part_rates": [], "decay_on": "all"},
-    "new_centers": "random",
+    **{"new_centers": "random", "average_checkpoints": 0},
 }
 
 

@@ -15,6 +15,7 @@ from .adaface import AdaFace
 from .combined import ArcFace, CombinedMarginLoss, CosFace
 from .curricularface import CurricularFace
 from .function import Function, FunctionMargin
+from .inter_topk import InterTopK
 from .magface import MagFace
 from .margin import Margin, Targets
 
@@ -26,6 +27,7 @@ MARGINS: dict[str, type[Margin]] = {
     "adaface": AdaFace,
     "magface": MagFace,
     "curricularface": CurricularFace,
+    "inter_topk": InterTopK,
 }
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "CosFace",
     "CurricularFace",
     "FunctionMargin",
+    "InterTopK",
     "MagFace",
     "Margin",
     "Targets",

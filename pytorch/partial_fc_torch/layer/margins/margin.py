@@ -20,6 +20,9 @@ class Targets(NamedTuple):
         penalty: (G,) float64, added to the loss of the row; None for 0.
         penalty_by_norm: (G,) float64, derivative of the penalty by the norm; None for 0.
         of_negatives: data of this step for `Margin.negatives`, in any shape.
+        hardest: (G,), set by the layer if the margin has ``hardest``, k: a logit halfway between those of the row's
+            k-th and next hardest negatives over all ranks, so that rounding errors do not change on which side a
+            negative is; -inf if there are at most k.
     """
 
     value: torch.Tensor
@@ -28,6 +31,7 @@ class Targets(NamedTuple):
     penalty: torch.Tensor | None = None
     penalty_by_norm: torch.Tensor | None = None
     of_negatives: torch.Tensor | None = None
+    hardest: torch.Tensor | None = None
 
 
 class Margin(torch.nn.Module):
@@ -43,11 +47,14 @@ class Margin(torch.nn.Module):
         needs_one_label: whether items may have only one label, because `negatives` depends on its logit.
         needs_all_targets: whether `targets` needs the cosines of all rows, including those whose centers are on other
             ranks; costs another all-gather of (G,).
+        hardest: number of a row's hardest negatives that `negatives` changes, see Targets.hardest; costs another
+            all-gather of (hardest + 1, G), and a further computation of the logits that the layer does not cache.
         slopes_negatives: whether `negatives` returns slopes, which take as much memory as the logits.
     """
 
     needs_one_label = False
     needs_all_targets = False
+    hardest = 0
     slopes_negatives = False
 
     def __init__(self, scale: float):

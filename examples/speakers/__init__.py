@@ -1,0 +1,1 @@
+"""Synthetic speakers, and WeSpeaker's recipe for speaker verification on them."""

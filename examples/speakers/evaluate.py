@@ -1,0 +1,86 @@
+"""Compares models with mean filter banks on all pairs of utterances of unseen speakers.
+
+Three kinds of scores: cosines; cosines after the mean over the training speakers is subtracted; and these with AS-norm,
+whose cohort consists of the means of the training speakers' utterances. The probability of a genuine pair of minDCF is
+0.01.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from partial_fc.utils.cli import run_module, start
+from partial_fc.utils.progress import progress
+from partial_fc.utils.tables import markdown_table
+from partial_fc_torch import from_pretrained
+
+from .recordings import DATA, PARTS, Recordings, read_part
+from .scores import as_norm, figures, speaker_means, unit
+
+EXAMPLE = "models/speakers models/speakers-large-margin"
+BATCH = 32
+
+
+@torch.inference_mode()
+def embed(network: torch.nn.Module, recordings: Recordings) -> np.ndarray:
+    """Returns the embeddings (N, E) float32 of whole utterances."""
+    order = np.argsort(recordings.lengths, kind="stable")
+    rows = np.array_split(order, -(-len(order) // BATCH))
+    parts = []
+    with progress(len(rows), "batch", "embedding") as bar:
+        for batch in rows:
+            inputs = {name: torch.from_numpy(array) for name, array in recordings.read(batch).items()}
+            parts.append(network(inputs).numpy())
+            bar.update(1)
+    embeddings = np.empty((len(order), parts[0].shape[1]), np.float32)
+    embeddings[order] = np.concatenate(parts)
+    return embeddings
+
+
+def figures_of(
+    represent: Callable[[Recordings], np.ndarray], trained: Recordings, unseen: Recordings
+) -> dict[str, dict[str, float]]:
+    """Returns EER and minDCF by kind of scores; ``represent`` returns the embeddings (N, E) of a part."""
+    means, rows = speaker_means(unit(represent(trained)), trained.speakers), unit(represent(unseen))
+    center = means.mean(axis=0)
+    centered, cohort = unit(rows - center), unit(means - center)
+    scores = {
+        "cosine": rows @ rows.T,
+        "mean subtracted": centered @ centered.T,
+        "AS-norm": as_norm(centered, cohort),
+    }
+    return {kind: figures(each, unseen.speakers) for kind, each in scores.items()}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("models", type=Path, nargs="*", help="folders of trainings")
+    parser.add_argument("--root", type=Path, default=DATA / "speakers", help="folder of the set (data/speakers)")
+    parser.add_argument("--out", type=Path, help="also write the figures to this JSON file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    trained, unseen = (read_part(args.root, part) for part in PARTS)
+    found = {"mean filter banks": figures_of(Recordings.means, trained, unseen)}
+    for path in args.models:
+        represent = partial(embed, from_pretrained(path, trust_code=True))
+        found[str(path)] = figures_of(represent, trained, unseen)
+    rows = [
+        [name, scores, f"{100 * each['eer']:.2f}", f"{each['min_dcf']:.3f}"]
+        for name, of in found.items()
+        for scores, each in of.items()
+    ]
+    print("\n".join(markdown_table(["model", "scores", "EER, %", "minDCF"], rows)))
+    if args.out:
+        args.out.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    start(lambda: run_module("examples.speakers.evaluate", "python -m examples.speakers.evaluate"))
