@@ -20,7 +20,7 @@ from partial_fc.utils.tables import markdown_table
 from partial_fc_torch import from_pretrained
 
 from .recordings import DATA, PARTS, Recordings, read_part
-from .scores import as_norm, figures, speaker_means, unit
+from .scores import figures, speaker_means, unit
 
 EXAMPLE = "models/speakers models/speakers-large-margin"
 BATCH = 32
@@ -49,12 +49,11 @@ def figures_of(
     means, rows = speaker_means(unit(represent(trained)), trained.speakers), unit(represent(unseen))
     center = means.mean(axis=0)
     centered, cohort = unit(rows - center), unit(means - center)
-    scores = {
-        "cosine": rows @ rows.T,
-        "mean subtracted": centered @ centered.T,
-        "AS-norm": as_norm(centered, cohort),
+    return {
+        "cosine": figures(rows, unseen.speakers),
+        "mean subtracted": figures(centered, unseen.speakers),
+        "AS-norm": figures(centered, unseen.speakers, cohort),
     }
-    return {kind: figures(each, unseen.speakers) for kind, each in scores.items()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

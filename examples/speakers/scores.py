@@ -1,11 +1,14 @@
-"""Scores of pairs of utterances: error rates, and AS-norm.
+"""Error rates of all pairs of utterances.
 
-Shapes: N utterances, P pairs, K speakers of the cohort, E embedding.
+Shapes: N utterances, K speakers, E embedding.
 """
 
 import numpy as np
 
-P_TARGET = 0.01  # probability of a genuine pair, for minDCF; both errors cost 1
+from partial_fc.evaluation.items import EmbeddedItems
+from partial_fc.evaluation.metrics import build_metrics, evaluate
+from partial_fc.evaluation.score_norm import CohortStatistics
+
 TOP = 20  # nearest speakers of the cohort: 5 % of 400, as WeSpeaker's 300 of 5,994
 
 
@@ -14,38 +17,19 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def figures(scores: np.ndarray, speakers: np.ndarray) -> dict[str, float]:
-    """Returns the equal error rate and minDCF of all pairs of two utterances, given scores (N, N) and speakers (N,)."""
-    left, right = np.triu_indices(len(speakers), 1)
-    order = np.argsort(-scores[left, right], kind="stable")
-    same = (speakers[left] == speakers[right])[order]
-    rejected = 1 - np.cumsum(same) / same.sum()  # of the genuine pairs, if those up to here are accepted
-    accepted = np.cumsum(~same) / (~same).sum()
-    ends = np.flatnonzero(np.diff(scores[left, right][order], append=-np.inf))  # equal scores have one threshold
-    rejected, accepted = np.append(1.0, rejected[ends]), np.append(0.0, accepted[ends])
-    after = int(np.argmax(rejected <= accepted))
-    gaps = (rejected - accepted)[after - 1 : after + 1]
-    share = gaps[0] / (gaps[0] - gaps[1])
-    cost = P_TARGET * rejected + (1 - P_TARGET) * accepted
-    return {
-        "eer": float(accepted[after - 1] + share * (accepted[after] - accepted[after - 1])),
-        "min_dcf": float(cost.min() / min(P_TARGET, 1 - P_TARGET)),
-    }
-
-
-def as_norm(embeddings: np.ndarray, cohort: np.ndarray) -> np.ndarray:
-    """Returns scores (N, N) by adaptive symmetric normalization (Matejka et al., Interspeech 2017).
-
-    A cosine is measured by mean and standard deviation of each utterance's cosines with the TOP nearest speakers.
+def figures(embeddings: np.ndarray, speakers: np.ndarray, cohort: np.ndarray | None = None) -> dict[str, float]:
+    """Returns the equal error rate and minDCF of all pairs of two utterances; a pair is genuine with probability 0.01.
 
     Args:
         embeddings: (N, E) of length 1.
-        cohort: (K, E) of length 1, one for each speaker.
+        speakers: (N,) integers.
+        cohort: (K, E) of length 1, with which scores are normalized (AS-norm); None for cosines.
     """
-    nearest = np.sort(embeddings @ cohort.T, axis=1)[:, -TOP:]
-    mean, deviation = nearest.mean(axis=1, keepdims=True), nearest.std(axis=1, keepdims=True)
-    scores = embeddings @ embeddings.T
-    return ((scores - mean) / deviation + (scores - mean.T) / deviation.T) / 2
+    embeddings = embeddings.astype(np.float32)
+    nearest = None if cohort is None else CohortStatistics.measure(embeddings, cohort.astype(np.float32), TOP)
+    items = EmbeddedItems(embeddings, speakers, cohort=nearest)
+    found = evaluate(items, build_metrics(["eer", "min_dcf"], {}), draws=0)
+    return {name: each.value for name, each in found.items()}
 
 
 def speaker_means(embeddings: np.ndarray, speakers: np.ndarray) -> np.ndarray:

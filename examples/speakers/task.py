@@ -102,11 +102,10 @@ class Trials(Evaluation):
         embeddings = embedder.embed_by_length(self.recordings.lengths, self.recordings.read)
         if not np.isfinite(embeddings).all():
             raise ValueError("embeddings of utterances are not finite: has the training diverged?")
-        rows = unit(embeddings)
-        return figures(rows @ rows.T, self.recordings.speakers)
+        return figures(unit(embeddings), self.recordings.speakers)
 
     def baselines(self, report_progress: Callable[[], None]) -> dict[str, float]:
         """Returns the equal error rate of the cosines of mean filter banks, from which their mean is subtracted."""
         rows = unit(self.recordings.means())
         rows = unit(rows - rows.mean(axis=0))
-        return {"mean_filter_banks": figures(rows @ rows.T, self.recordings.speakers)["eer"]}
+        return {"mean_filter_banks": figures(rows, self.recordings.speakers)["eer"]}

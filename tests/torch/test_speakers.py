@@ -14,7 +14,6 @@ from examples.speakers import __main__ as making
 from examples.speakers import evaluate
 from examples.speakers.network import speakers as speaker_network
 from examples.speakers.recordings import BANDS, FILES, PARTS, read_part
-from examples.speakers.scores import as_norm, figures, unit
 from examples.speakers.task import Pieces
 from examples.speakers.wespeaker_projection import Projection
 from partial_fc.checkpoint import CheckpointFolder
@@ -87,37 +86,6 @@ def test_padding_does_not_change_an_embedding(length):
     found = [network({"frames": each, "lengths": lengths}) for each in (frames, torch.cat([frames, 9 + frames], 1))]
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(network({"frames": frames, "lengths": lengths - 9}), found[0], rtol=1e-2)
-
-
-def test_the_error_rates_of_all_thresholds():
-    rng = np.random.default_rng(1)
-    speakers = np.repeat(np.arange(6), 4)
-    rows = unit(rng.standard_normal((6, 3))[speakers] + 0.6 * rng.standard_normal((24, 3)))
-    scores = np.round(rows @ rows.T, 2)  # some are equal
-    pairs = [(scores[i, j], speakers[i] == speakers[j]) for j in range(24) for i in range(j)]
-    points = []
-    for threshold in sorted({score for score, _ in pairs} | {2.0}):
-        rejected = np.mean([score < threshold for score, same in pairs if same])
-        accepted = np.mean([score >= threshold for score, same in pairs if not same])
-        points.append((rejected, accepted))
-    found = figures(scores, speakers)
-    assert found["min_dcf"] == pytest.approx(min(r + 99 * a for r, a in points))
-    crossing = max(place for place, (rejected, accepted) in enumerate(points) if rejected <= accepted)
-    before, after = points[crossing : crossing + 2]
-    share = (before[1] - before[0]) / (before[1] - before[0] + after[0] - after[1])
-    assert found["eer"] == pytest.approx(before[0] + share * (after[0] - before[0]))
-    assert figures(np.equal.outer(speakers, speakers) + 0.0, speakers) == {"eer": 0.0, "min_dcf": 0.0}
-
-
-def test_as_norm_is_that_of_the_nearest_speakers(monkeypatch):
-    monkeypatch.setattr("examples.speakers.scores.TOP", 3)
-    rng = np.random.default_rng(2)
-    rows, cohort = (unit(rng.standard_normal((count, 5))) for count in (4, 7))
-    found = as_norm(rows, cohort)
-    for i, j in np.ndindex(4, 4):
-        of_both = [sorted(cohort @ rows[each])[-3:] for each in (i, j)]
-        expected = np.mean([(rows[i] @ rows[j] - np.mean(near)) / np.std(near) for near in of_both])
-        assert found[i, j] == pytest.approx(expected)
 
 
 def settings_of(root, stage, output, **changes):
