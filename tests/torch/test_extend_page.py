@@ -135,6 +135,7 @@ def test_the_margin_of_a_rare_class_is_larger(folder, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_an_encoder_of_transformers_trains_its_added_weights_alone_and_resumes(folder, monkeypatch, capfd):
     """Also the moving average keeps the frozen weights, and the ONNX file equals the network."""
     for name in ("transformers", "peft"):
