@@ -163,8 +163,9 @@ class Collectives:
 
     # Progress, and the request to stop --------------------------------------------------------------
 
-    def watch(self, seconds: float, host_seconds: float) -> None:
-        """Ends the job with a report if it makes no progress, see report_progress().
+    @contextlib.contextmanager
+    def watch(self, seconds: float, host_seconds: float) -> Iterator[None]:
+        """Context manager that ends the job with a report if it makes no progress, see report_progress().
 
         Without this limit, a rank waits forever for one that hangs, under Gloo and MPI alike. Waiting for a rank that
         makes progress counts as progress.
@@ -177,6 +178,12 @@ class Collectives:
         if self.watchdog is not None:
             self.watchdog.timeout, self.watchdog.host_timeout = seconds, host_seconds
         self._mark()
+        try:
+            yield
+        finally:
+            self._timeout = 0.0
+            if self.watchdog is None:  # otherwise the program that trained would be killed later, whatever it does then
+                faulthandler.cancel_dump_traceback_later()
 
     def report_progress(self, num_update: int | None = None) -> None:
         """Restarts the limit of watch(). Called at every step, phase and batch of a verification."""

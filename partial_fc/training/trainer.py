@@ -83,12 +83,12 @@ def train(
         JobError: On every rank, if one of them cannot train or save.
     """
     collectives = framework.collectives
-    collectives.watch(settings.step_timeout, settings.host_timeout)
+    watch = collectives.watch(settings.step_timeout, settings.host_timeout)
     folder, job_settings = output_folder(settings), settings
     settings = heads[0].settings if heads else settings  # the first head's hold for everything that heads share
     task = build_task(settings)
     quiet = lines_in_quiet_phases(collectives)
-    with console(collectives.rank), quiet, closing(build_data(settings, task, framework, heads)) as data:
+    with watch, console(collectives.rank), quiet, closing(build_data(settings, task, framework, heads)) as data:
         if not settings.heads:  # else every head has its number
             job_settings.num_classes = settings.num_classes
         facts = job_facts(job_settings, data, framework, heads)

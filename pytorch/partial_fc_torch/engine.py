@@ -88,7 +88,7 @@ class TorchEngine:
         heads: several layers, of which the first is ``layer``. A step then takes a list with a batch for each, adds
             their weighted gradients of the backbone, and averages the sum over the ranks once. The centers of a head
             get the gradient of its own loss, without the weight. None is ``layer`` alone.
-        distillation: adds the loss by a teacher's embeddings to that of the layer, for one head; None for no teacher.
+        distillation: adds a teacher's loss to the layer's loss, for one head; None for no teacher.
             ``head_losses`` then has the losses "softmax" and "teacher", without their weights.
 
     Attributes:

@@ -94,3 +94,18 @@ def test_the_text_of_nccl_is_printed_without_a_traceback(capfd, monkeypatch):
     printed = capfd.readouterr().err
     assert "rank 0: NCCL error in" in printed and "/dev/shm/nccl-3zV8Jq" in printed
     assert "Exception raised" not in printed and "bug" not in printed
+
+
+@pytest.mark.parametrize("inside, code", [("pass", 0), ("time.sleep(20)", 1)])
+def test_the_limit_of_a_training_in_a_program_ends_with_it(inside, code):
+    program = f"""
+import time
+from partial_fc_torch.collectives import default_collectives
+with default_collectives.watch(0.5, 0):
+    default_collectives.report_progress()
+    {inside}
+default_collectives.report_progress()
+time.sleep(1)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == code, done.stderr

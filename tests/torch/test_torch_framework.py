@@ -141,7 +141,6 @@ def test_every_interval_reaches_its_object(tmp_path, monkeypatch):
     changes = {"frequent": 3, "save_every": 4, "checkpoint_every": 5, "checkpoint_minutes": 7.0, "checkpoints_kept": 6}
     changes |= {"step_timeout": 333, "host_timeout": 44, "max_update": 1, "debug": True, "val_targets": []}
     train(settings_of(tmp_path, **changes), TorchFramework(OwnBackbone()))
-    default_collectives.watch(0, 0)
     ((checkpoint,), (check,), (save,), (center,)) = checkpoints, finite, saves, centers
     assert (checkpoint["frequent"], checkpoint["minutes"], checkpoint["folder"].kept) == (5, 7.0, 6)
     assert checkpoint["loop"].waited_for_data > 0 and {"setting lr", "code", "time"} < checkpoint["origin"].keys()

@@ -55,39 +55,39 @@ def profile(settings, framework: Framework, seconds: float = SECONDS) -> None:
     settings.lr = 0.0
     for name in ("optimizer_options", "layer_options"):
         settings[name] = join_options({**split_options(name, settings[name]), "lr": None})
-    collectives.watch(settings.step_timeout, settings.host_timeout)
-    task = build_task(settings)
-    kind = "images" if task.pixels else "items"
-    with console(collectives.rank):
-        data: Any = build_data(settings, task, framework)
-    name = "" if settings.rec else settings.data_name
-    files = collectives.run_on_all_ranks("files", lambda: find_set_files(task.source(), name))
-    network = settings.network.rpartition(":")[2]
-    folder = os.path.join(settings.models_root, f"io-profile-{network}-{data_name(settings)}")
-    collectives.on_rank_zero("output", check_writable, folder, collectives.rank)
-    dummies = build_dummies(settings, task, framework, data.label_shape)
-    engine = build_training(settings, task, framework, data, folder).engine
-    batch_size = items_of_update(settings)
-    tallies = (
-        _measure_reader(data, batch_size, seconds, collectives),
-        _measure_training(f"dummy {kind}", _endless(dummies), engine, data, batch_size, seconds),
-        _measure_training("the set", _new_batches(data, collectives), engine, data, batch_size, seconds),
-    )
-    rank_host = RankHost(socket.gethostname(), cores_of_rank(1), data.threads, free_memory())
-    rank_hosts, *by_phase = zip(*collectives.gather_object("io_profile", (rank_host, *tallies)))
-    names = ("reader alone", f"training, dummy {kind}", "training, the set")
-    reader, on_dummies, training = (Phase(name, batch_size, tallies) for name, tallies in zip(names, by_phase))
-    measured = Profile(
-        reader,
-        on_dummies,
-        training,
-        rank_hosts,
-        engine.on_gpu,
-        readers_setting="decode_processes" if settings.decode_processes else "decode_threads",
-        python=not settings.decode_processes and (not task.source() or is_dataset(task.source())),
-    )
-    data.close()
-    collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
+    with collectives.watch(settings.step_timeout, settings.host_timeout):
+        task = build_task(settings)
+        kind = "images" if task.pixels else "items"
+        with console(collectives.rank):
+            data: Any = build_data(settings, task, framework)
+        name = "" if settings.rec else settings.data_name
+        files = collectives.run_on_all_ranks("files", lambda: find_set_files(task.source(), name))
+        network = settings.network.rpartition(":")[2]
+        folder = os.path.join(settings.models_root, f"io-profile-{network}-{data_name(settings)}")
+        collectives.on_rank_zero("output", check_writable, folder, collectives.rank)
+        dummies = build_dummies(settings, task, framework, data.label_shape)
+        engine = build_training(settings, task, framework, data, folder).engine
+        batch_size = items_of_update(settings)
+        tallies = (
+            _measure_reader(data, batch_size, seconds, collectives),
+            _measure_training(f"dummy {kind}", _endless(dummies), engine, data, batch_size, seconds),
+            _measure_training("the set", _new_batches(data, collectives), engine, data, batch_size, seconds),
+        )
+        rank_host = RankHost(socket.gethostname(), cores_of_rank(1), data.threads, free_memory())
+        rank_hosts, *by_phase = zip(*collectives.gather_object("io_profile", (rank_host, *tallies)))
+        names = ("reader alone", f"training, dummy {kind}", "training, the set")
+        reader, on_dummies, training = (Phase(name, batch_size, tallies) for name, tallies in zip(names, by_phase))
+        measured = Profile(
+            reader,
+            on_dummies,
+            training,
+            rank_hosts,
+            engine.on_gpu,
+            readers_setting="decode_processes" if settings.decode_processes else "decode_threads",
+            python=not settings.decode_processes and (not task.source() or is_dataset(task.source())),
+        )
+        data.close()
+        collectives.on_rank_zero("results", write_report, folder, settings, files, measured, versions(framework))
 
 
 def _measure_reader(data: TrainingData, batch_size: int, seconds: float, collectives: Collectives) -> Tally:

@@ -19,7 +19,6 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(autouse=True)
 def time_limit():
     yield from limited()
-    default_collectives.watch(0, 0)  # resets a test's settings
 
 
 @pytest.fixture
