@@ -10,7 +10,6 @@ from torch.nn.functional import relu
 from .backbone import Backbone, Options, conv, initialize_scaled, last_batch_norm
 
 STEM_FILTERS = 16
-FILTERS = (32, 64, 128)
 
 
 class Unit(nn.Module):
@@ -29,12 +28,14 @@ class Unit(nn.Module):
 class Small(Backbone):
     """Seven convolutions, 1.3 million weights for E = 512."""
 
+    FILTERS = (32, 64, 128)  # of the stages
+
     def __init__(self, options: Options):
         super().__init__(options)
         self.conv1 = conv(3, STEM_FILTERS, kernel=7, stride=4)
         self.bn1 = nn.BatchNorm2d(STEM_FILTERS)
         inputs = STEM_FILTERS
-        for stage, outputs in enumerate(FILTERS, start=1):
+        for stage, outputs in enumerate(self.FILTERS, start=1):
             setattr(self, f"layer{stage}", nn.Sequential(Unit(inputs, outputs, 2), Unit(outputs, outputs, 1)))
             inputs = outputs
         self.bn2 = nn.BatchNorm2d(inputs)
