@@ -17,7 +17,7 @@ class Accumulation:
     all micro-batches share one sample that contains all positives. A margin's batch statistics, such as AdaFace's
     norms, are computed per micro-batch.
 
-    Collectives: those of UpdateLabels.gather; in each step those of ClassCenters.
+    Collectives: see UpdateLabels.gather; for each step, see ClassCenters.
 
     Args:
         layer: a layer that updates its centers itself, such as PartialFC.

@@ -18,10 +18,10 @@ MANY_PASSES = 1000  # more than any accumulation needs
 class CenterOptimizer(EagerOptimizer):
     """Applies the gradient accumulated by the backward passes of PartialFC with ``update_in_backward=False``.
 
-    It has one group with the parameter ``rows`` and those of the objective, if it has any, which take plain steps of
+    It has one group with the parameter ``rows`` and the objective's parameters, if any, which take plain steps of
     gradient descent; the next step sets them to the values of rank 0, in case ranks differ. Schedulers may change the
-    group's ``lr``. Gradient clipping, torch.amp.GradScaler and `zero_grad` find the gradient of this rank's
-    sampled centers in its ``grad``. A step also draws new negatives for the following forward passes; all passes
+    group's ``lr``. Gradient clipping, torch.amp.GradScaler and `zero_grad` find the gradient of this rank's sampled
+    centers in the ``grad`` of ``rows``. A step also draws new negatives for the following forward passes; all passes
     between two steps share the same negatives. If the backward pass updates the centers itself, there is never a
     gradient here, and `step` does nothing.
 

@@ -362,7 +362,7 @@ class ClassCenters(torch.nn.Module):
         return step
 
     def _copied(self) -> ValueError | None:
-        """Returns the error of a layer whose centers DistributedDataParallel has overwritten by those of rank 0."""
+        """Returns an error if DistributedDataParallel has overwritten the centers with the centers of rank 0."""
         if int(self._rank) == self.exchange.rank:
             return None
         return ValueError(

@@ -37,7 +37,7 @@ class Tile:
     operands: Operands | None = None  # of the gradient products; they have overwritten the logits
 
     def multiply_by_slope(self, slope: torch.Tensor | None) -> None:
-        """Multiplies the derivatives by those of a further change of the logits."""
+        """Applies the chain rule for a further change of the logits, which has the derivatives ``slope``."""
         if slope is not None:
             self.slope = slope if self.slope is None else self.slope.mul_(slope)
 
@@ -47,12 +47,12 @@ class Kept:
     """Data that both passes of a step share."""
 
     size: int  # T; the last tile may be smaller
-    # (G*P,) int64, the labels of all rows in the order of their centers, those of other ranks first; stable, so that
-    # the sums are reproducible on a CPU
+    # (G*P,) int64, the labels of all rows in the order of their centers, with labels of other ranks first; stable, so
+    # that the sums are reproducible on a CPU
     order: torch.Tensor
     positions: torch.Tensor  # (G*P,) int64, of their centers in their tiles, in this order
-    tiles: torch.Tensor  # (G, P) int64, the tile of each label, -1 for those of other ranks
-    columns: torch.Tensor  # (G, P) int64, its column there; arbitrary for those of other ranks
+    tiles: torch.Tensor  # (G, P) int64, the tile of each label, -1 for labels of other ranks
+    columns: torch.Tensor  # (G, P) int64, its column there; arbitrary for labels of other ranks
     sums: torch.Tensor = field(default_factory=lambda: torch.empty(0))  # (tiles, 2, G) float64, see Objective.term
     caching: int = 0  # number of tiles that are cached, the first ones
     cosines: list[Tile] | None = None  # these tiles, from `hardest` to `statistics`: their logits without any change
@@ -222,7 +222,7 @@ class TorchPasses:
         return held
 
     def _cosines(self, step: Step, number: int) -> Tile:
-        """Returns a tile whose logits are s times the cosines, also those of labels."""
+        """Returns a tile with s times the cosines as logits, also for labels."""
         (_, _, products, count), sampled, size = self.loss, step.sampled, step.kept.size
         start, stop = number * size, min((number + 1) * size, len(sampled) // count)
         part = slice(start * count, stop * count)
@@ -241,7 +241,7 @@ class TorchPasses:
         return tile
 
     def _logits(self, step: Step, number: int, tile: Tile | None = None) -> Tile:
-        """Returns a tile with the logits of the negatives, without their weights; ``tile`` is that of `_cosines`."""
+        """Returns a tile, a result of `_cosines`, with the logits of the negatives, without their weights."""
         tile = tile or self._cosines(step, number)
         tile.multiply_by_slope(self.loss.margin.negatives(tile.logits, step.targets))
         tile.multiply_by_slope(self.loss.objective.change_negatives(tile.logits))

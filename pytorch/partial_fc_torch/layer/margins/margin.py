@@ -11,7 +11,7 @@ from partial_fc.utils.options import checked
 
 
 class Targets(NamedTuple):
-    """The targets of a batch, usually one per row. The values of those whose center is on another rank are arbitrary.
+    """The targets of a batch, usually one per row. Where the center is on another rank, the values are arbitrary.
 
     Attributes:
         value: (G,) float64, target logit / s.
@@ -20,9 +20,9 @@ class Targets(NamedTuple):
         penalty: (G,) float64, added to the loss of the row; None for 0.
         penalty_by_norm: (G,) float64, derivative of the penalty by the norm; None for 0.
         of_negatives: data of this step for `Margin.negatives`, in any shape.
-        hardest: (G,), set by the layer if the margin has ``hardest``, k: a logit halfway between those of the row's
-            k-th and next hardest negatives over all ranks, so that rounding errors do not change on which side a
-            negative is; -inf if there are at most k.
+        hardest: (G,), set by the layer if the margin has ``hardest``, k: halfway between the logits of the row's k-th
+            and next hardest negatives over all ranks, so that rounding errors do not change on which side a negative
+            is; -inf if there are at most k.
     """
 
     value: torch.Tensor
@@ -45,8 +45,8 @@ class Margin(torch.nn.Module):
 
     Attributes:
         needs_one_label: whether items may have only one label, because `negatives` depends on its logit.
-        needs_all_targets: whether `targets` needs the cosines of all rows, including those whose centers are on other
-            ranks; costs another all-gather of (G,).
+        needs_all_targets: whether `targets` needs the cosines of all rows, wherever their centers are; costs
+            another all-gather of (G,).
         hardest: number of a row's hardest negatives that `negatives` changes, see Targets.hardest; costs another
             all-gather of (hardest + 1, G), and a further computation of the logits that the layer does not cache.
         slopes_negatives: whether `negatives` returns slopes, which take as much memory as the logits.
