@@ -1,5 +1,6 @@
 """A small disk, to be filled."""
 
+import errno
 import os
 import subprocess
 from contextlib import contextmanager
@@ -24,4 +25,8 @@ def small_disk(folder, size):
 def fill(disk):
     """Fills a disk with a file named large."""
     free = os.statvfs(disk)
-    (disk / "large").write_bytes(bytes(free.f_bavail * free.f_frsize))
+    try:
+        (disk / "large").write_bytes(bytes(free.f_bavail * free.f_frsize))
+    except OSError as error:  # a training that is running has written meanwhile
+        if error.errno != errno.ENOSPC:
+            raise

@@ -17,6 +17,7 @@ import sys
 import threading
 
 SECOND = 1.0
+REACTION = 5.0  # seconds for the process to go on after SHOW_STACKS interrupted it; a busy machine needs more than one
 SHOW_STACKS = signal.SIGUSR2  # prints the stacks of all threads
 LIMIT_FORMAT = struct.Struct("d")  # a time limit in seconds, in the pipe to the helper
 
@@ -91,7 +92,7 @@ def watch(pid: int) -> None:
             with contextlib.suppress(OSError):  # the reader may be gone, or the disk full
                 os.write(2, f"{text}\n".encode())
             os.kill(pid, SHOW_STACKS)
-            if select.select([0], [], [], SECOND)[0]:  # the parent continues after all, or has ended
+            if select.select([0], [], [], REACTION)[0]:  # the parent continues after all, or has ended
                 continue
             os.kill(pid, signal.SIGKILL)
             return
