@@ -4,8 +4,6 @@ The cost of a threshold is c_miss * p_target * FRR + c_fa * (1 - p_target) * FAR
 system that accepts everything or nothing. min_dcf is its minimum over all thresholds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,8 +21,7 @@ class DetectionCost(PairMetric):
         c_miss, c_fa: costs of a false reject and of a false accept.
 
     Attributes:
-        p_target: see above.
-        miss, accept: costs of all genuine pairs rejected, and of all impostor pairs accepted.
+        miss, accept: c_miss p_target and c_fa (1 - p_target), costs of accepting nothing and everything.
     """
 
     figures = ("min_dcf",)

@@ -1,7 +1,7 @@
 """Accuracy of classification by the k nearest gallery items, each with one vote.
 
-A query is right if its class has more votes than every other class. Of items with equal scores at the last place, those
-count that are worst for the query. Queries without an item of their class are left out.
+A query is right if its class has more votes than every other class. If several items tie for the last place, the votes
+that are worst for the query count. Queries without an item of their class are left out.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ class NearestNeighbors(QueryMetric):
         place = max(0, len(row) - self.neighbors)
         last = max(np.partition(row, place)[place], np.finfo(row.dtype).min)  # ignored items have -inf
         nearer, equal = classes[row > last], classes[row == last]
-        # The places left go to the other class that gains most, and to the query's own only if others leave some.
+        # The remaining places go to the other class that gains most; the query's own gets what all others leave.
         places = min(self.neighbors - len(nearer), len(equal))
         own_votes = np.sum(nearer == own) + max(0, places - np.sum(equal != own))
         rivals, number = np.unique(np.concatenate([nearer, equal]), return_inverse=True)

@@ -1,14 +1,10 @@
 """Open-set identification (1:N): FNIR at FPIR.
 
-The threshold at FPIR f is the lowest one that at most a share f of the queries without an item of their class in the
-gallery exceeds with their best score. fnir_at_fpir_f is the share of the other queries whose best item of their class
-does not exceed it, or has no higher score than all items of other classes (NIST's FNIR with rank 1). A draw of the
-bootstrap repeats queries; the gallery stays as it is.
-
-Shapes: Q queries.
+Queries without a mate, an item of their class in the gallery, are impostors. The threshold at FPIR f is the lowest one
+that the best scores of at most a share f of the impostors exceed. Of the other queries, fnir_at_fpir_f is the share
+without success: the best mate does not exceed the threshold, or not every item of another class (NIST's FNIR with
+rank 1). A draw of the bootstrap repeats queries; the gallery stays complete.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any

@@ -32,6 +32,8 @@ def files(tmp_path, monkeypatch):
     np.save("is_query.npy", np.arange(48) % 2 == 0)
     np.save("cameras.npy", np.arange(48) // 2 % 2)
     np.save("pairs.npy", np.array([[0, 1], [0, 5], [9, 8], [9, 40]]))
+    np.save("huge.npy", LABELS.astype(np.uint64) + np.uint64(2**63))
+    np.save("zeros.npy", 0 * LABELS)
 
 
 def measured(capsys, *words):
@@ -43,7 +45,7 @@ def test_classes_are_the_folders_of_the_names(capsys):
     expected = evaluate(EmbeddedItems(embeddings(0), LABELS), build_metrics(["recall", "map"], {}))
     found = measured(capsys, "faces")
     assert found == {name: figure._asdict() for name, figure in expected.items()}
-    assert measured(capsys, "faces.npy", "labels.npy") == found
+    assert measured(capsys, "faces.npy", "labels.npy") == measured(capsys, "faces", "huge.npy") == found
     assert exit_code("evaluate", "faces") == 0
     table = capsys.readouterr().out
     assert f"{expected['map'].value:.5f}" in table and "48 queries, 48 in the gallery, 12 classes" in table
@@ -78,6 +80,13 @@ def test_cohort_and_thresholds_of_another_set(capsys):
         (["faces", "--metrics", "recal"], "recall"),
         (["faces", "--options", "rank=1"], "rank is an option of none"),
         (["faces", "--thresholds-from", "dev", "labels.npy"], "add eer, min_dcf or tar"),
+        (
+            ["faces", "--metrics", "eer", "--thresholds-from", "dev", "zeros.npy"],
+            "--thresholds-from: there are no pairs",
+        ),
+        (["faces", "--cohort", ""], "'' is a folder"),
+        (["faces", ""], "No such file"),
+        (["faces", "--pairs", ""], "No such file"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(words, message, capsys):

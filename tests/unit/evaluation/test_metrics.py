@@ -132,7 +132,8 @@ def test_normalized_scores_are_those_of_wespeaker():
 @pytest.mark.parametrize("p_target, expected", [(0.5, (17.048996130, -1.109312697)), (0.01, (14.4791615, -0.9265556))])
 def test_calibration_is_that_of_scikit_learn(p_target, expected):
     scores, same = all_pairs(EmbeddedItems(EMBEDDINGS, LABELS))
-    assert calibrate(lambda: [(scores / 1e7, same)], p_target) == pytest.approx(expected, rel=1e-6)
+    for kinds in (same, same.astype(int)):
+        assert calibrate(lambda kinds=kinds: [(scores / 1e7, kinds)], p_target) == pytest.approx(expected, rel=1e-6)
 
 
 def test_scores_that_cannot_be_calibrated_are_refused():
@@ -140,8 +141,15 @@ def test_scores_that_cannot_be_calibrated_are_refused():
     for same in ([False, False, True, True], [True, True, False, False], [True, False, True, False]):
         with pytest.raises(ValueError, match="cannot be calibrated"):
             calibrate(lambda same=same: [(scores, np.array(same))], 0.5)
-    with pytest.raises(ValueError, match="needs pairs of one class"):
-        calibrate(lambda: [(scores, np.ones(4, bool))], 0.5)
+    for pairs, message in (
+        ([(scores, np.ones(4, bool))], "needs pairs of one class"),
+        ([], "needs pairs of one class"),
+        ([(scores * np.nan, np.arange(4) > 1)], "finite scores"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            calibrate(lambda pairs=pairs: pairs, 0.5)
+    with pytest.raises(SettingsError, match="p_target is 1.0"):
+        calibrate(lambda: [(scores, np.arange(4) > 1)], 1)
 
 
 def test_open_set_identification():
@@ -197,6 +205,19 @@ def test_neighbors_at_the_last_place_count_against_the_query():
     items = EmbeddedItems(embeddings, np.array([7, 7, 8, 7, 9, 9]), is_query)
     expected = {1: 1, 2: 0, 3: 0, 4: 1}  # votes of class 7 and of the best other class: 1-0, 1-1, 1-1, 2-1
     assert {k: values(items, "knn", neighbors=k)["knn_accuracy"] for k in expected} == expected
+
+
+def test_any_arrays_of_numbers_give_the_figures_of_float32():
+    rows = EMBEDDINGS / np.linalg.norm(EMBEDDINGS.astype(float), axis=1, keepdims=True)
+    names = ["eer", "min_dcf", "tar", "knn", "nmi"]
+
+    def figures(embeddings, labels=LABELS):
+        return evaluate(EmbeddedItems(embeddings, labels), build_metrics(names, {}), draws=5)
+
+    expected = figures(rows.astype(np.float32))
+    assert figures(rows) == figures(rows.tolist(), LABELS.tolist()) == figures(np.asfortranarray(rows)) == expected
+    assert figures(rows, LABELS.astype(np.uint64) + np.uint64(2**63)) == expected
+    assert figures(EMBEDDINGS.astype(np.int64)) == figures(EMBEDDINGS.astype(np.float16)) == figures(EMBEDDINGS)
 
 
 def test_items_without_a_label_are_left_out():
@@ -290,9 +311,10 @@ def test_intervals_are_as_wide_as_figures_of_other_sets_differ():
         assert 0.6 < np.mean(high - low) / (2 * 1.96 * value.std()) < 1.5, name
 
 
-def test_a_single_class_has_no_interval_and_draws_repeat():
-    items = EmbeddedItems(EMBEDDINGS[:6], LABELS[:6])
-    assert np.isnan(evaluate(items, build_metrics(["recall"], {}))["recall_at_1"].low)
+def test_two_classes_have_no_interval_and_draws_repeat():
+    for count, has_interval in ((12, False), (18, True)):  # all draws of two classes with impostor pairs are equal
+        found = evaluate(EmbeddedItems(EMBEDDINGS[:count], LABELS[:count]), build_metrics(["recall", "eer"], {}))
+        assert {not np.isnan(figure.low) for figure in found.values()} == {has_interval}
     items = EmbeddedItems(EMBEDDINGS, LABELS)
     assert len({str(evaluate(items, build_metrics(["map", "eer"], {}), draws=30)) for _ in range(2)}) == 1
 
@@ -322,12 +344,35 @@ def test_wrong_metrics_are_refused(names, options, message):
         ({"is_query": np.ones(240, bool)}, "240 queries and 0 gallery items"),
         ({"pairs": np.array([[0, 240]])}, "not from 0 to 239"),
         ({"pairs": np.array([0, 1])}, "two items per row"),
-        ({"embeddings": EMBEDDINGS * np.float32(np.nan)}, "not finite"),
+        ({"embeddings": EMBEDDINGS * np.float32(np.nan)}, "240 embeddings are not finite, the first is item 0"),
+        ({"embeddings": EMBEDDINGS * 1e300}, "not finite"),
+        ({"embeddings": EMBEDDINGS[:, 0]}, r"embeddings has shape \(240,\)"),
+        ({"labels": LABELS / 2}, "labels holds float64, expected integers"),
+        ({"labels": LABELS.astype(str)}, "labels holds <U"),
+        ({"is_query": LABELS % 3}, "queries has values other than 0 and 1"),
+        ({"pairs": np.array([[0.0, 1.0]])}, "pairs holds float64"),
+        ({"cohort": CohortStatistics(np.zeros(239), np.ones(239))}, "statistics of 239 items for 240"),
     ],
 )
 def test_wrong_columns_are_refused(columns, message):
     with pytest.raises(ValueError, match=message):
         EmbeddedItems(**{"embeddings": EMBEDDINGS, "labels": LABELS, **columns})
+
+
+@pytest.mark.parametrize(
+    "cohort, top, message",
+    [
+        (COHORT[:1], 300, "two or more items of the cohort, got 1"),
+        (COHORT[:0], 300, "got 0"),
+        (COHORT, -1, "got -1"),
+        (COHORT[[5, 5, 5]], 300, "equal or not finite"),
+        (COHORT * np.float32(np.nan), 300, "equal or not finite"),
+        (COHORT[:, 1:], 300, "dimension 7 instead of 8"),
+    ],
+)
+def test_wrong_cohorts_are_refused(cohort, top, message):
+    with pytest.raises(ValueError, match=message):
+        CohortStatistics.measure(EMBEDDINGS, cohort, top)
 
 
 def test_sets_without_mates_or_pairs_are_refused():
