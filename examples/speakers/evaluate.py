@@ -1,8 +1,7 @@
 """Compares models with mean filter banks on all pairs of utterances of unseen speakers.
 
-Three kinds of scores: cosines; cosines after the mean over the training speakers is subtracted; and these with AS-norm,
-whose cohort consists of the means of the training speakers' utterances. The probability of a genuine pair of minDCF is
-0.01.
+Three kinds of scores: cosines; cosines after the mean of the training speakers is subtracted; and the latter with
+AS-norm, with the mean embeddings of the training speakers as the cohort. minDCF has a genuine probability of 0.01.
 """
 
 import argparse
@@ -15,12 +14,13 @@ import numpy as np
 import torch
 
 from partial_fc.utils.cli import run_module, start
+from partial_fc.utils.distances import normalized
 from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import markdown_table
 from partial_fc_torch import from_pretrained
 
 from .recordings import DATA, PARTS, Recordings, read_part
-from .scores import figures, speaker_means, unit
+from .scores import figures
 
 EXAMPLE = "models/speakers models/speakers-large-margin"
 BATCH = 32
@@ -46,9 +46,10 @@ def figures_of(
     represent: Callable[[Recordings], np.ndarray], trained: Recordings, unseen: Recordings
 ) -> dict[str, dict[str, float]]:
     """Returns EER and minDCF by kind of scores; ``represent`` returns the embeddings (N, E) of a part."""
-    means, rows = speaker_means(unit(represent(trained)), trained.speakers), unit(represent(unseen))
-    center = means.mean(axis=0)
-    centered, cohort = unit(rows - center), unit(means - center)
+    _, starts, counts = np.unique(trained.speakers, return_index=True, return_counts=True)
+    means = np.add.reduceat(normalized(represent(trained)), starts) / counts[:, None]
+    rows, center = normalized(represent(unseen)), means.mean(axis=0)
+    centered, cohort = normalized(rows - center), normalized(means - center)
     return {
         "cosine": figures(rows, unseen.speakers),
         "mean subtracted": figures(centered, unseen.speakers),

@@ -13,6 +13,7 @@ Shapes: K thresholds, P points of a curve, U groups, T bins of a group.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,7 +23,6 @@ from .items import EmbeddedItems, Workers
 
 GROUPS = 64
 BINS = 512
-NONE = np.empty(0, np.float32)
 
 
 class Curve(NamedTuple):
@@ -49,7 +49,7 @@ class PairCounts:
             not compared; (K + 2,) the same, of scores equal to an edge; (U^2, T) by pair of groups and bin of edges.
     """
 
-    def __init__(self, genuine: np.ndarray, groups: np.ndarray, num_groups: int, thresholds: np.ndarray):
+    def __init__(self, genuine: np.ndarray, groups: np.ndarray, num_groups: int, thresholds: Sequence[float]):
         self.units = num_groups
         lowest = np.finfo(np.float32).min  # pairs that are not compared, with a score of -inf, are below it
         self.edges = np.unique(np.concatenate([genuine, thresholds, [lowest]]).clip(lowest).astype(np.float32))
@@ -111,7 +111,7 @@ def _curve(thresholds: np.ndarray, genuine: np.ndarray, impostor: np.ndarray) ->
     )
 
 
-def count_pairs(items: EmbeddedItems, workers: Workers, thresholds: np.ndarray = NONE) -> PairCounts:
+def count_pairs(items: EmbeddedItems, workers: Workers, thresholds: Sequence[float] = ()) -> PairCounts:
     """Counts all pairs; every rank returns the same.
 
     Args:

@@ -45,7 +45,7 @@ class Transferred(PairMetric):
 
     def source(self, items: EmbeddedItems, workers: Workers) -> PairCounts:  # type: ignore[override]
         """Counts the pairs also at the thresholds."""
-        return count_pairs(items, workers, np.array([*self.thresholds.values(), *(self._cost or ())[1:]]))
+        return count_pairs(items, workers, [*self.thresholds.values(), *(self._cost or ())[1:]])
 
     def points(self, curve: Curve) -> Sequence[tuple[float, float]]:
         """See PairMetric."""
