@@ -3,14 +3,14 @@
 Shapes: N items of the set, n items of a rank, B batch, E embedding.
 """
 
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import islice
 
 import numpy as np
 
 from partial_fc.data.batch import Inputs, map_inputs, num_items
+from partial_fc.data.prefetch import Prefetcher
 from partial_fc.layer.sharding import shard_of
 from partial_fc.utils.distances import squared_distances
 
@@ -111,12 +111,17 @@ class Embedder:
         """
         results: list[np.ndarray] = []
         step = self.step(group_size)
-        with closing(_read_ahead(count, read, step)) as batches:
-            length = -(-len(range(0, count, step)) // PARTS)
+        starts = iter(range(0, count, step))
+        length = -(-len(range(0, count, step)) // PARTS)
+
+        def read_batch(start: int) -> Inputs:
+            return read(min(start, count), min(start + step, count))
+
+        with closing(Prefetcher(read_batch, lambda start: start + step, threads=1, ahead=1)) as batches:
             for _ in range(PARTS):
                 # No collectives inside a part, because a rank that fails would not take part in them.
                 results += self.collectives.run_on_all_ranks(
-                    f"embed.{self.name}", lambda: [work(inputs) for inputs in islice(batches, length)]
+                    f"embed.{self.name}", lambda: [work(batches.get(start)) for start in islice(starts, length)]
                 )
                 # A large set takes minutes on a CPU, but a stop request can wait only seconds.
                 self.collectives.end_if_stopped()
@@ -143,13 +148,3 @@ class Embedder:
     def _batch(self, inputs: Inputs, start: int) -> np.ndarray:
         batch = map_inputs(lambda array: array[start : start + self.batch_size], inputs)
         return self.engine.embed(batch, averaged=self.averaged)
-
-
-def _read_ahead(count: int, read: Read, step: int) -> Generator[Inputs, None, None]:
-    """Yields the items, ``step`` at a time; a thread reads the next ones meanwhile."""
-    with ThreadPoolExecutor(1) as thread:
-        waiting = [thread.submit(read, 0, min(step, count))]
-        for start in range(step, count + step, step):
-            inputs = waiting.pop().result()
-            waiting.append(thread.submit(read, min(start, count), min(start + step, count)))
-            yield inputs
