@@ -37,9 +37,7 @@ def embed(network: torch.nn.Module, recordings: Recordings) -> np.ndarray:
             inputs = {name: torch.from_numpy(array) for name, array in recordings.read(batch).items()}
             parts.append(network(inputs).numpy())
             bar.update(1)
-    embeddings = np.empty((len(order), parts[0].shape[1]), np.float32)
-    embeddings[order] = np.concatenate(parts)
-    return embeddings
+    return np.concatenate(parts)[order.argsort()]
 
 
 def figures_of(

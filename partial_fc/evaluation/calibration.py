@@ -7,15 +7,13 @@ The log-likelihood ratio of a score s is a s + b. Newton's method minimizes the 
 where the first mean is over the genuine pairs and the second over the impostor pairs. For p = 1/2, it is Cllr log 2.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from partial_fc.utils.options import check_options
+from partial_fc.utils.options import checked
 
 from .items import ALONE, Workers
 
@@ -49,7 +47,7 @@ def calibrate(pairs: ScoredPairs, p_target: float, workers: Workers = ALONE) -> 
         ValueError: A kind of pairs is missing, a score is not finite, p is not between 0 and 1, genuine and impostor
             scores do not overlap, or higher scores are not more likely genuine.
     """
-    check_options("metrics", {"p_target": p_target})
+    (p_target,) = checked("metrics", p_target=p_target)
     logit = math.log(p_target / (1 - p_target))
     kinds = np.array([p_target, 1 - p_target])
     parameters = np.zeros(2)

@@ -3,8 +3,6 @@
 Shapes: N items, E embedding, C classes, Q queries, M gallery items, P pairs, n of a block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 

@@ -11,8 +11,6 @@ count w(g) w(h) times, because a class that is often mistaken appears in many pa
 Shapes: K thresholds, P points of a curve, U groups, T bins of a group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple

@@ -7,8 +7,6 @@ the order of the gallery does not matter.
 Shapes: Q queries, M gallery items, R mates of a query.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Metrics of embeddings with labels; this folder has a file for each, and docs/evaluate.md shows how to add one."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any

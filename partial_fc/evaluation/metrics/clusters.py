@@ -6,8 +6,6 @@ Spherical k-means makes as many clusters as there are classes, from centers draw
 Shapes: N items, C classes and clusters, E embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

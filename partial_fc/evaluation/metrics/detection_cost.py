@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from partial_fc.evaluation.pair_counts import Curve
+from partial_fc.utils.options import checked
 
-from .metric import PairMetric, numbers
+from .metric import PairMetric
 
 
 class DetectionCost(PairMetric):
@@ -27,10 +28,8 @@ class DetectionCost(PairMetric):
     figures = ("min_dcf",)
 
     def __init__(self, p_target: float = 0.01, c_miss: float = 1.0, c_fa: float = 1.0):
-        (probability,), (miss,), (accept,) = (
-            numbers(name, value) for name, value in {"p_target": p_target, "c_miss": c_miss, "c_fa": c_fa}.items()
-        )
-        self.p_target, self.miss, self.accept = probability, miss * probability, accept * (1 - probability)
+        self.p_target, miss, accept = checked("metrics", p_target=p_target, c_miss=c_miss, c_fa=c_fa)
+        self.miss, self.accept = miss * self.p_target, accept * (1 - self.p_target)
 
     def points(self, curve: Curve) -> Sequence[tuple[float, float]]:
         """See PairMetric."""

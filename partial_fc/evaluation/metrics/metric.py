@@ -3,8 +3,6 @@
 Shapes: Q queries, F figures, U units of the bootstrap, which are classes or groups of classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,8 +1,8 @@
 """Open-set identification (1:N): FNIR at FPIR.
 
 Queries without a mate, an item of their class in the gallery, are impostors. The threshold at FPIR f is the lowest one
-that the best scores of at most a share f of the impostors exceed. Of the other queries, fnir_at_fpir_f is the share
-without success: the best mate does not exceed the threshold, or not every item of another class (NIST's FNIR with
+that the best scores of at most a share f of the impostors exceed. fnir_at_fpir_f is the share of the other queries that
+fail: the best mate does not exceed the threshold, or an item of another class scores at least as high (NIST's FNIR with
 rank 1). A draw of the bootstrap repeats queries; the gallery stays complete.
 """
 

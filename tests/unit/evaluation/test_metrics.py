@@ -330,6 +330,7 @@ def test_two_classes_have_no_interval_and_draws_repeat():
         (["tar"], {"fars": (0.1, 2)}, "at most 1"),
         (["recall"], {"fars": 0.1}, "fars is an option of none"),
         (["min_dcf"], {"p_target": 1}, "below 1"),
+        (["min_dcf"], {"p_target": (0.1, 0.2)}, "must be of type float"),
     ],
 )
 def test_wrong_metrics_are_refused(names, options, message):
