@@ -25,7 +25,8 @@ def embeddings(seed):
 def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = [f"class{label:02}/{number}.jpg" for number, label in enumerate(LABELS)]
-    write_index("faces", Index(embeddings(0), names), Origin("", True))
+    for name, of_items in (("faces", names), ("flat", [f"{number}.jpg" for number in range(48)])):
+        write_index(name, Index(embeddings(0), of_items), Origin("", True))
     np.save("dev.npy", embeddings(1))
     np.save("cohort.npy", normalized(np.random.default_rng(2).standard_normal((50, 6)).astype(np.float32)))
     np.save("labels.npy", LABELS)
@@ -80,10 +81,8 @@ def test_cohort_and_thresholds_of_another_set(capsys):
         (["faces", "--metrics", "recal"], "recall"),
         (["faces", "--options", "rank=1"], "rank is an option of none"),
         (["faces", "--thresholds-from", "dev", "labels.npy"], "add eer, min_dcf or tar"),
-        (
-            ["faces", "--metrics", "eer", "--thresholds-from", "dev", "zeros.npy"],
-            "--thresholds-from: there are no pairs",
-        ),
+        (["faces", "--metrics", "eer", "--thresholds-from", "dev", "zeros.npy"], "--thresholds-from: there are no"),
+        (["flat"], "line 1: the name has no folder: give LABELS"),
         (["faces", "--cohort", ""], "'' is a folder"),
         (["faces", ""], "No such file"),
         (["faces", "--pairs", ""], "No such file"),
@@ -92,9 +91,3 @@ def test_cohort_and_thresholds_of_another_set(capsys):
 def test_what_cannot_be_measured_is_refused(words, message, capsys):
     assert exit_code("evaluate", *words) == 2
     assert message in capsys.readouterr().err
-
-
-def test_names_without_folders_need_labels(capsys):
-    write_index("flat", Index(embeddings(0), [f"{number}.jpg" for number in range(48)]), Origin("", True))
-    assert exit_code("evaluate", "flat") == 2
-    assert "line 1: the name has no folder: give LABELS" in capsys.readouterr().err

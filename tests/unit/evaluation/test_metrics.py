@@ -361,19 +361,16 @@ def test_wrong_columns_are_refused(columns, message):
         EmbeddedItems(**{"embeddings": EMBEDDINGS, "labels": LABELS, **columns})
 
 
-@pytest.mark.parametrize(
-    "cohort, top, message",
-    [
+def test_wrong_cohorts_are_refused():
+    for cohort, top, message in (
         (COHORT[:0], 300, "two or more items of the cohort, got 0"),
         (COHORT, 1, "got 1"),
         (COHORT[[5, 5, 5]], 300, "equal or not finite"),
         (COHORT * np.float32(np.nan), 300, "equal or not finite"),
         (COHORT[:, 1:], 300, "dimension 7 instead of 8"),
-    ],
-)
-def test_wrong_cohorts_are_refused(cohort, top, message):
-    with pytest.raises(ValueError, match=message):
-        CohortStatistics.measure(EMBEDDINGS, cohort, top)
+    ):
+        with pytest.raises(ValueError, match=message):
+            CohortStatistics.measure(EMBEDDINGS, cohort, top)
 
 
 def test_sets_without_mates_or_pairs_are_refused():
