@@ -65,18 +65,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     trained, unseen = (read_part(args.root, part) for part in PARTS)
-    found = {"mean filter banks": figures_of(Recordings.means, trained, unseen)}
+    results = {"mean filter banks": figures_of(Recordings.means, trained, unseen)}
     for path in args.models:
         represent = partial(embed, from_pretrained(path, trust_code=True))
-        found[str(path)] = figures_of(represent, trained, unseen)
+        results[str(path)] = figures_of(represent, trained, unseen)
     rows = [
         [name, scores, f"{100 * each['eer']:.2f}", f"{each['min_dcf']:.3f}"]
-        for name, of in found.items()
-        for scores, each in of.items()
+        for name, by_scores in results.items()
+        for scores, each in by_scores.items()
     ]
     print("\n".join(markdown_table(["model", "scores", "EER, %", "minDCF"], rows)))
     if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
+        args.out.write_text(json.dumps(results, indent=1) + "\n")
     return 0
 
 

@@ -49,8 +49,8 @@ class Recordings(NamedTuple):
         """Returns the utterances ``rows`` (n,): ``frames`` (n, T, BANDS) float32, zero-padded; ``lengths`` (n,)."""
         lengths = self.lengths[rows]
         frames = np.zeros((len(rows), -(-int(lengths.max()) // ROUNDED) * ROUNDED, BANDS), np.float32)
-        for place, row in enumerate(rows):
-            frames[place, : lengths[place]] = self.frames[self.starts[row] : self.starts[row + 1]]
+        for index, row in enumerate(rows):
+            frames[index, : lengths[index]] = self.frames[self.starts[row] : self.starts[row + 1]]
         return {"frames": frames, "lengths": lengths}
 
     def means(self) -> np.ndarray:

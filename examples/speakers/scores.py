@@ -22,5 +22,5 @@ def figures(embeddings: np.ndarray, speakers: np.ndarray, cohort: np.ndarray | N
     """
     nearest = None if cohort is None else CohortStatistics.measure(embeddings, cohort, TOP)
     items = EmbeddedItems(embeddings, speakers, cohort=nearest)
-    found = evaluate(items, build_metrics(["eer", "min_dcf"], {}), draws=0)
-    return {name: each.value for name, each in found.items()}
+    measured = evaluate(items, build_metrics(["eer", "min_dcf"], {}), draws=0)
+    return {name: each.value for name, each in measured.items()}

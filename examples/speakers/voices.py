@@ -32,12 +32,12 @@ def program_data() -> Path:
 
 def write_voice(folder: Path, speaker: int, seed: int) -> None:
     """Writes the data folder of a single voice, for espeak-ng's --path: espeak-ng reads at most 350 voices."""
-    own, data = folder / "espeak-ng-data", program_data()
-    voices = own / "voices" / "!v"
+    target, data = folder / "espeak-ng-data", program_data()
+    voices = target / "voices" / "!v"
     voices.mkdir(parents=True)
     for path in data.iterdir():
         if path.name != "voices":
-            (own / path.name).symlink_to(path)
+            (target / path.name).symlink_to(path)
     (voices / VOICE).write_text(_voice(speaker, seed))
 
 

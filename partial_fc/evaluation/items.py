@@ -12,8 +12,8 @@ from partial_fc.layer.sharding import shard_of
 
 from .score_norm import CohortStatistics
 
-SCORES = 2_000_000  # of a block, 8 MB
-LEAST_ROWS = 64  # queries of a block, even if the gallery is longer: a product with fewer rows is slow
+SCORES = 2_000_000  # scores of a block, 8 MB
+LEAST_ROWS = 64  # queries of a block, even with more scores: a product with fewer rows is slow
 COLUMNS = 16_384  # gallery items of a block of pairs
 PAIRS = 65_536  # given pairs of a block
 
@@ -23,7 +23,7 @@ class Workers(NamedTuple):
 
     Attributes:
         rank, size: This rank, and the number of ranks.
-        together: Called by all ranks with a function for the rank's own share; returns the results of all ranks.
+        together: Called by all ranks with a function for the rank's share; returns the results of all ranks.
         advance: Called after each block with its number of queries or pairs, to report progress.
     """
 
@@ -35,7 +35,7 @@ class Workers(NamedTuple):
     def blocks(self, count: int, length: int) -> Iterator[slice]:
         """Yields this rank's blocks of up to ``length`` of ``count`` elements.
 
-        The blocks do not depend on the number of ranks, so that all numbers of ranks give the same scores, bit by bit.
+        The blocks do not depend on the number of ranks, so that the scores are the same, bit by bit.
         """
         shard = shard_of(max(1, -(-count // length)), self.rank, self.size)
         for block in range(shard.start, shard.stop):
@@ -50,13 +50,13 @@ ALONE = Workers()
 class PairBlock(NamedTuple):
     """A block of pairs of items, as arrays that are broadcast."""
 
-    scores: np.ndarray  # float32; -inf for items that are not compared
+    scores: np.ndarray  # float32; -inf for pairs that are not compared
     left: np.ndarray  # int64, class of the query
     right: np.ndarray  # int64, class of the gallery item
 
     @property
     def genuine(self) -> np.ndarray:
-        """bool, whether both items are of one class, and compared."""
+        """bool, whether the items of a pair are of one class, and compared."""
         same: np.ndarray = (self.left == self.right) & (self.scores > -np.inf)
         return same
 

@@ -126,11 +126,11 @@ def count_pairs(items: EmbeddedItems, workers: Workers, thresholds: Sequence[flo
     group_of[order] = np.arange(items.num_classes) % num_groups
 
     def genuine() -> tuple[np.ndarray, ...]:
-        found = [(np.empty(0, np.float32), np.empty(0, np.int64))]
+        parts = [(np.empty(0, np.float32), np.empty(0, np.int64))]
         for block in items.pair_blocks(workers):
             same = block.genuine
-            found.append((block.scores[same], group_of[np.broadcast_to(block.left, same.shape)[same]]))
-        return tuple(np.concatenate(parts) for parts in zip(*found))
+            parts.append((block.scores[same], group_of[np.broadcast_to(block.left, same.shape)[same]]))
+        return tuple(np.concatenate(part) for part in zip(*parts))
 
     def impostors() -> list[np.ndarray]:
         share = PairCounts(scores, groups, num_groups, thresholds)

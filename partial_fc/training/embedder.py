@@ -76,8 +76,8 @@ class Embedder:
                 length, with what the backbone needs to ignore the padding, such as a mask or the lengths.
         """
         order, rank, size = np.argsort(lengths, kind="stable"), self.collectives.rank, self.collectives.size
-        own = order[rank::size]
-        parts = self._gather(len(own), lambda start, stop: read(own[start:stop]))
+        rows = order[rank::size]
+        parts = self._gather(len(rows), lambda start, stop: read(rows[start:stop]))
         embeddings = np.empty((len(order), self.engine.memory_bank.embedding_size), np.float32)
         for other, part in enumerate(parts):
             embeddings[order[other::size]] = part

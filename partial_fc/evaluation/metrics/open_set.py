@@ -39,7 +39,7 @@ class OpenSet(Metric):
                 "open_set needs queries without an item of their class in the gallery: remove some classes from it"
             )
         _, unit_of = np.unique(result.classes, return_inverse=True)
-        found = np.where(result.best_mate > result.best_other, result.best_mate, -np.inf)[mated]
+        hits = np.where(result.best_mate > result.best_other, result.best_mate, -np.inf)[mated]
         order = np.argsort(result.best_other[~mated])
         impostor, impostor_unit = result.best_other[~mated][order], unit_of[~mated][order]
 
@@ -48,6 +48,6 @@ class OpenSet(Metric):
             weights, highest = times[unit_of[mated]], np.repeat(impostor, times[impostor_unit])
             if not (weights.any() and len(highest)):
                 return [np.nan] * len(self.fpirs)
-            return [1 - np.average(found > highest_refused(highest, fpir), weights=weights) for fpir in self.fpirs]
+            return [1 - np.average(hits > highest_refused(highest, fpir), weights=weights) for fpir in self.fpirs]
 
         return rates, int(unit_of.max()) + 1

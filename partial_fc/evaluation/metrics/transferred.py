@@ -49,11 +49,11 @@ class Transferred(PairMetric):
 
     def points(self, curve: Curve) -> Sequence[tuple[float, float]]:
         """See PairMetric."""
-        found = [(float(rate), each) for each in self.thresholds.values() for rate in _rates(curve, each)]
+        points = [(float(rate), each) for each in self.thresholds.values() for rate in _rates(curve, each)]
         if self._cost:
             cost, threshold = self._cost
-            found.append((float(cost.cost(*_rates(curve, threshold))), threshold))
-        return found
+            points.append((float(cost.cost(*_rates(curve, threshold))), threshold))
+        return points
 
 
 def _scored_pairs(items: EmbeddedItems, workers: Workers) -> Iterator[tuple[np.ndarray, np.ndarray]]:
