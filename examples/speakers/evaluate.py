@@ -1,8 +1,7 @@
 """Compares models with mean filter banks on all pairs of utterances of unseen speakers.
 
-Three kinds of scores: cosines; cosines after the mean over the training speakers is subtracted; and these with AS-norm,
-whose cohort consists of the means of the training speakers' utterances. The probability of a genuine pair of minDCF is
-0.01.
+Three kinds of scores: cosines; cosines after the mean of the training speakers is subtracted; and the latter with
+AS-norm, with the mean embeddings of the training speakers as the cohort. minDCF has a genuine probability of 0.01.
 """
 
 import argparse
@@ -15,12 +14,13 @@ import numpy as np
 import torch
 
 from partial_fc.utils.cli import run_module, start
+from partial_fc.utils.distances import normalized
 from partial_fc.utils.progress import progress
 from partial_fc.utils.tables import markdown_table
 from partial_fc_torch import from_pretrained
 
 from .recordings import DATA, PARTS, Recordings, read_part
-from .scores import figures, speaker_means, unit
+from .scores import figures
 
 EXAMPLE = "models/speakers models/speakers-large-margin"
 BATCH = 32
@@ -37,18 +37,17 @@ def embed(network: torch.nn.Module, recordings: Recordings) -> np.ndarray:
             inputs = {name: torch.from_numpy(array) for name, array in recordings.read(batch).items()}
             parts.append(network(inputs).numpy())
             bar.update(1)
-    embeddings = np.empty((len(order), parts[0].shape[1]), np.float32)
-    embeddings[order] = np.concatenate(parts)
-    return embeddings
+    return np.concatenate(parts)[order.argsort()]
 
 
 def figures_of(
     represent: Callable[[Recordings], np.ndarray], trained: Recordings, unseen: Recordings
 ) -> dict[str, dict[str, float]]:
     """Returns EER and minDCF by kind of scores; ``represent`` returns the embeddings (N, E) of a part."""
-    means, rows = speaker_means(unit(represent(trained)), trained.speakers), unit(represent(unseen))
-    center = means.mean(axis=0)
-    centered, cohort = unit(rows - center), unit(means - center)
+    _, starts, counts = np.unique(trained.speakers, return_index=True, return_counts=True)
+    means = np.add.reduceat(normalized(represent(trained)), starts) / counts[:, None]
+    rows, center = normalized(represent(unseen)), means.mean(axis=0)
+    centered, cohort = normalized(rows - center), normalized(means - center)
     return {
         "cosine": figures(rows, unseen.speakers),
         "mean subtracted": figures(centered, unseen.speakers),
@@ -66,18 +65,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     trained, unseen = (read_part(args.root, part) for part in PARTS)
-    found = {"mean filter banks": figures_of(Recordings.means, trained, unseen)}
+    results = {"mean filter banks": figures_of(Recordings.means, trained, unseen)}
     for path in args.models:
         represent = partial(embed, from_pretrained(path, trust_code=True))
-        found[str(path)] = figures_of(represent, trained, unseen)
+        results[str(path)] = figures_of(represent, trained, unseen)
     rows = [
         [name, scores, f"{100 * each['eer']:.2f}", f"{each['min_dcf']:.3f}"]
-        for name, of in found.items()
-        for scores, each in of.items()
+        for name, by_scores in results.items()
+        for scores, each in by_scores.items()
     ]
     print("\n".join(markdown_table(["model", "scores", "EER, %", "minDCF"], rows)))
     if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
+        args.out.write_text(json.dumps(results, indent=1) + "\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A small ResNet of WeSpeaker's form, from filter banks to an embedding; padding does not change its results.
+"""A small ResNet of WeSpeaker's form, from filter banks to an embedding that does not depend on padding.
 
 Shapes: n utterances, T frames, BANDS, C channels, E embedding.
 """
@@ -37,12 +37,12 @@ class Block(nn.Module):
 class SpeakerNetwork(nn.Module):
     """Maps ``frames`` (n, T, BANDS) and ``lengths`` (n,) to embeddings (n, E) float32.
 
-    The mean of each utterance's frames is subtracted, which removes its channel. The first convolution keeps the
-    resolution, and all but the first stage halve it; mean and standard deviation over time are mapped to the embedding.
+    Each utterance's mean frame is subtracted, which removes the channel. All stages but the first halve the
+    resolution. A linear layer maps mean and standard deviation over time to the embedding.
 
     Args:
         num_features: E.
-        width: C of the first stage, doubled by each further one; WeSpeaker's ResNet34 has 32.
+        width: C of the first stage, doubled by each further stage; WeSpeaker's ResNet34 has 32.
         blocks: blocks of each stage; ResNet34 has 3, 4, 6, 3.
         stem: stride of the first convolution; ResNet34 has 1.
     """
@@ -80,7 +80,7 @@ class SpeakerNetwork(nn.Module):
 
 
 def shortened(maps: torch.Tensor, lengths: torch.Tensor, stride: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the mask (n, 1, 1, t) of maps (n, C, b, t) and the lengths (n,), both after a convolution's stride."""
+    """Returns the lengths (n,) after a convolution with a stride, and their mask (n, 1, 1, t) for maps (n, C, b, t)."""
     lengths = torch.div(lengths + (stride - 1), stride, rounding_mode="floor")
     steps = torch.arange(maps.shape[3], device=maps.device)
     return (steps < lengths[:, None]).to(maps.dtype)[:, None, None], lengths

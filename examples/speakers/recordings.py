@@ -5,7 +5,7 @@ root/<part>-starts.npy     (N + 1,) int64, the first frame of each utterance, an
 root/<part>-speakers.npy   (N,) int64, speaker by speaker, from 0
 root/speakers.json         the parameters
 
-The parts are "trained" and "unseen", which have different speakers; no two utterances have the same text on purpose.
+The parts "trained" and "unseen" have different speakers. Each utterance has a random text.
 
 Shapes: F frames, N utterances, n utterances of a batch, T frames of its longest one.
 """
@@ -27,10 +27,10 @@ from .voices import RATE, speak, write_voice
 VERSION = 1  # increase it with every change of the files
 DATA = Path(__file__).resolve().parents[2] / "data"
 BANDS = 80
-HIGHEST = 7600.0  # Hz, as of recordings with 16,000 samples per second
+HIGHEST = 7600.0  # Hz; below the limit of recordings with 16,000 samples per second
 PARTS = "trained", "unseen"
 FILES = tuple(f"{part}-{name}.npy" for part in PARTS for name in ("frames", "starts", "speakers"))
-ROUNDED = 50  # frames to a multiple of which batches are padded, so that few lengths occur
+ROUNDED = 50  # batches are padded to a multiple of these frames, so that few lengths occur
 
 
 class Recordings(NamedTuple):
@@ -46,11 +46,11 @@ class Recordings(NamedTuple):
         return np.diff(self.starts)
 
     def read(self, rows: np.ndarray) -> Inputs:
-        """Returns utterances (n,): ``frames`` (n, T, BANDS) float32, padded with zeros, and ``lengths`` (n,)."""
+        """Returns the utterances ``rows`` (n,): ``frames`` (n, T, BANDS) float32, zero-padded; ``lengths`` (n,)."""
         lengths = self.lengths[rows]
         frames = np.zeros((len(rows), -(-int(lengths.max()) // ROUNDED) * ROUNDED, BANDS), np.float32)
-        for place, row in enumerate(rows):
-            frames[place, : lengths[place]] = self.frames[self.starts[row] : self.starts[row + 1]]
+        for index, row in enumerate(rows):
+            frames[index, : lengths[index]] = self.frames[self.starts[row] : self.starts[row + 1]]
         return {"frames": frames, "lengths": lengths}
 
     def means(self) -> np.ndarray:
@@ -60,7 +60,7 @@ class Recordings(NamedTuple):
 
 
 def speaker_set(root: Path, speakers: int, unseen: int, utterances: int, seed: int) -> SyntheticSet:
-    """Returns the set in a folder, with these numbers of speakers, and of utterances of each."""
+    """Returns the set in a folder, with ``utterances`` of each of ``speakers`` to train on and ``unseen`` others."""
     sizes = {"speakers": speakers, "unseen": unseen, "utterances": utterances, "seed": seed}
     return SyntheticSet(root, "speakers.json", {"version": VERSION, **sizes}, FILES)
 
@@ -87,7 +87,7 @@ def _frames_of(utterances: int, seed: int, speaker: int) -> list[np.ndarray]:
 
 def filter_banks(samples: np.ndarray) -> np.ndarray:
     """Returns the frames (T, BANDS) float16 of samples (n,) float32 in the range of int16."""
-    import kaldi_native_fbank  # a training reads the files alone
+    import kaldi_native_fbank  # a training does not need it
 
     options = kaldi_native_fbank.FbankOptions()
     options.frame_opts.samp_freq, options.frame_opts.dither = RATE, 0.0

@@ -1,4 +1,4 @@
-"""The task of verifying speakers. settings.json and large_margin.json are for the two stages of WeSpeaker's recipe."""
+"""The task of verifying speakers. settings.json and large_margin.json are the two stages of WeSpeaker's recipe."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +14,10 @@ from partial_fc.training.embedder import Embedder
 from partial_fc.training.tasks.evaluation import Evaluation
 from partial_fc.training.tasks.task import Task
 from partial_fc.utils.config import Setting
+from partial_fc.utils.distances import normalized
 
 from .recordings import Recordings, read_part
-from .scores import figures, unit
+from .scores import figures
 
 
 class Speakers(Task):
@@ -46,7 +47,7 @@ class Speakers(Task):
         read_part(self.root, "trained")
 
     def items(self) -> "Pieces":
-        """Returns a piece of each utterance of the speakers to train on."""
+        """Returns the pieces of the training utterances."""
         recordings = read_part(self.root, "trained")
         return Pieces(recordings, self.settings.num_classes, self.frames, self.settings.seed)
 
@@ -86,7 +87,7 @@ class Pieces:
 
 
 class Trials(Evaluation):
-    """All pairs of two whole utterances of unseen speakers, by the cosine of their embeddings."""
+    """All pairs of whole utterances of unseen speakers, by the cosine of their embeddings."""
 
     figures, shares, higher_is_better = ("eer", "min_dcf"), ("eer",), False
 
@@ -98,14 +99,12 @@ class Trials(Evaluation):
         return self.recordings.read(np.arange(count))
 
     def measure(self, embedder: Embedder) -> Mapping[str, float]:
-        """See Evaluation. Collectives: those of embed_by_length."""
+        """See Evaluation. Collectives: as `Embedder.embed_by_length`."""
         embeddings = embedder.embed_by_length(self.recordings.lengths, self.recordings.read)
-        if not np.isfinite(embeddings).all():
-            raise ValueError("embeddings of utterances are not finite: has the training diverged?")
-        return figures(unit(embeddings), self.recordings.speakers)
+        return figures(normalized(embeddings), self.recordings.speakers)
 
     def baselines(self, report_progress: Callable[[], None]) -> dict[str, float]:
-        """Returns the equal error rate of the cosines of mean filter banks, from which their mean is subtracted."""
-        rows = unit(self.recordings.means())
-        rows = unit(rows - rows.mean(axis=0))
+        """Returns the equal error rate by cosines of mean filter banks, after their mean over the set is subtracted."""
+        rows = normalized(self.recordings.means())
+        rows = normalized(rows - rows.mean(axis=0))
         return {"mean_filter_banks": figures(rows, self.recordings.speakers)["eer"]}

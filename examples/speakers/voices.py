@@ -1,8 +1,8 @@
 """Draws speakers and their utterances, and speaks them with espeak-ng.
 
-A speaker has a pitch and its range, a scale of all formants and one of each, their heights and widths, roughness,
-flutter, and a speed. An utterance has a text of meaningless syllables, and changes speed, channel (a first-order
-filter) and noise. All are drawn by seed, speaker and utterance.
+A speaker has a pitch range, a scale for all formants and one for each, formant heights and widths, roughness, flutter
+and a speed. An utterance has a text of meaningless syllables, a change of speed, a channel (a first-order filter) and
+noise. All are drawn by seed, speaker and utterance.
 """
 
 import subprocess
@@ -31,13 +31,13 @@ def program_data() -> Path:
 
 
 def write_voice(folder: Path, speaker: int, seed: int) -> None:
-    """Writes a folder for espeak-ng's option --path with the voice of a speaker; it reads at most 350 voices."""
-    own, data = folder / "espeak-ng-data", program_data()
-    voices = own / "voices" / "!v"
+    """Writes the data folder of a single voice, for espeak-ng's --path: espeak-ng reads at most 350 voices."""
+    target, data = folder / "espeak-ng-data", program_data()
+    voices = target / "voices" / "!v"
     voices.mkdir(parents=True)
     for path in data.iterdir():
         if path.name != "voices":
-            (own / path.name).symlink_to(path)
+            (target / path.name).symlink_to(path)
     (voices / VOICE).write_text(_voice(speaker, seed))
 
 
@@ -54,12 +54,12 @@ def _voice(speaker: int, seed: int) -> str:
 
 
 def speak(folder: Path, speaker: int, utterance: int, seed: int) -> np.ndarray:
-    """Returns the samples (n,) float32 of an utterance, 1 to 7 seconds in the range of int16.
+    """Returns the samples (n,) float32 of an utterance, 1 to 10 seconds in the range of int16.
 
     Args:
-        folder: as `write_voice` has written it for the speaker.
+        folder: folder that `write_voice` has written for the speaker.
         speaker, utterance: their numbers.
-        seed: of all draws.
+        seed: seed of all draws.
     """
     random = random_stream(seed, UTTERANCE, speaker, utterance)
     text = " ".join(_word(random) for _ in range(random.integers(3, 13)))

@@ -1,4 +1,4 @@
-"""The layer as the projection of WeSpeaker's own training loop, see docs/speakers.md.
+"""The layer as the projection in WeSpeaker's training loop, see docs/speakers.md.
 
 Shapes: B utterances of this rank, E embedding, C speakers.
 """
@@ -10,20 +10,20 @@ import torch
 
 from partial_fc_torch import InterTopK, PartialFC_V2
 
-MARGIN = 0.2  # at which the penalty is ``mp``
+MARGIN = 0.2  # the margin with the full penalty
 
 
 class Projection(torch.nn.Module):
     """Replaces WeSpeaker's ``arc_margin_intertopk_subcenter``, with the speakers divided between the ranks.
 
-    WeSpeaker's optimizer updates the centers of this rank, as those of its own projection, because the loop averages
-    only the gradients of the other parameters: call partial_fc.exclude_from_ddp(model) before DistributedDataParallel.
+    The centers of a rank are parameters that WeSpeaker's optimizer updates. Their gradients must not be averaged over
+    the ranks: call partial_fc.exclude_from_ddp(model) before DistributedDataParallel.
 
     Args:
         conf: ``projection_args`` of WeSpeaker's configuration.
 
     Attributes:
-        margin: read by WeSpeaker's log.
+        margin: the margin, for WeSpeaker's log.
         layer: PartialFC_V2.
     """
 
@@ -38,14 +38,13 @@ class Projection(torch.nn.Module):
         return InterTopK(self.scale, self.margin, self.k, self.penalty * self.margin / MARGIN)
 
     def update(self, margin: float) -> None:
-        """Sets the margin, and the penalty in proportion; called by WeSpeaker's MarginScheduler."""
+        """Sets the margin and a proportional penalty; called by WeSpeaker's MarginScheduler."""
         self.margin = margin
         self.layer.margin.take_options(self._loss())
 
     def forward(self, embeddings: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns zeros (B, C), which take no memory, and the mean loss over the batches of all ranks.
 
-        The loop would measure its accuracy on all logits, which never exist, so the accuracy that it logs is
-        meaningless.
+        WeSpeaker's loop computes an accuracy from the zeros, which is meaningless: no rank has all logits.
         """
         return embeddings.new_zeros(1, 1).expand(len(labels), self.num_classes), self.layer(embeddings, labels)

@@ -1,17 +1,19 @@
 """Calibration of scores by logistic regression: log-likelihood ratios of "same class" to "different classes".
 
-The log-likelihood ratio of a score s is a s + b. a and b minimize the mean of log(1 + exp(-(a s + b + logit p))) over
-the genuine pairs, weighted by p, plus that of log(1 + exp(a s + b + logit p)) over the impostor pairs, weighted by
-1 - p, by Newton's method. For p = 1/2, this is Cllr times log 2.
-"""
+The log-likelihood ratio of a score s is a s + b. Newton's method minimizes the cross-entropy
 
-from __future__ import annotations
+    p mean log(1 + exp(-(a s + b + logit p))) + (1 - p) mean log(1 + exp(a s + b + logit p)),
+
+where the first mean is over the genuine pairs and the second over the impostor pairs. For p = 1/2, it is Cllr log 2.
+"""
 
 import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
+
+from partial_fc.utils.options import checked
 
 from .items import ALONE, Workers
 
@@ -42,9 +44,10 @@ def calibrate(pairs: ScoredPairs, p_target: float, workers: Workers = ALONE) -> 
         workers: the ranks.
 
     Raises:
-        ValueError: A kind of pairs is missing, all genuine scores are above all others, or higher scores are not more
-            likely genuine.
+        ValueError: A kind of pairs is missing, a score is not finite, p is not between 0 and 1, genuine and impostor
+            scores do not overlap, or higher scores are not more likely genuine.
     """
+    (p_target,) = checked("metrics", p_target=p_target)
     logit = math.log(p_target / (1 - p_target))
     kinds = np.array([p_target, 1 - p_target])
     parameters = np.zeros(2)
@@ -56,7 +59,7 @@ def calibrate(pairs: ScoredPairs, p_target: float, workers: Workers = ALONE) -> 
             return [_sums(scores, same, point, logit) for scores, same in pairs()]
 
         # Summed block by block, so that the number of ranks does not change the sum.
-        sums = np.sum([sums for part in workers.together(share) for sums in part], axis=0)
+        sums = sum((block for part in workers.together(share) for block in part), np.zeros((2, 7)))
         if not sums[:, 0].all():
             raise ValueError("calibration needs pairs of one class and pairs of different classes")
         return (kinds / sums[:, 0]) @ sums[:, 1:]
@@ -83,8 +86,11 @@ def calibrate(pairs: ScoredPairs, p_target: float, workers: Workers = ALONE) -> 
 def _sums(scores: np.ndarray, same: np.ndarray, parameters: np.ndarray, logit: float) -> np.ndarray:
     """Returns sums over the genuine and the impostor pairs, (2, 7): number, loss, gradient and Hessian."""
     rows = []
-    for sign, of_kind in ((-1, same), (1, ~same)):
-        values = scores[of_kind].astype(np.float64)
+    scores = np.asarray(scores, np.float64)
+    if not np.isfinite(scores).all():
+        raise ValueError("calibration needs finite scores")
+    for sign, is_genuine in ((-1, True), (1, False)):
+        values = scores[np.equal(same, is_genuine)]
         log_odds = sign * (parameters[0] * values + parameters[1] + logit)
         wrong = 1 / (1 + np.exp(-np.clip(log_odds, -700, 700)))  # probability of the other kind
         slope, curvature = sign * wrong, wrong * (1 - wrong)

@@ -3,8 +3,6 @@
 Shapes: N items, E embedding, C classes, Q queries, M gallery items, P pairs, n of a block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -14,10 +12,10 @@ from partial_fc.layer.sharding import shard_of
 
 from .score_norm import CohortStatistics
 
-SCORES = 2_000_000  # of a block, 8 MB
-LEAST_ROWS = 64  # queries of a block, even if the gallery is longer: a product with fewer rows is slow
-COLUMNS = 16_384  # gallery items whose pairs with a block are listed at a time
-PAIRS = 65_536  # given pairs that are compared at a time
+SCORES = 2_000_000  # scores of a block, 8 MB
+LEAST_ROWS = 64  # queries of a block, even with more scores: a product with fewer rows is slow
+COLUMNS = 16_384  # gallery items of a block of pairs
+PAIRS = 65_536  # given pairs of a block
 
 
 class Workers(NamedTuple):
@@ -25,7 +23,7 @@ class Workers(NamedTuple):
 
     Attributes:
         rank, size: This rank, and the number of ranks.
-        together: Called by all ranks with a function for the rank's own share; returns the results of all ranks.
+        together: Called by all ranks with a function for the rank's share; returns the results of all ranks.
         advance: Called after each block with its number of queries or pairs, to report progress.
     """
 
@@ -37,7 +35,7 @@ class Workers(NamedTuple):
     def blocks(self, count: int, length: int) -> Iterator[slice]:
         """Yields this rank's blocks of up to ``length`` of ``count`` elements.
 
-        The blocks do not depend on the number of ranks, so that all numbers of ranks give the same scores, bit by bit.
+        The blocks do not depend on the number of ranks, so that the scores are the same, bit by bit.
         """
         shard = shard_of(max(1, -(-count // length)), self.rank, self.size)
         for block in range(shard.start, shard.stop):
@@ -50,17 +48,26 @@ ALONE = Workers()
 
 
 class PairBlock(NamedTuple):
-    """Some pairs of items, as arrays whose shapes are broadcast."""
+    """A block of pairs of items, as arrays that are broadcast."""
 
-    scores: np.ndarray  # float32; -inf for items that are not compared
+    scores: np.ndarray  # float32; -inf for pairs that are not compared
     left: np.ndarray  # int64, class of the query
     right: np.ndarray  # int64, class of the gallery item
 
     @property
     def genuine(self) -> np.ndarray:
-        """bool, whether both items are of one class, and compared."""
+        """bool, whether the items of a pair are of one class, and compared."""
         same: np.ndarray = (self.left == self.right) & (self.scores > -np.inf)
         return same
+
+
+def _integers(name: str, column: np.ndarray, count: int | None = None) -> np.ndarray:
+    column = np.asarray(column)
+    if column.dtype.kind not in "iub":
+        raise ValueError(f"{name} holds {column.dtype}, expected integers")
+    if count is not None and column.shape != (count,):
+        raise ValueError(f"{name} has shape {column.shape} for {count} embeddings: give one each")
+    return column
 
 
 class EmbeddedItems:
@@ -70,13 +77,13 @@ class EmbeddedItems:
     itself, nor with items of its class from its own camera.
 
     Args:
-        embeddings: (N, E) float32 of length 1.
+        embeddings: (N, E) of length 1, stored as float32.
         labels: (N,) integers. Items with a negative label are neither queries nor in the gallery.
-        is_query: (N,) bool; the other items are the gallery.
+        is_query: (N,) of 0 or 1; the other items are the gallery.
         cameras: (N,) integers.
-        pairs: (P, 2) integers, the items of the pairs that pair metrics compare; None compares each query with its
-            gallery, and two items once.
-        cohort: statistics for the normalization of all scores; None for cosines.
+        pairs: (P, 2) integers, the items that pair metrics compare; None compares each query with its gallery, and two
+            items once.
+        cohort: statistics of the N items, to normalize all scores; None for cosines.
 
     Attributes:
         classes: (N,) int64, 0 .. C - 1, or -1.
@@ -84,7 +91,7 @@ class EmbeddedItems:
         queries, gallery: (Q,) and (M,) int64, numbers of the items.
 
     Raises:
-        ValueError: Sizes differ, values are not finite, or there is nothing to compare.
+        ValueError: Sizes or kinds of the columns are wrong, embeddings are not finite, or there is nothing to compare.
     """
 
     def __init__(
@@ -96,16 +103,28 @@ class EmbeddedItems:
         pairs: np.ndarray | None = None,
         cohort: CohortStatistics | None = None,
     ):
-        for name, column in {"labels": labels, "queries": is_query, "cameras": cameras}.items():
-            if column is not None and column.shape != embeddings.shape[:1]:
-                raise ValueError(f"{name} has shape {column.shape} for {len(embeddings)} embeddings: give one each")
+        with np.errstate(over="ignore"):  # refused below
+            embeddings = np.asarray(embeddings, np.float32)
+        if embeddings.ndim != 2:
+            raise ValueError(f"embeddings has shape {embeddings.shape}: give one row each, (N, E)")
+        wrong = np.flatnonzero(~np.isfinite(np.einsum("ne,ne->n", embeddings, embeddings)))
+        if len(wrong):
+            raise ValueError(f"{len(wrong)} embeddings are not finite, the first is item {wrong[0]}: remove them")
+        count = len(embeddings)
+        if cohort is not None and len(cohort.mean) != count:
+            raise ValueError(f"cohort has statistics of {len(cohort.mean)} items for {count} embeddings")
+        labels = _integers("labels", labels, count)
+        cameras = None if cameras is None else _integers("cameras", cameras, count)
+        if is_query is not None:
+            is_query = _integers("queries", is_query, count)
+            if not np.isin(is_query, (0, 1)).all():
+                raise ValueError("queries has values other than 0 and 1")
         if pairs is not None:
+            pairs = _integers("pairs", pairs).astype(np.int64)
             if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs):
                 raise ValueError(f"pairs has shape {pairs.shape}: give two items per row, (P, 2)")
-            if pairs.min() < 0 or pairs.max() >= len(embeddings) or (labels[pairs] < 0).any():
-                raise ValueError(f"pairs has items without a label, or not from 0 to {len(embeddings) - 1}")
-        if not np.isfinite(np.einsum("ne,ne->n", embeddings, embeddings)).all():
-            raise ValueError("embeddings are not finite: has training diverged?")
+            if pairs.min() < 0 or pairs.max() >= count or (labels[pairs] < 0).any():
+                raise ValueError(f"pairs has items without a label, or not from 0 to {count - 1}")
         self.embeddings, self.cameras, self.pairs, self.cohort = embeddings, cameras, pairs, cohort
         names, self.classes = np.unique(labels, return_inverse=True)
         self.classes = self.classes - int(np.sum(names < 0))
@@ -122,7 +141,7 @@ class EmbeddedItems:
         self._starts = np.searchsorted(self.classes[self.gallery[self._columns]], np.arange(self.num_classes + 1))
 
     def mates(self, query: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the gallery columns of a query's class: those to find, and those to ignore."""
+        """Returns the gallery columns of a query's class: its mates, and the items to ignore."""
         start, stop = self._starts[self.classes[query] :][:2]
         columns = self._columns[start:stop]
         items = self.gallery[columns]

@@ -1,18 +1,17 @@
 """Error rates of pairs at every threshold, without keeping the scores of the pairs of different classes.
 
 A threshold accepts the pairs that reach it, so pairs with equal scores are accepted together. Genuine pairs are of one
-class, impostor pairs of two. Rates change in favor of a threshold only at genuine scores, so it suffices to count the
-impostor pairs between those. Memory grows by about 130 bytes per genuine pair.
+class, impostor pairs of two. The best thresholds are genuine scores, so it suffices to count the impostor pairs between
+them. Memory grows by about 130 bytes per genuine pair.
 
-For intervals, the classes are divided into U <= 64 groups at random (a single class each, if there are few), and the
-pairs of each two groups are counted at up to 512 thresholds. A bootstrap draws groups: the pairs of groups g and h
+For intervals, the classes are divided at random into U <= 64 groups (of one class each if there are at most 64), and
+the pairs of every two groups are counted at up to 512 thresholds. A bootstrap draws groups: the pairs of groups g and h
 count w(g) w(h) times, because a class that is often mistaken appears in many pairs.
 
 Shapes: K thresholds, P points of a curve, U groups, T bins of a group.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ from .items import EmbeddedItems, Workers
 
 GROUPS = 64
 BINS = 512
-NONE = np.empty(0, np.float32)
 
 
 class Curve(NamedTuple):
@@ -38,19 +36,18 @@ class PairCounts:
 
     Args:
         genuine: genuine scores, in any order.
-        groups: their groups.
+        groups: group of each genuine pair.
         num_groups: U.
         thresholds: further thresholds to count at.
 
     Attributes:
-        units: U, what a bootstrap draws from.
+        units: U.
         edges: (K + 1,) float32, ascending: the lowest number, the genuine scores and the further thresholds.
-        counts: arrays with numbers of impostor pairs: by the number of edges that a score reaches (K + 2,), which is 0
-            for pairs that are not compared; those whose score equals the last of these edges (K + 2,); and by groups
-            and bin of the edges (U^2, T).
+        counts: numbers of impostor pairs: (K + 2,) by the number of edges that the score reaches, 0 for pairs that are
+            not compared; (K + 2,) the same, of scores equal to an edge; (U^2, T) by pair of groups and bin of edges.
     """
 
-    def __init__(self, genuine: np.ndarray, groups: np.ndarray, num_groups: int, thresholds: np.ndarray):
+    def __init__(self, genuine: np.ndarray, groups: np.ndarray, num_groups: int, thresholds: Sequence[float]):
         self.units = num_groups
         lowest = np.finfo(np.float32).min  # pairs that are not compared, with a score of -inf, are below it
         self.edges = np.unique(np.concatenate([genuine, thresholds, [lowest]]).clip(lowest).astype(np.float32))
@@ -73,7 +70,7 @@ class PairCounts:
         self.counts[2] += self._by_bin(reached, left * self.units + right, self.units**2)
 
     def curve(self, times: np.ndarray | None = None) -> Curve:
-        """Returns the exact curve; or that of groups that occur ``times`` (U,), at the first edge of each bin."""
+        """Returns the exact curve, or if groups occur ``times`` (U,), a curve at the first edge of each bin."""
         reached, equal = self.counts[0][1:], self.counts[1][1:]
         genuine, genuine_by_group = (counts[..., 1:] for counts in self._genuine)
         if times is not None:
@@ -82,8 +79,8 @@ class PairCounts:
             first = np.searchsorted(self._bin_of, np.arange(2, self._bins)) - 1
             impostor = weights.ravel().astype(np.float32) @ self._by_groups
             return _curve(self.edges[first], times @ genuine_by_group, impostor.astype(np.float64))
-        # A point for all impostor pairs above each edge, and one for those that reach it: lines between points are
-        # horizontal or vertical, unless genuine and impostor pairs have the same score.
+        # Each edge has a point that accepts only higher scores, and one that also accepts equal ones. Lines between
+        # points are horizontal or vertical, unless genuine and impostor pairs have the same score.
         between = np.repeat(self.edges, 2)[1:]
         between[::2] = np.nextafter(self.edges, np.float32(np.inf))
         both = np.zeros((2, 2 * len(self.edges)), np.int64)
@@ -101,7 +98,7 @@ class PairCounts:
 
 
 def _curve(thresholds: np.ndarray, genuine: np.ndarray, impostor: np.ndarray) -> Curve:
-    """Makes a curve of ascending thresholds, and the pairs below, between and above them."""
+    """Makes a curve from ascending thresholds and the numbers of pairs below, between and above them."""
     with np.errstate(invalid="ignore"):  # a draw may have no pairs of a kind
         below, above = np.cumsum(genuine) / genuine.sum(), np.cumsum(impostor[::-1]) / impostor.sum()
     # The first point accepts nothing, the last one everything.
@@ -112,7 +109,7 @@ def _curve(thresholds: np.ndarray, genuine: np.ndarray, impostor: np.ndarray) ->
     )
 
 
-def count_pairs(items: EmbeddedItems, workers: Workers, thresholds: np.ndarray = NONE) -> PairCounts:
+def count_pairs(items: EmbeddedItems, workers: Workers, thresholds: Sequence[float] = ()) -> PairCounts:
     """Counts all pairs; every rank returns the same.
 
     Args:
@@ -121,7 +118,7 @@ def count_pairs(items: EmbeddedItems, workers: Workers, thresholds: np.ndarray =
         thresholds: thresholds to count at in addition to the genuine scores.
 
     Raises:
-        ValueError: There are no pairs of a kind.
+        ValueError: There are no genuine or no impostor pairs.
     """
     num_groups = min(items.num_classes, GROUPS)
     order = np.random.Generator(np.random.PCG64(0)).permutation(items.num_classes)
@@ -129,11 +126,11 @@ def count_pairs(items: EmbeddedItems, workers: Workers, thresholds: np.ndarray =
     group_of[order] = np.arange(items.num_classes) % num_groups
 
     def genuine() -> tuple[np.ndarray, ...]:
-        found = [(np.empty(0, np.float32), np.empty(0, np.int64))]
+        parts = [(np.empty(0, np.float32), np.empty(0, np.int64))]
         for block in items.pair_blocks(workers):
             same = block.genuine
-            found.append((block.scores[same], group_of[np.broadcast_to(block.left, same.shape)[same]]))
-        return tuple(np.concatenate(parts) for parts in zip(*found))
+            parts.append((block.scores[same], group_of[np.broadcast_to(block.left, same.shape)[same]]))
+        return tuple(np.concatenate(part) for part in zip(*parts))
 
     def impostors() -> list[np.ndarray]:
         share = PairCounts(scores, groups, num_groups, thresholds)

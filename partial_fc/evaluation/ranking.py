@@ -1,13 +1,11 @@
-"""Positions of the items to find in each query's ranking of the gallery, from which most search metrics follow.
+"""Positions of the mates in each query's ranking of the gallery, from which most search metrics follow.
 
-Of items with equal scores, those of other classes come first: position j of the mates is j plus the number of other
-items whose score is at least as high. A model that returns a constant finds nothing, and the order of the gallery does
-not matter.
+Mates are the gallery items of a query's class. Ties count against the query: the position of the j-th mate is j plus
+the number of items of other classes with an equal or higher score. A model that returns a constant finds nothing, and
+the order of the gallery does not matter.
 
-Shapes: Q queries, M gallery items, R mates (gallery items of a query's class), F figures.
+Shapes: Q queries, M gallery items, R mates of a query.
 """
-
-from __future__ import annotations
 
 from typing import NamedTuple
 
@@ -23,28 +21,28 @@ class Ranking(NamedTuple):
 
     classes: np.ndarray  # (Q,) int64, class of each query
     counts: np.ndarray  # (Q,) int64, R of each query
-    positions: np.ndarray  # (sum of R,) int64, positions 1 .. M of the mates, ascending, one query after the other
+    positions: np.ndarray  # (sum of R,) int64, positions 1 .. M of the mates, ascending for each query
     best_mate: np.ndarray  # (Q,) float32, highest score of a mate, -inf without any
     best_other: np.ndarray  # (Q,) float32, highest score of another class, -inf without any
 
     @property
     def mated(self) -> np.ndarray:
-        """(Q,) bool, whether the query has a mate. Metrics of positions leave the other queries out."""
+        """(Q,) bool, whether the query has a mate. Metrics of positions leave out the other queries."""
         return self.counts > 0
 
     @property
     def query_classes(self) -> np.ndarray:
-        """Classes of the queries with a mate."""
+        """Class of each query with a mate."""
         return self.classes[self.mated]
 
     @property
     def starts(self) -> np.ndarray:
-        """Where the positions of each query with a mate begin."""
+        """Index in ``positions`` of the first mate of each query with a mate."""
         counts = self.counts[self.mated]
         return np.cumsum(counts) - counts
 
     def hits(self, depth: np.ndarray | int) -> np.ndarray:
-        """Returns the number of mates among the first ``depth``, a number or one per query, of queries with a mate."""
+        """Returns the number of mates among the first ``depth`` items, for each query with a mate."""
         counts = self.counts[self.mated]
         limit = np.repeat(np.broadcast_to(depth, counts.shape), counts)
         return np.add.reduceat((self.positions <= limit).astype(np.int64), self.starts)
@@ -76,7 +74,7 @@ def _rank_share(items: EmbeddedItems, workers: Workers) -> Ranking:
             best_mate.append(mates[-1] if len(mates) else -np.inf)
             best_other.append(row.max())
             if len(mates):
-                reached = np.searchsorted(mates, row[row >= mates[0]], side="right")  # mates that the item precedes
+                reached = np.searchsorted(mates, row[row >= mates[0]], side="right")  # mates behind the item
                 precede = np.bincount(reached, minlength=len(mates) + 1)[:0:-1].cumsum()
                 positions.append(precede + np.arange(1, len(mates) + 1))
     return Ranking(

@@ -1,8 +1,8 @@
-"""Adaptive symmetric normalization of scores (AS-norm): scores relative to those with the nearest items of a cohort.
+"""Adaptive symmetric normalization (AS-norm): scores relative to scores with the nearest items of a cohort.
 
 With the mean m and the standard deviation d of an item's T highest scores with the cohort, the score s of items x and y
 becomes ((s - m(x)) / d(x) + (s - m(y)) / d(y)) / 2 (Matejka et al., Interspeech 2017, "adaptive S-norm 1", as in
-wespeaker). The cohort has items of neither the training set nor the classes to evaluate.
+wespeaker). The cohort has no items of the classes to evaluate.
 
 Shapes: N items, K items of the cohort, E embedding.
 """
@@ -33,7 +33,7 @@ class CohortStatistics(NamedTuple):
             top: T; a smaller cohort is used entirely, which is S-norm.
 
         Raises:
-            ValueError: The embeddings differ in size, or an item's scores with the cohort are all equal.
+            ValueError: The embeddings differ in size, T is below 2, or an item's T scores are equal or not finite.
         """
         if embeddings.shape[1] != cohort.shape[1]:
             raise ValueError(
@@ -41,19 +41,22 @@ class CohortStatistics(NamedTuple):
                 "same model"
             )
         top, statistics = min(top, len(cohort)), np.empty((2, len(embeddings)), np.float32)
+        if top < 2:
+            raise ValueError(f"AS-norm needs two or more items of the cohort, got {top}: use a larger cohort")
         step = max(1, BLOCK // len(cohort))
         for start in range(0, len(embeddings), step):
             scores = embeddings[start : start + step] @ cohort.T
             highest = np.partition(scores, len(cohort) - top, axis=1)[:, len(cohort) - top :].astype(np.float64)
             statistics[:, start : start + step] = highest.mean(axis=1), highest.std(axis=1)
-        if len(equal := np.flatnonzero(statistics[1] == 0)):
+        if len(wrong := np.flatnonzero(~(statistics[1] > 0))):  # NaN is wrong as well
             raise ValueError(
-                f"item {equal[0]} has the same score with the {top} nearest items of the cohort: use a larger cohort"
+                f"the scores of item {wrong[0]} with the {top} nearest items of the cohort are equal or not finite: "
+                "use a larger cohort"
             )
         return cls(*statistics)
 
     def normalize(self, scores: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
-        """Normalizes scores in place. ``left`` and ``right``: the numbers of their items; shapes are broadcast."""
+        """Normalizes scores in place. ``left`` and ``right`` are the numbers of their items, broadcast."""
         half = 0.5 / self.deviation
         scores *= half[left] + half[right]
         scores -= (half * self.mean)[left] + (half * self.mean)[right]

@@ -1,16 +1,16 @@
-"""Embeds held-out items with the engine in training, on all ranks together.
+"""Embeds held-out items with the engine in training, on all ranks.
 
-Shapes: N items, n items of this rank, B batch, E embedding.
+Shapes: N items of the set, n items of a rank, B batch, E embedding.
 """
 
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import islice
 
 import numpy as np
 
 from partial_fc.data.batch import Inputs, map_inputs, num_items
+from partial_fc.data.prefetch import Prefetcher
 from partial_fc.layer.sharding import shard_of
 from partial_fc.utils.distances import squared_distances
 
@@ -18,7 +18,7 @@ from .engine import Engine
 
 Read = Callable[[int, int], Inputs]  # (start, stop) -> items start .. stop - 1
 ReadRows = Callable[[np.ndarray], Inputs]  # rows -> these items
-PARTS = 20  # parts of a set, between which the ranks agree whether one has to stop
+PARTS = 20  # parts of a set; after each, the ranks agree whether to stop
 
 
 class Embedder:
@@ -48,7 +48,7 @@ class Embedder:
     def embed_all(self, count: int, read: Read) -> np.ndarray:
         """Returns the embeddings (N, E) float32 of a set on every rank; each rank computes a share.
 
-        Collectives: those of embed_share, all-gather ``embeddings.<name>``.
+        Collectives: as `embed_share`, then all-gather ``embeddings.<name>``.
 
         Args:
             count: N.
@@ -57,6 +57,7 @@ class Embedder:
         Raises:
             JobError: On every rank, if one fails.
             StopRequested: On every rank, if one was asked to stop.
+            ValueError: On every rank, if an embedding is not finite.
         """
         shard = shard_of(count, self.collectives.rank, self.collectives.size)
         return np.concatenate(
@@ -64,45 +65,45 @@ class Embedder:
         )
 
     def embed_by_length(self, lengths: Sequence[int] | np.ndarray, read: ReadRows) -> np.ndarray:
-        """Returns the embeddings (N, E) float32 of items of different lengths on every rank, as `embed_all`.
+        """Like `embed_all`, for items of different lengths.
 
-        The items of a batch are neighbors in the order of lengths, so that little of a batch is padding; the ranks take
-        turns in this order, so that their shares are equally long.
+        A batch has items of similar length, so that it needs little padding. The ranks take turns in the order of
+        lengths, so that their shares take equally long.
 
         Args:
             lengths: (N,) lengths of the items, in any unit.
-            read: (rows (n,) int64 of 0 .. N - 1, from the shortest to the longest) -> these items, padded to one
+            read: (rows (n,) int64 in 0 .. N - 1, from the shortest to the longest item) -> these items, padded to one
                 length, with what the backbone needs to ignore the padding, such as a mask or the lengths.
-
-        Raises:
-            JobError, StopRequested: See embed_all.
         """
         order, rank, size = np.argsort(lengths, kind="stable"), self.collectives.rank, self.collectives.size
-        own = order[rank::size]
-        parts = self._gather(len(own), lambda start, stop: read(own[start:stop]))
+        rows = order[rank::size]
+        parts = self._gather(len(rows), lambda start, stop: read(rows[start:stop]))
         embeddings = np.empty((len(order), self.engine.memory_bank.embedding_size), np.float32)
         for other, part in enumerate(parts):
             embeddings[order[other::size]] = part
         return embeddings
 
     def _gather(self, count: int, read: Read) -> list[np.ndarray]:
-        """Returns the embeddings (n, E) float32 of the items of each rank, n of which this rank reads."""
+        """Returns the embeddings (n, E) float32 of each rank's items; ``count`` and ``read`` are this rank's."""
         parts = self.embed_share(count, read, lambda inputs: self(inputs).astype(np.float32))
         empty = np.empty((0, self.engine.memory_bank.embedding_size), np.float32)  # a rank may have no items
-        return self.collectives.gather_object(f"embeddings.{self.name}", np.concatenate([empty, *parts]))
+        gathered = self.collectives.gather_object(f"embeddings.{self.name}", np.concatenate([empty, *parts]))
+        if not all(np.isfinite(part).all() for part in gathered):
+            raise ValueError(f"embeddings of {self.name} are not finite: has training diverged?")
+        return gathered
 
     def embed_share(
         self, count: int, read: Read, work: Callable[[Inputs], np.ndarray], group_size: int = 1
     ) -> list[np.ndarray]:
-        """Returns ``work(inputs)`` for this rank's items, about B at a time; a thread reads the next ones meanwhile.
+        """Returns ``work(inputs)`` of this rank's items, about B at a time, while a thread reads the next ones.
 
         Collectives: PARTS times all-gather ``status.embed.<name>`` and all-reduce ``stop``.
 
         Args:
             count: n, which may be 0.
             read: (start, stop) in 0 .. n -> items of this rank.
-            work: inputs -> the result to keep; it embeds the inputs by calling this object.
-            group_size: number of consecutive items that must stay in one batch, such as 2 for pairs.
+            work: inputs -> the result to keep; embeds the inputs by calling this object.
+            group_size: number of consecutive items to keep in one batch, such as 2 for pairs.
 
         Raises:
             JobError: On every rank, if one fails.
@@ -110,14 +111,19 @@ class Embedder:
         """
         results: list[np.ndarray] = []
         step = self.step(group_size)
-        with closing(_read_ahead(count, read, step)) as batches:
-            length = -(-len(range(0, count, step)) // PARTS)
+        starts = iter(range(0, count, step))
+        length = -(-len(range(0, count, step)) // PARTS)
+
+        def read_batch(start: int) -> Inputs:
+            return read(min(start, count), min(start + step, count))
+
+        with closing(Prefetcher(read_batch, lambda start: start + step, threads=1, ahead=1)) as batches:
             for _ in range(PARTS):
                 # No collectives inside a part, because a rank that fails would not take part in them.
                 results += self.collectives.run_on_all_ranks(
-                    f"embed.{self.name}", lambda: [work(inputs) for inputs in islice(batches, length)]
+                    f"embed.{self.name}", lambda: [work(batches.get(start)) for start in islice(starts, length)]
                 )
-                # A large set takes minutes on a CPU; a stop request can wait only seconds.
+                # A large set takes minutes on a CPU, but a stop request can wait only seconds.
                 self.collectives.end_if_stopped()
         return results
 
@@ -128,7 +134,7 @@ class Embedder:
     def compare_modes(self, inputs: Inputs) -> np.ndarray:
         """Returns (B,) float64, the cosine between each item's embeddings in evaluation and in training mode.
 
-        ``inputs``: up to B items, which are repeated to fill the batch; no items give an empty result.
+        ``inputs`` are up to B items, repeated to fill the batch; no items give an empty result.
         """
         if not num_items(inputs):
             return np.empty(0)
@@ -142,13 +148,3 @@ class Embedder:
     def _batch(self, inputs: Inputs, start: int) -> np.ndarray:
         batch = map_inputs(lambda array: array[start : start + self.batch_size], inputs)
         return self.engine.embed(batch, averaged=self.averaged)
-
-
-def _read_ahead(count: int, read: Read, step: int) -> Generator[Inputs, None, None]:
-    """Yields the items, ``step`` at a time; a thread reads the next ones meanwhile."""
-    with ThreadPoolExecutor(1) as thread:
-        waiting = [thread.submit(read, 0, min(step, count))]
-        for start in range(step, count + step, step):
-            inputs = waiting.pop().result()
-            waiting.append(thread.submit(read, min(start, count), min(start + step, count)))
-            yield inputs

@@ -26,7 +26,7 @@ MAKES_SPEECH = shutil.which("espeak-ng") and importlib.util.find_spec("kaldi_nat
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A set of the same form whose speakers have a mean frame each."""
+    """A set of the same form, in which each speaker has a mean frame."""
     folder, rng = tmp_path_factory.mktemp("sets") / "speakers", np.random.default_rng(0)
     folder.mkdir()
     for part, count in zip(PARTS, (12, 6)):

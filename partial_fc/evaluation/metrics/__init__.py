@@ -1,7 +1,5 @@
 """Metrics of embeddings with labels; this folder has a file for each, and docs/evaluate.md shows how to add one."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,7 +39,7 @@ def build_metrics(names: Sequence[str], options: Mapping[str, Any]) -> list[Metr
         options: keyword arguments; each is passed to every metric that accepts it.
 
     Raises:
-        ValueError: A metric is unknown, named twice or does not accept its options, or none accepts an option.
+        ValueError: A metric is unknown or does not accept an option's value, or no metric accepts an option.
     """
     classes = {name: _find_metric(name) for name in names}
     accepted = {name: inspect.signature(metric).parameters.keys() for name, metric in classes.items()}
@@ -71,7 +69,7 @@ def evaluate(
         items: the items.
         metrics: the metrics, which share what they can.
         workers: the ranks.
-        draws: draws of the bootstrap; with 0 the intervals are NaN.
+        draws: draws of the bootstrap; 0 gives NaN as intervals.
 
     Returns:
         The figures by name.

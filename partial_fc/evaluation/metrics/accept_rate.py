@@ -1,6 +1,4 @@
-"""True accept rate at false accept rates (TAR at FAR): the largest TAR of all thresholds with a FAR of at most f."""
-
-from __future__ import annotations
+"""True accept rate at false accept rate f (TAR at FAR): the largest TAR of all thresholds with a FAR of at most f."""
 
 from collections.abc import Sequence
 from typing import Any

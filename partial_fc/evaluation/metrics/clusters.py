@@ -1,13 +1,10 @@
 """Normalized mutual information (NMI) of classes and clusters.
 
-The clusters are those of spherical k-means, with as many clusters as classes, from centers that are drawn as in
-k-means++. NMI is 2 I / (H + K), where I is the mutual information of class and cluster of an item, and H and K are
-their entropies.
+Spherical k-means makes as many clusters as there are classes, from centers drawn as in k-means++. NMI is
+2 I / (H + K), where I is the mutual information of an item's class and cluster, and H and K are their entropies.
 
 Shapes: N items, C classes and clusters, E embedding.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
@@ -22,13 +19,13 @@ ITERATIONS = 20
 
 
 class MutualInformation(Metric):
-    """NMI of the clusters of all items that have a label."""
+    """NMI of all items with a label."""
 
     figures = ("nmi",)
 
     @staticmethod
     def source(items: EmbeddedItems, workers: Workers) -> np.ndarray:
-        """Returns (K, 3) int64: class, cluster, and their number of items if there are any. Rank 0 computes it."""
+        """Returns rows (3,) int64 of class, cluster, and their number of items, if any. Rank 0 computes them."""
 
         def on_rank_zero() -> np.ndarray | None:
             if workers.rank:

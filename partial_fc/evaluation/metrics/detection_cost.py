@@ -4,15 +4,14 @@ The cost of a threshold is c_miss * p_target * FRR + c_fa * (1 - p_target) * FAR
 system that accepts everything or nothing. min_dcf is its minimum over all thresholds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 
 from partial_fc.evaluation.pair_counts import Curve
+from partial_fc.utils.options import checked
 
-from .metric import PairMetric, numbers
+from .metric import PairMetric
 
 
 class DetectionCost(PairMetric):
@@ -23,17 +22,14 @@ class DetectionCost(PairMetric):
         c_miss, c_fa: costs of a false reject and of a false accept.
 
     Attributes:
-        p_target: see above.
-        miss, accept: costs of all genuine pairs rejected, and of all impostor pairs accepted.
+        miss, accept: c_miss p_target and c_fa (1 - p_target), costs of accepting nothing and everything.
     """
 
     figures = ("min_dcf",)
 
     def __init__(self, p_target: float = 0.01, c_miss: float = 1.0, c_fa: float = 1.0):
-        (probability,), (miss,), (accept,) = (
-            numbers(name, value) for name, value in {"p_target": p_target, "c_miss": c_miss, "c_fa": c_fa}.items()
-        )
-        self.p_target, self.miss, self.accept = probability, miss * probability, accept * (1 - probability)
+        self.p_target, miss, accept = checked("metrics", p_target=p_target, c_miss=c_miss, c_fa=c_fa)
+        self.miss, self.accept = miss * self.p_target, accept * (1 - self.p_target)
 
     def points(self, curve: Curve) -> Sequence[tuple[float, float]]:
         """See PairMetric."""

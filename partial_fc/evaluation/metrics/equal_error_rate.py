@@ -1,7 +1,5 @@
 """Equal error rate (EER): where false reject rate and false accept rate are equal, on straight lines between points."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

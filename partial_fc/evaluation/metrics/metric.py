@@ -1,9 +1,7 @@
 """The interface of a metric, and figures with 95 % confidence intervals by bootstrap over classes.
 
-Shapes: Q queries, F figures, C classes, U units that a bootstrap draws: classes, or groups of them.
+Shapes: Q queries, F figures, U units of the bootstrap, which are classes or groups of classes.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -33,7 +31,7 @@ class Metric:
 
     Attributes:
         figures: Names of the figures, which are identifiers.
-        source: Function of (items, workers) that computes what `statistic` needs; metrics with the same one share it.
+        source: Function of (items, workers) that computes what `statistic` needs; metrics with one source share it.
         higher_is_better: Whether higher figures are better.
     """
 
@@ -48,19 +46,18 @@ class Metric:
             result: what ``source`` returned.
 
         Returns:
-            A function of the number of times that each unit occurs, (U,), or of None for once each, which returns the
-            figures (F,); and U.
+            A function that returns the figures (F,), given how often each unit occurs, (U,), or None for once; and U.
         """
         raise NotImplementedError
 
 
 class QueryMetric(Metric):
-    """A metric that is a mean over queries. A subclass has ``figures`` and `values`."""
+    """A mean over queries. A subclass has ``figures`` and `values`."""
 
     source = staticmethod(rank)
 
     def values(self, result: Any) -> Sequence[np.ndarray]:
-        """Returns the values (Q,) of the queries ``result.query_classes``, for each figure."""
+        """Returns for each figure the values (Q,) of the queries in ``result.query_classes``."""
         raise NotImplementedError
 
     def statistic(self, result: Any) -> tuple[Statistic, int]:
@@ -78,13 +75,13 @@ class QueryMetric(Metric):
 
 
 class PairMetric(Metric):
-    """A metric of a curve of error rates. A subclass has ``figures`` and `points`."""
+    """A metric of error rates by threshold. A subclass has ``figures`` and `points`."""
 
     source = staticmethod(count_pairs)
     higher_is_better = False
 
     def points(self, curve: Curve) -> Sequence[tuple[float, float]]:
-        """Returns (figure, the threshold that belongs to it) for each of the figures."""
+        """Returns (value, threshold) of each figure."""
         raise NotImplementedError
 
     def statistic(self, result: PairCounts) -> tuple[Statistic, int]:
@@ -101,14 +98,15 @@ class PairMetric(Metric):
 
 def name_of(figure: str, value: float) -> str:
     """Returns the name of a figure at a rank or rate, such as tar_at_far_0_001 for 0.001."""
-    return f"{figure}_{value:g}".replace(".", "_").replace("-", "_")
+    number = str(value) if isinstance(value, int) else f"{value:g}"  # ranks from a million on need all digits
+    return f"{figure}_{number}".replace(".", "_").replace("-", "_")
 
 
 def numbers(name: str, value: Any, kind: type = float) -> tuple[Any, ...]:
-    """Returns an option that is a number or several as a tuple of distinct numbers of one kind.
+    """Returns the numbers of an option, which is one number or a sequence of different ones.
 
     Raises:
-        SettingsError: There is none, one is no number, out of its bounds, or not whole for the kind int.
+        SettingsError: A number is missing, equal to another, out of bounds, or not whole for the kind int.
     """
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     check_options("metrics", {name: values})
@@ -119,18 +117,18 @@ def numbers(name: str, value: Any, kind: type = float) -> tuple[Any, ...]:
 
 
 def bootstrap(statistic: Statistic, values: np.ndarray, units: int, draws: int) -> np.ndarray:
-    """Returns the 95 % intervals of figures (2, F), by draws of U units with replacement; NaN for a single unit.
+    """Returns the 95 % intervals of figures (2, F), by draws of U units with replacement; NaN for U < 3.
 
-    An interval has the quantiles of the draws, shifted by the difference of their mean to the figure: a draw has fewer
-    different classes, which raises NMI, for example. Draws without a value, such as those without impostor pairs, are
-    left out. All metrics with the same number of units have the same draws.
+    An interval has the quantiles of the draws, shifted so that their mean is the figure: a draw has fewer different
+    classes, which raises NMI, for example. Draws without a value, such as draws without impostor pairs, are left out;
+    two units would have a single draw with a value. All metrics with the same number of units have the same draws.
 
     Args:
         statistic, units: see `Metric.statistic`.
         values: (F,) the figures.
         draws: number of draws.
     """
-    if draws == 0 or units == 1:
+    if draws == 0 or units < 3:
         return np.full((2, len(values)), np.nan)
     random = np.random.Generator(np.random.PCG64(0))
     drawn = np.empty((draws, len(values)))

@@ -1,7 +1,7 @@
 """Accuracy of classification by the k nearest gallery items, each with one vote.
 
-A query is right if its class has more votes than every other class. Of items with equal scores at the last place, those
-count that are worst for the query. Queries without an item of their class are left out.
+A query is right if its class has more votes than every other class. If several items tie for the last place, the votes
+that are worst for the query count. Queries without an item of their class are left out.
 """
 
 from collections.abc import Sequence
@@ -38,31 +38,31 @@ class NearestNeighbors(QueryMetric):
         """Lets the neighbors vote."""
 
         def share() -> list[tuple[bool, int]]:
-            found, classes = [], items.classes[items.gallery]
+            results, classes = [], items.classes[items.gallery]
             for queries, scores in items.score_blocks(workers):
                 for query, row in zip(queries.tolist(), scores):
                     if len(items.mates(query)[0]):
-                        own = items.classes[query]
-                        found.append((self._is_right(row, classes, own), own))
-            return found
+                        query_class = items.classes[query]
+                        results.append((self._is_right(row, classes, query_class), query_class))
+            return results
 
-        found = [query for part in workers.together(share) for query in part]
-        if not found:
+        results = [query for part in workers.together(share) for query in part]
+        if not results:
             raise ValueError(NO_MATES)
-        return Votes(*map(np.array, zip(*found)))
+        return Votes(*map(np.array, zip(*results)))
 
     def values(self, result: Votes) -> Sequence[np.ndarray]:
         """See QueryMetric."""
         return [result.right]
 
-    def _is_right(self, row: np.ndarray, classes: np.ndarray, own: int) -> bool:
-        place = max(0, len(row) - self.neighbors)
-        last = max(np.partition(row, place)[place], np.finfo(row.dtype).min)  # ignored items have -inf
+    def _is_right(self, row: np.ndarray, classes: np.ndarray, query_class: int) -> bool:
+        column = max(0, len(row) - self.neighbors)
+        last = max(np.partition(row, column)[column], np.finfo(row.dtype).min)  # ignored items have -inf
         nearer, equal = classes[row > last], classes[row == last]
-        # The places left go to the other class that gains most, and to the query's own only if others leave some.
+        # The last places go to the other class that gains most; the query's class gets what all others leave.
         places = min(self.neighbors - len(nearer), len(equal))
-        own_votes = np.sum(nearer == own) + max(0, places - np.sum(equal != own))
+        correct = np.sum(nearer == query_class) + max(0, places - np.sum(equal != query_class))
         rivals, number = np.unique(np.concatenate([nearer, equal]), return_inverse=True)
         sure, possible = (np.bincount(part, minlength=len(rivals)) for part in np.split(number, [len(nearer)]))
         votes = sure + np.minimum(possible, places)
-        return bool(own_votes > votes[rivals != own].max(initial=0))
+        return bool(correct > votes[rivals != query_class].max(initial=0))

@@ -1,14 +1,10 @@
 """Open-set identification (1:N): FNIR at FPIR.
 
-The threshold at FPIR f is the lowest one that at most a share f of the queries without an item of their class in the
-gallery exceeds with their best score. fnir_at_fpir_f is the share of the other queries whose best item of their class
-does not exceed it, or has no higher score than all items of other classes (NIST's FNIR with rank 1). A draw of the
-bootstrap repeats queries; the gallery stays as it is.
-
-Shapes: Q queries.
+Queries without a mate, an item of their class in the gallery, are impostors. The threshold at FPIR f is the lowest one
+that the best scores of at most a share f of the impostors exceed. fnir_at_fpir_f is the share of the other queries that
+fail: the best mate does not exceed the threshold, or an item of another class scores at least as high (NIST's FNIR with
+rank 1). A draw of the bootstrap repeats queries; the gallery stays complete.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +39,7 @@ class OpenSet(Metric):
                 "open_set needs queries without an item of their class in the gallery: remove some classes from it"
             )
         _, unit_of = np.unique(result.classes, return_inverse=True)
-        found = np.where(result.best_mate > result.best_other, result.best_mate, -np.inf)[mated]
+        hits = np.where(result.best_mate > result.best_other, result.best_mate, -np.inf)[mated]
         order = np.argsort(result.best_other[~mated])
         impostor, impostor_unit = result.best_other[~mated][order], unit_of[~mated][order]
 
@@ -52,6 +48,6 @@ class OpenSet(Metric):
             weights, highest = times[unit_of[mated]], np.repeat(impostor, times[impostor_unit])
             if not (weights.any() and len(highest)):
                 return [np.nan] * len(self.fpirs)
-            return [1 - np.average(found > highest_refused(highest, fpir), weights=weights) for fpir in self.fpirs]
+            return [1 - np.average(hits > highest_refused(highest, fpir), weights=weights) for fpir in self.fpirs]
 
         return rates, int(unit_of.max()) + 1

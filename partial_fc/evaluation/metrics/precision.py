@@ -1,31 +1,23 @@
 """Precision@k and R-precision. R is the number of gallery items of the query's class.
 
-precision_at_k is the number of these among the first k, divided by min(k, R): a perfect ranking has 1, also if R < k
-(for R >= k this is the usual hits / k). r_precision is precision at R.
+precision_at_k is the number of these items among the first k, divided by min(k, R), so that a perfect ranking has 1
+even for R < k. r_precision is precision at R.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from partial_fc.evaluation.ranking import Ranking
 
-from .metric import QueryMetric, name_of, numbers
+from .metric import QueryMetric
+from .recall import Recall
 
 
-class Precision(QueryMetric):
-    """Precision at ranks.
+class Precision(Recall):
+    """Precision at ranks; arguments as for Recall."""
 
-    Args:
-        ranks: values of k.
-    """
-
-    def __init__(self, ranks: Any = (1, 5, 10)):
-        self.ranks = numbers("ranks", ranks, int)
-        self.figures = [name_of("precision_at", rank) for rank in self.ranks]
+    name = "precision_at"
 
     def values(self, result: Ranking) -> Sequence[np.ndarray]:
         """See QueryMetric."""

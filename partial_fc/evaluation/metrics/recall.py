@@ -1,11 +1,9 @@
 """Recall@k, and CMC.
 
-recall_at_k is the share of queries with at least one item of their class among the first k. This is recall as in metric
-learning, and the cumulative match characteristic (CMC) at rank k; recall_at_1 is rank-1 accuracy. For
-re-identification, give the items their cameras: a query is not compared with images of its class from its own camera.
+recall_at_k is the share of queries with at least one item of their class among the first k: recall as in metric
+learning, or the cumulative match characteristic (CMC) at rank k. recall_at_1 is rank-1 accuracy. For re-identification,
+give the items their cameras: a query ignores images of its class from its own camera.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any

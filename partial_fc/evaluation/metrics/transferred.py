@@ -1,10 +1,8 @@
 """Error rates at thresholds that were chosen on another set, as in the use of a system.
 
-far_NAME and frr_NAME are the false accept and false reject rates at the threshold that belongs to the figure NAME of
-the other set. act_dcf is the detection cost at the threshold of scores that were calibrated on the other set.
+far_NAME and frr_NAME are the false accept and false reject rates at the other set's threshold of the figure NAME.
+act_dcf is the detection cost of scores that were calibrated on the other set.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
@@ -25,11 +23,11 @@ class Transferred(PairMetric):
 
     Args:
         development: the other set.
-        metrics: metrics whose thresholds to choose; a DetectionCost also calibrates.
+        metrics: metrics to choose thresholds by; the first DetectionCost also calibrates.
         workers: the ranks.
 
     Attributes:
-        thresholds: the chosen thresholds by name of the figure.
+        thresholds: threshold of each figure, by name.
         calibration: of the other set's scores; None without a DetectionCost.
     """
 
@@ -40,25 +38,22 @@ class Transferred(PairMetric):
         }
         self.figures = [f"{rate}_{name}" for name in self.thresholds for rate in ("frr", "far")]
         self.calibration, self._cost = None, None
-        for cost in (metric for metric in metrics if isinstance(metric, DetectionCost)):
+        if cost := next((metric for metric in metrics if isinstance(metric, DetectionCost)), None):
             self.calibration = calibrate(partial(_scored_pairs, development, workers), cost.p_target, workers)
             self._cost = cost, self.calibration.threshold(math.log(cost.accept / cost.miss))
             self.figures.append("act_dcf")
 
     def source(self, items: EmbeddedItems, workers: Workers) -> PairCounts:  # type: ignore[override]
         """Counts the pairs also at the thresholds."""
-        further = [*self.thresholds.values(), *(self._cost or ())[1:]]
-        return count_pairs(items, workers, np.array(further))
+        return count_pairs(items, workers, [*self.thresholds.values(), *(self._cost or ())[1:]])
 
     def points(self, curve: Curve) -> Sequence[tuple[float, float]]:
         """See PairMetric."""
-        found = []
-        for threshold in self.thresholds.values():
-            found += [(float(rate), threshold) for rate in _rates(curve, threshold)]
+        points = [(float(rate), each) for each in self.thresholds.values() for rate in _rates(curve, each)]
         if self._cost:
             cost, threshold = self._cost
-            found.append((float(cost.cost(*_rates(curve, threshold))), threshold))
-        return found
+            points.append((float(cost.cost(*_rates(curve, threshold))), threshold))
+        return points
 
 
 def _scored_pairs(items: EmbeddedItems, workers: Workers) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -81,6 +81,15 @@ def test_metrics_of_labeled_items_are_those_of_all_embeddings(count, monkeypatch
     assert evaluation.figures[0] == "map" and evaluation.higher_is_better
 
 
+def test_embeddings_that_are_not_finite_end_the_verification():
+    """Without this, their normalized rows are zeros, which have figures."""
+    engine = build()
+    engine.backbone[1].bias.data[0] = np.nan
+    evaluation = LabeledItems(np.arange(8) // 2, lambda start, stop: draw_images(8)[start:stop].transpose(0, 3, 1, 2))
+    with pytest.raises(ValueError, match="embeddings of set are not finite: has training diverged"):
+        evaluation.measure(Embedder(engine, 2, "set"))
+
+
 def test_metrics_that_the_columns_do_not_fit_are_refused_before_the_training():
     evaluation = LabeledItems(np.arange(4) // 2, lambda start, stop: None, cameras=np.arange(3))
     with pytest.raises(JobError, match="cameras has shape"):

@@ -25,13 +25,16 @@ def embeddings(seed):
 def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = [f"class{label:02}/{number}.jpg" for number, label in enumerate(LABELS)]
-    write_index("faces", Index(embeddings(0), names), Origin("", True))
+    for name, of_items in (("faces", names), ("flat", [f"{number}.jpg" for number in range(48)])):
+        write_index(name, Index(embeddings(0), of_items), Origin("", True))
     np.save("dev.npy", embeddings(1))
     np.save("cohort.npy", normalized(np.random.default_rng(2).standard_normal((50, 6)).astype(np.float32)))
     np.save("labels.npy", LABELS)
     np.save("is_query.npy", np.arange(48) % 2 == 0)
     np.save("cameras.npy", np.arange(48) // 2 % 2)
     np.save("pairs.npy", np.array([[0, 1], [0, 5], [9, 8], [9, 40]]))
+    np.save("huge.npy", LABELS.astype(np.uint64) + np.uint64(2**63))
+    np.save("zeros.npy", 0 * LABELS)
 
 
 def measured(capsys, *words):
@@ -43,7 +46,7 @@ def test_classes_are_the_folders_of_the_names(capsys):
     expected = evaluate(EmbeddedItems(embeddings(0), LABELS), build_metrics(["recall", "map"], {}))
     found = measured(capsys, "faces")
     assert found == {name: figure._asdict() for name, figure in expected.items()}
-    assert measured(capsys, "faces.npy", "labels.npy") == found
+    assert measured(capsys, "faces.npy", "labels.npy") == measured(capsys, "faces", "huge.npy") == found
     assert exit_code("evaluate", "faces") == 0
     table = capsys.readouterr().out
     assert f"{expected['map'].value:.5f}" in table and "48 queries, 48 in the gallery, 12 classes" in table
@@ -78,14 +81,13 @@ def test_cohort_and_thresholds_of_another_set(capsys):
         (["faces", "--metrics", "recal"], "recall"),
         (["faces", "--options", "rank=1"], "rank is an option of none"),
         (["faces", "--thresholds-from", "dev", "labels.npy"], "add eer, min_dcf or tar"),
+        (["faces", "--metrics", "eer", "--thresholds-from", "dev", "zeros.npy"], "--thresholds-from: there are no"),
+        (["flat"], "line 1: the name has no folder: give LABELS"),
+        (["faces", "--cohort", ""], "'' is a folder"),
+        (["faces", ""], "No such file"),
+        (["faces", "--pairs", ""], "No such file"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(words, message, capsys):
     assert exit_code("evaluate", *words) == 2
     assert message in capsys.readouterr().err
-
-
-def test_names_without_folders_need_labels(capsys):
-    write_index("flat", Index(embeddings(0), [f"{number}.jpg" for number in range(48)]), Origin("", True))
-    assert exit_code("evaluate", "flat") == 2
-    assert "line 1: the name has no folder: give LABELS" in capsys.readouterr().err

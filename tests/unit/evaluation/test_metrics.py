@@ -9,6 +9,7 @@ no genuine score equals an impostor score.
 
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ CLASSES, PER_CLASS, E = 40, 6, 8
 LABELS = np.repeat(np.arange(CLASSES), PER_CLASS)
 PAGE = (ROOT / "docs" / "evaluate.md").read_text()
 IS_QUERY = np.arange(len(LABELS)) % 3 == 0
+CLOSED_SET = [name for name in METRICS if name != "open_set"]
 
 
 def drawn():
@@ -54,7 +56,7 @@ def all_pairs(items):
     return scores[upper], (items.classes[:, None] == items.classes)[upper]
 
 
-def test_searches_are_those_of_other_libraries():
+def test_searches_agree_with_other_libraries():
     found = values(EmbeddedItems(EMBEDDINGS, LABELS), "recall", "precision", "r_precision", "map", "knn", neighbors=7)
     expected = {
         "recall_at_1": 74 / 240, "recall_at_5": 147 / 240, "recall_at_10": 179 / 240,
@@ -64,7 +66,7 @@ def test_searches_are_those_of_other_libraries():
     assert found == pytest.approx(expected, abs=1e-7)
 
 
-def test_the_metric_of_the_page_is_that_of_pytorch_metric_learning(tmp_path, monkeypatch):
+def test_the_metric_of_the_page_agrees_with_pytorch_metric_learning(tmp_path, monkeypatch):
     ((name, program),) = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / f"{name}.py").write_text(program)
     monkeypatch.syspath_prepend(tmp_path)
@@ -91,7 +93,12 @@ def test_the_page_lists_all_metrics_with_their_options():
         assert vars(*build_metrics([name], options)) == vars(*build_metrics([name], {})), name
 
 
-def test_re_identification_is_that_of_open_metric_learning():
+def test_figures_at_large_ranks_have_names_of_their_own():
+    (metric,) = build_metrics(["recall"], {"ranks": (10**6, 10**6 + 1)})
+    assert metric.figures == ["recall_at_1000000", "recall_at_1000001"]
+
+
+def test_re_identification_agrees_with_open_metric_learning():
     items = EmbeddedItems(EMBEDDINGS, LABELS, IS_QUERY, CAMERAS)
     found = values(items, "cmc", "precision", "map")
     assert [found[f"cmc_at_{k}"] for k in (1, 5, 10)] == pytest.approx([19 / 80, 43 / 80, 51 / 80])
@@ -99,7 +106,7 @@ def test_re_identification_is_that_of_open_metric_learning():
     assert found["map"] == pytest.approx(0.2580, abs=5e-5)
 
 
-def test_pair_metrics_are_those_of_wespeaker_and_scikit_learn():
+def test_pair_metrics_agree_with_wespeaker_and_scikit_learn():
     items = EmbeddedItems(EMBEDDINGS, LABELS)
     found = values(items, "eer", "min_dcf", "tar", fars=(1e-2, 1e-3, 1e-4))
     assert found["eer"] == pytest.approx(0.24) and found["min_dcf"] == pytest.approx(0.9951923076923114)
@@ -117,7 +124,7 @@ def test_given_pairs_have_the_rates_of_the_same_pairs_without_a_list():
     assert listed == all_of_them
 
 
-def test_normalized_scores_are_those_of_wespeaker():
+def test_normalized_scores_agree_with_wespeaker():
     unit, cohort = normalized(EMBEDDINGS), normalized(COHORT)
     statistics = CohortStatistics.measure(unit, cohort, 100)
     scores = unit @ unit.T
@@ -130,9 +137,10 @@ def test_normalized_scores_are_those_of_wespeaker():
 
 
 @pytest.mark.parametrize("p_target, expected", [(0.5, (17.048996130, -1.109312697)), (0.01, (14.4791615, -0.9265556))])
-def test_calibration_is_that_of_scikit_learn(p_target, expected):
+def test_calibration_agrees_with_scikit_learn(p_target, expected):
     scores, same = all_pairs(EmbeddedItems(EMBEDDINGS, LABELS))
-    assert calibrate(lambda: [(scores / 1e7, same)], p_target) == pytest.approx(expected, rel=1e-6)
+    for kinds in (same, same.astype(int)):
+        assert calibrate(lambda kinds=kinds: [(scores / 1e7, kinds)], p_target) == pytest.approx(expected, rel=1e-6)
 
 
 def test_scores_that_cannot_be_calibrated_are_refused():
@@ -140,8 +148,14 @@ def test_scores_that_cannot_be_calibrated_are_refused():
     for same in ([False, False, True, True], [True, True, False, False], [True, False, True, False]):
         with pytest.raises(ValueError, match="cannot be calibrated"):
             calibrate(lambda same=same: [(scores, np.array(same))], 0.5)
-    with pytest.raises(ValueError, match="needs pairs of one class"):
-        calibrate(lambda: [(scores, np.ones(4, bool))], 0.5)
+    for p_target, pairs, message in (
+        (0.5, [(scores, np.ones(4, bool))], "needs pairs of one class"),
+        (0.5, [], "needs pairs of one class"),
+        (0.5, [(scores * np.nan, np.arange(4) > 1)], "finite scores"),
+        (1, [(scores, np.arange(4) > 1)], "p_target is 1.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            calibrate(lambda pairs=pairs: pairs, p_target)
 
 
 def test_open_set_identification():
@@ -170,7 +184,7 @@ def tied():
     return EmbeddedItems(np.ones((4, 2), np.float32), np.array([0, 0, 1, 1]))
 
 
-def test_of_equal_scores_those_of_other_classes_come_first():
+def test_equal_scores_count_against_the_query():
     found = values(tied(), "recall", "r_precision", "map", "knn", ranks=(1, 2, 3), neighbors=1)
     assert found == {
         "recall_at_1": 0, "recall_at_2": 0, "recall_at_3": 1, "r_precision": 0, "map": pytest.approx(1 / 3),
@@ -185,7 +199,7 @@ def test_equal_scores_of_pairs_are_accepted_together():
 def test_the_order_of_items_does_not_matter():
     embeddings = np.sign(EMBEDDINGS)  # many equal scores
     order = np.random.Generator(np.random.PCG64(3)).permutation(len(LABELS))
-    names = [name for name in METRICS if name not in ("nmi", "open_set")]
+    names = [name for name in CLOSED_SET if name != "nmi"]
     found = values(EmbeddedItems(embeddings, LABELS), *names)
     assert values(EmbeddedItems(embeddings[order], LABELS[order]), *names) == pytest.approx(found, abs=1e-12)
 
@@ -199,16 +213,28 @@ def test_neighbors_at_the_last_place_count_against_the_query():
     assert {k: values(items, "knn", neighbors=k)["knn_accuracy"] for k in expected} == expected
 
 
+def test_any_arrays_of_numbers_give_the_figures_of_float32():
+    rows = EMBEDDINGS / np.linalg.norm(EMBEDDINGS.astype(float), axis=1, keepdims=True)
+    names = ["eer", "min_dcf", "tar", "knn", "nmi"]
+
+    def figures(embeddings, labels=LABELS):
+        return evaluate(EmbeddedItems(embeddings, labels), build_metrics(names, {}), draws=5)
+
+    expected = figures(rows.astype(np.float32))
+    assert figures(rows) == figures(rows.tolist(), LABELS.tolist()) == figures(np.asfortranarray(rows)) == expected
+    assert figures(rows, LABELS.astype(np.uint64) + np.uint64(2**63)) == expected
+    assert figures(EMBEDDINGS.astype(np.int64)) == figures(EMBEDDINGS.astype(np.float16)) == figures(EMBEDDINGS)
+
+
 def test_items_without_a_label_are_left_out():
     padded = np.concatenate([EMBEDDINGS, EMBEDDINGS[:50]])
     labels = np.concatenate([LABELS, np.full(50, -1)])
-    names = [name for name in METRICS if name not in ("open_set",)]
-    assert values(EmbeddedItems(padded, labels), *names) == values(EmbeddedItems(EMBEDDINGS, LABELS), *names)
+    assert values(EmbeddedItems(padded, labels), *CLOSED_SET) == values(EmbeddedItems(EMBEDDINGS, LABELS), *CLOSED_SET)
 
 
 def on_threads(size, work):
     """Runs ``work(workers)`` as ranks in threads; returns the results of all ranks."""
-    barrier, shares, results = threading.Barrier(size, timeout=60), [None] * size, [None] * size
+    barrier, shares = threading.Barrier(size, timeout=60), [None] * size
 
     def start(rank):
         def together(share):
@@ -218,27 +244,23 @@ def on_threads(size, work):
             barrier.wait()
             return found
 
-        results[rank] = work(Workers(rank, size, together))
+        return work(Workers(rank, size, together))
 
-    threads = [threading.Thread(target=start, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    return results
+    with ThreadPoolExecutor(size) as threads:
+        return list(threads.map(start, range(size)))
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_any_number_of_ranks_gives_the_same_bits(size, monkeypatch):
     monkeypatch.setattr(items_module, "SCORES", 1)
-    monkeypatch.setattr(items_module, "LEAST_ROWS", 50)  # 5 blocks, of which the third of three ranks has one
+    monkeypatch.setattr(items_module, "LEAST_ROWS", 50)  # 5 blocks; the third of three ranks has one of them
     monkeypatch.setattr(items_module, "COLUMNS", 100)
     unit = normalized(EMBEDDINGS)
     items = EmbeddedItems(unit, LABELS)
     others = EmbeddedItems(unit[::-1].copy(), LABELS)
 
     def measured(workers=ALONE):
-        metrics = build_metrics([name for name in METRICS if name != "open_set"], {})
+        metrics = build_metrics(CLOSED_SET, {})
         return evaluate(items, [*metrics, Transferred(others, metrics[-3:], workers)], workers, draws=20)
 
     one = measured()
@@ -266,7 +288,7 @@ def test_thresholds_of_another_set():
     assert found["act_dcf"] == pytest.approx(wrong[0] + 19 * wrong[1], abs=1e-2)
 
 
-def test_rates_with_equal_scores_are_those_of_the_exact_curve():
+def test_rates_with_equal_scores_are_on_the_exact_curve():
     items = EmbeddedItems(np.sign(EMBEDDINGS), LABELS)
     scores, same = all_pairs(items)
     curve, roc = count_pairs(items, ALONE).curve(), Roc(scores, same)
@@ -290,9 +312,10 @@ def test_intervals_are_as_wide_as_figures_of_other_sets_differ():
         assert 0.6 < np.mean(high - low) / (2 * 1.96 * value.std()) < 1.5, name
 
 
-def test_a_single_class_has_no_interval_and_draws_repeat():
-    items = EmbeddedItems(EMBEDDINGS[:6], LABELS[:6])
-    assert np.isnan(evaluate(items, build_metrics(["recall"], {}))["recall_at_1"].low)
+def test_two_classes_have_no_interval_and_draws_repeat():
+    for count, has_interval in ((12, False), (18, True)):  # all draws of two classes with impostor pairs are equal
+        found = evaluate(EmbeddedItems(EMBEDDINGS[:count], LABELS[:count]), build_metrics(["recall", "eer"], {}))
+        assert {not np.isnan(figure.low) for figure in found.values()} == {has_interval}
     items = EmbeddedItems(EMBEDDINGS, LABELS)
     assert len({str(evaluate(items, build_metrics(["map", "eer"], {}), draws=30)) for _ in range(2)}) == 1
 
@@ -307,6 +330,7 @@ def test_a_single_class_has_no_interval_and_draws_repeat():
         (["tar"], {"fars": (0.1, 2)}, "at most 1"),
         (["recall"], {"fars": 0.1}, "fars is an option of none"),
         (["min_dcf"], {"p_target": 1}, "below 1"),
+        (["min_dcf"], {"p_target": (0.1, 0.2)}, "must be of type float"),
     ],
 )
 def test_wrong_metrics_are_refused(names, options, message):
@@ -322,7 +346,14 @@ def test_wrong_metrics_are_refused(names, options, message):
         ({"is_query": np.ones(240, bool)}, "240 queries and 0 gallery items"),
         ({"pairs": np.array([[0, 240]])}, "not from 0 to 239"),
         ({"pairs": np.array([0, 1])}, "two items per row"),
-        ({"embeddings": EMBEDDINGS * np.float32(np.nan)}, "not finite"),
+        ({"embeddings": EMBEDDINGS * np.float32(np.nan)}, "240 embeddings are not finite, the first is item 0"),
+        ({"embeddings": EMBEDDINGS * 1e300}, "not finite"),
+        ({"embeddings": EMBEDDINGS[:, 0]}, r"embeddings has shape \(240,\)"),
+        ({"labels": LABELS / 2}, "labels holds float64, expected integers"),
+        ({"labels": LABELS.astype(str)}, "labels holds <U"),
+        ({"is_query": LABELS % 3}, "queries has values other than 0 and 1"),
+        ({"pairs": np.array([[0.0, 1.0]])}, "pairs holds float64"),
+        ({"cohort": CohortStatistics(np.zeros(239), np.ones(239))}, "statistics of 239 items for 240"),
     ],
 )
 def test_wrong_columns_are_refused(columns, message):
@@ -330,11 +361,24 @@ def test_wrong_columns_are_refused(columns, message):
         EmbeddedItems(**{"embeddings": EMBEDDINGS, "labels": LABELS, **columns})
 
 
+def test_wrong_cohorts_are_refused():
+    for cohort, top, message in (
+        (COHORT[:0], 300, "two or more items of the cohort, got 0"),
+        (COHORT, 1, "got 1"),
+        (COHORT[[5, 5, 5]], 300, "equal or not finite"),
+        (COHORT * np.float32(np.nan), 300, "equal or not finite"),
+        (COHORT[:, 1:], 300, "dimension 7 instead of 8"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            CohortStatistics.measure(EMBEDDINGS, cohort, top)
+
+
 def test_sets_without_mates_or_pairs_are_refused():
-    for name in ("recall", "knn"):
-        with pytest.raises(ValueError, match="no query has an item of its class"):
-            values(EmbeddedItems(EMBEDDINGS, np.arange(240)), name)
-    with pytest.raises(ValueError, match="no pairs of one class"):
-        values(EmbeddedItems(EMBEDDINGS, np.arange(240)), "eer")
-    with pytest.raises(ValueError, match="no pairs of different classes"):
-        values(EmbeddedItems(EMBEDDINGS, np.zeros(240, int)), "eer")
+    for name, labels, message in (
+        ("recall", np.arange(240), "no query has an item of its class"),
+        ("knn", np.arange(240), "no query has an item of its class"),
+        ("eer", np.arange(240), "no pairs of one class"),
+        ("eer", np.zeros(240, int), "no pairs of different classes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            values(EmbeddedItems(EMBEDDINGS, labels), name)

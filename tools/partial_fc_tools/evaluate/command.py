@@ -2,11 +2,11 @@
 
 EMBEDDINGS was made by partial-fc embed. LABELS is a .npy file of integers, one per embedding, -1 for an item to leave
 out; without it, the class of an item is the folder of its name. By default, each item is searched in all others, and
-all pairs are compared. The intervals are from draws of the classes with replacement. METRICS are names, or classes of
-yours as package.module:name.
+all pairs are compared. The intervals are from draws of the classes with replacement. METRICS are names, or your own
+classes as package.module:name.
 
---thresholds-from chooses the thresholds of the pair metrics on another set, and prints the error rates at them;
-with min_dcf it also calibrates, and prints the detection cost of the calibrated scores.
+--thresholds-from chooses the thresholds of the pair metrics on another set, and prints their error rates on this one.
+With min_dcf, it also prints the detection cost of scores that were calibrated on the other set.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from partial_fc.utils.text import say, say_json
 if TYPE_CHECKING:
     import numpy as np
 
-    from partial_fc.evaluation.score_norm import CohortStatistics
+    from partial_fc.evaluation.items import EmbeddedItems
 
 EXAMPLE = """embeddings
 embeddings labels.npy --metrics recall,map --options 'ranks=(1,10)'
@@ -42,43 +42,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queries", metavar="FILE", help=text)
     text = "camera of each embedding (N,), .npy: a query ignores items of its class from its camera"
     parser.add_argument("--cameras", metavar="FILE", help=text)
-    text = "pairs to compare, rows of two numbers of embeddings from 0, (P, 2), .npy"
+    text = "pairs to compare, as numbers of embeddings from 0, (P, 2), .npy"
     parser.add_argument("--pairs", metavar="FILE", help=text)
     text = "normalize scores with these embeddings of other classes (AS-norm)"
     parser.add_argument("--cohort", metavar="EMBEDDINGS", help=text)
     text = "nearest embeddings of the cohort to normalize by (default: 300)"
     parser.add_argument("--cohort-top", type=whole_number(2), default=300, metavar="N", help=text)
-    text = "set to choose thresholds on, of other classes"
+    text = "set of other classes to choose thresholds on"
     parser.add_argument("--thresholds-from", nargs=2, metavar=("EMBEDDINGS", "LABELS"), help=text)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
-    from partial_fc.evaluation.items import EmbeddedItems
     from partial_fc.evaluation.metrics import Metric, build_metrics, evaluate
     from partial_fc.evaluation.metrics.metric import PairMetric
     from partial_fc.evaluation.metrics.transferred import Transferred
     from partial_fc.utils.config import parse_options
     from partial_fc.utils.tables import format_table
-    from partial_fc_tools.inference.index import read_embeddings
 
     names = [name.strip() for name in args.metrics.split(",")]
     metrics: list[Metric] = build_metrics(names, parse_options("--options", args.options))
-    embeddings = read_embeddings(args.embeddings)
-    queries, cameras, pairs = (path and read_integers(path) for path in (args.queries, args.cameras, args.pairs))
-    labels = read_integers(args.labels) if args.labels else folder_labels(args.embeddings)
-    is_query = None if queries is None else queries != 0
-    items = EmbeddedItems(embeddings, labels, is_query, cameras, pairs, _cohort(args, embeddings))
+    paths = {"is_query": args.queries, "cameras": args.cameras, "pairs": args.pairs}
+    columns = {name: read_integers(path) for name, path in paths.items() if path is not None}
+    items = _read_items(args, args.embeddings, args.labels, **columns)
     if args.thresholds_from:
         of_pairs = [metric for metric in metrics if isinstance(metric, PairMetric)]
         if not of_pairs:
             raise ValueError("--thresholds-from needs a metric of pairs: add eer, min_dcf or tar to --metrics")
-        others, their_labels = args.thresholds_from
-        other_embeddings = read_embeddings(others)
-        cohort = _cohort(args, other_embeddings)
-        other_items = EmbeddedItems(other_embeddings, read_integers(their_labels), cohort=cohort)
-        metrics.append(Transferred(other_items, of_pairs))
+        try:
+            metrics.append(Transferred(_read_items(args, *args.thresholds_from), of_pairs))
+        except ValueError as error:
+            raise ValueError(f"--thresholds-from: {error}") from None
     figures = evaluate(items, metrics)
     if args.json:
         say_json({name: figure._asdict() for name, figure in figures.items()})
@@ -91,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_integers(path: str) -> np.ndarray:
-    """Reads a .npy file of integers or truth values as int64. Raises OSError, or ValueError that names the file."""
+    """Reads a .npy file of integers or truth values. Raises OSError, or ValueError that names the file."""
     import numpy as np
 
     from partial_fc.checkpoint.arrays import open_array
@@ -99,7 +94,7 @@ def read_integers(path: str) -> np.ndarray:
     array = open_array(path)
     if array.dtype.kind not in "iub":
         raise ValueError(f"{path} holds {array.dtype}, expected integers")
-    return np.asarray(array).astype(np.int64)
+    return np.asarray(array)
 
 
 def folder_labels(path: str) -> np.ndarray:
@@ -115,10 +110,14 @@ def folder_labels(path: str) -> np.ndarray:
     return np.unique(folders, return_inverse=True)[1].astype(np.int64)
 
 
-def _cohort(args: argparse.Namespace, embeddings: np.ndarray) -> CohortStatistics | None:
+def _read_items(args: argparse.Namespace, path: str, labels: str | None, **columns: np.ndarray) -> EmbeddedItems:
+    from partial_fc.evaluation.items import EmbeddedItems
     from partial_fc.evaluation.score_norm import CohortStatistics
     from partial_fc_tools.inference.index import read_embeddings
 
-    if not args.cohort:
-        return None
-    return CohortStatistics.measure(embeddings, read_embeddings(args.cohort), args.cohort_top)
+    embeddings = read_embeddings(path)
+    classes = folder_labels(path) if labels is None else read_integers(labels)
+    cohort = None
+    if args.cohort is not None:
+        cohort = CohortStatistics.measure(embeddings, read_embeddings(args.cohort), args.cohort_top)
+    return EmbeddedItems(embeddings, classes, cohort=cohort, **columns)
