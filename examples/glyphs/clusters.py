@@ -143,7 +143,7 @@ def purity(clusters: np.ndarray, labels: np.ndarray) -> float:
 def neighbors_accuracy(embeddings: np.ndarray, labels: np.ndarray) -> float:
     """Returns the fraction of embeddings (N, E) whose NEIGHBORS nearest others mostly have their label (N,).
 
-    Of equally frequent labels, that of the nearest neighbor counts.
+    Of equally frequent labels, the nearest neighbor's counts.
     """
     right = 0
     for first in range(0, len(labels), 1024):

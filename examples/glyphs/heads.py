@@ -1,7 +1,7 @@
 """Compares ways to train on two sets whose classes overlap: one merged set, or one head for each set.
 
 Divides the set of characters into two halves. A share of the characters is in both, with half of their images in each;
-the others are in one of them. Trains on the halves with the classes of one half after those of the other ("blind
+the others are in one of them. Trains on the halves with the classes of one half after the other's ("blind
 merge", in which a shared character is two classes), with a head for each half, and on the set itself ("true merge").
 Every update has the same number of images. See docs/pytorch.md.
 

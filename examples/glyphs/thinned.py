@@ -1,4 +1,4 @@
-"""Trains on characters of which few have many images, and compares margins on frequent and rare ones.
+"""Trains on frequent and rare characters, and compares margins on both.
 
 Of the images of each character, the last four are for the test, and character c keeps 16 / (1 + 5 c / C) of the others:
 a fifth of the characters has 8 images or more, and more than half have 2 to 4. An image of the test is right if the
