@@ -6,9 +6,9 @@ Needs apt-get and dpkg-deb (Debian, Ubuntu), but not root; downloads 800 MB, tak
 import argparse
 from pathlib import Path
 
-from partial_fc.utils.cli import add_workers, run_module, start, whole_number
+from partial_fc.utils.cli import add_seed, add_workers, run_module, start, whole_number
 
-from .dataset import DATA, Size, glyph_set, write_files
+from .dataset import DATA, Size, add_folders, glyph_set, write_files
 from .library import packages, read_library
 
 EXAMPLE = "--classes 1000 --unseen 100"
@@ -23,7 +23,7 @@ NUMBERS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
+    add_folders(parser)
     parser.add_argument(
         "--fonts", type=Path, default=DATA / "fonts", help="folder of the typefaces (default: data/fonts)"
     )
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default, option = getattr(Size(), name), f"--{name.replace('_', '-')}"
         parser.add_argument(option, type=whole_number(1), default=default, help=f"{text} (default: {default})")
     parser.add_argument("--packages", nargs="+", metavar="NAME", help="packages in packages.txt (default: all)")
-    parser.add_argument("--seed", type=whole_number(0), default=0)
+    add_seed(parser)
     add_workers(parser)
 
 

@@ -8,8 +8,6 @@ docs/cleaning.md. A training that exists in FOLDER is not repeated: remove the f
 import argparse
 import csv
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -18,21 +16,21 @@ from pathlib import Path
 import numpy as np
 
 from partial_fc.data.face_records import FaceRecords, read_property
-from partial_fc.utils.cli import run_module, start, whole_number
+from partial_fc.utils.cli import add_seed, run_module, start
 from partial_fc.utils.staging import staged_folder
 from partial_fc.utils.tables import markdown_table
 from partial_fc_tools.__main__ import main as partial_fc
 
 from ..figures import Figure, percent
+from ..trainings import train
 from . import noise
-from .dataset import DATA
-from .evaluate import KINDS, SEARCHED
+from .dataset import COSFACE, add_folders
+from .evaluate import KINDS, SEARCHED, evaluated
 from .planted import TEST, write_planted
 
 EXAMPLE = "--root data/glyphs"
 SHARE = 0.2  # fraction of wrong labels, and of split classes
 COPIES, PERSONS = 0.05, 100  # fraction of planted copies; number of planted test characters
-PROGRAM = [sys.executable, "train.py"]
 SCHEDULE = ["batch_size=128", "num_epoch=8", "lr_epochs=[7]", "warmup_steps=300"]
 SHORT = ["num_epoch=4", "lr_epochs=[3]"]  # for the planted set, which is not evaluated on unseen characters
 # With fewer updates, `sets clean` refuses the model because it does not separate the classes.
@@ -60,17 +58,10 @@ class Study:
 
     def train(self, name: str, set_name: str, *settings: str) -> None:
         """Trains on a set and verifies the model on unseen characters, unless this has been done."""
-        output, rec = self.folder / name, self.set_folder(set_name)
-        classes = (read_property(rec / "train.rec") or [0])[0]
-        if not (output / "summary.json").exists():
-            command = [*PROGRAM, "--dataset", "glyphs", "--loss", "cosface", f"output={output}", f"rec={rec}"]
-            command += [f"num_classes={classes}", f"seed={self.seed}", *self.schedule, *settings]
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with open(self.folder / f"{name}.log", "w") as log:
-                subprocess.run(command, check=True, stdout=log, stderr=log, cwd=DATA.parent)
-        if not output.with_suffix(".json").exists():
-            evaluate = ["-m", "examples.glyphs.evaluate", str(output), "--root", str(self.root), "--out", str(output)]
-            subprocess.run([sys.executable, *evaluate], check=True, stdout=subprocess.DEVNULL, cwd=DATA.parent)
+        rec = self.set_folder(set_name)
+        words = [f"rec={rec}", f"num_classes={(read_property(rec / 'train.rec') or [0])[0]}", f"seed={self.seed}"]
+        train(self.folder / name, *COSFACE, *words, *self.schedule, *settings)
+        evaluated(self.folder / name, self.root)
 
     def clean(self, name: str, *options: str) -> dict[int, dict[str, str]]:
         """Cleans a set with the model that was trained on it; returns the changes by key."""
@@ -169,18 +160,15 @@ def trained_rows(study: Study) -> Iterator[list[str]]:
     for title, (name, set_name) in runs.items():
         study.train(name, set_name, *([FILTER] if name.endswith("filter") else []))
         records = FaceRecords(study.set_folder(set_name) / "train.rec")
-        figures = json.loads((study.folder / f"{name}.json").read_text())
+        figures = evaluated(study.folder / name, study.root)
         cells = [percent(Figure(*figures[kind][measure])) for kind in KINDS for measure in SEARCHED]
         yield [title, f"{records.num_images:,}", f"{records.num_identities:,}", *cells]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
-    parser.add_argument(
-        "--folder", type=Path, default=DATA.parent / "models" / "cleaning", help="folder of the trainings"
-    )
-    parser.add_argument("--seed", type=whole_number(0), default=0)
+    add_folders(parser, "cleaning")
+    add_seed(parser)
     parser.add_argument("--quick", action="store_true", help="run 80 updates per training")
 
 

@@ -9,10 +9,7 @@ Shapes: N images, E embedding size, C characters, K clusters.
 """
 
 import argparse
-import csv
-import subprocess
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -20,18 +17,19 @@ import cv2
 import numpy as np
 
 from partial_fc.data.face_records import FaceRecords
+from partial_fc.evaluation.metrics.clusters import MutualInformation
 from partial_fc.export.model import FaceModel
 from partial_fc.utils.cli import add_seed, run_module, start, whole_number
 from partial_fc.utils.tables import markdown_table
 from partial_fc_tools.__main__ import main as partial_fc
 
 from ..figures import Figure, percent
-from ..search_figures import search_figures, search_scores
-from .dataset import DATA, GALLERY
-from .evaluate import FARS, KINDS, embed
+from ..search_figures import search_figures
+from ..trainings import TORCH, train
+from .dataset import COSFACE, add_folders
+from .evaluate import FARS, KINDS, embed, read_unseen, search_unseen
 
 EXAMPLE = "--root data/glyphs"
-PYTHON = ".venv-torch/bin/python"
 SCHEDULE = ["batch_size=128", "num_epoch=4", "lr_epochs=[3]", "warmup_steps=300"]
 QUICK = ["batch_size=32", "num_epoch=0", "max_update=20", "lr_epochs=[]", "warmup_steps=5"]
 LABELS = (1, 5)
@@ -63,17 +61,11 @@ class Study:
 
     def __init__(self, root: Path, folder: Path, clusters: int | None, schedule: Sequence[str], seed: int):
         self.root, self.folder, self.schedule, self.seed = root, folder, schedule, seed
-        self.train_records, self.unseen_records = (FaceRecords(path / "train.rec") for path in (root, root / "unseen"))
+        self.train_records = FaceRecords(root / "train.rec")
+        self.unseen_records, *self.unseen = read_unseen(root)
         self.characters = self.train_records.labels(np.arange(self.train_records.num_images))
         self.clusters = clusters or self.train_records.num_identities
         folder.mkdir(parents=True, exist_ok=True)
-
-    @cached_property
-    def unseen(self) -> tuple[np.ndarray, np.ndarray]:
-        """The label and the kind of each image of the unseen characters, (N,) each."""
-        with open(self.root / "unseen" / "images.tsv", encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-        return np.array([int(row["label"]) for row in rows]), np.array([row["kind"] for row in rows])
 
     def embeddings(self, name: str, records: FaceRecords) -> np.ndarray:
         """Returns the embeddings (N, E) of a set's images by a training's model, or by pixels."""
@@ -94,25 +86,18 @@ class Study:
 
     def train(self, name: str, *settings: str) -> str:
         """Trains, unless this has been done; returns the name."""
-        output = self.folder / name
-        if not (output / "summary.json").exists():
-            command = [PYTHON, "train.py", "--dataset", "glyphs", "--loss", "cosface", f"output={output}"]
-            command += [f"rec={self.root}", f"seed={self.seed}", "val_targets=[]", *self.schedule, *settings]
-            with open(self.folder / f"{name}.log", "w") as log:
-                subprocess.run(command, check=True, stdout=log, stderr=log, cwd=DATA.parent)
+        words = [f"rec={self.root}", f"seed={self.seed}", "val_targets=[]", *self.schedule, *settings]
+        train(self.folder / name, *COSFACE, *words, python=TORCH)
         return name
 
     def row(self, name: str, *cells: str) -> list[str]:
         """Returns a row of the table, beginning with ``cells``: the figures of a model, or of pixels."""
         clusters = np.load(self.cluster(name, 1))
-        embeddings, (labels, kinds) = self.embeddings(name, self.unseen_records), self.unseen
+        embeddings = self.embeddings(name, self.unseen_records)
         values = [mutual_information(clusters, self.characters), purity(clusters, self.characters)]
-        figures = [Figure(value, np.nan) for value in (*values, neighbors_accuracy(embeddings, labels))]
-        gallery = embeddings[kinds == GALLERY]
-        for kind in KINDS:
-            own = kinds == kind
-            scores = search_scores(lambda a, b: a @ b.T, embeddings[own], gallery, labels[own], FARS)
-            figures.append(search_figures(scores, FARS)["rank1"])
+        figures = [Figure(value, np.nan) for value in (*values, neighbors_accuracy(embeddings, self.unseen[0]))]
+        scores = search_unseen(embeddings, *self.unseen).values()
+        figures += [search_figures(of_kind, FARS)["rank1"] for of_kind in scores]
         return [*cells, *map(percent, figures)]
 
     def train_labelled(self, count: int) -> str:
@@ -141,15 +126,10 @@ class Study:
 
 
 def mutual_information(left: np.ndarray, right: np.ndarray) -> float:
-    """Returns the normalized mutual information of two labelings (N,): 2 I(a, b) / (H(a) + H(b))."""
-    pairs = left.astype(np.int64) * (int(right.max()) + 1) + right
-    of_left, of_right, of_both = (_entropy(labels) for labels in (left, right, pairs))
-    return 2 * (of_left + of_right - of_both) / (of_left + of_right)
-
-
-def _entropy(labels: np.ndarray) -> float:
-    shares = np.unique(labels, return_counts=True)[1] / len(labels)
-    return float(-(shares * np.log(shares)).sum())
+    """Returns the normalized mutual information of two labelings (N,)."""
+    pairs, counts = np.unique(np.stack([left, right]), axis=1, return_counts=True)
+    statistic, _ = MutualInformation().statistic(np.stack([*pairs, counts], axis=1))
+    return statistic(None)[0]
 
 
 def purity(clusters: np.ndarray, labels: np.ndarray) -> float:
@@ -163,7 +143,7 @@ def purity(clusters: np.ndarray, labels: np.ndarray) -> float:
 def neighbors_accuracy(embeddings: np.ndarray, labels: np.ndarray) -> float:
     """Returns the fraction of embeddings (N, E) whose NEIGHBORS nearest others mostly have their label (N,).
 
-    Of equally frequent labels, that of the nearest neighbor counts.
+    Of equally frequent labels, the nearest neighbor's counts.
     """
     right = 0
     for first in range(0, len(labels), 1024):
@@ -178,10 +158,7 @@ def neighbors_accuracy(embeddings: np.ndarray, labels: np.ndarray) -> float:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
-    parser.add_argument(
-        "--folder", type=Path, default=DATA.parent / "models" / "clusters", help="folder of the trainings"
-    )
+    add_folders(parser, "clusters")
     parser.add_argument(
         "--clusters", type=whole_number(1), help="number of clusters (default: the number of characters)"
     )

@@ -11,6 +11,7 @@ root/glyphs.json                      the parameters
 Shapes: C characters, F typefaces.
 """
 
+import argparse
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, islice, zip_longest
@@ -31,6 +32,7 @@ from .typefaces import CHARACTERS
 
 VERSION = 2  # increase it with every change of pixels
 DATA = Path(__file__).resolve().parents[2] / "data"
+COSFACE = "--dataset", "glyphs", "--loss", "cosface"  # of a training
 CHOICE, SPLIT = 101, 102  # random streams
 GALLERY, TRAINED, NEW = "gallery", "trained", "new"  # kinds of images of unseen characters
 REFERENCE = "Noto Sans CJK JP"  # the typeface of the gallery
@@ -46,6 +48,14 @@ class Size(NamedTuple):
     images: int = 20  # per class
     unseen_images: int = 8  # per unseen character and kind of typefaces, at most
     pairs: int = 6000  # per validation set
+
+
+def add_folders(parser: argparse.ArgumentParser, study: str = "") -> None:
+    """Adds the option --root, and for a study the option --folder, by default the folder ``study`` of models."""
+    parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
+    if study:
+        folder = DATA.parent / "models" / study
+        parser.add_argument("--folder", type=Path, default=folder, help="folder of the trainings")
 
 
 def split_characters(library: Library, size: Size) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,8 @@ Shapes: N images, E embedding.
 import argparse
 import csv
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from partial_fc_tools.inference.index import Recipe, embed_items
 
 from ..figures import Figure, percent
 from ..search_figures import Scores, search_figures, search_scores
-from .dataset import DATA, GALLERY, NEW, PAIR_SETS, TRAINED
+from .dataset import DATA, GALLERY, NEW, PAIR_SETS, TRAINED, add_folders
 from .drawing import SIZE
 
 EXAMPLE = "models/small-cosface-glyphs"
@@ -50,6 +52,34 @@ def embed(model: FaceModel, images: list[bytes], name: str) -> np.ndarray:
     return np.concatenate(parts)
 
 
+def read_unseen(root: Path) -> tuple[FaceRecords, np.ndarray, np.ndarray]:
+    """Opens the images of the unseen characters; returns them with their labels (N,) and kinds (N,)."""
+    with open(root / "unseen" / "images.tsv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    labels, kinds = np.array([int(row["label"]) for row in rows]), np.array([row["kind"] for row in rows])
+    return FaceRecords(root / "unseen" / "train.rec"), labels, kinds
+
+
+def search_unseen(embeddings: np.ndarray, labels: np.ndarray, kinds: np.ndarray) -> dict[str, Scores]:
+    """Searches unseen characters (N, E) in the gallery; returns the scores for each kind of typefaces."""
+    gallery = embeddings[kinds == GALLERY]
+    parts = {kind: kinds == kind for kind in KINDS}
+    return {
+        kind: search_scores(lambda a, b: a @ b.T, embeddings[part], gallery, labels[part], FARS)
+        for kind, part in parts.items()
+    }
+
+
+def evaluated(output: Path, root: Path) -> dict[str, dict[str, list[float]]]:
+    """Returns the figures of a training's model by kind and name, which the command writes beside it only once."""
+    figures = output.with_suffix(".json")
+    if not figures.exists():
+        words = ["-m", "examples.glyphs.evaluate", str(output), "--root", str(root), "--out", str(output)]
+        subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL, cwd=DATA.parent)
+    read: dict[str, dict[str, list[float]]] = json.loads(figures.read_text())
+    return read
+
+
 def write_scores(path: Path, scores: Mapping[str, Scores]) -> None:
     """Writes the search scores for each kind of typefaces."""
     arrays = {f"{kind}_{name}": array for kind, score in scores.items() for name, array in score._asdict().items()}
@@ -65,28 +95,21 @@ def read_scores(path: Path) -> dict[str, Scores]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("model", type=Path, help="an .onnx file, or the folder of a training")
-    parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
+    add_folders(parser)
     parser.add_argument("--out", type=Path, help="also write the figures to OUT.json and the scores to OUT.npz")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     model = FaceModel.open(args.model)
-    with open(args.root / "unseen" / "images.tsv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    kinds = np.array([row["kind"] for row in rows])
-    labels = np.array([int(row["label"]) for row in rows])
-    records = FaceRecords(args.root / "unseen" / "train.rec")
-    embeddings = embed(model, [records.read_image(place)[0] for place in range(len(rows))], "unseen")
-    gallery = embeddings[kinds == GALLERY]
+    records, labels, kinds = read_unseen(args.root)
+    embeddings = embed(model, [records.read_image(place)[0] for place in range(len(labels))], "unseen")
+    scores = search_unseen(embeddings, labels, kinds)
     figures: dict[str, dict[str, Figure]] = {}
-    scores: dict[str, Scores] = {}
     for kind, name in PAIR_SETS.items():
         images, issame = read_pairs(args.root / name)
         result = verify(embed(model, images, name), issame)
         accuracy = Figure(result.accuracy, accuracy_margin(result.std))
-        is_kind = kinds == kind
-        scores[kind] = search_scores(lambda a, b: a @ b.T, embeddings[is_kind], gallery, labels[is_kind], FARS)
         figures[kind] = {"accuracy": accuracy, **search_figures(scores[kind], FARS)}
     table = [[kind, *(percent(figure[name]) for name in MEASURES)] for kind, figure in figures.items()]
     print("\n".join(markdown_table(["typefaces", *MEASURES.values()], table)))

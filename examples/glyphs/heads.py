@@ -1,7 +1,7 @@
 """Compares ways to train on two sets whose classes overlap: one merged set, or one head for each set.
 
 Divides the set of characters into two halves. A share of the characters is in both, with half of their images in each;
-the others are in one of them. Trains on the halves with the classes of one half after those of the other ("blind
+the others are in one of them. Trains on the halves with the classes of one half after the other's ("blind
 merge", in which a shared character is two classes), with a head for each half, and on the set itself ("true merge").
 Every update has the same number of images. See docs/pytorch.md.
 
@@ -13,10 +13,9 @@ Shapes: N images, C classes.
 import argparse
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +26,10 @@ from partial_fc.utils.staging import staged_folder
 from partial_fc.utils.tables import markdown_table
 
 from ..figures import mean_of, percent
-from .dataset import DATA, PAIR_SETS
+from ..trainings import train
+from .dataset import COSFACE, PAIR_SETS, add_folders
 from .drawing import SIZE
-from .evaluate import KINDS, SEARCHED
+from .evaluate import KINDS, SEARCHED, evaluated
 
 EXAMPLE = "--root data/glyphs"
 HALVES = 103  # random stream
@@ -76,21 +76,14 @@ def write_sets(root: Path, folder: Path, shared: float, seed: int) -> dict[str, 
     return {"true": records.num_identities, **{name: len(classes) for name, classes in sets.items()}}
 
 
-def train(way: str, root: Path, folder: Path, classes: int, schedule: Sequence[str], seed: int) -> Path:
-    """Trains in one way and verifies the model on unseen characters, unless this has been done; returns the figures."""
+def figures_of(way: str, root: Path, folder: Path, classes: int, schedule: Sequence[str], seed: int) -> dict[str, Any]:
+    """Trains in one way, unless this has been done; returns the figures of the model on unseen characters."""
     output = folder / f"{way}-seed{seed}"
-    of_set = [f"rec={root if way == 'true' else folder / way}", f"num_classes={classes}", f"batch_size={BATCH}"]
-    of_heads = [f"heads={folder / 'heads.json'}", f"batch_size={BATCH // 2}"]
-    if not (output / "summary.json").exists():
-        command = [sys.executable, "train.py", "--dataset", "glyphs", "--loss", "cosface", f"output={output}"]
-        command += [*schedule, *(of_heads if way == "heads" else of_set), f"seed={seed}", "val_targets=[]"]
-        with open(folder / f"{output.name}.log", "w") as log:
-            subprocess.run(command, check=True, stdout=log, stderr=log, cwd=DATA.parent)
-    figures = output.with_suffix(".json")
-    if not figures.exists():
-        evaluate = ["-m", "examples.glyphs.evaluate", str(output), "--root", str(root), "--out", str(output)]
-        subprocess.run([sys.executable, *evaluate], check=True, stdout=subprocess.DEVNULL, cwd=DATA.parent)
-    return figures
+    data = [f"rec={root if way == 'true' else folder / way}", f"num_classes={classes}", f"batch_size={BATCH}"]
+    if way == "heads":
+        data = [f"heads={folder / 'heads.json'}", f"batch_size={BATCH // 2}"]
+    train(output, *COSFACE, *schedule, *data, f"seed={seed}", "val_targets=[]")
+    return evaluated(output, root)
 
 
 def rows(figures: dict[str, list[dict]]) -> Iterator[list[str]]:
@@ -106,8 +99,7 @@ def rows(figures: dict[str, list[dict]]) -> Iterator[list[str]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
-    parser.add_argument("--folder", type=Path, default=DATA.parent / "models" / "heads", help="folder of the trainings")
+    add_folders(parser, "heads")
     text = "fraction of the characters that are in both halves (default: 0.5)"
     parser.add_argument("--shared", type=number_above_0("the fraction", 1), default=0.5, help=text)
     parser.add_argument("--seeds", type=whole_number(0), nargs="+", default=[0, 1, 2])
@@ -124,8 +116,7 @@ def run(args: argparse.Namespace) -> int:
     for seed in args.seeds:
         for way in WAYS:
             schedule = QUICK if args.quick else SCHEDULE
-            path = train(way, root, folder, classes.get(way, 0), schedule, seed)
-            figures[way].append(json.loads(path.read_text()))
+            figures[way].append(figures_of(way, root, folder, classes.get(way, 0), schedule, seed))
     names = [f"{measure}, {kind}" for kind in KINDS.values() for measure in SEARCHED.values()]
     print("\n".join(markdown_table(["", *names], list(rows(figures)))))
     return 0

@@ -17,7 +17,7 @@ import numpy as np
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.synthetic.identity import random_stream
 from partial_fc.data.synthetic.labels import NOISE, flipped
-from partial_fc.utils.cli import add_force, number_above_0, run_module, start, whole_number
+from partial_fc.utils.cli import add_force, add_seed, number_above_0, run_module, start
 from partial_fc.utils.progress import progress
 from partial_fc.utils.staging import staged_folder
 
@@ -49,13 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("target", type=Path, help="folder of the new set")
     parser.add_argument("--source", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
-    parser.add_argument(
-        "--share",
-        type=number_above_0("the share", 1),
-        default=0.2,
-        help="fraction with errors (default: 0.2)",
-    )
-    parser.add_argument("--seed", type=whole_number(0), default=0)
+    share, text = number_above_0("the share", 1), "fraction with errors (default: 0.2)"
+    parser.add_argument("--share", type=share, default=0.2, help=text)
+    add_seed(parser)
     add_force(parser)
 
 

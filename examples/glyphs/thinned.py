@@ -1,4 +1,4 @@
-"""Trains on characters of which few have many images, and compares margins on frequent and rare ones.
+"""Trains on frequent and rare characters, and compares margins on both.
 
 Of the images of each character, the last four are for the test, and character c keeps 16 / (1 + 5 c / C) of the others:
 a fifth of the characters has 8 images or more, and more than half have 2 to 4. An image of the test is right if the
@@ -9,7 +9,6 @@ Shapes: N images, C characters.
 """
 
 import argparse
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,11 +20,11 @@ from partial_fc.utils.cli import run_module, start, whole_number
 from partial_fc.utils.tables import markdown_table
 
 from ..figures import mean_of, percent
-from .dataset import DATA
+from ..trainings import TORCH, train
+from .dataset import add_folders
 from .evaluate import embed
 
 EXAMPLE = "--root data/glyphs"
-PYTHON = DATA.parent / ".venv-torch" / "bin" / "python"
 TESTED, MOST = 4, 16  # images of a character
 HALVED = 5  # character C / HALVED has half of the images of the first one
 RARE = "margin=rare:RareClasses"
@@ -78,10 +77,7 @@ def accuracies(folder: Path, records: FaceRecords, labels: np.ndarray, trained: 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("--root", type=Path, default=DATA / "glyphs", help="folder of the set (default: data/glyphs)")
-    parser.add_argument(
-        "--folder", type=Path, default=DATA.parent / "models" / "thinned", help="folder of the trainings"
-    )
+    add_folders(parser, "thinned")
     parser.add_argument("--seeds", type=whole_number(0), nargs="+", default=[0, 1, 2], help="default: 0 1 2")
 
 
@@ -95,25 +91,15 @@ def run(args: argparse.Namespace) -> int:
     counts = np.bincount(labels[labels >= 0])
     np.save(folder / "labels.npy", labels)
     np.save(folder / "counts.npy", counts)
+    words = ["--dataset", "glyphs", f"rec={root}", f"labels={folder / 'labels.npy'}", f"num_classes={len(counts)}"]
+    words += ["min_images_per_class=1", "margin=combined", "val_targets=[]", "baselines=False"]
     rows: list[list[str]] = []
     for name, settings in MARGINS.items():
         figures = []
         for seed in args.seeds:
             output = folder / f"margin{len(rows)}-seed{seed}"
-            if not (output / "summary.json").exists():
-                command = [
-                    str(PYTHON),
-                    str(DATA.parent / "train.py"),
-                    "--dataset",
-                    "glyphs",
-                    f"rec={root}",
-                    f"output={output}",
-                ]
-                command += [f"labels={folder / 'labels.npy'}", "min_images_per_class=1", f"num_classes={len(counts)}"]
-                command += ["margin=combined", "val_targets=[]", "baselines=False", f"seed={seed}", *SCHEDULE]
-                command += [setting.format(counts=folder / "counts.npy") for setting in settings]
-                with open(f"{output}.log", "w") as log:
-                    subprocess.run(command, check=True, stdout=log, stderr=log)
+            margin = [setting.format(counts=folder / "counts.npy") for setting in settings]
+            train(output, *words, f"seed={seed}", *SCHEDULE, *margin, python=TORCH, cwd=None)
             figures.append(list(accuracies(output, records, np.where(is_tested, characters, -1), counts)))
         rows.append([name, *(percent(mean_of(group)) for group in zip(*figures))])
     print("\n".join(markdown_table(["margin", *(f"{group} images" for group in GROUPS)], rows)))

@@ -10,7 +10,6 @@ Shapes: Q ambiguous forms, M lexemes, n lexemes of a form.
 
 import argparse
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +19,11 @@ from partial_fc.export.item_model import ItemModel
 from partial_fc.utils.cli import add_seed, run_module, start, whole_number
 from partial_fc.utils.tables import markdown_table
 
-from .evaluate import BATCH
+from ..trainings import TORCH, train
+from .evaluate import measure_of
 from .lexemes import DATA, FILES, Lexemes, read_set, split_lexemes
 
 EXAMPLE = "--root data/words"
-PYTHON = ".venv-torch/bin/python"
 CASES = {
     "an item for each lexeme": ["several_labels=False"],
     "one of the lexemes, drawn in each epoch": ["several_labels=True", "labels_per_item=1"],
@@ -63,14 +62,10 @@ def ambiguous_forms(lexemes: Lexemes, chosen: np.ndarray) -> tuple[np.ndarray, l
 
 def recall(model: ItemModel, lexemes: Lexemes, trained: np.ndarray) -> float:
     """Returns the recall of the lexemes of ambiguous forms among the lexemes ``trained``."""
-
-    def represent(rows: np.ndarray) -> np.ndarray:
-        embeddings = model.embed(lexemes.letters[rows], BATCH)
-        return embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
-
     chosen = trained[~lexemes.shared[lexemes.starts[trained]]]
     rows, of_form = ambiguous_forms(lexemes, chosen)
-    probes, gallery = represent(rows), represent(lexemes.starts[chosen])
+    represent = measure_of(model).represent
+    probes, gallery = (represent(lexemes.letters[words]) for words in (rows, lexemes.starts[chosen]))
     shares = []
     for probe, own in zip(probes, of_form):
         nearest = np.argpartition(-(gallery @ probe), len(own))[: len(own)]
@@ -95,18 +90,13 @@ def run(args: argparse.Namespace) -> int:
     root, folder = ambiguous_set(args.root.resolve()), args.folder.resolve()
     lexemes = read_set(root)
     trained = split_lexemes(lexemes, 0, args.unseen, seed=0).trained
-    folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for number, (name, (option, *settings)) in enumerate(CASES.items()):
         output = folder / f"case{number}-seed{args.seed}"
-        if not (output / "summary.json").exists():
-            command = [PYTHON, "train.py", "--config", "examples/words/settings.json", f"output={output}"]
-            command += [f"data_root={root.parent}", f"data_name={root.name}", f"num_classes={len(trained)}"]
-            command += ["batch_size=256", "baselines=False", "num_epoch=0", f"max_update={args.updates}"]
-            command += [f"task_options=unseen={args.unseen},pairs={3 * args.unseen},{option}", f"seed={args.seed}"]
-            with open(f"{output}.log", "w") as log:
-                words = [*command, *settings, *args.settings]
-                subprocess.run(words, check=True, stdout=log, stderr=log, cwd=DATA.parent)
+        words = ["--config", "examples/words/settings.json", f"data_root={root.parent}", f"data_name={root.name}"]
+        words += [f"num_classes={len(trained)}", "batch_size=256", "baselines=False", "num_epoch=0"]
+        words += [f"task_options=unseen={args.unseen},pairs={3 * args.unseen},{option}", f"max_update={args.updates}"]
+        train(output, *words, f"seed={args.seed}", *settings, *args.settings, python=TORCH)
         details = json.loads((output / "summary.json").read_text())["verification_details"]
         figures = [details[kind][figure] for kind, figure in FIGURES.values()]
         figures.append(recall(ItemModel.open(output), lexemes, trained))

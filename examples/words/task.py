@@ -115,7 +115,7 @@ class Search(Evaluation):
     def measure(self, embedder: Embedder) -> Mapping[str, float]:
         """See Evaluation.
 
-        Collectives: those of embed_all, then all-gathers ``status.search.<name>`` and ``search.<name>``.
+        Collectives: as embed_all, then all-gathers ``status.search.<name>`` and ``search.<name>``.
         """
         probes, gallery = self.held.probes, self.held.gallery
         words = np.concatenate([probes, gallery])

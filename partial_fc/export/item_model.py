@@ -39,10 +39,7 @@ class ItemModel:
         self.name = name
         self.path = source if isinstance(source, str) else None
         self._checked = False
-        try:
-            self.session, _ = open_session(source)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+        self.session, _ = open_session(source, name)
         shapes = {each.name: each.shape for each in self.session.get_inputs()}
         self.input_names = list(shapes)
         outputs = len(self.session.get_outputs())

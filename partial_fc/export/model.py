@@ -175,11 +175,12 @@ def interruptible(work: Callable[[onnxruntime.RunOptions], Result]) -> Result:
         raise
 
 
-def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onnx.ModelProto]:
+def open_session(source: bytes | str, name: str = "") -> tuple[onnxruntime.InferenceSession, onnx.ModelProto]:
     """Opens an ONNX file, on a GPU if onnxruntime has CUDA, otherwise on OMP_NUM_THREADS or all cores.
 
     Args:
         source: content or path of the file.
+        name: name of the model for errors of loading.
 
     Returns:
         The session, and the model without weights in separate files.
@@ -212,8 +213,9 @@ def open_session(source: bytes | str) -> tuple[onnxruntime.InferenceSession, onn
     except OSError:
         raise
     except Exception as error:  # errors of onnxruntime have no common base class
-        version = f"onnxruntime {onnxruntime.__version__}"
-        raise ValueError(f"{version} cannot load this as an ONNX model: {first_line(error)}") from None
+        where = f"{name}: onnxruntime" if name else "onnxruntime"
+        problem = f"cannot load this as an ONNX model: {first_line(error)}"
+        raise ValueError(f"{where} {onnxruntime.__version__} {problem}") from None
 
 
 def run_session(session: onnxruntime.InferenceSession, feed: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import onnx
@@ -50,7 +50,7 @@ def model_files(path: str) -> list[str]:
     Raises:
         OSError, ValueError: the file cannot be read.
     """
-    names = sorted({entry.value for entry in external_locations(_read(path))})
+    names = sorted({entry.value for entry in external_locations(read_model(path))})
     return [path, *(os.path.join(os.path.dirname(path), name) for name in names)]
 
 
@@ -63,13 +63,9 @@ def model_content(path: str) -> bytes:
     files = model_files(path)
     if sum(map(os.path.getsize, files)) >= LARGEST:
         raise ValueError(f"{path}: with its weights it exceeds the 2 GiB of an ONNX file")
-    model = _read(path)
-    try:
+    model = read_model(path)
+    with _named_in_errors(path):
         load_external_data_for_model(model, os.path.dirname(path))
-    except OSError:
-        raise
-    except Exception as error:  # errors of onnx have no common base class
-        raise ValueError(f"{path} cannot be loaded as an ONNX model: {first_line(error)}") from None
     content: bytes = model.SerializeToString()
     return content
 
@@ -87,8 +83,9 @@ def external_locations(message: Any) -> Iterator[onnx.StringStringEntryProto]:
 
 
 def read_model(path: str) -> onnx.ModelProto:
-    """Parses an ONNX file without weights in separate files; see parse_model."""
-    return parse_model(read_regular(path, LARGEST), path)[0]
+    """Parses an ONNX file without weights in separate files; see parse_model. Raises OSError or ValueError."""
+    with _named_in_errors(path):
+        return parse_model(read_regular(path, LARGEST), path)[0]
 
 
 def parse_model(content: bytes, path: str | None) -> tuple[onnx.ModelProto, dict[str, str]]:
@@ -129,9 +126,10 @@ def _in_folder(name: str, path: str | None) -> str:
     return ""
 
 
-def _read(path: str) -> onnx.ModelProto:
+@contextmanager
+def _named_in_errors(path: str) -> Iterator[None]:
     try:
-        return read_model(path)
+        yield
     except OSError:
         raise
     except Exception as error:  # errors of onnx have no common base class

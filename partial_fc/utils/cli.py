@@ -122,7 +122,7 @@ def run_module(name: str, program: str, words: Sequence[str] | None = None) -> i
     Args:
         name: dotted name of the module.
         program: the command as the user calls it.
-        words: arguments; by default those of the process.
+        words: arguments (default: the arguments of the process).
     """
     module = importlib.import_module(name)
     examples = "\n".join(f"  {program} {line}" for line in module.EXAMPLE.splitlines())

@@ -312,7 +312,7 @@ class Schema:
         return "\n".join(lines[1:])
 
     def aliases_of(self, name: str, *options: str) -> list[str]:
-        """Returns the aliases of an option; without one, those of the setting and its undeclared options."""
+        """Returns the aliases of an option; without one, the aliases of the setting and its undeclared options."""
         aliases = {other: alias.options for other, alias in self.aliases.items() if alias.setting == name}
         if not options:
             declared = {(option.name,) for option in self.settings[name].options or ()}

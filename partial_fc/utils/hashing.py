@@ -1,6 +1,6 @@
 """Hashes integers to random bits, for random numbers that depend only on an index.
 
-The constants are those of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+The constants are from splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 """
 
 import numpy as np

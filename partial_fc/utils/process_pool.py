@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, islice
 from multiprocessing import get_context, parent_process
 from typing import TypeVar
@@ -59,21 +59,26 @@ def ordered_map(
 
 
 @contextmanager
-def safe_path() -> Iterator[None]:
+def variable(name: str, value: str) -> Iterator[None]:
+    """Sets an environment variable in the block, for processes that are started there."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def safe_path() -> AbstractContextManager[None]:
     """Keeps processes that are started in the block from importing modules of the current folder.
 
     multiprocessing starts them by ``python -c``, which searches the current folder first: a ``signal.py`` in a
     downloaded set would run.
     """
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"  # for Python 3.11 and newer
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
+    return variable("PYTHONSAFEPATH", "1")  # for Python 3.11 and newer
 
 
 if sys.version_info < (3, 11):

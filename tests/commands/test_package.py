@@ -67,16 +67,8 @@ def wheel(dist):
 def training(faces, tmp_path_factory):
     """Output folder of a short MXNet training, with checkpoints, a model and curves."""
     output = tmp_path_factory.mktemp("training") / "run"
-    settings = [
-        "dataset=demo",
-        f"rec={faces}",
-        f"output={output}",
-        "num_classes=20",
-        "batch_size=8",
-        "max_update=4",
-        "lr_steps=[3]",
-    ]
-    words = ["train_memory.py", *settings, "frequent=2", "verify_every=2", "save_every=4", "checkpoint_every=2"]
+    words = "train_memory.py dataset=demo num_classes=20 batch_size=8 max_update=4 lr_steps=[3] frequent=2".split()
+    words += ["verify_every=2", "save_every=4", "checkpoint_every=2", f"rec={faces}", f"output={output}"]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     return output
@@ -253,17 +245,8 @@ def test_the_wheel_trains_in_any_folder(installed, environment, faces, tmp_path)
     assert done.returncode == 0 and "margin_list" in done.stdout, done.stdout + done.stderr
     assert (folder / "work_dirs" / "demo" / "backbone.pth").exists()
 
-    planned = installed(
-        "partial-fc",
-        "plan",
-        "--trainer",
-        "torch",
-        "--task",
-        "strokes:Strokes",
-        "--network",
-        "strokes:net",
-        "--classes=4",
-    )
+    plan = "plan --trainer torch --task strokes:Strokes --network strokes:net --classes=4"
+    planned = installed("partial-fc", *plan.split())
     assert planned.returncode == 2 and "strokes cannot be imported" in planned.stderr, planned.stderr  # no trainer
     for words, message in (
         (["lr=x"], "lr is 'x'"),

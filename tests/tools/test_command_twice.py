@@ -18,6 +18,7 @@ from partial_fc.data.face_records import write_face_set
 from partial_fc.data.names import write_names
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc.training.report import write_report
+from patterns import photos_of
 from tiny_onnx import TinyModel
 
 pytest.importorskip("faiss", reason="pip install faiss-cpu")
@@ -50,12 +51,7 @@ CHANGES = {"index add": "OUT more", "index remove": "OUT known.txt", "index merg
 def write_folders(place):
     """Images of people: a pattern each, and noise."""
     rng = np.random.default_rng(0)
-    people = []
-    for _ in range(PEOPLE):
-        pattern = rng.integers(0, 256, (14, 14, 3))
-        noisy = [np.clip(pattern + rng.normal(0, 50, pattern.shape), 0, 255).astype(np.uint8) for _ in range(IMAGES)]
-        sized = [cv2.resize(image, (112, 112), interpolation=cv2.INTER_NEAREST) for image in noisy]
-        people.append([cv2.imencode(".png", image)[1].tobytes() for image in sized])
+    people = photos_of(rng.integers(0, 256, (PEOPLE, 14, 14, 3)), IMAGES, 50, rng, 112, ".png")
     for person, images in enumerate(people):
         (place / "faces" / f"p{person:02}").mkdir(parents=True)
         for number, image in enumerate(images):

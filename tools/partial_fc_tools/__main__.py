@@ -45,9 +45,9 @@ TREE = Group(
     {
         "train": tool("train on this host, in one process per GPU", "train.command"),
         "sets": Group("face sets: align, create, unpack, merge, describe, check, clean, draw", SETS),
-        "embed": tool("embeddings of a folder of faces", "inference.embed"),
+        "embed": tool("embeddings of a folder of images", "inference.embed"),
         "compare": tool("are two images of the same class, such as a person?", "inference.compare"),
-        "search": tool("the most similar faces of a folder or an index", "index.search"),
+        "search": tool("the most similar images of a folder or an index", "index.search"),
         "index": Group("approximate search in millions of embeddings: build, change, check", INDEX),
         "cluster": tool("clusters of embeddings -> labels for a training", "clusters.command"),
         "evaluate": tool("recall, mAP, CMC, EER, NMI and others of embeddings", "evaluate.command"),

@@ -1,153 +1,27 @@
-"""Objectives, several labels and sub-centers against a dense formulation in float64 with autograd."""
+"""Objectives, several labels and sub-centers against the dense form, and what objectives learn and refuse."""
 
+import dense_objectives as dense
 import numpy as np
 import pytest
 import torch
-from test_torch_layer_oracle import TOLERANCE, record_samples
-from torch.nn.functional import normalize, softplus
+from dense_objectives import CLASSES, LABELS, MARGINS, SCALE, TILES, bias_of, check_step, cosface, own
+from torch.nn.functional import softplus
 from torch_layer import FUSED, LOCAL, LR, MM, SIZE, E, G, all_ranks, build, build_v2, random_batch
 
 import oracle
 from partial_fc.layer.sharding import shard_of
-from partial_fc_torch import AdaFace, CombinedMarginLoss, CosFace, CurricularFace, InterTopK, MagFace
+from partial_fc_torch import CosFace, CurricularFace
 from partial_fc_torch.layer.accumulation import Accumulation
 from partial_fc_torch.layer.objectives import OBJECTIVES, Objective, as_objective
 from partial_fc_torch.layer.objectives.bce import BCE
 from partial_fc_torch.layer.stores import CenterStore, HostStore
 
-CLASSES, SCALE = 31, 8.0
-# Item by item: three labels, two, one, one that is repeated, none, and two again.
-LABELS = np.array([[3, 30, 11], [11, -1, 4], [-1, 20, -1], [7, 7, 7], [-1, -1, -1], [30, 3, -1]])
-TILES = {"tile_classes": 3, "logits_cache_mb": 0}
+HERE = torch.from_numpy(LABELS[LOCAL])  # this rank's labels
 
 
-FLOATS = torch.float32, torch.float64
-
-
-def own(negatives, targets, cosines, present):
-    """An objective of a user that reads everything."""
-    gap = torch.where(present, softplus(negatives[:, None] - targets) + 0.1 * cosines**2, 0.0)
-    return gap.sum(dim=1)
-
-
-def g(cosine):
-    return 2 * ((cosine + 1) / 2) ** 3 - 1
-
-
-def loss_of_row(name, negatives, t, z, b):
-    """The formulas of the papers for a row with the logits of its negatives (n,), and those of its labels (p,)."""
-    total = negatives.exp().sum()
-    return {
-        "softmax": lambda: ((total + t.exp()).log() - t).mean(),
-        "softmax_shared": lambda: torch.stack(
-            [(total + each.exp() + (z.exp().sum() - other.exp())).log() - each for each, other in zip(t, z)]
-        ).mean(),
-        "mlcd": lambda: (1 + total).log() + (1 + (-t).exp().sum()).log(),
-        "circle": lambda: (1 + total * (-t).exp().sum()).log(),
-        "bce": lambda: (1 + (-t - b).exp()).log().mean() + (1 + (negatives + b).exp()).log().sum(),
-        "uniface": lambda: (1 + (-t - b).exp()).log().mean() + (1 + (negatives + b).exp()).log().sum(),
-        "sphereface2": lambda: (
-            0.7 / SCALE * (1 + (-SCALE * (g(z / SCALE) - 0.4) - b).exp()).log().mean()
-            + 0.3 / SCALE * (1 + (SCALE * (g(negatives / SCALE) + 0.4) + b).exp()).log().sum()
-        ),
-        own: lambda: (((total + t.exp()).log() - t) + 0.1 * z**2).sum(),
-    }[name]()
-
-
-class Reference:
-    """Loss and gradients of the dense formulation; ``target`` maps cosines and the norm of a row to its t / s."""
-
-    def __init__(
-        self, name, features, centers, labels, classes, target, sub_centers=1, bias=0.0, counts=None, change=None
-    ):
-        rows, columns = (torch.from_numpy(each).double().requires_grad_() for each in (features, centers))
-        b = torch.tensor(bias, dtype=torch.float64, requires_grad=True)
-        cosine = (normalize(rows) @ normalize(columns).T).view(len(rows), -1, sub_centers).amax(dim=2)
-        losses, one_versus_all = [], name in ("bce", "uniface", "sphereface2")
-        for row, found in enumerate(labels.reshape(len(rows), -1)):
-            present = sorted(set(found[found >= 0].tolist()) & set(classes))
-            if not present:
-                continue
-            others = sorted(set(classes) - set(present))
-            negatives = SCALE * (change(cosine[row, others]) if change else cosine[row, others])
-            if counts is not None:
-                weights = torch.tensor([counts.get(each, 1.0) for each in others]).double()
-                negatives = negatives if one_versus_all else negatives + weights.log()
-            value, penalty = target(cosine[row, present], rows[row].norm())
-            losses.append(loss_of_row(name, negatives, SCALE * value, SCALE * cosine[row, present], b) + penalty)
-        self.loss = torch.stack(losses).sum() / len(rows)
-        wanted = torch.autograd.grad(self.loss, (rows, columns, b), materialize_grads=True)
-        self.d_features, self.d_centers, self.d_bias = (each.numpy() for each in wanted)
-        self.loss = self.loss.item()
-
-
-def cosface(cosine, norm):
-    return cosine - 0.4, 0.0
-
-
-def arcface(cosine, norm):
-    angle = cosine.acos() + 0.5
-    return torch.where(angle > torch.pi, -angle.cos() - 2, angle.cos()), 0.0
-
-
-def straight_through(cosine, norm):
-    """The value of ArcFace with the derivative 1, as in arcface_torch."""
-    return cosine + (arcface(cosine, norm)[0] - cosine).detach(), 0.0
-
-
-def hardest_turned(cosines, k=3, penalty=0.2):
-    """The cosines of a row's negatives with the penalty of inter-top-k."""
-    hard = torch.zeros_like(cosines).index_fill_(0, cosines.topk(min(k, len(cosines))).indices, 1.0)
-    return torch.where(hard > 0, (cosines.acos() - penalty).clamp(min=0).cos(), cosines)
-
-
-def magface(cosine, norm):
-    a = norm.clip(1.6, 2.2)
-    angle = cosine.acos() + 0.45 + 0.35 / 0.6 * (a - 1.6)
-    return torch.where(angle > torch.pi, -angle.cos() - 2, angle.cos()), 35 * (1 / a + a / 2.2**2)
-
-
-def adaface(cosine, norm):
-    z = (0.333 * (norm.detach() - 2.0) / 0.401).clip(-1, 1)
-    return (cosine.acos() - 0.4 * z).clip(0, torch.pi).cos() - 0.4 - 0.4 * z, 0.0
-
-
-def adaface_module():
-    margin = AdaFace(SCALE).eval()  # the state is not part of this test
-    margin.norm_mean.fill_(2.0)
-    margin.norm_std.fill_(0.4)
-    return margin
-
-
-MARGINS = {
-    cosface: lambda: CosFace(SCALE),
-    arcface: lambda: CombinedMarginLoss(SCALE, 1.0, 0.5, 0.0),
-    straight_through: lambda: CombinedMarginLoss(SCALE, 1.0, 0.5, 0.0, straight_through=True),
-    magface: lambda: MagFace(SCALE, 1.6, 2.2),
-    adaface: adaface_module,
-}
-
-
-def gradients_of(layer, labels, between=lambda: None):
-    """Loss and gradients of a step of PartialFC_V2 over all ranks, and the classes of the step."""
-    samples = [] if layer.sampling_correction else record_samples(layer)
-    features = random_batch(layer.num_classes)[0]
-    local = torch.from_numpy(features[LOCAL]).requires_grad_()
-    loss = layer(local, torch.from_numpy(labels[LOCAL]))
-    loss.backward()
-    by_centers = all_ranks(layer.weight.grad)
-    classes = samples[0] if samples else np.flatnonzero(by_centers.reshape(layer.num_classes, -1).any(axis=1))
-    bias = getattr(layer.objective, "bias", None)
-    by_bias = 0.0 if bias is None else bias.grad.item()
-    return features, classes.tolist(), (loss.item(), all_ranks(local.grad / SIZE), by_centers, by_bias)
-
-
-def assert_equal(found, expected):
-    loss, by_features, by_centers, by_bias = found
-    np.testing.assert_allclose(loss, expected.loss, rtol=1e-5, atol=1e-12)
-    np.testing.assert_allclose(by_features, expected.d_features, **TOLERANCE)
-    np.testing.assert_allclose(by_centers, expected.d_centers, rtol=2e-4, atol=2e-4)  # divided by norms of 0.02
-    np.testing.assert_allclose(by_bias, expected.d_bias, rtol=1e-4, atol=1e-6)
+def features_here(seed=7):
+    """Returns this rank's features of a batch."""
+    return torch.from_numpy(random_batch(CLASSES, seed)[0][LOCAL])
 
 
 class WithGain(BCE):
@@ -175,10 +49,6 @@ def test_only_the_bias_has_a_part_in_the_negatives(frozen):
     torch.testing.assert_close([each.double() for each in found], expected, rtol=1e-6, atol=1e-6)
 
 
-def bias_of(layer):
-    return layer.objective.bias.item() if hasattr(layer.objective, "bias") else 0.0
-
-
 ALL = [*OBJECTIVES, own]
 ONE_VERSUS_ALL = "bce", "uniface", "sphereface2"
 
@@ -196,78 +66,15 @@ ONE_VERSUS_ALL = "bce", "uniface", "sphereface2"
 @pytest.mark.parametrize("labels", [LABELS, np.array([3, 11, -1, 3, 30, 0])], ids=["several", "one"])
 def test_objectives_match_the_dense_form(name, ratio, tiling, labels):
     layer = build_v2(CLASSES, ratio, CosFace(SCALE), SCALE, objective=name, **tiling)
-    bias = bias_of(layer)
-    features, classes, found = gradients_of(layer, labels)
+    classes, _ = check_step(layer, labels, name)
     assert set(labels[labels >= 0]) <= set(classes)
-    assert_equal(found, Reference(name, features, all_ranks(layer.weight), labels, classes, cosface, bias=bias))
 
 
 @pytest.mark.parametrize("target", [each for each in MARGINS if each is not cosface])
 @pytest.mark.parametrize("name", ["softmax", "softmax_shared", "uniface"])
 def test_margins_act_on_each_label(name, target):
     layer = build_v2(CLASSES, 0.5, MARGINS[target](), SCALE, objective=name, tile_classes=3)
-    features, classes, found = gradients_of(layer, LABELS)
-    expected = Reference(name, features, all_ranks(layer.weight), LABELS, classes, target, bias=bias_of(layer))
-    assert_equal(found, expected)
-
-
-@pytest.mark.parametrize("name", ["softmax", "softmax_shared", "bce", "sphereface2"])
-@pytest.mark.parametrize("ratio", [1.0, 0.5, 0.0])
-@pytest.mark.parametrize("tiling", [{}, TILES, {"tile_classes": 3}])
-@pytest.mark.parametrize("labels", [LABELS, LABELS[:, :1]], ids=["several", "one"])
-def test_the_hardest_negatives_of_all_ranks_are_penalized(name, ratio, tiling, labels, sub_centers=1):
-    margin = InterTopK(SCALE, m=0.5, k=3, penalty=0.2)
-    layer = build_v2(CLASSES, ratio, margin, SCALE, objective=name, sub_centers=sub_centers, **tiling)
-    features, classes, found = gradients_of(layer, labels)
-    of_layer = {"sub_centers": sub_centers, "bias": bias_of(layer), "change": hardest_turned}
-    assert_equal(found, Reference(name, features, all_ranks(layer.weight), labels, classes, arcface, **of_layer))
-
-
-@pytest.mark.parametrize("tiling", [{}, TILES])
-def test_the_hardest_negatives_with_sub_centers(tiling):
-    test_the_hardest_negatives_of_all_ranks_are_penalized("softmax", 0.5, tiling, LABELS, sub_centers=3)
-
-
-@pytest.mark.parametrize("center_dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("tile_classes", [0, 3])
-def test_a_second_backward_pass_computes_the_hardest_negatives_again(center_dtype, tile_classes):
-    arguments = {"center_dtype": center_dtype, "tile_classes": tile_classes, "update_in_backward": False}
-    layer = build(CLASSES, 0.5, InterTopK(SCALE, k=3, penalty=0.2), SCALE, **arguments)
-    features = torch.from_numpy(random_batch(CLASSES)[0][LOCAL]).requires_grad_()
-    loss = layer(features, torch.from_numpy(LABELS[LOCAL]))
-    first, second = (torch.autograd.grad(loss, features, retain_graph=True)[0] for _ in range(2))
-    torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("tiling", [{}, TILES])
-@pytest.mark.parametrize("classes", [2, 4])
-def test_all_of_few_negatives_are_penalized(classes, tiling):
-    """With 3 ranks, one has none of 2 classes; rows with both as labels have no negatives."""
-    layer = build_v2(classes, 1.0, InterTopK(SCALE, m=0.5, k=3, penalty=0.2), SCALE, **tiling)
-    labels = np.array([[0, 1], [1, -1], [-1, -1], [0, -1], [1, 1], [1, 0]])
-    features, present, found = gradients_of(layer, labels)
-    centers = all_ranks(layer.weight)
-    assert_equal(found, Reference("softmax", features, centers, labels, present, arcface, change=hardest_turned))
-
-
-@pytest.mark.parametrize("tiling", [{}, TILES, {"layer_dtype": "bfloat16", **TILES}])
-def test_equal_negatives_are_all_penalized_and_turned_to_the_center_at_most(tiling):
-    """The second and third hardest have the same cosine; the angle of the hardest is below the penalty."""
-    margin = InterTopK(SCALE, m=0.5, k=2, penalty=0.2)
-    layer = build_v2(5, 1.0, margin, SCALE, embedding_size=2, **tiling)
-    angles = torch.tensor([2.0, 0.125, 1.0, 1.0, 2.5])
-    with torch.no_grad():
-        mine = slice(layer.class_start, layer.class_start + layer.num_local)
-        layer.weight.copy_(torch.stack([angles.cos(), angles.sin()], dim=1)[mine])
-    features = torch.tensor([[1.0, 0.0]]).repeat(G, 1)[LOCAL].requires_grad_()
-    loss = layer(features, torch.zeros(len(features), dtype=torch.int64))
-    loss.backward()
-    turned = torch.tensor([2.5, 0.0, 0.8, 0.8, 2.5]).cos() * SCALE
-    tolerance = 3e-2 if "layer_dtype" in tiling else 1e-5
-    assert loss.item() == pytest.approx((turned.logsumexp(0) - turned[0]).item(), rel=tolerance)
-    by_centers = all_ranks(layer.weight.grad)
-    assert np.abs(by_centers[1]).max() < 1e-6 < np.abs(by_centers[[0, 2, 3]]).min(axis=0).max()
-    np.testing.assert_allclose(by_centers[2], by_centers[3])
+    check_step(layer, LABELS, name, target)
 
 
 @pytest.mark.parametrize("tiling", [{}, TILES])
@@ -277,21 +84,19 @@ def test_equal_negatives_are_all_penalized_and_turned_to_the_center_at_most(tili
 def test_sub_centers_match_the_dense_form(name, tiling, labels, ratio):
     layer = build_v2(CLASSES, ratio, CosFace(SCALE), SCALE, objective=name, sub_centers=3, **tiling)
     assert len(all_ranks(layer.weight)) == 3 * CLASSES
-    features, classes, found = gradients_of(layer, labels)
-    expected = Reference(name, features, all_ranks(layer.weight), labels, classes, cosface, 3, bias_of(layer))
-    assert_equal(found, expected)
+    check_step(layer, labels, name, sub_centers=3)
 
 
 @pytest.mark.parametrize("tiling", [{}, TILES, MM])
 @pytest.mark.parametrize("name", ["softmax", "mlcd"])
 def test_sampled_negatives_count_for_all(name, tiling):
     layer = build_v2(CLASSES, 0.5, CosFace(SCALE), SCALE, objective=name, sampling_correction=True, **tiling)
-    features, classes, found = gradients_of(layer, LABELS)
+    features, classes, found = dense.gradients_of(layer, LABELS)
     shards = [shard_of(CLASSES, rank, SIZE) for rank in range(SIZE)]
     counts = oracle.negative_counts(np.array(classes), LABELS[LABELS >= 0], shards)
     assert max(counts.values()) > 1.2
-    expected = Reference(name, features, all_ranks(layer.weight), LABELS, classes, cosface, counts=counts)
-    assert_equal(found, expected)
+    expected = dense.Reference(name, features, all_ranks(layer.weight), LABELS, classes, cosface, counts=counts)
+    dense.assert_equal(found, expected)
 
 
 @pytest.mark.world_size(1)
@@ -311,11 +116,8 @@ def test_the_sum_of_corrected_binary_losses_is_unbiased(tiling):
 @pytest.mark.parametrize("tiling", [{}, MM])
 def test_a_row_whose_labels_are_all_classes_has_no_negatives(name, tiling):
     layer = build_v2(2, 1.0, CosFace(SCALE), SCALE, objective=name, **({} if name in ONE_VERSUS_ALL else tiling))
-    labels = np.tile([[0, 1]], (G, 1))
-    features, classes, found = gradients_of(layer, labels)
-    assert np.isfinite(found[0]) and np.isfinite(found[1]).all() and np.isfinite(found[2]).all()
-    expected = Reference(name, features, all_ranks(layer.weight), labels, classes, cosface, bias=bias_of(layer))
-    assert_equal(found, expected)
+    _, found = check_step(layer, np.tile([[0, 1]], (G, 1)), name)
+    assert all(np.isfinite(each).all() for each in found)
 
 
 def trained(name, labels, ratio=0.5, steps=3, **arguments):
@@ -323,8 +125,7 @@ def trained(name, labels, ratio=0.5, steps=3, **arguments):
     layer = build(CLASSES, ratio, CosFace(SCALE), SCALE, objective=name, **arguments)
     losses = []
     for seed in range(steps):
-        features, here = torch.from_numpy(random_batch(CLASSES, seed)[0][LOCAL]), torch.from_numpy(labels[LOCAL])
-        losses.append(layer.step(features, here)[1].item())
+        losses.append(layer.step(features_here(seed), torch.from_numpy(labels[LOCAL]))[1].item())
         if not layer.update_in_backward:
             layer.optimizer.step()
     return [np.array(losses), *(all_ranks(layer.rows(field)) for field in layer.widths), bias_of(layer)]
@@ -352,7 +153,7 @@ def test_micro_batches_of_several_labels_equal_one_batch(name):
     """The bias is updated once, and the same on all ranks."""
     features = torch.from_numpy(random_batch(CLASSES)[0])
     layers = [build(CLASSES, 0.9, CosFace(SCALE), SCALE, objective=name) for _ in range(2)]
-    here, labels = features[LOCAL], torch.from_numpy(LABELS[LOCAL])
+    here, labels = features[LOCAL], HERE
     count = len(here)
     _, loss = layers[0].step(here, labels)
     update = Accumulation(layers[1], labels, count)
@@ -370,8 +171,8 @@ def test_the_bias_takes_a_step_of_gradient_descent_and_is_saved():
     layer = build(CLASSES, 1.0, CosFace(SCALE), SCALE, objective="bce")
     before, centers = bias_of(layer), all_ranks(layer.weight)
     features = random_batch(CLASSES)[0]
-    layer.step(torch.from_numpy(features[LOCAL]), torch.from_numpy(LABELS[LOCAL]))
-    expected = Reference("bce", features, centers, LABELS, list(range(CLASSES)), cosface, bias=before)
+    layer.step(features_here(), HERE)
+    expected = dense.Reference("bce", features, centers, LABELS, list(range(CLASSES)), cosface, bias=before)
     assert bias_of(layer) == pytest.approx(before - LR * expected.d_bias, rel=1e-6)
     other = build(CLASSES, 1.0, CosFace(SCALE), SCALE, objective="bce")
     other.load_state_dict(layer.state_dict())
@@ -381,20 +182,21 @@ def test_the_bias_takes_a_step_of_gradient_descent_and_is_saved():
 def test_ranks_whose_bias_differs_take_that_of_rank_0():
     """A user may clip or skip the gradients of a rank, whose centers no other rank has."""
     layer = build(CLASSES, 1.0, CosFace(SCALE), SCALE, objective="bce", update_in_backward=False)
-    rank, features = layer.collectives.rank, torch.from_numpy(random_batch(CLASSES)[0][LOCAL])
-    layer.step(features, torch.from_numpy(LABELS[LOCAL]))
+    rank, features = layer.collectives.rank, features_here()
+    layer.step(features, HERE)
     torch.nn.utils.clip_grad_norm_(layer.optimizer.param_groups[0]["params"], 1.0 + rank)
     layer.optimizer.step()
     of_rank_0 = layer.collectives.broadcast("bias", bias_of(layer))
     assert (bias_of(layer) == of_rank_0) == (rank == 0)
-    layer.step(features, torch.from_numpy(LABELS[LOCAL]))
+    layer.step(features, HERE)
     assert bias_of(layer) == of_rank_0
 
 
 def test_a_bias_follows_the_type_of_the_layer():
-    for layer in (build(CLASSES, objective="bce", update_in_backward=False).to(kind) for kind in FLOATS):
+    for kind in (torch.float32, torch.float64):
+        layer = build(CLASSES, objective="bce", update_in_backward=False).to(kind)
         before = bias_of(layer)
-        layer.step(torch.ones(len(LABELS[LOCAL]), E), torch.from_numpy(LABELS[LOCAL]))
+        layer.step(torch.ones(len(HERE), E), HERE)
         layer.optimizer.step()
         assert layer.objective.bias.dtype == layer.weight.dtype and bias_of(layer) != before
 
@@ -403,7 +205,7 @@ def test_a_frozen_bias_keeps_its_value():
     objective = OBJECTIVES["bce"](SCALE, CLASSES).requires_grad_(False)
     layer = build(CLASSES, 1.0, CosFace(SCALE), SCALE, objective=objective)
     before, centers = bias_of(layer), layer.rows("weight").clone()
-    layer.step(torch.ones(len(LABELS[LOCAL]), E), torch.from_numpy(LABELS[LOCAL]))
+    layer.step(torch.ones(len(HERE), E), HERE)
     assert bias_of(layer) == before and not torch.equal(layer.rows("weight"), centers)
 
 
@@ -419,7 +221,7 @@ def test_float16_holds_the_derivatives_of_any_objective(weight):
 def trained_once(**arguments):
     """The gradient by the features and the centers after a step."""
     layer = build(CLASSES, 1.0, CosFace(SCALE), SCALE, **arguments)
-    gradient, _ = layer.step(torch.from_numpy(random_batch(CLASSES)[0][LOCAL]), torch.from_numpy(LABELS[LOCAL]))
+    gradient, _ = layer.step(features_here(), HERE)
     return gradient.numpy(), layer.rows("weight").numpy()
 
 
@@ -440,8 +242,9 @@ def test_eight_softmaxes_over_all_classes_are_softmax_shared():
     """As OneVision-Encoder trains: the labels of an item one after the other, each against all other classes."""
     labels = np.random.default_rng(1).permuted(np.tile(np.arange(CLASSES), (G, 1)), axis=1)[:, :8]
     layer = build_v2(CLASSES, 1.0, CosFace(SCALE), SCALE, objective="softmax_shared")
-    features, classes, found = gradients_of(layer, labels)
-    single = [Reference("softmax", features, all_ranks(layer.weight), labels[:, p], classes, cosface) for p in range(8)]
+    features, classes, found = dense.gradients_of(layer, labels)
+    centers = all_ranks(layer.weight)
+    single = [dense.Reference("softmax", features, centers, labels[:, p], classes, cosface) for p in range(8)]
     for number, each in enumerate(("loss", "d_features", "d_centers")):
         mean = np.mean([getattr(reference, each) for reference in single], axis=0)
         np.testing.assert_allclose(found[number], mean, rtol=2e-4, atol=2e-4)
@@ -450,7 +253,7 @@ def test_eight_softmaxes_over_all_classes_are_softmax_shared():
 def test_a_margin_that_reads_the_label_needs_one():
     layer = build(CLASSES, 1.0, CurricularFace(SCALE), SCALE)
     with pytest.raises(ValueError, match="CurricularFace changes negatives by the label"):
-        layer.step(torch.ones(len(LABELS[LOCAL]), E), torch.from_numpy(LABELS[LOCAL]))
+        layer.step(torch.ones(len(HERE), E), HERE)
 
 
 class Decreasing(Objective):
@@ -527,7 +330,7 @@ def test_options_of_objectives():
 
 def test_unlabeled_items_do_not_hide_features_that_are_not_finite():
     layer = build(CLASSES)
-    labels = torch.full((len(LABELS[LOCAL]),), -1)
+    labels = torch.full((len(HERE),), -1)
     layer.step(torch.ones(len(labels), E), labels)
     with pytest.raises(FloatingPointError):
         layer.step(torch.full((len(labels), E), torch.nan), labels)

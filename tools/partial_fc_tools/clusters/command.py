@@ -1,7 +1,7 @@
 """Clusters embeddings by spherical k-means: each cluster is a class, for a training on items without labels.
 
 Writes the numbers 0 .. K - 1 of the P nearest clusters of each embedding, nearest first: (N,) int64 for P = 1, (N, P)
-for more. They are the setting labels= of a training with num_classes=K whose item n is embedding n. Memory holds two
+for more. A training on the same items, in the same order, takes them as labels=, with num_classes=K. Memory holds two
 copies of the centers and a batch of the embeddings. On one machine, the same seed gives the same file. Needs faiss:
 pip install faiss-cpu.
 

@@ -35,7 +35,7 @@ def find_centers(
         seed: seed of the first centers, which are K of the embeddings, and of the sample.
         advance: called with the number of embeddings of each finished batch.
     """
-    # NumPy keeps the stream of `random` stable, but not that of `choice`.
+    # NumPy keeps the stream of `random` stable, but not the stream of `choice`.
     order = np.random.Generator(np.random.PCG64(seed)).random(len(embeddings)).argsort(kind="stable")
     centers = np.array(embeddings[np.sort(order[:clusters])])
     rows = np.sort(order[: sampled(len(embeddings), clusters)])
@@ -55,9 +55,9 @@ def find_centers(
 
 
 def move(centers: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> None:
-    """Moves the centers (K, E) to the directions of the sums (K, E) of their embeddings, whose numbers are (K,).
+    """Moves the centers (K, E) to the directions of the sums (K, E) of their embeddings, given their numbers (K,).
 
-    A center without embeddings moves beside that of a large cluster, with which it then shares these embeddings.
+    A center without embeddings moves next to the center of a large cluster, and the two share the embeddings.
     """
     lengths = np.sqrt(np.einsum("ke,ke->k", sums, sums))
     # A center whose embeddings cancel out stays. Without a copy: the centers may take gigabytes.

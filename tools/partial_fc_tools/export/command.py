@@ -33,7 +33,7 @@ MXNET = "partial_fc_mxnet.export"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help="saved backbone, see above")
-    parser.add_argument("--out", metavar="FILE", help="file, or with --hf folder, to write (default: in that of MODEL)")
+    parser.add_argument("--out", metavar="FILE", help="file to write, with --hf a folder (default: in MODEL's folder)")
     parser.add_argument("--pairs", metavar="BIN", help="validation pairs, whose faces are used for the comparison")
     small = parser.add_mutually_exclusive_group()
     small.add_argument("--half", action="store_true", help="store weights in float16: half the size")

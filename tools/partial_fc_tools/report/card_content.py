@@ -36,7 +36,7 @@ SMALL = 100  # pairs of a kind: for 0 errors in 100 pairs, the interval of 95 % 
 REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # shares of the images
 NOT_GIVEN = "not given"
 UNTESTED_ITEMS = (
-    "Items that differ from those of these sets, and the exported file itself: all figures are of the trained weights."
+    "Items unlike the ones in these sets, and the exported file itself: all figures come from the trained weights."
 )
 RATES = ("genuine pairs", "false rejects", CONFIDENCE, "impostor pairs", "false accepts", CONFIDENCE)
 INTERVALS = (

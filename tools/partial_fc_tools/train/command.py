@@ -1,4 +1,4 @@
-"""Starts a training on this host: `partial-fc train`, whose options and settings its program reads."""
+"""Starts a training on this host: `partial-fc train`. The program of the training reads options and settings."""
 
 import os
 import sys

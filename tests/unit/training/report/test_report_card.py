@@ -217,7 +217,7 @@ def test_without_a_set_the_card_has_the_figures_and_problems_of_the_training(tmp
     assert "no groups were given" in text and "data, as given | not given" in text
     assert "Not measured" in text_of_card()
     (run / "settings.json").write_text(json.dumps({"task": "words:Words"}))
-    assert "Items that differ" in text_of_card()
+    assert "Items unlike the ones in these sets" in text_of_card()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import os
 
-from partial_fc.export.model_file import first_line, read_model
+from partial_fc.export.model_file import read_model
 from partial_fc.utils.imports import import_object
 from partial_fc.utils.user_code import make
 
@@ -28,13 +28,7 @@ def open_detector(name: str) -> Detector:
         return detector
     if not os.path.exists(name):
         raise FileNotFoundError(f"{name} does not exist: name the ONNX file of SCRFD or YuNet")
-    try:
-        outputs = {output.name for output in read_model(name).graph.output}
-    except OSError:
-        raise
-    except Exception as error:  # errors of protobuf have no common base class
-        raise ValueError(f"{name} is not an ONNX file: {first_line(error)}") from None
-    if outputs & YUNET_OUTPUTS:
+    if YUNET_OUTPUTS & {output.name for output in read_model(name).graph.output}:
         from .yunet import YuNet
 
         return YuNet(name)

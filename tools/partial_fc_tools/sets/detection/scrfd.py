@@ -25,10 +25,7 @@ class Scrfd:
 
     def __init__(self, path: str):
         self.path = path
-        try:
-            self.session, _ = open_session(path)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+        self.session, _ = open_session(path, path)
         shape = self.session.get_inputs()[0].shape
         if len(shape) != 4:
             raise ValueError(f"{path} takes input of shape {shape}, expected images (1, 3, H, W) as SCRFD does")
