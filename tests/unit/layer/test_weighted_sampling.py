@@ -19,6 +19,8 @@ L = len(WEIGHTS)
         ([1, 20, 100], 2.5, [0.5, 1, 1]),
         ([3, 1, 2], 3, [1, 1, 1]),
         ([3, 1, 2], 0, [0, 0, 0]),
+        ([1e308, 1e308, 5e307], 1, [0.4, 0.4, 0.2]),
+        ([5e-324] * 4, 2, [0.5] * 4),
     ],
 )
 def test_inclusion_probabilities(weights, count, expected):
@@ -86,6 +88,8 @@ def test_without_negatives_and_with_all_classes_nothing_is_drawn(count, expected
 @pytest.mark.parametrize(
     "weights, message",
     [
+        ([1j, 1], r"complex128 of the shape \(2,\)"),
+        (["1", "2"], "<U1"),
         (np.ones(3), r"the shape \(3,\), expected \(2,\)"),
         ([1.0, 0.0], "class 1 is 0.0"),
         ([np.nan, 1.0], "class 0 is nan"),
