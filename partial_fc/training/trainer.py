@@ -163,7 +163,7 @@ class Trainer:
         settings, engine = training.settings, training.engine
         self.settings, self.engine, self.data = settings, engine, training.data
         self.heads, self.job_settings, self.defaults = training.heads, job_settings, defaults
-        self.framework, self.run_folder, self.plan, self.facts = framework, run_folder, plan, facts
+        self.framework, self.run_folder, self.plan, self.facts = framework, run_folder, plan, {**facts, **engine.facts}
         self.trackers, self.epochs, self.todays_names = trackers, training.epochs, todays_names
         self.collectives, self.rank = engine.collectives, engine.collectives.rank
         self.loop = LoopState()
@@ -177,7 +177,7 @@ class Trainer:
             checkpoint_folder(settings, run_folder.path),
             settings.checkpoint_every,
             self._state,
-            {**facts, "time": time.strftime("%Y-%m-%d %H:%M:%S %z")},
+            {**self.facts, "time": time.strftime("%Y-%m-%d %H:%M:%S %z")},
             plan.resumed_update or 0,
             self.loop,
             options_of(settings, "checkpoint_options").minutes,

@@ -16,6 +16,7 @@ from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.batch import Batch, Inputs
 from partial_fc.data.head_data import HeadData
 from partial_fc.data.training_data import Batches, DataLoader, DummyData
+from partial_fc.distributed.consistency import arrays_digest
 from partial_fc.distributed.errors import errors_of_head
 from partial_fc.layer.center_states import center_bytes
 from partial_fc.layer.margins import COMBINED
@@ -240,18 +241,18 @@ class TorchFramework:
     ) -> TorchEngine:
         """Builds the engine, see Framework.build_engine; its centers are saved to ``folder``.
 
-        Collectives: with a teacher, all-gathers ``status.teacher`` and ``agree``; all-gathers ``status.memory_bank``
-        and ``status.module``; the broadcasts of DistributedDataParallel; all-gather ``status.optimizer``.
+        Collectives: with a teacher, all-gather ``status.teacher``; all-gathers ``status.memory_bank``, ``agree`` and
+        ``status.module``; the broadcasts of DistributedDataParallel; all-gather ``status.optimizer``.
         """
         heads = heads or [Head("", settings)]
         collectives = self.collectives
         logging.info("%s", device_line(self.device))
         logging.info("%s", precision_line(settings, self.device, collectives.size))
-        distillation = None
+        distillation, facts = None, dict[str, str]()
         if settings.teacher:
             open_own = partial(open_teacher, settings, task, data.sample(2), self.device)
             teacher = collectives.run_on_all_ranks("teacher", open_own)
-            collectives.assert_same_on_all_ranks({"teacher": teacher.digest})  # each host reads its own disk
+            facts["content of teacher"] = teacher.digest
             distillation = Distillation(teacher, settings.teacher_weight, collectives)
 
         def build_heads() -> list[LayerHead]:
@@ -262,6 +263,8 @@ class TorchFramework:
                 with errors_of_head(head.name):
                     margins = margins_by_update(head.settings, epochs)
                     weights = sampling_weights(head.settings, of_head)
+                    if weights is not None:
+                        facts[f"weights of sampling {head.name}".strip()] = arrays_digest({"": weights})
                     layer = self.build_layer(head.settings, path, model_format, weights)
                     if settings.teacher_centers != "none":
                         take_teacher_centers(settings.teacher, layer)
@@ -269,6 +272,7 @@ class TorchFramework:
             return built
 
         layer_heads = collectives.run_on_all_ranks("memory_bank", build_heads)
+        collectives.assert_same_on_all_ranks(facts)  # each host reads its own disk
         layer = layer_heads[0].layer
         backbone = collectives.run_on_all_ranks("module", lambda: self.build_backbone(settings, task, model_format))
         model = data_parallel(backbone, layer, getattr(torch, settings.gradient_dtype))
@@ -299,6 +303,7 @@ class TorchFramework:
             frozen=frozen_modules(backbone, factors),
             heads=layer_heads,
             distillation=distillation,
+            facts=facts,
         )
         return collectives.run_on_all_ranks("optimizer", build)
 

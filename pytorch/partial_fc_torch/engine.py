@@ -4,8 +4,9 @@ Shapes: B local batch, R ranks, N items, E embedding.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,6 +91,7 @@ class TorchEngine:
             get the gradient of its own loss, without the weight. None is ``layer`` alone.
         distillation: adds a teacher's loss to the layer's loss, for one head; None for no teacher.
             ``head_losses`` then has the losses "softmax" and "teacher", without their weights.
+        facts: see Engine.
 
     Attributes:
         backbone: the module without DistributedDataParallel.
@@ -126,6 +128,7 @@ class TorchEngine:
         frozen: Sequence[nn.Module] = (),
         heads: Sequence[LayerHead] | None = None,
         distillation: Distillation | None = None,
+        facts: Mapping[str, str] = MappingProxyType({}),
     ):
         self._parallel, self._forward = model, torch.compile(model) if compiled else model
         self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
@@ -134,6 +137,7 @@ class TorchEngine:
         if self.collectives.size > 1 and self.backbone is model:
             raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
         self.heads, self.distillation = heads or [LayerHead("", layer)], distillation
+        self.facts = facts
         self._teacher_losses: list[torch.Tensor] = []  # of the micro-batches of a step
         self.banks = {head.name if number else "": TorchBank(head.layer) for number, head in enumerate(self.heads)}
         self.memory_bank = self.banks[""]
@@ -396,17 +400,15 @@ class TorchEngine:
                 weights.set_weights(backbone, average, self.network)
         elif self.averaged and logs:
             logging.warning("the checkpoint has no averaged weights: the average starts at update %d", num_update)
-        if self.mean and MEAN_WINDOW in arrays:
-            first, count = map(int, arrays[MEAN_WINDOW])
+        if self.mean:
+            first, count = arrays.get(MEAN_WINDOW, (None, 0))
             if first == self.mean.first:
                 with self.mean.in_backbone() as backbone:
                     weights.set_weights(backbone, with_prefix(MEAN), self.network)
-                self.mean.count = count
-            elif logs:
+                self.mean.count = int(count)
+            elif logs and any(end <= num_update for end in self.mean.ends):
                 logging.warning(
-                    "the checkpoint's mean of weights begins with epoch %d, this training's with epoch %d: it starts "
-                    "anew, without epochs before update %d",
-                    first,
+                    "the checkpoint has no mean of the weights from epoch %d on: the mean starts at update %d",
                     self.mean.first,
                     num_update,
                 )

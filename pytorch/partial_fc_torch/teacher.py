@@ -17,7 +17,7 @@ from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.consistency import arrays_digest
 from partial_fc.export.item_model import ItemModel
 from partial_fc.export.model import FaceModel
-from partial_fc.export.model_file import find_model
+from partial_fc.export.model_file import find_model, model_files
 from partial_fc.export.torch_files import CONFIG, is_torch_model
 from partial_fc.training.tasks.task import Task
 from partial_fc.utils.imports import code_in
@@ -32,7 +32,7 @@ from .memory_format import use_channels_last
 from .partial_fc import PartialFC
 from .pixels import normalized
 from .pretrained import LARGEST, from_pretrained
-from .published_files import read_pretrained
+from .published_files import read_centers
 from .weights import parameter_arrays, statistic_arrays
 
 
@@ -46,7 +46,7 @@ class Teacher:
         device: device of a model of PyTorch.
 
     Attributes:
-        digest: the same on all ranks with the same weights.
+        digest: digest of the weights.
 
     Raises:
         OSError: A file is missing or cannot be read.
@@ -70,7 +70,8 @@ class Teacher:
         else:
             file = find_model(path)
             self._onnx = (FaceModel if pixels else ItemModel).open(file)
-            self.digest = arrays_digest({"content": np.fromfile(file, np.uint8)})
+            files = enumerate(model_files(file))
+            self.digest = arrays_digest({str(number): np.fromfile(each, np.uint8) for number, each in files})
 
     @torch.no_grad()
     def embed(self, inputs: Tensors, on_device: Tensors) -> torch.Tensor:
@@ -146,19 +147,22 @@ def open_teacher(settings, task: Task, examples: Inputs, device: torch.device) -
 
 
 def take_teacher_centers(path: str, layer: PartialFC) -> None:
-    """Sets the class centers to those beside the teacher's weights, of the same classes in the same order.
+    """Sets the class centers to the teacher's, which must have the same classes in the same order.
+
+    Args:
+        path: folder with the centers, or a file in it.
+        layer: the layer that takes them.
 
     Raises:
         OSError: A file cannot be read.
-        ValueError: There are no centers, or they belong to another number of classes; names the folder.
+        ValueError: There are no centers, or they have other sizes; names the folder.
     """
-    saved = read_pretrained(os.path.dirname(path) if path.endswith(".onnx") else path, with_classes=True)
-    if saved is None or saved.classes is None:
-        raise ValueError(f"{path} has no class centers: set teacher to the folder with them, or teacher_centers=none")
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    classes = read_centers(folder).without_states()
     try:
-        TorchBank(layer).load_classes(saved.classes.without_states())
+        TorchBank(layer).load_classes(classes)
     except ValueError as error:
-        raise ValueError(f"cannot take the class centers beside {saved.source}: {error}") from None
+        raise ValueError(f"cannot take the class centers in {folder}: {error}") from None
 
 
 def _needs_code(folder: str) -> bool:

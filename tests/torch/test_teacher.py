@@ -50,9 +50,13 @@ def losses_of(folder):
 
 def test_every_kind_of_file_gives_the_same_losses(faces, teacher, tmp_path, caplog):
     shutil.copy(teacher / "backbone.pth", tmp_path / "weights.pt")  # recognized by its layers
+    with_centers = tmp_path / "with_centers"
+    with_centers.mkdir()
+    for name in ("backbone.onnx", "rank_0_softmax_weight.pt"):
+        shutil.copy(teacher / name, with_centers)
     found = {}
     with caplog.at_level(logging.INFO):
-        for number, path in enumerate((teacher, tmp_path / "weights.pt", teacher / "backbone.onnx")):
+        for number, path in enumerate((teacher, tmp_path / "weights.pt", teacher / "backbone.onnx", with_centers)):
             train(settings_of(tmp_path / str(number), **faces, teacher=str(path)), TorchFramework())
             found[path] = losses_of(tmp_path / str(number))
     first, *others = found.values()
@@ -79,17 +83,25 @@ def test_frozen_centers_stay_those_of_the_teacher(faces, teacher, tmp_path, opti
     assert torch.cosine_similarity(centers[0], centers[2]).mean() > 0.9  # random centers: near 0
 
 
-def test_a_training_resumes_to_the_same_bytes_with_a_teacher_of_the_users_network(tmp_path):
+def test_a_training_resumes_to_the_same_bytes_with_a_teacher_of_the_users_network(tmp_path, caplog):
     """The folder's ONNX file is used, because its network needs the user's code."""
     train(settings_of(tmp_path / "teacher", **OWN, seed=5), TorchFramework())
     changes = {**OWN, "teacher": str(tmp_path / "teacher"), "teacher_centers": "initial"}
-    changes |= {"max_update": 6, "checkpoint_every": 3}
+    np.save(tmp_path / "weights.npy", np.arange(1, 31))
+    changes |= {"max_update": 6, "checkpoint_every": 3, "sample_ratio": 0.5, "sampling": f"{tmp_path}/weights.npy"}
     train(settings_of(tmp_path / "whole", **changes), TorchFramework())
     path = dict(CheckpointFolder(str(tmp_path / "whole" / "checkpoints"), 2).complete())[3]
     train(settings_of(tmp_path / "resumed", **changes, resume=path), TorchFramework())
     for name in ("backbone.pth", "backbone.onnx", "rank_0_softmax_weight.pt"):
         assert (tmp_path / "resumed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     assert losses_of(tmp_path / "resumed") == losses_of(tmp_path / "whole")
+    shutil.copy(tmp_path / "whole" / "backbone.onnx", tmp_path / "teacher")
+    np.save(tmp_path / "weights.npy", np.ones(30))
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        train(settings_of(tmp_path / "changed", **changes, resume=path), TorchFramework())
+    changed = [line.split(" was ")[0].strip() for line in caplog.messages if " was " in line]
+    assert changed == ["setting output", "content of teacher", "weights of sampling"]
 
 
 @pytest.mark.parametrize(
