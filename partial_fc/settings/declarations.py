@@ -278,11 +278,7 @@ SETTINGS = Schema(
     ),
     Setting("step_timeout", 600, "seconds without a finished step after which the job ends", at_least=1, at_most=10**9),
     Setting(
-        "host_timeout",
-        15,
-        "seconds of silence from another host after which the job ends",
-        at_least=3,
-        at_most=10**9,
+        "host_timeout", 15, "seconds of silence from another host after which the job ends", at_least=3, at_most=10**9
     ),
     "Pretrained weights",
     Setting(

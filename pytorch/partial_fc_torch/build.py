@@ -25,13 +25,7 @@ from partial_fc.training.class_weights import sampling_weights
 from partial_fc.training.heads import Head
 from partial_fc.training.next_commands import PARTIAL_FC
 from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
-from partial_fc.training.schedule import (
-    Epochs,
-    RateFactor,
-    learning_rates,
-    lists_by_epoch,
-    margin_options_by_update,
-)
+from partial_fc.training.schedule import Epochs, RateFactor, learning_rates, lists_by_epoch, margin_options_by_update
 from partial_fc.training.schedules import check_by_epoch, value_in_epoch
 from partial_fc.training.tasks.task import Task
 from partial_fc.training.trackers.tensorboard import drawn_ending
@@ -54,19 +48,12 @@ from .layer.objectives import find_objective
 from .layer.optimizers import optimizer_named
 from .memory_format import takes_channels_last, use_channels_last
 from .onnx_export import OnnxExport
-from .optimizers import (
-    BackboneOptimizer,
-    build_optimizer,
-    freeze,
-    frozen_modules,
-    optimizer_class,
-    read_factors,
-)
+from .optimizers import BackboneOptimizer, build_optimizer, freeze, frozen_modules, optimizer_class, read_factors
 from .partial_fc import PartialFC
 from .pretrained import config_content
 from .published_files import read_pretrained
 from .saving import save_model
-from .teacher import Distillation, open_teacher, take_teacher_centers
+from .teacher import Distillation, Teacher, take_teacher_centers
 
 HEADS = "heads"  # folder in the output folder with the class centers of the heads after the first
 
@@ -249,9 +236,14 @@ class TorchFramework:
         logging.info("%s", device_line(self.device))
         logging.info("%s", precision_line(settings, self.device, collectives.size))
         distillation, facts = None, dict[str, str]()
+
+        def open_teacher() -> Teacher:
+            teacher = Teacher(settings.teacher, task.pixels, self.device)
+            teacher.check(data.sample(2), settings.embedding_size)
+            return teacher
+
         if settings.teacher:
-            open_own = partial(open_teacher, settings, task, data.sample(2), self.device)
-            teacher = collectives.run_on_all_ranks("teacher", open_own)
+            teacher = collectives.run_on_all_ranks("teacher", open_teacher)
             facts["content of teacher"] = teacher.digest
             distillation = Distillation(teacher, settings.teacher_weight, collectives)
 
@@ -369,12 +361,7 @@ class TorchFramework:
         return backbone
 
     def build_savers(
-        self,
-        settings,
-        engine: TorchEngine,
-        folder: str,
-        examples: Inputs,
-        metadata: Callable[..., Mapping[str, str]],
+        self, settings, engine: TorchEngine, folder: str, examples: Inputs, metadata: Callable[..., Mapping[str, str]]
     ) -> tuple[SaveCallback, ...]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
 

@@ -206,14 +206,14 @@ class TorchEngine:
         for average in (self.averaged, self.mean):
             if average:
                 average.update(self.num_update)
+        parts = [(head.name, head.weight, loss) for head, loss in zip(self.heads, losses)]
         if self.distillation:
             loss, self._teacher_losses = self.distillation.mean_loss(self._teacher_losses), []
-            self.head_losses = {"softmax": losses[0], "teacher": loss}
-            return self.heads[0].weight * losses[0].to(loss.device) + self.distillation.weight * loss
-        if len(batches) == 1:
+            parts = [("softmax", self.heads[0].weight, losses[0]), ("teacher", self.distillation.weight, loss)]
+        if len(parts) == 1:
             return losses[0]
-        self.head_losses = {head.name: loss for head, loss in zip(self.heads, losses)}
-        return torch.stack([head.weight * loss for head, loss in zip(self.heads, losses)]).sum()
+        self.head_losses = {name: loss for name, _, loss in parts}
+        return torch.stack([weight * loss.to(self.device) for _, weight, loss in parts]).sum()
 
     def _train_head(self, head: LayerHead, batch: Batch, is_last: bool) -> torch.Tensor:
         """Adds the gradients of the backbone from a head, in micro-batches, and updates its centers; returns its loss.

@@ -19,7 +19,6 @@ from partial_fc.export.item_model import ItemModel
 from partial_fc.export.model import FaceModel
 from partial_fc.export.model_file import find_model, model_files
 from partial_fc.export.torch_files import CONFIG, is_torch_model
-from partial_fc.training.tasks.task import Task
 from partial_fc.utils.imports import code_in
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.user_code import described
@@ -37,7 +36,7 @@ from .weights import parameter_arrays, statistic_arrays
 
 
 class Teacher:
-    """A trained model in evaluation mode, whose embeddings have no gradient.
+    """A trained model in evaluation mode; its embeddings have no gradient.
 
     Args:
         path: the output folder of a training, a file of PyTorch's weights, or an ONNX file, which onnxruntime runs. No
@@ -123,7 +122,7 @@ class Distillation:
     def gradient(self, features: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the gradient of the weighted loss by the student's features (B, E), and the loss without the weight.
 
-        Both are of this rank's items: the mean over the ranks is that of the global batch.
+        Both are for this rank's items; their means over the ranks are for the global batch.
         """
         features = features.detach().float().requires_grad_()
         loss = 1 - cosine_similarity(features, target).mean()
@@ -137,13 +136,6 @@ class Distillation:
             with self._collectives.waiting("all-reduce teacher"):
                 average_tensors([loss], self._collectives.size)
         return loss
-
-
-def open_teacher(settings, task: Task, examples: Inputs, device: torch.device) -> Teacher:
-    """Returns the teacher of the settings, tried on some items; for the errors see Teacher and Teacher.check."""
-    teacher = Teacher(settings.teacher, task.pixels, device)
-    teacher.check(examples, settings.embedding_size)
-    return teacher
 
 
 def take_teacher_centers(path: str, layer: PartialFC) -> None:
@@ -168,10 +160,10 @@ def take_teacher_centers(path: str, layer: PartialFC) -> None:
 def _needs_code(folder: str) -> bool:
     """Returns whether the ``config.json`` in a folder names no network that can be built without the user's code."""
     path = os.path.join(folder, CONFIG)
-    if not os.path.exists(path):
-        return False
     try:
         network = read_object(path, LARGEST).get("architecture")
+    except FileNotFoundError:
+        return False
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return network is None or any(code_in({"network": network}))
