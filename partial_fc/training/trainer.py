@@ -85,7 +85,7 @@ def train(
     collectives = framework.collectives
     watch = collectives.watch(settings.step_timeout, settings.host_timeout)
     folder, job_settings = output_folder(settings), settings
-    settings = heads[0].settings if heads else settings  # the first head's hold for everything that heads share
+    settings = heads[0].settings if heads else settings  # the first head's settings also apply to what the heads share
     task = build_task(settings)
     quiet = lines_in_quiet_phases(collectives)
     with watch, console(collectives.rank), quiet, closing(build_data(settings, task, framework, heads)) as data:
@@ -222,7 +222,7 @@ class Trainer:
             self._finish(savers)
         except Preempted:  # the checkpoint callback has saved
             raise
-        except StopRequested:  # during a save, or a verification, whose figures the checkpoint will lack
+        except StopRequested:  # during a save, or a verification; the checkpoint lacks its figures
             self.checkpoint.save(self.engine.num_update)
             raise Preempted(self.engine.num_update) from None
         except KeyboardInterrupt:  # the second Ctrl-C

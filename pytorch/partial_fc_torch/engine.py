@@ -133,7 +133,7 @@ class TorchEngine:
         self._parallel, self._forward = model, torch.compile(model) if compiled else model
         self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
         self.layer, self.rates, self.network, self._frozen = layer, rates, network, frozen
-        self.collectives, self.device = layer.collectives, layer.device
+        self.collectives, self.device, self.on_gpu = layer.collectives, layer.device, layer.device.type == "cuda"
         if self.collectives.size > 1 and self.backbone is model:
             raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
         self.heads, self.distillation = heads or [LayerHead("", layer)], distillation
@@ -149,6 +149,7 @@ class TorchEngine:
         self.loss_scale = self._scaling.scale if self._scaling else None
         self._memory_format = format_of(self.backbone)
         self.optimizer = optimizer(self.backbone)
+        self.averages_weights = bool(ema_decay)
         self.averaged = AveragedBackbone(self.backbone, ema_decay) if ema_decay else None
         self.mean = EpochMean(self.backbone, *last_ends) if last_ends else None
 
@@ -169,16 +170,6 @@ class TorchEngine:
             return TORCH._replace(momentum_convention=self.momentum_convention)
         return ModelFormat(self.backbone.eps, self.backbone.pixel_scale, self.momentum_convention)
 
-    @property
-    def on_gpu(self) -> bool:
-        """Whether the device is a GPU."""
-        return self.device.type == "cuda"
-
-    @property
-    def averages_weights(self) -> bool:
-        """Whether the engine keeps a moving average of the backbone's weights."""
-        return self.averaged is not None
-
     def step(self, batch: Batch | Sequence[Batch]) -> torch.Tensor:
         """Trains on one batch; returns the mean loss over the global batch, possibly before the device is done.
 
@@ -196,12 +187,12 @@ class TorchEngine:
             module.eval()
         self.optimizer.optimizer.zero_grad()
         losses = []
-        for number, (head, of_head, center_rate) in enumerate(zip(self.heads, batches, center_rates, strict=True), 1):
+        for head, of_head, center_rate in zip(self.heads, batches, center_rates, strict=True):
             head.layer.learning_rate = center_rate
             with errors_of_head(head.name):
                 if head.margins:
                     head.layer.margin.take_options(head.margins(num_update))
-                losses.append(self._train_head(head, of_head, is_last=number == len(batches)))
+                losses.append(self._train_head(head, of_head, is_last=head is self.heads[-1]))
         self._update(learning_rate)
         for average in (self.averaged, self.mean):
             if average:
