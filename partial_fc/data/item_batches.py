@@ -240,9 +240,8 @@ class ItemBatches:
     @cached_property
     def _shape_in_set(self) -> tuple[int, ...]:
         """The shape of the labels of the first good item."""
-        for position in range(self.num_images):
-            with suppress(ValueError):
-                return np.shape(read_counted(self._without_augmentation, np.array([position]), 0)[0][1])[1:]
+        with suppress(ValueError):
+            return np.shape(first_items(self._without_augmentation, 1)[0].labels)[1:]
         return ()  # reading a batch tells what is wrong
 
     def labels(self) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity
 
-from partial_fc.data.batch import Inputs, map_inputs
+from partial_fc.data.batch import Inputs, map_inputs, num_items
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.consistency import arrays_digest
 from partial_fc.export.item_model import ItemModel
@@ -86,7 +86,7 @@ class Teacher:
         arrays = map_inputs(lambda tensor: tensor.numpy(), inputs)
         if self.pixels:
             arrays = arrays.transpose(0, 2, 3, 1)
-        return torch.from_numpy(self._onnx.embed(arrays, len(arrays))).float().to(self.device)
+        return torch.from_numpy(self._onnx.embed(arrays, num_items(arrays))).float().to(self.device)
 
     def check(self, examples: Inputs, embedding_size: int) -> None:
         """Raises ValueError if the teacher cannot embed some items, or not in ``embedding_size`` finite numbers."""

@@ -12,6 +12,7 @@ import default
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
+from partial_fc.export.item_model import ItemModel
 from partial_fc.training.trainer import train
 from partial_fc_torch.build import TorchFramework
 from train import main
@@ -83,8 +84,10 @@ def test_frozen_centers_stay_those_of_the_teacher(faces, teacher, tmp_path, opti
     assert torch.cosine_similarity(centers[0], centers[2]).mean() > 0.9  # random centers: near 0
 
 
-def test_a_training_resumes_to_the_same_bytes_with_a_teacher_of_the_users_network(tmp_path, caplog):
-    """The folder's ONNX file is used, because its network needs the user's code."""
+def test_a_training_resumes_to_the_same_bytes_with_a_teacher_of_the_users_network(tmp_path, caplog, monkeypatch):
+    """The folder's ONNX file is used, because its network needs the user's code, and embeds a batch at a time."""
+    sizes, embed = set(), ItemModel.embed
+    monkeypatch.setattr(ItemModel, "embed", lambda *arguments: sizes.update(arguments[2:]) or embed(*arguments))
     train(settings_of(tmp_path / "teacher", **OWN, seed=5), TorchFramework())
     changes = {**OWN, "teacher": str(tmp_path / "teacher"), "teacher_centers": "initial"}
     np.save(tmp_path / "weights.npy", np.arange(1, 31))
@@ -95,6 +98,7 @@ def test_a_training_resumes_to_the_same_bytes_with_a_teacher_of_the_users_networ
     for name in ("backbone.pth", "backbone.onnx", "rank_0_softmax_weight.pt"):
         assert (tmp_path / "resumed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     assert losses_of(tmp_path / "resumed") == losses_of(tmp_path / "whole")
+    assert 12 in sizes
     shutil.copy(tmp_path / "whole" / "backbone.onnx", tmp_path / "teacher")
     np.save(tmp_path / "weights.npy", np.ones(30))
     caplog.clear()
