@@ -189,6 +189,7 @@ SETTINGS = Schema(
         "uniform",
         "how negatives are drawn: uniform, frequency (in proportion to the items of a class), or a .npy file with a "
         "positive weight for each class",
+        path=True,
     ),
     Setting("sampling_correction", False, "weight each sampled negative class by 1 / its sampling probability"),
     Setting(
