@@ -342,9 +342,9 @@ class TorchEngine:
         return {**weights.statistic_arrays(self.backbone), **self._average_arrays(weights.statistic_arrays)}
 
     def _average_arrays(self, arrays_of: Callable[[nn.Module], Arrays]) -> Arrays:
-        averages: list[tuple[str, WeightAverage | None]] = [(AVERAGE, self.averaged), (MEAN, self._begun_mean)]
+        averages: dict[str, WeightAverage | None] = {AVERAGE: self.averaged, MEAN: self._begun_mean}
         arrays: Arrays = {}
-        for prefix, average in averages:
+        for prefix, average in averages.items():
             if average:
                 with average.in_backbone() as backbone:
                     arrays |= {f"{prefix}{name}": array for name, array in arrays_of(backbone).items()}
