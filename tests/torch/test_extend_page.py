@@ -63,7 +63,7 @@ def batches(steps):
 
 
 def assert_gradients(layer, features, labels, loss_of):
-    """Compares the gradients of a layer with those of a loss of the cosines (16, 30) in float64."""
+    """Compares the gradients of a layer with a loss of the cosines (16, 30) in float64."""
     local = features.clone().requires_grad_()
     layer(local, labels).backward()
     inputs, centers = features.double().requires_grad_(), layer.weight.detach().double().requires_grad_()

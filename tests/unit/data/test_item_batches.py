@@ -27,7 +27,7 @@ def test_ranks_have_the_parts_of_one_batch(inputs):
     np.testing.assert_array_equal(LABELS[(values[2][:, 0] / 2).astype(int)], one.labels)
 
 
-def test_the_digest_is_that_of_content_and_names():
+def test_the_digest_depends_on_content_and_names():
     digests = {batches_of().digest, batches_of(INPUTS["values"]).digest}
     digests.add(batches_of({**INPUTS, "mask": ~INPUTS["mask"]}).digest)
     digests.add(batches_of({"others": INPUTS["values"], "mask": INPUTS["mask"]}).digest)
@@ -96,7 +96,7 @@ def test_what_a_set_reads_wrongly_is_refused(changes, message):
             batches.batch(0, first)
 
 
-def test_the_time_that_a_set_waits_is_that_of_reading():
+def test_the_time_that_a_set_waits_counts_as_reading():
     class Slow(ArrayItems):
         def read(self, positions, epoch):
             time.sleep(0.3)  # much longer than delays of a busy machine
