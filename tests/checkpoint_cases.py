@@ -1,5 +1,7 @@
 """Test cases for checkpoints, shared by both trainers: ``make(**arguments)`` builds a SmallTraining."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -148,7 +150,7 @@ def a_checkpoint_of_another_training_is_refused(make, folder, cases):
 def mapped_classes_are_restored_and_new_ones_keep_their_initial_centers(make, folder):
     first = make().fit(3, folder, every=100)
     class_map = np.array([5, -1, 12, 0, -1, -1, 7, 1, 2, 3, 4, 6, 8, 9, 10, 11, -1])
-    saved, kept = newest(first, folder).with_classes(class_map), class_map >= 0
+    saved, kept = replace(newest(first, folder), class_map=class_map), class_map >= 0
     second = make(classes=len(kept))
     fresh = second.rows_of_all("weight")
     second.fit(3, saved=saved)

@@ -41,6 +41,7 @@ class EngineMethods:
         return self.context.device_type == "gpu"
 
     averages_weights = False
+    facts: dict[str, str] = {}
     head_losses: dict[str, mx.nd.NDArray] = {}  # only the PyTorch trainer has heads
 
     @property

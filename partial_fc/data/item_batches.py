@@ -1,4 +1,4 @@
-"""The batches of one rank, of any set whose items can be read by position; they resume at any number of ranks.
+"""The batches of one rank from a set that reads items by position; they resume at any number of ranks.
 
 Shapes: N items, B local batch, R ranks, G = B*R global batch, C classes, P positions, n labels of an item.
 """
@@ -26,7 +26,7 @@ DIGESTED_INDICES = 1 << 12  # indices whose positions identify a set's own order
 class Items(Protocol):
     """A set of N labelled items; ``len(items)`` is N. Several threads call ``read`` at the same time.
 
-    An item has one label, or as many as n; then labels are (..., n), and -1 stands for each that an item lacks.
+    An item has one label, or up to n; then labels are (..., n), and -1 stands for a missing label.
 
     These attributes are optional:
 
@@ -73,7 +73,7 @@ class ArrayItems:
 
     Args:
         inputs: (N, ...), one array or several by name.
-        labels: (N,) integers, or (N, n) with -1 for those that an item lacks, or a list of up to n for each item.
+        labels: (N,) integers, or (N, n) with -1 for missing labels, or a list of up to n for each item.
         rows: (N,) integers, which rows of ``inputs`` (M, ...) are items; None for all. ``inputs`` are not copied, so
             that the ranks of a host can share a memory map.
 
@@ -119,7 +119,7 @@ class ItemBatches:
         rank, size: this rank, and R.
         seed: of the order.
         skip_bad_items: number of bad items that may be replaced by the following one, see ReadLog.
-        labels_per_item: number of labels that are drawn anew in every epoch from those of an item; 0 takes all.
+        labels_per_item: number of labels drawn anew from each item in every epoch; 0 takes all.
 
     Attributes:
         num_images: N.
@@ -240,9 +240,8 @@ class ItemBatches:
     @cached_property
     def _shape_in_set(self) -> tuple[int, ...]:
         """The shape of the labels of the first good item."""
-        for position in range(self.num_images):
-            with suppress(ValueError):
-                return np.shape(read_counted(self._without_augmentation, np.array([position]), 0)[0][1])[1:]
+        with suppress(ValueError):
+            return np.shape(first_items(self._without_augmentation, 1)[0].labels)[1:]
         return ()  # reading a batch tells what is wrong
 
     def labels(self) -> np.ndarray:

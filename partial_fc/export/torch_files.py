@@ -12,8 +12,8 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"  # what PyTorch's trainer w
 
 
 def is_torch_model(path: str) -> bool:
-    """Returns whether a path is a PyTorch file or a folder with one."""
-    names = os.listdir(path) if os.path.isdir(path) else [path]
+    """Returns whether a path is a PyTorch file or a folder with one, besides class centers."""
+    names = [name for name in os.listdir(path) if not name.startswith("rank_")] if os.path.isdir(path) else [path]
     return any(name.endswith(ENDINGS) for name in names)
 
 

@@ -20,6 +20,7 @@ def inclusion_probabilities(weights: np.ndarray, count: int) -> np.ndarray:
     Returns:
         (L,) float64.
     """
+    weights = weights / weights.max(initial=0)  # so that no sum overflows
     certain = np.zeros(len(weights), bool)
     while not certain.all():
         factor = (count - certain.sum()) / weights[~certain].sum()
@@ -34,13 +35,15 @@ def checked_weights(weights: Any, num_classes: int) -> np.ndarray:
     """Returns weights of all classes as (C,) float64.
 
     Raises:
-        ValueError: There is another number of weights, or one is not a positive number.
+        ValueError: There is another number of weights, or one is not a positive real number.
     """
-    values = np.asarray(weights, np.float64)
-    if values.shape != (num_classes,):
+    values = np.asarray(weights)
+    if values.shape != (num_classes,) or values.dtype.kind not in "iuf":
         raise ValueError(
-            f"the sampling weights have the shape {values.shape}, expected ({num_classes},), one per class"
+            f"the sampling weights are {values.dtype} of the shape {values.shape}, expected ({num_classes},) real "
+            "numbers, one per class"
         )
+    values = values.astype(np.float64)
     wrong = ~(np.isfinite(values) & (values > 0))
     if wrong.any():
         number = int(wrong.argmax())

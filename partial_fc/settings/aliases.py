@@ -16,9 +16,7 @@ LR_FUNC = Setting("lr_func", [], "", item=float, function=True, **RATE)
 _CUTOUT = Alias("task_options", ("cutout",), Setting("cutout", 0, "", at_least=0))
 _MIN_IMAGES = Alias("task_options", ("min_images_per_class",), Setting("min_images_per_class", 0, "", at_least=0))
 _MARGINS = Alias(
-    "margin_options",
-    ("m1", "m2", "m3"),
-    Setting("margins", (1.0, 0.5, 0.0), "", item=float, length=3, by_epoch=True),
+    "margin_options", ("m1", "m2", "m3"), Setting("margins", (1.0, 0.5, 0.0), "", item=float, length=3, by_epoch=True)
 )
 _STEPS = Setting("lr_steps", [], "", item=int, at_least=1)
 _LOGITS_CACHE = Alias("layer_options", ("logits_cache_mb",))

@@ -54,7 +54,7 @@ def check_settings(
     if settings["sampling_correction"] and 0 in (ratios if isinstance(ratios, list) else [ratios]):
         raise SettingsError(NOTHING_TO_CORRECT)
     if not settings["sampling"].endswith(".npy"):
-        choose("sampling", settings["sampling"], SAMPLINGS)
+        choose("sampling", settings["sampling"], SAMPLINGS, "a .npy file of weights")
     if settings["fp16"] and settings["bf16"]:
         raise SettingsError("fp16 and bf16 are both set: choose float16 or bfloat16")
     if settings["ema_decay"] and settings["average_checkpoints"]:

@@ -12,17 +12,7 @@ from .precedence import heads_of, resolve_settings, todays_names, value_of
 from .presets import dataset, loss, network
 
 # The names that default.py of a clone exports, except for generate_config, which it defines itself.
-__all__ = [
-    "SETTINGS",
-    "config",
-    "dataset",
-    "describe_settings",
-    "heads",
-    "heads_of",
-    "loss",
-    "network",
-    "todays_names",
-]
+__all__ = ["SETTINGS", "config", "dataset", "describe_settings", "heads", "heads_of", "loss", "network", "todays_names"]
 
 
 class Config(edict):

@@ -1,6 +1,7 @@
 """Every setting of both trainers with its default and bounds."""
 
 from pathlib import Path
+from typing import Any
 
 import partial_fc.training
 from partial_fc.data.label_runs import MAX_LABELS
@@ -28,6 +29,10 @@ TEACHER_CENTERS = ("none", "initial", "frozen")
 
 def _options(name: str, help: str, part: str = "", trainer: str = "") -> Setting:
     return Setting(name, "", help, options=OPTIONS.get(name, ()), part=part, trainer=trainer)
+
+
+def _torch_setting(name: str, default: Any, help: str, **details: Any) -> Setting:
+    return Setting(name, default, help, trainer="torch", **details)
 
 
 # Setting -> names of it in other programs that are not near to its name.
@@ -87,20 +92,18 @@ SETTINGS = Schema(
     Setting(
         "data_root", "/train_tmp", "folder that holds the data sets as <data_root>/<data_name>/train.rec", path=True
     ),
-    Setting(
+    _torch_setting(
         "labels",
         "",
         "file of the items' labels, used instead of the labels in the set: .npy, integers (N,) or (N, P), -1 for none",
         path=True,
-        trainer="torch",
     ),
-    Setting(
+    _torch_setting(
         "labels_per_item",
         0,
-        "number of labels drawn anew per epoch from those of each item; 0 takes all",
+        "number of labels drawn anew from each item per epoch; 0 takes all",
         at_least=0,
         at_most=MAX_LABELS,
-        trainer="torch",
     ),
     Setting("data_name", "", "name of the data set's folder in data_root (default: set by dataset)"),
     Setting(
@@ -133,12 +136,11 @@ SETTINGS = Schema(
         at_least=0,
         at_most=256,
     ),
-    Setting(
+    _torch_setting(
         "heads",
         "",
         "TOML, JSON or YAML file with several heads, each with its own set, classes and loss, over one backbone",
         path=True,
-        trainer="torch",
     ),
     Setting("debug", False, "train on dummy images instead of the data set"),
     Setting(
@@ -153,14 +155,11 @@ SETTINGS = Schema(
     Setting("embedding_size", 512, "dimension of the embeddings", at_least=1, at_most=65536),
     _options("network_options", "arguments of the network, such as dropout=0.4"),
     Setting("fp16", False, "compute the backbone in float16 (GPUs only); all else, and saved files, in float32"),
-    Setting("bf16", False, "compute the backbone in bfloat16; all else, and saved files, in float32", trainer="torch"),
+    _torch_setting("bf16", False, "compute the backbone in bfloat16; all else, and saved files, in float32"),
     "Loss",
     Setting("loss_s", 64.0, "scale s of the logits", at_least=1, at_most=10**4),
-    Setting(
-        "margin",
-        "combined",
-        f"margin: {', '.join(MARGINS)}, or your own as package.module:name (default: set by loss)",
-        trainer="torch",
+    _torch_setting(
+        "margin", "combined", f"margin: {', '.join(MARGINS)}, or your own as package.module:name (default: set by loss)"
     ),
     _options(
         "margin_options",
@@ -168,12 +167,11 @@ SETTINGS = Schema(
         "PyTorch also one value per epoch, such as m2=[0.0,0.3], or a ramp of [epoch,value] pairs",
         "margin",
     ),
-    Setting(
+    _torch_setting(
         "objective",
         "softmax",
         f"loss of an item from its target and negative logits: {', '.join(OBJECTIVES)}, or your own as "
         "package.module:name",
-        trainer="torch",
     ),
     _options("objective_options", "arguments of the objective, such as weight=0.7", "objective", trainer="torch"),
     "Class centers",
@@ -186,31 +184,29 @@ SETTINGS = Schema(
         at_most=1,
         by_epoch=True,
     ),
-    Setting(
+    _torch_setting(
         "sampling",
         "uniform",
         "how negatives are drawn: uniform, frequency (in proportion to the items of a class), or a .npy file with a "
         "positive weight for each class",
-        trainer="torch",
+        path=True,
     ),
     Setting("sampling_correction", False, "weight each sampled negative class by 1 / its sampling probability"),
     Setting(
         "bank_on_gpu", True, "store the class centers and their momentum on the GPU; False stores them in host memory"
     ),
     Setting("bank_folder", "", "folder in which to store the class centers and their momentum as files", path=True),
-    Setting(
+    _torch_setting(
         "center_optimizer",
         "sgd",
         "optimizer of the class centers: sgd, adamw, adagrad, or your own as package.module:name",
-        trainer="torch",
     ),
     _options("layer_options", "arguments of the classification layer, such as dtype=bfloat16"),
     "Optimization",
-    Setting(
+    _torch_setting(
         "optimizer",
         "sgd",
         "optimizer of the backbone: sgd, adamw, a class of torch.optim, or your own as package.module:name",
-        trainer="torch",
     ),
     _options("optimizer_options", "arguments of the backbone's optimizer, such as eps=1e-6", "optimizer"),
     Setting("momentum", 0.9, "momentum of SGD, for the backbone and the class centers", at_least=0, below=1),
@@ -218,36 +214,31 @@ SETTINGS = Schema(
     Setting(
         "max_grad_norm", 0.0, "norm to which the backbone's gradients are clipped; 0 disables clipping", at_least=0
     ),
-    Setting(
+    _torch_setting(
         "gradient_acc",
         1,
         "number of micro-batches of batch_size whose gradients are accumulated per update",
         at_least=1,
         at_most=65536,
-        trainer="torch",
     ),
-    Setting(
+    _torch_setting(
         "part_rates",
         [],
         "factors of the learning rate by part of the backbone, such as conv1=0,layer1=0.1; 0 freezes a part",
         item=str,
-        trainer="torch",
     ),
-    Setting(
+    _torch_setting(
         "ema_decay",
         0.0,
         "decay of the moving average of the backbone's weights, which is also verified and saved; 0 disables it",
         at_least=0,
         below=1,
-        trainer="torch",
     ),
-    Setting(
+    _torch_setting(
         "average_checkpoints",
         0,
-        "number of epochs, the last ones, at whose ends the weights of the final backbone are averaged; 0 takes the "
-        "last weights",
+        "number of last epochs; the final backbone is the mean of the weights at their ends; 0 takes the last weights",
         at_least=0,
-        trainer="torch",
     ),
     Setting("seed", 0, "seed of all random numbers", at_least=0, below=2**31),
     "Learning rate schedule",
@@ -262,27 +253,18 @@ SETTINGS = Schema(
     Setting("warmup_epoch", -1, "number of epochs of warm-up; -1 disables it", at_least=-1),
     Setting("max_update", 32000, "number of updates to train, unless num_epoch is set", at_least=0, at_most=10**9),
     "Processes",
-    Setting(
-        "backend",
-        "",
-        "backend of torch.distributed (default: nccl on GPUs, otherwise gloo)",
-        choices=BACKENDS,
-        trainer="torch",
+    _torch_setting(
+        "backend", "", "backend of torch.distributed (default: nccl on GPUs, otherwise gloo)", choices=BACKENDS
     ),
-    Setting(
+    _torch_setting(
         "gradient_dtype",
         "float32",
         "data type in which the ranks average the backbone's gradients; float16 requires fp16",
         choices=GRADIENT_DTYPES,
-        trainer="torch",
     ),
     Setting("step_timeout", 600, "seconds without a finished step after which the job ends", at_least=1, at_most=10**9),
     Setting(
-        "host_timeout",
-        15,
-        "seconds of silence from another host after which the job ends",
-        at_least=3,
-        at_most=10**9,
+        "host_timeout", 15, "seconds of silence from another host after which the job ends", at_least=3, at_most=10**9
     ),
     "Pretrained weights",
     Setting(
@@ -304,37 +286,27 @@ SETTINGS = Schema(
         choices=NEW_CENTERS,
     ),
     "Distillation",
-    Setting(
+    _torch_setting(
         "teacher",
         "",
-        "trained model whose embeddings the backbone learns: the output folder of a training, a state_dict file, or an "
-        "ONNX file",
+        "trained model to learn embeddings from: output folder of a training, state_dict file, or ONNX file",
         path=True,
-        trainer="torch",
     ),
-    Setting(
-        "teacher_weight",
-        100.0,
-        "factor of the mean of 1 - cosine to the teacher's embeddings",
-        above=0,
-        at_most=10**4,
-        trainer="torch",
+    _torch_setting(
+        "teacher_weight", 100.0, "factor of the mean of 1 - cosine to the teacher's embeddings", above=0, at_most=10**4
     ),
-    Setting(
+    _torch_setting(
         "softmax_weight",
         1.0,
-        "factor of the gradient that the backbone gets from the softmax beside a teacher; 0 learns from the teacher "
-        "alone",
+        "factor of the backbone's gradient from the softmax beside a teacher; 0 learns from the teacher alone",
         at_least=0,
         at_most=10**4,
-        trainer="torch",
     ),
-    Setting(
+    _torch_setting(
         "teacher_centers",
         "none",
         "class centers of the teacher's training, of the same classes: none, the initial centers, or frozen",
         choices=TEACHER_CENTERS,
-        trainer="torch",
     ),
     "Output",
     Setting("models_root", "models", "folder that holds the run folders <network>-<loss>-<dataset>", path=True),

@@ -232,8 +232,10 @@ def complete(values: Mapping[str, Any], root: str) -> Settings:
     joined = SETTINGS.join_options(values)
     settings = {name: joined.get(name, setting.default) for name, setting in SETTINGS.settings.items()}
     for name, setting in SETTINGS.settings.items():
-        if setting.path and settings[name] not in KEYWORDS and not (name == "rec" and is_name(settings[name])):
-            settings[name] = absolute(settings[name], root)
+        value = settings[name]
+        is_word = name == "rec" and is_name(value) or name == "sampling" and not value.endswith(".npy")
+        if setting.path and value not in KEYWORDS and not is_word:
+            settings[name] = absolute(value, root)
     rec = settings["rec"]
     settings["rec"] = set_path(rec) if rec and not is_name(rec) else rec
     return settings

@@ -96,7 +96,7 @@ class TorchTraining(TrainingProgram):
         self.file, self.description = TorchTraining.file, TorchTraining.description
         if "--print-config" in words:
             return super().run(words)
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(PREEMPTED))  # until torchrun handles it
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(PREEMPTED))  # until torchrun handles it
         signal.signal(signal.SIGUSR1, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         release_signals()
         # Refuses settings before torchrun starts.
@@ -110,7 +110,7 @@ class TorchTraining(TrainingProgram):
             self._build_tasks(settings, prepares=True)
         except (Exception, SystemExit) as error:
             is_refusal = isinstance(error, (OSError, ValueError, ImportError))
-            if not (is_refusal or place_in_user_code(error)):
+            if getattr(error, "code", None) == PREEMPTED or not (is_refusal or place_in_user_code(error)):
                 raise
             say(self._message(error if is_refusal else refusal(error)), sys.stderr)
             sys.exit(REFUSED)

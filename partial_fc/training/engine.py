@@ -110,6 +110,7 @@ class Engine(Protocol):
         rank_flags: this rank's flags, sent to all ranks with the labels of the next step.
         all_rank_flags: (R,) int64, the RankFlags of all ranks in the last step.
         loss_scale: loss scale of a float16 backbone, else None.
+        facts: digests of the files that it was built from, by name, the same on all ranks; for checkpoints.
         draws_random_numbers: whether a training step draws random numbers, such as for dropout.
         averages_weights: whether there is a moving average of the backbone's weights.
         model_format: format of weights and momentum.
@@ -141,6 +142,9 @@ class Engine(Protocol):
 
     @property
     def model_format(self) -> ModelFormat: ...
+
+    @property
+    def facts(self) -> Mapping[str, str]: ...
 
     @property
     def draws_random_numbers(self) -> bool: ...

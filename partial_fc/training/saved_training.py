@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -71,30 +71,18 @@ ReadFiles = Callable[[str, bool], Pretrained | None]  # Framework.read_pretraine
 ReadForeign = Callable[[str, int], ForeignCheckpoint | None]  # Framework.read_checkpoint
 
 
+@dataclass
 class SavedTraining:
-    """A checkpoint in which every byte has been verified.
+    """A checkpoint in which every byte has been verified."""
 
-    Attributes:
-        path: folder of the checkpoint.
-        manifest: see Manifest.
-        model_format: see ModelFormat.
-        class_map: (C,) int64 to resume with other classes, see CenterBank.load_classes; None for the same classes.
-        foreign: content of another program's checkpoint; None for a checkpoint of this program.
-    """
+    path: str  # folder of the checkpoint
+    manifest: Manifest
+    class_map: np.ndarray | None = None  # (C,) int64, see CenterBank.load_classes; None for the same classes
+    foreign: ForeignCheckpoint | None = None  # content of another program's checkpoint; None for one of this program
+    model_format: ModelFormat = field(init=False)
 
-    def __init__(
-        self,
-        path: str,
-        manifest: Manifest,
-        class_map: np.ndarray | None = None,
-        foreign: ForeignCheckpoint | None = None,
-    ):
-        self.path, self.manifest, self.model_format = path, manifest, ModelFormat.of(path, manifest)
-        self.class_map, self.foreign = class_map, foreign
-
-    def with_classes(self, class_map: np.ndarray) -> SavedTraining:
-        """Returns this checkpoint for a training with other classes."""
-        return SavedTraining(self.path, self.manifest, class_map, self.foreign)
+    def __post_init__(self) -> None:
+        self.model_format = ModelFormat.of(self.path, self.manifest)
 
     @property
     def position(self) -> Position:
@@ -325,7 +313,7 @@ def find_checkpoint(settings, folder: str, collectives: Collectives, read_foreig
     if settings.class_map and real(checkpoint.path) == real(settings.resume):
         num_saved = checkpoint.manifest.num_classes
         class_map = collectives.run_on_all_ranks("class_map", lambda: load_class_map(settings, num_saved))
-        checkpoint = checkpoint.with_classes(class_map)
+        checkpoint = replace(checkpoint, class_map=class_map)
     elif settings.new_centers == MEAN:
         messages.append("new_centers is ignored: the class centers come from the checkpoint")
     return ResumePlan(checkpoint, in_folder, restarted or in_folder, messages)

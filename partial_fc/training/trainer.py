@@ -85,7 +85,7 @@ def train(
     collectives = framework.collectives
     watch = collectives.watch(settings.step_timeout, settings.host_timeout)
     folder, job_settings = output_folder(settings), settings
-    settings = heads[0].settings if heads else settings  # the first head's hold for everything that heads share
+    settings = heads[0].settings if heads else settings  # the first head's settings also apply to what the heads share
     task = build_task(settings)
     quiet = lines_in_quiet_phases(collectives)
     with watch, console(collectives.rank), quiet, closing(build_data(settings, task, framework, heads)) as data:
@@ -163,7 +163,7 @@ class Trainer:
         settings, engine = training.settings, training.engine
         self.settings, self.engine, self.data = settings, engine, training.data
         self.heads, self.job_settings, self.defaults = training.heads, job_settings, defaults
-        self.framework, self.run_folder, self.plan, self.facts = framework, run_folder, plan, facts
+        self.framework, self.run_folder, self.plan, self.facts = framework, run_folder, plan, {**facts, **engine.facts}
         self.trackers, self.epochs, self.todays_names = trackers, training.epochs, todays_names
         self.collectives, self.rank = engine.collectives, engine.collectives.rank
         self.loop = LoopState()
@@ -177,7 +177,7 @@ class Trainer:
             checkpoint_folder(settings, run_folder.path),
             settings.checkpoint_every,
             self._state,
-            {**facts, "time": time.strftime("%Y-%m-%d %H:%M:%S %z")},
+            {**self.facts, "time": time.strftime("%Y-%m-%d %H:%M:%S %z")},
             plan.resumed_update or 0,
             self.loop,
             options_of(settings, "checkpoint_options").minutes,
@@ -222,7 +222,7 @@ class Trainer:
             self._finish(savers)
         except Preempted:  # the checkpoint callback has saved
             raise
-        except StopRequested:  # during a save, or a verification, whose figures the checkpoint will lack
+        except StopRequested:  # during a save, or a verification; the checkpoint lacks its figures
             self.checkpoint.save(self.engine.num_update)
             raise Preempted(self.engine.num_update) from None
         except KeyboardInterrupt:  # the second Ctrl-C

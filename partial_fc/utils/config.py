@@ -466,7 +466,5 @@ def read_settings(path: str) -> dict[str, Any]:
     """Reads the settings in a file of JSON, TOML or YAML by its ending; `Schema.read` checks their values."""
     try:
         return read_object(path, LARGEST)
-    except OSError as error:
-        raise SettingsError(f"cannot read the settings in {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise SettingsError(f"cannot read the settings in {path}: {error}") from None
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"cannot read the settings in {path}: {getattr(error, 'strerror', error)}") from None

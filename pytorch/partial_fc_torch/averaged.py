@@ -72,10 +72,10 @@ class EpochMean(WeightAverage):
 
     def __init__(self, backbone: nn.Module, first: int, ends: Collection[int]):
         super().__init__(backbone)
-        self.first, self._ends, self.count = first, ends, 0
+        self.first, self.ends, self.count = first, ends, 0
 
     def update(self, num_update: int) -> None:
         """Adds the weights after an update, counted from 1, if an epoch ends with it."""
-        if num_update in self._ends:
+        if num_update in self.ends:
             self.count += 1
             self.move(1 / self.count)

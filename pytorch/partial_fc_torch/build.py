@@ -16,6 +16,7 @@ from partial_fc.checkpoint.model_format import TORCH
 from partial_fc.data.batch import Batch, Inputs
 from partial_fc.data.head_data import HeadData
 from partial_fc.data.training_data import Batches, DataLoader, DummyData
+from partial_fc.distributed.consistency import arrays_digest
 from partial_fc.distributed.errors import errors_of_head
 from partial_fc.layer.center_states import center_bytes
 from partial_fc.layer.margins import COMBINED
@@ -24,13 +25,7 @@ from partial_fc.training.class_weights import sampling_weights
 from partial_fc.training.heads import Head
 from partial_fc.training.next_commands import PARTIAL_FC
 from partial_fc.training.saving import AVERAGE, CenterSave, SaveCallback
-from partial_fc.training.schedule import (
-    Epochs,
-    RateFactor,
-    learning_rates,
-    lists_by_epoch,
-    margin_options_by_update,
-)
+from partial_fc.training.schedule import Epochs, RateFactor, learning_rates, lists_by_epoch, margin_options_by_update
 from partial_fc.training.schedules import check_by_epoch, value_in_epoch
 from partial_fc.training.tasks.task import Task
 from partial_fc.training.trackers.tensorboard import drawn_ending
@@ -53,19 +48,12 @@ from .layer.objectives import find_objective
 from .layer.optimizers import optimizer_named
 from .memory_format import takes_channels_last, use_channels_last
 from .onnx_export import OnnxExport
-from .optimizers import (
-    BackboneOptimizer,
-    build_optimizer,
-    freeze,
-    frozen_modules,
-    optimizer_class,
-    read_factors,
-)
+from .optimizers import BackboneOptimizer, build_optimizer, freeze, frozen_modules, optimizer_class, read_factors
 from .partial_fc import PartialFC
 from .pretrained import config_content
 from .published_files import read_pretrained
 from .saving import save_model
-from .teacher import Distillation, open_teacher, take_teacher_centers
+from .teacher import Distillation, Teacher, take_teacher_centers
 
 HEADS = "heads"  # folder in the output folder with the class centers of the heads after the first
 
@@ -240,18 +228,23 @@ class TorchFramework:
     ) -> TorchEngine:
         """Builds the engine, see Framework.build_engine; its centers are saved to ``folder``.
 
-        Collectives: with a teacher, all-gathers ``status.teacher`` and ``agree``; all-gathers ``status.memory_bank``
-        and ``status.module``; the broadcasts of DistributedDataParallel; all-gather ``status.optimizer``.
+        Collectives: with a teacher, all-gather ``status.teacher``; all-gathers ``status.memory_bank``, ``agree`` and
+        ``status.module``; the broadcasts of DistributedDataParallel; all-gather ``status.optimizer``.
         """
         heads = heads or [Head("", settings)]
         collectives = self.collectives
         logging.info("%s", device_line(self.device))
         logging.info("%s", precision_line(settings, self.device, collectives.size))
-        distillation = None
+        distillation, facts = None, dict[str, str]()
+
+        def open_teacher() -> Teacher:
+            teacher = Teacher(settings.teacher, task.pixels, self.device)
+            teacher.check(data.sample(2), settings.embedding_size)
+            return teacher
+
         if settings.teacher:
-            open_own = partial(open_teacher, settings, task, data.sample(2), self.device)
-            teacher = collectives.run_on_all_ranks("teacher", open_own)
-            collectives.assert_same_on_all_ranks({"teacher": teacher.digest})  # each host reads its own disk
+            teacher = collectives.run_on_all_ranks("teacher", open_teacher)
+            facts["content of teacher"] = teacher.digest
             distillation = Distillation(teacher, settings.teacher_weight, collectives)
 
         def build_heads() -> list[LayerHead]:
@@ -262,6 +255,8 @@ class TorchFramework:
                 with errors_of_head(head.name):
                     margins = margins_by_update(head.settings, epochs)
                     weights = sampling_weights(head.settings, of_head)
+                    if weights is not None:
+                        facts[f"weights of sampling {head.name}".strip()] = arrays_digest({"": weights})
                     layer = self.build_layer(head.settings, path, model_format, weights)
                     if settings.teacher_centers != "none":
                         take_teacher_centers(settings.teacher, layer)
@@ -269,6 +264,7 @@ class TorchFramework:
             return built
 
         layer_heads = collectives.run_on_all_ranks("memory_bank", build_heads)
+        collectives.assert_same_on_all_ranks(facts)  # each host reads its own disk
         layer = layer_heads[0].layer
         backbone = collectives.run_on_all_ranks("module", lambda: self.build_backbone(settings, task, model_format))
         model = data_parallel(backbone, layer, getattr(torch, settings.gradient_dtype))
@@ -299,6 +295,7 @@ class TorchFramework:
             frozen=frozen_modules(backbone, factors),
             heads=layer_heads,
             distillation=distillation,
+            facts=facts,
         )
         return collectives.run_on_all_ranks("optimizer", build)
 
@@ -364,12 +361,7 @@ class TorchFramework:
         return backbone
 
     def build_savers(
-        self,
-        settings,
-        engine: TorchEngine,
-        folder: str,
-        examples: Inputs,
-        metadata: Callable[..., Mapping[str, str]],
+        self, settings, engine: TorchEngine, folder: str, examples: Inputs, metadata: Callable[..., Mapping[str, str]]
     ) -> tuple[SaveCallback, ...]:
         """Builds the callbacks that save the backbone and the class centers, see Framework.build_savers.
 

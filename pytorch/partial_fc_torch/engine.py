@@ -4,8 +4,9 @@ Shapes: B local batch, R ranks, N items, E embedding.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,6 +91,7 @@ class TorchEngine:
             get the gradient of its own loss, without the weight. None is ``layer`` alone.
         distillation: adds a teacher's loss to the layer's loss, for one head; None for no teacher.
             ``head_losses`` then has the losses "softmax" and "teacher", without their weights.
+        facts: see Engine.
 
     Attributes:
         backbone: the module without DistributedDataParallel.
@@ -126,14 +128,16 @@ class TorchEngine:
         frozen: Sequence[nn.Module] = (),
         heads: Sequence[LayerHead] | None = None,
         distillation: Distillation | None = None,
+        facts: Mapping[str, str] = MappingProxyType({}),
     ):
         self._parallel, self._forward = model, torch.compile(model) if compiled else model
         self.backbone = model.module if isinstance(model, DistributedDataParallel) else model
         self.layer, self.rates, self.network, self._frozen = layer, rates, network, frozen
-        self.collectives, self.device = layer.collectives, layer.device
+        self.collectives, self.device, self.on_gpu = layer.collectives, layer.device, layer.device.type == "cuda"
         if self.collectives.size > 1 and self.backbone is model:
             raise ValueError("with several ranks, pass what data_parallel(backbone, layer) returns")
         self.heads, self.distillation = heads or [LayerHead("", layer)], distillation
+        self.facts = facts
         self._teacher_losses: list[torch.Tensor] = []  # of the micro-batches of a step
         self.banks = {head.name if number else "": TorchBank(head.layer) for number, head in enumerate(self.heads)}
         self.memory_bank = self.banks[""]
@@ -145,6 +149,7 @@ class TorchEngine:
         self.loss_scale = self._scaling.scale if self._scaling else None
         self._memory_format = format_of(self.backbone)
         self.optimizer = optimizer(self.backbone)
+        self.averages_weights = bool(ema_decay)
         self.averaged = AveragedBackbone(self.backbone, ema_decay) if ema_decay else None
         self.mean = EpochMean(self.backbone, *last_ends) if last_ends else None
 
@@ -165,16 +170,6 @@ class TorchEngine:
             return TORCH._replace(momentum_convention=self.momentum_convention)
         return ModelFormat(self.backbone.eps, self.backbone.pixel_scale, self.momentum_convention)
 
-    @property
-    def on_gpu(self) -> bool:
-        """Whether the device is a GPU."""
-        return self.device.type == "cuda"
-
-    @property
-    def averages_weights(self) -> bool:
-        """Whether the engine keeps a moving average of the backbone's weights."""
-        return self.averaged is not None
-
     def step(self, batch: Batch | Sequence[Batch]) -> torch.Tensor:
         """Trains on one batch; returns the mean loss over the global batch, possibly before the device is done.
 
@@ -192,24 +187,24 @@ class TorchEngine:
             module.eval()
         self.optimizer.optimizer.zero_grad()
         losses = []
-        for number, (head, of_head, center_rate) in enumerate(zip(self.heads, batches, center_rates, strict=True), 1):
+        for head, of_head, center_rate in zip(self.heads, batches, center_rates, strict=True):
             head.layer.learning_rate = center_rate
             with errors_of_head(head.name):
                 if head.margins:
                     head.layer.margin.take_options(head.margins(num_update))
-                losses.append(self._train_head(head, of_head, is_last=number == len(batches)))
+                losses.append(self._train_head(head, of_head, is_last=head is self.heads[-1]))
         self._update(learning_rate)
         for average in (self.averaged, self.mean):
             if average:
                 average.update(self.num_update)
+        parts = [(head.name, head.weight, loss) for head, loss in zip(self.heads, losses)]
         if self.distillation:
             loss, self._teacher_losses = self.distillation.mean_loss(self._teacher_losses), []
-            self.head_losses = {"softmax": losses[0], "teacher": loss}
-            return self.heads[0].weight * losses[0].to(loss.device) + self.distillation.weight * loss
-        if len(batches) == 1:
+            parts = [("softmax", self.heads[0].weight, losses[0]), ("teacher", self.distillation.weight, loss)]
+        if len(parts) == 1:
             return losses[0]
-        self.head_losses = {head.name: loss for head, loss in zip(self.heads, losses)}
-        return torch.stack([head.weight * loss for head, loss in zip(self.heads, losses)]).sum()
+        self.head_losses = {name: loss for name, _, loss in parts}
+        return torch.stack([weight * loss.to(self.device) for _, weight, loss in parts]).sum()
 
     def _train_head(self, head: LayerHead, batch: Batch, is_last: bool) -> torch.Tensor:
         """Adds the gradients of the backbone from a head, in micro-batches, and updates its centers; returns its loss.
@@ -347,9 +342,9 @@ class TorchEngine:
         return {**weights.statistic_arrays(self.backbone), **self._average_arrays(weights.statistic_arrays)}
 
     def _average_arrays(self, arrays_of: Callable[[nn.Module], Arrays]) -> Arrays:
-        averages: list[tuple[str, WeightAverage | None]] = [(AVERAGE, self.averaged), (MEAN, self._begun_mean)]
+        averages: dict[str, WeightAverage | None] = {AVERAGE: self.averaged, MEAN: self._begun_mean}
         arrays: Arrays = {}
-        for prefix, average in averages:
+        for prefix, average in averages.items():
             if average:
                 with average.in_backbone() as backbone:
                     arrays |= {f"{prefix}{name}": array for name, array in arrays_of(backbone).items()}
@@ -396,17 +391,15 @@ class TorchEngine:
                 weights.set_weights(backbone, average, self.network)
         elif self.averaged and logs:
             logging.warning("the checkpoint has no averaged weights: the average starts at update %d", num_update)
-        if self.mean and MEAN_WINDOW in arrays:
-            first, count = map(int, arrays[MEAN_WINDOW])
+        if self.mean:
+            first, count = arrays.get(MEAN_WINDOW, (None, 0))
             if first == self.mean.first:
                 with self.mean.in_backbone() as backbone:
                     weights.set_weights(backbone, with_prefix(MEAN), self.network)
-                self.mean.count = count
-            elif logs:
+                self.mean.count = int(count)
+            elif logs and any(end <= num_update for end in self.mean.ends):
                 logging.warning(
-                    "the checkpoint's mean of weights begins with epoch %d, this training's with epoch %d: it starts "
-                    "anew, without epochs before update %d",
-                    first,
+                    "the checkpoint has no mean of the weights from epoch %d on: the mean starts at update %d",
                     self.mean.first,
                     num_update,
                 )

@@ -89,7 +89,7 @@ class OnnxExport:
     def validate_export(self) -> None:
         """Raises ValueError if onnxruntime cannot run the file; logs a warning if it has a later opset.
 
-        Does not compare embeddings, because those of an untrained network may have large errors.
+        Does not compare embeddings, because an untrained network may give large errors.
         """
         from partial_fc.export import parity
         from partial_fc.export.model import run_session

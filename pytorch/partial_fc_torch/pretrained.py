@@ -120,7 +120,7 @@ def _built(path: str, saved: Pretrained, trust_code: bool) -> tuple[str, nn.Modu
         if not (isinstance(name, str) and isinstance(features, int) and isinstance(sizes, dict)):
             raise ValueError("it names no network that can be built: give the module as model=")
         if not trust_code and (code := [*code_in({"network": name})]):
-            raise ValueError(f"it would import and run {code[0][1]}: if you trust it, give trust_code=True")
+            raise ValueError(f"it would import and run {code[0][1]}: use the ONNX file, or set trust_code=True")
         if not any(features in array.shape for array in saved.weights.values()):  # before memory is allocated for it
             raise ValueError(f"its num_features is {features}, which no weight has")
         eps = EPS_SETTING.check(config.get("eps") or EPS)

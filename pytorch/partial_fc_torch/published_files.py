@@ -67,7 +67,16 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
     weights = {f"arg:{without_wrappers(key)}": to_array(value) for key, value in state.items()}
     if not with_classes:
         return Pretrained(path, weights, None, None)
-    folder = os.path.dirname(path) or "."
+    return Pretrained(path, weights, None, read_centers(os.path.dirname(path) or "."))
+
+
+def read_centers(folder: str) -> SavedClasses:
+    """Reads the class centers of all ranks, and SGD's momentum if it was saved.
+
+    Raises:
+        OSError: A file cannot be read.
+        ValueError: There are none, or a file is damaged or has other content.
+    """
     weight, weight_mom = (
         [[center_rows(file, load_tensors(file))] for file in files_of_ranks(folder, center_file(field))]
         for field in ("weight", "weight_mom")
@@ -78,9 +87,9 @@ def read_pretrained(path: str, with_classes: bool) -> Pretrained | None:
     if not weight:
         expected = f"{center_file('weight').format(0)} or {ARCFACE_CHECKPOINT.format(0)}"
         raise ValueError(
-            f"{folder} has no class centers, {expected}: leave class_map empty, or copy the files of all ranks"
+            f"{folder} has no class centers, {expected}: train without them, or copy the files of all ranks there"
         )
-    return Pretrained(path, weights, None, SavedClasses.of_ranks(folder, weight, weight_mom))
+    return SavedClasses.of_ranks(folder, weight, weight_mom)
 
 
 def center_rows(path: str, content: Any, *keys: str) -> np.ndarray:

@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity
 
-from partial_fc.data.batch import Inputs, map_inputs
+from partial_fc.data.batch import Inputs, map_inputs, num_items
 from partial_fc.distributed.collectives import Collectives
 from partial_fc.distributed.consistency import arrays_digest
 from partial_fc.export.item_model import ItemModel
 from partial_fc.export.model import FaceModel
-from partial_fc.export.model_file import find_model
+from partial_fc.export.model_file import find_model, model_files
 from partial_fc.export.torch_files import CONFIG, is_torch_model
-from partial_fc.training.tasks.task import Task
 from partial_fc.utils.imports import code_in
 from partial_fc.utils.json_object import read_object
 from partial_fc.utils.user_code import described
@@ -32,12 +31,12 @@ from .memory_format import use_channels_last
 from .partial_fc import PartialFC
 from .pixels import normalized
 from .pretrained import LARGEST, from_pretrained
-from .published_files import read_pretrained
+from .published_files import read_centers
 from .weights import parameter_arrays, statistic_arrays
 
 
 class Teacher:
-    """A trained model in evaluation mode, whose embeddings have no gradient.
+    """A trained model in evaluation mode; its embeddings have no gradient.
 
     Args:
         path: the output folder of a training, a file of PyTorch's weights, or an ONNX file, which onnxruntime runs. No
@@ -46,7 +45,7 @@ class Teacher:
         device: device of a model of PyTorch.
 
     Attributes:
-        digest: the same on all ranks with the same weights.
+        digest: digest of the weights.
 
     Raises:
         OSError: A file is missing or cannot be read.
@@ -70,7 +69,8 @@ class Teacher:
         else:
             file = find_model(path)
             self._onnx = (FaceModel if pixels else ItemModel).open(file)
-            self.digest = arrays_digest({"content": np.fromfile(file, np.uint8)})
+            files = enumerate(model_files(file))
+            self.digest = arrays_digest({str(number): np.fromfile(each, np.uint8) for number, each in files})
 
     @torch.no_grad()
     def embed(self, inputs: Tensors, on_device: Tensors) -> torch.Tensor:
@@ -86,7 +86,7 @@ class Teacher:
         arrays = map_inputs(lambda tensor: tensor.numpy(), inputs)
         if self.pixels:
             arrays = arrays.transpose(0, 2, 3, 1)
-        return torch.from_numpy(self._onnx.embed(arrays, len(arrays))).float().to(self.device)
+        return torch.from_numpy(self._onnx.embed(arrays, num_items(arrays))).float().to(self.device)
 
     def check(self, examples: Inputs, embedding_size: int) -> None:
         """Raises ValueError if the teacher cannot embed some items, or not in ``embedding_size`` finite numbers."""
@@ -122,7 +122,7 @@ class Distillation:
     def gradient(self, features: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the gradient of the weighted loss by the student's features (B, E), and the loss without the weight.
 
-        Both are of this rank's items: the mean over the ranks is that of the global batch.
+        Both are for this rank's items; their means over the ranks are for the global batch.
         """
         features = features.detach().float().requires_grad_()
         loss = 1 - cosine_similarity(features, target).mean()
@@ -138,36 +138,32 @@ class Distillation:
         return loss
 
 
-def open_teacher(settings, task: Task, examples: Inputs, device: torch.device) -> Teacher:
-    """Returns the teacher of the settings, tried on some items; for the errors see Teacher and Teacher.check."""
-    teacher = Teacher(settings.teacher, task.pixels, device)
-    teacher.check(examples, settings.embedding_size)
-    return teacher
-
-
 def take_teacher_centers(path: str, layer: PartialFC) -> None:
-    """Sets the class centers to those beside the teacher's weights, of the same classes in the same order.
+    """Sets the class centers to the teacher's, which must have the same classes in the same order.
+
+    Args:
+        path: folder with the centers, or a file in it.
+        layer: the layer that takes them.
 
     Raises:
         OSError: A file cannot be read.
-        ValueError: There are no centers, or they belong to another number of classes; names the folder.
+        ValueError: There are no centers, or they have other sizes; names the folder.
     """
-    saved = read_pretrained(os.path.dirname(path) if path.endswith(".onnx") else path, with_classes=True)
-    if saved is None or saved.classes is None:
-        raise ValueError(f"{path} has no class centers: set teacher to the folder with them, or teacher_centers=none")
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    classes = read_centers(folder).without_states()
     try:
-        TorchBank(layer).load_classes(saved.classes.without_states())
+        TorchBank(layer).load_classes(classes)
     except ValueError as error:
-        raise ValueError(f"cannot take the class centers beside {saved.source}: {error}") from None
+        raise ValueError(f"cannot take the class centers in {folder}: {error}") from None
 
 
 def _needs_code(folder: str) -> bool:
     """Returns whether the ``config.json`` in a folder names no network that can be built without the user's code."""
     path = os.path.join(folder, CONFIG)
-    if not os.path.exists(path):
-        return False
     try:
         network = read_object(path, LARGEST).get("architecture")
+    except FileNotFoundError:
+        return False
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return network is None or any(code_in({"network": network}))

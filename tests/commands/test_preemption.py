@@ -51,6 +51,16 @@ def wait_for_end(models):
     assert happens(lambda: not processes_with(models), SOON), processes_with(models)
 
 
+@needs_torch
+def test_a_stop_while_the_demo_is_drawn_leaves_nothing(tmp_path):
+    words = ["--nproc", "1", f"data_root={tmp_path}", f"models_root={tmp_path}/models"]
+    with started([TORCH / "python", "train.py", *words]) as group:
+        assert happens(lambda: os.listdir(tmp_path), SOON)
+        group.send_signal(signal.SIGTERM)
+        output, _ = group.communicate(timeout=SOON)
+    assert group.returncode == PREEMPTED and not os.listdir(tmp_path), output
+
+
 @pytest.mark.parametrize(
     "launcher, signals, code",
     [

@@ -34,7 +34,7 @@ def test_the_average_follows_its_formula():
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
 
 
-def test_the_mean_is_that_of_the_ends_of_the_last_epochs():
+def test_the_mean_covers_the_ends_of_the_last_epochs():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     epochs = Epochs(num_images=35, global_batch=10)  # of 3 updates

@@ -62,6 +62,16 @@ def batches(steps):
         yield torch.from_numpy(rng.standard_normal((16, 8), np.float32)), torch.from_numpy(rng.integers(0, 30, 16))
 
 
+def assert_gradients(layer, features, labels, loss_of):
+    """Compares the gradients of a layer with a loss of the cosines (16, 30) in float64."""
+    local = features.clone().requires_grad_()
+    layer(local, labels).backward()
+    inputs, centers = features.double().requires_grad_(), layer.weight.detach().double().requires_grad_()
+    loss_of(linear(normalize(inputs), normalize(centers))).backward()
+    torch.testing.assert_close(local.grad.double(), inputs.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(layer.weight.grad.double(), centers.grad, rtol=1e-4, atol=1e-4)
+
+
 def test_every_program_of_the_page_has_a_file_name():
     assert (ROOT / "docs" / "extend.md").read_text().count("```python") == len(PROGRAMS) == 11
 
@@ -103,17 +113,15 @@ def test_the_margin_matches_its_formula_in_float64(tiling):
     layer = PartialFC_V2(margin_named("mv:MVSoftmax", s, {"t": t}), **SIZES, **tiling)
     features, labels = next(batches(1))
     layer.weight.data[labels[0]] = features[0] / 100  # no negative exceeds this target
-    local = features.clone().requires_grad_()
-    layer(local, labels).backward()
-    inputs, centers = features.double().requires_grad_(), layer.weight.detach().double().requires_grad_()
-    cosine = linear(normalize(inputs), normalize(centers))
-    target = cosine[range(16), labels] - m
-    hard = cosine > target[:, None]
-    assert not hard[0].all() and hard.any(dim=1).all()
-    logits = torch.where(hard, t * cosine + t - 1, cosine).index_put((torch.arange(16), labels), target)
-    cross_entropy(s * logits, labels).backward()
-    torch.testing.assert_close(local.grad.double(), inputs.grad, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(layer.weight.grad.double(), centers.grad, rtol=1e-4, atol=1e-4)
+
+    def textbook(cosine):
+        target = cosine[range(16), labels] - m
+        hard = cosine > target[:, None]
+        assert not hard[0].all() and hard.any(dim=1).all()
+        logits = torch.where(hard, t * cosine + t - 1, cosine).index_put((torch.arange(16), labels), target)
+        return cross_entropy(s * logits, labels)
+
+    assert_gradients(layer, features, labels, textbook)
 
 
 def test_the_margin_of_a_rare_class_is_larger(folder, monkeypatch):
@@ -123,15 +131,9 @@ def test_the_margin_of_a_rare_class_is_larger(folder, monkeypatch):
     layer = PartialFC_V2(margin_named("rare:RareClasses", 8.0, {"m": 0.4, "power": 0.5}), **SIZES)
     assert not any("margins" in name for name in layer.state_dict())
     features, labels = next(batches(1))
-    local = features.clone().requires_grad_()
-    layer(local, labels).backward()
-    inputs, centers = features.double().requires_grad_(), layer.weight.detach().double().requires_grad_()
-    cosine = linear(normalize(inputs), normalize(centers))
-    margins = torch.zeros_like(cosine)
+    margins = torch.zeros(16, 30).double()
     margins[range(16), labels] = torch.tensor([0.4 * (counts.min() / counts[label]) ** 0.5 for label in labels])
-    cross_entropy(8 * (cosine - margins), labels).backward()
-    torch.testing.assert_close(local.grad.double(), inputs.grad, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(layer.weight.grad.double(), centers.grad, rtol=1e-4, atol=1e-4)
+    assert_gradients(layer, features, labels, lambda cosine: cross_entropy(8 * (cosine - margins), labels))
 
 
 @pytest.mark.slow

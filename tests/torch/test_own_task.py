@@ -1,4 +1,4 @@
-"""A user's task, whose items are dicts of letters and lengths: trained, verified, resumed and exported like faces."""
+"""A user's task with dicts of letters and lengths as items: trained, verified, resumed and exported like faces."""
 
 import json
 import logging

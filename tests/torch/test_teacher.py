@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import default
 from partial_fc.checkpoint import CheckpointFolder
 from partial_fc.data.synthetic import DemoSize, write_demo
 from partial_fc.distributed.errors import JobError
+from partial_fc.export.item_model import ItemModel
 from partial_fc.training.trainer import train
 from partial_fc_torch.build import TorchFramework
 from train import main
@@ -50,9 +52,13 @@ def losses_of(folder):
 
 def test_every_kind_of_file_gives_the_same_losses(faces, teacher, tmp_path, caplog):
     shutil.copy(teacher / "backbone.pth", tmp_path / "weights.pt")  # recognized by its layers
+    with_centers = tmp_path / "with_centers"
+    with_centers.mkdir()
+    for name in ("backbone.onnx", "rank_0_softmax_weight.pt"):
+        shutil.copy(teacher / name, with_centers)
     found = {}
     with caplog.at_level(logging.INFO):
-        for number, path in enumerate((teacher, tmp_path / "weights.pt", teacher / "backbone.onnx")):
+        for number, path in enumerate((teacher, tmp_path / "weights.pt", teacher / "backbone.onnx", with_centers)):
             train(settings_of(tmp_path / str(number), **faces, teacher=str(path)), TorchFramework())
             found[path] = losses_of(tmp_path / str(number))
     first, *others = found.values()
@@ -67,29 +73,39 @@ def test_every_kind_of_file_gives_the_same_losses(faces, teacher, tmp_path, capl
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_frozen_centers_stay_those_of_the_teacher(faces, teacher, tmp_path, optimizer):
+def test_frozen_centers_stay_as_the_teacher_has_them(faces, teacher, tmp_path, optimizer):
     changes = {"teacher": str(teacher), "center_optimizer": optimizer, "softmax_weight": 0}
-    for kind in ("frozen", "initial"):
-        train(settings_of(tmp_path / kind, **faces, **changes, teacher_centers=kind), TorchFramework())
-    centers = [
-        torch.load(folder / "rank_0_softmax_weight.pt", weights_only=True)
-        for folder in (teacher, tmp_path / "frozen", tmp_path / "initial")
-    ]
-    assert torch.equal(centers[0], centers[1]) and not torch.equal(centers[0], centers[2])
-    assert torch.cosine_similarity(centers[0], centers[2]).mean() > 0.9  # random centers: near 0
+    folders = tmp_path / "frozen", tmp_path / "initial"
+    for folder in folders:
+        train(settings_of(folder, **faces, **changes, teacher_centers=folder.name), TorchFramework())
+    load = partial(torch.load, weights_only=True)
+    first, frozen, initial = (load(folder / "rank_0_softmax_weight.pt") for folder in (teacher, *folders))
+    assert torch.equal(first, frozen) and not torch.equal(first, initial)
+    assert torch.cosine_similarity(first, initial).mean() > 0.9  # random centers: near 0
 
 
-def test_a_training_resumes_to_the_same_bytes_with_a_teacher_of_the_users_network(tmp_path):
-    """The folder's ONNX file is used, because its network needs the user's code."""
+def test_a_training_resumes_to_the_same_bytes_with_a_teacher_of_the_users_network(tmp_path, caplog, monkeypatch):
+    """The folder's ONNX file is used, because its network needs the user's code, and embeds a batch at a time."""
+    sizes, embed = set(), ItemModel.embed
+    monkeypatch.setattr(ItemModel, "embed", lambda *arguments: sizes.update(arguments[2:]) or embed(*arguments))
     train(settings_of(tmp_path / "teacher", **OWN, seed=5), TorchFramework())
     changes = {**OWN, "teacher": str(tmp_path / "teacher"), "teacher_centers": "initial"}
-    changes |= {"max_update": 6, "checkpoint_every": 3}
+    np.save(tmp_path / "weights.npy", np.arange(1, 31))
+    changes |= {"max_update": 6, "checkpoint_every": 3, "sample_ratio": 0.5, "sampling": f"{tmp_path}/weights.npy"}
     train(settings_of(tmp_path / "whole", **changes), TorchFramework())
     path = dict(CheckpointFolder(str(tmp_path / "whole" / "checkpoints"), 2).complete())[3]
     train(settings_of(tmp_path / "resumed", **changes, resume=path), TorchFramework())
     for name in ("backbone.pth", "backbone.onnx", "rank_0_softmax_weight.pt"):
         assert (tmp_path / "resumed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     assert losses_of(tmp_path / "resumed") == losses_of(tmp_path / "whole")
+    assert 12 in sizes
+    shutil.copy(tmp_path / "whole" / "backbone.onnx", tmp_path / "teacher")
+    np.save(tmp_path / "weights.npy", np.ones(30))
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        train(settings_of(tmp_path / "changed", **changes, resume=path), TorchFramework())
+    changed = [line.split(" was ")[0].strip() for line in caplog.messages if " was " in line]
+    assert changed == ["setting output", "content of teacher", "weights of sampling"]
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,7 @@ class Faces(Task):
         """Checks the path of the set; draws the demo if it is missing."""
         if not self.settings.debug:
             check_records(record_path(self.settings))
-        draw_demo(self.settings, os.path.join(home, "data"))
-        if not self.settings.debug:
+            draw_demo(self.settings, os.path.join(home, "data"))
             require_set(record_path(self.settings))
 
     def source(self) -> str:

@@ -93,10 +93,9 @@ def test_the_mean_of_the_last_epochs_resumes_bit_for_bit(folder, caplog):
     make = partial(Training, last_ends=(1, [2 * EPOCH, STEPS]))
     checkpoint_cases.a_resumed_training_equals_an_uninterrupted_one(make, folder)
     saved = SavedTraining.open(dict(folder.complete())[STEPS - 1], default_collectives)
-    longer = Training(last_ends=(2, [STEPS, 3 * EPOCH])).fit(STEPS, saved=saved).engine
-    assert longer.mean.count == 1 and ("begins with epoch 1, this training's with epoch 2" in caplog.text) == (
-        RANK == 0
-    )
+    for first, ends, missed in ((2, [STEPS, 3 * EPOCH], False), (0, [EPOCH, STEPS], True)):
+        assert Training(last_ends=(first, ends)).fit(STEPS, saved=saved).engine.mean.count == 1
+        assert (f"no mean of the weights from epoch {first} on" in caplog.text) == (missed and RANK == 0)
 
 
 def test_a_training_without_an_average_resumes_from_a_checkpoint_with_one(folder):

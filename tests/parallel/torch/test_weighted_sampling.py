@@ -1,8 +1,16 @@
 """Negatives with weights on several ranks."""
 
 import numpy as np
+import pytest
 import torch
-from torch_layer import LOCAL, all_ranks, build, random_batch
+from torch_layer import LOCAL, RANK, all_ranks, build, random_batch
+
+import default
+from partial_fc.checkpoint.model_format import TORCH
+from partial_fc.distributed.errors import JobError
+from partial_fc.training.schedule import Epochs
+from partial_fc.training.tasks import build_task
+from partial_fc_torch.build import TorchFramework
 
 CLASSES, WEIGHTS = 31, np.arange(1.0, 32.0) ** 2
 
@@ -20,13 +28,18 @@ def test_the_loss_counts_each_negative_by_its_probability():
         weights = all_ranks(layer.sampler.log_weights.astype(float))[index]
         unit, centers = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (features, centers))
         cosines = unit @ centers[index].T
-        scale = layer.margin.scale
-        expected = []
-        for row, label in enumerate(labels):
-            column = int(np.flatnonzero(index == label)[0])
-            target = scale * (cosines[row, column] - 0.4)
-            positives = np.isin(index, labels)
-            logits = scale * cosines[row] + np.where(positives, 0, weights)
-            logits[column] = target
-            expected.append(np.log(np.exp(logits).sum()) - target)
-        np.testing.assert_allclose(loss.item(), np.mean(expected), rtol=1e-5)
+        scale, is_target = layer.margin.scale, index == labels[:, None]
+        target = scale * (cosines[is_target] - 0.4)
+        logits = scale * cosines + np.where(np.isin(index, labels), 0, weights)
+        logits[is_target] = target
+        np.testing.assert_allclose(loss.item(), np.mean(np.log(np.exp(logits).sum(axis=1)) - target), rtol=1e-5)
+
+
+@pytest.mark.world_size(3)
+def test_ranks_that_read_different_weights_are_refused(tmp_path):
+    np.save(tmp_path / f"{RANK}.npy", 1 + RANK // 2 * np.eye(10)[0])
+    changes = {"debug": True, "num_classes": 10, "sample_ratio": 0.5, "sampling": f"{tmp_path}/{RANK}.npy"}
+    settings = default.generate_config(changes=changes, trainer="torch")
+    arguments = build_task(settings), lambda num_update: 0.1, Epochs(20, 10), None, str(tmp_path), TORCH
+    with pytest.raises(JobError, match="weights of sampling differs between ranks: .* on rank 2, but .* on rank 0"):
+        TorchFramework().build_engine(settings, *arguments)

@@ -27,7 +27,7 @@ def test_ranks_have_the_parts_of_one_batch(inputs):
     np.testing.assert_array_equal(LABELS[(values[2][:, 0] / 2).astype(int)], one.labels)
 
 
-def test_the_digest_is_that_of_content_and_names():
+def test_the_digest_depends_on_content_and_names():
     digests = {batches_of().digest, batches_of(INPUTS["values"]).digest}
     digests.add(batches_of({**INPUTS, "mask": ~INPUTS["mask"]}).digest)
     digests.add(batches_of({"others": INPUTS["values"], "mask": INPUTS["mask"]}).digest)
@@ -96,7 +96,7 @@ def test_what_a_set_reads_wrongly_is_refused(changes, message):
             batches.batch(0, first)
 
 
-def test_the_time_that_a_set_waits_is_that_of_reading():
+def test_the_time_that_a_set_waits_counts_as_reading():
     class Slow(ArrayItems):
         def read(self, positions, epoch):
             time.sleep(0.3)  # much longer than delays of a busy machine
@@ -150,25 +150,24 @@ def test_bad_items_are_named_replaced_by_the_following_one_and_counted_once(capl
     found, good = ItemBatches(batches.items, 3, shuffle=False, skip_bad_items=2).read(np.array([22, 3, 4, 5]))
     assert found["values"][:, 0].tolist() == [6, 10] and good.tolist() == [False, True, False, True]
     assert batches.sample(5)["values"][-1, 0] == 10 and len(batches.sample(N)["values"]) == N - 2
-    with pytest.raises(ValueError, match="item 4 is damaged; or skip it with skip_bad_images=1 or more"):
-        ItemBatches(batches.items, 3, shuffle=False).batch(0, 3)
-    with pytest.raises(ValueError, match="item 4 is damaged; or skip it"):
-        ItemBatches(batches.items, 3, shuffle=False).read(np.array([3, 4]))
-    every = ItemBatches(SomeBad(set(range(N))), 3, shuffle=False, skip_bad_items=N)
-    for read in (lambda: every.batch(0, 3), lambda: every.sample(2)):
-        with pytest.raises(ValueError, match="is damaged"):
+    none, every = ItemBatches(batches.items, 3), ItemBatches(SomeBad(set(range(N))), 3, skip_bad_items=N)
+    hint = "item 4 is damaged; or skip it with skip_bad_images=1 or more"
+    for read, message in (
+        (lambda: none.batch(0, 3), hint),
+        (lambda: none.read(np.array([3, 4])), hint),
+        (lambda: every.batch(0, 3), "is damaged"),
+        (lambda: every.sample(2), "is damaged"),
+    ):
+        with pytest.raises(ValueError, match=message):
             read()
 
 
 def test_ranks_share_the_items_that_are_checked_before_the_start():
-    items = SomeBad({7})
-    for rank in range(3):
-        shares = ItemBatches(items, 3, rank=rank, size=3)
-        if rank == 1:
-            with pytest.raises(ValueError, match="item 7 is damaged"):
-                shares.check_items(4)
-        else:
-            shares.check_items(4)
+    first, second, third = (ItemBatches(SomeBad({7}), 3, rank=rank, size=3) for rank in range(3))
+    for share in (first, third):
+        share.check_items(4)
+    with pytest.raises(ValueError, match="item 7 is damaged"):
+        second.check_items(4)
 
 
 def test_items_that_do_not_fit_into_one_batch_are_named():
@@ -184,29 +183,25 @@ def test_items_that_do_not_fit_into_one_batch_are_named():
             read()
 
 
-class OwnOrder(ArrayItems):
-    """Every few items, beginning at another one in each epoch."""
-
-    def __init__(self, step=2):
-        super().__init__(INPUTS, LABELS)
-        self.step = step
-
-    def epoch_positions(self, indices, epoch, seed):
-        return (self.step * indices + epoch + seed) % N
+def ordered(step=2):
+    """Returns a set in an order of its own: every few items, beginning at another one in each epoch."""
+    items = ArrayItems(INPUTS, LABELS)
+    items.epoch_positions = lambda indices, epoch, seed: (step * indices + epoch + seed) % N
+    return items
 
 
 def test_a_set_may_have_its_own_order_which_ranks_share():
-    whole = ItemBatches(OwnOrder(), 6, shuffle=True, seed=4)
+    whole = ItemBatches(ordered(), 6, shuffle=True, seed=4)
     expected = (2 * np.arange(6, 12) + 3 + 4) % N
     assert (whole.batch(3, 6).inputs["values"][:, 0] / 2).tolist() == expected.tolist()
-    parts = [ItemBatches(OwnOrder(), 3, rank=rank, size=2, seed=4).batch(3, 6).labels for rank in range(2)]
+    parts = [ItemBatches(ordered(), 3, rank=rank, size=2, seed=4).batch(3, 6).labels for rank in range(2)]
     assert np.concatenate(parts).tolist() == LABELS[expected].tolist()
 
 
 def test_the_digest_tells_orders_apart():
-    orders = [ItemBatches(OwnOrder(step), 6, seed=seed) for step, seed in ((2, 4), (3, 4), (2, 5))]
+    orders = [ItemBatches(ordered(step), 6, seed=seed) for step, seed in ((2, 4), (3, 4), (2, 5))]
     assert len({batches_of().digest, *(each.digest for each in orders)}) == 4
-    assert ItemBatches(OwnOrder(), 3, rank=1, size=2, seed=4).digest == orders[0].digest
+    assert ItemBatches(ordered(), 3, rank=1, size=2, seed=4).digest == orders[0].digest
 
 
 @pytest.mark.parametrize(
@@ -227,7 +222,7 @@ def test_a_wrong_order_is_refused(order, message):
 
 
 def test_an_order_of_all_items_does_not_fit_to_a_part_of_them():
-    items = OwnOrder()
+    items = ordered()
     items.order_entries = {"images_filter": 3}
     with pytest.raises(ValueError, match="min_images_per_class=3 leaves out some: set it to 0"):
         ItemBatches(items, 6)

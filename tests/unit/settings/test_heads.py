@@ -26,8 +26,10 @@ def read(path, trainer="torch", **changes):
 
 def test_a_head_has_the_training_s_settings_and_its_own(tmp_path):
     own = {"loss": "adaface", "margin_options": "m=0.3", "sample_ratio": [0.1, 1], "weight": 2, "layer_options": "lr=3"}
-    path = written(tmp_path, [A, {**B, **own, "batch_size": 5}])
-    settings = read(path, loss="cosface", layer_options="lr=0.5,tile_classes=7", batch_size=12, seed=3)
+    path = written(tmp_path, [A, {**B, **own, "batch_size": 5, "sampling": "weights.npy"}])
+    settings = read(
+        path, sampling="frequency", loss="cosface", layer_options="lr=0.5,tile_classes=7", batch_size=12, seed=3
+    )
     first, second = heads_of(settings)
     assert (first.name, first.weight, second.name, second.weight) == ("a", 1.0, "b", 2.0)
     assert (settings.num_classes, settings.dataset, settings.rec) == (0, "own", "")
@@ -39,11 +41,12 @@ def test_a_head_has_the_training_s_settings_and_its_own(tmp_path):
     assert (two.rec, two.num_classes, two.batch_size) == (f"{tmp_path}/sub/b/train.rec", 9, 5)
     assert (two.loss, two.margin, two.margin_options) == ("adaface", "adaface", "m=0.3")
     assert two.layer_options == "lr=3,tile_classes=7" and two.sample_ratio == [0.1, 1.0]
+    assert (one.sampling, two.sampling) == ("frequency", f"{tmp_path}/weights.npy")
     # Heads after the first draw other numbers, and store their centers in other files.
     assert (one.seed, one.bank_folder) == (3, "/bank") and two.bank_folder == "/bank/b"
     assert two.seed not in (0, 3) and two.seed == heads_of(settings)[1].settings.seed
     assert two.seed != heads_of(read(path, seed=4))[1].settings.seed
-    expected = {**B, **own, "batch_size": 5, "rec": two.rec}
+    expected = {**B, **own, "batch_size": 5, "rec": two.rec, "sampling": two.sampling}
     assert second.own == {key: expected[key] for key in expected if key not in ("name", "weight")}
 
 
