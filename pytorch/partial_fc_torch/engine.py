@@ -149,7 +149,6 @@ class TorchEngine:
         self.loss_scale = self._scaling.scale if self._scaling else None
         self._memory_format = format_of(self.backbone)
         self.optimizer = optimizer(self.backbone)
-        self.averages_weights = bool(ema_decay)
         self.averaged = AveragedBackbone(self.backbone, ema_decay) if ema_decay else None
         self.mean = EpochMean(self.backbone, *last_ends) if last_ends else None
 
@@ -169,6 +168,11 @@ class TorchEngine:
         if not isinstance(self.backbone, Backbone):
             return TORCH._replace(momentum_convention=self.momentum_convention)
         return ModelFormat(self.backbone.eps, self.backbone.pixel_scale, self.momentum_convention)
+
+    @property
+    def averages_weights(self) -> bool:
+        """See Engine."""
+        return self.averaged is not None
 
     def step(self, batch: Batch | Sequence[Batch]) -> torch.Tensor:
         """Trains on one batch; returns the mean loss over the global batch, possibly before the device is done.
