@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -57,6 +58,17 @@ def add_job_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return parser
 
 
+class _Stopped(BaseException):
+    """A stop request before the processes start.
+
+    Unlike os._exit, it removes temporary files; unlike SystemExit, it is not taken for an error of the user's code.
+    """
+
+
+def _stop(*_: object) -> NoReturn:
+    raise _Stopped
+
+
 class TorchTraining(TrainingProgram):
     """The program of one process of the PyTorch trainer, and their launcher."""
 
@@ -96,7 +108,14 @@ class TorchTraining(TrainingProgram):
         self.file, self.description = TorchTraining.file, TorchTraining.description
         if "--print-config" in words:
             return super().run(words)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(PREEMPTED))  # until torchrun handles it
+        try:
+            sys.exit(self._launch(job, words))
+        except _Stopped:
+            sys.exit(PREEMPTED)
+
+    def _launch(self, job: argparse.Namespace, words: Sequence[str]) -> int:
+        """Starts the processes of this host; returns their exit code."""
+        signal.signal(signal.SIGTERM, _stop)  # until torchrun handles it
         signal.signal(signal.SIGUSR1, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         release_signals()
         # Refuses settings before torchrun starts.
@@ -110,7 +129,7 @@ class TorchTraining(TrainingProgram):
             self._build_tasks(settings, prepares=True)
         except (Exception, SystemExit) as error:
             is_refusal = isinstance(error, (OSError, ValueError, ImportError))
-            if getattr(error, "code", None) == PREEMPTED or not (is_refusal or place_in_user_code(error)):
+            if not (is_refusal or place_in_user_code(error)):
                 raise
             say(self._message(error if is_refusal else refusal(error)), sys.stderr)
             sys.exit(REFUSED)
@@ -119,7 +138,8 @@ class TorchTraining(TrainingProgram):
         # Restarts resume from checkpoints of this run, not of an earlier run in the same output folder.
         os.environ.setdefault("PARTIAL_FC_RUN", f"{socket.gethostname()}-{os.getpid()}-{int(time.time())}")
         options = [f"--nproc_per_node={processes}", f"--max-restarts={job.max_restarts or 0}"]
-        sys.exit(launcher.launch([*options, os.path.abspath(sys.argv[0]), *words]))
+        code: int = launcher.launch([*options, os.path.abspath(sys.argv[0]), *words])
+        return code
 
     def load_settings(self, args):
         """Fills the settings; ``resume`` may be 0 or 1."""
