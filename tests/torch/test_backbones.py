@@ -11,6 +11,7 @@ from torch import nn
 from partial_fc.settings import presets
 from partial_fc_torch.backbones import NETWORKS, get_model
 from partial_fc_torch.backbones.backbone import BATCH_NORMS
+from paths import ROOT
 
 # SHA-256 of names and shapes in the published files, in order, so that lists of tensors without names fit, too.
 PUBLISHED = {
@@ -174,3 +175,17 @@ def test_a_users_function_gets_all_sizes_of_its_task(monkeypatch):
 def test_images_of_another_shape_are_refused(shape):
     with pytest.raises(ValueError, match=r"expected \(B, 3, 112, 112\)"):
         get_model("small")(torch.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    "name, example",
+    [
+        ("words.network:small_words", torch.ones(2, 32, dtype=torch.int64)),
+        ("glyphs.network:small_glyphs", images(side=64)),
+    ],
+)
+def test_a_student_has_the_weights_that_the_page_names(name, example):
+    network = get_model(f"examples.{name}", num_features=128, image_size=64)
+    assert network(example).shape == (2, 128)
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    assert f"| {weights:,} |" in (ROOT / "docs" / "finetuning.md").read_text()
