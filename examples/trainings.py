@@ -1,4 +1,4 @@
-"""Trainings of the examples' studies, each in a process of its own."""
+"""Runs the trainings that the studies in this folder compare, one process per training."""
 
 import subprocess
 import sys

@@ -15,6 +15,7 @@ from partial_fc.training.tasks.evaluation import Evaluation
 from partial_fc.training.tasks.pairs import ItemPairs
 from partial_fc.training.tasks.task import Task
 from partial_fc.utils.config import Setting
+from partial_fc.utils.distances import normalized
 
 from .heldout import FIGURES, HeldOut, held_out, search
 from .lexemes import Lexemes, Split, decode, read_set, split_lexemes
@@ -126,9 +127,7 @@ class Search(Evaluation):
             """Searches on rank 0 only, because the ranks of a host share its cores."""
             if collectives.rank:
                 return None
-            if not np.isfinite(embeddings).all():
-                raise ValueError("embeddings of words are not finite: has training diverged?")
-            unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+            unit = normalized(embeddings)
             progress = collectives.report_progress
             return search(lambda a, b: a @ b.T, unit[: len(probes)], unit[len(probes) :], self.held.mates, progress)
 

@@ -59,7 +59,7 @@ def ordered_map(
 
 
 @contextmanager
-def variable(name: str, value: str) -> Iterator[None]:
+def environment_variable(name: str, value: str) -> Iterator[None]:
     """Sets an environment variable in the block, for processes that are started there."""
     before = os.environ.get(name)
     os.environ[name] = value
@@ -78,7 +78,7 @@ def safe_path() -> AbstractContextManager[None]:
     multiprocessing starts them by ``python -c``, which searches the current folder first: a ``signal.py`` in a
     downloaded set would run.
     """
-    return variable("PYTHONSAFEPATH", "1")  # for Python 3.11 and newer
+    return environment_variable("PYTHONSAFEPATH", "1")  # for Python 3.11 and newer
 
 
 if sys.version_info < (3, 11):

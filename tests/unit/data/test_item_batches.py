@@ -184,7 +184,7 @@ def test_items_that_do_not_fit_into_one_batch_are_named():
 
 
 def ordered(step=2):
-    """Returns a set in an order of its own: every few items, beginning at another one in each epoch."""
+    """Returns a set with a custom order: every ``step``-th item, from another start in each epoch."""
     items = ArrayItems(INPUTS, LABELS)
     items.epoch_positions = lambda indices, epoch, seed: (step * indices + epoch + seed) % N
     return items

@@ -24,7 +24,7 @@ from partial_fc.export.torch_files import ENDINGS
 from partial_fc.utils.atomic_io import replace_file
 from partial_fc.utils.decoder_messages import DecoderMessages
 from partial_fc.utils.json_object import read_object
-from partial_fc.utils.process_pool import in_chunks, ordered_map, variable
+from partial_fc.utils.process_pool import environment_variable, in_chunks, ordered_map
 from partial_fc.utils.progress import progress
 from partial_fc_tools.inference.image_folder import decode_face
 from partial_fc_tools.inference.index import Recipe, embed_items
@@ -101,7 +101,7 @@ def embed_part(model: str, recipe: Recipe, part: list[bytes]) -> np.ndarray:
 
 def one_thread_each(workers: int) -> AbstractContextManager[None]:
     """Processes that are started inside the block use one thread each, as they share the cores."""
-    return variable("OMP_NUM_THREADS", "1") if workers > 1 else nullcontext()
+    return environment_variable("OMP_NUM_THREADS", "1") if workers > 1 else nullcontext()
 
 
 @lru_cache(1)
