@@ -53,7 +53,7 @@ from .run_folder import (
     prepare_folder,
     progress_bar,
 )
-from .saved_training import RUN, SAME, ResumePlan, SavedTraining, checkpoint_folder, find_checkpoint, writes_checkpoints
+from .saved_training import RUN, ResumePlan, SavedTraining, checkpoint_folder, find_checkpoint, writes_checkpoints
 from .saving import SaveCallback, onnx_metadata
 from .schedule import describe_rates
 from .schedules import value_in_epoch
@@ -61,6 +61,7 @@ from .tasks import build_task
 from .trackers import Trackers, build_trackers, find_tracker
 
 EXAMPLES = 4  # number of items on which the ONNX file is compared with the framework
+INPUTS = ("rec", "labels", "heads", "sampling", "teacher")  # settings whose files are also read after a restart
 
 
 def train(
@@ -94,7 +95,8 @@ def train(
         facts = job_facts(job_settings, data, framework, heads)
         collectives.assert_same_on_all_ranks(facts)
         plan = find_checkpoint(settings, folder, collectives, framework.read_checkpoint)
-        is_new = _prepare_output(settings, folder, plan, collectives)
+        inputs = [each[name] for each in (job_settings, *(head.settings for head in heads)) for name in INPUTS]
+        is_new = _prepare_output(settings, folder, plan, collectives, inputs)
 
         def make_trackers() -> Trackers:
             makers = map(find_tracker, settings.trackers)
@@ -114,7 +116,7 @@ def train(
                 trainer.train()
 
 
-def _prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collectives) -> bool:
+def _prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collectives, inputs: list[str]) -> bool:
     """Creates the output folder, or checks that the training may begin in it, and that all ranks can write there.
 
     Returns whether rank 0 has created it, on rank 0.
@@ -126,9 +128,9 @@ def _prepare_output(settings, folder: str, plan: ResumePlan, collectives: Collec
     """
 
     def prepare() -> bool:
-        inputs = [plan.checkpoint.path] if plan.checkpoint else [settings.pretrained, settings.class_map]
-        inputs = [path for path in (*inputs, settings.teacher) if path not in ("", SAME)]
-        is_new = prepare_folder(folder, plan.keep_folder, inputs)
+        weights = [plan.checkpoint.path] if plan.checkpoint else [settings.pretrained, settings.class_map]
+        # Paths are absolute, unlike words such as sampling=uniform.
+        is_new = prepare_folder(folder, plan.keep_folder, filter(os.path.isabs, [*inputs, *weights]))
         checkpoint_folder(settings, folder).clean()
         return is_new
 

@@ -141,6 +141,17 @@ def train_heads(folder, framework=None, **changes):
     train(settings, framework or TorchFramework(), heads=default.heads_of(settings))
 
 
+@pytest.mark.parametrize("name, values", [("labels", Signals.targets), ("sampling", np.ones(CLASSES))])
+def test_a_file_that_a_training_reads_is_not_moved_with_an_earlier_training(name, values, tmp_path):
+    output, short = tmp_path / "out", {"max_update": 1, "sample_ratio": 0.5}
+    train(settings_of(output, **short), TorchFramework())
+    path = saved(output, values, f"{name}.npy")
+    with pytest.raises(JobError, match=f"{name}.npy is in the output folder, but .* would be moved"):
+        train(settings_of(output, **short, **{name: path}), TorchFramework())
+    train(settings_of(output, **short), TorchFramework())  # reads no such file
+    assert list(output.glob(f"earlier-*/{name}.npy"))
+
+
 def test_every_head_has_labels_an_objective_a_margin_and_sub_centers_of_its_own(tmp_path):
     first = {"name": "first", "loss": "adaface", "margin_options": "m=[[1,0.0],[3,0.4]]"}
     second = {"name": "second", "labels": "labels.npy", "labels_per_item": 3, "margin_options": "m2=[0.0,0.1,0.3]"}
