@@ -106,11 +106,12 @@ def numbers(name: str, value: Any, kind: type = float) -> tuple[Any, ...]:
     """Returns the numbers of an option, which is one number or a sequence of different ones.
 
     Raises:
-        SettingsError: A number is missing, equal to another, out of bounds, or not whole for the kind int.
+        SettingsError: A number is missing, has the name of another, is out of bounds, or is not whole for the kind int.
     """
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     check_options("metrics", {name: values})
-    if not values or len({*values}) < len(values) or any(kind(each) != each for each in values):
+    names = {name_of("", each) for each in values}
+    if not values or len(names) < len(values) or any(kind(each) != each for each in values):
         whole = "whole " if kind is int else ""
         raise SettingsError(f"{name} is {value!r}, but must be one or several different {whole}numbers")
     return tuple(map(kind, values))

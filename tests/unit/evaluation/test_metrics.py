@@ -328,6 +328,7 @@ def test_two_classes_have_no_interval_and_draws_repeat():
         (["recall"], {"ranks": (1.5,)}, "whole"),
         (["recall"], {"ranks": ()}, "one or several"),
         (["tar"], {"fars": (0.1, 2)}, "at most 1"),
+        (["tar"], {"fars": (0.1, 0.1 + 1e-9)}, "several different"),  # both are tar_at_far_0_1
         (["recall"], {"fars": 0.1}, "fars is an option of none"),
         (["min_dcf"], {"p_target": 1}, "below 1"),
         (["min_dcf"], {"p_target": (0.1, 0.2)}, "must be of type float"),
