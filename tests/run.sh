@@ -89,9 +89,7 @@ else
     ranks 'collectives of a step' 300 env HOROVOD_TIMELINE=DYNAMIC mpirun -q -np 3 python "${fast[@]}" \
         tests/parallel/mx/test_collectives.py -k three_collectives
     # Ranks wait for each other, for launchers and for limits of time. This one does not, and compares no times.
-    if [ "$tier" = all ]; then beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh
-    else beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh oldest tests/parallel/torch/test_torch_engine.py
-    fi
+    [ "$tier" != all ] || beside 'oldest PyTorch' 3600 bash tests/torch_versions.sh
     # With three, shares of classes and images are uneven or empty, and what is saved goes to other ranks.
     ranks '3 ranks, MPI' 600 mpirun -q -np 3 python "${fast[@]}" \
         tests/parallel/mx/test_{checkpoint,collectives,layer_oracle,module,pretrained,training,verifying}.py

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests of the PyTorch trainer in one process with another PyTorch than that of .venv-torch, in a temporary
 # environment. A build with CUDA takes 3 GB to fetch and 6 GB of disk.
-#   bash tests/torch_versions.sh                 the oldest that requirement.txt admits; a CPU build if an index has one
-#   bash tests/torch_versions.sh torch           the newest of the package index
-#   bash tests/torch_versions.sh oldest FILE...  these tests alone
+#   bash tests/torch_versions.sh         the oldest that requirement.txt admits; a CPU build if an index has one
+#   bash tests/torch_versions.sh torch   the newest of the package index
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$here"
@@ -41,6 +40,5 @@ done >"$("$python" -c 'import site; print(site.getsitepackages()[0])')/others.pt
 # compiles PyTorch's files once.
 read -r -a without <<<"$(printf -- '--ignore=tests/torch/test_%s.py ' \
     {planner_torch,gpu_benchmark,trackers,extend_page,tasks_page,words,smaller_files,arrow_sources})"
-tests=("${@:2}")
-[ $# -gt 1 ] || tests=(tests/torch tests/parallel/torch "${without[@]}")
-PYTHONPATH=tests "$python" -m pytest -q -p two_cases -m 'not slow' -k 'not r18' "${tests[@]}"
+PYTHONPATH=tests "$python" -m pytest -q -p two_cases -m 'not slow' -k 'not r18' \
+    tests/torch tests/parallel/torch "${without[@]}"
