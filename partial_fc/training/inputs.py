@@ -67,7 +67,7 @@ def draw_demo(settings: Any, own_root: str) -> None:
         OSError: The faces cannot be written.
         ValueError: The user has set a data_root that does not exist, and may have meant another data set.
     """
-    if settings.dataset == "demo" and not settings.rec:
+    if settings.dataset == "demo" and not settings.debug and not settings.rec:
         if settings.data_root != own_root and not os.path.isdir(settings.data_root):
             raise ValueError(
                 f"data_root is {settings.data_root}, which does not exist, and the faces of the demo would be drawn "

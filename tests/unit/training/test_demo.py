@@ -18,7 +18,7 @@ def test_the_demo_is_not_drawn_into_a_folder_that_the_user_names_and_that_is_mis
     assert not missing.exists()
 
 
-@pytest.mark.parametrize("changes", [{"dataset": "emore"}, {"rec": "/sets/own", "dataset": "demo"}])
+@pytest.mark.parametrize("changes", [{"debug": True}, {"dataset": "emore"}, {"rec": "/sets/own", "dataset": "demo"}])
 def test_other_data_are_not_drawn(changes, tmp_path):
     settings = default.generate_config(changes={**changes, "data_root": str(tmp_path / "none")})
     draw_demo(settings, os.path.abspath("data"))
