@@ -6,6 +6,7 @@
 The ranks are forks of a process that has imported PyTorch, because the import takes longest. Only rank 0 prints.
 """
 
+import faulthandler
 import json
 import os
 import runpy
@@ -15,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 # The imports of a training, except onnxruntime: forks of a process that has imported it abort when they exit.
 PRELOADED = "matplotlib.figure", "onnx", "torch._dynamo", "torch.onnx"
@@ -76,16 +78,25 @@ def serve(path, client):
             connection.close()
 
 
+def give_up(*_):
+    """Kills the ranks of a request that timed out, after each has written where it is."""
+    signal.signal(signal.SIGABRT, signal.SIG_IGN)
+    os.killpg(0, signal.SIGABRT)
+    time.sleep(1)
+    os.killpg(0, signal.SIGKILL)
+
+
 def answer(connection):
     """Runs a request's words in its folder and environment, with its output streams; sends the exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setpgid(0, 0)
     _, streams, *_ = socket.recv_fds(connection, 1, 2)
     request = json.loads(connection.makefile().readline())
-    signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGKILL))
+    signal.signal(signal.SIGALRM, give_up)
     signal.alarm(request["timeout"])
     for number, stream in enumerate(streams, 1):
         os.dup2(stream, number)
+    faulthandler.enable()
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])

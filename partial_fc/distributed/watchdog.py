@@ -67,6 +67,7 @@ CONNECT_TIMEOUT = 86400.0  # of the frameworks' own waits for other ranks, which
 PREPARATION = "the preparation of the training set"  # what a rank does while others may wait longer than START_TIMEOUT
 MOVED = 65536  # bytes that a rank reads or writes between two signs of progress of its preparation
 REFUSAL = 5.0  # for the reporter of a refusal, before another rank reports it
+LATE_START = 30.0  # after a refusal, for the other ranks of the host to start and see it
 
 Result = TypeVar("Result")
 
@@ -365,30 +366,38 @@ class Watchdog(threading.Thread):
         return min(idle, since_boot() - stalled.progress_time)
 
 
-def refuse(status: RankStatusStore, is_reporter: bool, message: str) -> NoReturn:
+def refuse(status: RankStatusStore, is_reporter: bool, local_size: int, message: str) -> NoReturn:
     """Exits this rank before the ranks connect. Prints the message unless another rank has reported an error.
 
     Args:
         status: the open rank status store.
         is_reporter: whether this rank reports an error that all ranks of the job, or of its host, detect.
+        local_size: number of ranks on this host.
         message: why the training is refused.
     """
     release_signals()
+    status.update()
     if not is_reporter:
         # The reporter may be slower than this rank. If it reports nothing within this time, it does not have the
         # error: config.py or a library differs between the hosts.
         wait_for_report(status, REFUSAL)
     if status.claim_error_report(REFUSED):
         say(message, sys.stderr)
-        time.sleep(0.3 if status.rank == 0 else 0)  # until the other ranks have seen the claim
+    # The last rank that leaves removes the report. A rank that starts later would wait for the others to connect.
+    _wait_until(lambda: sum(record.host == status.host for record in status.records()) >= local_size, LATE_START)
+    time.sleep(0.3 if status.rank == 0 else 0)  # until the other ranks have seen the report
     status.leave()
     sys.exit(REFUSED)
 
 
 def wait_for_report(status: RankStatusStore, seconds: float) -> None:
     """Waits until another rank reports why the job ends, at most ``seconds``."""
+    _wait_until(status.error_reported, seconds)
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
     end = time.monotonic() + seconds
-    while time.monotonic() < end and not status.error_reported():
+    while time.monotonic() < end and not condition():
         time.sleep(0.05)
 
 

@@ -190,11 +190,11 @@ class TrainingProgram:
             framework.collectives.watchdog = watchdog
             with framework.collectives.waiting("the start of the ranks"):
                 self.connect(settings)
-        except (ValueError, OSError, ImportError) as error:
-            self._refuse(error, ranks.local_rank == 0, watchdog.rank_status)
         except (Exception, SystemExit) as error:
-            if place_in_user_code(error):
-                self._refuse(refusal(error), ranks.local_rank == 0, watchdog.rank_status)
+            is_refusal = isinstance(error, (ValueError, OSError, ImportError))
+            if is_refusal or place_in_user_code(error):
+                watchdog.stand_down()
+                self._refuse(error if is_refusal else refusal(error), ranks.local_rank == 0, watchdog.rank_status)
             watchdog.rank_status.claim_error_report()  # the other ranks leave the report to the traceback
             raise
         return framework, work
@@ -220,4 +220,4 @@ class TrainingProgram:
 
     def _refuse(self, error: BaseException, is_reporter: bool, rank_status: RankStatusStore) -> NoReturn:
         where = "" if is_reporter else f" on rank {rank_status.rank}"
-        refuse(rank_status, is_reporter, self._message(error, where))
+        refuse(rank_status, is_reporter, rank_info(os.environ).local_size, self._message(error, where))

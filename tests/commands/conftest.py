@@ -174,11 +174,13 @@ def run(fork_server):
 
     def run_command(*command, timeout=LIMIT, **environment):
         env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-        if list(command[:2]) == IN_TURN:
-            return in_turn.ask(fork_server(), list(map(str, command[2:])), ROOT, env, timeout)
-        return subprocess.run(
-            [str(word) for word in command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout
-        )
+        words = [str(word) for word in command]
+        try:
+            if list(command[:2]) == IN_TURN:
+                return in_turn.ask(fork_server(), words[2:], ROOT, env, timeout)
+            return subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired as late:  # its message does not have the output
+            raise AssertionError(f"{late}\n{late.stdout}\n{late.stderr}") from None
 
     return run_command
 

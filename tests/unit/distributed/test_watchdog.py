@@ -209,6 +209,21 @@ def test_a_rank_that_ended_normally_is_not_reported(rank):
     assert ends(ended, 0) == "" and ends(other, 0) == ""
 
 
+def test_a_refusal_waits_for_a_rank_that_starts_late(tmp_path):
+    program = "import sys\nfrom partial_fc.distributed.rank_status import RankStatusStore\n"
+    program += "from partial_fc.distributed.watchdog import refuse\n"
+    program += "refuse(RankStatusStore(sys.argv[1], 'test', 0).open(), True, 2, 'error: no such set')"
+    command, env = [sys.executable, "-c", program, str(tmp_path / "models")], with_root()
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as refused:
+        assert refused.stderr.readline() == "error: no such set\n"
+        time.sleep(1)
+        late = RankStatusStore(str(tmp_path / "models"), "test", 1).open()
+        late.update()
+        assert late.reported_code() == 2 and ends(refused, 2) == ""
+    late.leave()
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_disk_that_hangs_does_not_delay_the_end(rank):
     lines = "guard.rank_status.claim_error_report = guard.rank_status.leave = lambda *_: time.sleep(600)\n"
     lines += "os.kill(os.getpid(), 10)\ntime.sleep(600)"
