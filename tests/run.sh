@@ -74,6 +74,9 @@ share_equally() {
 pytest=(-m pytest -q --durations=10 --durations-min=1)
 torch=$here/.venv-torch/bin/python
 torchrun=("$torch" -m torch.distributed.run --standalone)
+reading=tests/mx/test_reading_benchmark.py
+# Compares images per second: beside others, its threads would wait for a processor.
+[ "$tier" != all ] || group 'reading, alone' 900 python "${pytest[@]}" "$reading"
 if [ "$tier" != short ]; then
     slow=("${pytest[@]}" -m "slow$but")
     # Mostly compiles kernels: waits for nobody and compares no times.
@@ -106,7 +109,7 @@ else
     # Beside more, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
     group 'commands, timed' 2400 python "${pytest[@]}" -m "timed$but" -n 2 --dist worksteal tests/commands
     share_equally
-    beside 'slow, one process' 3600 python "${slow[@]}" tests/unit tests/tools tests/mx
+    beside 'slow, one process' 3600 python "${slow[@]}" --ignore="$reading" tests/{unit,tools,mx}
     # With more beside these groups, refusals take longer than their tests allow.
     beside commands 3600 python "${pytest[@]}" -m "not timed$but" -n 3 --dist worksteal "${computing[@]/#/--ignore=}" \
         tests/commands

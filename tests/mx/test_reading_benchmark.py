@@ -12,8 +12,8 @@ from paths import ROOT
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_reading_is_faster_than_the_textbook_and_close_to_mxnets_own():
-    # Three rounds, because other tests may disturb a short measurement. The targets on a quiet machine and five rounds
-    # are 0.9 and 6.
+    # tests/run.sh starts nothing beside it. Three rounds, because a virtual machine may share its processors. The
+    # targets on a quiet machine and five rounds are 0.9 and 6.
     options = ["--rounds", "3", "--batches", "20", "--identities", "60"]
     command = [sys.executable, ROOT / "benchmarks" / "reading.py", *options]
     result = subprocess.run(command, capture_output=True, text=True, timeout=800)
