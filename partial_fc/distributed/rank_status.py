@@ -68,16 +68,19 @@ def job_key(environment: Mapping[str, str], pid: int) -> str:
     Jobs that run one after the other with the same address and port have the same key. If the hosts of an elastic job
     count its restarts differently, each host sees its own ranks only. Without a launcher, the key contains ``pid``.
     """
-    if "TORCHELASTIC_RUN_ID" in environment:  # first, as in env.rank_info
+    torchrun = "TORCHELASTIC_RUN_ID" in environment  # first, as in env.rank_info
+    # mpirun draws 128 random bits per job.
+    key = environment.get("OMPI_MCA_orte_precondition_transports") or environment.get("PMIX_NAMESPACE") or ""
+    if not key and "HOROVOD_GLOO_RENDEZVOUS_PORT" in environment:
+        key = f"{environment.get('HOROVOD_GLOO_RENDEZVOUS_ADDR')}-{environment['HOROVOD_GLOO_RENDEZVOUS_PORT']}"
+    # Of PyTorch; a job system may set the variables for a process without a launcher, too.
+    other_launcher = "LOCAL_WORLD_SIZE" in environment and environment.get("WORLD_SIZE") != "1"
+    if torchrun or not key and other_launcher:
         names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE")
         parts = [environment.get(name, "") for name in names]
         if environment.get("WORLD_SIZE") == environment.get("LOCAL_WORLD_SIZE"):
             parts.append(socket.gethostname())  # a loopback address and port may be the same on another host
         key = "-".join(parts)
-    else:  # mpirun draws 128 random bits per job
-        key = environment.get("OMPI_MCA_orte_precondition_transports") or environment.get("PMIX_NAMESPACE") or ""
-        if not key and "HOROVOD_GLOO_RENDEZVOUS_PORT" in environment:
-            key = f"{environment.get('HOROVOD_GLOO_RENDEZVOUS_ADDR')}-{environment['HOROVOD_GLOO_RENDEZVOUS_PORT']}"
     return "".join(c if c.isalnum() or c in ".-" else "-" for c in key) or f"alone-{pid}"
 
 
@@ -112,9 +115,9 @@ class RankStatusStore:
     @classmethod
     def of_job(cls, root: str, environment: Mapping[str, str], rank: int) -> RankStatusStore:
         """Creates the store for the job that a launcher has started with this environment."""
-        # mpirun draws a random key, horovodrun a random port. Under torchrun, a restart may use the same address and
-        # port as the attempt before it.
-        return cls(root, job_key(environment, os.getpid()), rank, "TORCHELASTIC_RUN_ID" in environment)
+        # mpirun draws a random key, horovodrun a random port. With PyTorch's launchers, a restart may use the same
+        # address and port as the attempt before it.
+        return cls(root, job_key(environment, os.getpid()), rank, "LOCAL_WORLD_SIZE" in environment)
 
     def open(self) -> RankStatusStore:
         """Creates the folder and the record of this rank, removes the remains of earlier jobs, and returns ``self``."""

@@ -66,8 +66,7 @@ START_TIMEOUT = 300.0  # without progress until all ranks connect, and for each 
 CONNECT_TIMEOUT = 86400.0  # of the frameworks' own waits for other ranks, which the watchdog ends first
 PREPARATION = "the preparation of the training set"  # what a rank does while others may wait longer than START_TIMEOUT
 MOVED = 65536  # bytes that a rank reads or writes between two signs of progress of its preparation
-REFUSAL = 5.0  # for the reporter of a refusal, before another rank reports it
-LATE_START = 30.0  # after a refusal, for the other ranks of the host to start and see it
+REFUSAL = 5.0  # for the reporter of a refusal, before another rank reports it, and for ranks that start late
 
 Result = TypeVar("Result")
 
@@ -383,10 +382,11 @@ def refuse(status: RankStatusStore, is_reporter: bool, local_size: int, message:
         wait_for_report(status, REFUSAL)
     if status.claim_error_report(REFUSED):
         say(message, sys.stderr)
-    # The last rank that leaves removes the report. A rank that starts later would wait for the others to connect.
-    _wait_until(lambda: sum(record.host == status.host for record in status.records()) >= local_size, LATE_START)
-    time.sleep(0.3 if status.rank == 0 else 0)  # until the other ranks have seen the report
-    status.leave()
+    # The last rank that leaves removes the report. This one does not leave if a rank has not started yet, which would
+    # wait for the others to connect.
+    if _wait_until(lambda: sum(record.host == status.host for record in status.records()) >= local_size, REFUSAL):
+        time.sleep(0.3 if status.rank == 0 else 0)  # until the other ranks have seen the report
+        status.leave()
     sys.exit(REFUSED)
 
 
@@ -395,10 +395,11 @@ def wait_for_report(status: RankStatusStore, seconds: float) -> None:
     _wait_until(status.error_reported, seconds)
 
 
-def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
+def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     end = time.monotonic() + seconds
-    while time.monotonic() < end and not condition():
+    while not (holds := condition()) and time.monotonic() < end:
         time.sleep(0.05)
+    return holds
 
 
 def _within(function: Callable[[], Result], otherwise: Result) -> Result:

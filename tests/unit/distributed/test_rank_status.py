@@ -30,6 +30,10 @@ def test_all_ranks_of_a_job_have_the_same_key():
     assert job_key({**torchrun, "LOCAL_WORLD_SIZE": "2"}, 1).endswith(f"-{socket.gethostname()}")  # of one host
     keys = [job_key({**mpi, **torchrun, "TORCHELASTIC_RESTART_COUNT": count}, 1) for count in "01"]
     assert keys == ["none-fd00--2-1234-0-2", "none-fd00--2-1234-1-2"]
+    other = {"MASTER_ADDR": "host0", "MASTER_PORT": "1234", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}  # of PyTorch
+    assert job_key(other, 1) == job_key(other, 2) == "-host0-1234--4"
+    alone = {**other, "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    assert job_key(alone, 1) != job_key(alone, 2)
 
 
 def store_in(folder, rank=0, host=None):

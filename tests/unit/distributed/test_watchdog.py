@@ -209,14 +209,16 @@ def test_a_rank_that_ended_normally_is_not_reported(rank):
     assert ends(ended, 0) == "" and ends(other, 0) == ""
 
 
-def test_a_refusal_waits_for_a_rank_that_starts_late(tmp_path):
-    program = "import sys\nfrom partial_fc.distributed.rank_status import RankStatusStore\n"
-    program += "from partial_fc.distributed.watchdog import refuse\n"
-    program += "refuse(RankStatusStore(sys.argv[1], 'test', 0).open(), True, 2, 'error: no such set')"
-    command, env = [sys.executable, "-c", program, str(tmp_path / "models")], with_root()
-    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as refused:
+@pytest.mark.parametrize("limit", [5.0, 0.1], ids=["within the limit", "after it"])
+def test_a_rank_that_starts_late_sees_the_refusal(limit, tmp_path):
+    program = "import sys\nfrom partial_fc.distributed import watchdog\n"
+    program += "from partial_fc.distributed.rank_status import RankStatusStore\nwatchdog.REFUSAL = float(sys.argv[2])\n"
+    program += "watchdog.refuse(RankStatusStore(sys.argv[1], 'test', 0).open(), True, 2, 'error: no such set')"
+    command = [sys.executable, "-c", program, str(tmp_path / "models"), str(limit)]
+    with subprocess.Popen(command, env=with_root(), stderr=subprocess.PIPE, text=True) as refused:
         assert refused.stderr.readline() == "error: no such set\n"
         time.sleep(1)
+        assert (refused.poll() is None) == (limit > 1)
         late = RankStatusStore(str(tmp_path / "models"), "test", 1).open()
         late.update()
         assert late.reported_code() == 2 and ends(refused, 2) == ""
