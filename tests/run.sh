@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing and runs the tests of both trainers, on two quiet cores:
 #   bash tests/run.sh          in 5 minutes: one process, two ranks of MPI, short commands
-#   bash tests/run.sh --ci     in 12 minutes, as .ci/run: three ranks, Gloo, faults, signals, restarts, other hosts, too
-#   bash tests/run.sh --all    in 30 minutes: every launcher, page and example, the oldest PyTorch, kernels for all GPUs
+#   bash tests/run.sh --ci     in 13 minutes, as .ci/run: three ranks, Gloo, faults, signals, restarts, other hosts, too
+#   bash tests/run.sh --all    in 35 minutes: every launcher, page and example, the oldest PyTorch, kernels for all GPUs
 # Prints the ten slowest tests of each group, and the seconds of all groups at the end.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -85,6 +85,11 @@ fi
 fast=("${pytest[@]}" -m 'not slow')
 group 'one process' 1200 python "${fast[@]}" -n 3 --dist worksteal tests/unit tests/tools tests/mx tests/parallel/mx
 ranks '2 ranks, MPI' 600 mpirun -q -np 2 python "${fast[@]}" tests/parallel/mx
+if [ "$tier" != short ]; then
+    # What mostly computes. Ranks that a launcher starts would be in sessions of normal priority: few here are.
+    computing=(tests/commands/test_{demo_collapse,glyphs_experiment,models_script,package,recipe_training,speakers_example,torch_loops,words_experiment}.py)
+    beside 'commands, computing' 3600 python "${pytest[@]}" -m "not timed$but" "${computing[@]}"
+fi
 group 'PyTorch, one process' 1200 "$torch" "${fast[@]}" -n 2 --dist worksteal tests/torch tests/parallel/torch
 if [ "$tier" = short ]; then
     group commands 2400 python "${fast[@]}" -n 4 --dist worksteal tests/commands
@@ -103,9 +108,6 @@ else
     ranks 'PyTorch, 3 processes' 900 "${torchrun[@]}" --nproc_per_node=3 "${pytest[@]}" -m "not slow$but" \
         tests/parallel/torch
     ranks 'PyTorch, slow, 2 processes' 900 "${torchrun[@]}" --nproc_per_node=2 "${slow[@]}" tests/parallel/torch
-    # What mostly computes. Ranks that a launcher starts would be in sessions of normal priority: few here are.
-    computing=(tests/commands/test_{demo_collapse,glyphs_experiment,models_script,package,recipe_training,speakers_example,torch_loops,words_experiment}.py)
-    beside 'commands, computing' 3600 python "${pytest[@]}" -m "not timed$but" "${computing[@]}"
     # Beside more, ranks would take longer than these limits allow: horovodrun kills them 5 s after a SIGTERM.
     group 'commands, timed' 2400 python "${pytest[@]}" -m "timed$but" -n 2 --dist worksteal tests/commands
     share_equally
