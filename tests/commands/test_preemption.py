@@ -104,6 +104,17 @@ def test_a_training_that_is_asked_to_stop_is_saved(launcher, signals, code, argu
     assert "error: " not in output and not list(models.glob(".job*"))
 
 
+def test_horovodrun_asks_the_ranks_of_config_sh_to_stop(arguments, tmp_path):
+    """Without record_code.sh between them, which takes part in passing the signal on."""
+    models = tmp_path / "models"
+    with launched(GLOO, arguments) as group:
+        output, returned = stop(group, signal.SIGTERM)
+        wait_for_end(models)
+    (update,) = checkpoints_in(models)
+    assert output.count(STOPPED.format(update)) == 1, output
+    assert returned == int("exit with status code" in output), output  # see check_codes
+
+
 def test_a_stopped_training_resumes(arguments, succeed, tmp_path):
     _, command, environment = LAUNCHERS["python"]
     models = tmp_path / "models"
