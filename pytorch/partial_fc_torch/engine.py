@@ -327,7 +327,10 @@ class TorchEngine:
 
     def seed_generators(self, seed: int) -> None:
         """Seeds PyTorch's generators, from which the next step draws."""
-        torch.manual_seed(seed)
+        # Not torch.manual_seed: it also formats the call stack for each kind of device that is not in use, 0.2 ms.
+        torch.default_generator.manual_seed(seed)
+        if self.on_gpu:
+            torch.cuda.manual_seed_all(seed)
 
     def parameters(self) -> Arrays:
         """Returns copies of parameters and states of optimizer and losses on the host, the same on every rank."""
