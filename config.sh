@@ -4,7 +4,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=setup-utils/env.sh
 . "$here/setup-utils/env.sh"
-[ "${HOROVOD_CONTROLLER:-}" = gloo ] || exec python -u "$here/train_memory.py" "$@"
+[ -n "${HOROVOD_GLOO_RENDEZVOUS_PORT:-}" ] || exec python -u "$here/train_memory.py" "$@"
 
 # `horovodrun --gloo` sends SIGTERM to the children of a rank's shell, and kills the shell when they have ended. The shell
 # may be this process (bash replaces itself by its last command, dash does not), so Python has to be its child.
