@@ -327,7 +327,7 @@ class TorchEngine:
 
     def seed_generators(self, seed: int) -> None:
         """Seeds PyTorch's generators, from which the next step draws."""
-        # Not torch.manual_seed: it also formats the call stack for each kind of device that is not in use, 0.2 ms.
+        # torch.manual_seed takes 0.2 ms, because it records the call stack for each kind of device that is not in use.
         torch.default_generator.manual_seed(seed)
         if self.on_gpu:
             torch.cuda.manual_seed_all(seed)
